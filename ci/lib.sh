@@ -1,0 +1,147 @@
+# Shared by the scripts of ci/: source it, do not run it. It moves to the root of the checkout, so a
+# script may be called from any folder.
+#
+#   die TEXT              one line on stderr, exit 1
+#   stage NAME COMMAND..  runs the command; prints one line with the seconds it took
+#   configure PRESET      makes the build folder of a preset, unless it is there and up to date
+#   build PRESET [TARGET] builds it
+#   parallel_jobs         how many things to do at once
+#
+# The output of a stage goes to build/logs/NAME.log (LOCKSTEP_LOGS=FOLDER: there). It is shown when the stage
+# fails, or all along with LOCKSTEP_VERBOSE=1. Ctrl-C ends every script with exit code 130.
+# shellcheck shell=bash
+set -euo pipefail
+unset CDPATH
+
+lockstep_script=ci/$(basename -- "$0")
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+lockstep_logs=${LOCKSTEP_LOGS:-build/logs}
+
+lockstep_interrupted() {
+  trap - INT TERM
+  printf '\n%s: stopped by signal %s\n' "$lockstep_script" "$1" >&2
+  exit "$2"
+}
+trap 'lockstep_interrupted INT 130' INT
+trap 'lockstep_interrupted TERM 143' TERM
+
+die() {
+  printf '%s: %s\n' "$lockstep_script" "$*" >&2
+  exit 1
+}
+
+verbose() { [[ ${LOCKSTEP_VERBOSE:-0} == 1 ]]; }
+
+# Prints the comment block at the top of the calling script: that is its help.
+show_help() {
+  awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$1"
+}
+
+now_ms() {
+  local now=${EPOCHREALTIME:-}
+  now=${now/,/.}  # some locales write a comma
+  if [[ $now == *.* ]]; then
+    printf '%s%s\n' "${now%.*}" "$(printf '%.3s' "${now#*.}")"
+  else
+    printf '%s000\n' "$(date +%s)"
+  fi
+}
+
+# seconds_since MS: as "12.3"
+seconds_since() {
+  local tenths=$((($(now_ms) - $1 + 50) / 100))
+  printf '%d.%d\n' $((tenths / 10)) $((tenths % 10))
+}
+
+# is_positive TEXT: a whole number from 1 to 9999999
+is_positive() { [[ $1 =~ ^[1-9][0-9]{0,6}$ ]]; }
+
+# As many as there are processors, but no more than fit into memory at 1 GiB each; LOCKSTEP_JOBS overrides.
+parallel_jobs() {
+  if [[ -n ${LOCKSTEP_JOBS:-} ]]; then
+    is_positive "$LOCKSTEP_JOBS" || die "LOCKSTEP_JOBS is '$LOCKSTEP_JOBS': give a whole number from 1 on"
+    printf '%s\n' "$LOCKSTEP_JOBS"
+    return
+  fi
+  local processors memory_kib fit
+  processors=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+  memory_kib=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null || true)
+  fit=$((${memory_kib:-$((processors * 1048576))} / 1048576))
+  ((fit >= 1)) || fit=1
+  printf '%s\n' $((processors < fit ? processors : fit))
+}
+
+# stage_line NAME TEXT: one line of the report; it takes the place of the "..." shown on a terminal meanwhile.
+stage_line() {
+  if [[ -t 1 ]] && ! verbose; then printf '\r\033[K'; fi
+  printf '%-18s %s\n' "$1" "$2"
+}
+
+# run_logged NAME COMMAND...: the command with its output in the log of that name.
+run_logged() {
+  local log=$lockstep_logs/$1.log
+  shift
+  mkdir -p "$lockstep_logs"
+  if verbose; then
+    "$@" 2>&1 | tee "$log"
+  else
+    "$@" >"$log" 2>&1
+  fi
+}
+
+# show_log NAME: the end of a log, on stderr, without what ctest says of tests that passed.
+show_log() {
+  local log=$lockstep_logs/$1.log
+  if verbose; then return; fi
+  grep -vE '^ +Start +[0-9]+: |^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed ' "$log" | tail -n 400 >&2 || true
+}
+
+stage() {
+  local name=$1 start code=0
+  shift
+  start=$(now_ms)
+  if [[ -t 1 ]] && ! verbose; then printf '%-18s ...' "$name"; fi
+  run_logged "$name" "$@" || code=$?
+  if ((code == 0)); then
+    stage_line "$name" "$(seconds_since "$start") s"
+    return 0
+  fi
+  if ((code == 130)); then lockstep_interrupted INT 130; fi
+  stage_line "$name" "FAILED after $(seconds_since "$start") s, exit code $code"
+  show_log "$name"
+  printf '%s: %s failed; its output is in %s/%s.log\n' "$lockstep_script" "$name" "$lockstep_logs" "$name" >&2
+  return "$code"
+}
+
+# Configuring takes seconds, and ninja repeats it by itself when a CMake file changes; presets it does not watch.
+configure() {
+  local preset=$1
+  if [[ -f build/$preset/build.ninja && build/$preset/build.ninja -nt CMakePresets.json ]]; then return 0; fi
+  stage "configure-$preset" cmake --preset "$preset"
+}
+
+build() {
+  local preset=$1
+  shift
+  local targets=("${@:-all}")
+  stage "build-$preset" cmake --build "build/$preset" --parallel "$(parallel_jobs)" --target "${targets[@]}"
+}
+
+# run_ctest PRESET [ARGUMENT...]: all tests of a build folder; prints ctest's closing line, and the output of failed tests.
+run_ctest() {
+  local preset=$1 name=tests-$1 start code=0 closing
+  shift
+  start=$(now_ms)
+  if [[ -t 1 ]] && ! verbose; then printf '%-18s ...' "$name"; fi
+  run_logged "$name" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+    --parallel "$(parallel_jobs)" "$@" || code=$?
+  if ((code == 130)); then lockstep_interrupted INT 130; fi
+  stage_line "$name" "$(seconds_since "$start") s"
+  closing=$(grep -E 'tests passed, [0-9]+ tests? failed out of' "$lockstep_logs/$name.log" | tail -n 1 || true)
+  if ((code != 0)) || [[ -z $closing ]]; then
+    show_log "$name"
+    printf '%s: all output is in %s/%s.log\n' "$lockstep_script" "$lockstep_logs" "$name" >&2
+  fi
+  printf '%s\n' "${closing:-ctest printed no closing line; its exit code is $code}"
+  return "$code"
+}

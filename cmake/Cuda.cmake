@@ -1,0 +1,20 @@
+# Whether the CUDA parts are built: LOCKSTEP_CUDA is AUTO, ON or OFF. Sets LOCKSTEP_HAVE_CUDA.
+set(LOCKSTEP_HAVE_CUDA FALSE)
+if(NOT LOCKSTEP_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "LOCKSTEP_CUDA is '${LOCKSTEP_CUDA}': use AUTO, ON or OFF")
+endif()
+if(LOCKSTEP_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA parts: switched off")
+  return()
+endif()
+
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  set(LOCKSTEP_HAVE_CUDA TRUE)
+  message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found: no CUDA parts in this version")
+elseif(LOCKSTEP_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "LOCKSTEP_CUDA is ON, but no CUDA toolkit was found: install one, say where it is with "
+                      "-DCUDAToolkit_ROOT=FOLDER, or build without the CUDA parts (LOCKSTEP_CUDA=AUTO)")
+else()
+  message(STATUS "CUDA parts: no toolkit found, left out")
+endif()

@@ -1,0 +1,89 @@
+# What `cmake --install` puts into a prefix:
+#   bin/lockstep                    the program
+#   lib/                            the reducer and its base, static
+#   include/lockstep/reducer/...    their headers; the include root is include/lockstep, as the root of the sources is here
+#   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
+#   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject
+# Two components: `library` and `program`.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(lockstep_include ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
+set(lockstep_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+
+set_target_properties(lockstep_base PROPERTIES EXPORT_NAME base)
+set_target_properties(lockstep_reducer PROPERTIES EXPORT_NAME reducer)
+add_library(lockstep::base ALIAS lockstep_base)
+add_library(lockstep::reducer ALIAS lockstep_reducer)
+
+target_compile_features(lockstep_base PUBLIC cxx_std_20)
+target_include_directories(lockstep_base PUBLIC $<INSTALL_INTERFACE:${lockstep_include}>)
+target_include_directories(lockstep_reducer PUBLIC $<INSTALL_INTERFACE:${lockstep_include}>
+                           $<INSTALL_INTERFACE:${lockstep_include}/reducer/platform/os>)
+# In the build the reducer links lockstep_gloo; a user of the package gets lockstep::gloo from its config file.
+target_link_libraries(lockstep_reducer PRIVATE $<INSTALL_INTERFACE:lockstep::gloo>)
+
+add_library(lockstep_subject INTERFACE)
+add_library(lockstep::subject ALIAS lockstep_subject)
+set_target_properties(lockstep_subject PROPERTIES EXPORT_NAME subject)
+target_include_directories(lockstep_subject INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/properties/subject>
+                           $<INSTALL_INTERFACE:${lockstep_include}>)
+install(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h DESTINATION ${lockstep_include}
+        COMPONENT library)
+
+install(TARGETS lockstep_base lockstep_reducer lockstep_subject EXPORT lockstep_targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+install(EXPORT lockstep_targets NAMESPACE lockstep:: FILE lockstepTargets.cmake
+        DESTINATION ${lockstep_package} COMPONENT library)
+
+# lockstep_needs_gloo(OUT HEADER...): those that include a header of Gloo, themselves or through one of the others. They are
+# for the inside of reducer/comm/gloo; a user of the package needs the library of Gloo, but not its headers.
+function(lockstep_needs_gloo out)
+  set(found)
+  set(before none)
+  while(NOT "${found}" STREQUAL "${before}")
+    set(before "${found}")
+    foreach(header ${ARGN})
+      file(STRINGS ${PROJECT_SOURCE_DIR}/${header} includes REGEX "^#include [<\"](gloo|reducer/comm/gloo)/")
+      foreach(include ${includes})
+        string(REGEX REPLACE "^#include [<\"]([^>\"]*).*" "\\1" include "${include}")
+        if((include MATCHES "^gloo/" OR include IN_LIST found) AND NOT header IN_LIST found)
+          list(APPEND found ${header})
+        endif()
+      endforeach()
+    endforeach()
+  endwhile()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+file(GLOB_RECURSE lockstep_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/reducer/*.h)
+list(FILTER lockstep_headers EXCLUDE REGEX "(_test[a-z_]*|/test_[a-z_]*)\\.h$")
+lockstep_needs_gloo(internal_headers ${lockstep_headers})
+list(REMOVE_ITEM lockstep_headers "" ${internal_headers})
+# One rule a file, and not install(DIRECTORY): that would leave empty folders behind.
+foreach(header ${lockstep_headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${lockstep_include}/${folder} COMPONENT library)
+endforeach()
+
+# Fetched libraries are on no one else's machine: the package brings what it needs of them.
+if(LOCKSTEP_FETCHED_EXPECTED)
+  install(FILES ${expected_SOURCE_DIR}/include/tl/expected.hpp DESTINATION ${lockstep_include}/bundled/tl
+          COMPONENT library)
+endif()
+if(LOCKSTEP_FETCHED_GLOO)
+  install(FILES $<TARGET_FILE:gloo> DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep RENAME libgloo.a COMPONENT library)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/lockstepConfig.cmake
+                              INSTALL_DESTINATION ${lockstep_package}
+                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
+        DESTINATION ${lockstep_package} COMPONENT library)
+
+if(TARGET lockstep)
+  install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)

@@ -1,0 +1,33 @@
+# What a builder may choose.
+set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA parts: AUTO (where a toolkit is found), ON (required) or OFF")
+set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizer: empty, address (with undefined) or thread")
+set_property(CACHE LOCKSTEP_SANITIZE PROPERTY STRINGS "" address thread)
+set(LOCKSTEP_SEEDED_DIR "" CACHE PATH "A further folder of seeded-bug patches, besides faults/seeded")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+# Results must be the declared roundings, in every build type: no contraction, no fast math.
+add_compile_options(-ffp-contract=off)
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+endif()
+
+if(LOCKSTEP_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(LOCKSTEP_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(LOCKSTEP_SANITIZE)
+  message(FATAL_ERROR "LOCKSTEP_SANITIZE is '${LOCKSTEP_SANITIZE}': use address, thread or nothing")
+endif()

@@ -1,0 +1,33 @@
+# lockstep_sources(OUT folder...): the .cc files of the folders, tests and programs (*_main.cc) left out.
+# lockstep_test_sources(OUT folder...): their *_test.cc files.
+# lockstep_test(name SOURCES ... LIBS ... [LABELS ...]): a GoogleTest program; every test in it is a test of ctest.
+include(GoogleTest)
+
+function(lockstep_sources out)
+  set(found)
+  foreach(folder ${ARGN})
+    file(GLOB here CONFIGURE_DEPENDS ${folder}/*.cc)
+    list(FILTER here EXCLUDE REGEX "(_test|_main)\\.cc$")
+    list(APPEND found ${here})
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+function(lockstep_test_sources out)
+  set(found)
+  foreach(folder ${ARGN})
+    file(GLOB here CONFIGURE_DEPENDS ${folder}/*_test.cc)
+    list(APPEND found ${here})
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+function(lockstep_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} lockstep_warnings GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,55 @@
+// FaultyGroup: a real process group whose collectives begin late, or never, or end the process, as
+// a fault plan says. It decorates the group of one rank on the gloo lane.
+//
+// A stalled collective never begins: it and all later ones stay with this rank until the group's
+// timeout, then they fail with kTimeout and the group ends. Peers see nothing but silence until
+// then.
+//
+// Threads: as ProcessGroup says; a stall has a thread of its own, joined by the destructor.
+// Platform `os` only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "faults/injector.h"
+#include "reducer/comm/process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class FaultyGroup final : public ProcessGroup {
+ public:
+  // `on_operation` says what happens at the next collective; it carries out exits and pauses of the
+  // process itself.
+  FaultyGroup(std::shared_ptr<ProcessGroup> inner,
+              std::function<faults::OperationFault()> on_operation);
+  ~FaultyGroup() override;
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
+  Status start(const Collective& collective, Work& work) override;
+  void abort(const Status& cause) override;
+  platform::Duration timeout() const override { return inner_->timeout(); }
+
+ private:
+  struct Stalled {
+    Collective collective;
+    Work* work;
+  };
+  void wait_out();
+  void complete_stalled(const Status& cause);
+
+  std::shared_ptr<ProcessGroup> inner_;
+  std::function<faults::OperationFault()> on_operation_;
+  platform::Mutex mutex_{"faulty_group"};
+  platform::CondVar ended_{"faulty_group.ended"};
+  std::vector<Stalled> stalled_;  // guarded by mutex_, as is what follows
+  bool is_stalling_ = false;
+  bool is_ended_ = false;
+  Status cause_;
+  platform::Thread timer_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

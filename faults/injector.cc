@@ -1,0 +1,114 @@
+#include "faults/injector.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace lockstep::faults {
+
+void Injector::reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps) {
+  world = std::max(world, 1U);
+  steps_ = std::max(steps, 1U);
+  plan_.clear();
+  for (Fault fault : plan.faults) {
+    fault.rank %= world;
+    fault.step %= steps_;
+    fault.duration_us = std::min(fault.duration_us, kMaxDurationUs);
+    plan_.push_back({fault, false});
+  }
+  ranks_.assign(world, Rank{});
+  fired_ = Fired{};
+}
+
+Injector::Site Injector::site_of(Kind kind) {
+  switch (kind) {
+    case Kind::kMessageDelay:
+    case Kind::kMessageStall:
+    case Kind::kLinkReset:
+      return kMessages;
+    case Kind::kOperationDelay:
+    case Kind::kOperationStall:
+    case Kind::kOperationError:
+    case Kind::kRankExit:
+    case Kind::kRankPause:
+      return kOperations;
+    case Kind::kNodeThrows:
+    case Kind::kSlowThread:
+      return kNodes;
+  }
+  return kSites;
+}
+
+void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
+  assert(rank < ranks_.size());
+  Rank& state = ranks_[rank];
+  state.messages = state.operations = state.nodes = 0;
+  state.step = step % steps_;
+  state.armed.fill(0);
+  if (state.exited) return;
+  for (const Planned& planned : plan_)
+    if (planned.fault.rank == rank && planned.fault.step == state.step && !planned.has_fired)
+      ++state.armed[site_of(planned.fault.kind)];
+}
+
+void Injector::end_step(std::uint32_t rank) {
+  assert(rank < ranks_.size());
+  ranks_[rank].armed.fill(0);
+}
+
+template <class Act>
+void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act) {
+  Rank& state = ranks_[rank];
+  for (Planned& planned : plan_) {
+    const Fault& fault = planned.fault;
+    const bool is_here = fault.rank == rank && fault.step == state.step && fault.site == site &&
+                         site_of(fault.kind) == kind_of_site;
+    if (!is_here || planned.has_fired) continue;
+    planned.has_fired = true;
+    --state.armed[kind_of_site];
+    ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    act(fault);
+  }
+  if (state.exited) state.armed.fill(0);
+}
+
+MessageFault Injector::fire_message(std::uint32_t rank, std::uint32_t site) {
+  MessageFault out;
+  fire(rank, kMessages, site, [&](const Fault& fault) {
+    if (fault.kind == Kind::kMessageDelay) out.delay_us += fault.duration_us;
+    if (fault.kind == Kind::kLinkReset) out.reset = true;
+    if (fault.kind == Kind::kMessageStall) {
+      out.stall = true;
+      ranks_[rank].silenced = true;
+    }
+  });
+  return out;
+}
+
+OperationFault Injector::fire_operation(std::uint32_t rank, std::uint32_t site) {
+  OperationFault out;
+  fire(rank, kOperations, site, [&](const Fault& fault) {
+    if (fault.kind == Kind::kOperationDelay) out.delay_us += fault.duration_us;
+    if (fault.kind == Kind::kRankPause) out.pause_us += fault.duration_us;
+    if (fault.kind == Kind::kOperationError) out.error = true;
+    if (fault.kind == Kind::kOperationStall) {
+      out.stall = true;
+      ranks_[rank].silenced = true;
+    }
+    if (fault.kind == Kind::kRankExit) {
+      out.exit = true;
+      ranks_[rank].exited = true;
+    }
+  });
+  return out;
+}
+
+NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {
+  NodeFault out;
+  fire(rank, kNodes, site, [&](const Fault& fault) {
+    if (fault.kind == Kind::kNodeThrows) out.throws = true;
+    if (fault.kind == Kind::kSlowThread) out.slow_us += fault.duration_us;
+  });
+  return out;
+}
+
+}  // namespace lockstep::faults

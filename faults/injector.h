@@ -1,0 +1,106 @@
+// Injector: says at every site of a run which faults of the plan fire there. It decides; others
+// carry out: the simulated network and process group (faults/sim), a decorated group on the gloo
+// lane, the harness for nodes.
+//
+// Sites are counted per rank from begin_step(); between end_step() and the next begin_step()
+// nothing is counted and nothing fires (construction, recovery). Each fault of the plan fires at
+// most once in a run. After its exit a rank has no sites any more. A plan is total: ranks are taken
+// modulo the world, steps modulo the number of steps, durations are cut at kMaxDurationUs.
+//
+// Threads: none of its own. Where ranks are OS threads, use one injector with the whole plan per
+// rank, or a mutex outside. Cost: a site at which the rank has no fault in this step is a counter
+// and a test.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "faults/plan.h"
+
+namespace lockstep::faults {
+
+struct MessageFault {
+  std::uint32_t delay_us = 0;
+  bool stall = false;  // this message and all later ones of the link are lost
+  bool reset = false;  // the link breaks
+};
+
+struct OperationFault {
+  std::uint32_t delay_us = 0;  // before the operation begins
+  std::uint32_t pause_us = 0;  // of the whole rank, now
+  bool stall = false;
+  bool error = false;
+  bool exit = false;
+};
+
+struct NodeFault {
+  bool throws = false;
+  std::uint32_t slow_us = 0;
+};
+
+class Injector {
+ public:
+  Injector() = default;
+  Injector(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps) {
+    reset(plan, world, steps);
+  }
+  // Forgets the last run. `world` and `steps` are at least 1.
+  void reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps);
+
+  void begin_step(std::uint32_t rank, std::uint32_t step);
+  void end_step(std::uint32_t rank);
+
+  MessageFault on_message(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.messages++;
+    return state.armed[kMessages] == 0 ? MessageFault{} : fire_message(rank, site);
+  }
+  OperationFault on_operation(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.operations++;
+    return state.armed[kOperations] == 0 ? OperationFault{} : fire_operation(rank, site);
+  }
+  NodeFault on_node(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.nodes++;
+    return state.armed[kNodes] == 0 ? NodeFault{} : fire_node(rank, site);
+  }
+
+  const Fired& fired() const { return fired_; }
+  bool exited(std::uint32_t rank) const { return ranks_[rank].exited; }
+  // A stall keeps the rank from ever answering: its peers must go on without it.
+  bool silenced(std::uint32_t rank) const { return ranks_[rank].silenced; }
+  std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
+
+ private:
+  enum Site { kMessages, kOperations, kNodes, kSites };
+  struct Rank {
+    std::uint32_t messages = 0;
+    std::uint32_t operations = 0;
+    std::uint32_t nodes = 0;
+    std::array<std::uint32_t, kSites>
+        armed{};  // faults of this step that have not fired, by kind of site
+    std::uint32_t step = 0;
+    bool exited = false;
+    bool silenced = false;
+  };
+  struct Planned {
+    Fault fault;
+    bool has_fired = false;
+  };
+
+  static Site site_of(Kind kind);
+  template <class Act>
+  void fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act);
+  MessageFault fire_message(std::uint32_t rank, std::uint32_t site);
+  OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
+  NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
+
+  std::vector<Planned> plan_;
+  std::vector<Rank> ranks_;
+  std::uint32_t steps_ = 1;
+  Fired fired_;
+};
+
+}  // namespace lockstep::faults

@@ -1,0 +1,108 @@
+#include "faults/injector.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::faults {
+namespace {
+
+std::uint64_t count(const Injector& injector, Kind kind) {
+  return injector.fired().counts[static_cast<std::size_t>(kind)];
+}
+
+TEST(Injector, FiresAtItsSiteOfItsStepOnItsRankAlone) {
+  Injector injector({{{Kind::kMessageDelay, 1, 2, 3, 40}}}, 4, 5);
+  for (std::uint32_t step = 0; step < 5; ++step)
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+      injector.begin_step(rank, step);
+      for (std::uint32_t site = 0; site < 6; ++site) {
+        const bool is_here = rank == 1 && step == 2 && site == 3;
+        EXPECT_EQ(injector.on_message(rank).delay_us, is_here ? 40U : 0U);
+        EXPECT_EQ(injector.on_operation(rank).delay_us, 0U);
+      }
+    }
+  EXPECT_EQ(count(injector, Kind::kMessageDelay), 1U);
+}
+
+TEST(Injector, TakesRankAndStepModuloAndCutsDurations) {
+  Injector injector({{{Kind::kSlowThread, 7, 9, 0, 2'000'000}}}, 3, 4);
+  injector.begin_step(1, 1);
+  EXPECT_EQ(injector.on_node(1).slow_us, kMaxDurationUs);
+}
+
+TEST(Injector, NothingFiresOutsideOfSteps) {
+  Injector injector({{{Kind::kNodeThrows, 0, 0, 0, 0}, {Kind::kOperationError, 0, 0, 0, 0}}}, 1, 1);
+  EXPECT_FALSE(injector.on_node(0).throws);
+  injector.begin_step(0, 0);
+  injector.end_step(0);
+  EXPECT_FALSE(injector.on_operation(0).error);
+  injector.begin_step(0, 0);
+  EXPECT_TRUE(injector.on_node(0).throws);
+  EXPECT_TRUE(injector.on_operation(0).error);
+}
+
+TEST(Injector, EachFaultFiresOnceEvenIfItsStepComesAgain) {
+  Injector injector({{{Kind::kNodeThrows, 0, 0, 0, 0}}}, 1, 1);
+  injector.begin_step(0, 0);
+  EXPECT_TRUE(injector.on_node(0).throws);
+  injector.begin_step(0, 1);  // step 0 again, modulo
+  EXPECT_FALSE(injector.on_node(0).throws);
+  EXPECT_EQ(count(injector, Kind::kNodeThrows), 1U);
+}
+
+TEST(Injector, SeveralFaultsOfOneSiteAddUp) {
+  Injector injector({{{Kind::kMessageDelay, 0, 0, 1, 10},
+                      {Kind::kMessageDelay, 0, 0, 1, 5},
+                      {Kind::kLinkReset, 0, 0, 1, 0}}},
+                    1, 1);
+  injector.begin_step(0, 0);
+  EXPECT_EQ(injector.on_message(0).delay_us, 0U);
+  const MessageFault fault = injector.on_message(0);
+  EXPECT_EQ(fault.delay_us, 15U);
+  EXPECT_TRUE(fault.reset);
+  EXPECT_FALSE(fault.stall);
+}
+
+TEST(Injector, KnowsWhoExitedAndWhoIsSilenced) {
+  Injector injector({{{Kind::kRankExit, 0, 0, 1, 0},
+                      {Kind::kOperationError, 0, 0, 2, 0},
+                      {Kind::kOperationStall, 1, 0, 0, 0},
+                      {Kind::kMessageStall, 2, 0, 0, 0}}},
+                    4, 1);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) injector.begin_step(rank, 0);
+  EXPECT_FALSE(injector.on_operation(0).exit);
+  EXPECT_FALSE(injector.exited(0));
+  EXPECT_TRUE(injector.on_operation(0).exit);
+  EXPECT_TRUE(injector.exited(0));
+  EXPECT_FALSE(injector.on_operation(0).error);  // nobody is there any more
+  EXPECT_TRUE(injector.on_operation(1).stall);
+  EXPECT_TRUE(injector.on_message(2).stall);
+  EXPECT_TRUE(injector.silenced(1));
+  EXPECT_TRUE(injector.silenced(2));
+  EXPECT_FALSE(injector.silenced(0));
+  EXPECT_FALSE(injector.exited(3));
+}
+
+TEST(Injector, EveryKindHasASite) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    Injector injector({{{static_cast<Kind>(kind), 0, 0, 0, 1}}}, 1, 1);
+    injector.begin_step(0, 0);
+    static_cast<void>(injector.on_message(0));
+    static_cast<void>(injector.on_operation(0));
+    static_cast<void>(injector.on_node(0));
+    EXPECT_EQ(count(injector, static_cast<Kind>(kind)), 1U) << name_of(static_cast<Kind>(kind));
+  }
+}
+
+TEST(Injector, ResetForgets) {
+  Injector injector({{{Kind::kRankExit, 0, 0, 0, 0}}}, 2, 1);
+  injector.begin_step(0, 0);
+  EXPECT_TRUE(injector.on_operation(0).exit);
+  injector.reset({}, 2, 1);
+  EXPECT_FALSE(injector.exited(0));
+  EXPECT_EQ(count(injector, Kind::kRankExit), 0U);
+  injector.begin_step(0, 0);
+  EXPECT_FALSE(injector.on_operation(0).exit);
+}
+
+}  // namespace
+}  // namespace lockstep::faults

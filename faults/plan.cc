@@ -1,0 +1,36 @@
+#include "faults/plan.h"
+
+namespace lockstep::faults {
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kMessageDelay:
+      return "message_delay";
+    case Kind::kMessageStall:
+      return "message_stall";
+    case Kind::kOperationDelay:
+      return "operation_delay";
+    case Kind::kOperationStall:
+      return "operation_stall";
+    case Kind::kOperationError:
+      return "operation_error";
+    case Kind::kLinkReset:
+      return "link_reset";
+    case Kind::kRankExit:
+      return "rank_exit";
+    case Kind::kRankPause:
+      return "rank_pause";
+    case Kind::kNodeThrows:
+      return "node_throws";
+    case Kind::kSlowThread:
+      return "slow_thread";
+  }
+  return "unknown";
+}
+
+bool is_benign(Kind kind) {
+  return kind == Kind::kMessageDelay || kind == Kind::kOperationDelay || kind == Kind::kRankPause ||
+         kind == Kind::kSlowThread;
+}
+
+}  // namespace lockstep::faults

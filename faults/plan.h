@@ -1,0 +1,55 @@
+// FaultPlan: what goes wrong in one case, and when; plain data. The simulator (faults/sim) and the
+// process harness (faults/os, faults/gloo) carry it out; which kinds a lane can do is listed with
+// each kind.
+//
+// A plan is total: ranks are taken modulo the world, steps modulo the program's steps. A fault
+// whose site is never visited does not fire, and that is no error: the observation counts what
+// fired.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::faults {
+
+enum class Kind : std::uint8_t {
+  kMessageDelay,    // the site-th message that `rank` sends in the step arrives `duration_us` later
+                    // sim
+  kMessageStall,    // that message and all later ones on its link never arrive sim
+  kOperationDelay,  // the site-th collective of `rank` in the step begins `duration_us` later sim,
+                    // gloo
+  kOperationStall,  // that collective never begins on `rank` sim, gloo
+  kOperationError,  // the transport of `rank` fails at that collective sim
+  kLinkReset,       // at that message the link to its receiver is reset: both ends get an error sim
+  kRankExit,        // the process of `rank` is gone at the site-th collective of the step sim, gloo
+              // (SIGKILL)
+  kRankPause,   // `rank` does nothing for `duration_us` from there on sim, gloo (SIGSTOP)
+  kNodeThrows,  // the site-th node that `rank` executes in the step throws sim, gloo
+  kSlowThread,  // at that node the engine's worker sleeps for `duration_us` sim, gloo
+};
+constexpr int kKinds = 10;
+const char* name_of(Kind kind);
+
+// Whether a fault of this kind lets the step end well everywhere, as long as its duration stays
+// under the timeout.
+bool is_benign(Kind kind);
+
+struct Fault {
+  Kind kind = Kind::kMessageDelay;
+  std::uint32_t rank = 0;
+  std::uint32_t step = 0;
+  std::uint32_t site = 0;         // from 0, counted from the beginning of the step on that rank
+  std::uint32_t duration_us = 0;  // at most kMaxDurationUs
+};
+constexpr std::uint32_t kMaxDurationUs = 400'000;
+
+struct FaultPlan {
+  std::vector<Fault> faults;
+};
+
+struct Fired {
+  std::array<std::uint64_t, kKinds> counts{};  // by Kind
+};
+
+}  // namespace lockstep::faults

@@ -1,0 +1,103 @@
+// The collectives of the simulated process group, as messages between ranks. They add in the same
+// order as Gloo does, so that the bits are the same; contract G3 has the formulas. Sources: the
+// ring and the bcube of gloo/allreduce.cc.
+//
+//   ring       A buffer is cut into `world` chunks of at least two segments. Data moves from rank r
+//   to r-1: first every chunk
+//              travels around once and is summed up, ending on the rank with its number, then the
+//              sums go around.
+//   bcube      Rounds of groups; in each round the members of a group share out what they hold and
+//   sum up their part, then
+//              the same backwards. The sizes of the groups are the factors 2 of the world, then the
+//              rest.
+//   broadcast  From the root from rank to rank in the direction of the ring.
+//   gather     Every contribution goes around the ring.
+//
+// Before any of it agree() compares headers along the ring, so that nobody takes data from a
+// neighbour that means another collective; whoever lacks that agreement never sends, and no result
+// can be complete without every rank.
+//
+// Threads: one fiber of the rank calls. All functions return false when the exchange ended; halt()
+// then says why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "faults/sim/network.h"
+#include "reducer/base/dtype.h"
+#include "reducer/comm/process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+// What each rank states of a collective before its payload moves.
+struct Header {
+  Op op = Op::kAllReduceSum;
+  DType dtype = DType::kFloat32;
+  int root = 0;
+  int bucket = kNone;
+  std::int64_t pass = kNone;
+  std::int64_t sequence = 0;
+  std::uint64_t count = 0;
+
+  bool operator==(const Header&) const = default;
+};
+
+struct Halt {
+  enum class Cause : std::uint8_t {
+    kNone,
+    kClosed,
+    kReset,
+    kTimeout,
+    kInterrupted,
+    kOtherHeader,   // `theirs` is the peer's
+    kWrongMessage,  // not the message that had to come: the peer runs another collective
+  };
+  Cause cause = Cause::kNone;
+  int peer = kNone;
+  Header theirs;
+};
+
+// One collective of one rank: sends and receives in its name until the first trouble.
+class Exchange {
+ public:
+  Exchange(Mesh& mesh, int rank, std::int64_t sequence, Duration until)
+      : mesh_(mesh), rank_(rank), sequence_(sequence), until_(until) {}
+
+  int rank() const { return rank_; }
+  int size() const { return mesh_.size(); }
+  int left() const { return rank_ == 0 ? size() - 1 : rank_ - 1; }  // where the ring sends to
+  int right() const { return rank_ == size() - 1 ? 0 : rank_ + 1; }
+  const Halt& halt() const { return halt_; }
+  void stop(Halt::Cause cause, int peer) { halt_ = Halt{cause, peer, {}}; }
+
+  bool agree(const Header& mine);
+  // `part` numbers the messages of one direction of one link within the collective, from 1.
+  bool send(int to, std::uint32_t part, std::span<const std::byte> bytes);
+  bool receive(int from, std::uint32_t part, std::span<std::byte> bytes);
+  bool receive_and_sum(int from, std::uint32_t part, DType dtype, std::span<std::byte> bytes);
+
+ private:
+  Message* take(int from, std::uint32_t part, std::size_t bytes);
+  void note(Trouble trouble, int peer);
+  bool stop(Trouble trouble, int peer) {
+    if (trouble != Trouble::kNone) [[unlikely]]
+      note(trouble, peer);
+    return trouble == Trouble::kNone;
+  }
+
+  Mesh& mesh_;
+  int rank_;
+  std::int64_t sequence_;
+  Duration until_;
+  Halt halt_;
+};
+
+bool ring_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data,
+                     std::size_t max_segment_bytes);
+bool bcube_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data);
+bool broadcast(Exchange& exchange, int root, std::span<std::byte> data);
+bool all_gather(Exchange& exchange, std::span<const std::byte> mine, std::span<std::byte> gathered);
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -1,0 +1,137 @@
+// The platform `sim`: fibers of the simulator. See reducer/platform/platform.h for the interface
+// and faults/sim/scheduler for what stands behind it. A thread joins the group (the rank) of the
+// fiber that makes it.
+//
+// Outside of a run there are no threads: locks do nothing, time is 0, a wait whose predicate does
+// not hold must have a deadline.
+#pragma once
+
+#ifndef LOCKSTEP_NS
+#define LOCKSTEP_NS sim
+#endif
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "faults/sim/scheduler/scheduler.h"
+#include "faults/sim/scheduler/sync.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS::platform {
+
+using Duration = std::chrono::nanoseconds;
+
+inline Duration now() {
+  const simulation::Scheduler* scheduler = simulation::Scheduler::running();
+  return scheduler == nullptr ? Duration(0) : scheduler->now();
+}
+
+class Deadline {
+ public:
+  static Deadline never() { return Deadline(Duration::max()); }
+  static Deadline at(Duration when) { return Deadline(when); }
+  static Deadline in(Duration span) {
+    const Duration start = now();
+    return Deadline(span > Duration::max() - start ? Duration::max() : start + span);
+  }
+  bool is_never() const { return at_ == Duration::max(); }
+  bool passed() const { return !is_never() && now() >= at_; }
+  Duration remaining() const { return is_never() ? Duration::max() : at_ - now(); }
+  Duration at() const { return at_; }
+
+ private:
+  explicit Deadline(Duration at) : at_(at) {}
+  Duration at_;
+};
+
+class Mutex {
+ public:
+  explicit Mutex(const char* name) : core_(name) {}
+
+ private:
+  friend class MutexLock;
+  simulation::MutexCore core_;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : core_(mutex.core_) { lock(); }
+  ~MutexLock() {
+    if (is_locked_) core_.unlock();
+  }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void lock() {
+    LOCKSTEP_CHECK(!is_locked_);
+    core_.lock();
+    is_locked_ = true;
+  }
+  void unlock() {
+    LOCKSTEP_CHECK(is_locked_);
+    core_.unlock();
+    is_locked_ = false;
+  }
+
+ private:
+  friend class CondVar;
+  simulation::MutexCore& core_;
+  bool is_locked_ = false;
+};
+
+class CondVar {
+ public:
+  explicit CondVar(const char* name) : core_(name) {}
+  void notify_one() { core_.notify_one(); }
+  void notify_all() { core_.notify_all(); }
+
+  template <class Predicate>
+  bool wait(MutexLock& lock, Deadline deadline, Predicate predicate) {
+    LOCKSTEP_CHECK(lock.is_locked_);
+    while (!predicate())
+      if (!core_.wait(lock.core_, deadline.at())) return predicate();
+    return true;
+  }
+
+ private:
+  simulation::CondVarCore core_;
+};
+
+class Thread {
+ public:
+  Thread() = default;
+  Thread(std::string name, std::function<void()> body) {
+    simulation::Scheduler* scheduler = simulation::Scheduler::running();
+    LOCKSTEP_CHECK(scheduler != nullptr);  // threads are made by fibers
+    fiber_ = scheduler->spawn(name, scheduler->current_group(), std::move(body));
+  }
+  Thread(Thread&& other) noexcept : fiber_(std::exchange(other.fiber_, simulation::kNoFiber)) {}
+  Thread& operator=(Thread&& other) noexcept {
+    LOCKSTEP_CHECK(!joinable());
+    fiber_ = std::exchange(other.fiber_, simulation::kNoFiber);
+    return *this;
+  }
+  ~Thread() { LOCKSTEP_CHECK(!joinable()); }
+
+  bool joinable() const { return fiber_ != simulation::kNoFiber; }
+  void join() {
+    LOCKSTEP_CHECK(joinable());
+    simulation::Scheduler::running()->join(fiber_);
+    fiber_ = simulation::kNoFiber;
+  }
+
+ private:
+  simulation::FiberId fiber_ = simulation::kNoFiber;
+};
+
+inline void yield() {
+  if (simulation::Scheduler* scheduler = simulation::Scheduler::running()) scheduler->yield();
+}
+
+template <class T>
+using Atomic = std::atomic<T>;
+
+}  // namespace lockstep::inline LOCKSTEP_NS::platform

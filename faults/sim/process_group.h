@@ -1,0 +1,95 @@
+// SimProcessGroup: the simulated ProcessGroup. It behaves as the one over Gloo does: collectives
+// run in the background in the order of their start, a failure ends the group on this side and
+// closes its links, peers find out when they next need them.
+//
+// A worker fiber per group and rank, in the rank's scheduler group, executes what start() queued.
+// No rendezvous is needed: the first member of a generation opens the mesh.
+//
+// Faults (faults/plan.h) of operations are counted in start(). An exit and a pause happen there; a
+// delay, a stall and an error when the worker comes to the operation. Message faults happen in the
+// mesh. Failures. `reported_by` is always this rank, `sequence`, `collective`, `pass` and `bucket`
+// are those of the operation at hand.
+//   kPeerLost   `suspect` closed its links, or its process is gone. `rank` is not known.
+//   kTransport  the link to `suspect` was reset; or (definite, `rank` is this one) the transport
+//   failed here kTimeout    nothing came from `suspect`; or (no suspect, `rank` is this one) the
+//   operation could not begin in time kMismatch   definite; `suspect` runs another collective, both
+//   are told kAborted    definite; the process of this rank exited
+// The timeout counts from start(). Duration::max() means never: then a hang is a deadlock that the
+// scheduler sees.
+//
+// Threads: start() from one fiber at a time; everything else from any fiber.
+// Ownership: network, scheduler and injector outlive the group. In a run that ended early (a
+// deadlock) a group may be destroyed outside of the run; it then does nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "faults/sim/collectives.h"
+#include "faults/sim/network.h"
+#include "reducer/comm/process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+enum class Algorithm : std::uint8_t { kRing, kBcube };  // of all-reduce
+
+struct GroupOptions {
+  Algorithm algorithm = Algorithm::kRing;
+  std::size_t max_segment_bytes = 1024 * 1024;  // of the ring; Gloo's default
+  Duration timeout = Duration::max();
+};
+
+class SimProcessGroup : public ProcessGroup {
+ public:
+  // The group of `members` (world ranks; the position in the list is the rank in the group) as
+  // `world_rank` has it. Called in a fiber, once by every member for each generation. A generation
+  // is any number below 65536 that names one group.
+  static std::unique_ptr<SimProcessGroup> join(SimNetwork& network, std::int64_t generation,
+                                               std::span<const std::uint32_t> members,
+                                               std::uint32_t world_rank,
+                                               const GroupOptions& options);
+  ~SimProcessGroup() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return mesh_.size(); }
+  bool can_reduce(DType dtype) const override;
+  Status start(const Collective& collective, Work& work) override;
+  void abort(const Status& cause) override;
+  platform::Duration timeout() const override { return options_.timeout; }
+
+ private:
+  struct Entry {
+    Collective collective;
+    Work* work = nullptr;
+    std::int64_t sequence = 0;
+    Duration until{};
+    faults::OperationFault fault;
+  };
+
+  SimProcessGroup(SimNetwork& network, Mesh& mesh, int rank, const GroupOptions& options);
+  Status check(const Collective& collective) const;
+  void work_off();  // the worker's body
+  Status execute(const Entry& entry);
+  Status wait_as_planned(const Entry& entry);
+  bool move_payload(Exchange& exchange, const Collective& collective);
+  void notice_exit();
+  Status describe(const Entry& entry, const Halt& halt);
+  Failure failure_of(const Entry& entry, Code code, std::string detail) const;
+
+  SimNetwork& network_;
+  Mesh& mesh_;
+  const int rank_;
+  const std::uint32_t world_rank_;
+  const GroupOptions options_;
+  simulation::FiberId worker_ = simulation::kNoFiber;
+  simulation::Place idle_;    // where the worker waits for work
+  std::vector<Entry> queue_;  // a ring of entries
+  std::size_t first_ = 0;     // of the entries in use
+  std::size_t count_ = 0;
+  std::int64_t next_sequence_ = 0;
+  bool is_closing_ = false;
+  Status cause_;  // of the group's death
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -1,0 +1,64 @@
+// Clock: virtual time, and who waits for it.
+//
+// Time stands still while anything can run; the scheduler calls advance() when nothing can. There
+// is one timer per index: the fibers come first, then the groups (a paused group waits to go on).
+// Threads: none. Cost: arming and cancelling set a bit; advance() looks at every armed timer, and
+// there are few.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+
+#include "faults/sim/scheduler/index_set.h"
+
+namespace lockstep::simulation {
+
+using Duration = std::chrono::nanoseconds;
+constexpr Duration kNever = Duration::max();
+
+constexpr std::uint32_t kMaxFibers = 256;  // alive at a time
+constexpr std::uint32_t kMaxGroups = 64;
+
+class Clock {
+ public:
+  void reset() {
+    now_ = Duration(0);
+    armed_.clear();
+  }
+  Duration now() const { return now_; }
+  bool idle() const { return armed_.empty(); }
+
+  // `timer` must not be armed. A time in the past expires at the next advance(), and time does not
+  // go back for it.
+  void arm(std::uint32_t timer, Duration at) {
+    at_[timer] = at;
+    armed_.insert(timer);
+  }
+  bool is_armed(std::uint32_t timer) const { return armed_.contains(timer); }
+  void cancel(std::uint32_t timer) { armed_.erase(timer); }
+  Duration at(std::uint32_t timer) const { return at_[timer]; }
+
+  // Goes to the earliest armed time and calls expired(timer) for every timer that is due then, in
+  // ascending order, disarmed. The clock must not be idle.
+  template <class Expired>
+  void advance(Expired expired) {
+    Duration next = kNever;
+    armed_.for_each([&](std::uint32_t timer) {
+      if (at_[timer] < next) next = at_[timer];
+    });
+    if (next > now_) now_ = next;
+    armed_.for_each([&](std::uint32_t timer) {
+      if (at_[timer] > now_) return;
+      armed_.erase(timer);
+      expired(timer);
+    });
+  }
+
+ private:
+  Duration now_{0};
+  IndexSet<(kMaxFibers + kMaxGroups) / 64> armed_;
+  std::array<Duration, kMaxFibers + kMaxGroups> at_{};
+};
+
+}  // namespace lockstep::simulation

@@ -1,0 +1,72 @@
+// Fiber: one simulated thread, as the scheduler and its primitives see it. Not for users of the
+// scheduler: see scheduler.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "faults/sim/scheduler/clock.h"
+#include "faults/sim/scheduler/context.h"
+#include "faults/sim/scheduler/lock_order.h"
+
+namespace lockstep::simulation {
+
+using FiberId = std::uint32_t;
+constexpr FiberId kNoFiber = 0xffff'ffff;
+
+struct Fiber;
+class MutexCore;
+
+// Fibers that wait for one thing, in the order they came. A fiber is in one queue at most.
+struct FiberQueue {
+  Fiber* head = nullptr;
+  Fiber* tail = nullptr;
+
+  bool empty() const { return head == nullptr; }
+  inline void push(Fiber& fiber);
+  inline void remove(Fiber& fiber);
+};
+
+enum class WaitKind : std::uint8_t { kNothing, kMutex, kCondVar, kJoin, kSleep, kPlace };
+
+struct Fiber {
+  enum class State : std::uint8_t { kUnused, kReady, kWaiting, kFinished };
+  static constexpr std::uint32_t kMaxHeld = 16;  // mutexes at a time
+
+  SwitchPoint point;  // first: every switch reads and writes it
+  FiberId id = 0;
+  std::uint32_t group = 0;
+  State state = State::kUnused;
+  bool timed_out = false;  // how the last wait ended
+  WaitKind wait_kind = WaitKind::kNothing;
+  const void* wait_object = nullptr;  // a MutexCore, CondVarCore, Fiber or Place, by wait_kind
+  MutexCore* retake = nullptr;  // the mutex that a wait on a condition variable has to take again
+  FiberQueue* queue = nullptr;  // the one it is in
+  Fiber* previous = nullptr;
+  Fiber* next = nullptr;
+  std::uint32_t held_count = 0;
+  std::array<MutexCore*, kMaxHeld> held{};  // in the order they were taken
+  FiberQueue joiners;
+  std::unique_ptr<Context> context;
+  std::function<void()> body;
+  std::string name;
+};
+
+inline void FiberQueue::push(Fiber& fiber) {
+  fiber.queue = this;
+  fiber.previous = tail;
+  fiber.next = nullptr;
+  (tail == nullptr ? head : tail->next) = &fiber;
+  tail = &fiber;
+}
+
+inline void FiberQueue::remove(Fiber& fiber) {
+  (fiber.previous == nullptr ? head : fiber.previous->next) = fiber.next;
+  (fiber.next == nullptr ? tail : fiber.next->previous) = fiber.previous;
+  fiber.queue = nullptr;
+}
+
+}  // namespace lockstep::simulation

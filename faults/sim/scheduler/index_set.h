@@ -1,0 +1,111 @@
+// IndexSet: a set of small numbers as a bit mask. The scheduler keeps its runnable fibers in one.
+//
+// Threads: none. insert() wants a number that is not in the set, erase() one that is; lowest(),
+// after() and nth() want a set that is not empty. Nothing is checked here: these are the innermost
+// steps of the simulator.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace lockstep::simulation {
+
+template <std::uint32_t kWords>
+class IndexSet {
+ public:
+  static constexpr std::uint32_t kCapacity = kWords * 64;
+
+  void clear() {
+    words_.fill(0);
+    count_ = 0;
+  }
+  void insert(std::uint32_t index) {
+    words_[index >> 6] |= bit(index);
+    ++count_;
+  }
+  void erase(std::uint32_t index) {
+    words_[index >> 6] &= ~bit(index);
+    --count_;
+  }
+  bool contains(std::uint32_t index) const { return (words_[index >> 6] & bit(index)) != 0; }
+  std::uint32_t count() const { return count_; }
+  bool empty() const { return count_ == 0; }
+
+  std::uint32_t lowest() const {
+    std::uint32_t word = 0;
+    while (words_[word] == 0) ++word;
+    return first_of(word, words_[word]);
+  }
+
+  // The smallest member above `index`; the lowest one when there is none.
+  std::uint32_t after(std::uint32_t index) const {
+    std::uint32_t word = index >> 6;
+    const std::uint32_t shift = index & 63;
+    std::uint64_t rest = shift == 63 ? 0 : words_[word] & (~std::uint64_t{0} << (shift + 1));
+    while (rest == 0) {
+      if (++word == kWords) return lowest();
+      rest = words_[word];
+    }
+    return first_of(word, rest);
+  }
+
+  // The n-th member in ascending order, n < count().
+  std::uint32_t nth(std::uint32_t n) const {
+    for (std::uint32_t word = 0;; ++word)
+      for (std::uint64_t rest = words_[word]; rest != 0; rest &= rest - 1)
+        if (n-- == 0) return first_of(word, rest);
+  }
+
+  // Calls visit(index) for every member, ascending. The visitor may erase the member it is given.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    if (count_ == 0) return;
+    for (std::uint32_t word = 0; word < kWords; ++word)
+      for (std::uint64_t rest = words_[word]; rest != 0; rest &= rest - 1)
+        visit(first_of(word, rest));
+  }
+
+ private:
+  static std::uint64_t bit(std::uint32_t index) { return std::uint64_t{1} << (index & 63); }
+  static std::uint32_t first_of(std::uint32_t word, std::uint64_t bits) {
+    return word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+  }
+
+  std::array<std::uint64_t, kWords> words_{};
+  std::uint32_t count_ = 0;
+};
+
+// RunSet: an IndexSet that also keeps its members in an array, in an order that depends on nothing
+// but the history of calls, so that a random member is found without a search.
+template <std::uint32_t kWords>
+class RunSet {
+ public:
+  void clear() { set_.clear(); }
+  void insert(std::uint32_t index) {
+    const std::uint32_t at = set_.count();
+    members_[at] = static_cast<std::uint16_t>(index);
+    place_[index] = static_cast<std::uint16_t>(at);
+    set_.insert(index);
+  }
+  void erase(std::uint32_t index) {
+    set_.erase(index);
+    const std::uint16_t last = members_[set_.count()];
+    members_[place_[index]] = last;
+    place_[last] = place_[index];
+  }
+  bool contains(std::uint32_t index) const { return set_.contains(index); }
+  std::uint32_t count() const { return set_.count(); }
+  bool empty() const { return set_.empty(); }
+  std::uint32_t lowest() const { return set_.lowest(); }
+  std::uint32_t after(std::uint32_t index) const { return set_.after(index); }
+  std::uint32_t any(std::uint32_t n) const { return members_[n]; }  // n < count()
+  const IndexSet<kWords>& set() const { return set_; }
+
+ private:
+  IndexSet<kWords> set_;
+  std::array<std::uint16_t, kWords * 64> members_{};
+  std::array<std::uint16_t, kWords * 64> place_{};
+};
+
+}  // namespace lockstep::simulation

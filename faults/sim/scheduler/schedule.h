@@ -1,0 +1,32 @@
+// Schedule: how the scheduler picks the next fiber where it has a choice; plain data.
+//
+// A choice is a scheduling point at which more than one fiber could run, or a notify_one() with
+// more than one waiter. Choices are counted from 0 over a run. Whatever the policy, the scheduler
+// records the deviations of its run from the default policy: the same program under kDefault with
+// these deviations does the same thing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::simulation {
+
+enum class Policy : std::uint8_t {
+  kDefault,     // stay on the running fiber, else the lowest id; but `deviations` come first
+  kRandomWalk,  // any runnable fiber, uniformly
+  kStayBiased,  // stay with probability 7/8, else a step of the random walk
+  kRoundRobin,  // the next runnable id after the running one
+};
+
+struct Deviation {
+  std::uint32_t choice = 0;
+  std::uint32_t fiber = 0;  // ignored when it is not runnable at that choice
+};
+
+struct Schedule {
+  Policy policy = Policy::kDefault;
+  std::uint64_t seed = 0;
+  std::vector<Deviation> deviations;  // read under kDefault only; ascending by choice
+};
+
+}  // namespace lockstep::simulation

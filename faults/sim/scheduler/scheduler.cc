@@ -1,0 +1,388 @@
+#include "faults/sim/scheduler/scheduler.h"
+
+#include <utility>
+
+#include "faults/sim/scheduler/sync.h"
+#include "faults/sim/scheduler/wait_graph.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::simulation {
+
+namespace {
+
+constexpr std::size_t kReservedDeviations = 8192;
+
+// Bodies that frames which never end still use. They are kept and never destroyed: what they
+// captured may be locked, or wait for something.
+std::vector<std::function<void()>>& lost_bodies() {
+  static auto* bodies = new std::vector<std::function<void()>>();
+  return *bodies;
+}
+
+std::uint32_t timer_of_group(std::uint32_t group) { return kMaxFibers + group; }
+
+}  // namespace
+
+Scheduler::Scheduler(Options options) : options_(options) {
+  taken_.reserve(kReservedDeviations);
+  given_.reserve(kReservedDeviations);
+  reset(Schedule{});
+}
+
+Scheduler::~Scheduler() { LOCKSTEP_CHECK(running_ != this); }
+
+void Scheduler::reset(const Schedule& schedule) {
+  LOCKSTEP_CHECK(running_ != this);
+  policy_ = schedule.policy;
+  random_ = schedule.seed * 0xd134'2543'de82'ef95U + 1;
+  given_.assign(schedule.deviations.begin(), schedule.deviations.end());
+  if (policy_ != Policy::kDefault) given_.clear();
+  deviation_cursor_ = 0;
+  next_deviation_ = given_.empty() ? ~std::uint64_t{0} : given_[0].choice;
+  taken_.clear();
+  runnable_.clear();
+  held_.clear();
+  paused_.clear();
+  free_ids_.clear();
+  steps_ = switches_ = choices_ = 0;
+  preemptions_ = live_ = 0;
+  trace_hash_ = 0;
+  clock_.reset();
+  lock_order_.reset();
+  for (Fiber& fiber : fibers_) {
+    LOCKSTEP_CHECK(fiber.state != Fiber::State::kWaiting);
+    if (fiber.state == Fiber::State::kReady) fiber.body = nullptr;  // spawned and never run
+    fiber.state = Fiber::State::kUnused;
+    free_ids_.insert(fiber.id);
+  }
+  outcome_.end = End::kFinished;
+  outcome_.wait_graph.clear();
+  outcome_.leaked_fibers = 0;
+}
+
+inline void Scheduler::record(FiberId picked, FiberId by_default) {
+  if (picked != by_default) taken_.push_back({static_cast<std::uint32_t>(choices_), picked});
+  ++choices_;
+  trace(picked);
+}
+
+inline FiberId Scheduler::choose_runnable(FiberId by_default, bool may_stay) {
+  FiberId picked = by_default;
+  switch (policy_) {
+    case Policy::kDefault:
+      if (choices_ >= next_deviation_) [[unlikely]]
+        picked = follow_deviations(runnable_.set(), by_default);
+      break;
+    case Policy::kStayBiased:
+      if (may_stay && (random() >> 61) != 0)
+        picked = current_->id;
+      else
+        picked = runnable_.any(random_below(runnable_.count()));
+      break;
+    case Policy::kRandomWalk:
+      picked = runnable_.any(random_below(runnable_.count()));
+      break;
+    case Policy::kRoundRobin:
+      picked = runnable_.after(current_ == nullptr ? kMaxFibers - 1 : current_->id);
+      break;
+  }
+  record(picked, by_default);
+  return picked;
+}
+
+inline void Scheduler::switch_to(Fiber& next) {
+  Fiber& self = *current_;
+  current_ = &next;
+  ++switches_;
+  switch_context(self.point, next.point, *exceptions_);
+}
+
+Fiber& Scheduler::free_fiber() {
+  if (!free_ids_.empty()) {
+    const FiberId id = free_ids_.lowest();
+    free_ids_.erase(id);
+    return fibers_[id];
+  }
+  const auto id = static_cast<FiberId>(fibers_.size());
+  LOCKSTEP_CHECK_LT(id, kMaxFibers);
+  Fiber& fiber = fibers_.emplace_back();
+  fiber.id = id;
+  by_id_[id] = &fiber;
+  return fiber;
+}
+
+FiberId Scheduler::spawn(std::string_view name, std::uint32_t group, std::function<void()> body) {
+  LOCKSTEP_CHECK_LT(group, kMaxGroups);
+  LOCKSTEP_CHECK(body != nullptr);
+  Fiber& fiber = free_fiber();
+  if (fiber.context == nullptr) {
+    fiber.context = std::make_unique<Context>(options_.stack_bytes, fiber.id);
+    fiber.context->rewind(&Scheduler::fiber_main, fiber.point);
+  }
+  fiber.group = group;
+  fiber.name.assign(name);
+  fiber.body = std::move(body);
+  fiber.held_count = 0;
+  fiber.joiners = FiberQueue{};
+  fiber.queue = nullptr;
+  fiber.retake = nullptr;
+  ++live_;
+  make_ready(fiber);
+  if (running_ == this) point();
+  return fiber.id;
+}
+
+const Outcome& Scheduler::run() {
+  LOCKSTEP_CHECK(running_ == nullptr);
+  LOCKSTEP_CHECK(live_ > 0);
+  const StickyFloatFlags flags;
+  exceptions_ = &exception_state();
+  root_ = SwitchPoint{};
+  running_ = this;
+  current_ = nullptr;
+  outcome_.end = End::kFinished;
+  Fiber* first = next_to_run();
+  if (first == nullptr) {
+    outcome_.end = End::kDeadlock;
+  } else {
+    current_ = first;
+    switch_context(root_, first->point, *exceptions_);
+  }
+  if (outcome_.end != End::kFinished) {
+    outcome_.wait_graph = describe_waits(*this, outcome_.end);
+    abandon_all();
+  }
+  current_ = nullptr;
+  running_ = nullptr;
+  return outcome_;
+}
+
+// Every fiber runs this once and for ever: a finished one waits in finish_current() for its next
+// body.
+void Scheduler::fiber_main(boost::context::detail::transfer_t transfer) {
+  arrive(transfer, running_->current_->point);
+  for (;;) {
+    Fiber& self = *running_->current_;
+    [&]() noexcept {
+      self.body();
+      self.body = nullptr;
+    }();
+    running_->finish_current();
+  }
+}
+
+void Scheduler::finish_current() {
+  Fiber& self = *current_;
+  LOCKSTEP_CHECK_EQ(self.held_count, 0U);
+  self.state = Fiber::State::kFinished;
+  runnable_.erase(self.id);
+  --live_;
+  while (!self.joiners.empty()) {
+    Fiber& joiner = *self.joiners.head;
+    remove_from_wait(joiner);
+    make_ready(joiner);
+  }
+  if (live_ == 0) {
+    leave_run();
+    return;
+  }
+  Fiber* next = next_to_run();
+  if (next == nullptr) {
+    outcome_.end = End::kDeadlock;
+    leave_run();
+    return;
+  }
+  switch_to(*next);
+}
+
+void Scheduler::leave_run() {
+  Fiber& self = *current_;
+  switch_context(self.point, root_, *exceptions_);
+}
+
+void Scheduler::stop(End end) {
+  outcome_.end = end;
+  leave_run();
+  LOCKSTEP_CHECK(false);  // an abandoned fiber was resumed
+  std::abort();
+}
+
+void Scheduler::abandon_all() {
+  for (Fiber& fiber : fibers_) {
+    const bool is_live =
+        fiber.state == Fiber::State::kReady || fiber.state == Fiber::State::kWaiting;
+    if (!is_live) continue;
+    fiber.state = Fiber::State::kFinished;
+    fiber.context->rewind(&Scheduler::fiber_main, fiber.point);
+    lost_bodies().push_back(std::move(fiber.body));
+    fiber.body = nullptr;
+    ++outcome_.leaked_fibers;
+  }
+  live_ = 0;
+}
+
+void Scheduler::yield() {
+  if (++steps_ > options_.step_limit) stop(End::kLivelock);
+  if (runnable_.count() > 1) choose_at_point(runnable_.after(current_->id));
+}
+
+void Scheduler::choose_at_point(FiberId by_default) {
+  const FiberId next = choose_runnable(by_default, true);
+  if (next == current_->id) return;
+  ++preemptions_;
+  switch_to(*by_id_[next]);
+}
+
+FiberId Scheduler::follow_deviations(const IndexSet<kMaxFibers / 64>& candidates,
+                                     FiberId by_default) {
+  FiberId wanted = kNoFiber;
+  while (deviation_cursor_ < given_.size() && given_[deviation_cursor_].choice <= choices_) {
+    if (given_[deviation_cursor_].choice == choices_) wanted = given_[deviation_cursor_].fiber;
+    ++deviation_cursor_;
+  }
+  next_deviation_ =
+      deviation_cursor_ < given_.size() ? given_[deviation_cursor_].choice : ~std::uint64_t{0};
+  const bool is_legal = wanted < kMaxFibers && candidates.contains(wanted);
+  return is_legal ? wanted : by_default;
+}
+
+// By default the one that has waited longest; any of them is right, as with a real condition
+// variable.
+Fiber& Scheduler::choose_waiter(const FiberQueue& waiters) {
+  if (waiters.head->next == nullptr) return *waiters.head;
+  IndexSet<kMaxFibers / 64> candidates;
+  for (const Fiber* fiber = waiters.head; fiber != nullptr; fiber = fiber->next)
+    candidates.insert(fiber->id);
+  FiberId picked = waiters.head->id;
+  if (policy_ == Policy::kDefault) {
+    if (choices_ >= next_deviation_) picked = follow_deviations(candidates, picked);
+  } else if (policy_ != Policy::kRoundRobin) {
+    picked = candidates.nth(random_below(candidates.count()));
+  }
+  record(picked, waiters.head->id);
+  return *by_id_[picked];
+}
+
+Fiber* Scheduler::next_to_run() {
+  while (runnable_.empty()) {
+    if (clock_.idle()) return nullptr;
+    clock_.advance([this](std::uint32_t timer) { timer_expired(timer); });
+    trace(static_cast<std::uint64_t>(clock_.now().count()));
+  }
+  const FiberId lowest = runnable_.lowest();
+  return by_id_[runnable_.count() == 1 ? lowest : choose_runnable(lowest, false)];
+}
+
+void Scheduler::timer_expired(std::uint32_t timer) {
+  if (timer >= kMaxFibers) {
+    const std::uint32_t group = timer - kMaxFibers;
+    paused_.erase(group);
+    held_.for_each([&](FiberId id) {
+      if (fibers_[id].group != group) return;
+      held_.erase(id);
+      runnable_.insert(id);
+    });
+    return;
+  }
+  Fiber& fiber = fibers_[timer];
+  fiber.timed_out = true;
+  remove_from_wait(fiber);
+  make_ready(fiber);
+}
+
+void Scheduler::make_ready(Fiber& fiber) {
+  fiber.state = Fiber::State::kReady;
+  fiber.wait_kind = WaitKind::kNothing;
+  if (paused_.contains(fiber.group))
+    held_.insert(fiber.id);
+  else
+    runnable_.insert(fiber.id);
+}
+
+void Scheduler::remove_from_wait(Fiber& fiber) {
+  if (fiber.queue != nullptr) fiber.queue->remove(fiber);
+  if (clock_.is_armed(fiber.id)) clock_.cancel(fiber.id);
+}
+
+void Scheduler::park() {
+  Fiber& self = *current_;
+  if (++steps_ > options_.step_limit) [[unlikely]]
+    stop(End::kLivelock);
+  self.timed_out = false;
+  self.state = Fiber::State::kWaiting;
+  runnable_.erase(self.id);
+  Fiber* next = next_to_run();
+  if (next == nullptr) stop(End::kDeadlock);
+  if (next != &self) switch_to(*next);
+}
+
+bool Scheduler::park_until(Duration until) {
+  if (until != kNever) clock_.arm(current_->id, until);
+  park();
+  return !current_->timed_out;
+}
+
+void Scheduler::sleep_until(Duration when) {
+  if (when <= clock_.now()) {
+    point();
+    return;
+  }
+  current_->wait_kind = WaitKind::kSleep;
+  park_until(when);
+}
+
+void Scheduler::join(FiberId id) {
+  LOCKSTEP_CHECK_LT(id, fibers_.size());
+  Fiber& target = fibers_[id];
+  LOCKSTEP_CHECK(&target != current_);
+  LOCKSTEP_CHECK(target.state != Fiber::State::kUnused);
+  point();
+  while (target.state != Fiber::State::kFinished) {
+    current_->wait_kind = WaitKind::kJoin;
+    current_->wait_object = &target;
+    target.joiners.push(*current_);
+    park();
+  }
+  target.state = Fiber::State::kUnused;
+  free_ids_.insert(id);
+}
+
+void Scheduler::pause_group(std::uint32_t group, Duration until) {
+  LOCKSTEP_CHECK_LT(group, kMaxGroups);
+  if (until <= clock_.now()) return;
+  const std::uint32_t timer = timer_of_group(group);
+  if (paused_.contains(group)) {
+    if (clock_.at(timer) >= until) return;
+    clock_.cancel(timer);
+  } else {
+    paused_.insert(group);
+    const IndexSet<kMaxFibers / 64> candidates = runnable_.set();
+    candidates.for_each([&](FiberId id) {
+      if (fibers_[id].group != group) return;
+      runnable_.erase(id);
+      held_.insert(id);
+    });
+  }
+  clock_.arm(timer, until);
+  if (current_->group != group) return;
+  Fiber* next = next_to_run();  // never null: the pause itself is a timer
+  if (next != current_) switch_to(*next);
+}
+
+bool Scheduler::wait_at(Place& place, Duration until) {
+  if (until <= clock_.now()) return false;
+  current_->wait_kind = WaitKind::kPlace;
+  current_->wait_object = &place;
+  place.waiters.push(*current_);
+  return park_until(until);
+}
+
+void Scheduler::wake_all(Place& place) {
+  while (!place.waiters.empty()) {
+    Fiber& fiber = *place.waiters.head;
+    remove_from_wait(fiber);
+    make_ready(fiber);
+  }
+}
+
+}  // namespace lockstep::simulation

@@ -1,0 +1,206 @@
+// Scheduler: runs simulated threads (fibers) on one OS thread, one at a time, and decides at every
+// scheduling point who goes on. The same bodies under the same Schedule do the same thing, bit for
+// bit.
+//
+// Scheduling points: taking a mutex, waiting, waking somebody up, sending a message, spawn, join,
+// yield(). Where only one fiber can run there is nothing to choose: nothing is counted and nothing
+// is switched.
+//
+// Time is virtual: it goes to the next timer when no fiber can run. When there is no timer either,
+// the run is over: that is a deadlock (or everybody has finished), found at once and not after a
+// timeout. A run that goes on for too many scheduling points is a livelock. A body that loops
+// without reaching a scheduling point hangs the simulator: nothing in it can stop that.
+//
+// yield() is the one point at which the default policy does not stay: the next runnable fiber goes
+// first, so that a loop around yield() lets others run under every policy.
+//
+// Threads: one OS thread, and at most one scheduler in run() at a time. Objects with a mutex can be
+// made and destroyed outside of a run as well; there nothing can wait. Failure: after a deadlock or
+// a livelock the fibers that are left are abandoned: they never run again, their frames are not
+// unwound, and what those own on the heap is lost. Their stacks are used again. Objects that they
+// touched must not be used in a later run. Programmer errors (joining twice, unlocking what is not
+// held, too many fibers) end the process. Cost: a choice and a switch take a few tens of
+// nanoseconds and allocate nothing; reset() keeps stacks and memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "faults/sim/scheduler/clock.h"
+#include "faults/sim/scheduler/fiber.h"
+#include "faults/sim/scheduler/index_set.h"
+#include "faults/sim/scheduler/lock_order.h"
+#include "faults/sim/scheduler/schedule.h"
+
+namespace lockstep::simulation {
+
+enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock };
+
+struct Outcome {
+  End end = End::kFinished;
+  std::string wait_graph;           // empty when finished; else see wait_graph.h
+  std::uint32_t leaked_fibers = 0;  // abandoned
+};
+
+// Something that fibers of the simulator itself wait for, with words for the wait-for graph:
+// "message on link 2 -> 1".
+struct Place {
+  const char* what = "";
+  std::uint32_t from = kNoFiber;  // two numbers for the text; kNoFiber: left out
+  std::uint32_t to = kNoFiber;
+  FiberId waker = kNoFiber;  // the fiber that could end the wait, where it is known
+  FiberQueue waiters;
+};
+
+class Scheduler {
+ public:
+  struct Options {
+    std::uint64_t step_limit = 2'000'000;  // scheduling points; beyond is a livelock
+    std::size_t stack_bytes = kDefaultStackBytes;
+  };
+
+  Scheduler() : Scheduler(Options{}) {}
+  explicit Scheduler(Options options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // --- Outside of a run.
+
+  // Forgets the last run. Must be called between runs.
+  void reset(const Schedule& schedule);
+  void set_step_limit(std::uint64_t limit) { options_.step_limit = limit; }
+
+  // Runs all fibers until none is left, or none can go on. At least one must have been spawned.
+  const Outcome& run();
+
+  // --- What the run did; after run(), or within.
+  Duration now() const { return clock_.now(); }
+  std::uint64_t trace_hash() const { return trace_hash_; }
+  std::uint64_t choices() const { return choices_; }
+  std::uint64_t steps() const { return steps_; }  // scheduling points, without a choice included
+  std::uint64_t switches() const { return switches_; }
+  std::uint32_t preemptions() const {
+    return preemptions_;
+  }  // choices that left a fiber that could go on
+  const std::vector<Deviation>& deviations() const { return taken_; }
+  std::vector<std::string> lock_order_violations() const { return lock_order_.violations(); }
+
+  // --- Anywhere.
+
+  // Adds a fiber. Ids are given from 0 upwards; the id of a joined fiber is used again.
+  FiberId spawn(std::string_view name, std::uint32_t group, std::function<void()> body);
+
+  // Goes into the trace hash: whatever must be equal in two runs of one case.
+  void trace(std::uint64_t value) {
+    trace_hash_ = (trace_hash_ ^ value) * 0x9e37'79b9'7f4a'7c15U;
+    trace_hash_ ^= trace_hash_ >> 29;
+  }
+
+  // The scheduler whose fiber calls; null outside of a run.
+  static Scheduler* running() { return running_; }
+
+  // --- From a fiber.
+  FiberId current_id() const { return current_->id; }
+  std::uint32_t current_group() const { return current_->group; }
+  const std::string& current_name() const { return current_->name; }
+
+  // A scheduling point: another fiber may run before this returns.
+  void point() {
+    if (++steps_ > options_.step_limit) [[unlikely]]
+      stop(End::kLivelock);
+    if (runnable_.count() > 1) choose_at_point(current_->id);
+  }
+  void yield();
+  void sleep_until(Duration when);
+  void join(FiberId fiber);
+
+  // No fiber of `group` runs before `until`; timers of the group go on. The longest pause wins. The
+  // caller may be in the group.
+  void pause_group(std::uint32_t group, Duration until);
+
+  // Waits until wake_all(place), or until the time (false). The caller looks again at what it waits
+  // for: a wake-up says only that something may have changed. A time that has come returns at once.
+  bool wait_at(Place& place, Duration until);
+  // Lets everyone go who waits there. Not a scheduling point.
+  void wake_all(Place& place);
+
+ private:
+  friend class MutexCore;
+  friend class CondVarCore;
+  friend std::string describe_waits(const Scheduler& scheduler, End end);
+
+#if defined(LOCKSTEP_FIBER_ASAN) || defined(LOCKSTEP_FIBER_TSAN)
+  static constexpr std::size_t kDefaultStackBytes = 1024 * 1024;
+#else
+  static constexpr std::size_t kDefaultStackBytes = 256 * 1024;
+#endif
+
+  static void fiber_main(boost::context::detail::transfer_t transfer);
+  void finish_current();
+  [[noreturn]] void stop(End end);
+  void abandon_all();
+  Fiber& free_fiber();
+
+  // Takes the current fiber off the processor until make_ready(); the caller has filled in what it
+  // waits for.
+  void park();
+  // The same with a timer; false: it went off. The fiber is then in no queue any more.
+  bool park_until(Duration until);
+  void make_ready(Fiber& fiber);
+  void remove_from_wait(Fiber& fiber);
+
+  void choose_at_point(FiberId by_default);
+  FiberId choose_runnable(FiberId by_default, bool may_stay);
+  FiberId follow_deviations(const IndexSet<kMaxFibers / 64>& candidates, FiberId by_default);
+  void record(FiberId picked, FiberId by_default);
+  Fiber& choose_waiter(const FiberQueue& waiters);
+  Fiber* next_to_run();  // null: nobody can ever run again
+  void switch_to(Fiber& next);
+  void leave_run();
+  void timer_expired(std::uint32_t timer);
+  std::uint64_t random() {  // splitmix64
+    std::uint64_t z = (random_ += 0x9e37'79b9'7f4a'7c15U);
+    z = (z ^ (z >> 30)) * 0xbf58'476d'1ce4'e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d0'49bb'1331'11ebU;
+    return z ^ (z >> 31);
+  }
+  std::uint32_t random_below(std::uint32_t count) {
+    return static_cast<std::uint32_t>(((random() >> 32) * count) >> 32);
+  }
+
+  inline static Scheduler* running_ = nullptr;
+
+  Options options_;
+  Fiber* current_ = nullptr;
+  RunSet<kMaxFibers / 64> runnable_;  // and not paused
+  IndexSet<kMaxFibers / 64> held_;    // would be runnable, but the group is paused
+  IndexSet<kMaxGroups / 64> paused_;  // groups
+  std::uint64_t steps_ = 0;
+  std::uint64_t switches_ = 0;
+  std::uint64_t choices_ = 0;
+  std::uint64_t trace_hash_ = 0;
+  std::uint64_t random_ = 0;
+  std::uint32_t preemptions_ = 0;
+  std::uint32_t live_ = 0;
+  Policy policy_ = Policy::kDefault;
+  std::uint64_t next_deviation_ = ~std::uint64_t{0};  // its choice; none: never reached
+  std::size_t deviation_cursor_ = 0;
+  std::vector<Deviation> given_;
+  std::vector<Deviation> taken_;
+  Clock clock_;
+  LockOrder lock_order_;
+  std::deque<Fiber> fibers_;                // by id; grows and never shrinks
+  std::array<Fiber*, kMaxFibers> by_id_{};  // the same, found faster
+  IndexSet<kMaxFibers / 64> free_ids_;      // below fibers_.size()
+  ExceptionState* exceptions_ = nullptr;
+  SwitchPoint root_;  // where run() waits
+  Outcome outcome_;
+};
+
+}  // namespace lockstep::simulation

@@ -1,0 +1,60 @@
+// MutexCore and CondVarCore: what the simulated platform's Mutex and CondVar consist of.
+//
+// Threads: fibers of one scheduler. Outside of a run locking does nothing, as there is nobody to
+// keep out. Order: a released mutex goes to whoever takes it first; the one that has waited longest
+// is made runnable. A fiber that is woken from a condition variable while the mutex is held goes
+// straight to the mutex's queue: it could do nothing else. Failure: unlocking what the fiber does
+// not hold, or destroying what a fiber waits for, is a programmer error.
+#pragma once
+
+#include "faults/sim/scheduler/scheduler.h"
+
+namespace lockstep::simulation {
+
+class MutexCore {
+ public:
+  explicit MutexCore(const char* name) : name_(intern_name(name)) {}
+  ~MutexCore();
+  MutexCore(const MutexCore&) = delete;
+  MutexCore& operator=(const MutexCore&) = delete;
+
+  void lock();
+  void unlock();
+  NameId name() const { return name_; }
+  const Fiber* owner() const { return owner_; }
+
+ private:
+  friend class CondVarCore;
+  void acquire(Scheduler& scheduler);  // not a scheduling point
+  void release(Scheduler& scheduler);
+  void take(Fiber& fiber);
+
+  Fiber* owner_ = nullptr;
+  FiberQueue waiters_;
+  NameId name_;
+};
+
+class CondVarCore {
+ public:
+  explicit CondVarCore(const char* name) : name_(name) {}
+  ~CondVarCore();
+  CondVarCore(const CondVarCore&) = delete;
+  CondVarCore& operator=(const CondVarCore&) = delete;
+
+  // Gives the mutex back, waits, takes it again. False: the time has come first. A scheduling point
+  // lies before all that, while the mutex is held: a wake-up without the mutex can be lost.
+  bool wait(MutexCore& mutex, Duration until);
+  void notify_one();
+  void notify_all();
+  const char* name() const { return name_; }
+  FiberId last_notifier() const { return last_notifier_; }
+
+ private:
+  void wake(Scheduler& scheduler, Fiber& fiber);
+
+  FiberQueue waiters_;
+  const char* name_;
+  FiberId last_notifier_ = kNoFiber;
+};
+
+}  // namespace lockstep::simulation

@@ -1,0 +1,73 @@
+#include "properties/case/case.h"
+
+#include <algorithm>
+
+#include "properties/case/fields.h"
+
+namespace lockstep::properties {
+namespace {
+
+bool has_duration(faults::Kind kind) {
+  return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
+         kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread;
+}
+
+void normalize(faults::FaultPlan& plan, const reference::Program& program) {
+  if (plan.faults.size() > fields::kMaxFaults) plan.faults.resize(fields::kMaxFaults);
+  const auto steps = static_cast<std::uint32_t>(program.steps.size());
+  for (faults::Fault& fault : plan.faults) {
+    if (static_cast<int>(fault.kind) >= faults::kKinds) fault.kind = faults::Kind::kMessageDelay;
+    fault.rank %= program.world;
+    fault.step = steps == 0 ? 0 : fault.step % steps;
+    fault.duration_us =
+        has_duration(fault.kind) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
+  }
+}
+
+void normalize(Schedule& schedule) {
+  if (schedule.policy > Schedule::Policy::kRoundRobin) schedule.policy = Schedule::Policy::kDefault;
+  std::vector<Schedule::Deviation>& list = schedule.deviations;
+  if (schedule.policy != Schedule::Policy::kDefault) list.clear();
+  if (list.size() > fields::kMaxDeviations) list.resize(fields::kMaxDeviations);
+  const auto before = [](const auto& a, const auto& b) { return a.choice < b.choice; };
+  if (!std::is_sorted(list.begin(), list.end(), before))
+    std::stable_sort(list.begin(), list.end(), before);
+  const auto same = [](const auto& a, const auto& b) { return a.choice == b.choice; };
+  list.erase(std::unique(list.begin(), list.end(), same), list.end());
+}
+
+void mix(std::uint64_t& hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  hash ^= hash >> 29;
+}
+
+template <typename T>
+void hash_values(std::uint64_t& hash, const T& value) {
+  if constexpr (fields::IsVector<T>::value) {
+    mix(hash, value.size());
+    for (const auto& element : value) hash_values(hash, element);
+  } else if constexpr (fields::IsRecord<T>) {
+    fields::for_each<T>([&](const auto& field) { hash_values(hash, field.get(value)); });
+  } else {
+    mix(hash, static_cast<std::uint64_t>(value));
+  }
+}
+
+}  // namespace
+
+void normalize(Case& value) {
+  reference::normalize(value.program);
+  normalize(value.faults, value.program);
+  normalize(value.schedule);
+  value.timeout_ms = std::min(value.timeout_ms, kMaxTimeoutMs);
+}
+
+bool equal(const Case& a, const Case& b) { return fields::same(a, b); }
+
+std::uint64_t hash_of(const Case& value) {
+  std::uint64_t hash = 0x6c6f636b73746570u;
+  hash_values(hash, value);
+  return hash;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,141 @@
+// Reading and writing of case files: the part of case_json.h that meets the file system.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "properties/case/case_json.h"
+
+namespace lockstep::properties {
+namespace {
+
+std::string reason(int error) { return std::strerror(error); }
+
+std::string advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space or choose another folder";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a folder that you may write to";
+    case ENOENT:
+    case ENOTDIR:
+      return "create the folder first";
+    case EFBIG:
+      return "raise the limit on file sizes (ulimit -f)";
+    default:
+      return "choose another folder";
+  }
+}
+
+Status cannot_write(const std::string& path, int error) {
+  return {Code::kInvalidArgument,
+          fmt::format("cannot write {}: {}; {}", path, reason(error), advice(error))};
+}
+
+Status cannot_read(const std::string& path, int error) {
+  const char* what_to_do = error == ENOENT ? "check the path" : "check its permissions";
+  if (error == EISDIR) what_to_do = "give one file of the folder";
+  return {Code::kInvalidArgument,
+          fmt::format("cannot read {}: {}; {}", path, reason(error), what_to_do)};
+}
+
+// Closes a file descriptor at the end of the scope, unless it was taken.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int close() {  // the error, or 0
+    const int result = ::close(value_);
+    value_ = -1;
+    return result == 0 ? 0 : errno;
+  }
+
+ private:
+  int value_;
+};
+
+int write_all(int descriptor, std::string_view text) {  // the error, or 0
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : EIO;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+int fill(Descriptor& file, std::string_view text) {  // the error, or 0
+  if (const int error = write_all(file.get(), text); error != 0) return error;
+  if (::fsync(file.get()) != 0) return errno;
+  return file.close();
+}
+
+// A new file beside `path`, with a name that no other writer uses.
+int open_temporary(const std::string& path, std::string& temporary) {
+  static std::atomic<unsigned> counter{0};
+  for (;;) {
+    temporary = fmt::format("{}.{}.{}.tmp", path, ::getpid(), counter.fetch_add(1));
+    const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
+  }
+}
+
+void sync_folder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() >= 0) (void)::fsync(descriptor.get());  // the file itself is safe by now
+}
+
+}  // namespace
+
+Status write_file(const std::string& path, std::string_view text) {
+  std::string temporary;
+  Descriptor file(open_temporary(path, temporary));
+  if (file.get() < 0) return cannot_write(path, errno);
+  int error = fill(file, text);
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+    return cannot_write(path, error);
+  }
+  sync_folder(path);
+  return {};
+}
+
+Status write_case(const std::string& path, const Case& value, std::string_view about) {
+  return write_file(path, to_json(value, about));
+}
+
+Result<Case> read_case(const std::string& path, std::string* about) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return failed(cannot_read(path, errno));
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return failed(cannot_read(path, errno));
+  if (S_ISDIR(info.st_mode)) return failed(cannot_read(path, EISDIR));
+  std::string text;
+  std::vector<char> block(1u << 16u);
+  while (text.size() <= kMaxCaseBytes) {
+    const ssize_t count = ::read(file.get(), block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed(cannot_read(path, errno));
+    if (count == 0) break;
+    text.append(block.data(), static_cast<std::size_t>(count));
+  }
+  return from_json(text, path, about);
+}
+
+}  // namespace lockstep::properties

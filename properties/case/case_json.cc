@@ -1,0 +1,321 @@
+#include "properties/case/case_json.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "properties/case/fields.h"
+#include "properties/case/nearest.h"
+
+namespace lockstep::properties {
+namespace {
+
+using nlohmann::ordered_json;
+constexpr std::size_t kMaxNesting = 64;
+constexpr std::size_t kMaxColumns = 100;
+
+// ---- writing ----
+
+template <typename T>
+ordered_json encode(const T& value);
+
+template <typename T>
+ordered_json encode(const T& value) {
+  if constexpr (fields::IsVector<T>::value) {
+    ordered_json out = ordered_json::array();
+    for (const auto& element : value) out.push_back(encode(element));
+    return out;
+  } else if constexpr (fields::IsRecord<T>) {
+    const T simplest{};
+    ordered_json out = ordered_json::object();
+    fields::for_each<T>([&](const auto& field) {
+      if (!fields::same(field.get(value), field.get(simplest)))
+        out[field.name] = encode(field.get(value));
+    });
+    return out;
+  } else if constexpr (std::is_enum_v<T>) {
+    return fields::name_of(value);
+  } else {
+    return value;
+  }
+}
+
+// Appends the value on one line, and gives up once `out` is longer than `limit`.
+void append_line(std::string& out, const ordered_json& value, std::size_t limit) {
+  if (!value.is_structured()) {
+    out += value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return;
+  }
+  out += value.is_array() ? '[' : '{';
+  const char* separator = "";
+  for (const auto& [name, element] : value.items()) {
+    if (out.size() > limit) return;
+    out += separator;
+    if (value.is_object()) out += '"' + name + "\": ";
+    append_line(out, element, limit);
+    separator = ", ";
+  }
+  out += value.is_array() ? ']' : '}';
+}
+
+// What fits on a line stands on one; the rest is broken up, one element a line.
+void print(std::string& out, const ordered_json& value, std::size_t indent, std::size_t used) {
+  std::string line;
+  append_line(line, value, kMaxColumns);
+  if (!value.is_structured() || (used + line.size() < kMaxColumns && indent > 0)) {
+    out += line;
+    return;
+  }
+  out += value.is_array() ? '[' : '{';
+  const char* separator = "";
+  for (const auto& [name, element] : value.items()) {
+    out += separator;
+    out += '\n' + std::string(indent + 1, ' ');
+    std::size_t column = indent + 2;
+    if (value.is_object()) {
+      out += '"' + name + "\": ";
+      column += name.size() + 4;
+    }
+    print(out, element, indent + 1, column);
+    separator = ",";
+  }
+  out += '\n' + std::string(indent, ' ') + (value.is_array() ? ']' : '}');
+}
+
+// ---- reading ----
+
+std::string scalar(const ordered_json& value) {
+  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// Walks the table and the JSON together. The first error stays; after it nothing more is read.
+class Decoder {
+ public:
+  template <typename T>
+  void record(const ordered_json& from, T& to, const std::string& path);
+  const std::optional<std::string>& error() const { return error_; }
+
+ private:
+  template <typename T>
+  void value(const ordered_json& from, T& to, const std::string& path, std::size_t limit);
+  template <typename T>
+  void integer(const ordered_json& from, T& to, const std::string& path);
+  template <typename T>
+  void word(const ordered_json& from, T& to, const std::string& path);
+  template <typename T>
+  void list(const ordered_json& from, T& to, const std::string& path, std::size_t limit);
+  template <typename T>
+  void unknown_field(const std::string& name, const std::string& path);
+
+  void fail(const std::string& path, const std::string& what) {
+    if (!error_) error_ = (path.empty() ? "the case" : path) + ": " + what;
+  }
+  void wrong_type(const ordered_json& from, const std::string& path, const std::string& expected) {
+    std::string found = scalar(from);
+    if (found.size() > 40) found = found.substr(0, 37) + "...";
+    fail(path, fmt::format("expected {}, found {}", expected, found));
+  }
+
+  std::optional<std::string> error_;
+};
+
+std::string join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
+
+template <typename T>
+void Decoder::unknown_field(const std::string& name, const std::string& path) {
+  std::vector<std::string> known;
+  fields::for_each<T>([&](const auto& field) { known.emplace_back(field.name); });
+  fail(join(path, name), fmt::format("unknown field; {}", suggestion(name, known)));
+}
+
+template <typename T>
+void Decoder::record(const ordered_json& from, T& to, const std::string& path) {
+  if (!from.is_object()) return wrong_type(from, path, "an object {...}");
+  for (auto item = from.begin(); item != from.end(); ++item) {
+    if (error_) return;
+    const std::string& name = item.key();
+    const ordered_json& element = *item;
+    if (path.empty() && (name == "schema" || name == "about")) continue;
+    bool known = false;
+    fields::for_each<T>([&](const auto& field) {
+      if (name != field.name) return;
+      known = true;
+      value(element, field.get(to), join(path, name), field.limit);
+    });
+    if (!known) unknown_field<T>(name, path);
+  }
+}
+
+template <typename T>
+void Decoder::value(const ordered_json& from, T& to, const std::string& path, std::size_t limit) {
+  if constexpr (fields::IsVector<T>::value) {
+    list(from, to, path, limit);
+  } else if constexpr (fields::IsRecord<T>) {
+    record(from, to, path);
+  } else if constexpr (std::is_enum_v<T>) {
+    word(from, to, path);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (!from.is_boolean()) return wrong_type(from, path, "true or false");
+    to = from.get<bool>();
+  } else {
+    integer(from, to, path);
+  }
+}
+
+template <typename T>
+void Decoder::integer(const ordered_json& from, T& to, const std::string& path) {
+  using Limits = std::numeric_limits<T>;
+  bool fits = from.is_number_integer();
+  if (fits)
+    fits = from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>())
+                                     : std::in_range<T>(from.get<std::int64_t>());
+  if (!fits)
+    return wrong_type(from, path,
+                      fmt::format("a whole number from {} to {}", Limits::min(), Limits::max()));
+  to = from.get<T>();
+}
+
+template <typename T>
+void Decoder::word(const ordered_json& from, T& to, const std::string& path) {
+  const auto& names = fields::Names<T>::list;
+  if (!from.is_string())
+    return wrong_type(from, path, fmt::format("one of {}", fmt::join(names, ", ")));
+  const auto text = from.get<std::string>();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (text == names[i]) {
+      to = static_cast<T>(i);
+      return;
+    }
+  const std::vector<std::string> known(names.begin(), names.end());
+  fail(path, fmt::format("unknown value {}; {}", scalar(from), suggestion(text, known)));
+}
+
+template <typename T>
+void Decoder::list(const ordered_json& from, T& to, const std::string& path, std::size_t limit) {
+  if (!from.is_array()) return wrong_type(from, path, "a list [...]");
+  if (from.size() > limit)
+    return fail(path, fmt::format("has {} elements, at most {} are allowed", from.size(), limit));
+  to.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (error_) return;
+    value(from[i], to[i], fmt::format("{}[{}]", path, i), 0);
+  }
+}
+
+Status refused(const std::string& source, const std::string& what) {
+  return {Code::kInvalidArgument, source + ": " + what};
+}
+
+// How deep brackets are nested. A hostile file must not be able to exhaust the stack.
+std::size_t nesting(std::string_view text) {
+  std::size_t depth = 0;
+  std::size_t deepest = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+std::string where(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
+  return fmt::format("line {}, column {}", line, before.size() - start + 1);
+}
+
+Result<ordered_json> parse(std::string_view text, const std::string& source) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    return failed(refused(source, "the file is empty; give a case file written by lockstep"));
+  if (nesting(text) > kMaxNesting)
+    return failed(
+        refused(source, fmt::format("nested deeper than {} levels: not a case file", kMaxNesting)));
+  try {
+    return ordered_json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    if (error.byte > text.size())
+      return failed(refused(source, fmt::format("not JSON: it ends too early, at {}; the file is "
+                                                "truncated, get a whole copy",
+                                                where(text, text.size()))));
+    const std::size_t byte = error.byte == 0 ? 0 : error.byte - 1;
+    return failed(refused(source, fmt::format("not JSON: unexpected text at {}; correct it there",
+                                              where(text, byte))));
+  } catch (const nlohmann::json::exception&) {
+    return failed(refused(source, "not JSON: a number is out of range; correct it"));
+  }
+}
+
+Status check_schema(const ordered_json& json, const std::string& source) {
+  if (!json.is_object()) return refused(source, "not a case file: it should hold one object {...}");
+  const auto schema = json.find("schema");
+  if (schema == json.end())
+    return refused(source,
+                   fmt::format("no \"schema\" field: not a case file; a case written by hand "
+                               "needs \"schema\": {}",
+                               kCaseSchema));
+  if (!schema->is_number_unsigned() || *schema < 1u)
+    return refused(source, fmt::format("schema: expected a number from 1 to {}, found {}",
+                                       kCaseSchema, scalar(*schema)));
+  if (*schema > kCaseSchema)
+    return refused(source,
+                   fmt::format("written by a newer lockstep (schema {}, this build reads up "
+                               "to {}): update lockstep",
+                               schema->dump(), kCaseSchema));
+  const auto about = json.find("about");
+  if (about != json.end() && !about->is_string())
+    return refused(source, "about: expected text in quotes, found " + scalar(*about));
+  return {};
+}
+
+}  // namespace
+
+std::string to_json(const Case& value, std::string_view about) {
+  ordered_json json = ordered_json::object();
+  json["schema"] = kCaseSchema;
+  if (!about.empty()) json["about"] = about;
+  Case shorter = value;
+  for (reference::Parameter& parameter : shorter.program.parameters) {
+    const std::uint32_t distance = parameter.shared_with;
+    if (distance == 0) continue;
+    parameter = {};  // normalize() takes all else from the owner
+    parameter.shared_with = distance;
+  }
+  json.update(encode(shorter));
+  std::string out;
+  print(out, json, 0, 0);
+  return out + "\n";
+}
+
+Result<Case> from_json(std::string_view text, const std::string& source, std::string* about) {
+  if (text.size() > kMaxCaseBytes)
+    return failed(
+        refused(source, fmt::format("larger than {} MiB: not a case file", kMaxCaseBytes >> 20u)));
+  Result<ordered_json> json = parse(text, source);
+  if (!json) return failed(std::move(json.error()));
+  if (Status status = check_schema(*json, source); !status.ok()) return failed(std::move(status));
+  Case value;
+  Decoder decoder;
+  decoder.record(*json, value, "");
+  if (decoder.error()) return failed(refused(source, *decoder.error()));
+  if (about != nullptr && json->contains("about")) *about = (*json)["about"].get<std::string>();
+  normalize(value);
+  return value;
+}
+
+}  // namespace lockstep::properties

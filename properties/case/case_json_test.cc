@@ -1,0 +1,282 @@
+#include "properties/case/case_json.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "properties/generate/arbitrary.h"
+#include "properties/generate/dice.h"
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CaseFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "lockstep_case_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void put(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+  }
+  std::size_t file_count() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), {}));
+  }
+
+  fs::path folder_;
+};
+
+// The message of a refusal. Every one is a single line and begins with the source.
+std::string refusal(const std::string& text) {
+  const Result<Case> result = from_json(text, "x.json");
+  if (result) return "accepted";
+  EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+  const std::string detail = result.error().failure().detail;
+  EXPECT_EQ(detail.find('\n'), std::string::npos) << detail;
+  EXPECT_EQ(detail.rfind("x.json: ", 0), 0u) << detail;
+  return detail.substr(std::min<std::size_t>(8, detail.size()));
+}
+
+Case minimal() {
+  Case value;
+  value.program.parameters.resize(2);
+  value.program.steps.resize(2);
+  value.program.steps[0].kind = reference::PassKind::kNoSync;
+  value.program.steps[1].zero_grad = reference::ZeroGrad::kKeep;
+  value.program.steps[1].variants.resize(1);
+  value.program.steps[1].variants[0].forwards.resize(1);
+  value.program.steps[1].variants[0].forwards[0].nodes.resize(1);
+  value.program.steps[1].variants[0].forwards[0].nodes[0].parameter = 1;
+  value.program.options.mode = reference::Mode::kDynamic;
+  normalize(value);
+  return value;
+}
+
+// Claim: what is written is read back, field by field. Method: any generated case. A failure means
+// that a regression case changes by being saved. Replay: the case is printed.
+RC_GTEST_PROP(CaseJson, RoundTripsEveryCase, (const Case& value)) {
+  const Result<Case> back = from_json(to_json(value), "round trip");
+  RC_ASSERT(back.has_value());
+  RC_ASSERT(equal(*back, value));
+}
+
+TEST(CaseJson, AMinimalCaseIsAFewLines) {
+  EXPECT_EQ(to_json(minimal()), R"({
+ "schema": 1,
+ "program": {
+  "options": {"mode": "dynamic"},
+  "parameters": [{}, {}],
+  "steps": [
+   {"kind": "no_sync", "variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}]}]},
+   {
+    "zero_grad": "keep",
+    "variants": [{"forwards": [{"nodes": [{"parameter": 1}], "outputs": [{}]}]}]
+   }
+  ]
+ }
+}
+)");
+}
+
+TEST(CaseJson, EverythingIsWrittenByName) {
+  Case value = minimal();
+  value.faults.faults = {{faults::Kind::kRankExit, 1, 1, 3, 0}};
+  value.schedule.policy = Schedule::Policy::kRandomWalk;
+  value.schedule.seed = 9;
+  value.timeout_ms = 1500;
+  const std::string text = to_json(value, "found by hand");
+  for (const char* part :
+       {R"("about": "found by hand")",
+        R"("faults": [{"kind": "rank_exit", "rank": 1, "step": 1, "site": 3}])",
+        R"("schedule": {"policy": "random_walk", "seed": 9})", R"("timeout_ms": 1500)"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  std::string about;
+  ASSERT_TRUE(from_json(text, "x", &about).has_value());
+  EXPECT_EQ(about, "found by hand");
+}
+
+TEST(CaseJson, SharedParametersAreWrittenWithoutWhatTheirOwnerSays) {
+  Case value = minimal();
+  value.program.parameters[0].sizes = {3, 4};
+  value.program.parameters[1].shared_with = 1;
+  normalize(value);
+  const std::string text = to_json(value);
+  EXPECT_NE(text.find(R"([{"sizes": [3, 4]}, {"shared_with": 1}])"), std::string::npos) << text;
+  EXPECT_TRUE(equal(*from_json(text, "x"), value));
+}
+
+TEST(CaseJson, ALoadedCaseIsNormalized) {
+  const auto loaded = from_json(R"({"schema": 1, "program": {"world": 99, "steps": [{}]}})", "x");
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->program.world, reference::kMaxWorld);
+  EXPECT_EQ(loaded->program.steps[0].variants.size(), 1u);
+  EXPECT_EQ(loaded->program.parameters.size(), 1u);
+}
+
+TEST(CaseJson, RefusesWhatIsNotJson) {
+  EXPECT_EQ(refusal(""), "the file is empty; give a case file written by lockstep");
+  EXPECT_EQ(
+      refusal("{\n \"schema\": 1,\n \"program\": {"),
+      "not JSON: it ends too early, at line 3, column 14; the file is truncated, get a whole copy");
+  EXPECT_EQ(refusal("{\n \"schema\" 1}"),
+            "not JSON: unexpected text at line 2, column 11; correct it there");
+  EXPECT_EQ(refusal(std::string(100, '[')), "nested deeper than 64 levels: not a case file");
+  EXPECT_EQ(refusal("[]"), "not a case file: it should hold one object {...}");
+  EXPECT_EQ(refusal(std::string(kMaxCaseBytes + 1, ' ')), "larger than 16 MiB: not a case file");
+}
+
+TEST(CaseJson, RefusesOtherSchemas) {
+  EXPECT_EQ(refusal("{}"),
+            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 1");
+  EXPECT_EQ(refusal(R"({"schema": 2, "novelty": 1})"),
+            "written by a newer lockstep (schema 2, this build reads up to 1): update lockstep");
+  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 1, found 0");
+  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 1, found \"1\"");
+  EXPECT_EQ(refusal(R"({"schema": 1, "about": 3})"), "about: expected text in quotes, found 3");
+}
+
+TEST(CaseJson, NamesTheFieldOfAWrongType) {
+  const auto program = [](const std::string& text) {
+    return refusal(R"({"schema": 1, "program": {)" + text + "}}");
+  };
+  EXPECT_EQ(program(R"("world": "two")"),
+            "program.world: expected a whole number from 0 to 4294967295, found \"two\"");
+  EXPECT_EQ(program(R"("world": 2.5)"),
+            "program.world: expected a whole number from 0 to 4294967295, found 2.5");
+  EXPECT_EQ(program(R"("world": -1)"),
+            "program.world: expected a whole number from 0 to 4294967295, found -1");
+  EXPECT_EQ(program(R"("world": 4294967296)"),
+            "program.world: expected a whole number from 0 to 4294967295, found 4294967296");
+  EXPECT_EQ(program(R"("parameters": [{}, {"frozen": 1}])"),
+            "program.parameters[1].frozen: expected true or false, found 1");
+  EXPECT_EQ(program(R"("steps": {})"), "program.steps: expected a list [...], found an object");
+  EXPECT_EQ(program(R"("steps": [3])"), "program.steps[0]: expected an object {...}, found 3");
+  EXPECT_EQ(program(R"("values": 1)"),
+            "program.values: expected one of exact, general, special, found 1");
+  EXPECT_EQ(program(R"("steps": [{"kind": "nosync"}])"),
+            "program.steps[0].kind: unknown value \"nosync\"; did you mean \"no_sync\"?");
+}
+
+TEST(CaseJson, NamesTheNearestFieldOfAnUnknownOne) {
+  EXPECT_EQ(refusal(R"({"schema": 1, "progam": {}})"),
+            "progam: unknown field; did you mean \"program\"?");
+  EXPECT_EQ(
+      refusal(R"({"schema": 1, "program": {"parameters": [{"colour": 1}]}})"),
+      "program.parameters[0].colour: unknown field; known are: key, dtype, sizes, column_major, "
+      "frozen, shared_with, device");
+}
+
+TEST(CaseJson, RefusesListsOverTheirLimit) {
+  std::string steps = "{}";
+  for (std::uint32_t i = 0; i < reference::kMaxSteps; ++i) steps += ", {}";
+  EXPECT_EQ(refusal(R"({"schema": 1, "program": {"steps": [)" + steps + "]}}"),
+            "program.steps: has 65 elements, at most 64 are allowed");
+}
+
+TEST(CaseJson, EveryTruncationIsRefusedInOneLine) {
+  std::string text = to_json(minimal());
+  while (text.back() == '\n') text.pop_back();
+  for (std::size_t length = 0; length < text.size(); ++length)
+    EXPECT_NE(refusal(text.substr(0, length)), "accepted") << length;
+}
+
+TEST(CaseJson, DamagedTextIsReadOrRefusedButNeverMore) {
+  const std::string text = to_json(generate(3, 4));
+  Dice dice(5, 6);
+  int refused = 0;
+  constexpr int kTries = 3000;
+  for (int i = 0; i < kTries; ++i) {
+    std::string damaged = text;
+    for (std::uint32_t k = dice.between(1, 3); k > 0; --k)
+      damaged[dice.below(static_cast<std::uint32_t>(text.size()))] =
+          static_cast<char>(dice.below(256));
+    const Result<Case> result = from_json(damaged, "x.json");
+    if (result) continue;
+    ++refused;
+    const std::string& detail = result.error().failure().detail;
+    ASSERT_EQ(std::count(detail.begin(), detail.end(), '\n'), 0) << detail;
+  }
+  EXPECT_GT(refused, kTries / 2);
+}
+
+TEST_F(CaseFile, IsWrittenAndReadBack) {
+  const Case value = generate(1, 2);
+  ASSERT_TRUE(write_case(path("case.json"), value, "a note").ok());
+  std::string about;
+  const Result<Case> back = read_case(path("case.json"), &about);
+  ASSERT_TRUE(back.has_value());
+  EXPECT_TRUE(equal(*back, value));
+  EXPECT_EQ(about, "a note");
+  EXPECT_EQ(file_count(), 1u);
+}
+
+TEST_F(CaseFile, ReadErrorsSayWhatToDo) {
+  const auto error = [](const std::string& from) {
+    const Result<Case> result = read_case(from);
+    return result ? "accepted" : result.error().failure().detail;
+  };
+  EXPECT_EQ(error(path("absent.json")),
+            "cannot read " + path("absent.json") + ": No such file or directory; check the path");
+  EXPECT_EQ(error(folder_.string()),
+            "cannot read " + folder_.string() + ": Is a directory; give one file of the folder");
+  put("half.json", "{\"schema\": 1");
+  EXPECT_EQ(error(path("half.json")),
+            path("half.json") +
+                ": not JSON: it ends too early, at line 1, column 13; the file is "
+                "truncated, get a whole copy");
+}
+
+TEST_F(CaseFile, AFolderThatIsNotThereIsAnErrorAndNothingIsLeft) {
+  const std::string there = path("absent/case.json");
+  const Status status = write_case(there, minimal());
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.failure().detail,
+            "cannot write " + there + ": No such file or directory; create the folder first");
+  EXPECT_EQ(file_count(), 0u);
+}
+
+TEST_F(CaseFile, AFolderInTheWayIsAnErrorAndNothingIsLeft) {
+  fs::create_directory(path("case.json"));
+  put("case.json/inside", "x");
+  const Status status = write_case(path("case.json"), minimal());
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(file_count(), 1u);
+  EXPECT_TRUE(fs::exists(path("case.json/inside")));
+}
+
+// A limit on file sizes stops the write in the middle, as a full disk does.
+TEST_F(CaseFile, AWriteThatStopsInTheMiddleLeavesTheOldFileAndNoOther) {
+  put("case.json", "old");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 20;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status status = write_case(path("case.json"), minimal());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.failure().detail,
+            "cannot write " + path("case.json") +
+                ": File too large; raise the limit on file sizes (ulimit -f)");
+  EXPECT_EQ(file_count(), 1u);
+  std::ostringstream text;
+  text << std::ifstream(path("case.json")).rdbuf();
+  EXPECT_EQ(text.str(), "old");
+}
+
+}  // namespace
+}  // namespace lockstep::properties

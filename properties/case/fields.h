@@ -1,0 +1,241 @@
+// Fields: one table of every field of a Case, by name. The JSON form, equality, the hash and the
+// shrinker all walk this table, so that a field added to a record is added here and nowhere else.
+//
+// A record is a struct with a Table; an enum has Names. Everything else in a Case is an integer, a
+// bool or a vector. Not for general use: the parts of properties/ that treat cases as data include
+// it from their .cc files.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "properties/case/case.h"
+
+namespace lockstep::properties::fields {
+
+// One field: get(record) is a reference to it. `limit` is the longest list that a case file may
+// hold there.
+template <typename Record, typename T>
+struct Field {
+  const char* name;
+  T Record::*member;
+  std::size_t limit;
+  template <typename R>
+  constexpr auto& get(R& record) const {
+    return record.*member;
+  }
+};
+
+template <typename Record, typename T>
+constexpr Field<Record, T> field(const char* name, T Record::*member, std::size_t limit = 0) {
+  return {name, member, limit};
+}
+
+constexpr std::size_t kMaxFaults = 64;
+constexpr std::size_t kMaxDeviations = 100'000;
+
+// The list of faults stands in the case itself: a plan has nothing else.
+struct FaultList {
+  const char* name = "faults";
+  std::size_t limit = kMaxFaults;
+  template <typename R>
+  constexpr auto& get(R& record) const {
+    return record.faults.faults;
+  }
+};
+
+template <typename Record>
+struct Table;
+
+template <>
+struct Table<reference::Input> {
+  using R = reference::Input;
+  static constexpr auto list = std::make_tuple(field("back", &R::back), field("slot", &R::slot));
+};
+
+template <>
+struct Table<reference::Node> {
+  using R = reference::Node;
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key), field("kind", &R::kind), field("parameter", &R::parameter),
+      field("factor", &R::factor), field("row_major", &R::row_major),
+      field("inputs", &R::inputs, reference::kMaxInputs),
+      field("body", &R::body, reference::kMaxNodes));
+};
+
+template <>
+struct Table<reference::Forward> {
+  using R = reference::Forward;
+  static constexpr auto list = std::make_tuple(
+      field("discard", &R::discard), field("nodes", &R::nodes, reference::kMaxNodes),
+      field("outputs", &R::outputs, reference::kMaxOutputs));
+};
+
+template <>
+struct Table<reference::Backward> {
+  using R = reference::Backward;
+  static constexpr auto list = std::make_tuple(field("roots", &R::roots, reference::kMaxRoots));
+};
+
+template <>
+struct Table<reference::RankPass> {
+  using R = reference::RankPass;
+  static constexpr auto list =
+      std::make_tuple(field("skip", &R::skip), field("keep_outputs", &R::keep_outputs),
+                      field("forwards", &R::forwards, reference::kMaxForwards),
+                      field("backwards", &R::backwards, reference::kMaxBackwards));
+};
+
+template <>
+struct Table<reference::Step> {
+  using R = reference::Step;
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key), field("kind", &R::kind), field("zero_grad", &R::zero_grad),
+      field("variants", &R::variants, reference::kMaxWorld));
+};
+
+template <>
+struct Table<reference::Parameter> {
+  using R = reference::Parameter;
+  static constexpr auto list =
+      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
+                      field("sizes", &R::sizes, reference::kMaxDims),
+                      field("column_major", &R::column_major), field("frozen", &R::frozen),
+                      field("shared_with", &R::shared_with), field("device", &R::device));
+};
+
+template <>
+struct Table<reference::Options> {
+  using R = reference::Options;
+  static constexpr auto list = std::make_tuple(field("mode", &R::mode), field("order", &R::order),
+                                               field("first_bucket_bytes", &R::first_bucket_bytes),
+                                               field("bucket_bytes", &R::bucket_bytes));
+};
+
+template <>
+struct Table<reference::Program> {
+  using R = reference::Program;
+  static constexpr auto list = std::make_tuple(
+      field("world", &R::world), field("key", &R::key), field("values", &R::values),
+      field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
+      field("steps", &R::steps, reference::kMaxSteps));
+};
+
+template <>
+struct Table<faults::Fault> {
+  using R = faults::Fault;
+  static constexpr auto list =
+      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
+                      field("site", &R::site), field("duration_us", &R::duration_us));
+};
+
+template <>
+struct Table<Schedule::Deviation> {
+  using R = Schedule::Deviation;
+  static constexpr auto list =
+      std::make_tuple(field("choice", &R::choice), field("fiber", &R::fiber));
+};
+
+template <>
+struct Table<Schedule> {
+  using R = Schedule;
+  static constexpr auto list = std::make_tuple(field("policy", &R::policy), field("seed", &R::seed),
+                                               field("deviations", &R::deviations, kMaxDeviations));
+};
+
+template <>
+struct Table<Case> {
+  using R = Case;
+  static constexpr auto list =
+      std::make_tuple(field("program", &R::program), FaultList{}, field("schedule", &R::schedule),
+                      field("timeout_ms", &R::timeout_ms));
+};
+
+template <typename T>
+concept IsRecord = requires {
+  Table<T>::list;
+};
+
+template <typename T>
+struct IsVector : std::false_type {};
+template <typename T>
+struct IsVector<std::vector<T>> : std::true_type {};
+
+// f(field) for each field of the record, in the order of the table.
+template <typename Record, typename F>
+constexpr void for_each(F&& f) {
+  std::apply([&f](const auto&... each) { (f(each), ...); }, Table<Record>::list);
+}
+
+// Field by field.
+template <typename T>
+bool same(const T& a, const T& b) {
+  if constexpr (IsVector<T>::value) {
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (!same(a[i], b[i])) return false;
+    return true;
+  } else if constexpr (IsRecord<T>) {
+    bool all = true;
+    for_each<T>([&](const auto& each) { all = all && same(each.get(a), each.get(b)); });
+    return all;
+  } else {
+    return a == b;
+  }
+}
+
+// Names of an enum's values, from 0.
+template <typename E>
+struct Names;
+
+template <>
+struct Names<reference::DType> {
+  static constexpr std::array list{"float32", "float64", "float16", "bfloat16"};
+};
+template <>
+struct Names<reference::Mode> {
+  static constexpr std::array list{"plain", "dynamic"};
+};
+template <>
+struct Names<reference::PassKind> {
+  static constexpr std::array list{"synced", "no_sync", "no_grad"};
+};
+template <>
+struct Names<reference::ZeroGrad> {
+  static constexpr std::array list{"undefine", "fill", "keep"};
+};
+template <>
+struct Names<reference::Values> {
+  static constexpr std::array list{"exact", "general", "special"};
+};
+template <>
+struct Names<reference::Order> {
+  static constexpr std::array list{"ring", "bcube"};
+};
+template <>
+struct Names<reference::Node::Kind> {
+  static constexpr std::array list{"use", "sum", "scale", "stop", "detach", "split", "checkpoint"};
+};
+template <>
+struct Names<Schedule::Policy> {
+  static constexpr std::array list{"default", "random_walk", "stay_biased", "round_robin"};
+};
+template <>
+struct Names<faults::Kind> {
+  static constexpr std::array<const char*, faults::kKinds> list{
+      "message_delay", "message_stall", "operation_delay", "operation_stall", "operation_error",
+      "link_reset",    "rank_exit",     "rank_pause",      "node_throws",     "slow_thread"};
+};
+
+template <typename E>
+requires std::is_enum_v<E>
+constexpr const char* name_of(E value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < Names<E>::list.size() ? Names<E>::list[index] : "unknown";
+}
+
+}  // namespace lockstep::properties::fields

@@ -1,0 +1,238 @@
+#include "properties/cli/fuzz.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "properties/case/case_json.h"
+#include "properties/cli/interrupt.h"
+#include "properties/cli/workers.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One line about the run: overwritten on a terminal, elsewhere at powers of two.
+class StatusLine {
+ public:
+  explicit StatusLine(const RunReport& report)
+      : report_(report), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+  void show(const Totals& totals, double seconds, bool last = false) {
+    const bool due = terminal_ ? seconds - shown_at_ >= 0.25 || last
+                               : totals.cases > 0 && std::bit_floor(totals.cases) > shown_cases_;
+    if (!due) return;
+    shown_at_ = seconds;
+    shown_cases_ = std::max<std::uint64_t>(std::bit_floor(totals.cases), 1);
+    const std::string line = fmt::format(
+        "{} {}  {} cases  {:.0f}/s  ok {}  with faults {}  FAIL {}  features {}  seed {}",
+        report_.lane, report_.subject, totals.cases,
+        static_cast<double>(totals.cases) / std::max(seconds, 0.001), totals.ok, totals.faulted_ok,
+        report_.failures.size(), totals.coverage.size(), report_.seed);
+    std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (terminal_) std::fputs("\r\033[K", stderr);
+  }
+
+ private:
+  const RunReport& report_;
+  const bool terminal_;
+  double shown_at_ = -1;
+  std::uint64_t shown_cases_ = 0;
+};
+
+class LaneFuzz {
+ public:
+  LaneFuzz(const FuzzOptions& options, LaneKind lane, double seconds)
+      : options_(options), lane_(lane), seconds_(seconds), status_(report_) {
+    report_.lane = name_of(lane);
+    report_.subject = options.subject.name();
+    report_.seed = options.seed;
+    report_.commit = kCommit;
+  }
+
+  Status run() {
+    WorkerPlan plan;
+    plan.lane = lane_;
+    plan.subject = options_.subject;
+    plan.generate = options_.generate;
+    plan.generate.lane =
+        lane_ == LaneKind::kSim ? GenerateOptions::Lane::kSim : GenerateOptions::Lane::kGloo;
+    plan.generate.capabilities = options_.subject.capabilities;
+    plan.seed = options_.seed;
+    plan.cases = options_.cases;
+    plan.jobs = options_.jobs;
+    generate_ = plan.generate;
+    start_ = Clock::now();
+    Workers workers(std::move(plan));
+    LOCKSTEP_RETURN_IF_ERROR(workers.start());
+    while (!interrupted() && !workers.all_done()) {
+      if (options_.cases == 0 && seconds_since(start_) >= seconds_) break;
+      std::optional<Found> found = workers.wait(std::chrono::milliseconds(100));
+      status_.show(workers.totals(), seconds_since(start_));
+      if (!found) continue;
+      const double seconds = seconds_since(start_);
+      if (!options_.keep_going) {
+        workers.stop();
+        take(workers.totals());
+        add_failure(*found, seconds, workers.totals().cases);
+        return {};
+      }
+      add_failure(*found, seconds, workers.totals().cases);
+    }
+    workers.stop();
+    status_.show(workers.totals(), seconds_since(start_), true);
+    take(workers.totals());
+    return {};
+  }
+
+  const RunReport& report() const { return report_; }
+
+ private:
+  void take(const Totals& totals) {
+    status_.clear();
+    report_.seconds = seconds_since(start_);
+    report_.cases = totals.cases;
+    report_.ok = totals.ok;
+    report_.faulted_ok = totals.faulted_ok;
+    report_.coverage_cases = totals.coverage_cases;
+    report_.coverage = totals.coverage;
+    report_.determinism_pairs = totals.pairs;
+    report_.determinism_mismatches = totals.mismatches;
+    for (std::size_t k = 0; k < faults::kKinds; ++k)
+      if (totals.fired[k] != 0)
+        report_.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
+  }
+
+  bool is_known(const Verdict& verdict) const {
+    return std::any_of(
+        report_.failures.begin(), report_.failures.end(),
+        [&](const FailureReport& f) { return f.outcome.verdict.same_failure(verdict); });
+  }
+
+  // Saves the case as it was found, makes it small, saves that, and prints it.
+  void add_failure(const Found& found, double seconds, std::uint64_t executions) {
+    if (is_known(found.outcome.verdict)) return;
+    status_.clear();
+    const Case original = generate(options_.seed, found.index, generate_);
+    FailureReport failure;
+    failure.value = original;
+    failure.outcome = found.outcome;
+    failure.lane = report_.lane;
+    failure.subject = report_.subject;
+    failure.seed = options_.seed;
+    failure.index = found.index;
+    failure.seconds_to_find = seconds;
+    failure.executions_to_find = executions;
+    failure.program = options_.program;
+    failure.commit = kCommit;
+    const std::string stem =
+        fmt::format("{}/{}-{}-{}", options_.out, report_.lane, options_.seed, found.index);
+    save(stem + ".found.json", failure);
+    std::fprintf(stderr, "%s in case %llu; making it small...\n",
+                 name_of(found.outcome.verdict.failing),
+                 static_cast<unsigned long long>(found.index));
+    Shrunk shrunk =
+        shrink_failure(original, found.outcome, lane_, options_.subject, options_.shrink_seconds);
+    failure.value = std::move(shrunk.value);
+    failure.outcome = std::move(shrunk.outcome);
+    failure.shrink_executions = shrunk.executions;
+    failure.irrelevant = std::move(shrunk.irrelevant);
+    if (!shrunk.reproduced)
+      failure.outcome.verdict.message += "\n(it did not fail again when it was run once more)";
+    save(stem + ".json", failure);
+    std::printf("%s\n", failure_block(failure).c_str());
+    std::fflush(stdout);
+    report_.failures.push_back(std::move(failure));
+  }
+
+  // A case that cannot be written is printed: nothing that was found gets lost.
+  void save(const std::string& path, FailureReport& failure) {
+    const std::string about =
+        fmt::format("{} ({}) on subject {}, lane {}: seed {}, case {}",
+                    name_of(failure.outcome.verdict.failing), failure.outcome.verdict.oracle,
+                    failure.subject, failure.lane, failure.seed, failure.index);
+    if (const Status status = write_case(path, failure.value, about); !status.ok()) {
+      std::fprintf(stderr, "lockstep: %s\nthe case, so that it is not lost:\n%s\n",
+                   status.failure().detail.c_str(), to_json(failure.value, about).c_str());
+      return;
+    }
+    failure.case_file = path;
+  }
+
+  const FuzzOptions& options_;
+  const LaneKind lane_;
+  const double seconds_;
+  GenerateOptions generate_;
+  RunReport report_;
+  StatusLine status_;
+  Clock::time_point start_;
+};
+
+// With several lanes each one has a report of its own: NAME.json, then NAME.gloo.json.
+std::string report_path(const std::string& path, const RunReport& report, std::size_t lanes) {
+  if (lanes == 1) return path;
+  const std::filesystem::path p(path);
+  return (p.parent_path() / (p.stem().string() + "." + report.lane + p.extension().string()))
+      .string();
+}
+
+bool write_reports(const FuzzOptions& options, const RunReport& report) {
+  bool good = true;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    if (path.empty()) return;
+    const Status status = write_file(report_path(path, report, options.lanes.size()), text);
+    if (status.ok()) return;
+    std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
+    good = false;
+  };
+  write(options.json, json_report(report));
+  write(options.junit, junit_report(report));
+  return good;
+}
+
+}  // namespace
+
+int run_fuzz(const FuzzOptions& options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+  if (error || ::access(options.out.c_str(), W_OK) != 0) {
+    std::fprintf(stderr, "lockstep: cannot write to the folder %s (%s): give another with --out\n",
+                 options.out.c_str(), error ? error.message().c_str() : "no permission");
+    return static_cast<int>(Failing::kUsage);
+  }
+  watch_for_interrupt();
+  int code = 0;
+  for (const LaneKind lane : options.lanes) {
+    if (interrupted() || (code != 0 && !options.keep_going)) break;
+    LaneFuzz fuzz(options, lane, options.seconds / static_cast<double>(options.lanes.size()));
+    if (const Status status = fuzz.run(); !status.ok()) {
+      std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
+      return static_cast<int>(Failing::kInconclusive);
+    }
+    const RunReport& report = fuzz.report();
+    std::printf("%s", summary(report).c_str());
+    std::fflush(stdout);
+    if (!write_reports(options, report) && code == 0) code = static_cast<int>(Failing::kUsage);
+    if (!report.failures.empty() && code == 0)
+      code = static_cast<int>(report.failures.front().outcome.verdict.failing);
+    if (report.cases == 0 && code == 0 && !interrupted())
+      code = static_cast<int>(Failing::kInconclusive);
+  }
+  if (interrupted()) return 130;
+  return code;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,175 @@
+// The program `lockstep`. Options and exit codes are described in README.md and by --help.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "properties/cli/commands.h"
+#include "properties/cli/fuzz.h"
+#include "properties/lane/process_ranks.h"
+
+namespace lockstep::properties {
+namespace {
+
+constexpr int kUsage = static_cast<int>(Failing::kUsage);
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 fine, 1 usage, 2 inconclusive, 65 wrong bits, 66 deadlock, 67 livelock, 68 "
+    "crash,\n"
+    "69 not deterministic, 70 leak, 71 wrong or missing error, 130 interrupted.";
+
+int complain(const std::string& what) {
+  std::fprintf(stderr, "lockstep: %s\n", what.c_str());
+  return kUsage;
+}
+
+struct Arguments {
+  std::string lane = "sim";
+  std::string subject = "reducer";
+  std::string faults = "swarm";
+  std::string case_file;
+  std::string corpus = "properties/corpus";
+  FuzzOptions fuzz;
+  ReplayOptions replay;
+  ShrinkCommandOptions shrink;
+};
+
+// Fills in lane and subject; a message when one of them cannot be had.
+std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject) {
+  lane = arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
+  Result<Subject> parsed = parse_subject(arguments.subject);
+  if (!parsed) return parsed.error().failure().detail;
+  subject = std::move(*parsed);
+  return {};
+}
+
+void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
+  std::vector<std::string> lanes = {"sim", "gloo"};
+  if (all_lanes) lanes.push_back("all");
+  command
+      .add_option("--lane", arguments.lane,
+                  "where to run: the simulator, real Gloo over TCP, or both")
+      ->check(CLI::IsMember(lanes))
+      ->capture_default_str();
+  command
+      .add_option("--subject", arguments.subject,
+                  "the reducer under test: reducer, seeded:ID, or a shared library")
+      ->capture_default_str();
+}
+
+int fuzz(Arguments& arguments, const CLI::App& command) {
+  FuzzOptions& options = arguments.fuzz;
+  LaneKind lane = LaneKind::kSim;
+  if (const std::string wrong = resolve(arguments, lane, options.subject); !wrong.empty())
+    return complain(wrong);
+  options.lanes = {lane};
+  if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
+  if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
+    return complain(status.failure().detail);
+  if (command.count("--seed") == 0) options.seed = std::random_device{}();
+  return run_fuzz(options);
+}
+
+int replay(Arguments& arguments) {
+  ReplayOptions& options = arguments.replay;
+  if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
+    return complain(wrong);
+  options.case_file = arguments.case_file;
+  return run_replay(options);
+}
+
+int shrink_command(Arguments& arguments) {
+  ShrinkCommandOptions& options = arguments.shrink;
+  if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
+    return complain(wrong);
+  options.case_file = arguments.case_file;
+  return run_shrink(options);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
+               "lockstep");
+  app.require_subcommand(1);
+  app.footer(kExitCodes);
+  app.set_version_flag("--version", fmt::format("lockstep {} ({})", LOCKSTEP_VERSION, kCommit));
+  Arguments arguments;
+  const std::string program = argc > 0 ? argv[0] : "lockstep";
+  arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
+  FuzzOptions& f = arguments.fuzz;
+
+  CLI::App* fuzz_app =
+      app.add_subcommand("fuzz", "generate cases and run them until something fails");
+  add_lane_and_subject(*fuzz_app, arguments, true);
+  auto* time =
+      fuzz_app->add_option("--time", f.seconds, "seconds to run")->check(CLI::PositiveNumber);
+  fuzz_app->add_option("--cases", f.cases, "cases to run, instead of a time")
+      ->check(CLI::PositiveNumber)
+      ->excludes(time);
+  fuzz_app->add_option("--seed", f.seed, "of the cases; drawn and told when left out");
+  fuzz_app->add_option("--jobs", f.jobs, "processes that run cases")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  fuzz_app
+      ->add_option("--faults", arguments.faults,
+                   "swarm, none, or kinds of faults with commas between them")
+      ->capture_default_str();
+  fuzz_app->add_option("--out", f.out, "folder for failing cases")->capture_default_str();
+  fuzz_app->add_option("--json", f.json, "write a report to this file");
+  fuzz_app->add_option("--junit", f.junit, "write a JUnit report to this file");
+  fuzz_app->add_option("--shrink-time", f.shrink_seconds, "seconds to make a failing case small")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  fuzz_app->add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
+
+  CLI::App* replay_app = app.add_subcommand("replay", "run one case and judge it");
+  replay_app->add_option("case", arguments.case_file, "a case file")->required();
+  add_lane_and_subject(*replay_app, arguments, false);
+  replay_app->add_option("--trace", arguments.replay.trace,
+                         "write what happened in Chrome's trace format");
+  replay_app->add_flag("--expect-fail", arguments.replay.expect_fail,
+                       "exit with 0 if it fails, with 2 if not");
+
+  CLI::App* shrink_app =
+      app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
+  shrink_app->add_option("case", arguments.case_file, "a case file")->required();
+  add_lane_and_subject(*shrink_app, arguments, false);
+  shrink_app->add_option("--budget", arguments.shrink.budget_seconds, "seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+
+  CLI::App* show_app = app.add_subcommand("show", "tell a case in English");
+  show_app->add_option("case", arguments.case_file, "a case file")->required();
+
+  CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
+  corpus_app->require_subcommand(1);
+  CLI::App* check_app =
+      corpus_app->add_subcommand("check", "run every case of a folder and judge it");
+  check_app->add_option("folder", arguments.corpus, "with *.json files")->capture_default_str();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "lockstep: %s; see %s --help\n", error.what(), program.c_str());
+    return kUsage;
+  }
+  if (*fuzz_app) return fuzz(arguments, *fuzz_app);
+  if (*replay_app) return replay(arguments);
+  if (*shrink_app) return shrink_command(arguments);
+  if (*show_app) return run_show(arguments.case_file);
+  return run_corpus_check(arguments.corpus);
+}
+
+}  // namespace
+}  // namespace lockstep::properties
+
+int main(int argc, char** argv) {
+  // One rank of the gloo lane, started by ourselves: not for users, so not in --help.
+  if (argc == 3 && std::string(argv[1]) == "rank-server")
+    return lockstep::properties::serve_ranks(std::atoi(argv[2]));
+  return lockstep::properties::run(argc, argv);
+}

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "properties/cli/fuzz.h"
+#include "properties/cli/interrupt.h"
+#include "properties/cli/server.h"
+#include "properties/shrink/shrink.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A case takes milliseconds; one that hangs is given up long before the limit of a first run.
+std::chrono::milliseconds limit_of(LaneKind lane, const Case& c) {
+  if (lane == LaneKind::kSim) return std::chrono::seconds(3);
+  return std::chrono::seconds(5) + 4 * std::chrono::milliseconds(c.timeout_ms);
+}
+
+class Shrinker {
+ public:
+  Shrinker(LaneKind lane, const Subject& subject, Verdict target, double seconds)
+      : lane_(lane),
+        server_(lane, subject),
+        target_(std::move(target)),
+        end_(Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000))) {}
+
+  // Real sockets have schedules of their own: there a case is given a few chances.
+  bool fails(const Case& c) {
+    const int tries = lane_ == LaneKind::kGloo ? 3 : 1;
+    for (int i = 0; i < tries; ++i) {
+      ++executions_;
+      Outcome outcome = server_.run(c, {}, limit_of(lane_, c));
+      if (outcome.verdict.same_failure(target_)) {
+        last_ = std::move(outcome);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool out_of_time() const { return interrupted() || Clock::now() >= end_; }
+  std::uint64_t executions() const { return executions_; }
+  const Outcome& last() const { return last_; }
+
+ private:
+  LaneKind lane_;
+  CaseServer server_;
+  Verdict target_;
+  Clock::time_point end_;
+  std::uint64_t executions_ = 0;
+  Outcome last_;
+};
+
+// Changes that say something about the cause when they do not matter.
+std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, Shrinker& shrinker) {
+  using reference::Program;
+  struct Change {
+    const char* name;
+    std::function<bool(Case&)> apply;  // false: nothing to change
+  };
+  const std::vector<Change> changes = {
+      {"the values",
+       [](Case& c) {
+         c.program.key ^= 0x5bd1e995u;
+         return true;
+       }},
+      {"the number of ranks",
+       [](Case& c) { return c.program.world < reference::kMaxWorld && ++c.program.world; }},
+      {"the dtype",
+       [](Case& c) {
+         for (auto& p : c.program.parameters)
+           p.dtype = p.dtype == reference::DType::kFloat64 ? reference::DType::kFloat32
+                                                           : reference::DType::kFloat64;
+         return true;
+       }},
+      {"the mode",
+       [](Case& c) {
+         auto& mode = c.program.options.mode;
+         mode =
+             mode == reference::Mode::kPlain ? reference::Mode::kDynamic : reference::Mode::kPlain;
+         return true;
+       }},
+      {"the bucket limits",
+       [](Case& c) {
+         c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = 1;
+         return true;
+       }},
+      {"the order of additions",
+       [](Case& c) {
+         auto& order = c.program.options.order;
+         order =
+             order == reference::Order::kRing ? reference::Order::kBcube : reference::Order::kRing;
+         return true;
+       }},
+      {"the schedule",
+       [lane](Case& c) {
+         if (lane != LaneKind::kSim) return false;
+         c.schedule = Schedule{Schedule::Policy::kRoundRobin, 7, {}};
+         return true;
+       }},
+  };
+  std::vector<std::string> irrelevant;
+  for (const Change& change : changes) {
+    Case changed = value;
+    if (shrinker.out_of_time() || !change.apply(changed)) continue;
+    if (shrinker.fails(changed)) irrelevant.emplace_back(change.name);
+  }
+  return irrelevant;
+}
+
+}  // namespace
+
+Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
+                      const Subject& subject, double seconds) {
+  Shrunk shrunk;
+  shrunk.value = value;
+  shrunk.outcome = outcome;
+  Shrinker shrinker(lane, subject, outcome.verdict, seconds);
+  shrunk.reproduced = shrinker.fails(value);
+  if (!shrunk.reproduced) {
+    shrunk.executions = shrinker.executions();
+    return shrunk;
+  }
+  shrunk.outcome = shrinker.last();
+  ShrinkOptions options;
+  options.max_executions = 20'000;
+  options.stop = [&shrinker] { return shrinker.out_of_time(); };
+  if (lane == LaneKind::kSim) {
+    options.extra_seeds = 2;
+    options.record = [&shrinker](const Case& c) -> std::optional<std::vector<Schedule::Deviation>> {
+      if (!shrinker.fails(c)) return std::nullopt;
+      std::vector<Schedule::Deviation> deviations;
+      for (const auto& [choice, fiber] : shrinker.last().deviations)
+        deviations.push_back({choice, fiber});
+      return deviations;
+    };
+  }
+  const ShrinkResult result = shrink(
+      value, [&shrinker](const Case& c) { return shrinker.fails(c); }, options);
+  shrunk.value = result.value;
+  if (shrinker.fails(result.value)) shrunk.outcome = shrinker.last();
+  shrunk.executions = shrinker.executions();
+  shrunk.irrelevant = find_irrelevant(result.value, lane, shrinker);
+  return shrunk;
+}
+
+}  // namespace lockstep::properties

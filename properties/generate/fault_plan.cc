@@ -1,0 +1,248 @@
+#include "properties/generate/fault_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "properties/case/nearest.h"
+
+namespace lockstep::properties {
+namespace {
+
+using faults::Fault;
+using faults::Kind;
+
+// Kinds that the harness of real processes can carry out (see faults/plan.h).
+constexpr FaultKinds kGlooKinds = FaultKinds()
+                                      .with(Kind::kOperationDelay)
+                                      .with(Kind::kOperationStall)
+                                      .with(Kind::kRankExit)
+                                      .with(Kind::kRankPause)
+                                      .with(Kind::kNodeThrows)
+                                      .with(Kind::kSlowThread);
+constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are dear
+constexpr std::uint32_t kGlooFaultPercent = 25;
+constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
+constexpr std::uint32_t kMinTimeoutMs = 1'000;
+constexpr std::uint32_t kTimeoutSpreadMs = 800;
+
+bool at_message(Kind kind) {
+  return kind == Kind::kMessageDelay || kind == Kind::kMessageStall || kind == Kind::kLinkReset;
+}
+bool at_node(Kind kind) { return kind == Kind::kNodeThrows || kind == Kind::kSlowThread; }
+
+std::uint32_t bytes_of(reference::DType dtype) {
+  if (dtype == reference::DType::kFloat64) return 8;
+  return dtype == reference::DType::kFloat32 ? 4 : 2;
+}
+
+class PlanDrawer {
+ public:
+  PlanDrawer(Dice& dice, const GenerateOptions& options, Case& value)
+      : dice_(dice), options_(options), case_(value), program_(value.program) {}
+
+  void draw();
+
+ private:
+  void collect_kinds();
+  bool usable(Kind kind) const;
+  Kind draw_kind();
+  std::uint32_t draw_step();
+  std::uint32_t draw_site(const Fault& fault);
+  std::uint32_t draw_duration();
+  void draw_timeout();
+
+  Dice& dice_;
+  const GenerateOptions& options_;
+  Case& case_;
+  const reference::Program& program_;
+  std::array<Kind, faults::kKinds> kinds_{};
+  std::uint32_t kind_count_ = 0;
+  std::uint32_t buckets_ = 0;
+};
+
+bool PlanDrawer::usable(Kind kind) const {
+  if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
+  if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
+  if (!faults::is_benign(kind) && !options_.capabilities.has(Capability::kRecovery)) return false;
+  // Alone there are no messages, and nobody who could go on.
+  return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
+}
+
+void PlanDrawer::collect_kinds() {
+  const bool swarm = options_.faults == GenerateOptions::Faults::kSwarm;
+  for (int i = 0; i < faults::kKinds; ++i) {
+    const auto kind = static_cast<Kind>(i);
+    if (usable(kind) && (!swarm || dice_.percent(40))) kinds_[kind_count_++] = kind;
+  }
+}
+
+Kind PlanDrawer::draw_kind() {
+  Kind kind = kinds_[dice_.below(kind_count_)];
+  // Silence costs its timeout in real time: keep it rare there unless it was asked for.
+  const bool real = options_.lane == GenerateOptions::Lane::kGloo;
+  if (real && options_.faults == GenerateOptions::Faults::kSwarm && can_silence(kind) &&
+      !dice_.percent(15))
+    kind = Kind::kOperationDelay;
+  return kind;
+}
+
+// Mostly a synced step: the others have no collectives.
+std::uint32_t PlanDrawer::draw_step() {
+  const auto count = static_cast<std::uint32_t>(program_.steps.size());
+  const std::uint32_t start = dice_.below(count);
+  if (dice_.percent(10)) return start;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t step = (start + i) % count;
+    if (program_.steps[step].kind == reference::PassKind::kSynced) return step;
+  }
+  return start;
+}
+
+std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
+  if (at_node(fault.kind)) {
+    const auto& variants = program_.steps[fault.step].variants;
+    const reference::RankPass& pass = variants[fault.rank % variants.size()];
+    const std::size_t nodes = pass.forwards.empty() ? 1 : pass.forwards.back().nodes.size();
+    return dice_.below(static_cast<std::uint32_t>(nodes) + 2);
+  }
+  const bool dynamic = program_.options.mode == reference::Mode::kDynamic;
+  if (at_message(fault.kind)) {
+    const std::uint32_t per_collective = 4 * (program_.world - 1);
+    return dice_.below(per_collective * (buckets_ + (dynamic ? 1 : 0)) + 1);
+  }
+  switch (dice_.below(4)) {
+    case 0:
+      return 0;  // the first bucket
+    case 1:
+      return buckets_ == 0 ? 0 : buckets_ - 1;  // the last
+    case 2:
+      return dynamic ? buckets_ : 0;  // the usage map
+    default:
+      return dice_.below(buckets_ + 1);
+  }
+}
+
+// Small and large ones alike: the number of binary digits is drawn, then the number.
+std::uint32_t PlanDrawer::draw_duration() {
+  const bool real = options_.lane == GenerateOptions::Lane::kGloo;
+  const std::uint32_t most = real ? kGlooMaxDurationUs : faults::kMaxDurationUs;
+  const std::uint32_t digits = dice_.between(4, 19);
+  return std::min(most, (1u << (digits - 1)) + dice_.below(1u << (digits - 1)));
+}
+
+// A time that no benign fault can use up: every duration of the plan twice, and a second.
+void PlanDrawer::draw_timeout() {
+  std::uint32_t durations_us = 0;
+  bool silent = false;
+  for (const Fault& fault : case_.faults.faults) {
+    durations_us += fault.duration_us;
+    silent = silent || can_silence(fault.kind);
+  }
+  if (silent)
+    case_.timeout_ms = kMinTimeoutMs + 2 * (durations_us / 1000) + dice_.below(kTimeoutSpreadMs);
+}
+
+void PlanDrawer::draw() {
+  if (options_.faults == GenerateOptions::Faults::kNone) return;
+  const bool real = options_.lane == GenerateOptions::Lane::kGloo;
+  const std::uint32_t share = real ? kGlooFaultPercent : kFaultPercent;
+  if (options_.faults == GenerateOptions::Faults::kSwarm && !dice_.percent(share)) return;
+  collect_kinds();
+  if (kind_count_ == 0) return;
+  buckets_ = bucket_count(program_);
+  const std::uint32_t count = 1 + dice_.weighted(std::array<std::uint16_t, 4>{64, 20, 12, 4});
+  case_.faults.faults.reserve(count);
+  bool exited = false;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Fault fault;
+    fault.kind = draw_kind();
+    if (fault.kind == Kind::kRankExit && exited) continue;  // somebody has to be left
+    exited = exited || fault.kind == Kind::kRankExit;
+    fault.rank = dice_.below(program_.world);
+    fault.step = draw_step();
+    fault.site = draw_site(fault);
+    const bool lasts = faults::is_benign(fault.kind);
+    if (lasts) fault.duration_us = draw_duration();
+    case_.faults.faults.push_back(fault);
+  }
+  draw_timeout();
+}
+
+}  // namespace
+
+bool can_silence(Kind kind) {
+  return kind == Kind::kMessageStall || kind == Kind::kOperationStall || kind == Kind::kRankExit;
+}
+
+void draw_faults(Dice& dice, const GenerateOptions& options, Case& value) {
+  if (value.program.steps.empty()) return;
+  PlanDrawer(dice, options, value).draw();
+}
+
+std::uint32_t bucket_count(const reference::Program& program) {
+  struct Group {
+    reference::DType dtype = reference::DType::kFloat32;
+    std::uint32_t device = 0;
+    std::uint64_t limit = 0;
+    std::uint64_t bytes = 0;
+    bool open = false;
+  };
+  constexpr std::size_t kMaxGroups = 4 * reference::kMaxDevices;
+  std::array<Group, kMaxGroups> groups;
+  std::size_t group_count = 0;
+  std::uint32_t buckets = 0;
+  for (const reference::Parameter& parameter : program.parameters) {
+    if (parameter.shared_with > 0 || parameter.frozen) continue;
+    std::size_t g = 0;
+    while (g < group_count &&
+           (groups[g].dtype != parameter.dtype || groups[g].device != parameter.device))
+      ++g;
+    if (g == group_count) {
+      if (g == kMaxGroups) continue;
+      groups[group_count++] = {parameter.dtype, parameter.device,
+                               program.options.first_bucket_bytes};
+    }
+    Group& group = groups[g];
+    if (!group.open) ++buckets;
+    group.open = true;
+    group.bytes += reference::element_count(parameter) * bytes_of(parameter.dtype);
+    if (group.bytes < group.limit) continue;
+    group = {group.dtype, group.device, program.options.bucket_bytes};
+  }
+  return buckets;
+}
+
+Status parse_faults(std::string_view text, GenerateOptions& options) {
+  if (text == "swarm" || text == "none") {
+    options.faults =
+        text == "none" ? GenerateOptions::Faults::kNone : GenerateOptions::Faults::kSwarm;
+    return {};
+  }
+  FaultKinds kinds;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    const std::string_view word = text.substr(0, comma);
+    std::vector<std::string> known{"swarm", "none"};
+    bool found = false;
+    for (int i = 0; i < faults::kKinds; ++i) {
+      const auto kind = static_cast<Kind>(i);
+      known.emplace_back(faults::name_of(kind));
+      if (word != faults::name_of(kind)) continue;
+      kinds = kinds.with(kind);
+      found = true;
+    }
+    if (!found)
+      return {Code::kInvalidArgument,
+              fmt::format("unknown fault '{}': {}", word, suggestion(word, known))};
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  options.faults = GenerateOptions::Faults::kList;
+  options.kinds = kinds;
+  return {};
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,16 @@
+// fault_plan: the part of the generator that draws what goes wrong, and the timeout that goes with
+// it. Internal to generate/.
+#pragma once
+
+#include "properties/generate/dice.h"
+#include "properties/generate/generate.h"
+
+namespace lockstep::properties {
+
+// Fills faults and timeout_ms of a case whose program is drawn.
+void draw_faults(Dice& dice, const GenerateOptions& options, Case& value);
+
+// How many buckets the program's parameters make (contract B1).
+std::uint32_t bucket_count(const reference::Program& program);
+
+}  // namespace lockstep::properties

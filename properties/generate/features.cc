@@ -1,0 +1,424 @@
+#include "properties/generate/features.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "properties/case/fields.h"
+#include "properties/generate/fault_plan.h"
+#include "properties/report/expression.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Forward;
+using reference::Mode;
+using reference::Node;
+using reference::Parameter;
+using reference::PassKind;
+using reference::Program;
+using reference::RankPass;
+using reference::Step;
+using reference::ZeroGrad;
+
+constexpr std::array<const char*, kFeatures> kFeatureNames = {
+    "4 steps or more",
+    "1 to 3 steps",
+    "ranks 1",
+    "ranks 2",
+    "ranks 3",
+    "ranks 4",
+    "5 to 8 ranks",
+    "mode plain",
+    "mode dynamic",
+    "order ring",
+    "order bcube",
+    "values exact",
+    "values general",
+    "values special",
+    "dtype float32",
+    "dtype float64",
+    "dtype float16",
+    "dtype bfloat16",
+    "mixed dtypes",
+    "shared parameter",
+    "frozen parameter",
+    "frozen parameter before one that trains",
+    "last parameter frozen, with a dtype of its own",
+    "zero-size parameter",
+    "one-element parameter",
+    "W elements",
+    "2W-1 or 2W+1 elements",
+    "one element more or less than 64 bytes",
+    "more than 100 elements",
+    "column-major parameter",
+    "row-major gradient of a column-major parameter",
+    "second device",
+    "a bucket for each parameter",
+    "one bucket for several parameters",
+    "several buckets of several parameters",
+    "step synced",
+    "step no_sync",
+    "step no_grad",
+    "no_grad forward on one rank alone",
+    "a parameter unused on some ranks",
+    "a parameter unused on all ranks",
+    "nothing used on any rank",
+    "all parameters unused on one rank",
+    "synced outputs dropped on all ranks",
+    "one more forward, dropped, on some ranks",
+    "no_sync outputs dropped on some ranks",
+    "zero_grad to none after no_sync",
+    "zero_grad to zeros after no_sync",
+    "window kept up to its synced step",
+    "accumulation over 3 steps or more",
+    "a parameter used in no_sync alone",
+    "rank-asymmetric graph",
+    "node use",
+    "node sum",
+    "node scale",
+    "node stop",
+    "node detach",
+    "node split",
+    "node checkpoint",
+    "zero scale",
+    "nested backward in a synced pass",
+    "nested backward in a no_sync pass",
+    "nested backward in a nested one",
+    "several forwards of one synced pass",
+    "several backwards of one synced pass",
+    "several uses of a parameter in one pass",
+    "outputs kept",
+    "an output that the loss does not reach",
+    "legal disjoint losses",
+    "legal nested backward, synced",
+    "error: incomplete (P5)",
+    "error: ready twice (P6)",
+    "error: second backward (P7)",
+    "an error of its own",
+    "legal program",
+    "no fault",
+    "benign faults alone",
+    "a fault that ends a step",
+    "several faults",
+    "timeout",
+    "fault in the first bucket",
+    "fault in the last bucket",
+    "policy default",
+    "policy random_walk",
+    "policy stay_biased",
+    "policy round_robin",
+    "deviations",
+};
+
+// What one case has, by name.
+class Features {
+ public:
+  explicit Features(const Case& value) : case_(value), program_(value.program) {
+    parameters();
+    steps();
+    windows();
+    graphs();
+    faults();
+    errors();
+  }
+  const std::set<std::string>& found() const { return found_; }
+
+ private:
+  void add_if(bool condition, const std::string& name) {
+    if (condition) found_.insert(name);
+  }
+  bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
+  bool trains(std::size_t i) const { return owns(i) && !program_.parameters[i].frozen; }
+  const RankPass& pass_of(const Step& step, std::uint32_t rank) const {
+    return step.variants[rank % step.variants.size()];
+  }
+  static bool kept(const RankPass& pass) {
+    return std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                       [](const Forward& forward) { return !forward.discard; });
+  }
+
+  void parameters();
+  void sizes(const Parameter& parameter);
+  void steps();
+  void use(const Step& step);
+  void dropped(const Step& step);
+  void windows();
+  void graphs();
+  void nodes(const Step& step, const std::vector<Node>& list, bool in_body);
+  void faults();
+  void errors();
+
+  const Case& case_;
+  const Program& program_;
+  std::set<std::string> found_;
+};
+
+void Features::sizes(const Parameter& parameter) {
+  const std::uint64_t count = reference::element_count(parameter);
+  const std::uint64_t world = program_.world;
+  add_if(count == 0, "zero-size parameter");
+  add_if(count == 1, "one-element parameter");
+  add_if(count == world, "W elements");
+  add_if(count == 2 * world - 1 || count == 2 * world + 1, "2W-1 or 2W+1 elements");
+  const std::uint64_t line = parameter.dtype == reference::DType::kFloat64   ? 8
+                             : parameter.dtype == reference::DType::kFloat32 ? 16
+                                                                             : 32;
+  add_if(count == line - 1 || count == line + 1, "one element more or less than 64 bytes");
+  add_if(count > 100, "more than 100 elements");
+  add_if(parameter.column_major && parameter.sizes.size() > 1, "column-major parameter");
+}
+
+void Features::parameters() {
+  std::set<reference::DType> dtypes;
+  std::size_t owners = 0;
+  bool after_frozen = false;
+  const std::size_t count = program_.parameters.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Parameter& parameter = program_.parameters[i];
+    add_if(!owns(i), "shared parameter");
+    if (!owns(i)) continue;
+    add_if(true, std::string("dtype ") + fields::name_of(parameter.dtype));
+    dtypes.insert(parameter.dtype);
+    sizes(parameter);
+    add_if(parameter.device == 1, "second device");
+    add_if(parameter.frozen, "frozen parameter");
+    add_if(after_frozen && !parameter.frozen, "frozen parameter before one that trains");
+    after_frozen = after_frozen || parameter.frozen;
+    owners += trains(i) ? 1 : 0;
+  }
+  const Parameter& last = program_.parameters.back();
+  const auto same = [&](const Parameter& other) { return other.dtype == last.dtype; };
+  add_if(last.frozen && count > 1 &&
+             std::count_if(program_.parameters.begin(), program_.parameters.end(), same) == 1,
+         "last parameter frozen, with a dtype of its own");
+  add_if(dtypes.size() > 1, "mixed dtypes");
+  const std::uint32_t buckets = bucket_count(program_);
+  add_if(owners > 1 && buckets == owners, "a bucket for each parameter");
+  add_if(owners > 1 && buckets == 1, "one bucket for several parameters");
+  add_if(buckets > 1 && buckets < owners, "several buckets of several parameters");
+  add_if(true, std::string("values ") + fields::name_of(program_.values));
+  add_if(true, std::string("order ") + fields::name_of(program_.options.order));
+  add_if(true, std::string("mode ") + fields::name_of(program_.options.mode));
+  add_if(true, std::string("policy ") + fields::name_of(case_.schedule.policy));
+  add_if(!case_.schedule.deviations.empty(), "deviations");
+  add_if(true, program_.world >= 5 ? "5 to 8 ranks" : "ranks " + std::to_string(program_.world));
+}
+
+// Who uses what in a synced step of a dynamic program.
+void Features::use(const Step& step) {
+  std::size_t trained = 0;
+  std::size_t globally_unused = 0;
+  bool one_rank_none = false;
+  bool some_rank_any = false;
+  bool disagree = false;
+  std::vector<std::vector<bool>> reached;
+  for (std::uint32_t rank = 0; rank < program_.world; ++rank)
+    reached.push_back(reached_by(program_, pass_of(step, rank)));
+  for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+    if (!trains(i)) continue;
+    ++trained;
+    std::size_t users = 0;
+    for (const auto& rank : reached) users += rank[i] ? 1 : 0;
+    globally_unused += users == 0 ? 1 : 0;
+    disagree = disagree || (users > 0 && users < program_.world);
+  }
+  for (const auto& rank : reached) {
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < program_.parameters.size(); ++i)
+      used += trains(i) && rank[i] ? 1 : 0;
+    one_rank_none = one_rank_none || used == 0;
+    some_rank_any = some_rank_any || used > 0;
+  }
+  add_if(disagree, "a parameter unused on some ranks");
+  add_if(globally_unused > 0, "a parameter unused on all ranks");
+  add_if(globally_unused == trained, "nothing used on any rank");
+  add_if(one_rank_none && some_rank_any, "all parameters unused on one rank");
+}
+
+void Features::dropped(const Step& step) {
+  std::size_t ranks_with = 0;
+  std::size_t ranks_without_kept = 0;
+  for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
+    const RankPass& pass = pass_of(step, rank);
+    ranks_with += std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                              [](const Forward& forward) { return forward.discard; })
+                      ? 1
+                      : 0;
+    ranks_without_kept += kept(pass) ? 0 : 1;
+  }
+  const bool synced = step.kind == PassKind::kSynced;
+  add_if(synced && ranks_without_kept == program_.world, "synced outputs dropped on all ranks");
+  add_if(synced && ranks_without_kept == 0 && ranks_with > 0 && ranks_with < program_.world,
+         "one more forward, dropped, on some ranks");
+  add_if(step.kind == PassKind::kNoSync && ranks_without_kept > 0 &&
+             ranks_without_kept < program_.world,
+         "no_sync outputs dropped on some ranks");
+}
+
+void Features::steps() {
+  for (const Step& step : program_.steps) {
+    add_if(true, std::string("step ") + fields::name_of(step.kind));
+    if (step.kind == PassKind::kSynced && program_.options.mode == Mode::kDynamic &&
+        kept(step.variants[0]))
+      use(step);
+    if (step.kind != PassKind::kNoGrad) dropped(step);
+    std::size_t skips = 0;
+    for (std::uint32_t rank = 0; rank < program_.world; ++rank)
+      skips += pass_of(step, rank).skip ? 1 : 0;
+    add_if(skips > 0 && skips + 1 == program_.world, "no_grad forward on one rank alone");
+  }
+  add_if(program_.steps.size() >= 4, "4 steps or more");
+  add_if(program_.steps.size() < 4, "1 to 3 steps");
+}
+
+// Accumulation: no_sync steps and the synced one that ends their window.
+void Features::windows() {
+  std::size_t length = 0;
+  std::set<std::size_t> used_before;
+  for (const Step& step : program_.steps) {
+    std::set<std::size_t> used;
+    for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
+      const std::vector<bool> reached = reached_by(program_, pass_of(step, rank));
+      for (std::size_t i = 0; i < reached.size(); ++i)
+        if (reached[i] && trains(i)) used.insert(i);
+    }
+    if (step.kind == PassKind::kNoGrad) continue;
+    if (step.kind == PassKind::kNoSync) {
+      if (step.zero_grad != ZeroGrad::kKeep) used_before.clear(), length = 0;
+      used_before.insert(used.begin(), used.end());
+      ++length;
+      continue;
+    }
+    constexpr const char* kAfterNoSync[] = {"zero_grad to none after no_sync",
+                                            "zero_grad to zeros after no_sync",
+                                            "window kept up to its synced step"};
+    add_if(length > 0, kAfterNoSync[static_cast<std::size_t>(step.zero_grad)]);
+    const bool keeps = length > 0 && step.zero_grad == ZeroGrad::kKeep && kept(step.variants[0]);
+    add_if(keeps && length > 1, "accumulation over 3 steps or more");
+    const bool only_before = std::any_of(used_before.begin(), used_before.end(),
+                                         [&](std::size_t p) { return used.count(p) == 0; });
+    add_if(keeps && only_before && program_.options.mode == Mode::kDynamic,
+           "a parameter used in no_sync alone");
+    length = 0;
+    used_before.clear();
+  }
+}
+
+void Features::nodes(const Step& step, const std::vector<Node>& list, bool in_body) {
+  const bool synced = step.kind == PassKind::kSynced;
+  for (const Node& node : list) {
+    add_if(true, std::string("node ") + fields::name_of(node.kind));
+    add_if(node.kind == Node::Kind::kScale && node.factor == 0, "zero scale");
+    const Parameter& parameter = program_.parameters[node.parameter];
+    add_if(node.kind == Node::Kind::kUse && node.row_major && parameter.column_major,
+           "row-major gradient of a column-major parameter");
+    add_if(in_body && node.kind == Node::Kind::kUse && !parameter.frozen,
+           synced ? "nested backward in a synced pass" : "nested backward in a no_sync pass");
+    add_if(in_body && node.kind == Node::Kind::kCheckpoint, "nested backward in a nested one");
+    nodes(step, node.body, true);
+  }
+}
+
+// The order in which the uses of a pass were created.
+std::vector<std::uint32_t> use_order(const RankPass& pass) {
+  std::vector<std::uint32_t> out;
+  for (const Forward& forward : pass.forwards)
+    for (const Node& node : forward.nodes)
+      if (node.kind == Node::Kind::kUse) out.push_back(node.parameter);
+  return out;
+}
+
+void Features::graphs() {
+  for (const Step& step : program_.steps) {
+    if (step.kind == PassKind::kNoGrad) continue;
+    std::set<std::vector<std::uint32_t>> orders;
+    for (std::uint32_t rank = 0; rank < program_.world; ++rank)
+      orders.insert(use_order(pass_of(step, rank)));
+    add_if(orders.size() > 1, "rank-asymmetric graph");
+    for (const RankPass& pass : step.variants) {
+      for (const Forward& forward : pass.forwards) nodes(step, forward.nodes, false);
+      const auto forwards = std::count_if(pass.forwards.begin(), pass.forwards.end(),
+                                          [](const Forward& forward) { return !forward.discard; });
+      const bool synced = step.kind == PassKind::kSynced;
+      add_if(synced && forwards > 1, "several forwards of one synced pass");
+      add_if(synced && pass.backwards.size() > 1, "several backwards of one synced pass");
+      add_if(pass.keep_outputs, "outputs kept");
+      std::set<std::uint32_t> roots;
+      bool all = pass.backwards.empty();
+      for (const auto& call : pass.backwards) {
+        all = all || call.roots.empty();
+        roots.insert(call.roots.begin(), call.roots.end());
+      }
+      std::size_t outputs = 0;
+      for (const Forward& forward : pass.forwards)
+        outputs += forward.discard ? 0 : forward.outputs.size();
+      add_if(!all && roots.size() < outputs, "an output that the loss does not reach");
+      std::vector<std::uint32_t> uses = use_order(pass);
+      std::sort(uses.begin(), uses.end());
+      add_if(std::adjacent_find(uses.begin(), uses.end()) != uses.end(),
+             "several uses of a parameter in one pass");
+    }
+  }
+}
+
+void Features::faults() {
+  const std::uint32_t buckets = bucket_count(program_);
+  bool fatal = false;
+  for (const faults::Fault& fault : case_.faults.faults) {
+    add_if(true, std::string("fault ") + faults::name_of(fault.kind));
+    fatal = fatal || !faults::is_benign(fault.kind);
+    using faults::Kind;
+    const bool at_operation = fault.kind == Kind::kOperationDelay ||
+                              fault.kind == Kind::kOperationStall ||
+                              fault.kind == Kind::kOperationError ||
+                              fault.kind == Kind::kRankExit || fault.kind == Kind::kRankPause;
+    const bool synced = program_.steps[fault.step].kind == PassKind::kSynced;
+    add_if(at_operation && synced && fault.site == 0, "fault in the first bucket");
+    add_if(at_operation && synced && buckets > 1 && fault.site + 1 == buckets,
+           "fault in the last bucket");
+  }
+  add_if(case_.faults.faults.empty(), "no fault");
+  add_if(!case_.faults.faults.empty() && !fatal, "benign faults alone");
+  add_if(fatal, "a fault that ends a step");
+  add_if(case_.faults.faults.size() > 1, "several faults");
+  add_if(case_.timeout_ms > 0, "timeout");
+}
+
+void Features::errors() {
+  const auto expected = reference::run(program_, reference::Contract::lockstep());
+  bool any = false;
+  for (const auto& step : expected.steps) {
+    any = any || step.any_error;
+    for (const auto& rank : step.ranks) {
+      add_if(rank.error == reference::Error::kIncomplete, "error: incomplete (P5)");
+      add_if(rank.error == reference::Error::kReadyTwice, "error: ready twice (P6)");
+      add_if(rank.error == reference::Error::kSecondBackward, "error: second backward (P7)");
+    }
+  }
+  add_if(any, "an error of its own");
+  add_if(!any, "legal program");
+  add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
+             program_.options.mode == Mode::kPlain,
+         "legal disjoint losses");
+  add_if(!any && found_.count("nested backward in a synced pass") > 0,
+         "legal nested backward, synced");
+  if (program_.options.mode != Mode::kPlain) return;
+  add_if(!any, "legal plain program");
+}
+
+}  // namespace
+
+const char* feature_name(std::size_t index) { return kFeatureNames[index]; }
+
+FeatureSet features_of(const Case& value) {
+  const Features features(value);
+  FeatureSet set;
+  for (std::size_t f = 0; f < kFeatures; ++f) set[f] = features.found().count(kFeatureNames[f]) > 0;
+  return set;
+}
+
+}  // namespace lockstep::properties

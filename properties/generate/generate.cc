@@ -1,0 +1,392 @@
+#include "properties/generate/generate.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "properties/generate/dice.h"
+#include "properties/generate/fault_plan.h"
+#include "properties/generate/graph.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::DType;
+using reference::Parameter;
+using reference::PassKind;
+using reference::Program;
+using reference::RankPass;
+using reference::Step;
+using reference::ZeroGrad;
+
+// What a case has at all: drawn once (swarm), within what the subject can do.
+struct Features {
+  GraphFeatures graph;
+  bool dynamic = false;
+  bool no_sync = false;
+  bool no_grad = false;
+  bool errors = false;
+  bool asymmetric = false;
+  bool shared = false;
+  bool frozen = false;
+  bool zero_size = false;
+  bool column_major = false;
+  bool devices = false;
+};
+
+class ProgramDrawer {
+ public:
+  ProgramDrawer(Dice& dice, const GenerateOptions& options, Program& program)
+      : dice_(dice), options_(options), can_(options.capabilities), program_(program) {}
+
+  void draw();
+
+ private:
+  bool on(Capability capability, std::uint32_t percent) {
+    return can_.has(capability) && dice_.percent(percent);
+  }
+  void draw_features();
+  void draw_world();
+  void draw_options();
+  void draw_dtypes();
+  void draw_parameters();
+  void draw_sizes(Parameter& parameter);
+  std::uint32_t draw_elements(const Parameter& parameter);
+  bool is_shared(std::size_t owner) const;
+  void freeze();
+  void collect_names();
+  void draw_steps();
+  void draw_kind(Step& step, PassKind before);
+  std::uint32_t draw_variant_count();
+  void draw_graph_step(Step& step);
+  void draw_no_grad_step(Step& step);
+  PassWish draw_wish(PassKind kind, bool may_fail, ParameterSet common);
+  ParameterSet subset(ParameterSet set, std::uint32_t percent);
+
+  Dice& dice_;
+  const GenerateOptions& options_;
+  Capabilities can_;
+  Program& program_;
+  Features features_;
+  std::array<DType, 4> dtypes_{};
+  std::uint32_t dtype_count_ = 1;
+  ParameterSet trains_ = 0;
+  ParameterSet frozen_ = 0;
+  Names names_;
+};
+
+void ProgramDrawer::draw_features() {
+  Features& f = features_;
+  f.dynamic = on(Capability::kDynamic, 50);
+  f.no_sync = on(Capability::kNoSync, 60);
+  f.no_grad = on(Capability::kNoGrad, 30);
+  f.errors = on(Capability::kErrors, 16) && can_.has(Capability::kRecovery);
+  f.asymmetric = dice_.percent(75);
+  f.shared = on(Capability::kShared, 25);
+  f.frozen = on(Capability::kFrozen, 30);
+  f.zero_size = on(Capability::kZeroSize, 25);
+  f.column_major = on(Capability::kStrides, 35);
+  f.devices = on(Capability::kTwoDevices, 30);
+  GraphFeatures& g = f.graph;
+  g.checkpoint = on(Capability::kCheckpoint, 30);
+  g.several_forwards = on(Capability::kSeveralForwards, 35);
+  g.several_backwards = on(Capability::kSeveralBackwards, 35);
+  g.discard = on(Capability::kDiscard, 35);
+  g.keep_outputs = on(Capability::kKeepOutputs, 35);
+  g.spare_outputs = dice_.percent(40);
+  g.stop = dice_.percent(40);
+  g.detach = dice_.percent(35);
+  g.split = dice_.percent(35);
+  g.scale = dice_.percent(45);
+  g.zero_scale = g.scale && dice_.percent(40);
+  g.fan_out = dice_.percent(50);
+  g.repeat = dice_.percent(50);
+  g.row_major = f.column_major && dice_.percent(60);
+  if (f.errors) {  // most of them need one of these
+    g.several_backwards = g.several_backwards || on(Capability::kSeveralBackwards, 50);
+    g.checkpoint = g.checkpoint || on(Capability::kCheckpoint, 40);
+  }
+}
+
+void ProgramDrawer::draw_world() {
+  // Weights for 1 to 8 ranks.
+  const std::uint32_t drawn =
+      1 + dice_.weighted(std::array<std::uint16_t, 8>{3, 44, 30, 13, 4, 2, 2, 2});
+  program_.world = std::clamp(drawn, 1u, std::clamp(options_.max_world, 1u, reference::kMaxWorld));
+  program_.key = dice_.word();
+  const std::uint32_t values = dice_.weighted(std::array<std::uint16_t, 3>{45, 37, 18});
+  program_.values = static_cast<reference::Values>(values);
+  if (program_.values == reference::Values::kSpecial && !can_.has(Capability::kSpecial))
+    program_.values = reference::Values::kGeneral;
+}
+
+void ProgramDrawer::draw_options() {
+  reference::Options& options = program_.options;
+  if (features_.dynamic) options.mode = reference::Mode::kDynamic;
+  if (on(Capability::kBcube, 25)) options.order = reference::Order::kBcube;
+  // In bytes, against parameters of mostly 4 to 160: from one bucket each to all in one.
+  constexpr std::array<std::uint16_t, 12> kLimits{1, 1, 8, 16, 32, 64, 65, 100, 128, 200, 256, 400};
+  if (dice_.percent(12)) return;  // the defaults
+  options.first_bucket_bytes = kLimits[dice_.below(kLimits.size())];
+  options.bucket_bytes =
+      dice_.percent(20) ? options.first_bucket_bytes : kLimits[dice_.below(kLimits.size())];
+}
+
+void ProgramDrawer::draw_dtypes() {
+  std::array<DType, 4> able{DType::kFloat32};
+  std::uint32_t count = 1;
+  if (can_.has(Capability::kFloat64)) able[count++] = DType::kFloat64;
+  if (can_.has(Capability::kFloat16)) able[count++] = DType::kFloat16;
+  if (can_.has(Capability::kBFloat16)) able[count++] = DType::kBFloat16;
+  for (std::uint32_t i = count; i > 1; --i) std::swap(able[i - 1], able[dice_.below(i)]);
+  dtypes_ = able;
+  const bool mixed = dice_.percent(40);
+  if (mixed) {
+    dtype_count_ = std::min(count, dice_.between(2, 3));
+  } else if (dice_.percent(35)) {
+    dtypes_[0] = DType::kFloat32;
+  }
+}
+
+// Sizes around what matters: chunks of the ring (W, 2W), 64 bytes, 0 and 1.
+std::uint32_t ProgramDrawer::draw_elements(const Parameter& parameter) {
+  if (features_.zero_size && dice_.percent(25)) return 0;
+  const std::uint32_t world = program_.world;
+  switch (dice_.weighted(std::array<std::uint16_t, 6>{15, 40, 12, 16, 14, 3})) {
+    case 0:
+      return 1;
+    case 1:
+      return dice_.between(2, 40);
+    case 2:
+      return std::max(1u, world + dice_.below(3) - 1);
+    case 3:
+      return 2 * world + dice_.below(3) - 1;
+    case 4: {
+      const std::uint32_t line = parameter.dtype == DType::kFloat64   ? 8
+                                 : parameter.dtype == DType::kFloat32 ? 16
+                                                                      : 32;
+      const std::uint32_t lines = dice_.between(1, 3);  // apart: operands have no order
+      return line * lines + dice_.below(3) - 1;
+    }
+    default:
+      return dice_.between(41, 300);
+  }
+}
+
+void ProgramDrawer::draw_sizes(Parameter& parameter) {
+  const std::uint32_t elements = draw_elements(parameter);
+  const bool strided = features_.column_major && dice_.percent(60);
+  if (!strided) {
+    if (elements != 1 || dice_.percent(30)) parameter.sizes = {elements};
+    return;
+  }
+  const std::uint32_t rows = dice_.between(2, 5);
+  const std::uint32_t columns = elements == 0 ? 0 : (elements + rows - 1) / rows;
+  if (dice_.percent(25))
+    parameter.sizes = {columns, 2, (rows + 1) / 2};
+  else
+    parameter.sizes = {rows, columns};
+  parameter.column_major = dice_.percent(65);
+}
+
+void ProgramDrawer::draw_parameters() {
+  const std::uint32_t most = std::clamp(options_.max_parameters, 1u, reference::kMaxParameters);
+  std::uint32_t count = dice_.percent(85) ? dice_.between(1, 5) : dice_.between(6, 12);
+  if (most > 12 && dice_.percent(5)) count = dice_.between(13, most);
+  count = std::min(count, most);
+  program_.parameters.resize(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Parameter& parameter = program_.parameters[i];
+    parameter.key = dice_.word();
+    if (features_.shared && i > 0 && dice_.percent(35)) {
+      const std::uint32_t distance = dice_.between(1, std::min(i, 3u));
+      parameter = program_.parameters[i - distance];  // all else is its owner's
+      parameter.shared_with = distance;
+      continue;
+    }
+    parameter.dtype = dtypes_[dtype_count_ > 1 ? dice_.below(dtype_count_) : 0];
+    draw_sizes(parameter);
+    if (features_.devices && dice_.percent(45)) parameter.device = 1;
+  }
+  if (features_.frozen) freeze();
+}
+
+// Whether a later parameter is the same tensor.
+bool ProgramDrawer::is_shared(std::size_t owner) const {
+  for (std::size_t i = owner + 1; i < program_.parameters.size(); ++i) {
+    const std::uint32_t distance = program_.parameters[i].shared_with;
+    if (distance > 0 && i - distance <= owner) return true;  // by way of another, perhaps
+  }
+  return false;
+}
+
+// Some parameters frozen, in any place. Often the last one, and then with a dtype of its own when
+// there is one.
+void ProgramDrawer::freeze() {
+  std::uint32_t own = 0;
+  for (const Parameter& parameter : program_.parameters) own += parameter.shared_with == 0 ? 1 : 0;
+  const auto last = program_.parameters.size() - 1;
+  const bool freeze_last = dice_.percent(45);
+  for (std::size_t i = 0; i <= last && own > 1; ++i) {
+    Parameter& parameter = program_.parameters[i];
+    const bool chosen = i == last ? freeze_last : dice_.percent(25);
+    if (parameter.shared_with != 0 || is_shared(i) || !chosen) continue;
+    parameter.frozen = true;
+    --own;
+    if (i != last || !dice_.percent(60)) continue;
+    using enum Capability;
+    constexpr std::pair<Capability, DType> kOthers[] = {
+        {kFloat64, DType::kFloat64}, {kFloat16, DType::kFloat16}, {kBFloat16, DType::kBFloat16}};
+    for (const auto& [capability, dtype] : kOthers) {
+      const auto has_it = [dtype = dtype](const Parameter& p) {
+        return p.shared_with == 0 && p.dtype == dtype;
+      };
+      if (can_.has(capability) &&
+          std::none_of(program_.parameters.begin(), program_.parameters.end() - 1, has_it))
+        parameter.dtype = dtype;
+    }
+  }
+}
+
+void ProgramDrawer::collect_names() {
+  std::uint8_t owners[reference::kMaxParameters];
+  for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+    const Parameter& parameter = program_.parameters[i];
+    owners[i] = static_cast<std::uint8_t>(i);
+    if (parameter.shared_with > 0) owners[i] = owners[i - parameter.shared_with];
+    const std::uint8_t owner = owners[i];
+    if (names_.count[owner] < 4)
+      names_.of[owner][names_.count[owner]++] = static_cast<std::uint8_t>(i);
+    if (owner != i) continue;
+    (parameter.frozen ? frozen_ : trains_) |= ParameterSet{1} << i;
+  }
+}
+
+ParameterSet ProgramDrawer::subset(ParameterSet set, std::uint32_t percent) {
+  ParameterSet out = 0;
+  for (; set != 0; set &= set - 1)
+    if (dice_.percent(percent)) out |= set & (~set + 1);
+  return out;
+}
+
+std::uint32_t ProgramDrawer::draw_variant_count() {
+  if (!features_.asymmetric || program_.world == 1) return 1;
+  // Large groups of many parameters make dear cases: give them few variants.
+  const bool dear = program_.world > 4 && program_.parameters.size() > 5;
+  const std::uint32_t most = dear ? 2 : program_.world;
+  return dice_.percent(70) ? most : dice_.between(1, most);
+}
+
+void ProgramDrawer::draw_kind(Step& step, PassKind before) {
+  step.key = dice_.word();
+  if (features_.no_sync && dice_.percent(before == PassKind::kNoSync ? 40 : 35))
+    step.kind = PassKind::kNoSync;
+  else if (features_.no_grad && dice_.percent(20))
+    step.kind = PassKind::kNoGrad;
+  // An accumulation window mostly goes on; the other kinds of zero_grad end it on purpose.
+  const bool window = before == PassKind::kNoSync;
+  const std::array<std::uint16_t, 3> weights =
+      window ? std::array<std::uint16_t, 3>{18, 14, 68} : std::array<std::uint16_t, 3>{60, 20, 20};
+  step.zero_grad = static_cast<ZeroGrad>(dice_.weighted(weights));
+}
+
+PassWish ProgramDrawer::draw_wish(PassKind kind, bool may_fail, ParameterSet common) {
+  PassWish wish;
+  wish.frozen = frozen_;
+  wish.strict = kind == PassKind::kSynced && !may_fail;
+  wish.single_backward = wish.strict && features_.dynamic;
+  wish.bodies_train = !wish.single_backward;
+  wish.extra_discard = features_.graph.discard && dice_.percent(30);
+  const bool reach_all = wish.strict && !features_.dynamic;
+  if (reach_all)
+    wish.reach = trains_;
+  else if (!dice_.percent(8))  // else nothing at all
+    wish.reach = dice_.percent(40) ? common : subset(common, 75);
+  return wish;
+}
+
+void ProgramDrawer::draw_graph_step(Step& step) {
+  const bool may_fail = features_.errors && dice_.percent(45);
+  const std::uint32_t count = draw_variant_count();
+  const ParameterSet common = dice_.percent(45) ? trains_ : subset(trains_, 70);
+  const bool discard_all = features_.graph.discard && dice_.percent(9);
+  step.variants.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    // A step that may fail does so on some ranks, not always on all.
+    PassWish wish = draw_wish(step.kind, may_fail && dice_.percent(60), common);
+    wish.discard_all = discard_all;
+    // Without communication each rank may drop its outputs on its own.
+    if (step.kind == PassKind::kNoSync && features_.graph.discard && dice_.percent(10))
+      wish.discard_all = true;
+    step.variants.push_back(draw_pass(dice_, features_.graph, names_, wish));
+  }
+}
+
+// No graph is built, so one node says enough; ranks may do it alone.
+void ProgramDrawer::draw_no_grad_step(Step& step) {
+  const std::uint32_t count = draw_variant_count();
+  step.variants.resize(count);
+  const std::uint32_t runs = dice_.below(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    RankPass& pass = step.variants[i];
+    pass.skip = i != runs && dice_.percent(60);
+    reference::Forward& forward = pass.forwards.emplace_back();
+    reference::Node& node = forward.nodes.emplace_back();
+    node.key = dice_.word();
+    node.parameter = dice_.below(static_cast<std::uint32_t>(program_.parameters.size()));
+    forward.outputs.emplace_back();
+  }
+}
+
+void ProgramDrawer::draw_steps() {
+  std::uint32_t count = dice_.percent(85) ? dice_.between(4, 8) : dice_.between(1, 3);
+  count = std::min(count, std::clamp(options_.max_steps, 1u, reference::kMaxSteps));
+  program_.steps.resize(count);
+  PassKind before = PassKind::kSynced;
+  for (Step& step : program_.steps) {
+    draw_kind(step, before);
+    before = step.kind;
+    if (step.kind == PassKind::kNoGrad)
+      draw_no_grad_step(step);
+    else
+      draw_graph_step(step);
+  }
+}
+
+void ProgramDrawer::draw() {
+  draw_features();
+  draw_world();
+  draw_options();
+  draw_dtypes();
+  draw_parameters();
+  collect_names();
+  draw_steps();
+}
+
+void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
+  if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
+  const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
+  schedule.policy = static_cast<Schedule::Policy>(dice.weighted(weights));
+  schedule.seed = dice.word();
+  if (schedule.policy != Schedule::Policy::kDefault || dice.percent(40)) return;
+  const std::uint32_t count = dice.between(1, 4);
+  std::uint32_t choice = 0;
+  schedule.deviations.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    choice += dice.below(80);
+    schedule.deviations.push_back({choice++, dice.below(24)});
+  }
+}
+
+}  // namespace
+
+Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options) {
+  Dice dice(seed, index);
+  Case out;
+  ProgramDrawer(dice, options, out.program).draw();
+  draw_schedule(dice, options.lane, out.schedule);
+  draw_faults(dice, options, out);
+  return out;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,62 @@
+// generate: a Case from (seed, index), the same on every machine. Total and without rejection:
+// every pair gives a case, it is normalized already, and it costs a few microseconds.
+//
+// Swarm: each case first draws which features and which kinds of faults it has at all, then uses
+// those often. Most programs are legal. About one in seven may leave parameters out in plain mode,
+// use one twice, or call backward once too often: then an error is what the contract wants.
+//
+// Threads: any; there is no state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "properties/case/case.h"
+#include "properties/subject/capabilities.h"
+#include "reducer/base/status.h"
+
+namespace lockstep::properties {
+
+// A set of kinds of faults.
+class FaultKinds {
+ public:
+  constexpr FaultKinds() = default;
+  static constexpr FaultKinds all() { return FaultKinds((1u << faults::kKinds) - 1); }
+  constexpr bool has(faults::Kind kind) const { return (bits_ & bit(kind)) != 0; }
+  constexpr FaultKinds with(faults::Kind kind) const { return FaultKinds(bits_ | bit(kind)); }
+  constexpr FaultKinds without(faults::Kind kind) const { return FaultKinds(bits_ & ~bit(kind)); }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr bool operator==(const FaultKinds& other) const = default;
+
+ private:
+  constexpr explicit FaultKinds(std::uint32_t bits) : bits_(bits) {}
+  static constexpr std::uint32_t bit(faults::Kind kind) {
+    return 1u << static_cast<unsigned>(kind);
+  }
+  std::uint32_t bits_ = 0;
+};
+
+// Whether a fault of this kind keeps its rank (or a link of it) from ever answering, so that the
+// others need a timeout.
+bool can_silence(faults::Kind kind);
+
+struct GenerateOptions {
+  enum class Lane : std::uint8_t { kSim, kGloo };
+  enum class Faults : std::uint8_t { kSwarm, kNone, kList };
+  Lane lane =
+      Lane::kSim;  // kGloo: only faults that processes can have, and times that people can wait for
+  Capabilities capabilities = Capabilities::all();
+  Faults faults = Faults::kSwarm;
+  FaultKinds kinds = FaultKinds::all();  // kList: these, in every case that has a place for them
+  std::uint32_t max_world = reference::kMaxWorld;
+  std::uint32_t max_parameters = 12;
+  std::uint32_t max_steps = 8;
+};
+
+Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options = {});
+
+// "swarm", "none" or a list of kinds with commas between them, into the two fields of the options.
+Status parse_faults(std::string_view text, GenerateOptions& options);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,461 @@
+#include "properties/generate/graph.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Forward;
+using reference::Input;
+using reference::Node;
+using reference::RankPass;
+
+constexpr std::uint32_t kMaxSegments = 3;
+constexpr std::uint32_t kMaxTokens = 200;  // of one forward: below kMaxNodes with joins and bodies
+constexpr std::uint32_t kManyParameters = 16;  // from here on no parameter is used twice in a graph
+constexpr std::uint32_t kMaxBodyDepth = 2;
+constexpr std::uint32_t kMaxLoose = 3;  // outputs of one segment
+static_assert((kMaxLoose + 1) * 2 <= reference::kMaxOutputs);
+
+// A node to be, before it has a place in the graph. Tokens are shuffled, then become nodes.
+// No initial values: an array of them is made for every pass.
+struct Token {
+  Node::Kind kind;
+  std::uint8_t tensor;  // kUse
+  ParameterSet body;    // kCheckpoint: the tensors used in it
+  bool frozen_body;     // none of them trains
+};
+
+// A part of a forward's graph, not connected to its other parts, and reached by one backward call.
+struct Segment {
+  std::uint32_t forward = 0;
+  std::uint32_t call = 0;
+  std::uint32_t tokens = 0;
+};
+
+std::uint8_t take_bit(ParameterSet& set) {
+  const auto index = static_cast<std::uint8_t>(std::countr_zero(set));
+  set &= set - 1;
+  return index;
+}
+
+ParameterSet subset(Dice& dice, ParameterSet set, std::uint32_t percent) {
+  ParameterSet out = 0;
+  while (set != 0) {
+    const std::uint8_t index = take_bit(set);
+    if (dice.percent(percent)) out |= ParameterSet{1} << index;
+  }
+  return out;
+}
+
+std::int32_t draw_factor(Dice& dice, bool zero) {
+  if (zero && dice.percent(30)) return 0;
+  constexpr std::int32_t kFactors[] = {2, -1, 1, -2};
+  return kFactors[dice.below(4)];
+}
+
+// The nodes of one forward, or of one body, while they are drawn.
+class GraphDrawer {
+ public:
+  GraphDrawer(Dice& dice, const GraphFeatures& features, const Names& names, bool strict,
+              std::uint32_t room)
+      : dice_(dice), features_(features), names_(names), strict_(strict) {
+    nodes_.reserve(room);
+  }
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
+
+  void emit(const Token& token, std::uint32_t segment, std::uint32_t depth = 0);
+
+  // Makes one node of all that nothing consumes yet; of more than a node's inputs, several.
+  void join(std::uint32_t segment) {
+    while (parts_[segment].dangling_count > 1) join_once(parts_[segment]);
+  }
+
+  std::uint32_t dangling_count(std::uint32_t segment) const {
+    return parts_[segment].dangling_count;
+  }
+  // What nothing consumes, as outputs.
+  void add_outputs(std::uint32_t segment, std::vector<Input>& outputs) {
+    const Part& part = parts_[segment];
+    for (std::uint32_t i = 0; i < part.dangling_count; ++i)
+      outputs.push_back(output_of(part.dangling[i]));
+  }
+  // Any node of the segment once more, unless it is an output already.
+  bool add_spare_output(std::uint32_t segment, std::vector<Input>& outputs) {
+    const Part& part = parts_[segment];
+    const Input drawn = output_of(part.members[dice_.below(part.member_count)]);
+    for (const Input& known : outputs)
+      if (known.back == drawn.back && known.slot == drawn.slot) return false;
+    outputs.push_back(drawn);
+    return true;
+  }
+
+  std::vector<Node> take() { return std::move(nodes_); }
+
+ private:
+  struct Part {
+    std::uint32_t dangling_count = 0;
+    std::uint32_t member_count = 0;
+    std::uint8_t dangling[reference::kMaxNodes];
+    std::uint8_t members[reference::kMaxNodes];
+  };
+
+  Node& append(Node::Kind kind) {
+    Node& node = nodes_.emplace_back();
+    node.kind = kind;
+    node.key = dice_.word();
+    return node;
+  }
+  void add_member(Part& part, std::uint32_t index) {
+    part.members[part.member_count++] = static_cast<std::uint8_t>(index);
+    part.dangling[part.dangling_count++] = static_cast<std::uint8_t>(index);
+  }
+  void add_input(std::uint32_t index, std::uint32_t target) {
+    const std::uint32_t slot = nodes_[target].kind == Node::Kind::kSplit ? dice_.below(2) : 0;
+    nodes_[index].inputs.push_back({index - 1 - target, slot});
+  }
+  Input output_of(std::uint32_t target) {
+    const std::uint32_t slot = nodes_[target].kind == Node::Kind::kSplit ? dice_.below(2) : 0;
+    return {size() - 1 - target, slot};
+  }
+  void join_once(Part& part);
+  void draw_inputs(Part& part, std::uint32_t index, Node::Kind kind);
+  void draw_body(const Token& token, std::uint32_t depth);
+
+  Dice& dice_;
+  const GraphFeatures& features_;
+  const Names& names_;
+  bool strict_;
+  std::vector<Node> nodes_;
+  bool solid_[reference::kMaxNodes] =
+      {};  // must get a defined gradient: a checkpoint behind it trains
+  Part parts_[kMaxSegments];
+};
+
+void GraphDrawer::join_once(Part& part) {
+  append(Node::Kind::kSum);
+  const std::uint32_t index = size() - 1;
+  const std::uint32_t taken = std::min(part.dangling_count, reference::kMaxInputs);
+  nodes_.back().inputs.reserve(taken);
+  for (std::uint32_t i = 0; i < taken; ++i) {
+    const std::uint8_t target = part.dangling[--part.dangling_count];
+    add_input(index, target);
+    solid_[index] = solid_[index] || solid_[target];
+  }
+  add_member(part, index);
+}
+
+void GraphDrawer::draw_inputs(Part& part, std::uint32_t index, Node::Kind kind) {
+  if (part.member_count == 0) return;
+  const std::uint32_t drawn = dice_.below(100);
+  std::uint32_t wanted = drawn < 80 ? 1 : 2;
+  if (kind == Node::Kind::kUse && drawn < 25) wanted = 0;
+  if (kind == Node::Kind::kCheckpoint && drawn < 15) wanted = 0;
+  const bool extra = features_.fan_out && dice_.percent(30);
+  nodes_[index].inputs.reserve(wanted + (extra ? 1 : 0));
+  for (; wanted > 0 && part.dangling_count > 0; --wanted) {
+    const std::uint32_t place = dice_.below(part.dangling_count);
+    const std::uint8_t target = part.dangling[place];
+    add_input(index, target);
+    if (strict_ && kind == Node::Kind::kDetach) continue;  // somebody else has to reach it
+    if (strict_ && kind == Node::Kind::kStop && solid_[target]) continue;
+    if (solid_[target]) solid_[index] = true;
+    part.dangling[place] = part.dangling[--part.dangling_count];
+  }
+  if (extra) add_input(index, part.members[dice_.below(part.member_count)]);
+}
+
+void GraphDrawer::draw_body(const Token& token, std::uint32_t depth) {
+  const auto uses = static_cast<std::uint32_t>(std::popcount(token.body));
+  GraphDrawer inner(dice_, features_, names_, strict_, uses + 3);
+  ParameterSet nested = 0;
+  if (depth + 1 < kMaxBodyDepth && dice_.percent(15)) nested = subset(dice_, token.body, 50);
+  ParameterSet rest = token.body & ~nested;
+  while (rest != 0) inner.emit({Node::Kind::kUse, take_bit(rest), 0, false}, 0, depth + 1);
+  if (nested != 0)
+    inner.emit({Node::Kind::kCheckpoint, 0, nested, token.frozen_body}, 0, depth + 1);
+  if (inner.size() == 0 || (features_.scale && dice_.percent(20)))
+    inner.emit({features_.scale ? Node::Kind::kScale : Node::Kind::kSum, 0, 0, false}, 0);
+  inner.join(0);
+  nodes_.back().body = inner.take();
+}
+
+void GraphDrawer::emit(const Token& token, std::uint32_t segment, std::uint32_t depth) {
+  Node& node = append(token.kind);
+  const std::uint32_t index = size() - 1;
+  if (token.kind == Node::Kind::kUse) {
+    const std::uint8_t count = names_.count[token.tensor];
+    node.parameter = names_.of[token.tensor][count > 1 ? dice_.below(count) : 0];
+    node.row_major = features_.row_major && dice_.percent(50);
+  }
+  if (token.kind == Node::Kind::kScale) node.factor = draw_factor(dice_, features_.zero_scale);
+  if (token.kind == Node::Kind::kCheckpoint) {
+    draw_body(token, depth);
+    solid_[index] = token.body != 0 && !token.frozen_body;
+  }
+  draw_inputs(parts_[segment], index, token.kind);
+  add_member(parts_[segment], index);
+}
+
+// One pass of one rank, from the plan of its segments to nodes, outputs and calls.
+class PassDrawer {
+ public:
+  PassDrawer(Dice& dice, const GraphFeatures& features, const Names& names, const PassWish& wish)
+      : dice_(dice), features_(features), names_(names), wish_(wish) {}
+
+  RankPass draw();
+
+ private:
+  void plan_segments();
+  void place_tensors();
+  void fill_segments();
+  void place_checkpoints();
+  void place_others();
+  void add(std::uint32_t segment, const Token& token) {
+    if (token_count_ == kMaxTokens) return;
+    tokens_[token_count_] = token;
+    segment_of_[token_count_++] = static_cast<std::uint8_t>(segment);
+    ++segments_[segment].tokens;
+  }
+  void shuffle();
+  std::uint32_t segment_of_call(std::uint32_t call) {
+    // Segment s belongs to call s % calls_.
+    const std::uint32_t count = (segment_count_ - call + calls_ - 1) / calls_;
+    return call + calls_ * (count > 1 ? dice_.below(count) : 0);
+  }
+  std::uint32_t any_segment() { return segment_count_ > 1 ? dice_.below(segment_count_) : 0; }
+  void draw_forward(std::uint32_t forward);
+  Forward draw_discarded();
+  void draw_calls();
+
+  Dice& dice_;
+  const GraphFeatures& features_;
+  const Names& names_;
+  const PassWish& wish_;
+  RankPass pass_;
+  std::uint32_t forwards_ = 1;
+  std::uint32_t calls_ = 1;
+  std::uint32_t segment_count_ = 1;
+  Segment segments_[kMaxSegments];
+  std::uint32_t token_count_ = 0;
+  Token tokens_[kMaxTokens];
+  std::uint8_t segment_of_[kMaxTokens];
+  // Outputs of all kept forwards, in order: which call starts from each; kMaxSegments for none.
+  std::uint32_t output_count_ = 0;
+  std::uint8_t call_of_output_[reference::kMaxNodes * kMaxSegments];
+  bool explicit_roots_ = false;
+};
+
+void PassDrawer::plan_segments() {
+  if (features_.several_forwards && dice_.percent(40)) forwards_ = dice_.percent(85) ? 2 : 3;
+  if (features_.several_backwards && !wish_.single_backward && dice_.percent(50))
+    calls_ = dice_.percent(85) ? 2 : 3;
+  const auto tensors = static_cast<std::uint32_t>(std::popcount(wish_.reach));
+  if (wish_.strict) calls_ = std::max(1u, std::min(calls_, tensors));
+  segment_count_ = std::max(forwards_, calls_);
+  for (std::uint32_t s = 0; s < segment_count_; ++s) segments_[s] = {s % forwards_, s % calls_, 0};
+}
+
+// Every tensor to reach goes to one call (strict) or anywhere; the last call has one in any case,
+// as without one it would be a second backward of a complete pass.
+void PassDrawer::place_tensors() {
+  const bool many = std::popcount(wish_.reach) > static_cast<int>(kManyParameters);
+  ParameterSet rest = wish_.reach;
+  std::uint32_t placed = 0;
+  const std::uint32_t shift = calls_ > 1 ? dice_.below(calls_) : 0;
+  while (rest != 0) {
+    const std::uint8_t tensor = take_bit(rest);
+    std::uint32_t call = 0;
+    if (calls_ > 1) call = placed < calls_ ? (placed + shift) % calls_ : dice_.below(calls_);
+    ++placed;
+    std::uint32_t uses = 1;
+    if (features_.repeat && !many && dice_.percent(30)) uses += dice_.between(1, 2);
+    for (; uses > 0; --uses)
+      add(wish_.strict ? segment_of_call(call) : any_segment(),
+          {Node::Kind::kUse, tensor, 0, false});
+  }
+}
+
+// A forward of its own that uses nothing says little: mostly it uses a tensor of its call once
+// more.
+void PassDrawer::fill_segments() {
+  const std::uint32_t placed = token_count_;
+  for (std::uint32_t s = 0; s < segment_count_ && placed > 0; ++s) {
+    if (segments_[s].tokens > 0 || dice_.percent(20)) continue;
+    const std::uint32_t start = dice_.below(placed);
+    for (std::uint32_t i = 0; i < placed; ++i) {
+      const std::uint32_t t = (start + i) % placed;
+      if (segments_[segment_of_[t]].call != segments_[s].call) continue;
+      add(s, tokens_[t]);
+      break;
+    }
+  }
+}
+
+// Moves some tensors into checkpoints. Strict: with all their uses, so that each is reached in one
+// place.
+void PassDrawer::place_checkpoints() {
+  if (!features_.checkpoint || !dice_.percent(60)) return;
+  const ParameterSet trains = wish_.bodies_train ? subset(dice_, wish_.reach, 40) : 0;
+  ParameterSet rest = trains;
+  std::uint32_t first = token_count_;
+  do {
+    Token token{Node::Kind::kCheckpoint, 0, 0, true};
+    std::uint32_t segment = any_segment();
+    if (rest != 0) {
+      const std::uint8_t tensor = take_bit(rest);
+      token.body = ParameterSet{1} << tensor;
+      token.frozen_body = false;
+      for (std::uint32_t i = 0; i < first; ++i)  // the call that the tensor belongs to
+        if (tokens_[i].kind == Node::Kind::kUse && tokens_[i].tensor == tensor)
+          segment = segment_of_[i];
+      while (rest != 0 && segment_count_ == 1 && dice_.percent(50))
+        token.body |= ParameterSet{1} << take_bit(rest);
+    } else if (wish_.frozen != 0) {
+      token.body = subset(dice_, wish_.frozen, 50);
+    }
+    add(segment, token);
+  } while (rest != 0);
+  if (trains == 0 || (!wish_.strict && dice_.percent(50))) return;
+  std::uint32_t kept = 0;  // drop the uses outside
+  for (std::uint32_t i = 0; i < token_count_; ++i) {
+    const bool inside =
+        tokens_[i].kind == Node::Kind::kUse && (trains >> tokens_[i].tensor & 1u) != 0;
+    if (inside) {
+      --segments_[segment_of_[i]].tokens;
+      continue;
+    }
+    tokens_[kept] = tokens_[i];
+    segment_of_[kept++] = segment_of_[i];
+  }
+  token_count_ = kept;
+}
+
+void PassDrawer::place_others() {
+  ParameterSet rest = subset(dice_, wish_.frozen, 40);
+  while (rest != 0) add(any_segment(), {Node::Kind::kUse, take_bit(rest), 0, false});
+  const std::pair<bool, Node::Kind> kinds[] = {{features_.stop, Node::Kind::kStop},
+                                               {features_.detach, Node::Kind::kDetach},
+                                               {features_.split, Node::Kind::kSplit},
+                                               {features_.scale, Node::Kind::kScale}};
+  for (const auto& [enabled, kind] : kinds) {
+    if (!enabled || !dice_.percent(40)) continue;
+    const std::uint32_t segment = any_segment();
+    if (segments_[segment].tokens > 0) add(segment, {kind, 0, 0, false});
+  }
+  if (dice_.percent(20)) add(any_segment(), {Node::Kind::kSum, 0, 0, false});
+  for (std::uint32_t s = 0; s < segment_count_; ++s)
+    if (segments_[s].tokens == 0) add(s, {Node::Kind::kSum, 0, 0, false});
+}
+
+void PassDrawer::shuffle() {
+  for (std::uint32_t i = token_count_; i > 1; --i) {
+    const std::uint32_t j = dice_.below(i);
+    std::swap(tokens_[i - 1], tokens_[j]);
+    std::swap(segment_of_[i - 1], segment_of_[j]);
+  }
+  // What stands first in its segment has no inputs: a use makes more of that than the other kinds.
+  bool begun[kMaxSegments] = {};
+  for (std::uint32_t i = 0; i < token_count_; ++i) {
+    const std::uint8_t segment = segment_of_[i];
+    if (std::exchange(begun[segment], true) || tokens_[i].kind == Node::Kind::kUse) continue;
+    for (std::uint32_t j = i + 1; j < token_count_; ++j) {
+      if (segment_of_[j] != segment || tokens_[j].kind != Node::Kind::kUse) continue;
+      std::swap(tokens_[i], tokens_[j]);
+      break;
+    }
+  }
+}
+
+void PassDrawer::draw_forward(std::uint32_t forward) {
+  std::uint32_t room = 2;
+  for (std::uint32_t s = 0; s < segment_count_; ++s)
+    if (segments_[s].forward == forward) room += segments_[s].tokens;
+  GraphDrawer graph(dice_, features_, names_, wish_.strict, room);
+  for (std::uint32_t i = 0; i < token_count_; ++i)
+    if (segments_[segment_of_[i]].forward == forward) graph.emit(tokens_[i], segment_of_[i]);
+  for (std::uint32_t s = 0; s < segment_count_; ++s)
+    if (segments_[s].forward == forward &&
+        (graph.dangling_count(s) > kMaxLoose || dice_.percent(60)))
+      graph.join(s);
+  Forward& out = pass_.forwards.emplace_back();
+  for (std::uint32_t s = 0; s < segment_count_; ++s) {
+    if (segments_[s].forward != forward) continue;
+    const std::size_t before = out.outputs.size();
+    graph.add_outputs(s, out.outputs);
+    for (std::size_t i = before; i < out.outputs.size(); ++i)
+      call_of_output_[output_count_++] = static_cast<std::uint8_t>(segments_[s].call);
+    if (!features_.spare_outputs || !dice_.percent(40)) continue;
+    if (!graph.add_spare_output(s, out.outputs)) continue;
+    const bool root = dice_.percent(30);
+    explicit_roots_ = explicit_roots_ || !root;
+    call_of_output_[output_count_++] =
+        static_cast<std::uint8_t>(root ? segments_[s].call : kMaxSegments);
+  }
+  out.nodes = graph.take();
+}
+
+// A forward whose outputs are dropped at once: a graph of its own, over any parameters.
+Forward PassDrawer::draw_discarded() {
+  ParameterSet rest = subset(dice_, wish_.reach | wish_.frozen, 50);
+  GraphDrawer graph(dice_, features_, names_, false,
+                    static_cast<std::uint32_t>(std::popcount(rest)) + 2);
+  while (rest != 0) graph.emit({Node::Kind::kUse, take_bit(rest), 0, false}, 0);
+  if (graph.size() == 0) graph.emit({Node::Kind::kSum, 0, 0, false}, 0);
+  if (graph.dangling_count(0) > kMaxLoose || dice_.percent(60)) graph.join(0);
+  Forward out;
+  out.discard = true;
+  graph.add_outputs(0, out.outputs);
+  out.nodes = graph.take();
+  return out;
+}
+
+void PassDrawer::draw_calls() {
+  // A pass that one call completes may leave some outputs out of the loss.
+  const bool may_drop = features_.spare_outputs && (wish_.single_backward || !wish_.strict);
+  if (may_drop && output_count_ > 1 && dice_.percent(50)) {
+    explicit_roots_ = true;
+    const std::uint32_t stays = dice_.below(output_count_);
+    for (std::uint32_t i = 0; i < output_count_; ++i)
+      if (i != stays && dice_.percent(40)) call_of_output_[i] = kMaxSegments;
+  }
+  if (calls_ == 1 && !explicit_roots_ && dice_.percent(90)) return;  // every output
+  pass_.backwards.resize(calls_);
+  for (std::uint32_t i = 0; i < output_count_; ++i)
+    if (call_of_output_[i] < calls_) pass_.backwards[call_of_output_[i]].roots.push_back(i);
+  if (calls_ > 1 && !wish_.strict && dice_.percent(50))
+    pass_.backwards.back() = pass_.backwards.front();  // through the same graph again
+}
+
+RankPass PassDrawer::draw() {
+  pass_.keep_outputs = features_.keep_outputs && dice_.percent(40);
+  if (wish_.discard_all) {
+    pass_.forwards.push_back(draw_discarded());
+    return std::move(pass_);
+  }
+  plan_segments();
+  pass_.forwards.reserve(forwards_ + 1);
+  place_tensors();
+  fill_segments();
+  place_checkpoints();
+  place_others();
+  shuffle();
+  const bool discard_first = wish_.extra_discard && dice_.percent(70);
+  if (discard_first) pass_.forwards.push_back(draw_discarded());
+  for (std::uint32_t forward = 0; forward < forwards_; ++forward) draw_forward(forward);
+  if (wish_.extra_discard && !discard_first) pass_.forwards.push_back(draw_discarded());
+  draw_calls();
+  return std::move(pass_);
+}
+
+}  // namespace
+
+RankPass draw_pass(Dice& dice, const GraphFeatures& features, const Names& names,
+                   const PassWish& wish) {
+  return PassDrawer(dice, features, names, wish).draw();
+}
+
+}  // namespace lockstep::properties

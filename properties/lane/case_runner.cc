@@ -1,0 +1,37 @@
+#include "properties/lane/case_runner.h"
+
+#include <fmt/format.h>
+
+#include "properties/oracle/judge.h"
+
+namespace lockstep::properties {
+
+const char* name_of(LaneKind kind) { return kind == LaneKind::kSim ? "sim" : "gloo"; }
+
+Verdict CaseRunner::run(const Case& c) {
+  const reference::Contract contract = reference::Contract::lockstep();
+  reference::run(c.program, contract, {}, expectation_);
+  observation_.clear();
+  lane_->run(c, expectation_, observation_);
+  if (!observation_.recoveries.empty())
+    reference::run(c.program, contract, observation_.recoveries, expectation_);
+  return judge(c, expectation_, observation_);
+}
+
+Verdict CaseRunner::run_twice(const Case& c) {
+  Verdict first = run(c);
+  const std::uint64_t hash = observation_.trace_hash;
+  const std::uint64_t choices = observation_.choices;
+  if (kind_ != LaneKind::kSim || !first.ok()) return first;
+  Verdict second = run(c);
+  if (!second.ok()) return second;
+  if (hash == observation_.trace_hash) return {};
+  return {
+      Failing::kNotDeterministic, "determinism",
+      fmt::format(
+          "two runs of the case took different ways: trace {:016x} after {} choices, then {:016x} "
+          "after {}",
+          hash, choices, observation_.trace_hash, observation_.choices)};
+}
+
+}  // namespace lockstep::properties

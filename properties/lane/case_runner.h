@@ -1,0 +1,32 @@
+// CaseRunner: one case from the model to the verdict: the whole way of the data in one call.
+// Threads: one caller. Keeps its memory between cases.
+#pragma once
+
+#include <memory>
+
+#include "properties/lane/lane.h"
+#include "properties/oracle/verdict.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+
+class CaseRunner {
+ public:
+  CaseRunner(LaneKind kind, const Subject& subject)
+      : kind_(kind), lane_(make_lane(kind, subject)) {}
+
+  Verdict run(const Case& c);
+  // Runs it twice; not the same trace is a failure of its own (sim lane).
+  Verdict run_twice(const Case& c);
+
+  LaneKind kind() const { return kind_; }
+  const Observation& observation() const { return observation_; }
+
+ private:
+  LaneKind kind_;
+  std::unique_ptr<Lane> lane_;
+  reference::Expectation expectation_;
+  Observation observation_;
+};
+
+}  // namespace lockstep::properties

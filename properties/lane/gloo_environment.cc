@@ -1,0 +1,101 @@
+#include "properties/lane/gloo_environment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "faults/gloo/faulty_group.h"
+#include "reducer/comm/gloo/gloo_process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+GlooEnvironment::GlooEnvironment(Setup setup) : setup_(std::move(setup)) {
+  const reference::Program& program = setup_.c->program;
+  faults::FaultPlan plan;
+  for (const faults::Fault& fault : setup_.c->faults.faults) {
+    const bool needs_process =
+        fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
+    if (!needs_process || setup_.exit_process) plan.faults.push_back(fault);
+  }
+  injector_.reset(plan, program.world,
+                  std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size())));
+}
+
+platform::Duration GlooEnvironment::timeout() const {
+  const std::uint32_t ms = setup_.c->timeout_ms;
+  return std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms);
+}
+
+platform::Duration GlooEnvironment::failure_grace() const {
+  return std::min<platform::Duration>(timeout(), std::chrono::milliseconds(500));
+}
+
+Result<Membership> GlooEnvironment::connect(const Roster& roster) {
+  generation_ = roster.generation;
+  Membership membership;
+  membership.store =
+      std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), setup_.store);
+  const auto here = std::find(roster.members.begin(), roster.members.end(), setup_.rank);
+  const int rank = static_cast<int>(here - roster.members.begin());
+  context_ = roster.generation == 0 ? setup_.first_context : nullptr;
+  if (!context_) {
+    GlooContextOptions options;
+    options.timeout = timeout();
+    auto context = GlooContext::connect(std::make_shared<PrefixStore>("context", membership.store),
+                                        rank, static_cast<int>(roster.members.size()), options);
+    if (!context) return failed(context.error());
+    context_ = std::move(*context);
+  }
+  GlooOptions options;
+  options.timeout = timeout();
+  options.algorithm = setup_.c->program.options.order == reference::Order::kBcube
+                          ? GlooOptions::Algorithm::kBcube
+                          : GlooOptions::Algorithm::kRing;
+  auto group = GlooProcessGroup::create(context_, options);
+  if (!group) return failed(group.error());
+  membership.group = std::make_shared<FaultyGroup>(std::shared_ptr<ProcessGroup>(std::move(*group)),
+                                                   [this] { return on_operation(); });
+  return membership;
+}
+
+void GlooEnvironment::begin_step(std::uint32_t step) {
+  const std::scoped_lock lock(mutex_);
+  if (step < setup_.c->program.steps.size())
+    injector_.begin_step(setup_.rank, step);
+  else
+    injector_.end_step(setup_.rank);
+}
+
+faults::OperationFault GlooEnvironment::on_operation() {
+  faults::OperationFault fault;
+  {
+    const std::scoped_lock lock(mutex_);
+    fault = injector_.on_operation(setup_.rank);
+  }
+  if (fault.exit) setup_.exit_process();
+  if (fault.pause_us != 0) setup_.pause_process(fault.pause_us);
+  return fault;
+}
+
+void GlooEnvironment::visit_node() {
+  faults::NodeFault fault;
+  {
+    const std::scoped_lock lock(mutex_);
+    fault = injector_.on_node(setup_.rank);
+  }
+  if (fault.slow_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(fault.slow_us));
+  if (fault.throws) throw std::runtime_error("planned by the case");
+}
+
+std::shared_ptr<GlooContext> GlooEnvironment::reusable_context() const {
+  const bool healthy = generation_ == 0 && context_ && context_->health().ok();
+  return healthy ? context_ : nullptr;
+}
+
+faults::Fired GlooEnvironment::fired() const {
+  const std::scoped_lock lock(mutex_);
+  return injector_.fired();
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,114 @@
+// The gloo lane: real Gloo over TCP on the loopback interface. Ranks are threads of this process,
+// or, where a fault ends or stops a process and in a share of all cases, processes
+// (process_ranks.h). Compiled once per reducer variant.
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "properties/lane/coordinator.h"
+#include "properties/lane/gloo_environment.h"
+#include "properties/lane/hosted_subject.h"
+#include "properties/lane/lane.h"
+#include "properties/lane/process_ranks.h"
+#include "properties/lane/training.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using properties::Case;
+using properties::Observation;
+using properties::Subject;
+
+constexpr std::uint32_t kProcessesEvery = 8;  // one case in so many, by its key
+
+bool needs_processes(const Case& c) {
+  const auto& faults = c.faults.faults;
+  return std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
+    return fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
+  });
+}
+
+class GlooLane final : public properties::Lane {
+ public:
+  explicit GlooLane(const Subject& subject)
+      : make_subject_(make_subject_factory(subject)), processes_(subject) {}
+
+  void run(const Case& c, const reference::Expectation& expectation,
+           Observation& observation) override {
+    if (needs_processes(c) || c.program.key % kProcessesEvery == 0)
+      processes_.run(c, observation);
+    else
+      run_threads(c, expectation, observation);
+  }
+
+ private:
+  using Contexts = std::vector<std::shared_ptr<GlooContext>>;  // by rank
+
+  void run_threads(const Case& c, const reference::Expectation& expectation,
+                   Observation& observation) {
+    const std::uint32_t world = c.program.world;
+    Contexts& contexts = contexts_[world];
+    contexts.resize(world);
+    // All ranks use what they have, or all connect anew.
+    if (std::find(contexts.begin(), contexts.end(), nullptr) != contexts.end())
+      contexts.assign(world, nullptr);
+    Coordinator coordinator(world);
+    const auto store = std::make_shared<HashStore>();
+    observation.ranks.resize(world);
+    std::vector<std::vector<std::unique_ptr<HostDevice>>> devices(world);
+    std::vector<std::unique_ptr<GlooEnvironment>> environments;
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      GlooEnvironment::Setup setup;
+      setup.c = &c;
+      setup.rank = rank;
+      setup.store = store;
+      setup.first_context = contexts[rank];
+      setup.meet = [&coordinator, rank](bool finished, std::uint32_t next_step) {
+        return coordinator.meet(rank, finished, next_step);
+      };
+      environments.push_back(std::make_unique<GlooEnvironment>(std::move(setup)));
+    }
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      threads.emplace_back([&, rank] {
+        train(c.program, expectation, make_subject_, *environments[rank], devices[rank],
+              observation.ranks[rank]);
+        coordinator.leave(rank);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    observation.recoveries = coordinator.recoveries();
+    finish(environments, devices, contexts, observation);
+  }
+
+  static void finish(const std::vector<std::unique_ptr<GlooEnvironment>>& environments,
+                     std::vector<std::vector<std::unique_ptr<HostDevice>>>& devices,
+                     Contexts& contexts, Observation& observation) {
+    const bool reusable = observation.recoveries.empty() &&
+                          std::all_of(observation.ranks.begin(), observation.ranks.end(),
+                                      [](const auto& r) { return r.finished; });
+    for (std::size_t rank = 0; rank < environments.size(); ++rank) {
+      contexts[rank] = reusable ? environments[rank]->reusable_context() : nullptr;
+      const faults::Fired fired = environments[rank]->fired();
+      for (std::size_t k = 0; k < fired.counts.size(); ++k)
+        observation.fired.counts[k] += fired.counts[k];
+      for (auto& device : devices[rank]) {
+        if (device->allocated_bytes() == 0) continue;
+        observation.leaked_bytes += device->allocated_bytes();
+        (void)device.release();  // what leaked still points to it
+      }
+    }
+  }
+
+  SubjectFactory make_subject_;
+  properties::ProcessRanks processes_;
+  std::map<std::uint32_t, Contexts> contexts_;  // by world size
+};
+
+}  // namespace
+
+std::unique_ptr<properties::Lane> make_gloo_lane(const Subject& subject) {
+  return std::make_unique<GlooLane>(subject);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

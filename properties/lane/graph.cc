@@ -1,0 +1,204 @@
+#include "properties/lane/graph.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "reducer/base/check.h"
+#include "reference/arithmetic.h"
+#include "reference/values.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+using RecordKind = reference::Node::Kind;
+
+DType dtype_of(reference::DType dtype) {
+  switch (dtype) {
+    case reference::DType::kFloat32:
+      return DType::kFloat32;
+    case reference::DType::kFloat64:
+      return DType::kFloat64;
+    case reference::DType::kFloat16:
+      return DType::kFloat16;
+    case reference::DType::kBFloat16:
+      return DType::kBFloat16;
+  }
+  return DType::kFloat32;
+}
+
+Shape shape_of(const reference::Parameter& parameter) {
+  std::array<std::int64_t, reference::kMaxDims> sizes{};
+  std::copy(parameter.sizes.begin(), parameter.sizes.end(), sizes.begin());
+  const std::span<const std::int64_t> view(sizes.data(), parameter.sizes.size());
+  return parameter.column_major ? Shape::column_major(view) : Shape::row_major(view);
+}
+
+namespace {
+
+double value_of_scalar(const Tensor& scalar) {
+  double value = 0;
+  std::memcpy(&value, scalar.data(), sizeof value);
+  return value;
+}
+
+}  // namespace
+
+// All kinds but kUse: scalars in, scalars out.
+class ProgramNode : public Node {
+ public:
+  ProgramNode(GraphBuilder& builder, const reference::Node& record, std::vector<Edge> edges,
+              int worker)
+      : Node(builder.engine_.next_sequence(), record.kind == RecordKind::kSplit ? 2u : 1u, worker),
+        builder_(builder),
+        record_(record) {
+    edges_ = std::move(edges);
+  }
+
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext& context) override {
+    builder_.environment_.visit_node();
+    Tensor passed;
+    switch (record_.kind) {
+      case RecordKind::kUse:
+      case RecordKind::kSum:
+        passed = incoming[0];
+        break;
+      case RecordKind::kStop:
+      case RecordKind::kDetach:
+        break;
+      case RecordKind::kScale:
+        LOCKSTEP_RETURN_IF_ERROR(scale(incoming[0], passed));
+        break;
+      case RecordKind::kSplit:
+        LOCKSTEP_RETURN_IF_ERROR(join(incoming, passed));
+        break;
+      case RecordKind::kCheckpoint:
+        passed = incoming[0];
+        if (passed.defined()) LOCKSTEP_RETURN_IF_ERROR(run_body(passed, context));
+        break;
+    }
+    std::fill(outgoing.begin(), outgoing.end(), passed);
+    return {};
+  }
+
+ protected:
+  Status make(double value, Tensor& out) {
+    Result<Tensor> fresh = builder_.scalar(value);
+    if (!fresh) return fresh.error();
+    out = std::move(*fresh);
+    return {};
+  }
+
+  GraphBuilder& builder_;
+  const reference::Node& record_;
+
+ private:
+  Status scale(const Tensor& s, Tensor& out) {
+    return s.defined() ? make(value_of_scalar(s) * record_.factor, out) : Status();
+  }
+
+  Status join(std::span<const Tensor> parts, Tensor& out) {
+    if (!parts[0].defined() && !parts[1].defined()) return {};
+    double sum = 0;
+    if (parts[0].defined()) sum += value_of_scalar(parts[0]);
+    if (parts[1].defined()) sum += 2 * value_of_scalar(parts[1]);
+    return make(sum, out);
+  }
+
+  Status run_body(const Tensor& s, const BackwardContext& context) {
+    if (record_.body.empty()) return {};
+    const std::vector<Edge> root = builder_.build(record_.body, {reference::Input{}});
+    return context.engine.backward_nested(context, root, {&s, 1}, false);
+  }
+};
+
+// A use of a parameter: passes s on, and s*c to the parameter.
+class UseNode final : public ProgramNode {
+ public:
+  UseNode(GraphBuilder& builder, const reference::Node& record, std::vector<Edge> edges,
+          std::uint32_t index, bool wants_gradient)
+      : ProgramNode(builder, record, std::move(edges), builder.parameters_[index]->worker()),
+        index_(index),
+        wants_gradient_(wants_gradient),
+        step_key_(builder.step_key_) {}
+
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext&) override {
+    builder_.environment_.visit_node();
+    const Tensor& s = incoming[0];
+    const std::size_t inputs = outgoing.size() - (wants_gradient_ ? 1 : 0);
+    for (std::size_t i = 0; i < inputs; ++i) outgoing[i] = s;
+    if (!wants_gradient_ || !s.defined()) return {};
+    return gradient(value_of_scalar(s), outgoing[inputs]);
+  }
+
+ private:
+  Status gradient(double s, Tensor& out) {
+    Parameter& parameter = *builder_.parameters_[index_];
+    const reference::Parameter& record = builder_.program_.parameters[index_];
+    const Shape shape = record_.row_major
+                            ? Shape::row_major({parameter.shape().sizes.data(),
+                                                static_cast<std::size_t>(parameter.shape().dims)})
+                            : parameter.shape();
+    Result<Tensor> fresh = Tensor::empty(parameter.device(), parameter.dtype(), shape);
+    if (!fresh) return fresh.error();
+    const std::size_t width = size_of(parameter.dtype());
+    const auto count = static_cast<std::uint64_t>(parameter.shape().elements());
+    const reference::UseValues values(builder_.program_, record, builder_.environment_.rank(),
+                                      step_key_, record_.key);
+    for (std::uint64_t e = 0; e < count; ++e) {
+      const std::uint64_t bits = reference::round_from_double(record.dtype, s * values.at(e));
+      const std::uint64_t at = record_.row_major ? e : reference::row_major_to_memory(record, e);
+      std::memcpy(fresh->data() + at * width, &bits, width);  // little endian: the low bytes
+    }
+    out = std::move(*fresh);
+    return {};
+  }
+
+  const std::uint32_t index_;  // of the owner among the program's parameters
+  const bool wants_gradient_;
+  const std::uint32_t step_key_;
+};
+static_assert(std::endian::native == std::endian::little);
+
+std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
+                                      const std::vector<reference::Input>& outputs) {
+  LOCKSTEP_CHECK(!nodes.empty());
+  std::vector<Ref<Node>> made;
+  made.reserve(nodes.size());
+  const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
+    return Edge{made[index], slot % made[index]->outputs()};
+  };
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const reference::Node& record = nodes[i];
+    std::vector<Edge> edges;
+    edges.reserve(record.inputs.size() + 1);
+    if (i > 0 && record.kind != RecordKind::kDetach)
+      for (const reference::Input& input : record.inputs)
+        edges.push_back(edge_to(i - 1 - input.back % i, input.slot));
+    if (record.kind != RecordKind::kUse || program_.parameters.empty()) {
+      made.emplace_back(new ProgramNode(*this, record, std::move(edges), 0));
+      continue;
+    }
+    const auto count = static_cast<std::uint32_t>(program_.parameters.size());
+    const std::uint32_t index = reference::owner_of(program_, record.parameter % count);
+    const Ref<Parameter>& parameter = parameters_[index];
+    const bool wants_gradient = parameter->requires_grad();
+    if (wants_gradient) edges.push_back({parameter, 0});
+    made.emplace_back(new UseNode(*this, record, std::move(edges), index, wants_gradient));
+  }
+  std::vector<Edge> edges;
+  edges.reserve(outputs.size());
+  for (const reference::Input& output : outputs)
+    edges.push_back(edge_to(made.size() - 1 - output.back % made.size(), output.slot));
+  return edges;
+}
+
+Result<Tensor> GraphBuilder::scalar(double value) {
+  Result<Tensor> tensor = Tensor::empty(scalars_, DType::kFloat64, Shape::row_major({1}));
+  if (tensor) std::memcpy(tensor->data(), &value, sizeof value);
+  return tensor;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

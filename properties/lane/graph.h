@@ -1,0 +1,52 @@
+// GraphBuilder: makes the nodes of a program's graph (reference/program.h) for our autograd engine.
+//
+// Threads: one builder per rank; build() from the training thread, and from inside a checkpoint's
+// node while its backward runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "properties/lane/environment.h"
+#include "reducer/autograd/engine.h"
+#include "reducer/autograd/parameter.h"
+#include "reducer/device/host/host_device.h"
+#include "reference/program.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class GraphBuilder {
+ public:
+  // `parameters`: per parameter of the program; shared ones appear as the same object.
+  GraphBuilder(const reference::Program& program, RankEnvironment& environment, Engine& engine,
+               HostDevice& scalars, const std::vector<Ref<Parameter>>& parameters)
+      : program_(program),
+        environment_(environment),
+        engine_(engine),
+        scalars_(scalars),
+        parameters_(parameters) {}
+
+  void begin_step(std::uint32_t step_key) { step_key_ = step_key; }
+
+  // One edge per element of `outputs`.
+  std::vector<Edge> build(const std::vector<reference::Node>& nodes,
+                          const std::vector<reference::Input>& outputs);
+
+  // A scalar, as gradients of nodes are.
+  Result<Tensor> scalar(double value);
+
+ private:
+  friend class ProgramNode;
+  friend class UseNode;
+  const reference::Program& program_;
+  RankEnvironment& environment_;
+  Engine& engine_;
+  HostDevice& scalars_;
+  const std::vector<Ref<Parameter>>& parameters_;
+  std::uint32_t step_key_ = 0;
+};
+
+DType dtype_of(reference::DType dtype);
+Shape shape_of(const reference::Parameter& parameter);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,17 @@
+// make_hosted_subject(): a reducer from a shared library (properties/subject/lockstep_subject.h) as
+// a TrainingSubject. The same library runs in every lane: it sees our parameters, engine and
+// process group only through C functions, and those of a lane are compiled for its platform.
+//
+// `table` must stay as it is for as long as the subject lives.
+#pragma once
+
+#include <memory>
+
+#include "properties/lane/subject.h"
+#include "properties/subject/lockstep_subject.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+std::unique_ptr<TrainingSubject> make_hosted_subject(const lockstep_subject* table);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,53 @@
+// Lane: where a case is run on a subject. `sim` is deterministic, on one thread, in virtual time;
+// `gloo` is real TCP, with ranks as threads or as processes.
+//
+// Threads: one caller. A lane keeps what is dear to set up (stacks, connections) from one case to
+// the next. Failure: what goes wrong in the case is in the Observation. A subject may end or hang
+// the process: see cli/server.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "properties/case/case.h"
+#include "properties/lane/observation.h"
+#include "properties/subject/capabilities.h"
+#include "reference/expectation.h"
+
+struct lockstep_subject;
+
+namespace lockstep::properties {
+
+enum class LaneKind : std::uint8_t { kSim, kGloo };
+const char* name_of(LaneKind kind);
+
+// Which reducer is under test.
+struct Subject {
+  enum class Kind : std::uint8_t {
+    kProduction,
+    kSeeded,  // the production reducer with the planted bug `id`
+    kHosted,  // a user's, from the shared library `id`
+  };
+  Kind kind = Kind::kProduction;
+  std::string id;
+  const lockstep_subject* table = nullptr;  // kHosted; stays loaded until the process ends
+  Capabilities capabilities = Capabilities::all();
+
+  std::string name() const;  // as on the command line: reducer, seeded:R01, ./libmine.so
+};
+
+// Reads "reducer", "seeded:ID" or a path; one line of what is wrong and what to do otherwise.
+Result<Subject> parse_subject(const std::string& text);
+
+class Lane {
+ public:
+  virtual ~Lane() = default;
+  // `expectation` is the model's, without recoveries: it says where the program itself must fail.
+  virtual void run(const Case& c, const reference::Expectation& expectation,
+                   Observation& observation) = 0;
+};
+
+std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);
+
+}  // namespace lockstep::properties

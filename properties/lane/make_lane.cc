@@ -1,0 +1,86 @@
+// Which build of the reducer a subject runs on. Each build brings its own copy of the lanes, in its
+// own namespace.
+#include <fmt/format.h>
+
+#include "faults/seeded/seeded.h"
+#include "properties/lane/lane.h"
+#include "properties/lane/process_ranks.h"
+#include "properties/subject/loader.h"
+
+#define LOCKSTEP_DECLARE_LANE(ns, make)                               \
+  namespace lockstep::ns {                                            \
+  std::unique_ptr<properties::Lane> make(const properties::Subject&); \
+  }
+#define LOCKSTEP_DECLARE_RANK(ns)                                            \
+  namespace lockstep::ns {                                                   \
+  void run_rank_here(const properties::Subject&, const properties::RankJob&, \
+                     properties::RankObservation&, faults::Fired&);          \
+  }
+LOCKSTEP_DECLARE_LANE(sim, make_sim_lane)
+LOCKSTEP_DECLARE_LANE(sim_seeded, make_sim_lane)
+LOCKSTEP_DECLARE_LANE(os, make_gloo_lane)
+LOCKSTEP_DECLARE_LANE(os_seeded, make_gloo_lane)
+LOCKSTEP_DECLARE_RANK(os)
+LOCKSTEP_DECLARE_RANK(os_seeded)
+
+namespace lockstep::properties {
+namespace {
+
+constexpr std::string_view kSeededPrefix = "seeded:";
+
+std::string known_bugs() {
+  std::string out;
+  for (const seeded::Bug& bug : seeded::bugs())
+    out += (out.empty() ? "" : " ") + std::string(bug.id);
+  return out;
+}
+
+bool is_seeded(const Subject& subject) { return subject.kind == Subject::Kind::kSeeded; }
+
+}  // namespace
+
+std::string Subject::name() const {
+  switch (kind) {
+    case Kind::kProduction:
+      return "reducer";
+    case Kind::kSeeded:
+      return std::string(kSeededPrefix) + id;
+    case Kind::kHosted:
+      return id;
+  }
+  return id;
+}
+
+Result<Subject> parse_subject(const std::string& text) {
+  Subject subject;
+  if (text == "reducer") return subject;
+  if (text.starts_with(kSeededPrefix)) {
+    subject.kind = Subject::Kind::kSeeded;
+    subject.id = text.substr(kSeededPrefix.size());
+    if (!subject.id.empty() && seeded::select(subject.id)) return subject;
+    return failed(Status(
+        Code::kInvalidArgument,
+        fmt::format("there is no planted bug '{}'; there are: {}", subject.id, known_bugs())));
+  }
+  subject.kind = Subject::Kind::kHosted;
+  subject.id = text;
+  Result<LoadedSubject> loaded = load_subject(text);
+  if (!loaded) return failed(loaded.error());
+  subject.table = loaded->table;
+  subject.capabilities = loaded->capabilities;
+  return subject;
+}
+
+std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
+  if (kind == LaneKind::kSim)
+    return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
+  return is_seeded(subject) ? os_seeded::make_gloo_lane(subject) : os::make_gloo_lane(subject);
+}
+
+void run_rank(const Subject& subject, const RankJob& job, RankObservation& observation,
+              faults::Fired& fired) {
+  return is_seeded(subject) ? os_seeded::run_rank_here(subject, job, observation, fired)
+                            : os::run_rank_here(subject, job, observation, fired);
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,81 @@
+// Observation: what one run of a case did. Lanes fill it, oracles judge it. Plain data, and the
+// same for every lane and subject; clear() keeps the memory, so that a fuzzing loop does not
+// allocate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "faults/plan.h"
+#include "reducer/base/dtype.h"
+#include "reducer/base/status.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+
+struct ObservedGradient {
+  bool defined = false;
+  bool same_storage =
+      false;  // the storage is the one it was just before the step's first forward, after zero_grad
+  std::uint64_t offset =
+      0;  // of the first element in RankObservation::bits; row-major order of elements
+};
+
+struct ObservedCollective {  // from the subject's own trace (T1); those of construction and reset
+                             // are not listed
+  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage, kOther };
+  Op op = Op::kOther;
+  std::int32_t bucket = kNone;
+  std::uint64_t count = 0;
+  DType dtype = DType::kFloat32;
+  std::int64_t sequence = 0;      // in its process group
+  std::uint64_t launched_us = 0;  // on the lane's clock
+  std::uint64_t completed_us = 0;
+};
+
+struct ObservedStep {
+  std::uint32_t step = 0;
+  std::uint64_t begin_us = 0;  // on the lane's clock
+  std::uint64_t end_us = 0;
+  Status status;  // the first call of the step that failed, or ok
+  std::int32_t failed_call =
+      kNone;  // which call it was: backward calls from 0, then check_complete(); -1 a forward
+  bool poisoned = false;  // after a failure: the subject refuses further work until reset
+  bool launched =
+      false;  // after a failure: a collective of this pass had been started on this rank
+  std::vector<ObservedGradient> gradients;  // per parameter of the program; empty after a failure
+  std::vector<ObservedCollective> collectives;
+};
+
+struct RankObservation {
+  Status construction;
+  std::vector<ObservedStep> steps;  // in the order they were run
+  std::vector<std::uint64_t> bits;
+  Status recovery;            // the last reset()
+  std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
+  bool finished = false;      // came to the end of its program
+  bool exited = false;        // by a fault
+  bool silenced = false;      // by a fault that keeps it from ever answering (stall)
+};
+
+struct Observation {
+  enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock, kCrashed, kHung };
+  End end = End::kFinished;
+  std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
+  std::vector<RankObservation> ranks;           // by original rank
+  std::vector<reference::Recovery> recoveries;  // those that really took place
+  faults::Fired fired;
+  std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
+  std::uint64_t choices = 0;     // sim lane: scheduling points with a choice
+  std::vector<std::pair<std::uint32_t, std::uint32_t>>
+      deviations;                 // sim lane: from the default schedule (choice, fiber)
+  std::uint32_t preemptions = 0;  // sim lane
+  std::uint64_t leaked_fibers = 0;
+  std::uint64_t leaked_bytes = 0;  // tensor memory alive after everything was destroyed
+  std::uint64_t elapsed_us = 0;    // virtual in the sim lane
+
+  void clear();
+};
+
+}  // namespace lockstep::properties

@@ -1,0 +1,25 @@
+// One rank of a case in its own process. Compiled once per reducer variant.
+#include "properties/lane/gloo_environment.h"
+#include "properties/lane/process_ranks.h"
+#include "properties/lane/training.h"
+#include "reducer/comm/gloo/file_store.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+void run_rank_here(const properties::Subject& subject, const properties::RankJob& job,
+                   properties::RankObservation& observation, faults::Fired& fired) {
+  GlooEnvironment::Setup setup;
+  setup.c = job.c;
+  setup.rank = job.rank;
+  setup.store = std::make_shared<FileStore>(job.directory);
+  setup.meet = job.meet;
+  setup.exit_process = job.exit_process;
+  setup.pause_process = job.pause_process;
+  GlooEnvironment environment(std::move(setup));
+  std::vector<std::unique_ptr<HostDevice>> devices;
+  train(job.c->program, *job.expectation, make_subject_factory(subject), environment, devices,
+        observation);
+  fired = environment.fired();
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

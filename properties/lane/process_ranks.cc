@@ -1,0 +1,331 @@
+#include "properties/lane/process_ranks.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "properties/case/case_json.h"
+#include "properties/lane/message.h"
+#include "properties/lane/rank_json.h"
+
+extern char** environ;
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+constexpr int kServerFd = 3;                       // of the socket, in a rank's process
+constexpr auto kLimit = std::chrono::seconds(60);  // for one case
+constexpr auto kMessageLimit = std::chrono::seconds(10);
+
+// Messages start with a letter that says what they are.
+constexpr char kMeet = 'm';
+constexpr char kPause = 'p';
+constexpr char kExit = 'x';
+constexpr char kDone = 'd';
+
+Json to_record(const Resume& resume) {
+  return {resume.recover, resume.step, resume.roster.generation, resume.roster.members};
+}
+
+Resume to_resume(const Json& json) {
+  Resume resume;
+  resume.recover = json.at(0);
+  resume.step = json.at(1);
+  resume.roster.generation = json.at(2);
+  resume.roster.members = json.at(3).get<std::vector<std::uint32_t>>();
+  return resume;
+}
+
+}  // namespace
+
+ProcessRanks::ProcessRanks(Subject subject) : subject_(std::move(subject)) {}
+
+ProcessRanks::~ProcessRanks() {
+  for (Process& process : processes_) (void)end(process);
+}
+
+Status ProcessRanks::start(Process& process) {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
+    return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, fds[1], kServerFd);
+  char program[] = "/proc/self/exe";
+  char name[] = "lockstep";
+  char command[] = "rank-server";
+  char fd[] = "3";
+  char* arguments[] = {name, command, fd, nullptr};
+  const int error = ::posix_spawn(&process.pid, program, &actions, nullptr, arguments, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(fds[1]);
+  if (error != 0) {
+    ::close(fds[0]);
+    process.pid = -1;
+    return Status(Code::kInternal,
+                  fmt::format("a rank's process cannot be started: {}", std::strerror(error)));
+  }
+  process.fd = fds[0];
+  return {};
+}
+
+std::string ProcessRanks::end(Process& process) {
+  if (process.pid < 0) return {};
+  ::kill(process.pid, SIGKILL);
+  int status = 0;
+  ::waitpid(process.pid, &status, 0);
+  ::close(process.fd);
+  process = {};
+  return WIFSIGNALED(status) ? fmt::format("killed by signal {} ({})", WTERMSIG(status),
+                                           ::strsignal(WTERMSIG(status)))
+                             : fmt::format("exited with status {}", WEXITSTATUS(status));
+}
+
+// One case.
+class ProcessRanks::Run {
+ public:
+  Run(ProcessRanks& owner, const Case& c, Observation& observation)
+      : owner_(owner),
+        case_(c),
+        observation_(observation),
+        meeting_(c.program.world),
+        waiting_(c.program.world),
+        running_(c.program.world, true),
+        wake_at_(c.program.world) {
+    observation.ranks.resize(c.program.world);
+  }
+
+  void run() {
+    std::string directory = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+    if (::mkdtemp(directory.data()) == nullptr)
+      return give_up(Observation::End::kCrashed,
+                     "no directory for the store: " + std::string(std::strerror(errno)));
+    hand_out(directory);
+    const Clock::time_point limit = Clock::now() + kLimit;
+    while (is_running() && observation_.end == Observation::End::kFinished) {
+      if (Clock::now() >= limit) give_up(Observation::End::kHung, describe_missing());
+      step();
+    }
+    observation_.recoveries = meeting_.recoveries();
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+
+ private:
+  bool is_running() const {
+    return std::find(running_.begin(), running_.end(), true) != running_.end();
+  }
+
+  void hand_out(const std::string& directory) {
+    const std::string text = to_json(case_);
+    for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
+      Process& process = owner_.processes_[rank];
+      const Json job = {text, rank, directory, owner_.subject_.name()};
+      if (process.pid < 0)
+        if (const Status status = owner_.start(process); !status.ok())
+          return give_up(Observation::End::kCrashed, status.failure().detail);
+      if (!send_message(process.fd, job.dump())) return crashed(rank);
+    }
+  }
+
+  void step() {
+    std::vector<pollfd> entries;
+    std::vector<std::uint32_t> owners;
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank) {
+      if (!running_[rank]) continue;
+      entries.push_back({owner_.processes_[rank].fd, POLLIN, 0});
+      owners.push_back(rank);
+    }
+    wake_paused();
+    if (::poll(entries.data(), entries.size(), 2) <= 0) return;
+    for (std::size_t i = 0; i < entries.size() && observation_.end == Observation::End::kFinished;
+         ++i)
+      if (entries[i].revents != 0) hear(owners[i]);
+  }
+
+  void wake_paused() {
+    for (std::uint32_t rank = 0; rank < wake_at_.size(); ++rank) {
+      if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
+      ::kill(owner_.processes_[rank].pid, SIGCONT);
+      wake_at_[rank] = {};
+    }
+  }
+
+  void hear(std::uint32_t rank) {
+    std::string text;
+    Process& process = owner_.processes_[rank];
+    if (receive_message(process.fd, text, kMessageLimit) != Receive::kMessage || text.empty())
+      return crashed(rank);
+    const std::string body = text.substr(1);
+    switch (text[0]) {
+      case kMeet: {
+        const Json json = Json::parse(body);
+        meeting_.arrive(rank, json.at(0), json.at(1));
+        waiting_[rank] = true;
+        return decide();
+      }
+      case kPause:
+        wake_at_[rank] = Clock::now() + std::chrono::microseconds(std::stoul(body));
+        return;
+      case kExit:
+        return exited(rank, body);
+      case kDone:
+        return done(rank, body);
+      default:
+        return crashed(rank);
+    }
+  }
+
+  void decide() {
+    const std::optional<Resume> resume = meeting_.decide();
+    if (!resume) return;
+    const std::string text = to_record(*resume).dump();
+    for (const std::uint32_t rank : resume->roster.members) {
+      waiting_[rank] = false;
+      if (!send_message(owner_.processes_[rank].fd, text)) return crashed(rank);
+    }
+  }
+
+  // A planned end: the process has said so, and kills itself.
+  void exited(std::uint32_t rank, const std::string& bytes) {
+    RankObservation seen;
+    gather(rank, bytes, seen);
+    observation_.ranks[rank].exited = true;
+    (void)ProcessRanks::end(owner_.processes_[rank]);
+    leave(rank);
+  }
+
+  void done(std::uint32_t rank, const std::string& bytes) {
+    gather(rank, bytes, observation_.ranks[rank]);
+    leave(rank);
+  }
+
+  void gather(std::uint32_t rank, const std::string& bytes, RankObservation& seen) {
+    faults::Fired fired;
+    if (!from_bytes(bytes, seen, fired)) return crashed(rank);
+    for (std::size_t k = 0; k < fired.counts.size(); ++k)
+      observation_.fired.counts[k] += fired.counts[k];
+  }
+
+  void leave(std::uint32_t rank) {
+    running_[rank] = false;
+    meeting_.leave(rank);
+    decide();
+  }
+
+  void crashed(std::uint32_t rank) {
+    const std::string how = ProcessRanks::end(owner_.processes_[rank]);
+    give_up(Observation::End::kCrashed, fmt::format("rank {} was {}", rank, how));
+  }
+
+  void give_up(Observation::End end, const std::string& why) {
+    observation_.end = end;
+    observation_.wait_graph = why;
+    for (Process& process : owner_.processes_) (void)ProcessRanks::end(process);
+  }
+
+  std::string describe_missing() const {
+    std::string out = fmt::format("{} s are over;", kLimit.count());
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      out += fmt::format(" rank {} {};", rank,
+                         !running_[rank]  ? "is done"
+                         : waiting_[rank] ? "waits for the others"
+                                          : "is running");
+    return out;
+  }
+
+  ProcessRanks& owner_;
+  const Case& case_;
+  Observation& observation_;
+  Meeting meeting_;
+  std::vector<bool> waiting_;
+  std::vector<bool> running_;
+  std::vector<Clock::time_point> wake_at_;
+};
+
+void ProcessRanks::run(const Case& c, Observation& observation) {
+  if (processes_.size() < c.program.world) processes_.resize(c.program.world);
+  Run(*this, c, observation).run();
+}
+
+// ---- the other end ----
+
+namespace {
+
+class RankServer {
+ public:
+  explicit RankServer(int fd) : fd_(fd) {}
+
+  int serve() {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::string text;
+    while (receive_message(fd_, text, std::nullopt) == Receive::kMessage)
+      if (!run(Json::parse(text))) return 1;
+    return 0;
+  }
+
+ private:
+  bool run(const Json& request) {
+    const Result<Case> c = from_json(request.at(0).get<std::string>(), "request");
+    const Result<Subject> subject = parse_subject(request.at(3));
+    if (!c || !subject) return false;
+    reference::Expectation expectation;
+    reference::run(c->program, reference::Contract::lockstep(), {}, expectation);
+    observation_ = RankObservation();
+    RankJob job;
+    job.c = &*c;
+    job.expectation = &expectation;
+    job.rank = request.at(1);
+    job.directory = request.at(2);
+    job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
+    job.exit_process = [this] { exit_process(); };
+    job.pause_process = [this](std::uint32_t duration_us) {
+      send_message(fd_, kPause + std::to_string(duration_us));
+      ::raise(SIGSTOP);
+    };
+    faults::Fired fired;
+    run_rank(*subject, job, observation_, fired);
+    return send_message(fd_, kDone + to_bytes(observation_, fired));
+  }
+
+  Resume meet(bool finished, std::uint32_t next_step) {
+    send_message(fd_, kMeet + Json({finished, next_step}).dump());
+    std::string text;
+    if (receive_message(fd_, text, std::nullopt) != Receive::kMessage) ::_exit(1);
+    return to_resume(Json::parse(text));
+  }
+
+  // As a machine that loses power: nothing is unwound, nothing is said to the peers.
+  [[noreturn]] void exit_process() {
+    faults::Fired fired;
+    fired.counts[static_cast<std::size_t>(faults::Kind::kRankExit)] = 1;
+    send_message(fd_, kExit + to_bytes(RankObservation(), fired));
+    ::raise(SIGKILL);
+    ::_exit(1);
+  }
+
+  const int fd_;
+  RankObservation observation_;
+};
+
+}  // namespace
+
+int serve_ranks(int fd) { return RankServer(fd).serve(); }
+
+}  // namespace lockstep::properties

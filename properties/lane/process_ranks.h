@@ -1,0 +1,63 @@
+// ProcessRanks: the ranks of a case as processes of their own, so that they can be killed and
+// stopped for real. Each process is this program, started as `rank-server`, and serves one rank of
+// case after case until it is killed.
+//
+// The parent hands out the case, decides the meetings, wakes stopped ranks up again, and gathers
+// what the ranks observed. Threads: one caller. Failure: a rank that crashes, or ranks that give no
+// answer, are in the Observation.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "properties/lane/lane.h"
+#include "properties/lane/meeting.h"
+
+namespace lockstep::properties {
+
+class ProcessRanks {
+ public:
+  explicit ProcessRanks(Subject subject);
+  ~ProcessRanks();
+  ProcessRanks(const ProcessRanks&) = delete;
+  ProcessRanks& operator=(const ProcessRanks&) = delete;
+
+  void run(const Case& c, Observation& observation);
+
+ private:
+  class Run;
+  struct Process {
+    pid_t pid = -1;
+    int fd = -1;
+  };
+  Status start(Process& process);
+  static std::string end(Process& process);  // kills it; says how it ended
+
+  const Subject subject_;
+  std::vector<Process> processes_;  // by rank
+};
+
+// What a rank's process is asked to do.
+struct RankJob {
+  const Case* c = nullptr;
+  const reference::Expectation* expectation = nullptr;
+  std::uint32_t rank = 0;
+  std::string directory;  // of the file store
+  std::function<Resume(bool finished, std::uint32_t next_step)> meet;
+  std::function<void()> exit_process;
+  std::function<void(std::uint32_t duration_us)> pause_process;
+};
+
+// Runs the rank on the variant of the reducer that the subject asks for.
+void run_rank(const Subject& subject, const RankJob& job, RankObservation& observation,
+              faults::Fired& fired);
+
+// main() of a rank's process; `fd` is its end of the socket to the parent. Returns the exit status.
+int serve_ranks(int fd);
+
+}  // namespace lockstep::properties

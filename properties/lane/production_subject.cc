@@ -1,0 +1,95 @@
+#include <optional>
+
+#include "properties/lane/hosted_subject.h"
+#include "properties/lane/subject.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using properties::ObservedCollective;
+using reference::PassKind;
+
+// The production reducer, held by its users' class.
+class ProductionSubject final : public TrainingSubject {
+ public:
+  Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
+                   const reference::Program& program, RankEnvironment& environment,
+                   Membership membership) override {
+    ReducerOptions options;
+    options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
+    options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
+    options.failure_grace = environment.failure_grace();
+    auto parallel =
+        DataParallel::create(parameters, engine, std::move(options), std::move(membership));
+    if (!parallel) return parallel.error();
+    parallel_ = std::move(*parallel);
+    return {};
+  }
+
+  Status forward(PassKind kind, const DataParallel::Module& module,
+                 std::vector<Edge>& outputs) override {
+    if (kind == PassKind::kNoGrad) return parallel_->forward_without_gradients(module);
+    std::optional<DataParallel::NoSync> guard;
+    if (kind == PassKind::kNoSync) guard.emplace(*parallel_);
+    return parallel_->forward(module, outputs);
+  }
+
+  Status check_complete() override { return parallel_->check_complete(); }
+  void abort(const Status& cause) override { parallel_->abort(cause); }
+
+  Status reset(Membership membership) override {
+    seen_ = 0;
+    return parallel_->reset(std::move(membership));
+  }
+
+  // Asks the way a user would find out: the next forward is refused.
+  bool poisoned() const override {
+    std::vector<Edge> outputs;
+    const Status status = parallel_->forward([](std::vector<Edge>&) { return Status(); }, outputs);
+    return status.code() == Code::kPoisoned;
+  }
+
+  bool launched_in_pass() const override { return parallel_->reducer().launched_in_pass() > 0; }
+
+  void take_trace(std::vector<ObservedCollective>& out) override {
+    const Trace& trace = parallel_->reducer().trace();
+    for (const TraceEntry& entry : trace.entries(seen_)) {
+      ObservedCollective collective;
+      collective.op = entry.what == TraceEntry::What::kBucket
+                          ? ObservedCollective::Op::kAllReduceBucket
+                          : ObservedCollective::Op::kAllReduceUsage;
+      collective.bucket = entry.bucket;
+      collective.count = static_cast<std::uint64_t>(entry.count);
+      collective.dtype = entry.dtype;
+      collective.sequence = entry.sequence;
+      collective.launched_us = microseconds(entry.launched);
+      collective.completed_us = microseconds(entry.completed);
+      out.push_back(collective);
+    }
+    seen_ = trace.next_sequence();
+  }
+
+ private:
+  static std::uint64_t microseconds(platform::Duration time) {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+  }
+
+  std::unique_ptr<DataParallel> parallel_;
+  std::int64_t seen_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingSubject> make_production_subject() {
+  return std::make_unique<ProductionSubject>();
+}
+
+SubjectFactory make_subject_factory(const properties::Subject& subject) {
+  if (subject.kind == properties::Subject::Kind::kHosted)
+    return [table = subject.table] { return make_hosted_subject(table); };
+  return [] { return make_production_subject(); };
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

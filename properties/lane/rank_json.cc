@@ -1,0 +1,92 @@
+#include "properties/lane/rank_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::properties {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_record(const Status& status) {
+  if (status.ok()) return nullptr;
+  const std::string bytes = encode(status.failure());
+  return Json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end()));
+}
+
+Status to_status(const Json& json) {
+  if (json.is_null()) return {};
+  const auto& bytes = json.get_binary();
+  return decode_failure(std::string(bytes.begin(), bytes.end()));
+}
+
+Json to_record(const ObservedStep& step) {
+  Json gradients = Json::array();
+  for (const ObservedGradient& g : step.gradients)
+    gradients.push_back({g.defined, g.same_storage, g.offset});
+  Json collectives = Json::array();
+  for (const ObservedCollective& c : step.collectives)
+    collectives.push_back({static_cast<int>(c.op), c.bucket, c.count, static_cast<int>(c.dtype),
+                           c.sequence, c.launched_us, c.completed_us});
+  return {step.step,        step.begin_us, step.end_us,   to_record(step.status),
+          step.failed_call, step.poisoned, step.launched, gradients,
+          collectives};
+}
+
+ObservedStep to_step(const Json& json) {
+  ObservedStep step;
+  step.step = json.at(0);
+  step.begin_us = json.at(1);
+  step.end_us = json.at(2);
+  step.status = to_status(json.at(3));
+  step.failed_call = json.at(4);
+  step.poisoned = json.at(5);
+  step.launched = json.at(6);
+  for (const Json& g : json.at(7)) step.gradients.push_back({g.at(0), g.at(1), g.at(2)});
+  for (const Json& c : json.at(8)) {
+    ObservedCollective collective;
+    collective.op = static_cast<ObservedCollective::Op>(c.at(0).get<int>());
+    collective.bucket = c.at(1);
+    collective.count = c.at(2);
+    collective.dtype = static_cast<DType>(c.at(3).get<int>());
+    collective.sequence = c.at(4);
+    collective.launched_us = c.at(5);
+    collective.completed_us = c.at(6);
+    step.collectives.push_back(collective);
+  }
+  return step;
+}
+
+}  // namespace
+
+std::string to_bytes(const RankObservation& observation, const faults::Fired& fired) {
+  Json steps = Json::array();
+  for (const ObservedStep& step : observation.steps) steps.push_back(to_record(step));
+  const Json json = {to_record(observation.construction),
+                     steps,
+                     observation.bits,
+                     to_record(observation.recovery),
+                     observation.retries,
+                     observation.finished,
+                     fired.counts};
+  std::string bytes;
+  Json::to_cbor(json, bytes);
+  return bytes;
+}
+
+bool from_bytes(const std::string& bytes, RankObservation& observation, faults::Fired& fired) {
+  try {
+    const Json json = Json::from_cbor(bytes);
+    observation.construction = to_status(json.at(0));
+    for (const Json& step : json.at(1)) observation.steps.push_back(to_step(step));
+    observation.bits = json.at(2).get<std::vector<std::uint64_t>>();
+    observation.recovery = to_status(json.at(3));
+    observation.retries = json.at(4);
+    observation.finished = json.at(5);
+    fired.counts = json.at(6);
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+}  // namespace lockstep::properties

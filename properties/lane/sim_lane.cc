@@ -1,0 +1,237 @@
+// The sim lane: every rank a fiber, one OS thread, virtual time, simulated links. Compiled once per
+// reducer variant.
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+
+#include "faults/injector.h"
+#include "faults/sim/network.h"
+#include "faults/sim/process_group.h"
+#include "faults/sim/scheduler/scheduler.h"
+#include "properties/lane/coordinator.h"
+#include "properties/lane/lane.h"
+#include "properties/lane/training.h"
+#include "reducer/comm/store.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using properties::Case;
+using properties::Observation;
+using properties::Subject;
+
+constexpr std::uint64_t kStepLimit = 3'000'000;
+
+simulation::Schedule to_simulation(const properties::Schedule& schedule) {
+  using From = properties::Schedule::Policy;
+  simulation::Schedule out;
+  switch (schedule.policy) {
+    case From::kDefault:
+      out.policy = simulation::Policy::kDefault;
+      break;
+    case From::kRandomWalk:
+      out.policy = simulation::Policy::kRandomWalk;
+      break;
+    case From::kStayBiased:
+      out.policy = simulation::Policy::kStayBiased;
+      break;
+    case From::kRoundRobin:
+      out.policy = simulation::Policy::kRoundRobin;
+      break;
+  }
+  out.seed = schedule.seed;
+  for (const auto& deviation : schedule.deviations)
+    out.deviations.push_back({deviation.choice, deviation.fiber});
+  return out;
+}
+
+// Some programs see messages at once, others late: with a latency every message comes after all
+// computing.
+simulated::Latency latency_of(std::uint32_t key) {
+  using std::chrono::microseconds;
+  switch (key % 3) {
+    case 0:
+      return {};
+    case 1:
+      return {microseconds(0), microseconds(20)};
+    default:
+      return {microseconds(50), microseconds(200)};
+  }
+}
+
+// What one run shares between its ranks. After a deadlock its fibers are abandoned with pointers to
+// it, so it is, too.
+struct World {
+  faults::Injector injector;
+  simulated::SimNetwork network;
+  std::optional<Coordinator> coordinator;
+  std::shared_ptr<Store> store;
+  std::vector<std::vector<std::unique_ptr<HostDevice>>> devices;  // by rank
+  simulated::GroupOptions group;
+};
+
+// The store as a rank's process sees it: a process that is gone writes nothing any more.
+class RankStore final : public Store {
+ public:
+  RankStore(std::shared_ptr<Store> inner, const faults::Injector& injector, std::uint32_t rank)
+      : inner_(std::move(inner)), injector_(injector), rank_(rank) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    if (injector_.exited(rank_)) return failed(gone());
+    return inner_->set(key, value);
+  }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    if (injector_.exited(rank_)) return failed(gone());
+    return inner_->get(key, deadline);
+  }
+  Result<bool> contains(std::string_view key) override {
+    if (injector_.exited(rank_)) return failed(gone());
+    return inner_->contains(key);
+  }
+
+ private:
+  static Status gone() { return Status(Code::kAborted, "the process of this rank has exited"); }
+  std::shared_ptr<Store> inner_;
+  const faults::Injector& injector_;
+  const std::uint32_t rank_;
+};
+
+class SimEnvironment final : public RankEnvironment {
+ public:
+  SimEnvironment(World& world, const Case& c, std::uint32_t rank)
+      : world_(world), case_(c), rank_(rank) {}
+
+  std::uint32_t rank() const override { return rank_; }
+
+  Result<Membership> connect(const Roster& roster) override {
+    Membership membership;
+    membership.group = simulated::SimProcessGroup::join(world_.network, roster.generation,
+                                                        roster.members, rank_, world_.group);
+    const auto own = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
+    membership.store = std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), own);
+    return membership;
+  }
+
+  platform::Duration failure_grace() const override {
+    const platform::Duration least = std::chrono::milliseconds(500);
+    return world_.group.timeout == platform::Duration::max()
+               ? least
+               : std::max(least, world_.group.timeout);
+  }
+
+  void begin_step(std::uint32_t step) override {
+    if (step < case_.program.steps.size())
+      world_.injector.begin_step(rank_, step);
+    else
+      world_.injector.end_step(rank_);
+  }
+
+  void visit_node() override {
+    const faults::NodeFault fault = world_.injector.on_node(rank_);
+    if (fault.slow_us != 0) {
+      simulation::Scheduler* scheduler = simulation::Scheduler::running();
+      scheduler->sleep_until(scheduler->now() + std::chrono::microseconds(fault.slow_us));
+    }
+    if (fault.throws) throw std::runtime_error("planned by the case");
+  }
+
+  bool exited() const override { return world_.injector.exited(rank_); }
+
+  Resume meet(bool finished, std::uint32_t next_step) override {
+    return world_.coordinator->meet(rank_, finished, next_step);
+  }
+
+ private:
+  World& world_;
+  const Case& case_;
+  const std::uint32_t rank_;
+};
+
+class SimLane final : public properties::Lane {
+ public:
+  explicit SimLane(const Subject& subject)
+      : make_subject_(make_subject_factory(subject)), world_(std::make_unique<World>()) {
+    scheduler_.set_step_limit(kStepLimit);
+  }
+
+  void run(const Case& c, const reference::Expectation& expectation,
+           Observation& observation) override {
+    prepare(c);
+    observation.ranks.resize(c.program.world);
+    for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
+      scheduler_.spawn("rank", rank, [this, &c, &expectation, &observation, rank] {
+        SimEnvironment environment(*world_, c, rank);
+        train(c.program, expectation, make_subject_, environment, world_->devices[rank],
+              observation.ranks[rank]);
+        world_->coordinator->leave(rank);
+      });
+    }
+    observe(scheduler_.run(), observation);
+  }
+
+ private:
+  void prepare(const Case& c) {
+    const auto steps = static_cast<std::uint32_t>(c.program.steps.size());
+    scheduler_.reset(to_simulation(c.schedule));
+    world_->injector.reset(c.faults, c.program.world, std::max(steps, 1u));
+    world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
+    world_->coordinator.emplace(c.program.world);
+    world_->store = std::make_shared<HashStore>();
+    world_->devices.clear();
+    world_->devices.resize(c.program.world);
+    world_->group.algorithm = c.program.options.order == reference::Order::kBcube
+                                  ? simulated::Algorithm::kBcube
+                                  : simulated::Algorithm::kRing;
+    world_->group.timeout =
+        c.timeout_ms == 0 ? platform::Duration::max() : std::chrono::milliseconds(c.timeout_ms);
+  }
+
+  void observe(const simulation::Outcome& outcome, Observation& observation) {
+    switch (outcome.end) {
+      case simulation::End::kFinished:
+        observation.end = Observation::End::kFinished;
+        break;
+      case simulation::End::kDeadlock:
+        observation.end = Observation::End::kDeadlock;
+        break;
+      case simulation::End::kLivelock:
+        observation.end = Observation::End::kLivelock;
+        break;
+    }
+    observation.wait_graph = outcome.wait_graph;
+    observation.trace_hash = scheduler_.trace_hash();
+    observation.choices = scheduler_.choices();
+    observation.preemptions = scheduler_.preemptions();
+    for (const simulation::Deviation& deviation : scheduler_.deviations())
+      observation.deviations.emplace_back(deviation.choice, deviation.fiber);
+    observation.elapsed_us = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(scheduler_.now()).count());
+    observation.fired = world_->injector.fired();
+    observation.recoveries = world_->coordinator->recoveries();
+    for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank)
+      observation.ranks[rank].silenced = world_->injector.silenced(rank);
+    if (observation.end != Observation::End::kFinished) {
+      (void)world_.release();
+      world_ = std::make_unique<World>();
+      return;
+    }
+    for (auto& devices : world_->devices) {
+      for (auto& device : devices) {
+        if (device->allocated_bytes() == 0) continue;
+        observation.leaked_bytes += device->allocated_bytes();
+        (void)device.release();  // what leaked still points to it
+      }
+    }
+  }
+
+  SubjectFactory make_subject_;
+  simulation::Scheduler scheduler_;
+  std::unique_ptr<World> world_;
+};
+
+}  // namespace
+
+std::unique_ptr<properties::Lane> make_sim_lane(const Subject& subject) {
+  return std::make_unique<SimLane>(subject);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,43 @@
+// TrainingSubject: a reducer under test, as the training loop drives it. The production reducer is
+// one, a user's reducer from a shared library (properties/subject) is another.
+//
+// Threads and order are those of DataParallel: all calls but the hooks come from the rank's own
+// thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "properties/lane/environment.h"
+#include "properties/lane/lane.h"
+#include "properties/lane/observation.h"
+#include "reducer/data_parallel.h"
+#include "reference/program.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class TrainingSubject {
+ public:
+  virtual ~TrainingSubject() = default;
+  virtual Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
+                           const reference::Program& program, RankEnvironment& environment,
+                           Membership membership) = 0;
+  virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
+                         std::vector<Edge>& outputs) = 0;
+  virtual Status check_complete() = 0;
+  virtual void abort(const Status& cause) = 0;
+  virtual Status reset(Membership membership) = 0;
+  // Refuses further work because of an earlier failure.
+  virtual bool poisoned() const = 0;
+  virtual bool launched_in_pass() const = 0;
+  // Collectives of passes since the last call.
+  virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
+};
+
+using SubjectFactory = std::function<std::unique_ptr<TrainingSubject>()>;
+
+std::unique_ptr<TrainingSubject> make_production_subject();
+SubjectFactory make_subject_factory(const properties::Subject& subject);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

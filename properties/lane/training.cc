@@ -1,0 +1,282 @@
+#include "properties/lane/training.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "properties/lane/graph.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using properties::ObservedGradient;
+using properties::ObservedStep;
+using properties::RankObservation;
+using reference::PassKind;
+using reference::Program;
+
+constexpr int kForwardCall = -1;  // ObservedStep::failed_call
+constexpr int kMaxJoinAttempts = 3;
+
+class Training {
+ public:
+  Training(const Program& program, const reference::Expectation& expectation,
+           RankEnvironment& environment, std::vector<std::unique_ptr<HostDevice>>& devices,
+           RankObservation& observation)
+      : program_(program),
+        expectation_(expectation),
+        environment_(environment),
+        observation_(observation),
+        engine_(used_workers(program), tie_seed(program, environment.rank())) {
+    for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
+      devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d)));
+    for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+      const std::uint32_t owner = reference::owner_of(program, i);
+      if (owner != i) {
+        parameters_.push_back(parameters_[owner]);
+        continue;
+      }
+      const reference::Parameter& record = program.parameters[i];
+      parameters_.push_back(make_ref<Parameter>("p" + std::to_string(i), *devices[record.device],
+                                                dtype_of(record.dtype), shape_of(record),
+                                                !record.frozen, engine_.next_sequence()));
+    }
+    builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
+  }
+
+  void run(const SubjectFactory& make_subject) {
+    subject_ = make_subject();
+    Roster roster;
+    for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
+    std::uint32_t step = 0;
+    observation_.construction = join(roster, step, [this](Membership membership) {
+      return subject_->construct(parameters_, engine_, program_, environment_,
+                                 std::move(membership));
+    });
+    if (observation_.construction.ok()) train_all(step);
+    observation_.exited = environment_.exited();
+  }
+
+ private:
+  static std::uint64_t now_us() {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(platform::now()).count());
+  }
+
+  static int used_workers(const Program& program) {
+    std::uint32_t last = 0;
+    for (const reference::Parameter& parameter : program.parameters)
+      last = std::max(last, parameter.device);
+    return static_cast<int>(last);
+  }
+
+  // Ranks must not fire their hooks in one order.
+  static std::uint64_t tie_seed(const Program& program, std::uint32_t rank) {
+    return (std::uint64_t{program.key} << 8) + rank + 1;
+  }
+
+  // Joins a group of `roster` with `enter`. A peer may have gone ahead, met a fault, and left us in
+  // the middle: then everyone meets again, and goes on from `step`.
+  template <class Enter>
+  Status join(Roster roster, std::uint32_t& step, Enter enter) {
+    for (int attempt = 0;; ++attempt) {
+      Result<Membership> membership = environment_.connect(roster);
+      Status status = membership ? Status() : membership.error();
+      if (membership) {
+        group_ = membership->group;
+        status = enter(std::move(*membership));
+      }
+      if (status.ok() || environment_.exited() || attempt == kMaxJoinAttempts) return status;
+      ++observation_.retries;
+      if (group_) group_->abort(status);
+      Resume resume = environment_.meet(false, step);
+      step = resume.step;
+      roster = std::move(resume.roster);
+    }
+  }
+
+  void train_all(std::uint32_t step) {
+    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    while (true) {
+      bool recovering = false;
+      while (step < steps && !recovering) recovering = train_step(step++);
+      if (environment_.exited()) break;
+      // A rank whose own step went well keeps its group until all have met: peers may still be in
+      // the middle of the step.
+      Resume resume = environment_.meet(!recovering, step);
+      observation_.finished = !resume.recover;
+      if (observation_.finished || !recover(resume)) break;
+      step = resume.step;
+    }
+  }
+
+  // True if everyone recovers after this step, as far as this rank knows.
+  bool train_step(std::uint32_t step) {
+    environment_.begin_step(step);
+    observation_.steps.emplace_back().step = step;
+    ObservedStep& observed = observation_.steps.back();
+    observed.begin_us = now_us();
+    run_step(program_.steps[step], observed);
+    observed.end_us = now_us();
+    if (environment_.exited()) return true;
+    if (!observed.status.ok()) {
+      observed.launched = subject_->launched_in_pass();
+      observed.poisoned = subject_->poisoned();
+      subject_->abort(observed.status);
+    }
+    return !observed.status.ok() || expectation_.steps[step].any_error;
+  }
+
+  bool recover(Resume& resume) {
+    environment_.begin_step(
+        static_cast<std::uint32_t>(program_.steps.size()));  // no fault lies there
+    observation_.recovery =
+        join(std::move(resume.roster), resume.step,
+             [this](Membership membership) { return subject_->reset(std::move(membership)); });
+    for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
+    return observation_.recovery.ok();
+  }
+
+  void run_step(const reference::Step& step, ObservedStep& observed) {
+    const reference::RankPass& pass = step.variants[environment_.rank() % step.variants.size()];
+    if (step.kind == PassKind::kNoGrad && pass.skip) {
+      remember_storages();
+      snapshot(observed);
+      return;
+    }
+    zero_gradients(step.zero_grad);
+    remember_storages();
+    builder_->begin_step(step.key);
+    std::vector<Edge> outputs;
+    observed.failed_call = kForwardCall;
+    observed.status = run_forwards(step, pass, outputs);
+    if (observed.status.ok() && step.kind != PassKind::kNoGrad)
+      run_backwards(pass, outputs, observed);
+    if (!observed.status.ok()) return;
+    observed.failed_call = kNone;
+    snapshot(observed);
+  }
+
+  void zero_gradients(reference::ZeroGrad kind) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (kind == reference::ZeroGrad::kUndefine) parameters_[i]->undefine_grad();
+      if (kind == reference::ZeroGrad::kFill) parameters_[i]->fill_grad_with_zeros();
+    }
+  }
+
+  Status run_forwards(const reference::Step& step, const reference::RankPass& pass,
+                      std::vector<Edge>& outputs) {
+    for (const reference::Forward& forward : pass.forwards) {
+      std::vector<Edge> made;
+      const auto module = [&](std::vector<Edge>& out) {
+        for (Edge& edge : builder_->build(forward.nodes, forward.outputs))
+          out.push_back(std::move(edge));
+        return Status();
+      };
+      LOCKSTEP_RETURN_IF_ERROR(subject_->forward(step.kind, module, made));
+      if (forward.discard || step.kind == PassKind::kNoGrad) continue;
+      for (Edge& edge : made) outputs.push_back(std::move(edge));
+    }
+    return {};
+  }
+
+  void run_backwards(const reference::RankPass& pass, std::vector<Edge>& outputs,
+                     ObservedStep& observed) {
+    if (outputs.empty()) return;
+    const std::size_t calls = std::max<std::size_t>(pass.backwards.size(), 1);
+    for (std::size_t call = 0; call < calls; ++call) {
+      const bool last = call + 1 == calls;
+      std::vector<Edge> roots = choose_roots(pass, call, outputs);
+      std::vector<Tensor> gradients;
+      for (std::size_t r = 0; r < roots.size(); ++r) {
+        Result<Tensor> one = builder_->scalar(1.0);
+        LOCKSTEP_CHECK(one.has_value());
+        gradients.push_back(std::move(*one));
+      }
+      if (last && !pass.keep_outputs) outputs.clear();
+      observed.failed_call = static_cast<std::int32_t>(call);
+      observed.status = engine_.backward(roots, gradients, !last);
+      if (!observed.status.ok()) return;
+    }
+    if (!pass.keep_outputs) return;
+    observed.failed_call = static_cast<std::int32_t>(calls);
+    observed.status = subject_->check_complete();
+  }
+
+  static std::vector<Edge> choose_roots(const reference::RankPass& pass, std::size_t call,
+                                        const std::vector<Edge>& outputs) {
+    if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return outputs;
+    std::vector<bool> chosen(outputs.size(), false);
+    for (const std::uint32_t root : pass.backwards[call].roots)
+      chosen[root % outputs.size()] = true;
+    std::vector<Edge> roots;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (chosen[i]) roots.push_back(outputs[i]);
+    return roots;
+  }
+
+  void remember_storages() {
+    storages_.clear();
+    for (const Ref<Parameter>& parameter : parameters_)
+      storages_.push_back(parameter->grad().defined() ? parameter->grad().storage()
+                                                      : Ref<Storage>());
+  }
+
+  void snapshot(ObservedStep& observed) {
+    observed.gradients.resize(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      ObservedGradient& gradient = observed.gradients[i];
+      const Tensor& tensor = parameters_[i]->grad();
+      gradient.defined = tensor.defined();
+      if (!tensor.defined()) continue;
+      gradient.same_storage = i < storages_.size() && storages_[i] == tensor.storage();
+      gradient.offset = observation_.bits.size();
+      append_bits(tensor);
+    }
+    storages_.clear();
+    subject_->take_trace(observed.collectives);
+  }
+
+  // The elements in row-major order, whatever the strides.
+  void append_bits(const Tensor& tensor) {
+    const Shape& shape = tensor.shape();
+    const std::size_t width = size_of(tensor.dtype());
+    std::array<std::int64_t, kMaxDims> index{};
+    std::int64_t at = 0;
+    for (std::int64_t n = 0; n < tensor.elements(); ++n) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, tensor.data() + static_cast<std::size_t>(at) * width, width);
+      observation_.bits.push_back(bits);
+      for (int d = shape.dims - 1; d >= 0; --d) {
+        const auto i = static_cast<std::size_t>(d);
+        at += shape.strides[i];
+        if (++index[i] < shape.sizes[i]) break;
+        at -= index[i] * shape.strides[i];
+        index[i] = 0;
+      }
+    }
+  }
+
+  const Program& program_;
+  const reference::Expectation& expectation_;
+  RankEnvironment& environment_;
+  RankObservation& observation_;
+  Engine engine_;
+  std::vector<Ref<Parameter>> parameters_;
+  std::optional<GraphBuilder> builder_;
+  std::unique_ptr<TrainingSubject> subject_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::vector<Ref<Storage>> storages_;
+};
+
+}  // namespace
+
+void train(const Program& program, const reference::Expectation& expectation,
+           const SubjectFactory& make_subject, RankEnvironment& environment,
+           std::vector<std::unique_ptr<HostDevice>>& devices, RankObservation& observation) {
+  Training(program, expectation, environment, devices, observation).run(make_subject);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,263 @@
+// Oracle on errors: each one is there that must be, none that must not, and each names what
+// contract F2 says.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/oracle/oracles.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Error;
+using reference::ExpectedRankStep;
+using reference::Outcome;
+
+Code code_of(Error error) {
+  switch (error) {
+    case Error::kIncomplete:
+      return Code::kIncomplete;
+    case Error::kReadyTwice:
+      return Code::kReadyTwice;
+    case Error::kSecondBackward:
+      return Code::kSecondBackward;
+    case Error::kNone:
+      break;
+  }
+  return Code::kOk;
+}
+
+bool is_own_error(Code code) {
+  return code == Code::kIncomplete || code == Code::kReadyTwice || code == Code::kSecondBackward ||
+         code == Code::kUserFailure;
+}
+
+class ErrorOracle {
+ public:
+  ErrorOracle(const Case& c, const reference::Expectation& expectation,
+              const Observation& observation)
+      : case_(c), expectation_(expectation), observation_(observation) {
+    for (const faults::Fault& fault : c.faults.faults) {
+      const bool fired = observation.fired.counts[static_cast<std::size_t>(fault.kind)] > 0;
+      if (fired && !faults::is_benign(fault.kind)) fatal_.push_back(fault);
+    }
+  }
+
+  Verdict judge() {
+    for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_) {
+      const RankObservation& seen = observation_.ranks[rank_];
+      if (!seen.construction.ok())
+        return wrong("construction",
+                     "the reducer could not be constructed: " + seen.construction.to_string());
+      if (!seen.recovery.ok())
+        return wrong("reuse", "reset with a new group failed: " + seen.recovery.to_string());
+      if (seen.retries > 0 && fatal_.empty() && !program_fails())
+        return wrong("reuse",
+                     "the reducer could be constructed or reset only at a further attempt");
+      for (std::size_t i = 0; i < seen.steps.size(); ++i) {
+        if (seen.exited && i + 1 == seen.steps.size()) break;  // a rank that is gone owes nothing
+        if (Verdict verdict = judge_step(seen.steps[i]); !verdict.ok()) return verdict;
+      }
+      if (!seen.finished && !seen.exited)
+        return wrong("progress", "left before the end of its program");
+    }
+    return {};
+  }
+
+ private:
+  Verdict wrong(const std::string& oracle, const std::string& what,
+                Failing failing = Failing::kWrongError) {
+    return {failing, oracle, fmt::format("rank {}: {}", rank_, what)};
+  }
+  Verdict wrong_step(const std::string& oracle, const ObservedStep& step, const std::string& what,
+                     Failing failing = Failing::kWrongError) {
+    return wrong(oracle, fmt::format("step {}: {}", step.step, what), failing);
+  }
+
+  bool is_local(const ObservedStep& step) const {
+    return case_.program.steps[step.step].kind != reference::PassKind::kSynced;
+  }
+
+  Verdict judge_step(const ObservedStep& step) {
+    const ExpectedRankStep& expected = expectation_.steps[step.step].ranks[rank_];
+    const bool must_fail =
+        expected.outcome == Outcome::kOwnError || expected.outcome == Outcome::kPeerError;
+    if (step.status.ok()) {
+      if (!must_fail) return {};
+      return wrong_step("error", step,
+                        "ended well, but " + describe_cause(step.step) + " had to be raised");
+    }
+    if (Verdict verdict = judge_poison(step); !verdict.ok()) return verdict;
+    const Failure& failure = step.status.failure();
+    if (is_caused_by_program(step, failure)) return {};
+    if (excused_by_fault(step.step)) return judge_fault_error(step, failure);
+    if (expected.outcome != Outcome::kSuccess)
+      return wrong_step("error", step,
+                        "the error must be " + describe_cause(step.step) +
+                            ", and is: " + step.status.to_string());
+    const bool hung = failure.code == Code::kTimeout;
+    return wrong_step(hung ? "progress" : "error", step,
+                      "failed without a reason: " + step.status.to_string(),
+                      hung ? Failing::kDeadlock : Failing::kWrongError);
+  }
+
+  // The rank of an original rank in the group that trains `step`.
+  int group_rank(std::uint32_t step, std::size_t original) const {
+    int rank = static_cast<int>(original);
+    for (const reference::Recovery& recovery : observation_.recoveries) {
+      if (recovery.before_step > step) break;
+      const auto& members = recovery.survivors;
+      const auto here = std::find(members.begin(), members.end(), original);
+      rank = here == members.end() ? kNone : static_cast<int>(here - members.begin());
+    }
+    return rank;
+  }
+
+  static std::string name(std::uint32_t parameter) { return fmt::format("p{}", parameter); }
+
+  // A rank can leave this step behind only once all ranks have come to it.
+  bool holds_together(std::uint32_t step) const {
+    return !expectation_.steps[step].collectives.empty();
+  }
+
+  bool program_fails() const {
+    return std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
+                       [](const auto& step) { return step.any_error; });
+  }
+
+  // Whether the failure is the own error of some rank, told rightly: of this step, or of a later
+  // one that a peer has reached already. A peer cannot be ahead by more than one step that
+  // communicates.
+  bool is_caused_by_program(const ObservedStep& step, const Failure& failure) const {
+    if (failure.reported_by != group_rank(step.step, rank_)) return false;
+    for (std::uint32_t at = step.step; at < expectation_.steps.size(); ++at) {
+      if (is_cause(at, step, failure)) return true;
+      if ((at > step.step && holds_together(at)) || expectation_.steps[at].any_error) break;
+    }
+    return false;
+  }
+
+  bool is_cause(std::uint32_t at, const ObservedStep& step, const Failure& failure) const {
+    const auto& ranks = expectation_.steps[at].ranks;
+    for (std::size_t q = 0; q < ranks.size(); ++q) {
+      const ExpectedRankStep& cause = ranks[q];
+      if (cause.outcome != Outcome::kOwnError || failure.code != code_of(cause.error)) continue;
+      if (failure.rank != group_rank(step.step, q) || failure.pass < 0) continue;
+      const bool own_call =
+          q == rank_ && step.failed_call != static_cast<std::int32_t>(cause.error_call);
+      if (q == rank_ && (at != step.step || own_call)) continue;
+      if (names_match(cause, failure)) return true;
+    }
+    return false;
+  }
+
+  static bool names_match(const ExpectedRankStep& cause, const Failure& failure) {
+    const auto& named = failure.parameters;
+    const auto is_named = [&named](std::uint32_t p) {
+      return std::find(named.begin(), named.end(), name(p)) != named.end();
+    };
+    switch (cause.error) {
+      case Error::kIncomplete:
+        return named.size() == cause.parameters.size() &&
+               std::all_of(cause.parameters.begin(), cause.parameters.end(), is_named);
+      case Error::kReadyTwice:
+        return named.size() == 1 &&
+               std::any_of(cause.parameters.begin(), cause.parameters.end(), is_named);
+      default:
+        return true;
+    }
+  }
+
+  std::string describe_cause(std::uint32_t step) const {
+    std::string out;
+    const auto& ranks = expectation_.steps[step].ranks;
+    for (std::size_t q = 0; q < ranks.size(); ++q) {
+      if (ranks[q].outcome != Outcome::kOwnError) continue;
+      out += fmt::format("{}'{}' of rank {} in call {}", out.empty() ? "" : " or ",
+                         lockstep::name_of(code_of(ranks[q].error)), q, ranks[q].error_call);
+      for (const std::uint32_t p : ranks[q].parameters) out += " " + name(p);
+    }
+    return out;
+  }
+
+  // A fatal fault that fired in this step or before it, with no recovery in between. Ranks do not
+  // march in step: the one at fault may be ahead, as far as its peers can let it: they are at least
+  // in the last step before that communicates.
+  bool excuses(const faults::Fault& fault, std::uint32_t step) const {
+    const auto& steps = case_.program.steps;
+    const std::uint32_t at =
+        steps.empty() ? 0 : fault.step % static_cast<std::uint32_t>(steps.size());
+    std::uint32_t earliest = at;
+    while (earliest > 0 && !holds_together(--earliest)) {
+    }
+    if (step < earliest) return false;
+    const std::uint32_t low = std::min(at, step);
+    const std::uint32_t high = std::max(at, step);
+    return std::none_of(
+        observation_.recoveries.begin(), observation_.recoveries.end(),
+        [&](const auto& r) { return low < r.before_step && r.before_step <= high; });
+  }
+  bool excused_by_fault(std::uint32_t step) const {
+    return std::any_of(fatal_.begin(), fatal_.end(),
+                       [&](const auto& f) { return excuses(f, step); });
+  }
+
+  // What an error that a fault brought about must tell (F2).
+  Verdict judge_fault_error(const ObservedStep& step, const Failure& failure) {
+    const auto lacks = [&](const std::string& what) {
+      return wrong_step("error", step,
+                        "the error does not tell " + what + ": " + failure.to_string());
+    };
+    if (failure.code == Code::kInternal || failure.code == Code::kPoisoned) return lacks("a cause");
+    // A local backward is the engine's alone, which knows of no rank and no pass.
+    if (is_local(step) && failure.code == Code::kUserFailure) return {};
+    if (failure.reported_by != group_rank(step.step, rank_)) return lacks("who reports it");
+    if (failure.pass < 0) return lacks("the pass");
+    if (failure.rank == kNone && failure.suspect == kNone) return lacks("a rank to look at");
+    if (!is_own_error(failure.code)) {
+      if (failure.bucket == kNone && failure.collective.empty())
+        return lacks("the bucket or collective");
+      if (failure.bucket != kNone && failure.parameters.empty()) return lacks("a parameter");
+    }
+    if (fatal_.size() != 1) return {};
+    const faults::Fault& fault = fatal_[0];
+    const std::uint32_t culprit = fault.rank % case_.program.world;
+    const bool known = fault.kind == faults::Kind::kRankExit ||
+                       fault.kind == faults::Kind::kNodeThrows ||
+                       fault.kind == faults::Kind::kOperationError;
+    if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
+    if (failure.rank == group_rank(step.step, culprit)) return {};
+    return wrong_step("error", step,
+                      fmt::format("rank {} is the cause ({}), and the error names another: {}",
+                                  culprit, faults::name_of(fault.kind), failure.to_string()));
+  }
+
+  // P12: poisoned if a collective was launched in the pass or the group itself failed; otherwise
+  // still usable.
+  Verdict judge_poison(const ObservedStep& step) {
+    const Failure& failure = step.status.failure();
+    const bool own = is_own_error(failure.code) && failure.rank == failure.reported_by;
+    bool must = !own || (step.launched && !is_local(step));
+    if (own && failure.code == Code::kSecondBackward) must = false;
+    if (step.poisoned == must) return {};
+    return wrong_step(
+        "poison", step,
+        fmt::format("after this error the reducer must {}, and does not: {}",
+                    must ? "refuse work until reset" : "stay usable", failure.to_string()));
+  }
+
+  const Case& case_;
+  const reference::Expectation& expectation_;
+  const Observation& observation_;
+  std::vector<faults::Fault> fatal_;
+  std::size_t rank_ = 0;
+};
+
+}  // namespace
+
+Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
+                     const Observation& observation) {
+  return ErrorOracle(c, expectation, observation).judge();
+}
+
+}  // namespace lockstep::properties

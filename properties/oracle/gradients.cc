@@ -1,0 +1,155 @@
+// Oracles on values: equal on all ranks, bits against the model, defined or not, untouched.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/oracle/oracles.h"
+#include "reference/arithmetic.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::ExpectedGradient;
+using reference::Outcome;
+
+std::string show(reference::DType dtype, std::uint64_t bits) {
+  static constexpr int kDigits[] = {8, 16, 4, 4};
+  return fmt::format("0x{:0{}x} ({})", bits, kDigits[static_cast<std::size_t>(dtype)],
+                     reference::to_double(dtype, bits));
+}
+
+// What each rank put in: the model, with the step turned into a local one, leaves it in the
+// gradients.
+std::string contributions(const Case& c, const Observation& observation, std::uint32_t step,
+                          std::uint32_t parameter, std::uint64_t element) {
+  reference::Program local = c.program;
+  local.steps.resize(step + 1);
+  if (local.steps[step].kind != reference::PassKind::kSynced) return {};
+  local.steps[step].kind = reference::PassKind::kNoSync;
+  const reference::Expectation expectation =
+      reference::run(local, reference::Contract::lockstep(), observation.recoveries);
+  std::string out;
+  for (std::size_t rank = 0; rank < expectation.steps[step].ranks.size(); ++rank) {
+    const auto& expected = expectation.steps[step].ranks[rank];
+    if (!expected.present || parameter >= expected.gradients.size()) continue;
+    const ExpectedGradient& gradient = expected.gradients[parameter];
+    const reference::DType dtype = c.program.parameters[parameter].dtype;
+    out += fmt::format("\n  rank {} contributes {}", rank,
+                       gradient.defined ? show(dtype, expectation.bits[gradient.offset + element])
+                                        : std::string("nothing (undefined)"));
+  }
+  return out;
+}
+
+struct Place {
+  std::size_t rank;
+  const ObservedStep& step;
+  std::uint32_t parameter;
+
+  std::string text() const {
+    return fmt::format("rank {}, step {}, parameter p{}", rank, step.step, parameter);
+  }
+};
+
+Verdict compare_bits(const Case& c, const Observation& observation, const Place& place,
+                     const std::uint64_t* expected, const std::uint64_t* seen) {
+  const reference::Parameter& parameter = c.program.parameters[place.parameter];
+  const std::uint64_t count = reference::element_count(parameter);
+  for (std::uint64_t e = 0; e < count; ++e) {
+    if (expected[e] == seen[e] || reference::same_bits(parameter.dtype, expected[e], seen[e]))
+      continue;
+    return {Failing::kWrongBits, "bits",
+            fmt::format("{}, element {} of {}:\n  expected {}\n  got      {}{}", place.text(), e,
+                        count, show(parameter.dtype, expected[e]), show(parameter.dtype, seen[e]),
+                        contributions(c, observation, place.step.step, place.parameter, e))};
+  }
+  return {};
+}
+
+Verdict compare_gradient(const Case& c, const reference::Expectation& expectation,
+                         const Observation& observation, const Place& place,
+                         const ExpectedGradient& expected, const ObservedGradient& seen) {
+  if (expected.defined != seen.defined) {
+    return {Failing::kWrongBits, "definedness",
+            fmt::format("{}: the gradient must be {}, and is {}", place.text(),
+                        expected.defined ? "defined" : "undefined",
+                        seen.defined ? "defined" : "undefined")};
+  }
+  if (!expected.defined) return {};
+  Verdict verdict;
+  if (expected.known)
+    verdict = compare_bits(c, observation, place, expectation.bits.data() + expected.offset,
+                           observation.ranks[place.rank].bits.data() + seen.offset);
+  if (verdict.ok() && expected.untouched && !seen.same_storage) {
+    return {
+        Failing::kWrongBits, "untouched",
+        fmt::format("{}: nobody used it, so its gradient must stay as it is; it has a new storage",
+                    place.text())};
+  }
+  return verdict;
+}
+
+// Ranks that ended the step well hold the same bits, whatever the model says.
+Verdict compare_ranks(const Case& c, const Observation& observation, const Place& place,
+                      const ObservedStep& other, std::size_t other_rank) {
+  const ObservedGradient& a = place.step.gradients[place.parameter];
+  const ObservedGradient& b = other.gradients[place.parameter];
+  const reference::Parameter& parameter = c.program.parameters[place.parameter];
+  const auto differ = [&](const std::string& how) {
+    return Verdict{Failing::kWrongBits, "equal",
+                   fmt::format("{} differs from rank {}: {}", place.text(), other_rank, how)};
+  };
+  if (a.defined != b.defined) return differ("defined on one of them only");
+  if (!a.defined) return {};
+  for (std::uint64_t e = 0; e < reference::element_count(parameter); ++e) {
+    const std::uint64_t x = observation.ranks[place.rank].bits[a.offset + e];
+    const std::uint64_t y = observation.ranks[other_rank].bits[b.offset + e];
+    if (x != y && !reference::same_bits(parameter.dtype, x, y))
+      return differ(
+          fmt::format("element {} is {} here and {} there{}", e, show(parameter.dtype, x),
+                      show(parameter.dtype, y),
+                      contributions(c, observation, place.step.step, place.parameter, e)));
+  }
+  return {};
+}
+
+const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step, std::size_t hint) {
+  if (hint < rank.steps.size() && rank.steps[hint].step == step) return &rank.steps[hint];
+  for (const ObservedStep& observed : rank.steps)
+    if (observed.step == step) return &observed;
+  return nullptr;
+}
+
+}  // namespace
+
+Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
+                        const Observation& observation) {
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    const RankObservation& seen = observation.ranks[rank];
+    for (std::size_t s = 0; s < seen.steps.size(); ++s) {
+      const ObservedStep& step = seen.steps[s];
+      if (!step.status.ok() || step.gradients.empty()) continue;
+      const reference::ExpectedStep& expected = expectation.steps[step.step];
+      const bool reduced = !expected.collectives.empty();
+      for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
+        const Place place{rank, step, p};
+        const std::uint32_t owner = reference::owner_of(c.program, p);
+        const bool frozen = c.program.parameters[owner].frozen;
+        // What nobody used may differ, or be defined on one rank only: it was never reduced (G5).
+        const bool shared = reduced && !frozen && !expected.ranks[rank].gradients[p].untouched &&
+                            expected.ranks[rank].gradients[p].defined;
+        const ObservedStep* first =
+            rank > 0 && shared ? find_step(observation.ranks[0], step.step, s) : nullptr;
+        if (first && first->status.ok() && !first->gradients.empty())
+          if (Verdict v = compare_ranks(c, observation, place, *first, 0); !v.ok()) return v;
+        Verdict verdict = compare_gradient(c, expectation, observation, place,
+                                           expected.ranks[rank].gradients[p], step.gradients[p]);
+        if (!verdict.ok()) return verdict;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,16 @@
+// The single oracles behind judge(). Each gives an ok Verdict, or the first failure that it finds.
+#pragma once
+
+#include "properties/oracle/judge.h"
+
+namespace lockstep::properties {
+
+Verdict judge_end(const Observation& observation);
+Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
+                     const Observation& observation);
+Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
+                        const Observation& observation);
+Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation);
+Verdict judge_leaks(const Observation& observation);
+
+}  // namespace lockstep::properties

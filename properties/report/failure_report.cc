@@ -1,0 +1,199 @@
+#include "properties/report/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "properties/report/describe.h"
+
+namespace lockstep::properties {
+namespace {
+
+constexpr int kReportSchema = 1;
+
+std::string dump(const nlohmann::ordered_json& json) {
+  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string escape_xml(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json to_record(const FailureReport& failure) {
+  const reference::Program& program = failure.value.program;
+  return {{"oracle", failure.outcome.verdict.oracle},
+          {"exit_code", static_cast<int>(failure.outcome.verdict.failing)},
+          {"verdict", name_of(failure.outcome.verdict.failing)},
+          {"message", failure.outcome.verdict.message},
+          {"case_file", failure.case_file},
+          {"index", failure.index},
+          {"seconds_to_find", failure.seconds_to_find},
+          {"executions_to_find", failure.executions_to_find},
+          {"shrunk",
+           {{"ranks", program.world},
+            {"params", program.parameters.size()},
+            {"steps", program.steps.size()},
+            {"faults", failure.value.faults.faults.size()},
+            {"preemptions", failure.outcome.preemptions}}}};
+}
+
+}  // namespace
+
+std::string failure_block(const FailureReport& report) {
+  const Verdict& verdict = report.outcome.verdict;
+  std::string out = fmt::format("FAIL: {} (oracle: {}, exit code {})\n\n", name_of(verdict.failing),
+                                verdict.oracle, static_cast<int>(verdict.failing));
+  out += describe(report.value) + "\n" + verdict.message;
+  if (!out.empty() && out.back() != '\n') out += '\n';
+  if (!report.irrelevant.empty()) {
+    out += "\ndoes not matter:";
+    for (std::size_t i = 0; i < report.irrelevant.size(); ++i)
+      out += (i == 0 ? " " : ", ") + report.irrelevant[i];
+    out += "\n";
+  }
+  if (!report.case_file.empty()) {
+    out += fmt::format("\ncase:   {}\nreplay: {} replay {} --lane {}", report.case_file,
+                       report.program, report.case_file, report.lane);
+    if (report.subject != "reducer") out += " --subject " + report.subject;
+    out += "\n";
+  }
+  out += fmt::format(
+      "found:  seed {}, case {}, after {:.1f} s and {} executions; made small in {} executions; "
+      "commit {}\n",
+      report.seed, report.index, report.seconds_to_find, report.executions_to_find,
+      report.shrink_executions, report.commit);
+  return out;
+}
+
+std::string summary(const RunReport& report) {
+  std::string out = fmt::format(
+      "{} lane, subject {}, seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
+      "faults, {} failing\n",
+      report.lane, report.subject, report.seed, report.cases, report.seconds,
+      report.cases_per_second(), report.ok, report.faulted_ok, report.failures.size());
+  if (!report.faults_fired.empty()) {
+    out += "faults fired:";
+    for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
+    out += "\n";
+  }
+  out += fmt::format("features seen: {}", report.coverage.size());
+  if (report.determinism_pairs > 0)
+    out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
+                       report.determinism_mismatches);
+  return out + "\n";
+}
+
+std::string json_report(const RunReport& report) {
+  nlohmann::ordered_json json = {
+      {"schema", kReportSchema},
+      {"lane", report.lane},
+      {"subject", report.subject},
+      {"seed", report.seed},
+      {"commit", report.commit},
+      {"seconds", report.seconds},
+      {"cases", report.cases},
+      {"cases_per_second", report.cases_per_second()},
+      {"ok", report.ok},
+      {"faulted_ok", report.faulted_ok},
+      {"failures", nlohmann::ordered_json::array()},
+      {"coverage_cases", report.coverage_cases},
+      {"coverage", report.coverage},
+      {"faults_fired", report.faults_fired},
+      {"determinism",
+       {{"pairs", report.determinism_pairs}, {"mismatches", report.determinism_mismatches}}}};
+  if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
+  if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
+  for (const FailureReport& failure : report.failures)
+    json["failures"].push_back(to_record(failure));
+  return dump(json);
+}
+
+std::string junit_report(const RunReport& report) {
+  const std::size_t failures = report.failures.size();
+  std::string out = fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<testsuite name=\"lockstep.{}\" tests=\"{}\" failures=\"{}\" time=\"{:.3f}\">\n",
+      report.lane, failures == 0 ? 1 : failures, failures, report.seconds);
+  if (failures == 0)
+    out += fmt::format(
+        "  <testcase classname=\"lockstep.{}\" name=\"{} cases, seed {}\" time=\"{:.3f}\"/>\n",
+        report.lane, report.cases, report.seed, report.seconds);
+  for (const FailureReport& failure : report.failures) {
+    const Verdict& verdict = failure.outcome.verdict;
+    out += fmt::format(
+        "  <testcase classname=\"lockstep.{}\" name=\"{}: seed {}, case {}\" time=\"{:.3f}\">\n"
+        "    <failure message=\"{}\">{}</failure>\n  </testcase>\n",
+        report.lane, escape_xml(verdict.oracle), failure.seed, failure.index,
+        failure.seconds_to_find,
+        escape_xml(std::string(name_of(verdict.failing)) + " (" + verdict.oracle + ")"),
+        escape_xml(failure_block(failure)));
+  }
+  return out + "</testsuite>\n";
+}
+
+std::string chrome_trace(const Outcome& outcome) {
+  nlohmann::ordered_json events = nlohmann::ordered_json::array();
+  std::map<std::int64_t, const TraceEvent*> first;
+  std::map<std::uint32_t, bool> named;
+  std::int64_t flow = 0;
+  for (const TraceEvent& event : outcome.events) {
+    if (!named[event.rank]) {
+      named[event.rank] = true;
+      events.push_back({{"ph", "M"},
+                        {"name", "process_name"},
+                        {"pid", event.rank},
+                        {"args", {{"name", fmt::format("rank {}", event.rank)}}}});
+    }
+    const bool collective = event.sequence != kNone;
+    events.push_back({{"ph", "X"},
+                      {"name", event.name},
+                      {"pid", event.rank},
+                      {"tid", collective ? 1 : 0},
+                      {"ts", event.begin_us},
+                      {"dur", event.end_us >= event.begin_us ? event.end_us - event.begin_us : 0},
+                      {"args", {{"step", event.step}}}});
+    if (!collective) continue;
+    const std::int64_t key = (std::int64_t{event.step} << 32) | event.sequence;
+    const auto [here, is_first] = first.emplace(key, &event);
+    if (is_first) continue;
+    const TraceEvent& from = *here->second;
+    ++flow;
+    events.push_back({{"ph", "s"},
+                      {"id", flow},
+                      {"name", "collective"},
+                      {"cat", "collective"},
+                      {"pid", from.rank},
+                      {"tid", 1},
+                      {"ts", from.begin_us}});
+    events.push_back({{"ph", "f"},
+                      {"bp", "e"},
+                      {"id", flow},
+                      {"name", "collective"},
+                      {"cat", "collective"},
+                      {"pid", event.rank},
+                      {"tid", 1},
+                      {"ts", event.begin_us}});
+  }
+  return dump({{"displayTimeUnit", "ms"}, {"traceEvents", events}});
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,58 @@
+// FailureReport: what a person is told about a failing case, and the files about a whole run.
+// Pure functions of their arguments.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "properties/case/case.h"
+#include "properties/report/outcome.h"
+
+namespace lockstep::properties {
+
+struct FailureReport {
+  Case value;  // as it was shrunk
+  Outcome outcome;
+  std::string lane;
+  std::string subject;
+  std::uint64_t seed = 0;
+  std::uint64_t index = 0;  // of the case, under the seed
+  double seconds_to_find = 0;
+  std::uint64_t executions_to_find = 0;
+  std::uint64_t shrink_executions = 0;
+  std::vector<std::string> irrelevant;  // what can be changed without an effect
+  std::string case_file;
+  std::string program;  // how to call it in the replay command
+  std::string commit;
+};
+
+struct RunReport {
+  std::string lane;
+  std::string subject;
+  std::uint64_t seed = 0;
+  std::string commit;
+  double seconds = 0;
+  std::uint64_t cases = 0;
+  std::uint64_t ok = 0;
+  std::uint64_t faulted_ok = 0;
+  std::uint64_t coverage_cases = 0;
+  std::map<std::string, std::uint64_t> coverage;
+  std::map<std::string, std::uint64_t> faults_fired;
+  std::uint64_t determinism_pairs = 0;
+  std::uint64_t determinism_mismatches = 0;
+  std::vector<FailureReport> failures;
+
+  double cases_per_second() const { return seconds > 0 ? static_cast<double>(cases) / seconds : 0; }
+};
+
+std::string failure_block(const FailureReport& report);
+std::string summary(const RunReport& report);  // a few lines for the end of a run
+std::string json_report(const RunReport& report);
+std::string junit_report(const RunReport& report);
+// Chrome's trace format (ui.perfetto.dev opens it): a process per rank, arrows between the ranks of
+// one collective.
+std::string chrome_trace(const Outcome& outcome);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,81 @@
+#include "properties/report/outcome.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::properties {
+namespace {
+
+void add_events(const Observation& observation, std::vector<TraceEvent>& events) {
+  for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    for (const ObservedStep& step : observation.ranks[rank].steps) {
+      const std::string outcome =
+          step.status.ok() ? "" : std::string(": ") + name_of(step.status.code());
+      events.push_back({rank, step.step, fmt::format("step {}{}", step.step, outcome),
+                        step.begin_us, step.end_us, kNone});
+      for (const ObservedCollective& collective : step.collectives) {
+        const bool bucket = collective.op == ObservedCollective::Op::kAllReduceBucket;
+        events.push_back({rank, step.step,
+                          bucket ? fmt::format("all_reduce bucket {}", collective.bucket)
+                                 : std::string("all_reduce usage map"),
+                          collective.launched_us, collective.completed_us, collective.sequence});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool with_events) {
+  Outcome outcome;
+  outcome.verdict = verdict;
+  outcome.trace_hash = observation.trace_hash;
+  outcome.choices = observation.choices;
+  outcome.preemptions = observation.preemptions;
+  outcome.deviations = observation.deviations;
+  outcome.fired = observation.fired.counts;
+  if (with_events) add_events(observation, outcome.events);
+  return outcome;
+}
+
+std::string to_json(const Outcome& outcome) {
+  nlohmann::json json = {{"failing", static_cast<int>(outcome.verdict.failing)},
+                         {"oracle", outcome.verdict.oracle},
+                         {"message", outcome.verdict.message},
+                         {"trace_hash", outcome.trace_hash},
+                         {"choices", outcome.choices},
+                         {"preemptions", outcome.preemptions},
+                         {"deviations", outcome.deviations},
+                         {"fired", outcome.fired}};
+  for (const TraceEvent& event : outcome.events)
+    json["events"].push_back(
+        {event.rank, event.step, event.name, event.begin_us, event.end_us, event.sequence});
+  // A message may quote bytes of a subject: what is not UTF-8 must not stop the report.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Result<Outcome> outcome_from_json(const std::string& text) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    Outcome outcome;
+    outcome.verdict.failing = static_cast<Failing>(json.at("failing").get<int>());
+    outcome.verdict.oracle = json.at("oracle");
+    outcome.verdict.message = json.at("message");
+    outcome.trace_hash = json.at("trace_hash");
+    outcome.choices = json.at("choices");
+    outcome.preemptions = json.at("preemptions");
+    outcome.deviations = json.at("deviations");
+    outcome.fired = json.at("fired");
+    for (const auto& event : json.value("events", nlohmann::json::array()))
+      outcome.events.push_back(
+          {event.at(0), event.at(1), event.at(2), event.at(3), event.at(4), event.at(5)});
+    return outcome;
+  } catch (const nlohmann::json::exception& error) {
+    return failed(
+        Status(Code::kInternal, std::string("an outcome could not be read: ") + error.what()));
+  }
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,40 @@
+// Outcome: what came of running one case, small enough to be sent from the process that ran it to
+// the one that reports. Plain data; JSON both ways, for pipes between processes of one build.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "properties/lane/observation.h"
+#include "properties/oracle/verdict.h"
+
+namespace lockstep::properties {
+
+struct TraceEvent {  // of one rank, for a picture of the run
+  std::uint32_t rank = 0;
+  std::uint32_t step = 0;
+  std::string name;
+  std::uint64_t begin_us = 0;
+  std::uint64_t end_us = 0;
+  std::int64_t sequence = kNone;  // of a collective: the same on all ranks
+};
+
+struct Outcome {
+  Verdict verdict;
+  std::uint64_t trace_hash = 0;
+  std::uint64_t choices = 0;
+  std::uint32_t preemptions = 0;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> deviations;
+  std::array<std::uint64_t, faults::kKinds> fired{};
+  std::vector<TraceEvent> events;  // only where asked for
+};
+
+Outcome outcome_of(const Verdict& verdict, const Observation& observation,
+                   bool with_events = false);
+
+std::string to_json(const Outcome& outcome);
+Result<Outcome> outcome_from_json(const std::string& text);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,106 @@
+// walk: visits every simple field of a case that shrinking may move towards its default, in a fixed
+// order. Left out are what has moves of its own (world, sizes, keys, the schedule) and what is no
+// choice (deviations). Internal to shrink/.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <type_traits>
+
+#include "properties/case/fields.h"
+
+namespace lockstep::properties {
+
+// Visit is called as visit(field number, reference, default). The number is the same for the same
+// field of all records of one type, and below kFieldNumbers.
+constexpr std::uint32_t kFieldNumbers = 256;
+
+namespace walk_detail {
+
+template <typename T>
+constexpr std::uint32_t first_number = 0;  // of a record's fields
+template <>
+inline constexpr std::uint32_t first_number<Case> = 16;
+template <>
+inline constexpr std::uint32_t first_number<reference::Program> = 32;
+template <>
+inline constexpr std::uint32_t first_number<reference::Options> = 48;
+template <>
+inline constexpr std::uint32_t first_number<reference::Parameter> = 64;
+template <>
+inline constexpr std::uint32_t first_number<reference::Step> = 80;
+template <>
+inline constexpr std::uint32_t first_number<reference::RankPass> = 96;
+template <>
+inline constexpr std::uint32_t first_number<reference::Forward> = 112;
+template <>
+inline constexpr std::uint32_t first_number<reference::Node> = 128;
+template <>
+inline constexpr std::uint32_t first_number<reference::Input> = 144;
+template <>
+inline constexpr std::uint32_t first_number<reference::Backward> = 160;
+template <>
+inline constexpr std::uint32_t first_number<faults::Fault> = 176;
+
+template <typename R>
+constexpr bool has_own_moves(std::string_view name) {
+  return name == "key" || name == "sizes" || name == "world" || name == "schedule" ||
+         name == "shared_with";
+}
+
+template <typename Record, typename Visit>
+void walk(Record& record, Visit& visit);
+
+template <typename T, typename Default, typename Visit>
+void walk_value(T& value, const Default& simplest, std::uint32_t number, Visit& visit) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (fields::IsRecord<Plain>) {
+    walk(value, visit);
+  } else if constexpr (fields::IsVector<Plain>::value) {
+    using Element = typename Plain::value_type;
+    for (auto& element : value) walk_value(element, Element{}, number, visit);
+  } else {
+    visit(number, value, simplest);
+  }
+}
+
+template <typename Record, typename Visit>
+void walk(Record& record, Visit& visit) {
+  using Plain = std::remove_const_t<Record>;
+  static_assert(first_number<Plain> != 0 || std::is_same_v<Plain, Schedule> ||
+                std::is_same_v<Plain, Schedule::Deviation>);
+  [[maybe_unused]] static const Plain simplest{};
+  std::uint32_t number = first_number<Plain>;
+  fields::for_each<Plain>([&](const auto& field) {
+    if (!has_own_moves<Plain>(field.name))
+      walk_value(field.get(record), field.get(simplest), number, visit);
+    ++number;
+  });
+}
+
+}  // namespace walk_detail
+
+template <typename AnyCase, typename Visit>
+void walk_fields(AnyCase& value, Visit&& visit) {
+  walk_detail::walk(value, visit);
+}
+
+// How far a value is from its default: 0 there, more the further away.
+template <typename T>
+std::uint64_t distance(const T& value, const T& simplest) {
+  if (value == simplest) return 0;
+  if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool>) {
+    return static_cast<std::uint64_t>(value);
+  } else if constexpr (std::is_signed_v<T>) {
+    return 2 * static_cast<std::uint64_t>(std::abs(value)) + (value < 0 ? 1 : 0);
+  } else {
+    constexpr std::uint64_t kSmall = 16;
+    const auto number = static_cast<std::uint64_t>(value);
+    if (number <= kSmall) return 1 + number;
+    return kSmall + static_cast<std::uint64_t>(std::bit_width(number));
+  }
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,102 @@
+// Claims: generated cases run clean with the example reducer, in the simulator and on real Gloo;
+// each of the faulty ones is found, with the right verdict; and one that ends or hangs its process
+// leaves the next case unharmed. Replay of a case: its index with seed kSeed, and the capabilities
+// of the subject.
+#include <gtest/gtest.h>
+
+#include "properties/cli/server.h"
+#include "properties/generate/generate.h"
+#include "properties/lane/case_runner.h"
+
+namespace lockstep::properties {
+namespace {
+
+constexpr std::uint64_t kSeed = 20;
+
+Subject subject(const std::string& name) {
+  Result<Subject> parsed =
+      parse_subject(std::string(LOCKSTEP_SUBJECT_DIR) + "/liblockstep_" + name + "_subject.so");
+  EXPECT_TRUE(parsed.has_value());
+  return *parsed;
+}
+
+Case generated(const Subject& subject, LaneKind lane, std::uint64_t index) {
+  GenerateOptions options;
+  options.lane =
+      lane == LaneKind::kSim ? GenerateOptions::Lane::kSim : GenerateOptions::Lane::kGloo;
+  options.capabilities = subject.capabilities;
+  return generate(kSeed, index, options);
+}
+
+// The first failure among so many cases.
+Verdict first_failure(const Subject& subject, LaneKind lane, std::uint64_t cases) {
+  CaseRunner runner(lane, subject);
+  for (std::uint64_t i = 0; i < cases; ++i) {
+    const Case c = generated(subject, lane, i);
+    Verdict verdict = i % 20 == 0 ? runner.run_twice(c) : runner.run(c);
+    if (verdict.ok()) continue;
+    verdict.message = "case " + std::to_string(i) + ": " + verdict.message;
+    return verdict;
+  }
+  return {};
+}
+
+TEST(ExampleSubject, IsCleanInTheSimulator) {
+  const Verdict verdict = first_failure(subject("example"), LaneKind::kSim, 1500);
+  EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
+}
+
+TEST(ExampleSubject, IsCleanOnGloo) {
+  const Verdict verdict = first_failure(subject("example"), LaneKind::kGloo, 60);
+  EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
+}
+
+TEST(StaleSubject, IsFoundInTheSimulatorByItsBits) {
+  const Verdict verdict = first_failure(subject("stale"), LaneKind::kSim, 100);
+  EXPECT_EQ(verdict.failing, Failing::kWrongBits);
+  EXPECT_EQ(verdict.oracle, "bits");
+}
+
+TEST(StaleSubject, IsFoundOnGlooByItsBits) {
+  const Verdict verdict = first_failure(subject("stale"), LaneKind::kGloo, 60);
+  EXPECT_EQ(verdict.failing, Failing::kWrongBits);
+  EXPECT_EQ(verdict.oracle, "bits");
+}
+
+TEST(SkippingSubject, IsFoundInTheSimulatorAsADeadlock) {
+  const Subject skipping = subject("skipping");
+  CaseRunner runner(LaneKind::kSim, skipping);
+  bool is_found = false;
+  for (std::uint64_t i = 0; i < 100 && !is_found; ++i)
+    is_found = runner.run(generated(skipping, LaneKind::kSim, i)).failing == Failing::kDeadlock;
+  EXPECT_TRUE(is_found);
+}
+
+// Runs cases until one has this verdict, then 20 more, which must have one of their own.
+Verdict find_in_a_child(const std::string& name, Failing wanted, std::chrono::milliseconds limit) {
+  const Subject faulty = subject(name);
+  CaseServer server(LaneKind::kSim, faulty);
+  Verdict found;
+  std::uint64_t index = 0;
+  for (; index < 100 && found.ok(); ++index)
+    found = server.run(generated(faulty, LaneKind::kSim, index), {}, limit).verdict;
+  EXPECT_EQ(found.failing, wanted) << found.message;
+  bool goes_on = false;
+  for (const std::uint64_t end = index + 20; index < end && !goes_on; ++index)
+    goes_on = server.run(generated(faulty, LaneKind::kSim, index), {}, limit).verdict.ok();
+  EXPECT_TRUE(goes_on);
+  return found;
+}
+
+TEST(CrashingSubject, IsReportedAndLeavesTheNextCaseUnharmed) {
+  const Verdict found =
+      find_in_a_child("crashing", Failing::kCrash, std::chrono::milliseconds(20'000));
+  EXPECT_NE(found.message.find("signal 6"), std::string::npos) << found.message;
+}
+
+TEST(HangingSubject, IsReportedAndLeavesTheNextCaseUnharmed) {
+  find_in_a_child("hanging", Failing::kDeadlock, std::chrono::milliseconds(1'500));
+}
+
+}  // namespace
+}  // namespace lockstep::properties

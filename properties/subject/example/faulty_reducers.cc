@@ -1,0 +1,111 @@
+// Reducers that are wrong on purpose: they show that a subject's fault is found, and that one which
+// ends or hangs the process takes nothing else with it. Each is flat_reducer.cc with a function or
+// two replaced. LOCKSTEP_EXAMPLE_FAULT says which:
+//   1  stale: a hook under no_sync fills the parameter's place in its bucket, and the hook of the
+//      synced pass leaves it as it is; what the synced pass brought is lost
+//   2  crashes in the second synced pass
+//   3  hangs there: never returns
+//   4  leaves the second synced pass out on rank 0; the others wait for it
+// The first is a mistake that a real reducer could make; the others are for the harness.
+#define lockstep_subject_entry flat_reducer_entry
+#include "flat_reducer.cc"
+#undef lockstep_subject_entry
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace {
+
+// More than the flat reducer has: that one is the first member, so that its functions still work.
+struct FaultyReducer {
+  FlatReducer flat;
+  std::vector<std::vector<double>> early;  // by parameter: its bits as the first hook saw them
+  int passes;
+};
+
+FaultyReducer& faulty(void* self) { return *static_cast<FaultyReducer*>(self); }
+
+void* create_faulty(const lockstep_setup* setup, const lockstep_host* host, lockstep_error* error) {
+  void* flat = create(setup, host, error);
+  auto* reducer = new FaultyReducer{std::move(of(flat)), {}, 0};
+  destroy(flat);
+  reducer->early.resize(setup->parameter_count);
+  return reducer;
+}
+
+void destroy_faulty(void* self) { delete &faulty(self); }
+
+#if LOCKSTEP_EXAMPLE_FAULT == 1
+
+uint64_t bytes_of(const lockstep_parameter& parameter) {
+  return parameter.count * (parameter.dtype == LOCKSTEP_FLOAT64 ? 8 : 4);
+}
+
+int32_t gradient_ready_faulty(void* self, uint32_t parameter, int64_t pass, lockstep_error* error) {
+  FaultyReducer& reducer = faulty(self);
+  const lockstep_parameter& record = reducer.flat.setup->parameters[parameter];
+  std::vector<double>& early = reducer.early[parameter];
+  const void* gradient = reducer.flat.host->gradient(reducer.flat.host, parameter, nullptr);
+  if (pass == LOCKSTEP_LOCAL && gradient != nullptr && early.empty() && record.count > 0) {
+    early.resize(record.count);
+    std::memcpy(early.data(), gradient, bytes_of(record));
+  }
+  return gradient_ready(self, parameter, pass, error);
+}
+
+// Puts the early copies where the flat reducer gathers from.
+int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
+                            lockstep_error* error) {
+  FaultyReducer& reducer = faulty(self);
+  for (uint32_t p = 0; p < reducer.flat.setup->parameter_count; ++p) {
+    if (reducer.early[p].empty()) continue;
+    void* gradient = reducer.flat.host->result(reducer.flat.host, p, error);
+    std::memcpy(gradient, reducer.early[p].data(), bytes_of(reducer.flat.setup->parameters[p]));
+    reducer.early[p].clear();
+  }
+  return backward_end(self, pass, outputs_left, error);
+}
+
+#else
+
+int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
+                            lockstep_error* error) {
+  FaultyReducer& reducer = faulty(self);
+  const bool is_second = ++reducer.passes == 2;
+#if LOCKSTEP_EXAMPLE_FAULT == 2
+  if (is_second) std::abort();
+#elif LOCKSTEP_EXAMPLE_FAULT == 3
+  volatile bool forever = is_second;
+  while (forever) {
+  }
+#else
+  if (is_second && reducer.flat.setup->rank == 0) {
+    reducer.flat.is_open = false;
+    return LOCKSTEP_OK;
+  }
+#endif
+  return backward_end(self, pass, outputs_left, error);
+}
+
+#endif
+
+lockstep_subject make_faulty_table() {
+  static constexpr const char* kNames[] = {"", "stale", "crashing", "hanging", "skipping"};
+  lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
+  table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
+  table.create = create_faulty;
+  table.destroy = destroy_faulty;
+  table.backward_end = backward_end_faulty;
+#if LOCKSTEP_EXAMPLE_FAULT == 1
+  table.gradient_ready = gradient_ready_faulty;
+#endif
+  return table;
+}
+
+}  // namespace
+
+extern "C" LOCKSTEP_EXPORT const lockstep_subject* lockstep_subject_entry(uint32_t host_abi) {
+  static const lockstep_subject table = make_faulty_table();
+  return host_abi == LOCKSTEP_ABI ? &table : nullptr;
+}

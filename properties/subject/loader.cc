@@ -1,0 +1,135 @@
+#include "properties/subject/loader.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <system_error>
+
+namespace lockstep::properties {
+namespace {
+
+static_assert(LOCKSTEP_CAN_DYNAMIC == Capabilities().with(Capability::kDynamic).bits());
+static_assert(LOCKSTEP_CAN_NO_SYNC == Capabilities().with(Capability::kNoSync).bits());
+static_assert(LOCKSTEP_CAN_NO_GRAD == Capabilities().with(Capability::kNoGrad).bits());
+static_assert(LOCKSTEP_CAN_CHECKPOINT == Capabilities().with(Capability::kCheckpoint).bits());
+static_assert(LOCKSTEP_CAN_FORWARDS == Capabilities().with(Capability::kSeveralForwards).bits());
+static_assert(LOCKSTEP_CAN_BACKWARDS == Capabilities().with(Capability::kSeveralBackwards).bits());
+static_assert(LOCKSTEP_CAN_DISCARD == Capabilities().with(Capability::kDiscard).bits());
+static_assert(LOCKSTEP_CAN_KEEP_OUTPUTS == Capabilities().with(Capability::kKeepOutputs).bits());
+static_assert(LOCKSTEP_CAN_SHARED == Capabilities().with(Capability::kShared).bits());
+static_assert(LOCKSTEP_CAN_FROZEN == Capabilities().with(Capability::kFrozen).bits());
+static_assert(LOCKSTEP_CAN_FLOAT64 == Capabilities().with(Capability::kFloat64).bits());
+static_assert(LOCKSTEP_CAN_FLOAT16 == Capabilities().with(Capability::kFloat16).bits());
+static_assert(LOCKSTEP_CAN_BFLOAT16 == Capabilities().with(Capability::kBFloat16).bits());
+static_assert(LOCKSTEP_CAN_STRIDES == Capabilities().with(Capability::kStrides).bits());
+static_assert(LOCKSTEP_CAN_ZERO_SIZE == Capabilities().with(Capability::kZeroSize).bits());
+static_assert(LOCKSTEP_CAN_TWO_DEVICES == Capabilities().with(Capability::kTwoDevices).bits());
+static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits());
+static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
+static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
+static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
+static_assert(kCapabilities == 20);
+
+tl::unexpected<Status> refused(std::string what) {
+  std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the linker says
+  return failed(Status(Code::kInvalidArgument, std::move(what)));
+}
+
+// The functions that are missing, by name.
+std::string holes(const lockstep_subject& table, Capabilities capabilities) {
+  std::string found;
+  const auto need = [&found](bool is_there, const char* name) {
+    if (!is_there) found += (found.empty() ? "" : ", ") + std::string(name);
+  };
+  need(table.create != nullptr, "create");
+  need(table.destroy != nullptr, "destroy");
+  need(table.forward_begin != nullptr, "forward_begin");
+  need(table.backward_begin != nullptr, "backward_begin");
+  need(table.gradient_ready != nullptr, "gradient_ready");
+  need(table.backward_end != nullptr, "backward_end");
+  need(table.backward_failed != nullptr, "backward_failed");
+  if (capabilities.has(Capability::kKeepOutputs))
+    need(table.check_complete != nullptr, "check_complete (for LOCKSTEP_CAN_KEEP_OUTPUTS)");
+  if (!capabilities.has(Capability::kRecovery)) return found;
+  need(table.abort != nullptr, "abort (for LOCKSTEP_CAN_RECOVER)");
+  need(table.reset != nullptr, "reset (for LOCKSTEP_CAN_RECOVER)");
+  need(table.poisoned != nullptr, "poisoned (for LOCKSTEP_CAN_RECOVER)");
+  return found;
+}
+
+}  // namespace
+
+Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::string& whose) {
+  constexpr std::uint32_t kAbi = LOCKSTEP_ABI;
+  if (table == nullptr)
+    return refused(
+        fmt::format("the subject '{}' does not serve interface version {}: build it with the "
+                    "lockstep_subject.h of this Lockstep",
+                    whose, kAbi));
+  if (table->abi != kAbi)
+    return refused(
+        fmt::format("the subject '{}' speaks interface version {}, this Lockstep version {}: build "
+                    "it with the lockstep_subject.h of this Lockstep",
+                    whose, table->abi, kAbi));
+  if (table->size < sizeof(lockstep_subject))
+    return refused(
+        fmt::format("the table of the subject '{}' says that it has {} bytes, and interface "
+                    "version {} has {}: set its size to sizeof(lockstep_subject)",
+                    whose, table->size, kAbi, sizeof(lockstep_subject)));
+  if (table->name == nullptr || table->name[0] == '\0')
+    return refused(fmt::format("the subject '{}' has no name: set the name in its table", whose));
+  const Capabilities capabilities = Capabilities::from_bits(table->capabilities);
+  if (capabilities.bits() != table->capabilities)
+    return refused(
+        fmt::format("the subject '{}' claims capabilities {:#x} that interface version {} does not "
+                    "know: use the LOCKSTEP_CAN_ constants",
+                    whose, table->capabilities & ~capabilities.bits(), kAbi));
+  if (capabilities.has(Capability::kErrors) && !capabilities.has(Capability::kRecovery))
+    return refused(
+        fmt::format("the subject '{}' claims LOCKSTEP_CAN_ERRORS without LOCKSTEP_CAN_RECOVER: "
+                    "after an error ranks go on only by reset()",
+                    whose));
+  if (const std::string missing = holes(*table, capabilities); !missing.empty())
+    return refused(
+        fmt::format("the table of the subject '{}' lacks functions: {}", whose, missing));
+  return LoadedSubject{table, capabilities};
+}
+
+Result<LoadedSubject> load_subject(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::absolute(path, error);
+  if (path.empty() || error || !std::filesystem::exists(file, error))
+    return refused(fmt::format(
+        "there is no file '{}': give the path of a shared library that exports {}, such as "
+        "./libmyreducer.so",
+        path, LOCKSTEP_ENTRY));
+  if (!std::filesystem::is_regular_file(file, error))
+    return refused(
+        fmt::format("'{}' is not a file: give the path of a shared library that exports {}", path,
+                    LOCKSTEP_ENTRY));
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    return refused(
+        fmt::format("cannot load '{}' as a shared library ({}): build it for this machine with "
+                    "-shared -fPIC, and link all it needs",
+                    path, why != nullptr ? why : "no reason given"));
+  }
+  using Entry = const lockstep_subject* (*)(std::uint32_t);
+  const auto entry = reinterpret_cast<Entry>(::dlsym(library, LOCKSTEP_ENTRY));
+  if (entry == nullptr) {
+    ::dlclose(library);
+    return refused(
+        fmt::format("'{}' is a library without {}: export that function, extern \"C\" and with "
+                    "LOCKSTEP_EXPORT",
+                    path, LOCKSTEP_ENTRY));
+  }
+  Result<LoadedSubject> loaded = check_subject(entry(LOCKSTEP_ABI), path);
+  if (!loaded) ::dlclose(library);
+  return loaded;
+}
+
+}  // namespace lockstep::properties

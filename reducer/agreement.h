@@ -1,0 +1,21 @@
+// Agreement: whether all ranks were constructed alike (contract B4).
+//
+// Every rank describes itself in lines of text. A message of fixed size, with a hash of the lines,
+// goes first, so that ranks whose descriptions differ in length cannot hang; only when hashes
+// differ do the lines themselves travel. Every rank then finds the same first difference and fails
+// with the same text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reducer/base/status.h"
+#include "reducer/comm/process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+// A collective operation: every rank of the group calls it. kDisagreement names both ranks and the
+// first differing line.
+Status agree(ProcessGroup& group, const std::vector<std::string>& lines);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,470 @@
+#include "reducer/autograd/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <string>
+
+#include "reducer/autograd/node_map.h"
+#include "reducer/autograd/parameter.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::uint32_t kEnd = ~std::uint32_t{0};  // of a list of contributions
+
+std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// One gradient on its way to a node that is not ready yet.
+struct Contribution {
+  Tensor gradient;
+  std::uint64_t sender = 0;  // sequence number
+  std::uint32_t edge = 0;    // of the sender
+  std::uint32_t slot = 0;
+  std::uint32_t next = kEnd;
+};
+
+struct NodeState {
+  Node* node = nullptr;
+  std::uint32_t dependencies = 0;
+  std::uint32_t contributions = kEnd;  // head of a list in GraphTask::State
+};
+
+bool sent_before(const Contribution& a, const Contribution& b) {
+  if (a.slot != b.slot) return a.slot < b.slot;
+  if (a.sender != b.sender) return a.sender > b.sender;
+  return a.edge < b.edge;
+}
+
+// sum += term; the first addition takes memory of its own, because what a node sent may be shared
+// between its receivers.
+Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
+  Device& device = term.device();
+  const Stream stream = device.current_stream();
+  if (!owned) {
+    Result<Tensor> fresh = Tensor::empty(device, sum.dtype(), sum.shape());
+    if (!fresh) return fresh.error();
+    device.copy(stream, sum, *fresh);
+    sum = std::move(*fresh);
+    owned = true;
+  }
+  device.add(stream, term, sum);
+  return {};
+}
+
+}  // namespace
+
+struct Engine::Ready {
+  GraphTask* task = nullptr;
+  std::uint32_t index = 0;  // of the node in its task
+  std::uint32_t depth = 0;
+  bool accumulator = false;
+  std::uint64_t order = 0;
+
+  bool operator<(const Ready& other) const {  // the greatest runs first
+    if (depth != other.depth) return depth < other.depth;
+    if (accumulator != other.accumulator) return other.accumulator;
+    return order < other.order;
+  }
+};
+
+struct GraphTask::State {
+  std::vector<NodeState> nodes;
+  std::vector<Contribution> contributions;
+  NodeMap numbers;
+  std::vector<std::pair<BackwardObserver*, Node*>> observed;
+  std::vector<Node*> observed_nodes;
+  std::vector<BackwardEnd*> callbacks;
+  std::vector<Engine::Ready> ready;  // nodes of worker 0: served by the thread that called backward
+  platform::CondVar progress{"backward.progress"};
+  std::uint32_t depth = 0;
+  std::uint32_t outstanding = 0;  // nodes that are ready or running
+  int driver = 0;                 // worker whose thread drives this task
+  bool retain_graph = false;
+  Status failure;
+
+  void clear() {
+    nodes.clear();
+    contributions.clear();
+    numbers.clear();
+    observed.clear();
+    observed_nodes.clear();
+    callbacks.clear();
+    ready.clear();
+    outstanding = 0;
+    failure = Status();
+  }
+};
+
+// Guarded by `mutex`: the ready queues, and all of a GraphTask's state while its backward runs.
+struct Engine::Impl {
+  struct Worker {
+    explicit Worker() : wake("engine.worker") {}
+    std::vector<Ready> ready;
+    platform::CondVar wake;
+    platform::Thread thread;
+  };
+  platform::Mutex mutex{"engine"};
+  std::vector<std::unique_ptr<Worker>> workers;  // [0] has no thread
+  std::vector<std::unique_ptr<GraphTask>> idle_tasks;
+  bool stopping = false;
+};
+
+GraphTask::GraphTask() : state_(std::make_unique<State>()) {}
+GraphTask::~GraphTask() = default;
+
+void GraphTask::at_end(BackwardEnd* callback) {
+  auto& callbacks = state_->callbacks;
+  if (std::find(callbacks.begin(), callbacks.end(), callback) == callbacks.end())
+    callbacks.push_back(callback);
+}
+
+Engine::Engine(int workers, std::uint64_t tie_seed)
+    : tie_seed_(tie_seed), impl_(std::make_unique<Impl>()) {
+  LOCKSTEP_CHECK_GE(workers, 0);
+  for (int k = 0; k <= workers; ++k) impl_->workers.push_back(std::make_unique<Impl::Worker>());
+  for (int k = 1; k <= workers; ++k) {
+    impl_->workers[static_cast<std::size_t>(k)]->thread =
+        platform::Thread("engine." + std::to_string(k), [this, k] { work(k); });
+  }
+}
+
+Engine::~Engine() {
+  {
+    platform::MutexLock lock(impl_->mutex);
+    impl_->stopping = true;
+    for (const auto& worker : impl_->workers) worker->wake.notify_all();
+  }
+  for (const auto& worker : impl_->workers)
+    if (worker->thread.joinable()) worker->thread.join();
+}
+
+Status Engine::backward(std::span<const Edge> roots, std::span<const Tensor> gradients,
+                        bool retain_graph) {
+  return run(nullptr, roots, gradients, retain_graph);
+}
+
+Status Engine::backward_nested(const BackwardContext& outer, std::span<const Edge> roots,
+                               std::span<const Tensor> gradients, bool retain_graph) {
+  return run(&outer, roots, gradients, retain_graph);
+}
+
+Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
+                   std::span<const Tensor> gradients, bool retain_graph) {
+  LOCKSTEP_CHECK_EQ(roots.size(), gradients.size());
+  std::unique_ptr<GraphTask> task;
+  {
+    platform::MutexLock lock(impl_->mutex);
+    if (!impl_->idle_tasks.empty()) {
+      task = std::move(impl_->idle_tasks.back());
+      impl_->idle_tasks.pop_back();
+    }
+  }
+  if (!task) task.reset(new GraphTask);
+  GraphTask::State& state = *task->state_;
+  task->outermost_ = outer ? outer->task.outermost_ : task.get();
+  state.depth = outer ? outer->task.state_->depth + 1 : 0;
+  state.driver = outer ? outer->worker : 0;
+  state.retain_graph = retain_graph;
+
+  Status status = discover(*task, roots, gradients);
+  if (status.ok()) status = announce(*task);
+  if (status.ok()) {
+    platform::MutexLock lock(impl_->mutex);
+    for (std::uint32_t i = 0; i < state.nodes.size(); ++i)
+      if (state.nodes[i].dependencies == 0) push_ready(*task, i, state.driver);
+    drive(*task, state.driver, lock);
+    status = std::move(state.failure);
+  }
+  status = finish(*task, std::move(status));
+
+  state.clear();
+  platform::MutexLock lock(impl_->mutex);
+  impl_->idle_tasks.push_back(std::move(task));
+  return status;
+}
+
+// Numbers the reachable nodes, counts how many senders each one has, and hands the roots their
+// gradients.
+Status Engine::discover(GraphTask& task, std::span<const Edge> roots,
+                        std::span<const Tensor> gradients) {
+  GraphTask::State& state = *task.state_;
+  const auto visit = [&](Node* node) {
+    const auto number = static_cast<std::uint32_t>(state.nodes.size());
+    const auto [index, known] = state.numbers.insert(node, number);
+    if (!known) {
+      LOCKSTEP_CHECK_LT(static_cast<std::size_t>(node->worker()), impl_->workers.size());
+      state.nodes.push_back({node, 0, kEnd});
+      if (node->observer()) state.observed.push_back({node->observer(), node});
+    }
+    return index;
+  };
+  for (std::size_t r = 0; r < roots.size(); ++r) {
+    if (!roots[r].node) continue;
+    NodeState& root = state.nodes[visit(roots[r].node.get())];
+    if (!gradients[r].defined()) continue;
+    // A root's own gradient counts as sent by a node created after all others, in the order of the
+    // roots.
+    state.contributions.push_back({gradients[r], ~std::uint64_t{0}, static_cast<std::uint32_t>(r),
+                                   roots[r].slot, root.contributions});
+    root.contributions = static_cast<std::uint32_t>(state.contributions.size() - 1);
+  }
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    Node* node = state.nodes[i].node;
+    if (node->freed_.load(std::memory_order_acquire))
+      return Status(Code::kGraphFreed, "this graph was used by a backward that did not retain it");
+    for (const Edge& edge : node->edges())
+      if (edge.node) ++state.nodes[visit(edge.node.get())].dependencies;
+  }
+  return {};
+}
+
+Status Engine::announce(GraphTask& task) {
+  GraphTask::State& state = *task.state_;
+  auto& observed = state.observed;
+  for (std::size_t i = 0; i < observed.size(); ++i) {
+    BackwardObserver* observer = observed[i].first;
+    const auto same = [observer](const auto& pair) { return pair.first == observer; };
+    const auto here = observed.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::any_of(observed.begin(), here, same)) continue;
+    state.observed_nodes.clear();
+    for (const auto& [owner, node] : observed)
+      if (owner == observer) state.observed_nodes.push_back(node);
+    LOCKSTEP_RETURN_IF_ERROR(observer->backward_begins(task, state.observed_nodes));
+  }
+  return {};
+}
+
+// Runs what this thread may run until every node of `task` is done. Holds `lock` but while a node
+// runs.
+void Engine::drive(GraphTask& task, int worker, platform::MutexLock& lock) {
+  GraphTask::State& state = *task.state_;
+  platform::CondVar& wake =
+      worker == 0 ? state.progress : impl_->workers[static_cast<std::size_t>(worker)]->wake;
+  while (state.outstanding != 0) {
+    Ready ready;
+    bool found = false;
+    wake.wait(lock, platform::Deadline::never(), [&] {
+      found = state.outstanding != 0 && next_ready(&task, worker, ready);
+      return found || state.outstanding == 0;
+    });
+    if (found) execute(ready, worker, lock);
+  }
+}
+
+Status Engine::finish(GraphTask& task, Status status) {
+  for (std::size_t i = 0; i < task.state_->callbacks.size(); ++i) {
+    BackwardEnd* callback = task.state_->callbacks[i];
+    status =
+        status.ok() ? callback->backward_succeeded() : callback->backward_failed(std::move(status));
+  }
+  return status;
+}
+
+void Engine::work(int worker) {
+  platform::MutexLock lock(impl_->mutex);
+  Impl::Worker& self = *impl_->workers[static_cast<std::size_t>(worker)];
+  while (true) {
+    Ready ready;
+    bool found = false;
+    self.wake.wait(lock, platform::Deadline::never(), [&] {
+      found = next_ready(nullptr, worker, ready);
+      return found || impl_->stopping;
+    });
+    if (!found) return;
+    execute(ready, worker, lock);
+  }
+}
+
+// The most urgent ready node of the task's own queue and of the worker's.
+bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
+  std::vector<Ready>* best = nullptr;
+  if (task && !task->state_->ready.empty()) best = &task->state_->ready;
+  if (worker != 0) {
+    auto& shared = impl_->workers[static_cast<std::size_t>(worker)]->ready;
+    if (!shared.empty() && (!best || best->front() < shared.front())) best = &shared;
+  }
+  if (!best) return false;
+  std::pop_heap(best->begin(), best->end());
+  ready = best->back();
+  best->pop_back();
+  return true;
+}
+
+namespace {
+
+// Adds up what arrived at a node, slot by slot, in the declared order.
+Status fold(std::vector<Contribution>& arrived, std::span<Tensor> incoming) {
+  std::sort(arrived.begin(), arrived.end(), sent_before);
+  std::uint32_t slot = kEnd;
+  bool owned = false;
+  for (Contribution& contribution : arrived) {
+    LOCKSTEP_CHECK_LT(contribution.slot, incoming.size());
+    Tensor& sum = incoming[contribution.slot];
+    if (contribution.slot != slot) {
+      slot = contribution.slot;
+      owned = false;
+      sum = std::move(contribution.gradient);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(add_to(sum, owned, contribution.gradient));
+    }
+  }
+  return {};
+}
+
+Status apply_guarded(Node& node, std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+                     const BackwardContext& context) {
+  std::string what;
+  try {
+    return node.apply(incoming, outgoing, context);
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+    what = "an exception that is not a std::exception";
+  }
+  Failure failure;
+  failure.code = Code::kUserFailure;
+  failure.definite = true;
+  failure.detail = "a node of the backward graph threw: " + what;
+  if (node.kind() == Node::Kind::kParameter)
+    failure.parameters.push_back(static_cast<Parameter&>(node).name());
+  return failure;
+}
+
+// Gradients of one node: inline for the usual few, so that running a node does not allocate.
+class Gradients {
+ public:
+  explicit Gradients(std::size_t count) {
+    if (count > kInline) many_.resize(count);
+    view_ = count > kInline ? std::span<Tensor>(many_) : std::span<Tensor>(few_.data(), count);
+  }
+  std::span<Tensor> view() const { return view_; }
+
+ private:
+  static constexpr std::size_t kInline = 4;
+  std::array<Tensor, kInline> few_;
+  std::vector<Tensor> many_;
+  std::span<Tensor> view_;
+};
+
+}  // namespace
+
+void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) {
+  GraphTask& task = *ready.task;
+  GraphTask::State& state = *task.state_;
+  if (!state.failure.ok()) {
+    note_done(task, worker);
+    return;
+  }
+  Node& node = *state.nodes[ready.index].node;
+  std::vector<Contribution> arrived;  // allocates only where several senders meet
+  std::uint32_t only = state.nodes[ready.index].contributions;
+  if (only != kEnd && state.contributions[only].next != kEnd) only = kEnd;
+  Gradients incoming(node.outputs());
+  if (only != kEnd) {
+    Contribution& contribution = state.contributions[only];
+    LOCKSTEP_CHECK_LT(contribution.slot, incoming.view().size());
+    incoming.view()[contribution.slot] = std::move(contribution.gradient);
+  }
+  for (std::uint32_t c = only != kEnd ? kEnd : state.nodes[ready.index].contributions; c != kEnd;
+       c = state.contributions[c].next)
+    arrived.push_back(std::move(state.contributions[c]));
+
+  lock.unlock();
+  Gradients outgoing(node.edges().size());
+  Status status = fold(arrived, incoming.view());
+  if (status.ok())
+    status = apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
+  if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
+    node.freed_.store(true, std::memory_order_release);
+    node.release();
+  }
+  lock.lock();
+
+  if (!status.ok() && state.failure.ok()) state.failure = std::move(status);
+  if (state.failure.ok()) deliver(task, node, outgoing.view(), worker);
+  note_done(task, worker);
+}
+
+void Engine::deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker) {
+  GraphTask::State& state = *task.state_;
+  for (std::uint32_t e = 0; e < sender.edges().size(); ++e) {
+    const Edge& edge = sender.edges()[e];
+    if (!edge.node) continue;
+    const std::uint32_t index = state.numbers.at(edge.node.get());
+    NodeState& receiver = state.nodes[index];
+    if (outgoing[e].defined()) {
+      state.contributions.push_back(
+          {std::move(outgoing[e]), sender.sequence(), e, edge.slot, receiver.contributions});
+      receiver.contributions = static_cast<std::uint32_t>(state.contributions.size() - 1);
+    }
+    LOCKSTEP_CHECK(receiver.dependencies > 0);
+    if (--receiver.dependencies == 0) push_ready(task, index, worker);
+  }
+}
+
+// `by` is the worker whose thread pushes: a thread does not wake itself.
+void Engine::push_ready(GraphTask& task, std::uint32_t index, int by) {
+  GraphTask::State& state = *task.state_;
+  const Node& node = *state.nodes[index].node;
+  Ready ready;
+  ready.task = &task;
+  ready.index = index;
+  ready.depth = state.depth;
+  ready.accumulator = node.kind() == Node::Kind::kParameter;
+  ready.order =
+      ready.accumulator && tie_seed_ != 0 ? mix(node.sequence() ^ tie_seed_) : node.sequence();
+  ++state.outstanding;
+  const auto worker = static_cast<std::size_t>(node.worker());
+  auto& queue = worker == 0 ? state.ready : impl_->workers[worker]->ready;
+  queue.push_back(ready);
+  std::push_heap(queue.begin(), queue.end());
+  if (worker != 0) {
+    if (node.worker() != by) impl_->workers[worker]->wake.notify_all();
+  } else {
+    wake_driver(task, by);
+  }
+}
+
+void Engine::note_done(GraphTask& task, int by) {
+  GraphTask::State& state = *task.state_;
+  LOCKSTEP_CHECK(state.outstanding > 0);
+  if (--state.outstanding == 0) wake_driver(task, by);
+}
+
+void Engine::wake_driver(GraphTask& task, int by) {
+  GraphTask::State& state = *task.state_;
+  if (state.driver == by) return;
+  if (state.driver != 0)
+    impl_->workers[static_cast<std::size_t>(state.driver)]->wake.notify_all();
+  else
+    state.progress.notify_all();
+}
+
+ParameterSearch::ParameterSearch() : visited_(std::make_unique<NodeMap>()) {}
+ParameterSearch::~ParameterSearch() = default;
+
+std::span<Node* const> ParameterSearch::reachable_from(std::span<Node* const> roots) {
+  visited_->clear();
+  pending_.clear();
+  found_.clear();
+  const auto visit = [this](Node* node) {
+    if (visited_->insert(node, 0).second) return;
+    (node->kind() == Node::Kind::kParameter ? found_ : pending_).push_back(node);
+  };
+  for (Node* root : roots) visit(root);
+  while (!pending_.empty()) {
+    Node* node = pending_.back();
+    pending_.pop_back();
+    for (const Edge& edge : node->edges())
+      if (edge.node) visit(edge.node.get());
+  }
+  return found_;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,68 @@
+// NodeMap: a set of nodes with a number each, for walks over a graph. Open addressing; clear()
+// keeps the memory and costs nothing, because entries carry the number of the walk that made them.
+// It is only looked up, never iterated, so addresses do not influence any order.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class Node;
+
+class NodeMap {
+ public:
+  NodeMap() : entries_(64) {}
+
+  void clear() {
+    ++walk_;
+    size_ = 0;
+  }
+
+  // The number of `node` and whether it was there; a new one gets `number`.
+  std::pair<std::uint32_t, bool> insert(const Node* node, std::uint32_t number) {
+    if (2 * (size_ + 1) > entries_.size()) grow();
+    Entry& entry = find(node);
+    if (entry.walk == walk_) return {entry.number, true};
+    entry = {node, walk_, number};
+    ++size_;
+    return {number, false};
+  }
+
+  // The number of `node`, or `fallback` if it is not there.
+  std::uint32_t number_or(const Node* node, std::uint32_t fallback) {
+    const Entry& entry = find(node);
+    return entry.walk == walk_ ? entry.number : fallback;
+  }
+
+  // The number of a node that is there.
+  std::uint32_t at(const Node* node) { return find(node).number; }
+
+ private:
+  struct Entry {
+    const Node* node = nullptr;
+    std::uint64_t walk = 0;
+    std::uint32_t number = 0;
+  };
+
+  Entry& find(const Node* node) {
+    const std::size_t mask = entries_.size() - 1;
+    std::size_t i = (reinterpret_cast<std::uintptr_t>(node) * 0x9e3779b97f4a7c15ull) >> 32 & mask;
+    while (entries_[i].walk == walk_ && entries_[i].node != node) i = (i + 1) & mask;
+    return entries_[i];
+  }
+
+  void grow() {
+    std::vector<Entry> old(2 * entries_.size());
+    old.swap(entries_);
+    for (const Entry& entry : old)
+      if (entry.walk == walk_) find(entry.node) = entry;
+  }
+
+  std::vector<Entry> entries_;  // a power of two
+  std::size_t size_ = 0;
+  std::uint64_t walk_ = 1;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

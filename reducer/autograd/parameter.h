@@ -1,0 +1,78 @@
+// Parameter: a leaf of the graph, and at the same time the node that accumulates its gradient.
+// There is one per parameter for its whole life, so every graph that uses it meets in the same
+// accumulator.
+//
+// Threads: grad() and the setters belong to the thread that trains, outside of backward; during a
+// backward the engine's worker of the parameter's device owns the gradient. Hooks are added and
+// removed outside of backward. Use (contract G6, P10): used() says whether a defined gradient
+// arrived since the gradient was last zeroed, replaced or reduced. It is part of the gradient's
+// state, and every setter clears it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reducer/autograd/node.h"
+#include "reducer/device/device.h"
+#include "reducer/tensor/tensor.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class Parameter;
+
+// Called after a parameter's accumulator ran, also when no gradient arrived.
+class GradientHook {
+ public:
+  virtual ~GradientHook() = default;
+  // `index` is the number given to add_hook(). Called by the worker of the parameter's device;
+  // hooks of different parameters run concurrently. An error ends the backward.
+  virtual Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) = 0;
+};
+
+class Parameter final : public Node {
+ public:
+  // `shape` must be dense. `sequence` as for any node; parameters are older than the graphs that
+  // use them.
+  Parameter(std::string name, Device& device, DType dtype, const Shape& shape, bool requires_grad,
+            std::uint64_t sequence);
+
+  const std::string& name() const { return name_; }
+  Device& device() const { return device_; }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  bool requires_grad() const { return requires_grad_; }
+
+  const Tensor& grad() const { return grad_; }
+  bool used() const { return used_; }
+
+  void set_grad(Tensor grad);  // same sizes and dtype, or undefined
+  void undefine_grad();
+  void fill_grad_with_zeros();  // keeps the storage; undefined stays undefined
+  void mark_reduced() {
+    used_ = false;
+  }  // for reducers: the gradient now holds the result of a pass
+
+  void add_hook(GradientHook* hook, std::size_t index);
+  void remove_hook(GradientHook* hook);
+
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext& context) override;
+
+ private:
+  struct Hook {
+    GradientHook* hook;
+    std::size_t index;
+  };
+  Status accumulate(const Tensor& arrived);
+
+  const std::string name_;
+  Device& device_;
+  const DType dtype_;
+  const Shape shape_;
+  const bool requires_grad_;
+  Tensor grad_;
+  bool used_ = false;
+  std::vector<Hook> hooks_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,182 @@
+#include "reducer/base/status.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "reducer/base/check.h"
+
+namespace lockstep {
+
+void check_failed(const char* file, int line, const char* expression, const std::string& values) {
+  std::fprintf(stderr, "%s:%d: check failed: %s%s%s%s\n", file, line, expression,
+               values.empty() ? "" : " (", values.c_str(), values.empty() ? "" : ")");
+  std::abort();
+}
+
+const char* name_of(Code code) {
+  switch (code) {
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kDisagreement:
+      return "ranks disagree";
+    case Code::kIncomplete:
+      return "incomplete pass";
+    case Code::kReadyTwice:
+      return "ready twice";
+    case Code::kSecondBackward:
+      return "second backward";
+    case Code::kGraphFreed:
+      return "graph freed";
+    case Code::kUserFailure:
+      return "user failure";
+    case Code::kMismatch:
+      return "collective mismatch";
+    case Code::kPeerLost:
+      return "peer lost";
+    case Code::kTimeout:
+      return "timeout";
+    case Code::kTransport:
+      return "transport failure";
+    case Code::kAborted:
+      return "aborted";
+    case Code::kPoisoned:
+      return "poisoned";
+    case Code::kCorrupted:
+      return "corrupted data";
+    case Code::kInternal:
+      return "internal error";
+  }
+  return "unknown";
+}
+
+Status::Status(Code code, std::string detail) : failure_(std::make_unique<Failure>()) {
+  LOCKSTEP_CHECK(code != Code::kOk);
+  failure_->code = code;
+  failure_->detail = std::move(detail);
+}
+
+std::string Failure::to_string() const {
+  std::string out = name_of(code);
+  const auto field = [&out](const char* label, std::int64_t value) {
+    if (value != kNone) out += std::string(", ") + label + " " + std::to_string(value);
+  };
+  field("rank", rank);
+  field("pass", pass);
+  field("bucket", bucket);
+  if (!collective.empty()) out += ", " + collective;
+  field("sequence", sequence);
+  field("suspected peer", suspect);
+  if (!parameters.empty()) {
+    out += parameters.size() == 1 ? ", parameter " : ", parameters ";
+    for (std::size_t i = 0; i < parameters.size(); ++i) out += (i == 0 ? "" : " ") + parameters[i];
+  }
+  if (!detail.empty()) out += ": " + detail;
+  for (const std::string& line : later) out += "\n  then: " + line;
+  return out;
+}
+
+namespace {
+
+constexpr std::uint32_t kFailureFormat = 1;
+constexpr std::size_t kMaxStrings = 4096;
+
+void put(std::string& out, std::int64_t value) {
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out.append(bytes, sizeof value);
+}
+
+void put(std::string& out, std::string_view text) {
+  put(out, static_cast<std::int64_t>(text.size()));
+  out.append(text);
+}
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+  std::int64_t integer() {
+    std::int64_t value = 0;
+    if (rest_.size() < sizeof value) {
+      good_ = false;
+      return 0;
+    }
+    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_.remove_prefix(sizeof value);
+    return value;
+  }
+  std::string text() {
+    const std::int64_t length = integer();
+    if (length < 0 || static_cast<std::uint64_t>(length) > rest_.size()) {
+      good_ = false;
+      return {};
+    }
+    std::string out(rest_.substr(0, static_cast<std::size_t>(length)));
+    rest_.remove_prefix(static_cast<std::size_t>(length));
+    return out;
+  }
+  std::vector<std::string> texts() {
+    const std::int64_t count = integer();
+    if (count < 0 || static_cast<std::uint64_t>(count) > kMaxStrings) good_ = false;
+    std::vector<std::string> out;
+    for (std::int64_t i = 0; good_ && i < count; ++i) out.push_back(text());
+    return out;
+  }
+  bool good() const { return good_ && rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool good_ = true;
+};
+
+}  // namespace
+
+std::string encode(const Failure& failure) {
+  std::string out;
+  put(out, kFailureFormat);
+  put(out, static_cast<std::int64_t>(failure.code));
+  for (const std::int64_t value : {std::int64_t{failure.rank}, std::int64_t{failure.reported_by},
+                                   failure.pass, std::int64_t{failure.bucket}, failure.sequence,
+                                   std::int64_t{failure.suspect}, std::int64_t{failure.definite}})
+    put(out, value);
+  put(out, failure.collective);
+  put(out, failure.detail);
+  for (const auto* list : {&failure.parameters, &failure.later}) {
+    put(out, static_cast<std::int64_t>(list->size()));
+    for (const std::string& text : *list) put(out, text);
+  }
+  return out;
+}
+
+Failure decode_failure(std::string_view bytes) {
+  Reader reader(bytes);
+  Failure failure;
+  const std::int64_t format = reader.integer();
+  const std::int64_t code = reader.integer();
+  failure.code = static_cast<Code>(code);
+  failure.rank = static_cast<int>(reader.integer());
+  failure.reported_by = static_cast<int>(reader.integer());
+  failure.pass = reader.integer();
+  failure.bucket = static_cast<int>(reader.integer());
+  failure.sequence = reader.integer();
+  failure.suspect = static_cast<int>(reader.integer());
+  failure.definite = reader.integer() != 0;
+  failure.collective = reader.text();
+  failure.detail = reader.text();
+  failure.parameters = reader.texts();
+  failure.later = reader.texts();
+  const bool known =
+      format == kFailureFormat && code > 0 && code <= static_cast<std::int64_t>(Code::kInternal);
+  if (!reader.good() || !known) {
+    Failure unreadable;
+    unreadable.code = Code::kInternal;
+    unreadable.detail =
+        "a failure report in the store could not be read: another version of the library?";
+    return unreadable;
+  }
+  return failure;
+}
+
+}  // namespace lockstep

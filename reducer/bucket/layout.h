@@ -1,0 +1,64 @@
+// Layout: which gradients travel together, and where each lies in its bucket (contract B1, B2, B3,
+// B5). A pure function of the parameters and the limits: the same on every rank, whatever addresses
+// or hashes are.
+//
+// Units: counts and offsets in elements, limits in bytes. A Layout is a value; it does not change
+// once made.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reducer/base/dtype.h"
+#include "reducer/base/status.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+constexpr std::size_t kMemberAlignmentBytes = 64;
+
+// What the assignment has to know of a parameter. Shared parameters appear once.
+struct ParameterInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  int device = 0;
+  std::int64_t elements = 0;
+  bool requires_grad = true;
+};
+
+struct BucketMember {
+  std::size_t parameter = 0;  // index into the parameters
+  std::int64_t offset = 0;    // of its first element in the bucket
+  std::int64_t elements = 0;
+};
+
+struct BucketLayout {
+  DType dtype = DType::kFloat32;
+  int device = 0;
+  std::int64_t elements = 0;  // padding between members included
+  std::vector<BucketMember> members;
+};
+
+struct Layout {
+  std::vector<BucketLayout> buckets;  // in launch order
+  std::uint64_t hash = 0;             // of everything above
+
+  bool operator==(const Layout& other) const { return hash == other.hash; }
+};
+
+// B1 and B2: every group of (dtype, device) fills buckets in the order of parameters; a bucket
+// closes when it reaches its limit: limits[i] for the group's i-th bucket, the last limit for all
+// further ones. The list, ordered by first members, is reversed. Parameters that require no
+// gradient are left out. An empty list of limits is an error.
+Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
+                              std::span<const std::uint64_t> limits);
+
+// A layout from explicit bucket contents, in launch order; offsets are computed. B5: an index out
+// of range, twice or missing, a frozen parameter, mixed dtypes or devices in a bucket, or an empty
+// bucket are errors that name it.
+Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
+                                   std::span<const std::vector<std::size_t>> buckets);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

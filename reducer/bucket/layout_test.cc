@@ -1,0 +1,91 @@
+#include "reducer/bucket/layout.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using Lists = std::vector<std::vector<std::size_t>>;
+
+ParameterInfo info(std::string name, std::int64_t elements, DType dtype = DType::kFloat32,
+                   int device = 0, bool requires_grad = true) {
+  return {std::move(name), dtype, device, elements, requires_grad};
+}
+
+Lists members_of(const Layout& layout) {
+  Lists lists;
+  for (const BucketLayout& bucket : layout.buckets) {
+    lists.emplace_back();
+    for (const BucketMember& member : bucket.members) lists.back().push_back(member.parameter);
+  }
+  return lists;
+}
+
+Lists assign(const std::vector<ParameterInfo>& parameters, std::vector<std::uint64_t> limits) {
+  return members_of(*assign_buckets(parameters, limits));
+}
+
+TEST(Layout, ABucketClosesWhenItReachesItsLimit) {
+  const std::vector<ParameterInfo> p = {info("a", 10), info("b", 10), info("c", 10), info("d", 10)};
+  // 40 bytes each: the first bucket closes at 40, the second at 80.
+  EXPECT_EQ(assign(p, {40, 80}), (Lists{{3}, {1, 2}, {0}}));
+  EXPECT_EQ(assign(p, {41, 81}), (Lists{{2, 3}, {0, 1}}));
+  EXPECT_EQ(assign(p, {0}), (Lists{{3}, {2}, {1}, {0}}));
+}
+
+TEST(Layout, EveryDtypeAndDeviceHasItsOwnGroupWithItsOwnFirstLimit) {
+  const std::vector<ParameterInfo> p = {info("a", 1), info("b", 1, DType::kFloat16), info("c", 1),
+                                        info("d", 1, DType::kFloat16),
+                                        info("e", 1, DType::kFloat32, 1)};
+  EXPECT_EQ(assign(p, {1u << 20}), (Lists{{4}, {1, 3}, {0, 2}}));
+  EXPECT_EQ(assign(p, {2, 1u << 20}), (Lists{{4}, {3}, {2}, {1}, {0}}));
+}
+
+TEST(Layout, FrozenParametersAreInNoBucket) {
+  const std::vector<ParameterInfo> p = {info("a", 4, DType::kFloat32, 0, false), info("b", 4),
+                                        info("c", 4, DType::kFloat64, 0, false)};
+  EXPECT_EQ(assign(p, {1u << 20}), (Lists{{1}}));
+}
+
+TEST(Layout, MembersStartAt64BytesAndTheBucketEndsWithItsLast) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 0), info("c", 17), info("d", 1)};
+  const Layout layout = *assign_buckets(p, std::vector<std::uint64_t>{1u << 20});
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  const auto& members = layout.buckets[0].members;
+  EXPECT_EQ(members[0].offset, 0);
+  EXPECT_EQ(members[1].offset, 16);
+  EXPECT_EQ(members[2].offset, 16);
+  EXPECT_EQ(members[3].offset, 48);
+  EXPECT_EQ(layout.buckets[0].elements, 49);
+}
+
+TEST(Layout, TheHashTellsLayoutsApart) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 3)};
+  const Layout one = *assign_buckets(p, std::vector<std::uint64_t>{1});
+  const Layout same = *assign_buckets(p, std::vector<std::uint64_t>{2});
+  const Layout other = *assign_buckets(p, std::vector<std::uint64_t>{1000});
+  EXPECT_EQ(one.hash, same.hash);
+  EXPECT_NE(one.hash, other.hash);
+}
+
+TEST(Layout, WrongBucketListsAreRefusedByName) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 3), info("h", 3, DType::kFloat16),
+                                        info("far", 3, DType::kFloat32, 1),
+                                        info("ice", 3, DType::kFloat32, 0, false)};
+  const auto error = [&p](const Lists& lists) {
+    const auto layout = layout_from_buckets(p, lists);
+    return layout ? std::string("accepted") : layout.error().to_string();
+  };
+  EXPECT_NE(error({{0, 1}, {2}, {3}, {0}}).find("a for the second time"), std::string::npos);
+  EXPECT_NE(error({{0, 1}, {3}}).find("h is in no bucket"), std::string::npos);
+  EXPECT_NE(error({{9}}).find("parameter 9, but there are 5"), std::string::npos);
+  EXPECT_NE(error({{0, 2}}).find("mixes dtypes"), std::string::npos);
+  EXPECT_NE(error({{0, 3}}).find("mixes devices"), std::string::npos);
+  EXPECT_NE(error({{0, 1}, {}}).find("bucket 1 is empty"), std::string::npos);
+  EXPECT_NE(error({{4}}).find("ice, which requires no gradient"), std::string::npos);
+  EXPECT_EQ(error({{0, 1}, {2}, {3}}), "accepted");
+  EXPECT_FALSE(assign_buckets(p, {}).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+#include "reducer/comm/gloo/device.h"
+
+#include <gloo/transport/tcp/device.h>
+#include <netdb.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "reducer/comm/gloo/gloo_errors.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { ::freeaddrinfo(addresses); }
+};
+
+Status unusable(const std::string& address, const std::string& why) {
+  return Status(Code::kInvalidArgument,
+                "the address '" + address + "' cannot be used for connections: " + why);
+}
+
+bool can_bind(const addrinfo& address, int& error) {
+  const int socket = ::socket(address.ai_family, address.ai_socktype, address.ai_protocol);
+  if (socket < 0) {
+    error = errno;
+    return false;
+  }
+  const bool is_bound = ::bind(socket, address.ai_addr, address.ai_addrlen) == 0;
+  error = errno;
+  ::close(socket);
+  return is_bound;
+}
+
+// The numeric form of the first address behind a name that a socket here may have. Gloo would look
+// the name up itself, but it follows an uninitialised pointer when there is none.
+Result<std::string> numeric_address(const std::string& address) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(address.c_str(), nullptr, &hints, &found); error != 0)
+    return failed(unusable(address, ::gai_strerror(error)));
+  const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
+  int error = 0;
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
+    char text[NI_MAXHOST];
+    if (!can_bind(*one, error)) continue;
+    if (::getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof text, nullptr, 0,
+                      NI_NUMERICHOST) == 0)
+      return std::string(text);
+  }
+  return failed(unusable(address, std::strerror(error)));
+}
+
+struct Registry {
+  platform::Mutex mutex{"gloo.devices"};
+  // By process and address: a forked child must not use its parent's loop thread.
+  std::map<std::pair<pid_t, std::string>, std::weak_ptr<::gloo::transport::Device>> devices;
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::string& address) {
+  Result<std::string> numeric = numeric_address(address);
+  if (!numeric) return failed(std::move(numeric.error()));
+  platform::MutexLock lock(registry().mutex);
+  auto& entry = registry().devices[{::getpid(), *numeric}];
+  if (auto device = entry.lock()) return device;
+  try {
+    auto device =
+        ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(numeric->c_str()));
+    entry = device;
+    return device;
+  } catch (const std::exception& error) {
+    return failed(unusable(address, readable_gloo_error(error.what())));
+  }
+}
+
+namespace {
+
+// The event stays as it is, so the loop finds it again at its next turn.
+class Ignore final : public ::gloo::transport::tcp::Handler {
+ public:
+  void handleEvents(int) override { ::sched_yield(); }
+};
+
+}  // namespace
+
+HurriedLoop::HurriedLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
+  static Ignore ignore;  // outlives every loop
+  const auto tcp = std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(device);
+  if (tcp == nullptr) return;
+  event_ = ::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (event_ < 0) return;  // slower, then
+  try {
+    tcp->registerDescriptor(event_, EPOLLIN, &ignore);
+  } catch (const std::exception&) {
+    ::close(std::exchange(event_, -1));
+  }
+}
+
+// Closing takes the event out of the loop without waiting for it; read first, so that a copy in a
+// forked child cannot keep the loop running.
+HurriedLoop::~HurriedLoop() {
+  if (event_ < 0) return;
+  std::uint64_t value = 0;
+  [[maybe_unused]] const ssize_t count = ::read(event_, &value, sizeof value);
+  ::close(event_);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

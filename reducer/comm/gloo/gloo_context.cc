@@ -1,0 +1,27 @@
+#include "reducer/comm/gloo/gloo_context.h"
+
+#include <exception>
+#include <utility>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/gloo/mesh.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+Result<std::shared_ptr<GlooContext>> GlooContext::connect(const std::shared_ptr<Store>& store,
+                                                          int rank, int size,
+                                                          const GlooContextOptions& options) {
+  LOCKSTEP_CHECK(store != nullptr);
+  Result<std::unique_ptr<Mesh>> mesh = Mesh::connect(*store, rank, size, options);
+  if (!mesh) return failed(std::move(mesh.error()));
+  return std::make_shared<GlooContext>(std::move(*mesh));
+}
+
+GlooContext::GlooContext(std::unique_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
+GlooContext::~GlooContext() = default;
+
+int GlooContext::rank() const { return mesh_->rank(); }
+int GlooContext::size() const { return mesh_->size(); }
+Status GlooContext::health() const { return mesh_->health(); }
+
+}  // namespace lockstep::inline LOCKSTEP_NS

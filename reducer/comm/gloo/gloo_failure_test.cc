@@ -1,0 +1,540 @@
+// What a GlooProcessGroup does when something goes wrong, with ranks as threads. Ranks as
+// processes, killed and stopped, are in gloo_process_test.cc.
+//
+// Upper bounds on time are generous: they tell an error by the deadline from one that waits for
+// something else (Gloo's 30 s, or no end), not how fast an error comes.
+#include <gloo/transport/device.h>
+#include <gtest/gtest.h>
+
+#include "reducer/comm/gloo/device.h"
+#include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/group_test_util.h"
+#include "reducer/comm/gloo/watched_transport.h"
+
+namespace lockstep {
+namespace {
+
+using namespace lockstep::testing;  // NOLINT
+using platform::Deadline;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLong{30};      // a timeout that a test must not need
+constexpr seconds kGenerous{15};  // what any error may take
+
+// The status of one collective per rank, all started at once; ranks for which `make` gives no
+// collective stay away until the others are done.
+std::vector<Status> run_on_all(Groups& groups, const std::function<bool(int, Collective&)>& make) {
+  std::vector<Status> statuses(groups.size());
+  std::vector<Elements> data;
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    data.push_back(part(DType::kFloat64, static_cast<int>(i), 4000));
+  on_groups(groups, [&](int rank, GlooProcessGroup& group) {
+    const auto index = static_cast<std::size_t>(rank);
+    Elements gathered(DType::kFloat64, 4000 * groups.size());
+    Collective collective = all_reduce_of(data[index], DType::kFloat32);
+    collective.gathered = gathered.data();
+    collective.count = 100;
+    if (make(rank, collective)) statuses[index] = run(group, collective);
+  });
+  return statuses;
+}
+
+void expect_dead(Groups& groups) {
+  for (Group& group : groups) {
+    EXPECT_FALSE(group->context()->health().ok());
+    Elements elements = part(DType::kFloat32, 0, 5);
+    Work work;
+    EXPECT_FALSE(group->start(all_reduce_of(elements, DType::kFloat32), work).ok());
+    EXPECT_TRUE(work.done());
+    EXPECT_FALSE(GlooProcessGroup::create(group->context(), {}).has_value());
+  }
+}
+
+// What an idle rank hears, a moment later.
+Status wait_until_ill(GlooProcessGroup& group) {
+  const auto deadline = Deadline::in(kGenerous);
+  while (group.context()->health().ok() && !deadline.passed()) pause_for(milliseconds(1));
+  return group.context()->health();
+}
+
+struct Difference {
+  const char* name;
+  std::function<void(Collective&)> change;
+};
+
+const Difference kDifferences[] = {
+    {"Count", [](Collective& c) { c.count = 2000; }},
+    {"CountZero", [](Collective& c) { c.count = 0; }},
+    {"Dtype", [](Collective& c) { c.dtype = DType::kFloat16; }},
+    {"DtypeOfSameSize", [](Collective& c) { c.dtype = DType::kInt32; }},
+    {"Gather", [](Collective& c) { c.op = Op::kAllGather; }},
+    {"Broadcast", [](Collective& c) { c.op = Op::kBroadcast; }},
+    {"Pass", [](Collective& c) { c.pass = 7; }},
+    {"Bucket", [](Collective& c) { c.bucket = 9; }},
+};
+
+using MismatchCase = std::tuple<Difference, int, int>;  // which rank differs, of how many
+class Mismatch : public ::testing::TestWithParam<MismatchCase> {};
+
+TEST_P(Mismatch, IsReportedWithBothSidesOnEveryRank) {
+  const auto& [difference, odd, size] = GetParam();
+  for (const Op op : {Op::kAllReduceSum, Op::kBroadcast, Op::kAllGather}) {
+    Groups groups = connect_threads(size, with_timeout(kLong));
+    const auto statuses = run_on_all(groups, [&](int rank, Collective& collective) {
+      collective.op = op;
+      collective.pass = 3;
+      collective.bucket = 4;
+      if (rank == odd) difference.change(collective);
+      return true;
+    });
+    if (std::string(difference.name) == name_of(op)) continue;
+    const bool is_same = (op == Op::kAllGather && std::string(difference.name) == "Gather") ||
+                         (op == Op::kBroadcast && std::string(difference.name) == "Broadcast");
+    if (is_same) continue;
+    for (const Status& status : statuses) {
+      ASSERT_EQ(status.code(), Code::kMismatch) << status.to_string();
+      const Failure& failure = status.failure();
+      EXPECT_TRUE(failure.definite);
+      EXPECT_NE(failure.detail.find("rank " + std::to_string(odd) + " entered"), std::string::npos)
+          << failure.detail;
+      EXPECT_EQ(failure.sequence, 0);
+      EXPECT_FALSE(failure.collective.empty());
+    }
+    expect_dead(groups);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gloo, Mismatch,
+                         ::testing::Combine(::testing::ValuesIn(kDifferences), ::testing::Values(1),
+                                            ::testing::Values(2, 3, 4)),
+                         [](const auto& parameter) {
+                           return std::string(std::get<0>(parameter.param).name) + "On" +
+                                  std::to_string(std::get<2>(parameter.param));
+                         });
+
+TEST(GlooMismatch, RootsOfABroadcastMustAgree) {
+  Groups groups = connect_threads(3, with_timeout(kLong));
+  const auto statuses = run_on_all(groups, [](int rank, Collective& collective) {
+    collective.op = Op::kBroadcast;
+    collective.root = rank == 2 ? 1 : 0;
+    return true;
+  });
+  for (const Status& status : statuses) {
+    ASSERT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.failure().detail.find("from root 1"), std::string::npos);
+  }
+}
+
+TEST(GlooMismatch, TextTellsBothSides) {
+  Groups groups = connect_threads(2, with_timeout(kLong));
+  const auto statuses = run_on_all(groups, [](int rank, Collective& collective) {
+    collective.count = rank == 0 ? 8 : 4;
+    collective.bucket = 3;
+    collective.pass = 1;
+    return true;
+  });
+  const std::string& detail = statuses[0].failure().detail;
+  EXPECT_NE(detail.find("rank 0 entered all_reduce of 8 float32 (bucket 3, pass 1, sequence 0"),
+            std::string::npos)
+      << detail;
+  EXPECT_NE(detail.find("rank 1 entered all_reduce of 4 float32 (bucket 3, pass 1, sequence 0"),
+            std::string::npos)
+      << detail;
+  EXPECT_EQ(statuses[0].failure().bucket, 3);
+  EXPECT_EQ(statuses[0].failure().pass, 1);
+}
+
+// Neighbours that agree are not enough: two halves of a large group run different collectives.
+TEST(GlooMismatch, HalvesOfALargeGroupAreToldApart) {
+  for (const auto algorithm : {GlooOptions::Algorithm::kRing, GlooOptions::Algorithm::kBcube}) {
+    GlooOptions options = with_timeout(kLong);
+    options.algorithm = algorithm;
+    Groups groups = connect_threads(12, options);
+    const auto statuses = run_on_all(groups, [](int rank, Collective& collective) {
+      collective.count = rank < 6 ? 2000 : 100;
+      return true;
+    });
+    for (const Status& status : statuses)
+      EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+  }
+}
+
+TEST(GlooMismatch, SegmentsAndEpochsMustAgree) {
+  for (const bool is_epoch : {true, false}) {
+    auto store = std::make_shared<HashStore>();
+    Groups groups(2);
+    on_threads(2, [&](int rank) {
+      GlooOptions options = with_timeout(kLong);
+      if (rank == 1 && is_epoch) options.epoch = 5;
+      if (rank == 1 && !is_epoch) options.max_segment_bytes = 128;
+      groups[static_cast<std::size_t>(rank)] =
+          GlooProcessGroup::connect(store, rank, 2, options).value();
+    });
+    for (const Status& status : run_on_all(groups, [](int, Collective&) { return true; }))
+      EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+  }
+}
+
+TEST(GlooFailure, RankThatDoesNotComeIsNamedByAll) {
+  for (const int size : {2, 3, 4}) {
+    Groups groups = connect_threads(size, with_timeout(milliseconds(500)));
+    const auto begin = platform::now();
+    const auto statuses = run_on_all(groups, [size](int rank, Collective& collective) {
+      collective.pass = 2;
+      collective.bucket = 6;
+      return rank != size - 1;
+    });
+    EXPECT_LT(platform::now() - begin, kGenerous);
+    for (int rank = 0; rank + 1 < size; ++rank) {
+      const Status& status = statuses[static_cast<std::size_t>(rank)];
+      ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+      EXPECT_EQ(status.failure().suspect, size - 1);
+      EXPECT_EQ(status.failure().reported_by, rank);
+      EXPECT_EQ(status.failure().collective, "all_reduce");
+      EXPECT_EQ(status.failure().pass, 2);
+      EXPECT_EQ(status.failure().bucket, 6);
+      EXPECT_FALSE(status.failure().definite);
+    }
+    EXPECT_EQ(wait_until_ill(*groups.back()).code(), Code::kTimeout);  // it was told
+    expect_dead(groups);
+  }
+}
+
+TEST(GlooFailure, TimeoutIsOfTheOperationNotOfEachWait) {
+  // A peer that sends every segment 50 ms late, which is in time for each wait but not for all of
+  // them.
+  class LateBuffer final : public ::gloo::transport::UnboundBuffer {
+   public:
+    explicit LateBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner)
+        : ::gloo::transport::UnboundBuffer(inner->ptr, inner->size), inner_(std::move(inner)) {}
+    bool waitRecv(int* rank, milliseconds t) override { return inner_->waitRecv(rank, t); }
+    bool waitSend(int* rank, milliseconds t) override { return inner_->waitSend(rank, t); }
+    void abortWaitRecv() override { inner_->abortWaitRecv(); }
+    void abortWaitSend() override { inner_->abortWaitSend(); }
+    void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+      if (slot >> 56 == 4) pause_for(milliseconds(50));  // of an all-reduce
+      inner_->send(to, slot, offset, bytes);
+    }
+    void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+      inner_->recv(from, slot, offset, bytes);
+    }
+    void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset,
+              std::size_t bytes) override {
+      inner_->recv(std::move(from), slot, offset, bytes);
+    }
+
+   private:
+    std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;
+  };
+  class LateContext final : public ::gloo::transport::Context {
+   public:
+    explicit LateContext(std::shared_ptr<::gloo::transport::Context> inner)
+        : ::gloo::transport::Context(inner->rank, inner->size), inner_(std::move(inner)) {}
+    std::unique_ptr<::gloo::transport::Pair>& getPair(int peer) override {
+      return inner_->getPair(peer);
+    }
+    std::unique_ptr<::gloo::transport::Pair>& createPair(int peer) override {
+      inner_->setTimeout(getTimeout());
+      return inner_->createPair(peer);
+    }
+    std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
+                                                                          size_t bytes) override {
+      return std::make_unique<LateBuffer>(inner_->createUnboundBuffer(data, bytes));
+    }
+
+   private:
+    std::shared_ptr<::gloo::transport::Context> inner_;
+  };
+  class LateDevice final : public ::gloo::transport::Device {
+   public:
+    explicit LateDevice(std::shared_ptr<::gloo::transport::Device> inner)
+        : inner_(std::move(inner)) {}
+    std::string str() const override { return inner_->str(); }
+    const std::string& getPCIBusID() const override { return inner_->getPCIBusID(); }
+    std::shared_ptr<::gloo::transport::Context> createContext(int rank, int size) override {
+      return std::make_shared<LateContext>(inner_->createContext(rank, size));
+    }
+
+   private:
+    std::shared_ptr<::gloo::transport::Device> inner_;
+  };
+
+  for (const auto algorithm : {GlooOptions::Algorithm::kRing, GlooOptions::Algorithm::kBcube}) {
+    auto store = std::make_shared<HashStore>();
+    Groups groups(2);
+    on_threads(2, [&](int rank) {
+      // Only rank 0 keeps the deadline, so that it is rank 0 which shows.
+      GlooOptions options = with_timeout(rank == 0 ? milliseconds(1000) : milliseconds(60'000));
+      options.max_segment_bytes = 64;
+      options.algorithm = algorithm;
+      GlooContextOptions connection;
+      if (rank == 1)
+        connection.device = std::make_shared<LateDevice>(shared_device("127.0.0.1").value());
+      groups[static_cast<std::size_t>(rank)] =
+          GlooProcessGroup::connect(store, rank, 2, options, connection).value();
+    });
+    const auto begin = platform::now();
+    const auto statuses = run_on_all(groups, [](int, Collective& collective) {
+      collective.count = 4000;  // 250 segments: over 6 s of late ones
+      return true;
+    });
+    const auto elapsed = platform::now() - begin;
+    if (algorithm == GlooOptions::Algorithm::kBcube) {
+      EXPECT_TRUE(statuses[0].ok());  // two messages only: the control
+      continue;
+    }
+    ASSERT_EQ(statuses[0].code(), Code::kTimeout) << statuses[0].to_string();
+    EXPECT_EQ(statuses[0].failure().suspect, 1);
+    EXPECT_GE(elapsed, milliseconds(1000));
+    EXPECT_LT(elapsed, seconds(5));
+    EXPECT_EQ(statuses[1].code(), Code::kTimeout) << statuses[1].to_string();  // as it was told
+    EXPECT_EQ(statuses[1].failure().rank, 0);
+  }
+}
+
+TEST(GlooFailure, QueuedOperationsAllEndWithTheFirstCause) {
+  Groups groups = connect_threads(2, with_timeout(milliseconds(500)));
+  std::vector<Work> works(30);
+  std::vector<Elements> data;
+  for (std::size_t i = 0; i < works.size(); ++i) data.push_back(part(DType::kInt32, 0, 10));
+  for (std::size_t i = 0; i < works.size(); ++i)
+    ASSERT_TRUE(groups[0]->start(all_reduce_of(data[i], DType::kInt32), works[i]).ok());
+  for (Work& work : works) {
+    const Status status = work.wait(Deadline::in(kGenerous));
+    ASSERT_EQ(status.code(), Code::kTimeout);
+    EXPECT_EQ(status.failure().sequence, 0);  // the operation that was overdue
+  }
+}
+
+TEST(GlooFailure, AbortWakesWaitersHereAndThere) {
+  Groups groups = connect_threads(4, with_timeout(kLong));
+  const auto begin = platform::now();
+  Failure cause;
+  cause.code = Code::kUserFailure;
+  cause.detail = "a hook threw";
+  cause.pass = 11;
+  cause.parameters = {"layer.weight"};
+  std::vector<Status> statuses(4);
+  on_groups(groups, [&](int rank, GlooProcessGroup& group) {
+    if (rank == 3) {
+      pause_for(milliseconds(50));
+      group.abort(Status(cause));
+      group.abort(Status(Code::kInternal, "the second cause does not replace the first"));
+      return;
+    }
+    statuses[static_cast<std::size_t>(rank)] = sum_once(group);
+  });
+  EXPECT_LT(platform::now() - begin, kGenerous);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Status& status = statuses[static_cast<std::size_t>(rank)];
+    ASSERT_EQ(status.code(), Code::kAborted) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 3);
+    EXPECT_EQ(status.failure().suspect, 3);
+    EXPECT_EQ(status.failure().reported_by, rank);
+    EXPECT_EQ(status.failure().pass, 11);
+    EXPECT_NE(status.failure().detail.find("a hook threw"), std::string::npos);
+    EXPECT_EQ(status.failure().parameters, cause.parameters);
+  }
+  EXPECT_EQ(groups[3]->context()->health().code(), Code::kUserFailure);
+  expect_dead(groups);
+}
+
+TEST(GlooFailure, AbortEndsWorkInFlightWithItsCause) {
+  Groups groups = connect_threads(2, with_timeout(kLong));
+  Elements elements = part(DType::kFloat32, 0, 1000);
+  Work work;
+  ASSERT_TRUE(groups[0]->start(all_reduce_of(elements, DType::kFloat32), work).ok());
+  EXPECT_EQ(work.wait(Deadline::in(milliseconds(30))).code(), Code::kTimeout);
+  EXPECT_FALSE(work.done());
+  groups[0]->abort(Status(Code::kPoisoned, "why"));
+  const Status status = work.wait(Deadline::in(kGenerous));
+  EXPECT_EQ(status.code(), Code::kPoisoned);
+  EXPECT_NE(status.to_string().find("why"), std::string::npos);
+}
+
+TEST(GlooFailure, LongCausesAreShortenedForThePeers) {
+  Groups groups = connect_threads(2, with_timeout(kLong));
+  Failure cause;
+  cause.code = Code::kIncomplete;
+  cause.detail = std::string(5000, 'd');
+  cause.parameters.assign(500, "a parameter with quite a long name");
+  cause.bucket = 12;
+  std::vector<Status> statuses(2);
+  on_groups(groups, [&](int rank, GlooProcessGroup& group) {
+    if (rank == 1) return group.abort(Status(cause));
+    statuses[0] = sum_once(group);
+  });
+  ASSERT_EQ(statuses[0].code(), Code::kAborted) << statuses[0].to_string();
+  EXPECT_EQ(statuses[0].failure().bucket, 12);
+}
+
+TEST(GlooFailure, DestructionWithWorkInFlightIsBoundedAndSeen) {
+  Groups groups = connect_threads(3, with_timeout(kLong));
+  const auto begin = platform::now();
+  Elements elements = part(DType::kFloat32, 0, 300'000);
+  Work work;
+  ASSERT_TRUE(groups[0]->start(all_reduce_of(elements, DType::kFloat32), work).ok());
+  groups[0].reset();
+  ASSERT_TRUE(work.done());
+  EXPECT_EQ(work.wait(Deadline::never()).code(), Code::kAborted);
+  for (std::size_t rank : {1u, 2u}) {
+    const Status status = sum_once(*groups[rank], 300'000);
+    EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+    EXPECT_EQ(status.failure().suspect, 0);
+  }
+  EXPECT_LT(platform::now() - begin, kGenerous);
+}
+
+TEST(GlooFailure, RankThatLeftInPeaceIsNamed) {
+  Groups groups = connect_threads(3, with_timeout(kLong));
+  on_groups(groups, [](int, GlooProcessGroup& group) { ASSERT_TRUE(sum_once(group).ok()); });
+  groups[1].reset();
+  const auto begin = platform::now();
+  std::vector<Status> statuses(3);
+  on_threads(3, [&](int rank) {
+    if (rank != 1)
+      statuses[static_cast<std::size_t>(rank)] = sum_once(*groups[static_cast<std::size_t>(rank)]);
+  });
+  for (std::size_t rank : {0u, 2u}) {
+    ASSERT_EQ(statuses[rank].code(), Code::kPeerLost) << statuses[rank].to_string();
+    EXPECT_EQ(statuses[rank].failure().suspect, 1);
+    EXPECT_NE(statuses[rank].failure().detail.find("left"), std::string::npos);
+  }
+  EXPECT_LT(platform::now() - begin, kGenerous);
+}
+
+// Ranks finish the last operation at different times; who is first and goes must not spoil it for
+// others.
+TEST(GlooFailure, LeavingAfterTheLastOperationSpoilsItForNobody) {
+  for (int round = 0; round < 25; ++round) {
+    Groups groups = connect_threads(4, with_timeout(kLong));
+    on_threads(4, [&](int rank) {
+      Group& group = groups[static_cast<std::size_t>(rank)];
+      for (int i = 0; i < 3; ++i) {
+        const Status status = sum_once(*group, static_cast<std::size_t>(1 + 3000 * (round % 5)));
+        EXPECT_TRUE(status.ok()) << status.to_string();
+      }
+      group.reset();
+    });
+  }
+}
+
+TEST(GlooFailure, NewGroupAfterAFailureIsExact) {
+  for (int round = 0; round < 10; ++round) {
+    Groups groups = connect_threads(3, with_timeout(milliseconds(2000)));
+    on_groups(groups, [](int, GlooProcessGroup& group) { ASSERT_TRUE(sum_once(group).ok()); });
+    const auto statuses = run_on_all(groups, [round](int rank, Collective& collective) {
+      collective.count = rank == round % 3 ? 4000 : 2000;
+      return true;
+    });
+    for (const Status& status : statuses) EXPECT_FALSE(status.ok());
+    groups.clear();
+    Groups fresh = connect_threads(3, with_timeout(kLong));
+    on_groups(fresh, [](int, GlooProcessGroup& group) {
+      for (int i = 0; i < 5; ++i) ASSERT_TRUE(sum_once(group, 5000).ok());
+    });
+  }
+}
+
+// While operations run on all ranks one of them aborts at a moment of chance.
+TEST(GlooFailure, AbortAtAnyMomentEndsEveryOperation) {
+  for (int round = 0; round < 30; ++round) {
+    Groups groups = connect_threads(3, with_timeout(kLong));
+    on_groups(groups, [round](int rank, GlooProcessGroup& group) {
+      std::thread aborter;
+      if (rank == round % 3)
+        aborter = std::thread([&group, round] {
+          std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+          group.abort(Status(Code::kUserFailure, "now"));
+        });
+      Status status;
+      for (int i = 0; i < 100'000 && status.ok(); ++i)
+        status = sum_once(group, i % 3 == 0 ? 100'000 : 10);
+      EXPECT_EQ(status.code(), rank == round % 3 ? Code::kUserFailure : Code::kAborted)
+          << status.to_string();
+      if (aborter.joinable()) aborter.join();
+    });
+  }
+}
+
+TEST(GlooConnect, MissingRanksAreNamedWithinTheDeadline) {
+  auto store = std::make_shared<HashStore>();
+  const auto begin = platform::now();
+  on_threads(5, [&](int rank) {
+    if (rank == 1 || rank == 4) return;
+    const auto group = GlooProcessGroup::connect(store, rank, 5, with_timeout(milliseconds(500)));
+    ASSERT_FALSE(group.has_value());
+    EXPECT_EQ(group.error().code(), Code::kTimeout);
+    EXPECT_EQ(group.error().failure().suspect, 1);
+    EXPECT_NE(group.error().to_string().find("ranks 1, 4 did not appear"), std::string::npos)
+        << group.error().to_string();
+  });
+  EXPECT_GE(platform::now() - begin, milliseconds(500));
+  EXPECT_LT(platform::now() - begin, kGenerous);
+}
+
+TEST(GlooConnect, RankThatStopsAfterItAppearedIsNamed) {
+  auto store = std::make_shared<HashStore>();
+  store->set("here/1", "2").value();
+  const auto group = GlooProcessGroup::connect(store, 0, 2, with_timeout(milliseconds(300)));
+  ASSERT_FALSE(group.has_value());
+  EXPECT_EQ(group.error().code(), Code::kTimeout);
+  EXPECT_EQ(group.error().failure().suspect, 1);
+  EXPECT_NE(group.error().to_string().find("gave no address"), std::string::npos);
+}
+
+TEST(GlooConnect, DifferentSizesAreAMismatch) {
+  auto store = std::make_shared<HashStore>();
+  on_threads(2, [&](int rank) {
+    const auto group =
+        GlooProcessGroup::connect(store, rank, 2 + rank, with_timeout(milliseconds(2000)));
+    ASSERT_FALSE(group.has_value());
+    EXPECT_EQ(group.error().code(), Code::kMismatch) << group.error().to_string();
+  });
+}
+
+TEST(GlooConnect, StoreThatWasUsedBeforeIsRefused) {
+  auto store = std::make_shared<HashStore>();
+  for (const char* prefix : {"1", "2"}) {  // each connection under its own prefix is fine
+    on_threads(2, [&](int rank) {
+      auto own = std::make_shared<PrefixStore>(prefix, store);
+      ASSERT_TRUE(GlooProcessGroup::connect(own, rank, 2, {}).has_value());
+    });
+  }
+  const auto again = GlooProcessGroup::connect(std::make_shared<PrefixStore>("1", store), 0, 2, {});
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code(), Code::kInvalidArgument);
+}
+
+TEST(GlooConnect, AddressThatIsNotOursIsRefused) {
+  GlooContextOptions connection;
+  connection.address = "203.0.113.7";
+  const auto context = GlooContext::connect(std::make_shared<HashStore>(), 0, 2, connection);
+  ASSERT_FALSE(context.has_value());
+  EXPECT_EQ(context.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(context.error().to_string().find("203.0.113.7"), std::string::npos);
+}
+
+TEST(GlooConnect, RankOutsideTheGroupIsRefused) {
+  for (const int rank : {-1, 2})
+    EXPECT_EQ(GlooProcessGroup::connect(std::make_shared<HashStore>(), rank, 2, {}).error().code(),
+              Code::kInvalidArgument);
+}
+
+TEST(GlooErrors, TextsAreUnderstood) {
+  const char* lost = "[/build/gloo/transport/tcp/pair.cc:598] Connection closed by peer [::1]:7";
+  EXPECT_EQ(code_of_gloo_error(lost), Code::kPeerLost);
+  EXPECT_EQ(readable_gloo_error(lost), "Connection closed by peer [::1]:7");
+  const char* reset = "[x.cc:1] Read error [127.0.0.1]:57763: Connection reset by peer";
+  EXPECT_EQ(code_of_gloo_error(reset), Code::kPeerLost);
+  EXPECT_EQ(readable_gloo_error(reset), "Read error [127.0.0.1]:57763: Connection reset by peer");
+  EXPECT_EQ(code_of_gloo_error("Timed out waiting 5ms for recv operation to complete"),
+            Code::kTimeout);
+  EXPECT_EQ(code_of_gloo_error("Connect timeout [127.0.0.1]:1"), Code::kTimeout);
+  EXPECT_EQ(code_of_gloo_error("epoll_ctl: Bad file descriptor"), Code::kTransport);
+  EXPECT_EQ(readable_gloo_error("[127.0.0.1]:5 is odd\n"), "[127.0.0.1]:5 is odd");
+}
+
+}  // namespace
+}  // namespace lockstep

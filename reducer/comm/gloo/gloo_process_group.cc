@@ -1,0 +1,378 @@
+#include "reducer/comm/gloo/gloo_process_group.h"
+
+#include <exception>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/gloo/agreement.h"
+#include "reducer/comm/gloo/collectives.h"
+#include "reducer/comm/gloo/mesh.h"
+#include "reducer/comm/gloo/reduce_functions.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::uint64_t kMaxQueued = 1024;  // operations started and not ended
+constexpr int kMaxWorkers = static_cast<int>(Agreement::kWindow);
+
+}  // namespace
+
+// An operation's life: start() puts it at the tail, a worker takes it at next_, and when it and all
+// before it have ended, head_ moves past it. The three are counts that only grow; the place is
+// their remainder.
+class GlooProcessGroup::Impl {
+ public:
+  Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options);
+  ~Impl();
+
+  Status start(const Collective& collective, Work& work);
+  void abort(const Status& cause) { mesh_.abort(cause); }
+
+  Mesh& mesh() { return mesh_; }
+  const GlooOptions& options() const { return options_; }
+  const std::shared_ptr<GlooContext>& context() const { return context_; }
+
+ private:
+  struct Operation {
+    Collective collective;
+    Work* work = nullptr;
+    platform::Deadline deadline = platform::Deadline::never();
+    std::int64_t sequence = 0;
+    Mesh::Tags tags;
+    int worker = kNone;
+    bool has_ended = false;
+  };
+  struct Worker {
+    Waiter waiter;
+    std::shared_ptr<::gloo::Context> context;
+    platform::Thread thread;
+  };
+
+  void begin_threads();
+  void end_threads();
+  Status check(const Collective& collective) const;
+  bool asks_others(const Collective& collective) const;
+  void work(int index);
+  Status execute(const Operation& operation, Worker& worker);
+  Status agree(const Operation& operation, Worker& worker);
+  Header header_of(const Operation& operation) const;
+  void watch();
+  Failure overdue(const Operation& operation) const;
+  Failure about(const Operation& operation, Failure failure) const;
+  Operation& at(std::uint64_t index) { return operations_[index % kMaxQueued]; }
+
+  const std::shared_ptr<GlooContext> context_;
+  Mesh& mesh_;
+  const GlooOptions options_;
+  std::vector<Worker> workers_;
+  platform::Thread watchdog_;
+
+  platform::Mutex mutex_{"gloo.group"};
+  platform::CondVar ready_{"gloo.group.ready"};
+  platform::CondVar armed_{"gloo.group.armed"};
+  std::vector<Operation> operations_;  // the rest is guarded by mutex_
+  std::uint64_t head_ = 0;
+  std::uint64_t next_ = 0;
+  std::uint64_t tail_ = 0;
+  std::int64_t next_sequence_ = 0;
+  bool is_watchdog_idle_ = false;
+  bool is_stopping_ = false;
+};
+
+GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options)
+    : context_(std::move(context)),
+      mesh_(context_->mesh()),
+      options_(options),
+      workers_(static_cast<std::size_t>(options.workers)),
+      operations_(kMaxQueued) {
+  try {
+    begin_threads();
+  } catch (const std::exception&) {  // the system may refuse a thread
+    end_threads();
+    throw;
+  }
+}
+
+void GlooProcessGroup::Impl::begin_threads() {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (mesh_.size() > 1)
+      worker.context =
+          make_worker_context(mesh_.transport(), mesh_.device(), mesh_.board(), worker.waiter);
+    worker.thread = platform::Thread("gloo.worker", [this, i] { work(static_cast<int>(i)); });
+  }
+  watchdog_ = platform::Thread("gloo.watchdog", [this] { watch(); });
+}
+
+void GlooProcessGroup::Impl::end_threads() {
+  {
+    platform::MutexLock lock(mutex_);
+    is_stopping_ = true;
+    ready_.notify_all();
+    armed_.notify_all();
+  }
+  for (Worker& worker : workers_)
+    if (worker.thread.joinable()) worker.thread.join();
+  if (watchdog_.joinable()) watchdog_.join();
+  mesh_.release();
+}
+
+GlooProcessGroup::Impl::~Impl() {
+  bool is_busy = false;
+  {
+    platform::MutexLock lock(mutex_);
+    is_busy = head_ != tail_;
+  }
+  if (is_busy)
+    mesh_.abort(Status(Code::kAborted, "the group was destroyed with operations in flight"));
+  end_threads();
+}
+
+Status GlooProcessGroup::Impl::check(const Collective& collective) const {
+  const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
+  const std::uint64_t ranks = static_cast<std::uint64_t>(mesh_.size());
+  const std::uint64_t bytes = size_of(collective.dtype);
+  const bool is_gather = collective.op == Op::kAllGather;
+  if (collective.op == Op::kAllReduceSum && sum_function(collective.dtype) == nullptr)
+    return invalid("an all_reduce cannot sum elements of this dtype");
+  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= mesh_.size()))
+    return invalid("the root of a broadcast is not a rank of the group");
+  if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks)
+    return invalid("a collective's count is beyond what memory can hold");
+  if (collective.count > 0 && collective.data == nullptr)
+    return invalid("a collective has elements but no data");
+  if (collective.count > 0 && is_gather && collective.gathered == nullptr)
+    return invalid("an all_gather has nowhere to gather to");
+  return Status();
+}
+
+// Whom to ask besides the neighbours: see agreement.h.
+bool GlooProcessGroup::Impl::asks_others(const Collective& collective) const {
+  const bool is_ring =
+      collective.op == Op::kAllReduceSum && options_.algorithm == GlooOptions::Algorithm::kRing;
+  return options_.agree && !is_ring;
+}
+
+Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
+  LOCKSTEP_RETURN_IF_ERROR(check(collective));
+  LOCKSTEP_RETURN_IF_ERROR(mesh_.health());
+  platform::MutexLock lock(mutex_);
+  if (tail_ - head_ == kMaxQueued)
+    return Status(Code::kInvalidArgument,
+                  "1024 collectives are in flight: wait for some before starting more");
+  Operation& operation = at(tail_);
+  operation.collective = collective;
+  operation.work = &work;
+  operation.deadline = options_.timeout == platform::Duration::max()
+                           ? platform::Deadline::never()
+                           : platform::Deadline::in(options_.timeout);
+  operation.sequence = next_sequence_++;
+  operation.tags = mesh_.begin_operation(options_.agree, asks_others(collective));
+  operation.worker = kNone;
+  operation.has_ended = false;
+  work.begin(operation.sequence);
+  ++tail_;
+  ready_.notify_one();
+  if (is_watchdog_idle_) armed_.notify_one();
+  return Status();
+}
+
+void GlooProcessGroup::Impl::work(int index) {
+  Worker& worker = workers_[static_cast<std::size_t>(index)];
+  platform::MutexLock lock(mutex_);
+  for (;;) {
+    ready_.wait(lock, platform::Deadline::never(), [this] {
+      const bool has_next = next_ < tail_ && next_ - head_ < Agreement::kWindow;
+      return has_next || (is_stopping_ && next_ == tail_);
+    });
+    if (next_ == tail_) return;
+    Operation& operation = at(next_++);
+    operation.worker = index;
+    lock.unlock();
+
+    Status status = execute(operation, worker);
+
+    lock.lock();
+    // The operation is off the books before its owner hears of it: he may destroy the group then.
+    Work* const done = operation.work;
+    operation.has_ended = true;
+    while (head_ < next_ && at(head_).has_ended) ++head_;
+    if (next_ < tail_ || is_stopping_) ready_.notify_all();
+    mesh_.end_operation();
+    lock.unlock();
+    done->complete(std::move(status));
+    lock.lock();
+  }
+}
+
+Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worker) {
+  LOCKSTEP_RETURN_IF_ERROR(mesh_.health());
+  const Collective& collective = operation.collective;
+  worker.waiter.deadline = operation.deadline;
+  worker.waiter.peer.store(kNone, std::memory_order_relaxed);
+  try {
+    if (mesh_.size() == 1) {
+      run_alone(collective);
+      return Status();
+    }
+    if (Status status = agree(operation, worker); !status.ok()) return status;
+    worker.waiter.phase.store(Waiter::Phase::kPayload, std::memory_order_relaxed);
+    if (collective.count > 0)
+      run_collective(collective, worker.context, operation.tags.operation, options_);
+    return Status();
+  } catch (const Interrupted&) {
+    return mesh_.health();
+  } catch (const std::exception& error) {
+    // By now all of Gloo's buffers over the caller's memory are gone.
+    const int waited_for = worker.waiter.peer.load(std::memory_order_relaxed);
+    mesh_.fail(about(operation, mesh_.explain(error, waited_for)));
+    return mesh_.health();
+  }
+}
+
+Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker) {
+  if (!options_.agree) return Status();
+  worker.waiter.phase.store(Waiter::Phase::kAgreement, std::memory_order_relaxed);
+  const Header mine = header_of(operation);
+  Header theirs;
+  int different =
+      mesh_.with_neighbours().exchange(operation.tags.neighbours, mine, worker.waiter, theirs);
+  if (different == kNone && asks_others(operation.collective))
+    different = mesh_.with_others().exchange(operation.tags.others, mine, worker.waiter, theirs);
+  if (different == kNone) return Status();
+  Failure failure;
+  failure.code = Code::kMismatch;
+  failure.suspect = different;
+  failure.definite = true;
+  failure.detail = "rank " + std::to_string(mesh_.rank()) + " entered " + describe(mine) +
+                   "; rank " + std::to_string(different) + " entered " + describe(theirs);
+  mesh_.fail(about(operation, std::move(failure)));
+  return mesh_.health();
+}
+
+Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
+  const Collective& collective = operation.collective;
+  Header header;
+  header.op = static_cast<std::uint8_t>(collective.op);
+  header.dtype = static_cast<std::uint8_t>(collective.dtype);
+  header.algorithm = static_cast<std::uint8_t>(options_.algorithm);
+  header.root = collective.op == Op::kBroadcast ? collective.root : 0;
+  header.bucket = collective.bucket;
+  header.count = collective.count;
+  header.pass = collective.pass;
+  header.sequence = operation.sequence;
+  header.epoch = options_.epoch;
+  header.segment_bytes = options_.max_segment_bytes;
+  return header;
+}
+
+// Operations have the same time each, so the oldest is overdue first. While some are in flight the
+// watchdog sleeps to a deadline that mostly belongs to an operation long ended, and looks again.
+void GlooProcessGroup::Impl::watch() {
+  platform::MutexLock lock(mutex_);
+  for (;;) {
+    is_watchdog_idle_ = true;
+    armed_.wait(lock, platform::Deadline::never(),
+                [this] { return is_stopping_ || head_ != tail_; });
+    is_watchdog_idle_ = false;
+    if (is_stopping_) return;
+    const platform::Deadline deadline = at(head_).deadline;
+    armed_.wait(lock, deadline, [this] { return is_stopping_; });
+    if (is_stopping_) return;
+    if (head_ == tail_ || !at(head_).deadline.passed()) continue;
+    const Failure failure = overdue(at(head_));
+    lock.unlock();
+    mesh_.fail(failure);
+    lock.lock();
+    armed_.wait(lock, platform::Deadline::never(), [this] { return is_stopping_; });
+    return;
+  }
+}
+
+Failure GlooProcessGroup::Impl::overdue(const Operation& operation) const {
+  Failure failure;
+  failure.code = Code::kTimeout;
+  const auto limit =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count();
+  failure.detail = "not done within " + std::to_string(limit) + " ms";
+  if (operation.worker != kNone) {
+    const Waiter& waiter = workers_[static_cast<std::size_t>(operation.worker)].waiter;
+    failure.suspect = waiter.peer.load(std::memory_order_relaxed);
+    const bool has_begun = waiter.phase.load(std::memory_order_relaxed) == Waiter::Phase::kPayload;
+    if (failure.suspect != kNone)
+      failure.detail += has_begun ? "; waiting for data from or to rank "
+                                  : "; this collective was not entered by rank ";
+    if (failure.suspect != kNone) failure.detail += std::to_string(failure.suspect);
+  }
+  return about(operation, std::move(failure));
+}
+
+// Adds what is known of the operation, unless the failure was told by a peer and has it already.
+Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failure) const {
+  if (failure.rank != kNone && failure.rank != mesh_.rank()) return failure;
+  failure.rank = mesh_.rank();
+  failure.reported_by = mesh_.rank();
+  failure.collective = name_of(operation.collective.op);
+  failure.sequence = operation.sequence;
+  failure.pass = operation.collective.pass;
+  failure.bucket = operation.collective.bucket;
+  return failure;
+}
+
+Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::connect(
+    std::shared_ptr<Store> store, int rank, int size, const GlooOptions& options,
+    const GlooContextOptions& connection) {
+  Result<std::shared_ptr<GlooContext>> context =
+      GlooContext::connect(store, rank, size, connection);
+  if (!context) return failed(std::move(context.error()));
+  return create(std::move(*context), options);
+}
+
+Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::connect(std::shared_ptr<Store> store,
+                                                                    int rank, int size,
+                                                                    const GlooOptions& options) {
+  GlooContextOptions connection;
+  connection.timeout = options.timeout;
+  return connect(std::move(store), rank, size, options, connection);
+}
+
+Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::create(
+    std::shared_ptr<GlooContext> context, const GlooOptions& options) {
+  LOCKSTEP_CHECK(context != nullptr);
+  const auto invalid = [](const char* text) {
+    return failed(Status(Code::kInvalidArgument, text));
+  };
+  if (options.workers < 1 || options.workers > kMaxWorkers)
+    return invalid("a Gloo group has 1 to 8 workers");
+  if (options.timeout <= platform::Duration(0))
+    return invalid("the timeout of a Gloo group must be positive");
+  if (options.max_segment_bytes < 1) return invalid("max_segment_bytes must be positive");
+  if (Status status = context->health(); !status.ok()) return failed(std::move(status));
+  if (!context->mesh().claim()) return invalid("another group is using this Gloo context");
+  try {
+    return std::unique_ptr<GlooProcessGroup>(
+        new GlooProcessGroup(std::make_unique<Impl>(std::move(context), options)));
+  } catch (const std::exception& error) {
+    return failed(
+        Status(Code::kTransport, std::string("a Gloo group cannot start: ") + error.what()));
+  }
+}
+
+GlooProcessGroup::GlooProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GlooProcessGroup::~GlooProcessGroup() = default;
+
+int GlooProcessGroup::rank() const { return impl_->mesh().rank(); }
+int GlooProcessGroup::size() const { return impl_->mesh().size(); }
+bool GlooProcessGroup::can_reduce(DType dtype) const { return sum_function(dtype) != nullptr; }
+
+Status GlooProcessGroup::start(const Collective& collective, Work& work) {
+  return impl_->start(collective, work);
+}
+
+void GlooProcessGroup::abort(const Status& cause) { impl_->abort(cause); }
+platform::Duration GlooProcessGroup::timeout() const { return impl_->options().timeout; }
+const std::shared_ptr<GlooContext>& GlooProcessGroup::context() const { return impl_->context(); }
+
+}  // namespace lockstep::inline LOCKSTEP_NS

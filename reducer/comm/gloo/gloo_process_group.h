@@ -1,0 +1,86 @@
+// GlooProcessGroup: a ProcessGroup over Gloo and TCP.
+//
+// Collectives are queued by start() and taken, first in first out, by the group's workers; with two
+// workers two collectives run at once, each with a tag of its own. Before any payload moves the
+// ranks compare what they are about to run (agreement.h), so that a mismatch is a kMismatch failure
+// with both sides in its text. Sums are added in the order of gloo::allreduce's ring or bcube, each
+// addition rounded to the dtype (reduce_functions.h).
+//
+// Deadlines. An operation has `timeout` from its start() to its end, whatever Gloo's own limits
+// say: a watchdog ends the group when the oldest operation is overdue. Workers leave Gloo's waits
+// at once then (watched_transport.h), and only after they have let go of the caller's memory does
+// the Work complete.
+//
+// Failure. The first cause stays; it says kPeerLost, kTimeout, kMismatch or kTransport, the
+// collective with its sequence, pass and bucket, and the peer suspected. Ranks tell each other
+// their first cause before they close their connections (mesh.h), so survivors agree on it most of
+// the time: Failure::rank is where it arose, reported_by who holds it. A rank may have succeeded in
+// the operation in which others failed. After a failure the group and its context are dead: make
+// new ones on all ranks.
+//
+// Threads: as ProcessGroup says. The workers and the watchdog are the group's, and end with it.
+// Destruction: with work in flight it aborts the group; either way it returns within some tens of
+// milliseconds. The peers then see that this rank has left. A process that ends without it looks
+// like a lost peer to those who still run.
+// Memory: Gloo allocates a few small objects and its scratch segments for each operation; this
+// class adds one wrapper for each of Gloo's buffers, and no more.
+// SIGPIPE is ignored from the first connection on (gloo_context.h).
+// Fork: a child must not use its parent's groups; fork before making any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "reducer/base/status.h"
+#include "reducer/comm/gloo/gloo_context.h"
+#include "reducer/comm/process_group.h"
+#include "reducer/comm/store.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+struct GlooOptions {
+  enum class Algorithm : std::uint8_t { kRing, kBcube };
+
+  platform::Duration timeout = std::chrono::seconds(30);  // of an operation; max(): no limit
+  int workers = 2;                                        // 1 to 8
+  Algorithm algorithm = Algorithm::kRing;
+  std::uint64_t max_segment_bytes = 1 << 20;  // of the ring; decides the order of additions (G3)
+  std::uint64_t epoch = 0;                    // equal on all ranks; see gloo_context.h
+  // Off, nothing is compared, and ranks that differ end the process: to measure what agreement
+  // costs.
+  bool agree = true;
+};
+
+class GlooProcessGroup final : public ProcessGroup {
+ public:
+  // A group on a new context, which is connected within connection.timeout. Collective.
+  static Result<std::unique_ptr<GlooProcessGroup>> connect(std::shared_ptr<Store> store, int rank,
+                                                           int size, const GlooOptions& options,
+                                                           const GlooContextOptions& connection);
+  // The same with the operations' timeout for connecting, and the default address.
+  static Result<std::unique_ptr<GlooProcessGroup>> connect(std::shared_ptr<Store> store, int rank,
+                                                           int size, const GlooOptions& options);
+  // A group on a context that no other group uses now. kInvalidArgument if one does, or for options
+  // out of range; the context's failure if it has one.
+  static Result<std::unique_ptr<GlooProcessGroup>> create(std::shared_ptr<GlooContext> context,
+                                                          const GlooOptions& options);
+  ~GlooProcessGroup() override;
+
+  int rank() const override;
+  int size() const override;
+  bool can_reduce(DType dtype) const override;  // all but kByte
+  Status start(const Collective& collective, Work& work) override;
+  void abort(const Status& cause) override;
+  platform::Duration timeout() const override;
+
+  const std::shared_ptr<GlooContext>& context() const;
+
+ private:
+  class Impl;
+  explicit GlooProcessGroup(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

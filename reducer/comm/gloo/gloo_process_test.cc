@@ -1,0 +1,208 @@
+// A GlooProcessGroup whose ranks are processes that are killed, stopped, or simply end.
+//
+// Each rank writes what became of it into memory shared with the test, since a killed one has no
+// exit status to tell. Upper bounds on time are generous, as in gloo_failure_test.cc.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+
+#include "reducer/comm/gloo/file_store.h"
+#include "reducer/comm/gloo/group_test_util.h"
+
+namespace lockstep {
+namespace {
+
+using namespace lockstep::testing;  // NOLINT
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLong{40};
+constexpr seconds kGenerous{15};
+
+struct Outcome {
+  std::atomic<int> operations{0};  // that ended well
+  std::atomic<int> code{0};
+  std::atomic<int> suspect{kNone};
+  std::atomic<int> rank{kNone};
+  std::atomic<int> reported_by{kNone};
+  std::atomic<std::int64_t> sequence{kNone};
+  std::atomic<bool> is_done{false};
+  char text[500] = {};
+};
+
+class SharedOutcomes {
+ public:
+  SharedOutcomes() {
+    void* memory =
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    outcomes_ = static_cast<Outcome*>(memory);
+    for (std::size_t i = 0; i < kRanks; ++i) new (&outcomes_[i]) Outcome;
+  }
+  ~SharedOutcomes() { ::munmap(outcomes_, kBytes); }
+  SharedOutcomes(const SharedOutcomes&) = delete;
+  SharedOutcomes& operator=(const SharedOutcomes&) = delete;
+  Outcome& operator[](int rank) { return outcomes_[rank]; }
+
+  // Until every one of `size` ranks has had so many operations.
+  void wait_for_operations(int size, int operations) {
+    const auto deadline = platform::Deadline::in(seconds(60));
+    for (int rank = 0; rank < size; ++rank)
+      while ((*this)[rank].operations < operations && !deadline.passed())
+        pause_for(milliseconds(1));
+    ASSERT_FALSE(deadline.passed());
+  }
+
+ private:
+  static constexpr std::size_t kRanks = 8;
+  static constexpr std::size_t kBytes = kRanks * sizeof(Outcome);
+  Outcome* outcomes_;
+};
+
+// Sums until an operation fails, or `most` have not.
+void sum_until_failure(GlooProcessGroup& group, Outcome& outcome, std::size_t count, int most) {
+  Status status;
+  while (outcome.operations < most && status.ok()) {
+    status = sum_once(group, count);
+    if (status.ok()) ++outcome.operations;
+  }
+  if (!status.ok()) {
+    strncpy(outcome.text, status.to_string().c_str(), sizeof outcome.text - 1);
+    outcome.code = static_cast<int>(status.code());
+    outcome.suspect = status.failure().suspect;
+    outcome.rank = status.failure().rank;
+    outcome.reported_by = status.failure().reported_by;
+    outcome.sequence = status.failure().sequence;
+  }
+  outcome.is_done = true;
+}
+
+std::unique_ptr<Processes> summing_ranks(int size, const std::string& directory,
+                                         SharedOutcomes& outcomes, milliseconds timeout,
+                                         std::size_t count, int most = 1'000'000) {
+  return std::make_unique<Processes>(size, [&, size, timeout, count, most](int rank) {
+    auto store = std::make_shared<FileStore>(directory);
+    GlooContextOptions connection;
+    connection.timeout = kLong;
+    auto group = GlooProcessGroup::connect(store, rank, size, with_timeout(timeout), connection);
+    if (!group) return 3;
+    sum_until_failure(**group, outcomes[rank], count, most);
+    return 0;
+  });
+}
+
+struct Kill {
+  int size;
+  int victim;
+  std::size_t count;
+};
+
+class KilledRank : public ::testing::TestWithParam<Kill> {};
+
+// No survivor may need the timeout for it: connections tell.
+TEST_P(KilledRank, IsNamedByEverySurvivorLongBeforeTheTimeout) {
+  const auto [size, victim, count] = GetParam();
+  TemporaryDirectory directory;
+  SharedOutcomes outcomes;
+  auto ranks = summing_ranks(size, directory.path(), outcomes, kLong, count);
+  outcomes.wait_for_operations(size, 5);
+  const auto begin = platform::now();
+  ranks->signal(victim, SIGKILL);
+  for (int rank = 0; rank < size; ++rank)
+    EXPECT_EQ(ranks->wait(rank), rank == victim ? Processes::kKilled : 0);
+  EXPECT_LT(platform::now() - begin, kGenerous);
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == victim) continue;
+    EXPECT_EQ(outcomes[rank].code, static_cast<int>(Code::kPeerLost)) << "rank " << rank;
+    EXPECT_EQ(outcomes[rank].suspect, victim);
+    EXPECT_EQ(outcomes[rank].reported_by, rank);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gloo, KilledRank,
+                         ::testing::Values(Kill{2, 0, 100}, Kill{3, 0, 100}, Kill{3, 2, 1'000'000},
+                                           Kill{4, 1, 100}, Kill{4, 3, 3'000'000}),
+                         [](const auto& parameter) {
+                           return std::to_string(parameter.param.victim) + "Of" +
+                                  std::to_string(parameter.param.size) + "With" +
+                                  std::to_string(parameter.param.count);
+                         });
+
+TEST(StoppedRank, MakesEverySurvivorTimeOut) {
+  for (const std::size_t count : {100u, 1'000'000u}) {
+    TemporaryDirectory directory;
+    SharedOutcomes outcomes;
+    auto ranks = summing_ranks(3, directory.path(), outcomes, milliseconds(1000), count);
+    outcomes.wait_for_operations(3, 5);
+    const auto begin = platform::now();
+    ranks->signal(1, SIGSTOP);
+    for (const int rank : {0, 2}) EXPECT_EQ(ranks->wait(rank), 0);
+    EXPECT_LT(platform::now() - begin, kGenerous);
+    for (const int rank : {0, 2}) {
+      EXPECT_EQ(outcomes[rank].code, static_cast<int>(Code::kTimeout)) << "rank " << rank;
+      EXPECT_EQ(outcomes[rank].reported_by, rank);
+      EXPECT_NE(outcomes[rank].suspect, kNone);
+    }
+    // When it runs again it fails too, and ends.
+    ranks->signal(1, SIGCONT);
+    EXPECT_EQ(ranks->wait(1), 0);
+    EXPECT_NE(outcomes[1].code, static_cast<int>(Code::kOk));
+    EXPECT_LT(platform::now() - begin, kGenerous);
+  }
+}
+
+TEST(StoppedRank, ThatGoesOnInTimeSpoilsNothing) {
+  TemporaryDirectory directory;
+  SharedOutcomes outcomes;
+  auto ranks = summing_ranks(3, directory.path(), outcomes, kLong, 20'000, 60);
+  for (int pause = 0; pause < 5; ++pause) {
+    outcomes.wait_for_operations(3, 5 * pause);
+    ranks->signal(pause % 3, SIGSTOP);
+    pause_for(milliseconds(50));
+    ranks->signal(pause % 3, SIGCONT);
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks->wait(rank), 0);
+    EXPECT_EQ(outcomes[rank].operations, 60);
+    EXPECT_EQ(outcomes[rank].code, static_cast<int>(Code::kOk));
+  }
+}
+
+// A process that ends after its last operation, without a word: the others still finish that one.
+TEST(EndedRank, SpoilsNoOperationThatItTookPartIn) {
+  for (int round = 0; round < 10; ++round) {
+    TemporaryDirectory directory;
+    SharedOutcomes outcomes;
+    Processes ranks(3, [&](int rank) {
+      auto store = std::make_shared<FileStore>(directory.path());
+      auto group = GlooProcessGroup::connect(store, rank, 3, with_timeout(kLong));
+      if (!group) return 3;
+      sum_until_failure(**group, outcomes[rank], 30'000, 3);
+      ::_exit(0);  // the group is not destroyed
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(ranks.wait(rank), 0);
+      EXPECT_EQ(outcomes[rank].operations, 3)
+          << "rank " << rank << " in round " << round << ": " << outcomes[rank].text;
+    }
+  }
+}
+
+TEST(MissingRank, IsNamedByProcessesWithinTheDeadline) {
+  TemporaryDirectory directory;
+  const auto begin = platform::now();
+  Processes ranks(2, [&](int rank) {
+    auto store = std::make_shared<FileStore>(directory.path());
+    const auto group = GlooProcessGroup::connect(store, rank, 3, with_timeout(milliseconds(700)));
+    if (group.has_value()) return 3;
+    EXPECT_EQ(group.error().code(), Code::kTimeout);
+    EXPECT_NE(group.error().to_string().find("rank 2 did not appear"), std::string::npos);
+    return 0;
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.wait(rank), 0);
+  EXPECT_LT(platform::now() - begin, kGenerous);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,261 @@
+// A mesh at work: notices, the monitor, and the end. Connecting is in mesh_connect.cc.
+#include "reducer/comm/gloo/mesh.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/gloo/device.h"
+#include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/slots.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kNoticeMagic = 0x4c534e31;  // "LSN1"
+constexpr platform::Duration kGraceForLostPeer = std::chrono::seconds(1);
+constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
+constexpr std::size_t kMaxLater = 8;
+
+std::uint64_t checksum_of(std::uint32_t kind, const char* text, std::size_t length) {
+  std::uint64_t hash = 0xcbf29ce484222325u ^ kind;
+  for (std::size_t i = 0; i < length; ++i) {
+    hash ^= static_cast<unsigned char>(text[i]);
+    hash *= 0x100000001b3u;
+  }
+  return hash;
+}
+
+// The failure as bytes, shortened until it fits: its fields always do.
+std::string encode_within(Failure failure, std::size_t limit) {
+  failure.later.clear();
+  std::string bytes = encode(failure);
+  if (bytes.size() > limit && failure.parameters.size() > 1) {
+    failure.parameters.resize(1);
+    bytes = encode(failure);
+  }
+  if (bytes.size() > limit && failure.detail.size() > bytes.size() - limit) {
+    failure.detail.resize(failure.detail.size() - (bytes.size() - limit));
+    bytes = encode(failure);
+  }
+  if (bytes.size() > limit) {
+    failure.detail.clear();
+    failure.parameters.clear();
+    bytes = encode(failure);
+  }
+  LOCKSTEP_CHECK_LE(bytes.size(), limit);
+  return bytes;
+}
+
+}  // namespace
+
+Mesh::~Mesh() {
+  bool is_peaceful = false;
+  {
+    platform::MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(!is_claimed_);
+    is_leaving_ = true;
+    is_peaceful = cause_.ok();
+    changed_.notify_all();
+  }
+  if (monitor_.joinable()) {
+    if (is_peaceful) send_notice(NoticeKind::kLeft, nullptr);
+    notice_receiver_->abortWaitRecv();
+    monitor_.join();
+  }
+  const HurriedLoop hurry(device_);
+  // Buffers before connections, connections before the device. Closing here is not Pair::close(),
+  // which would discard what the kernel has not sent yet and a peer may still be waiting for.
+  with_neighbours_.reset();
+  with_others_.reset();
+  closer_.reset();
+  notice_sender_.reset();
+  notice_receiver_.reset();
+  transport_.reset();
+}
+
+Status Mesh::health() const {
+  platform::MutexLock lock(mutex_);
+  return cause_.ok() ? loss_ : cause_;
+}
+
+bool Mesh::fail(const Failure& failure) { return end(failure, failure); }
+
+bool Mesh::abort(const Status& cause) {
+  LOCKSTEP_CHECK(!cause.ok());
+  Failure for_peers = cause.failure();
+  for_peers.code = Code::kAborted;
+  for_peers.rank = rank_;
+  if (for_peers.suspect == kNone) for_peers.suspect = rank_;
+  for_peers.definite = false;
+  for_peers.detail = "rank " + std::to_string(rank_) + " aborted the group: " + cause.to_string();
+  return end(cause.failure(), for_peers);
+}
+
+bool Mesh::end(const Failure& failure, const Failure& for_peers) {
+  {
+    platform::MutexLock lock(mutex_);
+    if (!cause_.ok()) {
+      std::vector<std::string>& later = cause_.failure().later;
+      const std::string line = failure.to_string();
+      const bool is_new = line != Status(cause_).to_string() &&
+                          std::find(later.begin(), later.end(), line) == later.end();
+      if (is_new && later.size() < kMaxLater) later.push_back(line);
+      return false;
+    }
+    cause_ = Status(failure);
+    changed_.notify_all();
+  }
+  if (transport_ != nullptr) send_notice(NoticeKind::kFailed, &for_peers);
+  board_.interrupt();
+  if (transport_ != nullptr) close_connections();
+  return true;
+}
+
+// Never blocks: what the kernel does not take at once is lost with the connection.
+void Mesh::send_notice(NoticeKind kind, const Failure* failure) {
+  sent_notice_.magic = kNoticeMagic;
+  sent_notice_.kind = kind;
+  const std::string text =
+      failure == nullptr ? "" : encode_within(*failure, sizeof sent_notice_.text);
+  std::memcpy(sent_notice_.text, text.data(), text.size());
+  sent_notice_.length = text.size();
+  sent_notice_.checksum = checksum_of(static_cast<std::uint32_t>(kind), text.data(), text.size());
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    try {
+      notice_sender_->send(peer, slot_of(Channel::kNotice), 0,
+                           sizeof(Notice) - sizeof sent_notice_.text + text.size());
+    } catch (const std::exception&) {
+      // A connection that is gone already: its peer cannot be told, and needs no telling.
+    }
+  }
+}
+
+// A wait that times out at once makes Gloo close all connections of the context, gently, and pass
+// an exception to most transfers that are pending.
+void Mesh::close_connections() {
+  const HurriedLoop hurry(device_);
+  try {
+    closer_->waitRecv(nullptr, milliseconds(0));
+  } catch (const std::exception&) {
+  }
+}
+
+Failure Mesh::explain(const std::exception& error, int waited_for) {
+  const std::string text = error.what();
+  Failure failure;
+  failure.code = code_of_gloo_error(text);
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  failure.suspect = waited_for;
+  failure.detail = readable_gloo_error(text);
+  // A failed connection throws its own error again when it is used again.
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    try {
+      closer_->recv(peer, slot_of(Channel::kProbe), 0, 0);
+    } catch (const std::exception& own) {
+      if (text != own.what()) continue;
+      failure.suspect = peer;
+      Notice notice;
+      const bool has_notice = read_notice(peer, notice);
+      if (has_notice && notice.kind == NoticeKind::kFailed) return relayed(peer, notice);
+      if (has_notice) failure.detail += "; it had left the group in peace";
+      break;
+    }
+  }
+  if (failure.suspect != kNone)
+    failure.detail = "rank " + std::to_string(failure.suspect) + ": " + failure.detail;
+  return failure;
+}
+
+bool Mesh::claim() {
+  platform::MutexLock lock(mutex_);
+  return !std::exchange(is_claimed_, true);
+}
+
+void Mesh::release() {
+  platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(is_claimed_);
+  LOCKSTEP_CHECK_EQ(in_flight_, 0);
+  is_claimed_ = false;
+}
+
+Mesh::Tags Mesh::begin_operation(bool asks_neighbours, bool asks_others) {
+  platform::MutexLock lock(mutex_);
+  ++in_flight_;
+  const Tags tags = next_tags_;
+  ++next_tags_.operation;
+  if (asks_neighbours) ++next_tags_.neighbours;
+  if (asks_others) ++next_tags_.others;
+  return tags;
+}
+
+void Mesh::end_operation() {
+  platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK_LT(0, in_flight_);
+  if (--in_flight_ == 0 && !loss_.ok()) changed_.notify_all();
+}
+
+void Mesh::monitor() {
+  for (;;) {
+    int peer = kNone;
+    try {
+      if (!notice_receiver_->waitRecv(&peer, kForEver)) return;
+    } catch (const std::exception& error) {
+      if (health().ok()) lose(explain(error, kNone));
+      return;
+    }
+    if (!is_heard_[static_cast<std::size_t>(peer)]) {
+      hear(peer);
+      continue;
+    }
+    // Gloo names the latest of several notices that came together: look for the others.
+    for (int other = 0; other < size_; ++other)
+      if (!is_heard_[static_cast<std::size_t>(other)]) hear(other);
+  }
+}
+
+void Mesh::hear(int peer) {
+  Notice notice;
+  if (!read_notice(peer, notice)) return;
+  is_heard_[static_cast<std::size_t>(peer)] = true;
+  if (notice.kind == NoticeKind::kFailed) fail(relayed(peer, notice));
+}
+
+// A peer is gone without a word. What does not need it may still end well, here and elsewhere: so a
+// rank with nothing in flight keeps its connections, says nothing, and only refuses to start more.
+// The others see for themselves that the peer is gone.
+void Mesh::lose(const Failure& failure) {
+  {
+    platform::MutexLock lock(mutex_);
+    if (!cause_.ok()) return;
+    loss_ = Status(failure);
+    const bool is_over = changed_.wait(lock, platform::Deadline::in(kGraceForLostPeer), [this] {
+      return in_flight_ == 0 || is_leaving_ || !cause_.ok();
+    });
+    if (is_over) return;
+  }
+  fail(failure);
+}
+
+bool Mesh::read_notice(int peer, Notice& notice) const {
+  if (peer < 0 || peer >= size_) return false;
+  notice = received_notices_[static_cast<std::size_t>(peer)];
+  return notice.magic == kNoticeMagic && notice.length <= sizeof notice.text &&
+         notice.checksum ==
+             checksum_of(static_cast<std::uint32_t>(notice.kind), notice.text, notice.length);
+}
+
+Failure Mesh::relayed(int peer, const Notice& notice) const {
+  Failure failure = decode_failure({notice.text, notice.length});
+  failure.reported_by = rank_;
+  if (failure.rank == kNone) failure.rank = peer;
+  return failure;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,142 @@
+// Mesh: the connections between all ranks of a group, and what this rank knows of its peers' state.
+//
+// Connecting goes through our Store with our deadline, not through Gloo's rendezvous, whose waits
+// last 30 s whatever the caller wants: each rank says that it is there, waits for all others to say
+// so, and only then publishes addresses and connects.
+//
+// Notices. Gloo tells a rank only that a connection closed, and only if a transfer on that
+// connection was pending. So each rank keeps one receive posted on every connection and a thread
+// that waits for it (the monitor). A rank that leaves in peace sends "left"; a rank that fails
+// sends its Failure, then closes all its connections. A connection that closes without a notice is
+// a lost peer, and which peer it is, is known. So one rank's first cause reaches all others,
+// whoever they were waiting for.
+//
+// A lost peer may also be one whose work was done and that ended without ceremony, while others
+// still finish what needs nothing from it: operations in flight get a second to do so (those that
+// do need it fail at once), new ones are refused.
+//
+// Threads: all calls from any thread, but connect and destruction.
+// Failure: the first cause stays; after it the mesh is dead, its connections are closed, and every
+// wait on its board is interrupted. No exception leaves; functions of Gloo called on transport()
+// throw.
+#pragma once
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/base/status.h"
+#include "reducer/comm/gloo/agreement.h"
+#include "reducer/comm/gloo/gloo_context.h"
+#include "reducer/comm/gloo/watched_transport.h"
+#include "reducer/comm/store.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class Mesh {
+ public:
+  static Result<std::unique_ptr<Mesh>> connect(Store& store, int rank, int size,
+                                               const GlooContextOptions& options);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Ok, or the first cause, or the loss of a peer, which may become it.
+  Status health() const;
+
+  // Ends the mesh: tells the peers, interrupts all waits, closes all connections. False, and
+  // nothing done, if it has ended already; then the failure is attached to the first cause.
+  bool fail(const Failure& failure);
+  // The same for a user's abort: peers hear kAborted.
+  bool abort(const Status& cause);
+
+  // The failure that an exception of Gloo stands for. `waited_for` is the peer whose transfer it
+  // ended, for errors that don't tell. Fields of the operation are left to the caller.
+  Failure explain(const std::exception& error, int waited_for);
+
+  // One process group at a time uses the mesh. Its operations are counted, so that the next group
+  // goes on where it stopped.
+  bool claim();
+  void release();
+  struct Tags {  // counts of all operations, and of those that use one or the other agreement
+    std::uint32_t operation = 0;
+    std::uint32_t neighbours = 0;
+    std::uint32_t others = 0;
+  };
+  Tags begin_operation(bool asks_neighbours, bool asks_others);
+  void end_operation();
+
+  Agreement& with_neighbours() { return *with_neighbours_; }
+  Agreement& with_others() { return *with_others_; }
+  const std::shared_ptr<::gloo::transport::Context>& transport() const { return transport_; }
+  const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
+  WaitBoard& board() { return board_; }
+
+ private:
+  static constexpr std::size_t kNoticeBytes = 1024;
+  enum class NoticeKind : std::uint32_t { kLeft = 1, kFailed = 2 };
+  struct Notice {
+    std::uint32_t magic = 0;
+    NoticeKind kind = NoticeKind::kLeft;
+    std::uint64_t length = 0;
+    std::uint64_t checksum = 0;
+    char text[kNoticeBytes - 24] = {};  // an encoded Failure
+  };
+  static_assert(sizeof(Notice) == kNoticeBytes);
+
+  Mesh(int rank, int size) : rank_(rank), size_(size) {}
+
+  // Connecting, in this order.
+  Status open(Store& store, const GlooContextOptions& options, platform::Deadline deadline);
+  Status meet(Store& store, platform::Deadline deadline);
+  Status publish(Store& store, platform::Deadline deadline);
+  Status connect_pairs(Store& store, platform::Deadline deadline);
+  Status greet(platform::Deadline deadline);
+  void open_agreements();
+  Failure while_connecting(Code code, int suspect, std::string detail) const;
+
+  bool end(const Failure& failure, const Failure& for_peers);
+  void send_notice(NoticeKind kind, const Failure* failure);
+  void close_connections();
+
+  void monitor();
+  void hear(int peer);
+  void lose(const Failure& failure);
+  bool read_notice(int peer, Notice& notice) const;
+  Failure relayed(int peer, const Notice& notice) const;
+
+  const int rank_;
+  const int size_;
+  std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<::gloo::transport::Context> transport_;
+  WaitBoard board_;
+  std::unique_ptr<Agreement> with_neighbours_;
+  std::unique_ptr<Agreement> with_others_;
+
+  std::vector<Notice> received_notices_;  // by rank; written by Gloo's thread
+  std::vector<bool> is_heard_;            // by rank; the monitor's
+  std::unique_ptr<::gloo::transport::UnboundBuffer> notice_receiver_;
+  Notice sent_notice_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> notice_sender_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> closer_;
+  platform::Thread monitor_;
+
+  mutable platform::Mutex mutex_{"gloo.mesh"};
+  platform::CondVar changed_{"gloo.mesh.changed"};
+  Status cause_;             // the rest is guarded by mutex_
+  Status loss_;              // a peer is gone; the cause of what is in flight after the grace
+  bool is_leaving_ = false;  // the destructor has begun
+  bool is_claimed_ = false;
+  int in_flight_ = 0;
+  Tags next_tags_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

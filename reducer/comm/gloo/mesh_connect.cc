@@ -1,0 +1,258 @@
+// How a mesh comes to be.
+#include <signal.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/gloo/device.h"
+#include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/mesh.h"
+#include "reducer/comm/gloo/slots.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kMaxSize = 4096;
+constexpr int kAskEveryoneUpTo = 8;  // ranks
+constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
+
+struct Hello {
+  std::uint32_t magic = 0x4c534731;  // "LSG1"
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+};
+
+// Gloo writes to connections that the peer may have closed. A handler of the process's own stays.
+void ignore_sigpipe() {
+  struct sigaction current {};
+  if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL)
+    ::signal(SIGPIPE, SIG_IGN);
+}
+
+milliseconds left_until(platform::Deadline deadline) {
+  if (deadline.is_never()) return kForEver;
+  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
+  return std::clamp(left, milliseconds(1), kForEver);
+}
+
+std::string key_of(const char* what, int rank) { return what + std::to_string(rank); }
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return out;
+}
+
+// All addresses of a rank, one for each of its connections, in one value of the store.
+void append_address(std::string& out, const std::vector<char>& address) {
+  const auto length = static_cast<std::uint32_t>(address.size());
+  out.append(reinterpret_cast<const char*>(&length), sizeof length);
+  out.append(address.data(), address.size());
+}
+
+bool find_address(std::string_view bytes, int index, std::vector<char>& address) {
+  for (int i = 0; i <= index; ++i) {
+    std::uint32_t length = 0;
+    if (bytes.size() < sizeof length) return false;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes.remove_prefix(sizeof length);
+    if (bytes.size() < length) return false;
+    address.assign(bytes.begin(), bytes.begin() + length);
+    bytes.remove_prefix(length);
+  }
+  return !address.empty();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Mesh>> Mesh::connect(Store& store, int rank, int size,
+                                            const GlooContextOptions& options) {
+  if (size < 1 || size > kMaxSize || rank < 0 || rank >= size)
+    return failed(Status(Code::kInvalidArgument, "rank " + std::to_string(rank) + " of " +
+                                                     std::to_string(size) +
+                                                     " is not in a group of 1 to 4096 ranks"));
+  if (options.timeout <= platform::Duration(0))
+    return failed(Status(Code::kInvalidArgument, "the timeout of a connection must be positive"));
+  ignore_sigpipe();
+  std::unique_ptr<Mesh> mesh(new Mesh(rank, size));
+  const auto deadline = platform::Deadline::in(options.timeout);
+  if (Status status = mesh->open(store, options, deadline); !status.ok())
+    return failed(std::move(status));
+  return mesh;
+}
+
+Failure Mesh::while_connecting(Code code, int suspect, std::string detail) const {
+  Failure failure;
+  failure.code = code;
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  failure.suspect = suspect;
+  failure.collective = "connect";
+  failure.detail = std::move(detail);
+  return failure;
+}
+
+Status Mesh::open(Store& store, const GlooContextOptions& options, platform::Deadline deadline) {
+  if (size_ == 1) return Status();
+  device_ = options.device;
+  if (device_ == nullptr) {
+    auto device = shared_device(options.address);
+    if (!device) return std::move(device.error());
+    device_ = std::move(*device);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(meet(store, deadline));
+  const HurriedLoop hurry(device_);
+  try {
+    LOCKSTEP_RETURN_IF_ERROR(publish(store, deadline));
+    LOCKSTEP_RETURN_IF_ERROR(connect_pairs(store, deadline));
+    LOCKSTEP_RETURN_IF_ERROR(greet(deadline));
+    monitor_ = platform::Thread("gloo.monitor", [this] { monitor(); });
+  } catch (const std::exception& error) {
+    return while_connecting(code_of_gloo_error(error.what()), kNone,
+                            readable_gloo_error(error.what()));
+  }
+  return Status();
+}
+
+// Waits until every rank is there. This is where a missing rank is noticed, so nothing of Gloo's
+// has begun yet.
+Status Mesh::meet(Store& store, platform::Deadline deadline) {
+  const Result<bool> is_first = store.set(key_of("here/", rank_), std::to_string(size_));
+  if (!is_first) return is_first.error();
+  if (!*is_first)
+    return while_connecting(Code::kInvalidArgument, kNone,
+                            "a rank of this number has connected through this store before: use "
+                            "a new prefix or a fresh store for each connection");
+  std::vector<int> missing;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    Result<std::string> peers_size = store.get(key_of("here/", peer), deadline);
+    if (!peers_size && peers_size.error().code() == Code::kTimeout) {
+      missing.push_back(peer);
+      continue;  // the deadline has passed: the next ones are looked up without waiting
+    }
+    if (!peers_size) return std::move(peers_size.error());
+    if (*peers_size != std::to_string(size_))
+      return while_connecting(Code::kMismatch, peer,
+                              "this rank was started in a group of " + std::to_string(size_) +
+                                  ", rank " + std::to_string(peer) + " in one of " + *peers_size);
+  }
+  if (missing.empty()) return Status();
+  return while_connecting(Code::kTimeout, missing.front(),
+                          list_of(missing) + " did not appear before the deadline");
+}
+
+Status Mesh::publish(Store& store, platform::Deadline deadline) {
+  transport_ = device_->createContext(rank_, size_);
+  // Gloo waits up to five times this for one connection.
+  transport_->setTimeout(std::max(left_until(deadline) / 5, milliseconds(1)));
+  std::string addresses;
+  for (int peer = 0; peer < size_; ++peer)
+    append_address(addresses, peer == rank_ ? std::vector<char>()
+                                            : transport_->createPair(peer)->address().bytes());
+  const Result<bool> is_set = store.set(key_of("address/", rank_), addresses);
+  if (!is_set) return is_set.error();
+  return Status();
+}
+
+// In the order of ranks, as Gloo does. One end of a pair listens and waits, the other connects
+// without waiting for anybody, so the order cannot dead-lock.
+Status Mesh::connect_pairs(Store& store, platform::Deadline deadline) {
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const std::string name = "rank " + std::to_string(peer);
+    const Result<std::string> addresses = store.get(key_of("address/", peer), deadline);
+    if (!addresses && addresses.error().code() == Code::kTimeout)
+      return while_connecting(Code::kTimeout, peer, name + " appeared, but gave no address");
+    if (!addresses) return addresses.error();
+    std::vector<char> address;
+    if (!find_address(*addresses, rank_, address))
+      return while_connecting(Code::kMismatch, peer, name + "'s addresses cannot be read");
+    try {
+      transport_->getPair(peer)->connect(address);
+    } catch (const std::exception& error) {
+      return while_connecting(code_of_gloo_error(error.what()), peer,
+                              name + ": " + readable_gloo_error(error.what()));
+    }
+    if (deadline.passed())
+      return while_connecting(Code::kTimeout, peer, "connecting took too long, last to " + name);
+  }
+  return Status();
+}
+
+// Posts the receives that stay posted, then exchanges a message with every peer. Messages on a
+// connection stay in order, so whoever has a peer's hello also knows of its posted receives, and
+// can send to them without waiting.
+Status Mesh::greet(platform::Deadline deadline) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  received_notices_.resize(ranks);
+  is_heard_.resize(ranks);
+  notice_receiver_ =
+      transport_->createUnboundBuffer(received_notices_.data(), ranks * sizeof(Notice));
+  notice_sender_ = transport_->createUnboundBuffer(&sent_notice_, sizeof(Notice));
+  closer_ = transport_->createUnboundBuffer(nullptr, 0);
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_)
+      notice_receiver_->recv(peer, slot_of(Channel::kNotice),
+                             static_cast<std::size_t>(peer) * sizeof(Notice), sizeof(Notice));
+  open_agreements();
+
+  Hello mine;
+  mine.rank = rank_;
+  mine.size = size_;
+  std::vector<Hello> theirs(ranks);
+  const auto sender = transport_->createUnboundBuffer(&mine, sizeof mine);
+  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> receivers(ranks);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto index = static_cast<std::size_t>(peer);
+    receivers[index] = transport_->createUnboundBuffer(&theirs[index], sizeof(Hello));
+    receivers[index]->recv(peer, slot_of(Channel::kHello), 0, sizeof(Hello));
+    sender->send(peer, slot_of(Channel::kHello), 0, sizeof(Hello));
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto index = static_cast<std::size_t>(peer);
+    try {
+      receivers[index]->waitRecv(nullptr, left_until(deadline));
+      sender->waitSend(nullptr, left_until(deadline));
+    } catch (const std::exception& error) {
+      return while_connecting(
+          code_of_gloo_error(error.what()), peer,
+          "greeting rank " + std::to_string(peer) + ": " + readable_gloo_error(error.what()));
+    }
+    const Hello& hello = theirs[index];
+    if (hello.magic != mine.magic || hello.rank != peer || hello.size != size_)
+      return while_connecting(Code::kMismatch, peer,
+                              "the address of rank " + std::to_string(peer) +
+                                  " leads to something else: is the store a fresh one?");
+  }
+  return Status();
+}
+
+void Mesh::open_agreements() {
+  const int next = (rank_ + 1) % size_;
+  const int previous = (rank_ + size_ - 1) % size_;
+  std::vector<int> neighbours = {next};
+  if (previous != next) neighbours.push_back(previous);
+  std::vector<int> others;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_ && peer != next && peer != previous) others.push_back(peer);
+  if (size_ <= kAskEveryoneUpTo) {
+    neighbours.insert(neighbours.end(), others.begin(), others.end());
+    others.clear();
+  }
+  with_neighbours_ =
+      std::make_unique<Agreement>(*transport_, board_, std::move(neighbours), Channel::kNeighbours);
+  with_others_ =
+      std::make_unique<Agreement>(*transport_, board_, std::move(others), Channel::kOthers);
+  with_neighbours_->open();
+  with_others_->open();
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,30 @@
+// The sums that Gloo's all-reduce calls for each segment that arrives: out[i] = local[i] +
+// incoming[i], each rounded to the dtype, as the declared order of additions demands (contract G3).
+//
+// float64, float32: the IEEE addition. float16, bfloat16: both operands widened to float, added,
+// and rounded to nearest even; the sum of two 16-bit floats in float rounded again equals the
+// exactly rounded sum, subnormals, infinities and -0 included. NaN stays NaN (which NaN is left
+// open). int32: modulo 2^32.
+//
+// `out` may equal `local` or `incoming`. No alignment is needed. Buffers come as bytes of the
+// dtype.
+#pragma once
+
+#include <cstddef>
+
+#include "reducer/base/dtype.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+using SumFunction = void (*)(void* out, const void* local, const void* incoming,
+                             std::size_t elements);
+
+// The sum for a dtype, or null for one that cannot be summed (kByte).
+SumFunction sum_function(DType dtype);
+
+// The float16 sum without the processor's conversion instructions; sum_function() takes it where
+// there are none. Here for the test that compares the two.
+void sum_float16_portable(void* out, const void* local, const void* incoming, std::size_t elements);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,93 @@
+// For the tests of this folder: temporary directories, ranks as threads and ranks as processes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep::testing {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = ::testing::TempDir() + "lockstep-XXXXXX";
+    if (mkdtemp(pattern.data()) == nullptr) abort();
+    path_ = pattern;
+  }
+  ~TemporaryDirectory() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Runs body(rank) on `size` threads at once.
+inline void on_threads(int size, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Child processes, one a rank. A child's body returns its exit status; gtest's expectations that
+// fail in it are printed and make the status 1. Make them before this process has any thread.
+class Processes {
+ public:
+  static constexpr int kKilled = -1;
+
+  Processes(int size, const std::function<int(int)>& body) {
+    for (int rank = 0; rank < size; ++rank) {
+      const pid_t parent = ::getpid();
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no orphan if the test is stopped
+        if (::getppid() != parent) ::_exit(2);
+        const int status = body(rank);
+        ::_exit(::testing::Test::HasFailure() ? 1 : status);
+      }
+      children_.push_back(child);
+    }
+  }
+  ~Processes() {
+    for (int rank = 0; rank < static_cast<int>(children_.size()); ++rank) {
+      if (children_[static_cast<std::size_t>(rank)] < 0) continue;
+      signal(rank, SIGKILL);
+      wait(rank);
+    }
+  }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  void signal(int rank, int number) { ::kill(children_[static_cast<std::size_t>(rank)], number); }
+
+  // The exit status, or kKilled.
+  int wait(int rank) {
+    pid_t& child = children_[static_cast<std::size_t>(rank)];
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    child = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : kKilled;
+  }
+
+ private:
+  std::vector<pid_t> children_;
+};
+
+inline void pause_for(std::chrono::milliseconds span) { std::this_thread::sleep_for(span); }
+
+}  // namespace lockstep::testing

@@ -1,0 +1,163 @@
+#include "reducer/comm/gloo/watched_transport.h"
+
+#include <gloo/common/error.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBehindWatchdog = std::chrono::seconds(1);
+constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);  // Gloo adds it to a clock
+
+class WorkerTransport final : public ::gloo::transport::Context {
+ public:
+  WorkerTransport(std::shared_ptr<::gloo::transport::Context> inner, WaitBoard& board,
+                  Waiter& waiter)
+      : ::gloo::transport::Context(inner->rank, inner->size),
+        inner_(std::move(inner)),
+        board_(board),
+        waiter_(waiter) {
+    setTimeout(kLongestWait);
+  }
+
+  std::unique_ptr<::gloo::transport::Pair>& getPair(int peer) override {
+    return inner_->getPair(peer);
+  }
+
+  std::unique_ptr<::gloo::transport::Pair>& createPair(int) override {
+    throw ::gloo::InvalidOperationException("a worker's context makes no connections");
+  }
+
+  std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
+                                                                        size_t bytes) override {
+    return std::make_unique<WatchedBuffer>(inner_->createUnboundBuffer(data, bytes), board_,
+                                           &waiter_);
+  }
+
+ private:
+  std::shared_ptr<::gloo::transport::Context> inner_;
+  WaitBoard& board_;
+  Waiter& waiter_;
+};
+
+class WorkerContext final : public ::gloo::Context {
+ public:
+  WorkerContext(std::shared_ptr<::gloo::transport::Context> transport,
+                std::shared_ptr<::gloo::transport::Device> device, WaitBoard& board, Waiter& waiter)
+      : ::gloo::Context(transport->rank, transport->size) {
+    device_ = std::move(device);
+    transportContext_ = std::make_shared<WorkerTransport>(std::move(transport), board, waiter);
+    setTimeout(kLongestWait);
+  }
+};
+
+}  // namespace
+
+void WaitBoard::add(WatchedBuffer& buffer) {
+  platform::MutexLock lock(mutex_);
+  buffer.next_ = first_;
+  if (first_ != nullptr) first_->previous_ = &buffer;
+  first_ = &buffer;
+}
+
+void WaitBoard::remove(WatchedBuffer& buffer) {
+  platform::MutexLock lock(mutex_);
+  if (buffer.next_ != nullptr) buffer.next_->previous_ = buffer.previous_;
+  (buffer.previous_ != nullptr ? buffer.previous_->next_ : first_) = buffer.next_;
+}
+
+// A wait that begins after the flag is set does not begin; one that began before is on the list, or
+// will find its abort already asked for.
+void WaitBoard::interrupt() {
+  is_interrupted_.store(true, std::memory_order_release);
+  platform::MutexLock lock(mutex_);
+  for (WatchedBuffer* buffer = first_; buffer != nullptr; buffer = buffer->next_) {
+    buffer->abortWaitRecv();
+    buffer->abortWaitSend();
+  }
+}
+
+void WatchedBuffer::Peers::add(int rank) {
+  if (count_ < ranks_.size()) ranks_[count_++] = rank;
+}
+
+void WatchedBuffer::Peers::remove(int rank) {
+  const auto end = ranks_.begin() + static_cast<std::ptrdiff_t>(count_);
+  auto found = std::find(ranks_.begin(), end, rank);
+  if (count_ == 0) return;
+  // Gloo names the latest of several transfers that ended: then another one is taken off.
+  if (found == end) found = ranks_.begin();
+  std::move(found + 1, end, found);
+  --count_;
+}
+
+WatchedBuffer::WatchedBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner,
+                             WaitBoard& board, Waiter* waiter)
+    : ::gloo::transport::UnboundBuffer(inner->ptr, inner->size),
+      inner_(std::move(inner)),
+      board_(board),
+      waiter_(waiter) {
+  board_.add(*this);
+}
+
+WatchedBuffer::~WatchedBuffer() { board_.remove(*this); }
+
+milliseconds WatchedBuffer::limit() const {
+  if (waiter_ == nullptr || waiter_->deadline.is_never()) return kLongestWait;
+  const auto left = std::chrono::duration_cast<milliseconds>(waiter_->deadline.remaining());
+  return std::clamp(left, milliseconds(0), kLongestWait) + kBehindWatchdog;
+}
+
+void WatchedBuffer::throw_if_interrupted() const {
+  if (board_.is_interrupted()) throw Interrupted();
+}
+
+bool WatchedBuffer::waitRecv(int* rank, milliseconds) {
+  throw_if_interrupted();
+  if (waiter_ != nullptr) waiter_->peer.store(senders_.oldest(), std::memory_order_relaxed);
+  int from = kNone;
+  if (!inner_->waitRecv(&from, limit())) throw Interrupted();
+  senders_.remove(from);
+  if (rank != nullptr) *rank = from;
+  return true;
+}
+
+bool WatchedBuffer::waitSend(int* rank, milliseconds) {
+  throw_if_interrupted();
+  if (waiter_ != nullptr) waiter_->peer.store(receivers_.oldest(), std::memory_order_relaxed);
+  int to = kNone;
+  if (!inner_->waitSend(&to, limit())) throw Interrupted();
+  receivers_.remove(to);
+  if (rank != nullptr) *rank = to;
+  return true;
+}
+
+void WatchedBuffer::send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
+  throw_if_interrupted();
+  receivers_.add(to);
+  inner_->send(to, slot, offset, bytes);
+}
+
+void WatchedBuffer::recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
+  throw_if_interrupted();
+  senders_.add(from);
+  inner_->recv(from, slot, offset, bytes);
+}
+
+void WatchedBuffer::recv(std::vector<int> from, std::uint64_t slot, std::size_t offset,
+                         std::size_t bytes) {
+  throw_if_interrupted();
+  inner_->recv(std::move(from), slot, offset, bytes);
+}
+
+std::shared_ptr<::gloo::Context> make_worker_context(
+    std::shared_ptr<::gloo::transport::Context> transport,
+    std::shared_ptr<::gloo::transport::Device> device, WaitBoard& board, Waiter& waiter) {
+  return std::make_shared<WorkerContext>(std::move(transport), std::move(device), board, waiter);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,85 @@
+#include "reducer/comm/process_group.h"
+
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::kAllReduceSum:
+      return "all_reduce";
+    case Op::kBroadcast:
+      return "broadcast";
+    case Op::kAllGather:
+      return "all_gather";
+  }
+  return "unknown";
+}
+
+Work::Work() : mutex_("work"), completed_("work.completed") {}
+
+Status Work::wait(platform::Deadline deadline) {
+  platform::MutexLock lock(mutex_);
+  if (!completed_.wait(lock, deadline, [this] { return !in_flight_; })) {
+    Failure failure;
+    failure.code = Code::kTimeout;
+    failure.sequence = sequence_;
+    failure.detail = "the collective did not end before the deadline";
+    return failure;
+  }
+  return status_;
+}
+
+bool Work::done() const {
+  platform::MutexLock lock(mutex_);
+  return !in_flight_;
+}
+
+void Work::begin(std::int64_t sequence) {
+  platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(!in_flight_);
+  in_flight_ = true;
+  sequence_ = sequence;
+  started_at_ = platform::now();
+  status_ = Status();
+}
+
+void Work::complete(Status status) {
+  platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(in_flight_);
+  in_flight_ = false;
+  completed_at_ = platform::now();
+  status_ = std::move(status);
+  completed_.notify_all();
+}
+
+std::int64_t Work::sequence() const {
+  platform::MutexLock lock(mutex_);
+  return sequence_;
+}
+
+platform::Duration Work::started_at() const {
+  platform::MutexLock lock(mutex_);
+  return started_at_;
+}
+
+platform::Duration Work::completed_at() const {
+  platform::MutexLock lock(mutex_);
+  return completed_at_;
+}
+
+// The group keeps its own deadline and knows whom it waited for; this is the line behind that line.
+Status run(ProcessGroup& group, const Collective& collective) {
+  Work work;
+  LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
+  const bool is_limited = group.timeout() < platform::Duration::max() / 4;
+  const platform::Deadline deadline =
+      is_limited ? platform::Deadline::in(2 * group.timeout() + std::chrono::seconds(1))
+                 : platform::Deadline::never();
+  const Status status = work.wait(deadline);
+  if (work.done()) return work.wait(platform::Deadline::never());
+  group.abort(status);
+  return work.wait(platform::Deadline::never());  // abort() completes what is in flight
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

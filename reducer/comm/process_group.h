@@ -1,0 +1,97 @@
+// ProcessGroup: collectives between the ranks of one group. Work: the handle of one collective in
+// flight.
+//
+// A collective is started on every rank of the group in the same order (F6); it runs in the
+// background and ends in its Work. The implementations are Gloo (comm/gloo) and the simulated one
+// (faults/sim).
+//
+// Threads: start() is called by one thread at a time, in order; abort() and the accessors by any
+// thread at any time. Ownership: the caller owns data and Work, and keeps both alive until
+// work.done(). A Work can be used again after that, so that a steady training step allocates
+// nothing. The group may hold a reference to a Work only until it completed it. Failure: after the
+// first failed operation the group is dead: all work in flight completes with the error, later
+// calls fail at once. abort() is the same from this side, and peers notice it. Either way every
+// started Work completes within the group's timeout and a little; nothing waits for ever unless the
+// timeout is Deadline::never().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "reducer/base/dtype.h"
+#include "reducer/base/status.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+enum class Op : std::uint8_t { kAllReduceSum, kBroadcast, kAllGather };
+const char* name_of(Op op);
+
+// One collective as each rank states it. All fields but the pointers must be equal on all ranks
+// (F6): the group compares them before any payload moves, and a difference is a kMismatch failure
+// that tells both sides.
+struct Collective {
+  Op op = Op::kAllReduceSum;
+  DType dtype = DType::kFloat32;
+  std::uint64_t count = 0;        // elements: of `data`; for kAllGather of one rank's contribution
+  int root = 0;                   // kBroadcast
+  std::byte* data = nullptr;      // in place: input and result; kAllGather: the contribution
+  std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
+  std::int64_t pass = kNone;      // labels for agreement, trace and errors
+  int bucket = kNone;
+};
+
+class Work {
+ public:
+  Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  // Waits for the end, until the deadline. kTimeout leaves the operation running: abort the group.
+  Status wait(platform::Deadline deadline);
+  bool done() const;
+
+  // For process groups. begin() arms the handle (it must not be in flight); complete() ends it,
+  // once.
+  void begin(std::int64_t sequence);
+  void complete(Status status);
+  std::int64_t sequence() const;            // kNone before the first begin()
+  platform::Duration started_at() const;    // on platform::now()'s scale
+  platform::Duration completed_at() const;  // meaningful once done()
+
+ private:
+  mutable platform::Mutex mutex_;
+  platform::CondVar completed_;
+  bool in_flight_ = false;
+  std::int64_t sequence_ = kNone;
+  platform::Duration started_at_{};
+  platform::Duration completed_at_{};
+  Status status_;
+};
+
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;  // aborts what is in flight, returns within a bound (F5)
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Whether the group can sum this dtype (P17).
+  virtual bool can_reduce(DType dtype) const = 0;
+
+  // Starts a collective; an error means that nothing was started and `work` is not in flight.
+  virtual Status start(const Collective& collective, Work& work) = 0;
+
+  // Ends the group on this side: work in flight completes with `cause`, later starts fail with it,
+  // connections to peers close so that they notice. Idempotent; the first cause stays.
+  virtual void abort(const Status& cause) = 0;
+
+  // The longest that one collective may take, from start to end.
+  virtual platform::Duration timeout() const = 0;
+};
+
+// start() and wait() in one; aborts the group if the deadline passes.
+Status run(ProcessGroup& group, const Collective& collective);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

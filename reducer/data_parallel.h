@@ -1,0 +1,78 @@
+// DataParallel: what users hold. It makes a forward synced or local, and leaves the rest to Reducer
+// (reducer.h).
+//
+//   auto parallel = DataParallel::create(parameters, engine, options, {group, store});
+//   for (...) {
+//     std::vector<Edge> outputs;
+//     status = (*parallel)->forward(build_graph, outputs);      // whether the pass is synced is
+//     decided here status = engine.backward(outputs, gradients, false);      // gradients are
+//     averaged when it returns
+//   }
+//
+// Whether a pass is synced is decided by its forward, never by its backward (contract, "Words").
+// With several forwards before one backward, they are one pass. Gradients are zeroed on the
+// parameters themselves (Parameter::undefine_grad, fill_grad_with_zeros). Threads: one thread
+// trains; see Reducer for the rest.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "reducer/reducer.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class DataParallel {
+ public:
+  // Builds the graph of one forward and appends its outputs: the edges that a backward may start
+  // from.
+  using Module = std::function<Status(std::vector<Edge>& outputs)>;
+
+  // Collective: see Reducer::create. `engine` runs the backward passes, and must outlive this
+  // object.
+  static Result<std::unique_ptr<DataParallel>> create(std::vector<Ref<Parameter>> parameters,
+                                                      Engine& engine, ReducerOptions options,
+                                                      Membership membership);
+
+  // Runs `module`. With sync on, its outputs are those of a synced pass. Errors of an earlier pass
+  // come up here, too (P5, P12).
+  Status forward(const Module& module, std::vector<Edge>& outputs);
+
+  // Runs `module` without gradients: what it appends to `outputs` is dropped, and nothing is armed.
+  Status forward_without_gradients(const Module& module);
+
+  // While one lives, forwards are local: their gradients accumulate, and the next synced pass
+  // reduces the sum (P9).
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(DataParallel& parallel) : parallel_(parallel), outer_(parallel.synced_) {
+      parallel_.synced_ = false;
+    }
+    ~NoSync() { parallel_.synced_ = outer_; }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DataParallel& parallel_;
+    const bool outer_;
+  };
+
+  Status check_complete() { return reducer_->check_complete(); }
+  void abort(const Status& cause) { reducer_->abort(cause); }
+  Status reset(Membership membership) { return reducer_->reset(std::move(membership)); }
+
+  const Status& poisoned() const { return reducer_->poisoned(); }
+  bool synced() const { return synced_; }
+  const Reducer& reducer() const { return *reducer_; }
+
+ private:
+  DataParallel(std::unique_ptr<Reducer> reducer, Engine& engine)
+      : reducer_(std::move(reducer)), engine_(engine) {}
+
+  std::unique_ptr<Reducer> reducer_;
+  Engine& engine_;
+  bool synced_ = true;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,72 @@
+// Device: where tensors live and where the reducer's arithmetic on them runs. Stream: an ordered
+// queue of such work. Event: a point in a stream that another stream, or the host, can wait for.
+//
+// The interface is asynchronous: an operation has been *submitted* when its call returns, and its
+// operands must stay alive and unwritten until the stream has passed it. The host device runs
+// everything at once, so its events are always complete. Threads: all calls from any thread;
+// operations on one stream are submitted by one thread at a time. Failure: allocation can fail and
+// says so; a failure of submitted work shows when the event is waited for. Arithmetic (contract G2,
+// G3, G9, G11): every operation rounds once to the tensor's dtype, to nearest, ties to even;
+// float16 and bfloat16 are computed in float; no fused multiply-add, no flush to zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "reducer/base/dtype.h"
+#include "reducer/base/ref.h"
+#include "reducer/base/status.h"
+#include "reducer/platform/platform.h"
+#include "reducer/tensor/tensor.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+struct Stream {
+  Device* device = nullptr;
+  std::uint64_t handle = 0;  // meaning belongs to the device; 0 is its default stream
+};
+
+struct Event {
+  Device* device = nullptr;  // null: complete from the beginning
+  std::uint64_t handle = 0;
+};
+
+// One gradient on its way between its own strides and its place in a bucket, where it lies dense in
+// `order`'s strides.
+struct Transfer {
+  const Tensor* gradient = nullptr;
+  std::byte* slot = nullptr;
+  const Shape* order = nullptr;  // the parameter's dense shape: the order of elements in the slot
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Workers of the autograd engine are numbered by it: 0 is served by the thread that calls
+  // backward (see autograd/engine.h).
+  virtual int index() const = 0;
+
+  virtual Result<Ref<Storage>> allocate(std::size_t bytes) = 0;  // aligned to 64 bytes at least
+  virtual void release(std::byte* data, std::size_t bytes) = 0;  // called by ~Storage
+  virtual std::uint64_t allocated_bytes() const = 0;             // alive now
+
+  virtual Stream current_stream() = 0;
+  virtual Event record(const Stream& stream) = 0;
+  virtual void wait(const Stream& stream, const Event& event) = 0;
+  virtual Status synchronize(const Event& event, platform::Deadline deadline) = 0;
+
+  // Submitted to `stream`:
+  virtual void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) = 0;
+  // to = from, element by element; same sizes and dtype, any strides.
+  virtual void copy(const Stream& stream, const Tensor& from, const Tensor& to) = 0;
+  // to = round(to + from); same sizes and dtype, any strides.
+  virtual void add(const Stream& stream, const Tensor& from, const Tensor& to) = 0;
+  // slot = round(gradient * factor) for each transfer; factor 1 copies the bits. All of one dtype.
+  virtual void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) = 0;
+  // gradient = slot for each transfer.
+  virtual void scatter(const Stream& stream, std::span<const Transfer> transfers) = 0;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,174 @@
+#include "reducer/device/host/host_device.h"
+
+#include <cstring>
+#include <new>
+
+#include "reducer/base/check.h"
+#include "reducer/tensor/half.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+// How each dtype is computed with: load, compute in Compute, round once when stored.
+struct Float64 {
+  using Memory = double;
+  using Compute = double;
+  static Compute load(Memory value) { return value; }
+  static Memory store(Compute value) { return value; }
+};
+struct Float32 {
+  using Memory = float;
+  using Compute = float;
+  static Compute load(Memory value) { return value; }
+  static Memory store(Compute value) { return value; }
+};
+struct Float16 {
+  using Memory = std::uint16_t;
+  using Compute = float;
+  static Compute load(Memory value) { return half_to_float(value); }
+  static Memory store(Compute value) { return float_to_half(value); }
+};
+struct BFloat16 {
+  using Memory = std::uint16_t;
+  using Compute = float;
+  static Compute load(Memory value) { return bfloat16_to_float(value); }
+  static Memory store(Compute value) { return float_to_bfloat16(value); }
+};
+
+template <class F>
+void with_format(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return f(Float64{});
+    case DType::kFloat32:
+      return f(Float32{});
+    case DType::kFloat16:
+      return f(Float16{});
+    case DType::kBFloat16:
+      return f(BFloat16{});
+    default:
+      LOCKSTEP_CHECK(dtype == DType::kFloat32);  // gradients are floats
+  }
+}
+
+// Calls f(a, b) with the offsets, in elements, of each element in two layouts of the same sizes.
+template <class F>
+void for_each_element(const Shape& a, const Shape& b, F f) {
+  std::array<std::int64_t, kMaxDims> index{};
+  const std::int64_t count = a.elements();
+  std::int64_t in_a = 0;
+  std::int64_t in_b = 0;
+  for (std::int64_t n = 0; n < count; ++n) {
+    f(in_a, in_b);
+    for (int d = a.dims - 1; d >= 0; --d) {
+      const auto i = static_cast<std::size_t>(d);
+      in_a += a.strides[i];
+      in_b += b.strides[i];
+      if (++index[i] < a.sizes[i]) break;
+      in_a -= index[i] * a.strides[i];
+      in_b -= index[i] * b.strides[i];
+      index[i] = 0;
+    }
+  }
+}
+
+// to[k] = f(from[k], to[k]) over all elements, along memory when both layouts are the same dense
+// one.
+template <class Memory, class F>
+void map_elements(const std::byte* from, const Shape& from_shape, std::byte* to,
+                  const Shape& to_shape, F f) {
+  const auto* source = reinterpret_cast<const Memory*>(from);
+  auto* target = reinterpret_cast<Memory*>(to);
+  if (from_shape.same_strides(to_shape) && to_shape.is_dense()) {
+    const std::int64_t count = to_shape.elements();
+    for (std::int64_t i = 0; i < count; ++i) target[i] = f(source[i], target[i]);
+    return;
+  }
+  for_each_element(from_shape, to_shape,
+                   [&](std::int64_t a, std::int64_t b) { target[b] = f(source[a], target[b]); });
+}
+
+void copy_elements(DType dtype, const std::byte* from, const Shape& from_shape, std::byte* to,
+                   const Shape& to_shape) {
+  const std::int64_t count = to_shape.elements();
+  if (count == 0) return;
+  if (from_shape.same_strides(to_shape) && to_shape.is_dense()) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * size_of(dtype));
+    return;
+  }
+  with_format(dtype, [&](auto format) {
+    using Memory = typename decltype(format)::Memory;
+    map_elements<Memory>(from, from_shape, to, to_shape, [](Memory s, Memory) { return s; });
+  });
+}
+
+}  // namespace
+
+HostDevice::~HostDevice() { LOCKSTEP_CHECK_EQ(allocated_.load(), std::uint64_t{0}); }
+
+Result<Ref<Storage>> HostDevice::allocate(std::size_t bytes) {
+  // A tensor without elements has a storage too: it is defined, and its storage has an identity.
+  void* memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
+  if (memory == nullptr)
+    return failed(Status(Code::kTransport, "the host has no memory left for " +
+                                               std::to_string(bytes) + " bytes of a tensor"));
+  allocated_ += bytes;
+  return make_ref<Storage>(*this, static_cast<std::byte*>(memory), bytes);
+}
+
+void HostDevice::release(std::byte* data, std::size_t bytes) {
+  allocated_ -= bytes;
+  ::operator delete(data, kAlignment);
+}
+
+void HostDevice::fill_zero(const Stream&, std::byte* data, std::size_t bytes) {
+  if (bytes != 0) std::memset(data, 0, bytes);
+}
+
+void HostDevice::copy(const Stream&, const Tensor& from, const Tensor& to) {
+  LOCKSTEP_CHECK(from.dtype() == to.dtype());
+  LOCKSTEP_CHECK(from.shape().same_sizes(to.shape()));
+  copy_elements(from.dtype(), from.data(), from.shape(), to.data(), to.shape());
+}
+
+void HostDevice::add(const Stream&, const Tensor& from, const Tensor& to) {
+  LOCKSTEP_CHECK(from.dtype() == to.dtype());
+  LOCKSTEP_CHECK(from.shape().same_sizes(to.shape()));
+  with_format(from.dtype(), [&](auto format) {
+    using Format = decltype(format);
+    using Memory = typename Format::Memory;
+    map_elements<Memory>(from.data(), from.shape(), to.data(), to.shape(), [](Memory s, Memory t) {
+      return Format::store(Format::load(t) + Format::load(s));
+    });
+  });
+}
+
+void HostDevice::gather(const Stream&, std::span<const Transfer> transfers, double factor) {
+  for (const Transfer& transfer : transfers) {
+    const Tensor& gradient = *transfer.gradient;
+    if (factor == 1.0) {
+      copy_elements(gradient.dtype(), gradient.data(), gradient.shape(), transfer.slot,
+                    *transfer.order);
+      continue;
+    }
+    with_format(gradient.dtype(), [&](auto format) {
+      using Format = decltype(format);
+      using Memory = typename Format::Memory;
+      const auto k = static_cast<typename Format::Compute>(factor);
+      map_elements<Memory>(gradient.data(), gradient.shape(), transfer.slot, *transfer.order,
+                           [k](Memory s, Memory) { return Format::store(Format::load(s) * k); });
+    });
+  }
+}
+
+void HostDevice::scatter(const Stream&, std::span<const Transfer> transfers) {
+  for (const Transfer& transfer : transfers) {
+    const Tensor& gradient = *transfer.gradient;
+    copy_elements(gradient.dtype(), transfer.slot, *transfer.order, gradient.data(),
+                  gradient.shape());
+  }
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,36 @@
+// HostDevice: memory and arithmetic of the CPU. Everything runs at once on the calling thread;
+// events are always complete. Several may exist in a process: their indices give each its own
+// engine worker.
+#pragma once
+
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(int index = 0) : index_(index) {}
+  ~HostDevice() override;
+
+  int index() const override { return index_; }
+  Result<Ref<Storage>> allocate(std::size_t bytes) override;
+  void release(std::byte* data, std::size_t bytes) override;
+  std::uint64_t allocated_bytes() const override { return allocated_.load(); }
+
+  Stream current_stream() override { return {this, 0}; }
+  Event record(const Stream&) override { return {}; }
+  void wait(const Stream&, const Event&) override {}
+  Status synchronize(const Event&, platform::Deadline) override { return {}; }
+
+  void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
+  void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
+  void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
+  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
+
+ private:
+  int index_;
+  platform::Atomic<std::uint64_t> allocated_{0};
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,113 @@
+// What the reducer does when something fails: name the cause, tell the peers, refuse further work
+// (F2, P5, P12).
+#include "reducer/base/check.h"
+#include "reducer/pass.h"
+#include "reducer/reducer.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+// A failure of the group itself leaves it dead, whether or not this pass had launched anything.
+bool concerns_group(Code code) {
+  switch (code) {
+    case Code::kMismatch:
+    case Code::kPeerLost:
+    case Code::kTimeout:
+    case Code::kTransport:
+    case Code::kAborted:
+    case Code::kCorrupted:
+      return true;
+    default:
+      return false;
+  }
+}
+
+constexpr platform::Duration kDrainLimit = std::chrono::seconds(60);
+
+}  // namespace
+
+Failure Reducer::describe(Code code, std::string detail) const {
+  Failure failure;
+  failure.code = code;
+  failure.detail = std::move(detail);
+  failure.rank = membership_.group->rank();
+  failure.reported_by = failure.rank;
+  if (pass_) failure.pass = pass_->number;
+  return failure;
+}
+
+// Adds what the reducer knows to a failure of the process group.
+void Reducer::annotate(Failure& failure, int bucket) const {
+  failure.reported_by = membership_.group->rank();
+  if (failure.rank == kNone) failure.rank = failure.suspect;
+  if (pass_) failure.pass = pass_->number;
+  if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
+  if (failure.bucket == kNone || !failure.parameters.empty()) return;
+  for (const BucketMember& member : layout_.buckets[static_cast<std::size_t>(failure.bucket)].members)
+    failure.parameters.push_back(infos_[member.parameter].name);
+}
+
+Status Reducer::incomplete() {
+  Failure failure = describe(Code::kIncomplete, "");
+  for (const Slot& slot : slots_) {
+    if (slot.ready) continue;
+    if (failure.bucket == kNone) failure.bucket = static_cast<int>(slot.bucket);
+    failure.parameters.push_back(slot.parameter->name());
+  }
+  failure.definite = true;
+  failure.detail =
+      "backward ended and these parameters had received no gradient. Use every parameter in the "
+      "loss, or turn "
+      "find_unused_parameters on";
+  return failure;
+}
+
+// The pass cannot be completed. If nothing was launched no peer is in the middle of anything, and
+// the reducer stays usable (P12).
+Status Reducer::give_up(Status status) {
+  if (launched_ > 0 || concerns_group(status.code())) return fail(std::move(status.failure()));
+  close_pass(false);
+  return status;
+}
+
+Status Reducer::backward_failed(Status status) {
+  Failure& failure = status.failure();
+  failure.reported_by = membership_.group->rank();
+  if (failure.rank == kNone) failure.rank = failure.reported_by;
+  if (failure.pass == kNone && pass_) failure.pass = pass_->number;
+  return give_up(std::move(status));
+}
+
+// Tells the peers what is known, wakes them by closing the group, and finds the first cause.
+Status Reducer::fail(Failure failure) {
+  const int rank = membership_.group->rank();
+  FailureBoard board(membership_.store, rank, membership_.group->size());
+  failure.reported_by = rank;
+  board.publish(failure);
+  stop_group(Status(failure));
+  poison_ = Status(board.settle(std::move(failure), options_.failure_grace));
+  close_pass(false);
+  return poison_;
+}
+
+void Reducer::abort(const Status& cause) {
+  if (!poison_.ok()) return;
+  LOCKSTEP_CHECK(!cause.ok());
+  Failure failure = cause.failure();
+  failure.rank = membership_.group->rank();
+  failure.definite = true;
+  fail(std::move(failure)).ignore();
+}
+
+// Ends the group on this side, and waits until it has let go of the buckets' memory.
+void Reducer::stop_group(const Status& cause) {
+  membership_.group->abort(cause);
+  for (Bucket& bucket : buckets_) {
+    bucket.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
+    LOCKSTEP_CHECK(bucket.work.done());  // an aborted group completes what is in flight
+  }
+  usage_work_.wait(platform::Deadline::in(kDrainLimit)).ignore();
+  LOCKSTEP_CHECK(usage_work_.done());
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,96 @@
+#include "reducer/failure_board.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+std::string key_of(int rank) { return "failure/" + std::to_string(rank); }
+
+using Reports = std::vector<std::optional<Failure>>;  // by rank
+
+// The definite cause of the lowest pass and rank, if any rank has one.
+const Failure* first_definite(const Reports& reports) {
+  const Failure* best = nullptr;
+  for (const auto& report : reports) {
+    if (!report || !report->definite) continue;
+    if (best == nullptr || report->pass < best->pass) best = &*report;
+  }
+  return best;
+}
+
+// Who is to blame when nobody has an error of his own: of the ranks that wrote nothing, the one
+// most often suspected.
+int silent_suspect(const Reports& reports) {
+  std::vector<int> votes(reports.size(), 0);
+  for (const auto& report : reports) {
+    if (report && report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
+      ++votes[static_cast<std::size_t>(report->suspect)];
+  }
+  int suspect = kNone;
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    if (reports[r]) continue;
+    if (suspect == kNone || votes[r] > votes[static_cast<std::size_t>(suspect)])
+      suspect = static_cast<int>(r);
+  }
+  return suspect;
+}
+
+// With everyone heard and no definite cause, the rank that had got least far held the others up.
+const Failure* least_progress(const Reports& reports) {
+  const Failure* least = nullptr;
+  for (const auto& report : reports) {
+    if (!report) continue;
+    if (least == nullptr || report->sequence < least->sequence) least = &*report;
+  }
+  return least;
+}
+
+}  // namespace
+
+FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
+    : store_(std::move(store)), rank_(rank), size_(size) {}
+
+void FailureBoard::publish(const Failure& own) {
+  // A store that cannot be reached must not hide the failure itself; peers then blame this rank's
+  // silence.
+  (void)store_->set(key_of(rank_), encode(own));
+}
+
+Failure FailureBoard::settle(Failure own, platform::Duration grace) {
+  if (own.definite || size_ == 1) return own;
+  const platform::Deadline deadline = platform::Deadline::in(grace);
+  Reports reports(static_cast<std::size_t>(size_));
+  reports[static_cast<std::size_t>(rank_)] = own;
+  for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
+    if (r == rank_) continue;
+    const Result<std::string> bytes = store_->get(key_of(r), deadline);
+    if (bytes) reports[static_cast<std::size_t>(r)] = decode_failure(*bytes);
+  }
+
+  Failure settled = own;
+  if (const Failure* cause = first_definite(reports)) {
+    settled = *cause;
+  } else if (const int suspect = silent_suspect(reports); suspect != kNone) {
+    settled.rank = suspect;
+    settled.suspect = suspect;
+  } else if (const Failure* least = least_progress(reports); least->reported_by != rank_) {
+    settled = *least;
+  }
+  settled.reported_by = rank_;
+  // A cause outside of any pass (a local backward that threw) still hit this rank somewhere.
+  if (settled.pass == kNone) settled.pass = own.pass;
+  if (settled.bucket == kNone) settled.bucket = own.bucket;
+  if (settled.collective.empty()) settled.collective = own.collective;
+  if (settled.parameters.empty()) settled.parameters = own.parameters;
+  if (settled.rank != own.rank || settled.code != own.code || settled.detail != own.detail) {
+    own.later.clear();
+    settled.later.push_back("rank " + std::to_string(rank_) + " saw: " + own.to_string());
+  }
+  return settled;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

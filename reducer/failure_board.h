@@ -1,0 +1,37 @@
+// FailureBoard: how every survivor comes to name the same first cause (contract F2).
+//
+// A transport tells a rank little: a connection closed, or nothing came. So each rank that fails
+// writes what it knows under its own key in the group's store, closes its connections, which wakes
+// its peers, and reads what the others wrote. A definite cause (an error of a rank's own) outranks
+// everything; otherwise the peers that wrote nothing before the grace ended are the suspects.
+//
+// Threads: one call at a time. Waits at most `grace` for peers, less when a definite cause turns
+// up.
+#pragma once
+
+#include <memory>
+
+#include "reducer/base/status.h"
+#include "reducer/comm/store.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class FailureBoard {
+ public:
+  FailureBoard(std::shared_ptr<Store> store, int rank, int size);
+
+  // Writes what this rank knows; the first report stays.
+  void publish(const Failure& own);
+
+  // Reads the others' reports and gives the failure to raise here: the first cause, with what
+  // followed attached.
+  Failure settle(Failure own, platform::Duration grace);
+
+ private:
+  std::shared_ptr<Store> store_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,71 @@
+#include "reducer/pass.h"
+
+#include <algorithm>
+
+#include "reducer/base/check.h"
+#include "reducer/reducer.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+void Pass::close(bool complete) {
+  state = complete ? State::kComplete : State::kGivenUp;
+  reducer_ = nullptr;
+}
+
+int Pass::usable_outputs() {
+  platform::MutexLock lock(mutex_);
+  return static_cast<int>(outputs_.size());
+}
+
+void Pass::append_outputs(std::vector<Node*>& nodes) {
+  platform::MutexLock lock(mutex_);
+  nodes.insert(nodes.end(), outputs_.begin(), outputs_.end());
+}
+
+void Pass::add(PassOutput* output) {
+  platform::MutexLock lock(mutex_);
+  outputs_.push_back(output);
+}
+
+void Pass::remove(PassOutput* output) {
+  platform::MutexLock lock(mutex_);
+  std::erase(outputs_, output);
+}
+
+Status Pass::backward_begins(GraphTask& task, std::span<Node* const>) {
+  if (reducer_ != nullptr) return reducer_->begin_pass(*this, task);
+  Failure failure;
+  failure.code = Code::kSecondBackward;
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  failure.pass = number;
+  failure.definite = true;
+  failure.detail = state == State::kComplete
+                       ? "the gradients of this pass were reduced already"
+                       : "this pass was given up: it failed, or its reducer was reset or destroyed";
+  return failure;
+}
+
+Status Pass::backward_succeeded() { return reducer_ ? reducer_->end_backward() : Status(); }
+
+Status Pass::backward_failed(Status failure) {
+  return reducer_ ? reducer_->backward_failed(std::move(failure)) : failure;
+}
+
+PassOutput::PassOutput(Ref<Pass> pass, std::vector<Edge> inputs, std::uint64_t sequence)
+    : Node(sequence, static_cast<std::uint32_t>(inputs.size()), 0), pass_(std::move(pass)) {
+  edges_ = std::move(inputs);
+  observer_ = pass_.get();
+  pass_->add(this);
+}
+
+PassOutput::~PassOutput() { pass_->remove(this); }
+
+Status PassOutput::apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+                         const BackwardContext&) {
+  LOCKSTEP_CHECK_EQ(incoming.size(), outgoing.size());
+  std::copy(incoming.begin(), incoming.end(), outgoing.begin());
+  return {};
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

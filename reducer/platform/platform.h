@@ -1,0 +1,29 @@
+// The platform: mutex, condition variable, thread, clock and atomics, all that `reducer/` may use
+// to wait.
+//
+// There are two platforms with one interface, chosen by include path and never by #ifdef: `os` maps
+// to the standard library (reducer/platform/os), `sim` to fibers of the simulator
+// (faults/sim/platform). Everything in `reducer/` lives in `namespace lockstep::inline
+// LOCKSTEP_NS`, so that both builds, and a third one with planted bugs, fit into one program.
+//
+// Each `lockstep_platform/types.h` defines LOCKSTEP_NS (unless the build did) and, in
+// `lockstep::inline LOCKSTEP_NS::platform`:
+//
+//   using Duration = std::chrono::nanoseconds;
+//   Duration now();                          since an arbitrary start; never goes back; virtual in
+//   `sim` class Deadline { never(); in(Duration); at(Duration); is_never(); passed(); remaining();
+//   at() }; class Mutex { explicit Mutex(const char* name); };            lock order is checked by
+//   name in `sim` class MutexLock { explicit MutexLock(Mutex&); unlock(); lock(); };   scoped class
+//   CondVar { explicit CondVar(const char* name); notify_one(); notify_all();
+//                   template <class P> bool wait(MutexLock&, Deadline, P predicate);
+//                   true: the predicate holds; false: the deadline passed and it does not };
+//   class Thread { Thread(std::string name, std::function<void()> body); join(); joinable(); };
+//   void yield();                            a point where the scheduler may switch; nothing in
+//   `os` template <class T> using Atomic = std::atomic<T>;
+//
+// A wait has a predicate and a deadline, always; Deadline::never() is written out where it is
+// meant. `notify_*` is called with the mutex held. No user callback and no foreign destructor runs
+// under a lock. A Thread must be joined before it is destroyed. The body must not throw.
+#pragma once
+
+#include "lockstep_platform/types.h"

@@ -1,0 +1,220 @@
+#include "reducer/reducer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "reducer/agreement.h"
+#include "reducer/base/check.h"
+#include "reducer/pass.h"
+
+// Construction, passes and the public calls. The path of a gradient is in reduction.cc, failures in
+// failure.cc.
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::uint32_t kNotASlot = ~std::uint32_t{0};
+
+std::string describe_parameter(std::size_t index, const Parameter& parameter) {
+  std::string line = "parameter " + std::to_string(index) + " " + parameter.name() + ": " +
+                     name_of(parameter.dtype()) + " [";
+  const Shape& shape = parameter.shape();
+  for (int d = 0; d < shape.dims; ++d)
+    line += (d ? " " : "") + std::to_string(shape.sizes[static_cast<std::size_t>(d)]);
+  line += "] strides [";
+  for (int d = 0; d < shape.dims; ++d)
+    line += (d ? " " : "") + std::to_string(shape.strides[static_cast<std::size_t>(d)]);
+  line += parameter.requires_grad() ? "] requires_grad" : "] frozen";
+  return line + " device " + std::to_string(parameter.device().index());
+}
+
+std::string describe_options(const ReducerOptions& options) {
+  std::string line = "options: find_unused_parameters " +
+                     std::string(options.find_unused_parameters ? "on" : "off") + ", bucket limits";
+  for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
+  return line;
+}
+
+}  // namespace
+
+Reducer::Reducer(ReducerOptions options, Membership membership)
+    : options_(std::move(options)),
+      membership_(std::move(membership)),
+      trace_(options_.trace_capacity) {}
+
+Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> parameters,
+                                                 ReducerOptions options, Membership membership) {
+  LOCKSTEP_CHECK(membership.group != nullptr);
+  LOCKSTEP_CHECK(membership.store != nullptr);
+  if (options.trace_capacity == 0)
+    return failed(
+        Status(Code::kInvalidArgument, "trace_capacity is 0: keep at least one collective"));
+  std::unique_ptr<Reducer> reducer(new Reducer(std::move(options), std::move(membership)));
+  if (Status status = reducer->build(std::move(parameters)); !status.ok()) return failed(status);
+  if (Status status = reducer->agree_with_peers(); !status.ok()) return failed(status);
+  for (std::size_t i = 0; i < reducer->slots_.size(); ++i)
+    reducer->slots_[i].parameter->add_hook(reducer.get(), i);
+  return reducer;
+}
+
+Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
+  agreement_.push_back(describe_options(options_));
+  std::vector<std::size_t> slot_of;  // by index into infos_
+  std::vector<Parameter*> distinct;
+  for (const Ref<Parameter>& parameter : parameters) {
+    if (!parameter) return Status(Code::kInvalidArgument, "a parameter of the list is null");
+    if (std::find(distinct.begin(), distinct.end(), parameter.get()) != distinct.end()) continue;
+    distinct.push_back(parameter.get());
+    agreement_.push_back(describe_parameter(infos_.size(), *parameter));
+    infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
+                      parameter->shape().elements(), parameter->requires_grad()});
+    slot_of.push_back(slots_.size());
+    if (!parameter->requires_grad()) continue;
+    if (!membership_.group->can_reduce(parameter->dtype()))
+      return Status(Code::kInvalidArgument, "the process group cannot reduce " +
+                                                std::string(name_of(parameter->dtype())) +
+                                                ", the dtype of parameter " + parameter->name());
+    slot_numbers_.insert(parameter.get(), static_cast<std::uint32_t>(slots_.size()));
+    slots_.emplace_back().parameter = parameter;
+  }
+
+  Result<Layout> layout = assign_buckets(infos_, options_.bucket_limits);
+  if (!layout) return layout.error();
+  layout_ = std::move(*layout);
+  buckets_ = std::vector<Bucket>(layout_.buckets.size());
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const BucketLayout& bucket = layout_.buckets[b];
+    const std::size_t bytes = static_cast<std::size_t>(bucket.elements) * size_of(bucket.dtype);
+    Device& device = distinct[bucket.members[0].parameter]->device();
+    Result<Ref<Storage>> storage = device.allocate(bytes);
+    if (!storage) return storage.error();
+    device.fill_zero(device.current_stream(), (*storage)->data(), bytes);
+    for (std::size_t m = 0; m < bucket.members.size(); ++m) {
+      Slot& slot = slots_[slot_of[bucket.members[m].parameter]];
+      slot.bucket = b;
+      buckets_[b].slots.push_back(slot_of[bucket.members[m].parameter]);
+      slot.data = (*storage)->data() +
+                  static_cast<std::size_t>(bucket.members[m].offset) * size_of(bucket.dtype);
+    }
+    buckets_[b].storage = std::move(*storage);
+  }
+  usage_map_.resize(slots_.size());
+  start_over();
+  return {};
+}
+
+Status Reducer::agree_with_peers() {
+  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_));
+  const double size = membership_.group->size();
+  factor_ = 1.0 / size;
+  float_factor_ = static_cast<double>(1.0f / static_cast<float>(size));
+  return {};
+}
+
+// The state of a reducer that has seen no pass in its group.
+void Reducer::start_over() {
+  close_pass(false);
+  next_pass_ = 0;
+  launched_ = 0;
+  trace_.clear();
+  poison_ = Status();
+}
+
+Reducer::~Reducer() {
+  for (Slot& slot : slots_) slot.parameter->remove_hook(this);
+  if (pass_ && pass_->state == Pass::State::kRunning && launched_ > 0)
+    stop_group(Status(Code::kAborted, "the reducer was destroyed in the middle of a pass"));
+  close_pass(false);
+}
+
+Status Reducer::begin_forward() {
+  if (!poison_.ok()) {
+    Failure refusal = poison_.failure();
+    refusal.detail = "refused until reset, because of an earlier " +
+                     std::string(name_of(refusal.code)) + ": " + refusal.detail;
+    refusal.code = Code::kPoisoned;
+    return refusal;
+  }
+  return check_complete();
+}
+
+Status Reducer::check_complete() {
+  if (!pass_ || pass_->state != Pass::State::kRunning) return {};
+  return give_up(incomplete());
+}
+
+Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
+  if (outputs.empty()) return {};
+  if (!pass_ || pass_->state != Pass::State::kOpen)
+    pass_ = make_ref<Pass>(this, membership_.group->rank());
+  LOCKSTEP_CHECK(pass_->state == Pass::State::kOpen);
+  if (options_.find_unused_parameters) {
+    const auto count = static_cast<std::uint32_t>(outputs.size());
+    const Ref<Node> shared(new PassOutput(pass_, std::move(outputs), engine.next_sequence()));
+    outputs.clear();
+    for (std::uint32_t slot = 0; slot < count; ++slot) outputs.push_back({shared, slot});
+    return {};
+  }
+  for (Edge& output : outputs) {
+    std::vector<Edge> input;
+    input.push_back(std::move(output));
+    output = {Ref<Node>(new PassOutput(pass_, std::move(input), engine.next_sequence())), 0};
+  }
+  return {};
+}
+
+Status Reducer::reset(Membership membership) {
+  LOCKSTEP_CHECK(membership.group != nullptr);
+  LOCKSTEP_CHECK(membership.store != nullptr);
+  if (membership.group != membership_.group)
+    stop_group(Status(Code::kAborted, "the reducer moved to a new process group"));
+  membership_ = std::move(membership);
+  start_over();
+  const Status status = agree_with_peers();
+  if (!status.ok()) poison_ = status;
+  return status;
+}
+
+// Called by the engine, through the pass, before any node of the backward has run.
+Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
+  platform::MutexLock lock(mutex_);
+  if (!poison_.ok()) return poison_;
+  if (running_task_ == &task.outermost()) return {};
+  LOCKSTEP_CHECK(&pass == pass_.get());
+  if (pass.state == Pass::State::kOpen) {
+    pass.state = Pass::State::kRunning;
+    pass.number = next_pass_++;
+    launched_ = 0;
+    next_bucket_ = 0;
+    unready_ = slots_.size();
+    unused_marked_ = false;
+    for (Slot& slot : slots_) slot.ready = false;
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+      buckets_[b].pending = layout_.buckets[b].members.size();
+    if (options_.find_unused_parameters) find_unused(pass);
+  }
+  running_task_ = &task.outermost();
+  task.outermost().at_end(&pass);
+  return {};
+}
+
+// The slots that no output of the pass, alive now, leads to.
+void Reducer::find_unused(Pass& pass) {
+  search_roots_.clear();
+  pass.append_outputs(search_roots_);
+  reachable_.assign(slots_.size(), false);
+  for (const Node* node : search_.reachable_from(search_roots_)) {
+    const std::uint32_t index = slot_numbers_.number_or(node, kNotASlot);
+    if (index != kNotASlot) reachable_[index] = true;
+  }
+  unused_.clear();
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (!reachable_[i]) unused_.push_back(i);
+}
+
+void Reducer::close_pass(bool complete) {
+  if (pass_) pass_->close(complete);
+  pass_ = Ref<Pass>();
+  running_task_ = nullptr;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,179 @@
+// Reducer: averages the gradients of a data-parallel model while its backward pass is still
+// running. This is the production code that the whole project is about; what it promises is
+// reference/CONTRACT.md, clause by clause.
+//
+// The way of a gradient: a parameter's accumulator runs, its hook copies the gradient, scaled by
+// 1/N, into its place in a bucket (gather); a bucket whose members have all come, and all buckets
+// before which are launched, starts its all-reduce at once; when backward ends the reducer waits
+// for each bucket and copies the sums back (scatter).
+//
+// Users hold a DataParallel (data_parallel.h), which calls this class in the right order.
+//
+// Threads: hooks run on the engine's workers, concurrently for different devices; everything else
+// belongs to the one thread that trains. Ownership: parameters, group and store are shared; outputs
+// of a synced forward keep the pass alive, not the reducer. Order: buckets are launched in index
+// order, each once per pass (P3); then, with unused detection, the usage map (T2). Failure: an
+// error after a collective was launched poisons the reducer: it refuses work, with the first cause,
+// until reset() (P12). Errors name rank, pass, bucket, parameter, and the peer suspected (F2).
+// Memory: one buffer per bucket, made at construction; a steady pass allocates nothing but its
+// graph's nodes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/autograd/engine.h"
+#include "reducer/autograd/node_map.h"
+#include "reducer/autograd/parameter.h"
+#include "reducer/bucket/layout.h"
+#include "reducer/comm/process_group.h"
+#include "reducer/comm/store.h"
+#include "reducer/failure_board.h"
+#include "reducer/trace.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+struct ReducerOptions {
+  // Dynamic mode: parameters that a pass does not use are found and agreed on. Plain mode requires
+  // every parameter in every pass.
+  bool find_unused_parameters = false;
+  // Bytes at which a bucket closes: the i-th of a group of one dtype and device takes limits[i],
+  // the last entry serves all further ones.
+  std::vector<std::uint64_t> bucket_limits = {1u << 20, 25u << 20};
+  // How long a rank that failed listens for its peers' accounts of the cause.
+  platform::Duration failure_grace = std::chrono::seconds(2);
+  std::size_t trace_capacity = 256;  // collectives kept for diagnosis
+};
+
+// What a rank's group is made of; a reset replaces all of it. The store is this group's own: give
+// each generation its own prefix.
+struct Membership {
+  std::shared_ptr<ProcessGroup> group;
+  std::shared_ptr<Store> store;
+};
+
+class Pass;
+
+class Reducer final : private GradientHook {
+ public:
+  // A collective operation: every rank of the group creates its reducer, with the same parameters
+  // and options in the same order (B4). A parameter listed several times counts once. All
+  // parameters must live until the reducer is gone.
+  static Result<std::unique_ptr<Reducer>> create(std::vector<Ref<Parameter>> parameters,
+                                                 ReducerOptions options, Membership membership);
+  ~Reducer() override;  // no backward may be running; aborts the group if a pass is half reduced
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  // Before every forward with gradients. kPoisoned after a failure; kIncomplete if the last pass
+  // was left unfinished (P5).
+  Status begin_forward();
+
+  // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
+  // of it.
+  Status arm(std::vector<Edge>& outputs, Engine& engine);
+
+  // kIncomplete if a pass has begun and is not complete (P5); it is given up.
+  Status check_complete();
+
+  // Gives up: peers get `cause` as the definite one, work in flight ends, the reducer is poisoned.
+  // Does nothing if it is already.
+  void abort(const Status& cause);
+
+  // After a failure, or for a change of members: a new group, perhaps with fewer ranks (F4).
+  // Collective over it. Gradients are left alone.
+  Status reset(Membership membership);
+
+  const Status& poisoned() const { return poison_; }  // ok: it is not
+  const Layout& layout() const { return layout_; }
+  const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
+  const Trace& trace() const { return trace_; }
+  // Collectives launched in the pass that is open, or was the last one.
+  std::int64_t launched_in_pass() const { return launched_; }
+  ProcessGroup& group() { return *membership_.group; }
+
+ private:
+  friend class Pass;
+
+  // One parameter that takes part.
+  struct Slot {
+    Ref<Parameter> parameter;
+    std::size_t bucket = 0;
+    std::byte* data = nullptr;  // its place in the bucket
+    bool ready = false;         // in the pass that is running
+    bool used = false;          // by this rank, as of when it became ready (G6)
+  };
+  struct Bucket {
+    Ref<Storage> storage;
+    std::vector<std::size_t> slots;  // its members, in their order
+    std::size_t pending = 0;         // members that are not ready
+    std::int64_t trace_sequence = 0;
+    Work work;
+  };
+
+  Reducer(ReducerOptions options, Membership membership);
+  Status build(std::vector<Ref<Parameter>> parameters);
+  Status agree_with_peers();
+  void start_over();
+
+  Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) override;
+  Status begin_pass(Pass& pass, GraphTask& task);
+  Status end_backward();
+  Status backward_failed(Status status);
+  Status finalize();
+
+  void find_unused(Pass& pass);
+  Status mark_ready(std::size_t index, platform::MutexLock& lock);
+  Status mark_unused_ready();
+  void fill_unreached(Slot& slot);
+  void fill(Slot& slot);
+  Status launch_ready_buckets();
+  Status launch_usage_map();
+  Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
+  Status await(Work& work, std::int64_t trace_sequence, int bucket);
+  Status scatter(Slot& slot);
+  void close_pass(bool complete);
+
+  Failure describe(Code code, std::string detail) const;
+  void annotate(Failure& failure, int bucket) const;
+  Status incomplete();
+  Status give_up(Status status);
+  Status fail(Failure failure);
+  void stop_group(const Status& cause);
+  platform::Deadline operation_deadline() const;
+
+  const ReducerOptions options_;
+  Membership membership_;
+  double factor_ = 1.0;        // of float64 gradients
+  double float_factor_ = 1.0;  // of all others: rounded to float (G2)
+
+  std::vector<ParameterInfo> infos_;    // every distinct parameter, frozen ones included
+  std::vector<std::string> agreement_;  // what ranks compare
+  Layout layout_;
+  std::vector<Slot> slots_;
+  std::vector<Bucket> buckets_;
+
+  // Guards what follows, while a backward runs. Taken before the process group's own lock.
+  platform::Mutex mutex_{"reducer"};
+  Ref<Pass> pass_;                     // the pass that is open or running; null when none is
+  GraphTask* running_task_ = nullptr;  // outermost backward of the pass that runs now
+  std::int64_t next_pass_ = 0;
+  std::size_t unready_ = 0;      // slots of the running pass
+  std::size_t next_bucket_ = 0;  // to be launched
+  std::int64_t launched_ = 0;
+  bool unused_marked_ = false;
+  std::vector<std::size_t> unused_;  // slots that the search found unreachable
+  std::vector<std::int32_t> usage_map_;
+  Work usage_work_;
+  std::int64_t usage_sequence_ = 0;
+  Trace trace_;
+  Status poison_;
+  ParameterSearch search_;
+  std::vector<Node*> search_roots_;
+  NodeMap slot_numbers_;  // by parameter
+  std::vector<bool> reachable_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,98 @@
+#include "reducer/tensor/tensor.h"
+
+#include <algorithm>
+
+#include "reducer/base/check.h"
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+Storage::~Storage() { device_.release(data_, bytes_); }
+
+Shape Shape::row_major(std::span<const std::int64_t> sizes) {
+  LOCKSTEP_CHECK_LE(sizes.size(), static_cast<std::size_t>(kMaxDims));
+  Shape shape;
+  shape.dims = static_cast<int>(sizes.size());
+  std::int64_t stride = 1;
+  for (int d = shape.dims - 1; d >= 0; --d) {
+    const auto i = static_cast<std::size_t>(d);
+    LOCKSTEP_CHECK_GE(sizes[i], 0);
+    shape.sizes[i] = sizes[i];
+    shape.strides[i] = stride;
+    stride *= std::max<std::int64_t>(sizes[i], 1);
+  }
+  return shape;
+}
+
+Shape Shape::column_major(std::span<const std::int64_t> sizes) {
+  Shape shape = row_major(sizes);
+  std::int64_t stride = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    shape.strides[i] = stride;
+    stride *= std::max<std::int64_t>(sizes[i], 1);
+  }
+  return shape;
+}
+
+std::int64_t Shape::elements() const {
+  std::int64_t count = 1;
+  for (int d = 0; d < dims; ++d) count *= sizes[static_cast<std::size_t>(d)];
+  return count;
+}
+
+bool Shape::same_sizes(const Shape& other) const {
+  return dims == other.dims && std::equal(sizes.begin(), sizes.begin() + dims, other.sizes.begin());
+}
+
+bool Shape::same_strides(const Shape& other) const {
+  if (!same_sizes(other)) return false;
+  if (elements() == 0) return true;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i)
+    if (sizes[i] != 1 && strides[i] != other.strides[i]) return false;
+  return true;
+}
+
+bool Shape::is_dense() const {
+  // Dimensions of size 1 do not move; the others must nest, each stride being the extent of those
+  // inside it.
+  const std::int64_t count = elements();
+  if (count == 0) return true;
+  std::int64_t expected = 1;
+  while (expected < count) {
+    std::size_t i = 0;
+    while (i < static_cast<std::size_t>(dims) && (sizes[i] == 1 || strides[i] != expected)) ++i;
+    if (i == static_cast<std::size_t>(dims)) return false;
+    expected *= sizes[i];
+  }
+  return expected == count;
+}
+
+std::int64_t Shape::extent() const {
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i) {
+    if (sizes[i] == 0) return 0;
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+Tensor::Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Shape& shape)
+    : storage_(std::move(storage)),
+      offset_(offset),
+      elements_(shape.elements()),
+      dtype_(dtype),
+      shape_(shape) {
+  LOCKSTEP_CHECK(static_cast<bool>(storage_));
+  LOCKSTEP_CHECK_GE(offset, 0);
+  const auto end = static_cast<std::size_t>(offset + shape.extent()) * size_of(dtype);
+  LOCKSTEP_CHECK_LE(end, storage_->bytes());
+}
+
+Result<Tensor> Tensor::empty(Device& device, DType dtype, const Shape& shape) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
+  Result<Ref<Storage>> storage = device.allocate(bytes);
+  if (!storage) return failed(storage.error());
+  return Tensor(std::move(*storage), 0, dtype, shape);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,90 @@
+// Tensor: a strided view of typed memory on a device. Storage: that memory, shared by all views of
+// it.
+//
+// Shapes are in elements. Strides are in elements, not negative; an element must not be reached
+// twice unless a stride is 0 (expanded). A Tensor is a handle: copies share the storage; a
+// default-constructed one is undefined. Threads: handles are values; the memory is guarded by
+// whoever shares it. Identity: two tensors have the same storage iff storage() pointers are equal.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "reducer/base/dtype.h"
+#include "reducer/base/ref.h"
+#include "reducer/base/status.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class Device;
+
+class Storage final : public RefCounted {
+ public:
+  Storage(Device& device, std::byte* data, std::size_t bytes)
+      : device_(device), data_(data), bytes_(bytes) {}
+  ~Storage() override;
+  Device& device() const { return device_; }
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device& device_;
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+constexpr int kMaxDims = 6;
+
+struct Shape {
+  int dims = 0;
+  std::array<std::int64_t, kMaxDims> sizes{};
+  std::array<std::int64_t, kMaxDims> strides{};
+
+  static Shape row_major(std::span<const std::int64_t> sizes);
+  static Shape column_major(std::span<const std::int64_t> sizes);
+  static Shape row_major(std::initializer_list<std::int64_t> sizes) {
+    return row_major(std::span<const std::int64_t>(sizes.begin(), sizes.size()));
+  }
+
+  std::int64_t elements() const;
+  bool same_sizes(const Shape& other) const;
+  bool same_strides(
+      const Shape& other) const;  // where a size is 1 or there is no element, strides do not matter
+  bool is_dense()
+      const;  // every element of a contiguous range exactly once, in some order of dimensions
+  std::int64_t extent()
+      const;  // elements from the first to the last that are reached, both included
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Shape& shape);
+
+  // New memory on `device`, not initialised. kTransport with a clear text when the device has none
+  // left.
+  static Result<Tensor> empty(Device& device, DType dtype, const Shape& shape);
+
+  bool defined() const { return static_cast<bool>(storage_); }
+  const Shape& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  std::int64_t elements() const { return elements_; }
+  std::byte* data() const {
+    return storage_->data() + offset_ * static_cast<std::int64_t>(size_of(dtype_));
+  }
+  const Ref<Storage>& storage() const { return storage_; }
+  Device& device() const { return storage_->device(); }
+
+ private:
+  Ref<Storage> storage_;
+  std::int64_t offset_ = 0;
+  std::int64_t elements_ = 0;
+  DType dtype_ = DType::kFloat32;
+  Shape shape_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,79 @@
+#include "reference/buckets.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+#include "reference/arithmetic.h"
+
+namespace lockstep::reference {
+namespace {
+
+// Members of one (dtype, device) group in the order of parameters.
+struct Group {
+  DType dtype = DType::kFloat32;
+  std::uint32_t device = 0;
+  std::size_t open = 0;  // the bucket being filled, as an index into the list
+  bool is_open = false;
+  std::uint64_t bytes = 0;  // in the open bucket, without padding
+  std::uint64_t limit = 0;  // at which it is closed
+};
+
+Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Options& options) {
+  for (Group& group : groups) {
+    if (group.dtype == parameter.dtype && group.device == parameter.device) return group;
+  }
+  Group group;
+  group.dtype = parameter.dtype;
+  group.device = parameter.device;
+  group.limit = options.first_bucket_bytes;
+  return groups.emplace_back(group);
+}
+
+// B3: a member starts where the one before it ends, rounded up to the alignment.
+void append(ExpectedBucket& bucket, std::uint32_t index, std::uint64_t elements,
+            std::uint64_t alignment) {
+  const std::uint64_t offset = (bucket.count + alignment - 1) / alignment * alignment;
+  bucket.parameters.push_back(index);
+  bucket.offsets.push_back(offset);
+  bucket.count = offset + elements;
+}
+
+}  // namespace
+
+void assign_buckets(const Program& program, const Contract& contract,
+                    std::vector<ExpectedBucket>& buckets) {
+  std::size_t used = 0;
+  std::vector<Group> groups;
+  for (std::uint32_t index = 0; index < program.parameters.size(); ++index) {
+    const Parameter& parameter = program.parameters[index];
+    if (parameter.frozen || owner_of(program, index) != index) continue;
+    Group& group = group_of(groups, parameter, program.options);
+    if (!group.is_open) {
+      group.is_open = true;
+      group.open = used++;
+      group.bytes = 0;
+      if (buckets.size() < used) buckets.emplace_back();
+      ExpectedBucket& opened = buckets[group.open];
+      opened.dtype = parameter.dtype;
+      opened.device = parameter.device;
+      opened.count = 0;
+      opened.parameters.clear();
+      opened.offsets.clear();
+    }
+    const std::uint64_t elements = element_count(parameter);
+    const std::uint32_t element_bytes = size_of(parameter.dtype);
+    assert(contract.alignment_bytes % element_bytes == 0);
+    append(buckets[group.open], index, elements, contract.alignment_bytes / element_bytes);
+    group.bytes += elements * element_bytes;
+    if (group.bytes >= group.limit) {
+      group.is_open = false;
+      group.limit = program.options.bucket_bytes;
+    }
+  }
+  buckets.resize(used);
+  // They were listed in the order of their first members; the launch order is the reverse (B2).
+  std::reverse(buckets.begin(), buckets.end());
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,17 @@
+// Buckets: which parameters are reduced together, and where they lie (B1, B2, B3). Pure; any
+// thread.
+#pragma once
+
+#include <vector>
+
+#include "reference/contract.h"
+#include "reference/expectation.h"
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+// In launch order. `program` is normalized; the memory of `buckets` is used again.
+void assign_buckets(const Program& program, const Contract& contract,
+                    std::vector<ExpectedBucket>& buckets);
+
+}  // namespace lockstep::reference

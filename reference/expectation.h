@@ -1,0 +1,83 @@
+// Expectation: what the contract says must come out of a Program, step by step and rank by rank.
+// The model writes it (model.h), oracles compare an observation with it. Plain data; nothing here
+// computes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+struct ExpectedGradient {
+  // False: what it is depends on time, because a peer's hook came twice (P6) and either of its
+  // two gradients may have been reduced. Only in a step with an error; then the rest says
+  // nothing.
+  bool known = true;
+  bool defined = false;
+  // Same bits and same storage as before the step's first backward (G5); false if undefined.
+  bool untouched = false;
+  // Of the first element in Expectation::bits; elements in row-major order. Gradients with the
+  // same bits may share them.
+  std::uint64_t offset = 0;
+};
+
+// Clauses P5, P6, P7.
+enum class Error : std::uint8_t { kNone, kIncomplete, kReadyTwice, kSecondBackward };
+
+enum class Outcome : std::uint8_t {
+  kSuccess,  // every call of the step succeeds
+  // A call of this rank raises `error`; it may report a peer's cause instead when one came first.
+  kOwnError,
+  // A call of this rank fails because another rank had an own error, and says so.
+  kPeerError,
+  kSuccessOrPeerError,  // which of the two depends on time
+};
+
+struct ExpectedRankStep {
+  bool present = true;  // false: the rank is not among the survivors any more
+  Outcome outcome = Outcome::kSuccess;
+  Error error = Error::kNone;
+  // kOwnError: which backward call, from 0; the number of calls means check_complete().
+  std::uint32_t error_call = 0;
+  // First owners, ascending. kIncomplete: all that are missing; kReadyTwice: those that can be
+  // named.
+  std::vector<std::uint32_t> parameters;
+  // Per parameter of the program, after the step; meaningful on success.
+  std::vector<ExpectedGradient> gradients;
+};
+
+struct ExpectedCollective {
+  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage };
+  Op op = Op::kAllReduceBucket;
+  std::uint32_t bucket = 0;       // index in launch order; 0 for the usage map
+  std::uint64_t count = 0;        // elements, padding between members included
+  DType dtype = DType::kFloat32;  // of a bucket; the usage map is int32
+};
+
+struct ExpectedStep {
+  // Some rank has an own error: after this step every rank recovers (see model.h).
+  bool any_error = false;
+  std::vector<ExpectedRankStep> ranks;  // by original rank
+  // Of the step's synced pass if it succeeds everywhere, in order; empty if there is no such
+  // pass.
+  std::vector<ExpectedCollective> collectives;
+};
+
+struct ExpectedBucket {
+  DType dtype = DType::kFloat32;
+  std::uint32_t device = 0;
+  std::uint64_t count = 0;
+  // Indices into Program::parameters, first owners of shared tensors.
+  std::vector<std::uint32_t> parameters;
+  std::vector<std::uint64_t> offsets;  // in elements, one per member
+};
+
+struct Expectation {
+  std::vector<ExpectedBucket> buckets;  // in launch order
+  std::vector<ExpectedStep> steps;
+  std::vector<std::uint64_t> bits;  // bit patterns of elements, in the low bytes
+};
+
+}  // namespace lockstep::reference

@@ -1,0 +1,68 @@
+// Graph: what one backward call sends to the parameters, and in which order (program.h has the
+// rules). It handles scalars alone; the model turns them into tensors.
+// One thread; a Graph keeps its memory from call to call. Nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+constexpr std::uint32_t kNotTrained = ~std::uint32_t{0};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    kTensor,  // the tensor scalar * c of the use `node_key` is added to what the call has for it
+    kHook,    // the sum goes into the gradient, and the hook fires
+  };
+  Kind kind = Kind::kTensor;
+  bool first = false;       // kTensor: of this call
+  bool defined = false;     // kHook: there was a tensor
+  std::uint32_t depth = 0;  // 0: the outermost call; a nested one adds 1
+  std::uint32_t parameter = 0;
+  std::uint32_t node_key = 0;
+  double scalar = 0;
+};
+
+std::uint32_t call_count(const RankPass& pass);    // of backward
+std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
+
+// After the last call an output is left that no backward has used up (P5).
+bool leaves_outputs(const RankPass& pass);
+
+class Graph {
+ public:
+  // For each parameter of the program its first owner, or kNotTrained when that is frozen.
+  explicit Graph(const std::vector<std::uint32_t>& owners);
+
+  // Backward call `call` of `pass`. What it returns lives until the next call.
+  const std::vector<Event>& backward(const RankPass& pass, std::uint32_t call);
+
+ private:
+  // What arrives at the slots of one node.
+  struct Arrived {
+    double scalar[2] = {0, 0};
+    bool defined[2] = {false, false};
+    bool reached = false;
+    void add(std::uint32_t slot, double s);
+  };
+  struct Target {               // what one call does to one parameter
+    std::uint32_t pending = 0;  // uses that were not visited yet
+    bool defined = false;
+  };
+
+  std::uint32_t owner_of_use(const Node& node) const;
+  void find_reached(const std::vector<Node>& nodes, std::size_t base, std::uint32_t depth);
+  void visit_all(const std::vector<Node>& nodes, std::size_t base, std::uint32_t depth);
+  void visit_use(const Node& node, const Arrived& arrived, std::uint32_t depth);
+  void run_body(const std::vector<Node>& body, double seed, std::uint32_t depth);
+
+  std::vector<std::uint32_t> owners_;
+  std::vector<Arrived> arrived_;  // nodes of all kept forwards, then of bodies being run
+  std::vector<Target> targets_;   // by depth, then parameter
+  std::vector<Event> events_;
+};
+
+}  // namespace lockstep::reference

@@ -1,0 +1,493 @@
+#include "reference/model.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "reference/arithmetic.h"
+#include "reference/buckets.h"
+#include "reference/graph.h"
+#include "reference/order.h"
+#include "reference/values.h"
+
+namespace lockstep::reference {
+namespace {
+
+// Where a parameter that is trained lies: in the arrays of elements, and in its bucket.
+struct Place {
+  std::size_t start = 0;  // of its elements, in memory order
+  std::size_t count = 0;
+  std::uint32_t bucket = 0;
+  std::uint64_t offset = 0;  // in the bucket
+};
+
+// The gradient of one parameter on one rank; its elements are in Model::elements_.
+struct Gradient {
+  bool defined = false;
+  bool used = false;      // G6, since it was last zeroed or reduced
+  bool touched = false;   // since the step's first backward
+  bool recorded = false;  // its bits are in Expectation::bits, at `offset`
+  bool loose = false;     // added to in an order that time decides: the bits are not known
+  std::uint64_t offset = 0;
+};
+
+std::vector<std::uint32_t> owners_of(const Program& program) {
+  std::vector<std::uint32_t> owners;
+  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+    const std::uint32_t owner = owner_of(program, i);
+    owners.push_back(program.parameters[owner].frozen ? kNotTrained : owner);
+  }
+  return owners;
+}
+
+class Model {
+ public:
+  Model(const Program& program, const Contract& contract, Expectation& out);
+  void run(const std::vector<Recovery>& recoveries);
+
+ private:
+  void place_parameters();
+  void recover(const std::vector<std::uint32_t>& survivors);
+  void run_step(const Step& step, ExpectedStep& expected);
+
+  // One rank's part of a step, up to the reduction.
+  void zero(std::uint32_t rank, ZeroGrad kind);
+  void train(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  bool find_ready_twice(const std::vector<Event>& events, std::vector<std::uint32_t>& found);
+  std::vector<std::uint32_t> missing() const;
+  bool blocks_others(const std::vector<std::uint32_t>& missing) const;
+  void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
+  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
+  void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
+
+  // All ranks.
+  void decide_outcomes(ExpectedStep& expected);
+  void list_collectives(ExpectedStep& expected) const;
+  void reduce();
+  void reduce_one(std::uint32_t parameter);
+  void record(ExpectedStep& expected);
+  std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
+
+  Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
+    return gradients_[rank * program_.parameters.size() + parameter];
+  }
+  double* elements(std::uint32_t rank, std::uint32_t parameter) {
+    return elements_.data() + rank * total_ + places_[parameter].start;
+  }
+  bool is_plain() const { return program_.options.mode == Mode::kPlain; }
+
+  const Program& program_;
+  const Contract contract_;
+  Expectation& out_;
+  const std::vector<std::uint32_t> owners_;  // of every parameter, or kNotTrained
+  std::vector<std::uint32_t> trained_;       // the owners, ascending
+  std::vector<Place> places_;                // by parameter
+  std::vector<std::uint32_t> memory_of_;     // by start and row-major index: memory order
+  std::size_t total_ = 0;                    // elements of all that are trained
+  Graph graph_;
+
+  std::vector<std::uint32_t> survivors_;
+  std::vector<std::vector<OrderRun>> orders_;  // by bucket, for this many survivors
+  std::vector<Gradient> gradients_;
+  std::vector<double> elements_;
+  // Sums of one backward call, by depth of nested calls; a depth is allocated when first used.
+  std::array<std::vector<double>, kMaxDepth + 1> sums_;
+  std::vector<double> arrived_;        // the tensor of one use
+  std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
+
+  // Of the rank whose backward calls are run, by parameter.
+  std::vector<std::uint32_t> hooks_;       // that fired in this pass
+  std::vector<std::uint32_t> hooks_now_;   // in this call
+  std::vector<std::uint32_t> sums_in_call_;  // of one backward call, by parameter
+  std::vector<std::uint8_t> had_gradient_;   // before the call
+  std::vector<std::uint8_t> is_left_out_;  // ready twice: not accumulated, the call fails anyway
+  // Of the step.
+  std::vector<std::uint8_t> is_unknown_;  // by parameter
+  std::uint32_t blocking_ranks_ = 0;      // without whose buckets no other rank can end its pass
+};
+
+Model::Model(const Program& program, const Contract& contract, Expectation& out)
+    : program_(program),
+      contract_(contract),
+      out_(out),
+      owners_(owners_of(program)),
+      graph_(owners_) {
+  const std::size_t parameters = program.parameters.size();
+  assign_buckets(program_, contract_, out_.buckets);
+  place_parameters();
+  gradients_.resize(program.world * parameters);
+  elements_.resize(program.world * total_);
+  hooks_.resize(parameters);
+  hooks_now_.resize(parameters);
+  is_left_out_.resize(parameters);
+  is_unknown_.resize(parameters);
+}
+
+void Model::place_parameters() {
+  places_.resize(program_.parameters.size());
+  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
+    if (owners_[i] != i) continue;
+    trained_.push_back(i);
+    const Parameter& parameter = program_.parameters[i];
+    places_[i].start = total_;
+    places_[i].count = element_count(parameter);
+    total_ += places_[i].count;
+    for (std::uint64_t element = 0; element < places_[i].count; ++element) {
+      memory_of_.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, element)));
+    }
+  }
+  for (std::uint32_t b = 0; b < out_.buckets.size(); ++b) {
+    const ExpectedBucket& bucket = out_.buckets[b];
+    for (std::size_t member = 0; member < bucket.parameters.size(); ++member) {
+      places_[bucket.parameters[member]].bucket = b;
+      places_[bucket.parameters[member]].offset = bucket.offsets[member];
+    }
+  }
+}
+
+// F4, as model.h has it.
+void Model::recover(const std::vector<std::uint32_t>& survivors) {
+  std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  survivors_ = survivors;
+  orders_.clear();
+  if (survivors.empty()) return;
+  const auto ranks = static_cast<std::uint32_t>(survivors.size());
+  for (const ExpectedBucket& bucket : out_.buckets) {
+    orders_.push_back(
+        program_.options.order == Order::kBcube
+            ? gloo_bcube(ranks, bucket.count)
+            : gloo_ring(ranks, bucket.count, size_of(bucket.dtype), contract_.max_segment_bytes));
+  }
+}
+
+void Model::run(const std::vector<Recovery>& recoveries) {
+  std::vector<std::uint32_t> all(program_.world);
+  for (std::uint32_t rank = 0; rank < program_.world; ++rank) all[rank] = rank;
+  recover(all);
+  out_.bits.clear();
+  out_.steps.resize(program_.steps.size());
+  auto recovery = recoveries.begin();
+  for (std::size_t index = 0; index < program_.steps.size(); ++index) {
+    for (; recovery != recoveries.end() && recovery->before_step <= index; ++recovery) {
+      assert(std::is_sorted(recovery->survivors.begin(), recovery->survivors.end()));
+      recover(recovery->survivors);
+    }
+    ExpectedStep& expected = out_.steps[index];
+    run_step(program_.steps[index], expected);
+    if (expected.any_error) recover(survivors_);
+  }
+}
+
+void Model::run_step(const Step& step, ExpectedStep& expected) {
+  expected.any_error = false;
+  expected.collectives.clear();
+  expected.ranks.resize(program_.world);
+  for (ExpectedRankStep& rank : expected.ranks) {
+    rank.present = false;
+    rank.outcome = Outcome::kSuccess;
+    rank.error = Error::kNone;
+    rank.error_call = 0;
+    rank.parameters.clear();
+    rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
+  }
+  for (Gradient& each : gradients_) each.touched = false;
+  std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
+  blocking_ranks_ = 0;
+
+  for (const std::uint32_t rank : survivors_) {
+    expected.ranks[rank].present = true;
+    train(step, rank, expected.ranks[rank]);
+  }
+  // After normalize() either every rank keeps outputs or none does.
+  const bool is_synced = step.kind == PassKind::kSynced && !survivors_.empty();
+  if (is_synced && kept_outputs(step.variants.front()) > 0) {
+    list_collectives(expected);
+    decide_outcomes(expected);
+    if (!expected.any_error || blocking_ranks_ == 0) reduce();
+  }
+  record(expected);
+}
+
+// P10: usage goes with the gradient.
+void Model::zero(std::uint32_t rank, ZeroGrad kind) {
+  if (kind == ZeroGrad::kKeep) return;
+  for (const std::uint32_t parameter : trained_) {
+    Gradient& zeroed = gradient(rank, parameter);
+    if (kind == ZeroGrad::kUndefine) zeroed.defined = false;
+    zeroed.used = false;
+    zeroed.loose = false;
+    zeroed.recorded = false;
+    std::fill_n(elements(rank, parameter), places_[parameter].count, 0.0);
+  }
+}
+
+// The step's backward calls on one rank, and the error that they end in (P5, P6, P7).
+void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expected) {
+  const RankPass& pass = step.variants[rank % step.variants.size()];
+  if (pass.skip && step.kind == PassKind::kNoGrad) return;
+  zero(rank, step.zero_grad);
+  if (step.kind == PassKind::kNoGrad || kept_outputs(pass) == 0) return;
+  const bool is_synced = step.kind == PassKind::kSynced;
+  std::fill(hooks_.begin(), hooks_.end(), 0U);
+  std::fill(is_left_out_.begin(), is_left_out_.end(), std::uint8_t{0});
+
+  const std::uint32_t calls = call_count(pass);
+  bool is_complete = false;
+  for (std::uint32_t call = 0; call < calls; ++call) {
+    expected.error_call = call;
+    if (is_complete) {  // before anything is touched
+      expected.error = Error::kSecondBackward;
+      return;
+    }
+    const std::vector<Event>& events = graph_.backward(pass, call);
+    if (is_synced && find_ready_twice(events, expected.parameters)) {
+      expected.error = Error::kReadyTwice;
+    }
+    accumulate(rank, step.key, events);
+    if (expected.error == Error::kReadyTwice) {
+      if (is_plain() && blocks_others(missing())) ++blocking_ranks_;
+      return;
+    }
+    // In dynamic mode whatever did not fire in the first call counts as unused.
+    is_complete = is_synced && (!is_plain() || missing().empty());
+  }
+  expected.error_call = 0;
+  if (!is_synced || is_complete) return;
+  expected.error = Error::kIncomplete;
+  expected.error_call = leaves_outputs(pass) ? calls : calls - 1;
+  expected.parameters = missing();
+  if (blocks_others(expected.parameters)) ++blocking_ranks_;
+}
+
+// P6, for one call. In dynamic mode the unused search does not see into checkpoints: the first hook
+// of the pass marked what is in there, so that its own hook counts as a second one. A parameter
+// whose slot was filled by an earlier call was reduced with what it had then; of one that fires
+// twice in this call nobody can say which of its gradients is reduced.
+bool Model::find_ready_twice(const std::vector<Event>& events, std::vector<std::uint32_t>& found) {
+  std::fill(hooks_now_.begin(), hooks_now_.end(), 0U);
+  for (const Event& event : events) {
+    if (event.kind != Event::Kind::kHook) continue;
+    hooks_now_[event.parameter] += !is_plain() && event.depth > 0 ? 2 : 1;
+  }
+  for (const std::uint32_t parameter : trained_) {
+    const std::uint32_t before = hooks_[parameter];
+    hooks_[parameter] += hooks_now_[parameter];
+    if (hooks_now_[parameter] == 0 || hooks_[parameter] < 2) continue;
+    found.push_back(parameter);
+    is_left_out_[parameter] = 1;
+    if (before == 0) is_unknown_[parameter] = 1;
+  }
+  return !found.empty();
+}
+
+// Those whose hook did not fire in this pass, ascending.
+std::vector<std::uint32_t> Model::missing() const {
+  std::vector<std::uint32_t> missing;
+  for (const std::uint32_t parameter : trained_) {
+    if (hooks_[parameter] == 0) missing.push_back(parameter);
+  }
+  return missing;
+}
+
+// A rank that lacks these launches the bucket of none of them, and no later one (P3). Whether the
+// others notice that a bucket without elements was not launched is left open.
+bool Model::blocks_others(const std::vector<std::uint32_t>& missing) const {
+  std::size_t first = out_.buckets.size();
+  for (const std::uint32_t parameter : missing) {
+    first = std::min<std::size_t>(first, places_[parameter].bucket);
+  }
+  return std::any_of(out_.buckets.begin() + static_cast<std::ptrdiff_t>(first), out_.buckets.end(),
+                     [](const ExpectedBucket& bucket) { return bucket.count > 0; });
+}
+
+void Model::accumulate(std::uint32_t rank, std::uint32_t step_key,
+                       const std::vector<Event>& events) {
+  sums_in_call_.assign(program_.parameters.size(), 0);
+  had_gradient_.resize(program_.parameters.size());
+  for (const Event& event : events) {
+    if (is_left_out_[event.parameter]) continue;
+    std::vector<double>& sums = sums_[event.depth];
+    if (sums.empty()) sums.resize(total_);
+    if (event.kind == Event::Kind::kTensor) {
+      add_tensor(event, rank, step_key, sums.data());
+    } else if (event.defined) {
+      add_sum(event.parameter, rank, sums.data());
+    }
+  }
+}
+
+// Adds the tensor of one use to what this call has for the parameter.
+void Model::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key,
+                       double* sums) {
+  const Parameter& parameter = program_.parameters[event.parameter];
+  const Place& place = places_[event.parameter];
+  const UseValues values(program_, parameter, rank, step_key, event.node_key);
+  if (arrived_.size() < place.count) arrived_.resize(place.count);
+  double* sum = sums + place.start;
+  double* tensor = event.first ? sum : arrived_.data();
+  values.read(tensor, memory_of_.data() + place.start, place.count);
+  multiply_values(parameter.dtype, tensor, event.scalar, place.count);
+  if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
+}
+
+// G11: the sum of one call arrives at the gradient.
+void Model::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
+  const Place& place = places_[parameter];
+  Gradient& target = gradient(rank, parameter);
+  // A nested call and the outer one run side by side. Two sums commute; a third term, or what was there before, does not.
+  const std::uint32_t terms = ++sums_in_call_[parameter];
+  if (terms == 1) had_gradient_[parameter] = target.defined;
+  if (terms + had_gradient_[parameter] > 2 && terms > 1) target.loose = program_.values != Values::kExact;
+  if (target.defined) {
+    add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
+               place.count);
+  } else {
+    std::copy_n(sums + place.start, place.count, elements(rank, parameter));
+  }
+  target.defined = true;
+  target.used = true;
+  target.touched = true;
+  target.recorded = false;
+}
+
+// What a rank's own error means for the others. A second backward (P7) is reached only when the
+// first one had all the others' buckets; every other own error comes whatever the others do.
+void Model::decide_outcomes(ExpectedStep& expected) {
+  const bool is_blocked = blocking_ranks_ > 0;
+  for (const ExpectedRankStep& each : expected.ranks) {
+    expected.any_error = expected.any_error || each.error != Error::kNone;
+  }
+  if (!expected.any_error) return;
+  for (const std::uint32_t rank : survivors_) {
+    ExpectedRankStep& each = expected.ranks[rank];
+    if (each.error == Error::kNone) {
+      each.outcome = is_blocked ? Outcome::kPeerError : Outcome::kSuccessOrPeerError;
+    } else if (each.error == Error::kSecondBackward && is_blocked) {
+      each.outcome = Outcome::kPeerError;
+      each.error = Error::kNone;
+      each.error_call = 0;
+    } else {
+      each.outcome = Outcome::kOwnError;
+    }
+  }
+}
+
+// T2.
+void Model::list_collectives(ExpectedStep& expected) const {
+  for (std::uint32_t b = 0; b < out_.buckets.size(); ++b) {
+    ExpectedCollective collective;
+    collective.bucket = b;
+    collective.count = out_.buckets[b].count;
+    collective.dtype = out_.buckets[b].dtype;
+    expected.collectives.push_back(collective);
+  }
+  if (is_plain() || trained_.empty()) return;
+  ExpectedCollective usage;
+  usage.op = ExpectedCollective::Op::kAllReduceUsage;
+  usage.count = trained_.size();
+  expected.collectives.push_back(usage);
+}
+
+// G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter.
+void Model::reduce() {
+  for (const std::uint32_t parameter : trained_) {
+    const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
+      return gradient(rank, parameter).used;
+    });
+    if (is_plain() || is_used) reduce_one(parameter);
+  }
+}
+
+// G1, G2, G3. The additions of a run are carried out for the part of the run that lies in the
+// parameter; padding is zeros and stays zeros.
+void Model::reduce_one(std::uint32_t parameter) {
+  const DType dtype = program_.parameters[parameter].dtype;
+  const Place& place = places_[parameter];
+  const std::size_t ranks = survivors_.size();
+  if (contributions_.size() < ranks * place.count) contributions_.resize(ranks * place.count);
+  const double factor = scale_factor(dtype, static_cast<std::uint32_t>(ranks));
+  for (std::size_t i = 0; i < ranks; ++i) {
+    double* scaled = contributions_.data() + i * place.count;
+    if (gradient(survivors_[i], parameter).defined) {
+      scale_values(dtype, scaled, elements(survivors_[i], parameter), factor, place.count);
+    } else {
+      std::fill_n(scaled, place.count, 0.0);
+    }
+  }
+  std::size_t begin = 0;
+  for (const OrderRun& run : orders_[place.bucket]) {
+    if (run.end <= place.offset + begin) continue;
+    if (begin == place.count) break;
+    const std::size_t end = std::min<std::size_t>(place.count, run.end - place.offset);
+    double* first = contributions_.data() + begin;
+    for (std::size_t i = 0; i + 1 < ranks; ++i) {
+      const Addition& addition = run.additions[i];
+      add_values(dtype, first + addition.into * place.count, first + addition.from * place.count,
+                 end - begin);
+    }
+    for (const std::uint32_t rank : survivors_) {
+      std::copy_n(first + run.result * place.count, end - begin, elements(rank, parameter) + begin);
+    }
+    begin = end;
+  }
+  assert(begin == place.count);
+  // All ranks have the same bits: they are written once.
+  Gradient reduced;
+  reduced.defined = true;
+  reduced.touched = true;
+  reduced.recorded = true;
+  reduced.loose = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
+    return gradient(rank, parameter).loose;
+  });
+  reduced.offset = record_bits(survivors_.front(), parameter);
+  for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
+}
+
+// What every survivor has after the step. A gradient that has kept its bits since an earlier step
+// is not written again.
+void Model::record(ExpectedStep& expected) {
+  for (const std::uint32_t rank : survivors_) {
+    for (std::uint32_t i = 0; i < owners_.size(); ++i) {
+      if (owners_[i] == kNotTrained) continue;
+      Gradient& actual = gradient(rank, owners_[i]);
+      if (actual.defined && !actual.recorded) {
+        actual.offset = record_bits(rank, owners_[i]);
+        actual.recorded = true;
+      }
+      ExpectedGradient& written = expected.ranks[rank].gradients[i];
+      written.known = !is_unknown_[owners_[i]] && !actual.loose;
+      written.defined = actual.defined;
+      written.untouched = actual.defined && !actual.touched;
+      written.offset = actual.offset;
+    }
+  }
+}
+
+// Appends a gradient to the expectation, and says where it is.
+std::uint64_t Model::record_bits(std::uint32_t rank, std::uint32_t parameter) {
+  const DType dtype = program_.parameters[parameter].dtype;
+  const Place& place = places_[parameter];
+  const std::uint64_t offset = out_.bits.size();
+  out_.bits.resize(offset + place.count);
+  for (std::size_t i = 0; i < place.count; ++i) {
+    const double value = elements(rank, parameter)[memory_of_[place.start + i]];
+    out_.bits[offset + i] = round_from_double(dtype, value);
+  }
+  return offset;
+}
+
+}  // namespace
+
+Expectation run(const Program& program, const Contract& contract,
+                const std::vector<Recovery>& recoveries) {
+  Expectation out;
+  run(program, contract, recoveries, out);
+  return out;
+}
+
+void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
+         Expectation& out) {
+  Model(program, contract, out).run(recoveries);
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,33 @@
+// The model: a slow, single-threaded reading of CONTRACT.md. It takes a Program and says what
+// must come out. It depends on the standard library alone and shares nothing with `reducer/`. It
+// keeps no state between calls, so that any thread may call it; it never fails.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/contract.h"
+#include "reference/expectation.h"
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+// From `before_step` on only `survivors` (original ranks, ascending) train, in a new group in
+// which a rank's number is its position in the list. A rank keeps its original number where
+// values and variants are concerned. Recovery undefines every gradient and clears usage; steps
+// that were begun before it are expected as if nothing had gone wrong.
+struct Recovery {
+  std::uint32_t before_step = 0;
+  std::vector<std::uint32_t> survivors;
+};
+
+// `program` is normalized. After a step with an own error the model itself recovers, with all its
+// survivors; `recoveries` adds those that faults brought about, ascending by before_step.
+Expectation run(const Program& program, const Contract& contract,
+                const std::vector<Recovery>& recoveries = {});
+
+// The same into `out`, whose memory is used again: what was in it does not matter.
+void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
+         Expectation& out);
+
+}  // namespace lockstep::reference

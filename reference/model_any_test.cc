@@ -1,0 +1,170 @@
+// Claims about the expectation of every program whatever. Method: many programs of random fields,
+// made legal by normalize(). A failure names the seed that any_program() takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "reference/arithmetic.h"
+#include "reference/model.h"
+#include "reference/test_any_program.h"
+
+namespace lockstep::reference {
+namespace {
+
+// Ends the first forward in a chain of uses of all parameters, so that its pass is complete unless
+// something else is wrong with it.
+void use_everything(RankPass& pass, std::size_t parameters) {
+  pass.backwards.clear();
+  pass.forwards.resize(1);
+  pass.forwards[0].discard = false;
+  std::vector<Node>& nodes = pass.forwards[0].nodes;
+  if (nodes.size() > 5) nodes.resize(5);
+  for (std::uint32_t p = 0; p < parameters; ++p) {
+    Node node;
+    node.parameter = p;
+    node.inputs = {{}};
+    nodes.push_back(node);
+  }
+  pass.forwards[0].outputs = {{}};
+}
+
+// Few and small parameters, so that a run is short.
+Program small_program(std::uint64_t seed) {
+  Program program = testing::any_program(seed);
+  program.options.first_bucket_bytes %= 64;
+  program.options.bucket_bytes %= 64;
+  program.parameters.resize(1 + program.parameters.size() % 4);
+  for (Parameter& parameter : program.parameters) {
+    for (std::uint32_t& size : parameter.sizes) size %= 4;
+  }
+  for (Step& step : program.steps) {
+    for (RankPass& pass : step.variants) {
+      if (seed % 2 == 0) use_everything(pass, program.parameters.size());
+    }
+  }
+  normalize(program);
+  return program;
+}
+
+std::vector<Recovery> recoveries_of(const Program& program, std::uint64_t seed) {
+  if (seed % 3 != 0 || program.steps.empty()) return {};
+  Recovery recovery;
+  recovery.before_step = static_cast<std::uint32_t>(seed / 3 % program.steps.size());
+  for (std::uint32_t rank = 0; rank < program.world; ++rank) {
+    if ((seed >> (rank % 8) & 3) != 0) recovery.survivors.push_back(rank);
+  }
+  return {recovery};
+}
+
+bool equal(const ExpectedRankStep& a, const ExpectedRankStep& b) {
+  return a.present == b.present && a.outcome == b.outcome && a.error == b.error &&
+         a.error_call == b.error_call && a.parameters == b.parameters &&
+         std::equal(a.gradients.begin(), a.gradients.end(), b.gradients.begin(), b.gradients.end(),
+                    [](const ExpectedGradient& x, const ExpectedGradient& y) {
+                      return x.known == y.known && x.defined == y.defined &&
+                             x.untouched == y.untouched && x.offset == y.offset;
+                    });
+}
+
+bool equal(const ExpectedBucket& a, const ExpectedBucket& b) {
+  return a.dtype == b.dtype && a.device == b.device && a.count == b.count &&
+         a.parameters == b.parameters && a.offsets == b.offsets;
+}
+
+bool equal(const ExpectedStep& a, const ExpectedStep& b) {
+  return a.any_error == b.any_error && a.collectives.size() == b.collectives.size() &&
+         std::equal(
+             a.ranks.begin(), a.ranks.end(), b.ranks.begin(), b.ranks.end(),
+             [](const ExpectedRankStep& x, const ExpectedRankStep& y) { return equal(x, y); });
+}
+
+bool equal(const Expectation& a, const Expectation& b) {
+  return a.bits == b.bits &&
+         std::equal(a.buckets.begin(), a.buckets.end(), b.buckets.begin(), b.buckets.end(),
+                    [](const ExpectedBucket& x, const ExpectedBucket& y) { return equal(x, y); }) &&
+         std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(),
+                    [](const ExpectedStep& x, const ExpectedStep& y) { return equal(x, y); });
+}
+
+TEST(ModelOfAnyProgram, UsesMemoryAgainWithoutATrace) {
+  Expectation used;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const Program program = small_program(seed);
+    const std::vector<Recovery> recoveries = recoveries_of(program, seed);
+    run(program, Contract::lockstep(), recoveries, used);
+    ASSERT_TRUE(equal(used, run(program, Contract::lockstep(), recoveries))) << seed;
+  }
+}
+
+// One rank's part of a step, and how often each outcome was seen.
+void check_rank(const Program& program, const Expectation& expectation, const ExpectedStep& step,
+                const ExpectedRankStep& rank) {
+  EXPECT_EQ(rank.outcome == Outcome::kOwnError, rank.error != Error::kNone);
+  EXPECT_TRUE(step.any_error || rank.outcome == Outcome::kSuccess);
+  EXPECT_TRUE(std::is_sorted(rank.parameters.begin(), rank.parameters.end()));
+  EXPECT_LE(rank.error_call, kMaxBackwards);
+  EXPECT_EQ(rank.gradients.size(), program.parameters.size());
+  for (std::size_t p = 0; p < rank.gradients.size(); ++p) {
+    const ExpectedGradient& gradient = rank.gradients[p];
+    EXPECT_TRUE(gradient.known || step.any_error);
+    EXPECT_TRUE(gradient.defined || !gradient.untouched);
+    EXPECT_FALSE(gradient.defined && program.parameters[p].frozen);
+    EXPECT_FALSE(gradient.defined && !rank.present);
+    if (!gradient.defined) continue;
+    EXPECT_LE(gradient.offset + element_count(program.parameters[p]), expectation.bits.size());
+  }
+}
+
+// After a synced pass that every rank survived, G1 and G8.
+void check_agreement(const Program& program, const Expectation& expectation,
+                     const ExpectedStep& step) {
+  const ExpectedRankStep* first = nullptr;
+  for (const ExpectedRankStep& rank : step.ranks) {
+    if (!rank.present) continue;
+    if (first == nullptr) first = &rank;
+    for (std::size_t p = 0; p < rank.gradients.size(); ++p) {
+      if (program.parameters[p].frozen) continue;
+      ASSERT_TRUE(rank.gradients[p].defined);
+      for (std::uint64_t e = 0; e < element_count(program.parameters[p]); ++e) {
+        ASSERT_EQ(expectation.bits[rank.gradients[p].offset + e],
+                  expectation.bits[first->gradients[p].offset + e]);
+      }
+    }
+  }
+}
+
+TEST(ModelOfAnyProgram, IsConsistentAndShowsEveryOutcome) {
+  std::array<int, 4> outcomes{};
+  std::array<int, 4> errors{};
+  int agreements = 0;
+  int unknown = 0;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    const Program program = small_program(seed);
+    const Expectation expectation =
+        run(program, Contract::lockstep(), recoveries_of(program, seed));
+    ASSERT_EQ(expectation.steps.size(), program.steps.size());
+    for (const ExpectedStep& step : expectation.steps) {
+      bool any_error = false;
+      for (const ExpectedRankStep& rank : step.ranks) {
+        check_rank(program, expectation, step, rank);
+        any_error = any_error || rank.error != Error::kNone;
+        ++outcomes[static_cast<std::size_t>(rank.outcome)];
+        ++errors[static_cast<std::size_t>(rank.error)];
+        for (const ExpectedGradient& gradient : rank.gradients) unknown += !gradient.known;
+      }
+      EXPECT_EQ(step.any_error, any_error);
+      if (program.options.mode != Mode::kPlain || any_error || step.collectives.empty()) continue;
+      check_agreement(program, expectation, step);
+      ++agreements;
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+  for (const int count : outcomes) EXPECT_GT(count, 30);
+  for (const int count : errors) EXPECT_GT(count, 30);
+  EXPECT_GT(agreements, 30);
+  EXPECT_GT(unknown, 30);
+}
+
+}  // namespace
+}  // namespace lockstep::reference

@@ -1,0 +1,45 @@
+// Order: in which order the contributions of the ranks to one element are added (G3), as data. An
+// order is declared for a whole bucket: neighbouring elements share their additions, so that it is
+// a short list of runs. Pure functions; any thread; nothing fails.
+//
+// rank_order  ((x0+x1)+x2)+... for every element.
+// gloo_ring   The bucket is cut into one chunk a rank; a chunk travels once around the ring,
+// against
+//             the direction of the ranks. Chunk c starts with rank c-1 and ends with rank c.
+// gloo_bcube  Ranks are numbers with mixed bases: the factors 2 of their count, then what is left
+//             over. Digit by digit, lowest first, groups that differ in that digit alone halve (or
+//             split evenly) what they hold; the owner of a part adds the others to its own, in
+//             ascending order.
+// Which of two summands comes first does not matter, since addition is commutative but for a NaN's
+// payload.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+struct Addition {  // x[into] = x[into] + x[from]
+  std::uint8_t into = 0;
+  std::uint8_t from = 0;
+};
+
+// Elements from the end of the run before up to `end`. There are ranks - 1 additions, in order, on
+// an array x of the ranks' contributions; then the sum is x[result].
+struct OrderRun {
+  std::uint64_t end = 0;
+  std::uint8_t result = 0;
+  std::array<Addition, kMaxWorld - 1> additions{};
+};
+
+// One plan of a bucket of `elements` elements among `ranks` ranks (1..kMaxWorld); none has an empty
+// run, and the last one ends at `elements`.
+std::vector<OrderRun> rank_order(std::uint32_t ranks, std::uint64_t elements);
+std::vector<OrderRun> gloo_ring(std::uint32_t ranks, std::uint64_t elements,
+                                std::uint64_t element_bytes, std::uint64_t max_segment_bytes);
+std::vector<OrderRun> gloo_bcube(std::uint32_t ranks, std::uint64_t elements);
+
+}  // namespace lockstep::reference

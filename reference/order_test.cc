@@ -1,0 +1,124 @@
+#include "reference/order.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace lockstep::reference {
+namespace {
+
+// The sum of element `e` as a formula, "(x0+x1)+x2" with the array slot added to on the left.
+std::string formula(const std::vector<OrderRun>& runs, std::uint32_t ranks, std::uint64_t e) {
+  std::vector<std::string> x;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) x.push_back(std::to_string(rank));
+  for (const OrderRun& run : runs) {
+    if (e >= run.end) continue;
+    for (std::uint32_t i = 0; i + 1 < ranks; ++i) {
+      const Addition& addition = run.additions[i];
+      x[addition.into] = "(" + x[addition.into] + "+" + x[addition.from] + ")";
+    }
+    return x[run.result];
+  }
+  return "beyond the end";
+}
+
+TEST(Order, RankOrderFoldsFromTheLeft) {
+  EXPECT_EQ(formula(rank_order(1, 5), 1, 4), "0");
+  EXPECT_EQ(formula(rank_order(4, 5), 4, 0), "(((0+1)+2)+3)");
+  EXPECT_EQ(formula(rank_order(4, 5), 4, 4), "(((0+1)+2)+3)");
+  EXPECT_TRUE(rank_order(4, 0).empty());
+}
+
+// 3 ranks, 7 floats: 6 segments of 2 elements, 2 segments a chunk: chunks of 4, the last one empty.
+TEST(Order, RingFollowsTheHandComputedExampleOfThreeRanks) {
+  const std::vector<OrderRun> runs = gloo_ring(3, 7, 4, 1 << 20);
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0].end, 4U);
+  EXPECT_EQ(runs[1].end, 7U);
+  EXPECT_EQ(formula(runs, 3, 0), "(0+(1+2))");
+  EXPECT_EQ(formula(runs, 3, 3), "(0+(1+2))");
+  EXPECT_EQ(formula(runs, 3, 4), "(1+(2+0))");
+}
+
+// 4 ranks, 16 halves, segments of at most 2 elements: 8 segments, 2 a chunk.
+TEST(Order, RingGoesOnceAroundAgainstTheRanksAndEndsAtTheChunksNumber) {
+  const std::vector<OrderRun> runs = gloo_ring(4, 16, 2, 5);
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_EQ(formula(runs, 4, 0), "(0+(1+(2+3)))");
+  EXPECT_EQ(formula(runs, 4, 4), "(1+(2+(3+0)))");
+  EXPECT_EQ(formula(runs, 4, 8), "(2+(3+(0+1)))");
+  EXPECT_EQ(formula(runs, 4, 12), "(3+(0+(1+2)))");
+}
+
+// The published form of the ring's chunk number, element by element.
+TEST(Order, RingChunksAreThoseOfTheFormula) {
+  for (std::uint64_t n = 2; n <= 8; ++n) {
+    for (const std::uint64_t es : {2U, 4U, 8U}) {
+      for (const std::uint64_t max_segment : {1U, 16U, 100U, 1U << 20}) {
+        for (std::uint64_t count = 1; count < 200; ++count) {
+          const std::uint64_t largest = es * std::max<std::uint64_t>(1, max_segment / es);
+          std::uint64_t segments = (count * es + largest - 1) / largest;
+          segments = std::max(segments, 2 * n);
+          while (segments % n != 0) ++segments;
+          std::uint64_t bytes = (count * es + segments - 1) / segments;
+          while (bytes % es != 0) ++bytes;
+          const std::vector<OrderRun> runs =
+              gloo_ring(static_cast<std::uint32_t>(n), count, es, max_segment);
+          std::size_t run = 0;
+          for (std::uint64_t e = 0; e < count; ++e) {
+            while (e >= runs[run].end) ++run;
+            ASSERT_EQ(runs[run].result, e * es / bytes / (segments / n));
+          }
+        }
+      }
+    }
+  }
+}
+
+// 4 ranks = 2 x 2: pairs (0,1) and (2,3) halve the bucket, then (0,2) and (1,3) halve their halves.
+TEST(Order, BcubeHalvesByBinaryDigits) {
+  const std::vector<OrderRun> runs = gloo_bcube(4, 8);
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_EQ(formula(runs, 4, 0), "((0+1)+(2+3))");
+  EXPECT_EQ(formula(runs, 4, 2), "((2+3)+(0+1))");
+  EXPECT_EQ(formula(runs, 4, 4), "((1+0)+(3+2))");
+  EXPECT_EQ(formula(runs, 4, 6), "((3+2)+(1+0))");
+}
+
+// 6 ranks = 2 x 3: pairs first, then threes that are two apart.
+TEST(Order, BcubeTakesTheOddRestAsOneGroup) {
+  const std::vector<OrderRun> runs = gloo_bcube(6, 12);
+  EXPECT_EQ(formula(runs, 6, 0), "(((0+1)+(2+3))+(4+5))");
+  EXPECT_EQ(formula(runs, 6, 2), "(((2+3)+(0+1))+(4+5))");
+  EXPECT_EQ(formula(runs, 6, 4), "(((4+5)+(0+1))+(2+3))");
+  EXPECT_EQ(formula(runs, 6, 6), "(((1+0)+(3+2))+(5+4))");
+  EXPECT_EQ(formula(gloo_bcube(5, 5), 5, 2), "((((2+0)+1)+3)+4)");
+}
+
+// Whatever the order: no run is empty, and the result has every rank in it exactly once.
+TEST(Order, EveryPlanAddsEveryRankOnce) {
+  for (std::uint32_t ranks = 1; ranks <= kMaxWorld; ++ranks) {
+    for (std::uint64_t elements = 0; elements < 70; ++elements) {
+      for (const auto& runs : {rank_order(ranks, elements), gloo_bcube(ranks, elements),
+                               gloo_ring(ranks, elements, 4, 64)}) {
+        std::uint64_t end = 0;
+        for (const OrderRun& run : runs) {
+          ASSERT_GT(run.end, end);
+          end = run.end;
+          std::vector<unsigned> has(ranks);
+          for (std::uint32_t rank = 0; rank < ranks; ++rank) has[rank] = 1U << rank;
+          for (std::uint32_t i = 0; i + 1 < ranks; ++i) {
+            const Addition& addition = run.additions[i];
+            ASSERT_EQ(has[addition.into] & has[addition.from], 0U);
+            has[addition.into] |= has[addition.from];
+          }
+          ASSERT_EQ(has[run.result], (1U << ranks) - 1);
+        }
+        ASSERT_EQ(end, elements);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::reference

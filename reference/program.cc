@@ -1,0 +1,184 @@
+#include "reference/program.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace lockstep::reference {
+namespace {
+
+// Enumerators are counted from 0; `last` is the one with the largest number.
+DType limited(DType value) {
+  constexpr unsigned kCount = static_cast<unsigned>(DType::kBFloat16) + 1;
+  return static_cast<DType>(static_cast<unsigned>(value) % kCount);
+}
+Mode limited(Mode value) {
+  constexpr unsigned kCount = static_cast<unsigned>(Mode::kDynamic) + 1;
+  return static_cast<Mode>(static_cast<unsigned>(value) % kCount);
+}
+PassKind limited(PassKind value) {
+  constexpr unsigned kCount = static_cast<unsigned>(PassKind::kNoGrad) + 1;
+  return static_cast<PassKind>(static_cast<unsigned>(value) % kCount);
+}
+ZeroGrad limited(ZeroGrad value) {
+  constexpr unsigned kCount = static_cast<unsigned>(ZeroGrad::kKeep) + 1;
+  return static_cast<ZeroGrad>(static_cast<unsigned>(value) % kCount);
+}
+Values limited(Values value) {
+  constexpr unsigned kCount = static_cast<unsigned>(Values::kSpecial) + 1;
+  return static_cast<Values>(static_cast<unsigned>(value) % kCount);
+}
+Order limited(Order value) {
+  constexpr unsigned kCount = static_cast<unsigned>(Order::kBcube) + 1;
+  return static_cast<Order>(static_cast<unsigned>(value) % kCount);
+}
+Node::Kind limited(Node::Kind value) {
+  constexpr unsigned kCount = static_cast<unsigned>(Node::Kind::kCheckpoint) + 1;
+  return static_cast<Node::Kind>(static_cast<unsigned>(value) % kCount);
+}
+
+void limit_sizes(std::vector<std::uint32_t>& sizes) {
+  if (sizes.size() > kMaxDims) sizes.resize(kMaxDims);
+  for (std::uint32_t& size : sizes) size = std::min(size, kMaxSize);
+  if (std::find(sizes.begin(), sizes.end(), 0U) != sizes.end()) return;  // no elements at all
+  std::uint32_t elements = 1;
+  for (std::uint32_t& size : sizes) {
+    size = std::min(size, kMaxElements / elements);
+    elements *= size;
+  }
+  assert(elements > 0 && elements <= kMaxElements);
+}
+
+void limit_parameters(std::vector<Parameter>& parameters) {
+  if (parameters.empty()) parameters.emplace_back();
+  if (parameters.size() > kMaxParameters) parameters.resize(kMaxParameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& parameter = parameters[i];
+    const std::uint32_t distance = parameter.shared_with > i ? 0 : parameter.shared_with;
+    if (distance > 0) parameter = parameters[i - distance];
+    parameter.shared_with = distance;
+    parameter.dtype = limited(parameter.dtype);
+    parameter.device %= kMaxDevices;
+    limit_sizes(parameter.sizes);
+  }
+}
+
+// `budget` is the number of nodes the forward may still have; `depth` that of the checkpoints
+// around.
+void limit_nodes(std::vector<Node>& nodes, std::uint32_t depth, std::uint32_t& budget) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (budget == 0) {
+      nodes.resize(i);
+      return;
+    }
+    --budget;
+    Node& node = nodes[i];
+    node.kind = limited(node.kind);
+    node.factor = std::clamp(node.factor, -2, 2);
+    if (node.inputs.size() > kMaxInputs) node.inputs.resize(kMaxInputs);
+    if (node.kind == Node::Kind::kCheckpoint && depth < kMaxDepth) {
+      limit_nodes(node.body, depth + 1, budget);
+    } else {
+      node.body.clear();
+    }
+    if (node.kind == Node::Kind::kCheckpoint && node.body.empty()) node.kind = Node::Kind::kSum;
+  }
+}
+
+void limit_outputs(Forward& forward) {
+  if (forward.outputs.empty()) forward.outputs.emplace_back();
+  if (forward.outputs.size() > kMaxOutputs) forward.outputs.resize(kMaxOutputs);
+  const auto same_output = [&](const Input& a, const Input& b) {
+    const auto count = static_cast<std::uint32_t>(forward.nodes.size());
+    if (a.back % count != b.back % count) return false;
+    const Node& node = forward.nodes[count - 1 - a.back % count];
+    return node.kind != Node::Kind::kSplit || a.slot % 2 == b.slot % 2;
+  };
+  std::vector<Input>& outputs = forward.outputs;
+  for (std::size_t i = 1; i < outputs.size();) {
+    const auto end = outputs.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool known = std::any_of(outputs.begin(), end, [&](const Input& earlier) {
+      return same_output(earlier, outputs[i]);
+    });
+    if (known) {
+      outputs.erase(end);
+    } else {
+      ++i;
+    }
+  }
+}
+
+void limit_pass(RankPass& pass, PassKind kind) {
+  if (kind != PassKind::kNoGrad) pass.skip = false;
+  if (pass.forwards.empty()) pass.forwards.emplace_back();
+  if (pass.forwards.size() > kMaxForwards) pass.forwards.resize(kMaxForwards);
+  for (Forward& forward : pass.forwards) {
+    std::uint32_t budget = kMaxNodes;
+    if (forward.nodes.empty()) forward.nodes.emplace_back();
+    limit_nodes(forward.nodes, 0, budget);
+    limit_outputs(forward);
+  }
+  if (pass.backwards.size() > kMaxBackwards) pass.backwards.resize(kMaxBackwards);
+  for (Backward& backward : pass.backwards) {
+    if (backward.roots.size() > kMaxRoots) backward.roots.resize(kMaxRoots);
+  }
+}
+
+bool keeps_a_forward(const RankPass& pass) {
+  return std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                     [](const Forward& forward) { return !forward.discard; });
+}
+
+void limit_step(Step& step, std::uint32_t world) {
+  step.kind = limited(step.kind);
+  step.zero_grad = limited(step.zero_grad);
+  if (step.variants.empty()) step.variants.emplace_back();
+  if (step.variants.size() > world) step.variants.resize(world);
+  for (RankPass& pass : step.variants) limit_pass(pass, step.kind);
+  if (step.kind != PassKind::kSynced) return;
+  if (std::none_of(step.variants.begin(), step.variants.end(), keeps_a_forward)) return;
+  for (RankPass& pass : step.variants) {
+    if (!keeps_a_forward(pass)) pass.forwards.back().discard = false;
+  }
+}
+
+}  // namespace
+
+void normalize(Program& program) {
+  program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
+  program.values = limited(program.values);
+  program.options.mode = limited(program.options.mode);
+  program.options.order = limited(program.options.order);
+  limit_parameters(program.parameters);
+  if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
+  for (Step& step : program.steps) limit_step(step, program.world);
+}
+
+std::uint64_t element_count(const Parameter& parameter) {
+  std::uint64_t count = 1;
+  for (const std::uint32_t size : parameter.sizes) count *= size;
+  return count;
+}
+
+std::uint32_t owner_of(const Program& program, std::uint32_t index) {
+  assert(index < program.parameters.size());
+  while (program.parameters[index].shared_with > 0) {
+    assert(program.parameters[index].shared_with <= index);
+    index -= program.parameters[index].shared_with;
+  }
+  return index;
+}
+
+std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element) {
+  assert(element < element_count(parameter));
+  if (!parameter.column_major) return element;
+  std::uint64_t stride = element_count(parameter);  // column-major: the first dimension's is 1
+  std::uint64_t position = 0;
+  for (std::size_t dim = parameter.sizes.size(); dim-- > 0;) {
+    stride /= parameter.sizes[dim];
+    position += element % parameter.sizes[dim] * stride;
+    element /= parameter.sizes[dim];
+  }
+  return position;
+}
+
+}  // namespace lockstep::reference

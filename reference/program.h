@@ -1,0 +1,197 @@
+// Program: what every rank trains, as plain data. It says nothing about schedules or faults (see
+// faults/plan.h). No function here fails, and none keeps state: any thread may call them.
+//
+// A Program is total: any field values are a valid program. Indices are taken modulo what they
+// index, counts are clamped to the limits below by normalize(). Zero is the simplest choice of
+// every field, so that shrinking goes to zero. Each record carries a `key`, drawn at random, from
+// which its values are hashed: deleting one record does not change the values of the others.
+//
+// How a Program is run (the model follows this text, and so does the harness that drives a
+// reducer):
+//
+// For each step, every rank r takes `variants[r % variants.size()]`, its RankPass, and
+//   1. zeroes gradients as `zero_grad` says (before the step's first forward);
+//   2. runs the forwards in order: under no_sync when kind is kNoSync, without gradients when
+//      kNoGrad. A forward's graph is built from its nodes; a forward with `discard` drops its
+//      outputs and graph at once;
+//   3. (kSynced and kNoSync) calls backward for each element of `backwards` (an empty list means
+//      one call with every output); the roots are indices, modulo, into the list of outputs of
+//      all kept forwards of the step, in order; duplicates count once. Each root starts with the
+//      gradient 1. All calls but the last retain the graph. With no output kept, no backward is
+//      called at all. Before the last call the rank lets go of every output that is not a root of
+//      it, unless keep_outputs is set.
+//   4. with keep_outputs calls check_complete(), then lets go of everything.
+// kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
+// rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.
+//
+// Gradient of a graph. Every edge carries one scalar (a double) or is undefined. A node with
+// several consumers, or several uses of one node by a consumer, adds what arrives defined (a
+// root's 1 first, the rest in the order of clause E; what arrives alone is the sum, so that -0
+// stays -0); if nothing defined arrives, its gradient is undefined.
+//   kUse         passes its scalar s to each input, and to its parameter (index modulo) the
+//                tensor s*c, where c is value_of(parameter key, rank, step key, node key) element
+//                by element: the product is computed in double, then rounded once to the
+//                parameter's dtype (to nearest, ties to even). An undefined s gives an undefined
+//                tensor. As an output with no other consumer it still is a node of its own.
+//   kSum         passes s to each input.
+//   kScale       passes s * factor to each input. factor is an integer in [-2, 2]; 0 gives a
+//                defined zero.
+//   kStop        passes undefined to each input.
+//   kDetach      has no inputs as far as gradients go: what lies behind is not reachable through
+//                it.
+//   kSplit       has two outputs, slots 0 and 1; passes s0 + 2*s1, an undefined part left out,
+//                undefined if both are. All other kinds have one output; a slot is taken modulo
+//                the node's number of outputs.
+//   kCheckpoint  passes s to each input; besides, unless s is undefined, it runs a nested
+//                backward over the graph `body`, built afresh at that moment, from slot 0 of the
+//                body's last node, with gradient s. The forward's graph does not show the body.
+// Scalars are sums and products of small integers: exact in double in every order, unless a graph
+// makes them grow beyond 2^53; then the order above decides.
+//
+// A parameter that gets several tensors in one backward call adds them in its own dtype, folded
+// from the left, in descending creation order of the nodes that sent them (the last created node
+// first). Nodes are created in the order of the forwards' nodes. A nested backward is a backward
+// call of its own for this purpose: its sum goes into the gradient when the nested call runs its
+// accumulators. A call visits its nodes in descending creation order. The accumulator of a
+// parameter runs as soon as the last node that sends to it has been visited, and a nested call
+// runs whole when its checkpoint node is visited: so an accumulator of the outer call whose
+// senders all come earlier runs before the nested call, and any other runs after it. Synced
+// programs in which one parameter is reached both inside and outside a checkpoint, or in two, end
+// in an error (P6) in every mode but static; under no_sync they are legal, and the order above
+// decides their bits. The gradient of the parameter then becomes: the sum, if it was undefined;
+// otherwise old + sum, rounded to its dtype.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::reference {
+
+enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16 };
+enum class Mode : std::uint8_t { kPlain, kDynamic };  // find_unused_parameters off, on
+enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
+// Undefine it; fill it with zeros (one that is undefined stays so); leave it.
+enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep };
+enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
+enum class Order : std::uint8_t { kRing, kBcube };  // Gloo's algorithm; contract G3
+
+struct Parameter {
+  std::uint32_t key = 0;
+  DType dtype = DType::kFloat32;
+  // At most kMaxDims, each at most kMaxSize; empty: one element; 0 allowed.
+  std::vector<std::uint32_t> sizes;
+  bool column_major = false;  // dense strides in reversed order of dimensions
+  bool frozen = false;        // requires no gradient: not reduced, uses of it pass nothing to it
+  // 0: a parameter of its own; k: the same tensor as the one k places before. After normalize()
+  // that one exists, and all other fields are equal to its fields.
+  std::uint32_t shared_with = 0;
+  std::uint32_t device = 0;  // of kMaxDevices host devices of every rank
+};
+
+struct Input {
+  std::uint32_t back = 0;  // node i's input is node i - 1 - back % i; node 0 has no inputs
+  std::uint32_t slot = 0;
+};
+
+struct Node {
+  enum class Kind : std::uint8_t { kUse, kSum, kScale, kStop, kDetach, kSplit, kCheckpoint };
+  std::uint32_t key = 0;
+  Kind kind = Kind::kUse;
+  std::uint32_t parameter = 0;
+  std::int32_t factor = 0;
+  // kUse: the gradient tensor comes in row-major strides whatever the parameter's are.
+  bool row_major = false;
+  std::vector<Input> inputs;
+  std::vector<Node> body;  // kCheckpoint only, and never empty there
+};
+
+struct Forward {
+  bool discard = false;
+  std::vector<Node> nodes;
+  // Here `back` counts from the end: node count - 1 - back % count. No two are the same slot of
+  // the same node after normalize().
+  std::vector<Input> outputs;
+};
+
+struct Backward {
+  std::vector<std::uint32_t> roots;  // empty: every output
+};
+
+struct RankPass {
+  bool skip = false;
+  bool keep_outputs = false;
+  std::vector<Forward> forwards;
+  std::vector<Backward> backwards;
+};
+
+struct Step {
+  std::uint32_t key = 0;
+  PassKind kind = PassKind::kSynced;
+  ZeroGrad zero_grad = ZeroGrad::kUndefine;
+  std::vector<RankPass> variants;  // never empty after normalize()
+};
+
+struct Options {
+  Mode mode = Mode::kPlain;
+  Order order = Order::kRing;
+  std::uint64_t first_bucket_bytes = 1024 * 1024;
+  std::uint64_t bucket_bytes = 25 * 1024 * 1024;
+};
+
+struct Program {
+  std::uint32_t world = 2;
+  std::uint32_t key = 0;  // of the values
+  Values values = Values::kExact;
+  Options options;
+  std::vector<Parameter> parameters;
+  std::vector<Step> steps;
+};
+
+constexpr std::uint32_t kMaxWorld = 8;
+constexpr std::uint32_t kMaxParameters = 64;
+constexpr std::uint32_t kMaxDims = 4;
+constexpr std::uint32_t kMaxSize = 4096;       // of one dimension
+constexpr std::uint32_t kMaxElements = 65536;  // of one parameter
+constexpr std::uint32_t kMaxSteps = 64;
+constexpr std::uint32_t kMaxNodes = 256;  // of one forward, bodies included
+constexpr std::uint32_t kMaxDepth = 3;    // of checkpoints
+constexpr std::uint32_t kMaxInputs = 8;   // of one node
+constexpr std::uint32_t kMaxForwards = 4;
+constexpr std::uint32_t kMaxOutputs = 8;  // of one forward
+constexpr std::uint32_t kMaxBackwards = 4;
+constexpr std::uint32_t kMaxRoots = kMaxForwards * kMaxOutputs;
+constexpr std::uint32_t kMaxDevices = 2;
+
+// Brings every field within its limits, and gives an empty list its simplest element where one is
+// needed: world 1..8, at least one parameter, one to `world` variants per step, at least one
+// forward per pass, one node per forward, one output per forward. A checkpoint with an empty
+// body, or one deeper than kMaxDepth, becomes a kSum. Enumerators that do not exist are taken
+// modulo their number. A rank that calls no backward in a synced pass would rightly hang the
+// others (P8), so: in a synced step either every variant has a kept forward, or none has; where
+// some have, the last forward of each variant that has none is kept. What is within limits
+// already is left alone.
+void normalize(Program& program);
+
+std::uint64_t element_count(const Parameter& parameter);
+
+// The first owner of the tensor of parameter `index`, through chains of shared_with.
+std::uint32_t owner_of(const Program& program, std::uint32_t index);
+
+// Where the element with row-major index `element` lies in the parameter's own memory, in
+// elements.
+std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element);
+
+// The element with row-major index `element` of the constant c of a use, as the bits of the
+// parameter's dtype in the low bytes. A pure function of its arguments; different ranks get
+// different values (but for kSpecial, where they may meet at a special value). values.h has it
+// for whole tensors.
+//   kExact    integers of magnitude 1..8, times the world size: scaled by that world and summed
+//             without rounding (but for fp32 and 7 ranks, where 1/7 as a float is too far off)
+//   kGeneral  full mantissas, magnitudes from 2^-4 to 2^4
+//   kSpecial  a mixture of kGeneral with NaN, infinities, subnormals, -0, +0, values near the
+//             dtype's largest and smallest
+std::uint64_t value_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
+                       std::uint32_t step_key, std::uint32_t node_key, std::uint64_t element);
+
+}  // namespace lockstep::reference

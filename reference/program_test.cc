@@ -1,0 +1,260 @@
+#include "reference/program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "reference/test_any_program.h"
+
+namespace lockstep::reference {
+namespace {
+
+using testing::any_program;
+
+bool equal(const std::vector<Input>& a, const std::vector<Input>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Input& x, const Input& y) {
+    return x.back == y.back && x.slot == y.slot;
+  });
+}
+
+bool equal(const std::vector<Node>& a, const std::vector<Node>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Node& x, const Node& y) {
+    return x.key == y.key && x.kind == y.kind && x.parameter == y.parameter &&
+           x.factor == y.factor && x.row_major == y.row_major && equal(x.inputs, y.inputs) &&
+           equal(x.body, y.body);
+  });
+}
+
+bool equal(const RankPass& a, const RankPass& b) {
+  return a.skip == b.skip && a.keep_outputs == b.keep_outputs &&
+         std::equal(a.forwards.begin(), a.forwards.end(), b.forwards.begin(), b.forwards.end(),
+                    [](const Forward& x, const Forward& y) {
+                      return x.discard == y.discard && equal(x.nodes, y.nodes) &&
+                             equal(x.outputs, y.outputs);
+                    }) &&
+         std::equal(a.backwards.begin(), a.backwards.end(), b.backwards.begin(), b.backwards.end(),
+                    [](const Backward& x, const Backward& y) { return x.roots == y.roots; });
+}
+
+bool equal(const Parameter& a, const Parameter& b) {
+  return a.key == b.key && a.dtype == b.dtype && a.sizes == b.sizes &&
+         a.column_major == b.column_major && a.frozen == b.frozen &&
+         a.shared_with == b.shared_with && a.device == b.device;
+}
+
+bool equal(const Program& a, const Program& b) {
+  return a.world == b.world && a.key == b.key && a.values == b.values &&
+         a.options.mode == b.options.mode && a.options.order == b.options.order &&
+         a.options.first_bucket_bytes == b.options.first_bucket_bytes &&
+         a.options.bucket_bytes == b.options.bucket_bytes &&
+         std::equal(a.parameters.begin(), a.parameters.end(), b.parameters.begin(),
+                    b.parameters.end(),
+                    [](const Parameter& x, const Parameter& y) { return equal(x, y); }) &&
+         std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(),
+                    [](const Step& x, const Step& y) {
+                      return x.key == y.key && x.kind == y.kind && x.zero_grad == y.zero_grad &&
+                             std::equal(x.variants.begin(), x.variants.end(), y.variants.begin(),
+                                        y.variants.end(), [](const RankPass& p, const RankPass& q) {
+                                          return equal(p, q);
+                                        });
+                    });
+}
+
+// Counts nodes, and checks each of them.
+std::uint32_t check_nodes(const std::vector<Node>& nodes, std::uint32_t depth) {
+  EXPECT_LE(depth, kMaxDepth);
+  EXPECT_FALSE(nodes.empty());
+  std::uint32_t count = 0;
+  for (const Node& node : nodes) {
+    EXPECT_LE(node.kind, Node::Kind::kCheckpoint);
+    EXPECT_GE(node.factor, -2);
+    EXPECT_LE(node.factor, 2);
+    EXPECT_LE(node.inputs.size(), kMaxInputs);
+    EXPECT_EQ(node.kind == Node::Kind::kCheckpoint, !node.body.empty());
+    ++count;
+    if (!node.body.empty()) count += check_nodes(node.body, depth + 1);
+  }
+  return count;
+}
+
+void check_pass(const RankPass& pass, PassKind kind) {
+  EXPECT_TRUE(kind == PassKind::kNoGrad || !pass.skip);
+  EXPECT_GE(pass.forwards.size(), 1U);
+  EXPECT_LE(pass.forwards.size(), kMaxForwards);
+  for (const Forward& forward : pass.forwards) {
+    EXPECT_LE(check_nodes(forward.nodes, 0), kMaxNodes);
+    EXPECT_GE(forward.outputs.size(), 1U);
+    EXPECT_LE(forward.outputs.size(), kMaxOutputs);
+  }
+  EXPECT_LE(pass.backwards.size(), kMaxBackwards);
+  for (const Backward& backward : pass.backwards) EXPECT_LE(backward.roots.size(), kMaxRoots);
+}
+
+void check_program(const Program& program) {
+  EXPECT_GE(program.world, 1U);
+  EXPECT_LE(program.world, kMaxWorld);
+  EXPECT_LE(program.options.mode, Mode::kDynamic);
+  EXPECT_GE(program.parameters.size(), 1U);
+  EXPECT_LE(program.parameters.size(), kMaxParameters);
+  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+    const Parameter& parameter = program.parameters[i];
+    EXPECT_LE(parameter.dtype, DType::kBFloat16);
+    EXPECT_LE(parameter.sizes.size(), kMaxDims);
+    for (const std::uint32_t size : parameter.sizes) EXPECT_LE(size, kMaxSize);
+    EXPECT_LE(element_count(parameter), kMaxElements);
+    EXPECT_LE(parameter.shared_with, i);
+    EXPECT_LT(parameter.device, kMaxDevices);
+    Parameter owner = program.parameters[owner_of(program, i)];
+    EXPECT_EQ(owner.shared_with, 0U);
+    owner.shared_with = parameter.shared_with;
+    EXPECT_TRUE(equal(owner, parameter));
+  }
+  EXPECT_LE(program.steps.size(), kMaxSteps);
+  for (const Step& step : program.steps) {
+    EXPECT_GE(step.variants.size(), 1U);
+    EXPECT_LE(step.variants.size(), program.world);
+    std::size_t keeping = 0;
+    for (const RankPass& pass : step.variants) {
+      check_pass(pass, step.kind);
+      keeping += std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                             [](const Forward& forward) { return !forward.discard; });
+    }
+    if (step.kind == PassKind::kSynced) {
+      EXPECT_TRUE(keeping == 0 || keeping == step.variants.size());
+    }
+  }
+}
+
+TEST(Program, NormalizingMakesAnythingLegalAndDoesNothingTheSecondTime) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Program program = any_program(seed);
+    normalize(program);
+    check_program(program);
+    Program again = program;
+    normalize(again);
+    ASSERT_TRUE(equal(again, program)) << seed;
+  }
+}
+
+TEST(Program, NormalizingAnEmptyProgramGivesTheSimplestOne) {
+  Program program;
+  program.world = 0;
+  program.steps.resize(1);
+  normalize(program);
+  EXPECT_EQ(program.world, 1U);
+  ASSERT_EQ(program.parameters.size(), 1U);
+  EXPECT_EQ(element_count(program.parameters[0]), 1U);
+  ASSERT_EQ(program.steps[0].variants.size(), 1U);
+  ASSERT_EQ(program.steps[0].variants[0].forwards.size(), 1U);
+  EXPECT_EQ(program.steps[0].variants[0].forwards[0].nodes.size(), 1U);
+  EXPECT_EQ(program.steps[0].variants[0].forwards[0].outputs.size(), 1U);
+}
+
+TEST(Program, NormalizingLeavesIndicesKeysAndLegalSizesAlone) {
+  Program program;
+  program.parameters.resize(1);
+  program.parameters[0].sizes = {16, 4096, 0, 9};  // without elements, whatever the others are
+  program.steps.resize(1);
+  program.steps[0].variants.resize(2);
+  for (RankPass& pass : program.steps[0].variants) {
+    pass.forwards.resize(1);
+    pass.forwards[0].nodes.resize(3);
+    pass.forwards[0].nodes[2].parameter = 4'000'000'000;
+    pass.forwards[0].nodes[2].inputs = {{4'000'000'000, 7}};
+    pass.forwards[0].outputs = {{4'000'000'000, 5}};
+    pass.backwards.resize(1);
+    pass.backwards[0].roots = {4'000'000'000, 3};
+  }
+  Program before = program;
+  normalize(program);
+  EXPECT_TRUE(equal(program, before));
+}
+
+TEST(Program, SizesShrinkUntilTheElementsFit) {
+  Program program;
+  program.parameters.resize(2);
+  program.parameters[0].sizes = {4096, 4096, 3};
+  program.parameters[1].sizes = {9999, 5, 7, 2, 8};
+  normalize(program);
+  EXPECT_EQ(program.parameters[0].sizes, (std::vector<std::uint32_t>{4096, 16, 1}));
+  EXPECT_EQ(program.parameters[1].sizes, (std::vector<std::uint32_t>{4096, 5, 3, 1}));
+}
+
+TEST(Program, ASharedEntryTakesOverItsOwnersFieldsThroughChains) {
+  Program program;
+  program.parameters.resize(4);
+  program.parameters[0].shared_with = 1;  // there is none before
+  program.parameters[1].key = 8;
+  program.parameters[1].dtype = DType::kFloat16;
+  program.parameters[1].sizes = {3};
+  program.parameters[1].frozen = true;
+  program.parameters[2].shared_with = 1;
+  program.parameters[2].sizes = {5};
+  program.parameters[3].shared_with = 1;
+  normalize(program);
+  EXPECT_EQ(program.parameters[0].shared_with, 0U);
+  EXPECT_EQ(owner_of(program, 0), 0U);
+  EXPECT_EQ(owner_of(program, 2), 1U);
+  EXPECT_EQ(owner_of(program, 3), 1U);
+  EXPECT_EQ(program.parameters[3].key, 8U);
+  EXPECT_EQ(program.parameters[3].dtype, DType::kFloat16);
+  EXPECT_EQ(program.parameters[3].sizes, std::vector<std::uint32_t>{3});
+  EXPECT_TRUE(program.parameters[3].frozen);
+}
+
+TEST(Program, SyncedStepsKeepAForwardOnAllRanksOrOnNone) {
+  for (const bool one_is_kept : {false, true}) {
+    for (const PassKind kind : {PassKind::kSynced, PassKind::kNoSync}) {
+      Program program;
+      program.steps.resize(1);
+      program.steps[0].kind = kind;
+      program.steps[0].variants.resize(2);
+      for (RankPass& pass : program.steps[0].variants) {
+        pass.forwards.resize(2);
+        pass.forwards[0].discard = pass.forwards[1].discard = true;
+      }
+      program.steps[0].variants[1].forwards[0].discard = !one_is_kept;
+      normalize(program);
+      const std::vector<Forward>& first = program.steps[0].variants[0].forwards;
+      EXPECT_TRUE(first[0].discard);
+      EXPECT_EQ(first[1].discard, !one_is_kept || kind != PassKind::kSynced);
+      EXPECT_TRUE(program.steps[0].variants[1].forwards[1].discard);
+    }
+  }
+}
+
+TEST(Program, EqualOutputsOfAForwardCountOnce) {
+  Program program;
+  program.steps.resize(1);
+  program.steps[0].variants.resize(1);
+  program.steps[0].variants[0].forwards.resize(1);
+  Forward& forward = program.steps[0].variants[0].forwards[0];
+  forward.nodes.resize(2);
+  forward.nodes[1].kind = Node::Kind::kSplit;
+  forward.outputs = {{0, 0}, {2, 1}, {1, 0}, {4, 2}, {3, 9}};
+  normalize(program);
+  EXPECT_TRUE(equal(forward.outputs, {{0, 0}, {2, 1}, {1, 0}}));
+}
+
+TEST(Program, ColumnMajorMemoryRunsAlongTheFirstDimension) {
+  Parameter parameter;
+  parameter.sizes = {2, 3};
+  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_EQ(row_major_to_memory(parameter, i), i);
+  parameter.column_major = true;
+  const std::uint64_t expected[] = {0, 2, 4, 1, 3, 5};
+  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_EQ(row_major_to_memory(parameter, i), expected[i]);
+
+  parameter.sizes = {2, 3, 4};
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    for (std::uint64_t j = 0; j < 3; ++j) {
+      for (std::uint64_t k = 0; k < 4; ++k) {
+        EXPECT_EQ(row_major_to_memory(parameter, i * 12 + j * 4 + k), i + j * 2 + k * 6);
+      }
+    }
+  }
+  parameter.sizes.clear();
+  EXPECT_EQ(row_major_to_memory(parameter, 0), 0U);
+}
+
+}  // namespace
+}  // namespace lockstep::reference

@@ -1,0 +1,129 @@
+#include "reference/values.h"
+
+#include <bit>
+#include <cassert>
+
+#include "reference/arithmetic.h"
+
+namespace lockstep::reference {
+namespace {
+
+// A bijection that leaves no trace of the order of its arguments (the finalizer of SplitMix64).
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
+
+std::uint64_t pair_of(std::uint32_t high, std::uint32_t low) {
+  return std::uint64_t{high} << 32 | low;
+}
+
+// One round of mixing is enough, since `shared` is mixed already.
+std::uint64_t own_hash(std::uint64_t shared, std::uint32_t rank) {
+  const std::uint64_t x = (shared + (std::uint64_t{rank} + 1) * kGolden) * 0xbf58476d1ce4e5b9;
+  return x ^ x >> 32;
+}
+
+}  // namespace
+
+UseValues::UseValues(const Program& program, const Parameter& parameter, std::uint32_t rank,
+                     std::uint32_t step_key, std::uint32_t node_key)
+    : values_(program.values),
+      dtype_(parameter.dtype),
+      rank_(rank),
+      unit_(static_cast<double>(program.world)),
+      dropped_bits_(52 - format_of(parameter.dtype).mantissa_bits),
+      seed_(mix(mix(pair_of(program.key, parameter.key) + kGolden) ^ pair_of(step_key, node_key))) {
+  assert(rank < kMaxWorld);
+}
+
+// `shared` is the same on all ranks. What keeps them apart is a number below 16 to which every rank
+// adds another multiple of an odd number: since there are at most 8 ranks, no two get the same one,
+// and not even the same lowest three bits.
+inline double UseValues::exact(std::uint64_t shared) const {
+  const std::uint64_t distinct = (shared >> 32) + rank_ * (shared >> 60 | 1);
+  const double magnitude = static_cast<double>((distinct & 7) + 1) * unit_;
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(magnitude) | (distinct & 8) << 60);
+}
+
+inline double UseValues::general(std::uint64_t shared) const {
+  const std::uint64_t distinct = ((shared >> 32) + rank_ * (shared >> 60 | 1)) & 7;
+  const std::uint64_t own = own_hash(shared, rank_);
+  const std::uint64_t exponent = 1023 - 4 + (own >> 52 & 7);
+  // The upper bits of the mantissa from `own`, the lowest three that the dtype has from `distinct`.
+  const int kept_from = dropped_bits_ + 3;
+  const std::uint64_t upper = (own & ((std::uint64_t{1} << 52) - 1)) >> kept_from << kept_from;
+  const std::uint64_t mantissa = upper | distinct << dropped_bits_;
+  return std::bit_cast<double>((own >> 55 & 1) << 63 | exponent << 52 | mantissa);
+}
+
+// In 20 of 64 elements something special; which, is chosen by bits 58 and up.
+inline double UseValues::special(std::uint64_t shared) const {
+  const std::uint64_t own = own_hash(shared, rank_);
+  if (own >> 58 >= 20) return general(shared);
+  const Format format = format_of(dtype_);
+  const std::uint64_t top = (std::uint64_t{1} << format.exponent_bits) - 1;
+  const std::uint64_t sign = (own >> 55 & 1) << (8 * format.bytes - 1);
+  const std::uint64_t mantissa = own & ((std::uint64_t{1} << format.mantissa_bits) - 1);
+  std::uint64_t exponent = 0;
+  switch (own >> 58) {
+    case 0:  // NaN
+      return to_double(dtype_, sign | top << format.mantissa_bits | mantissa | 1);
+    case 1:  // infinities
+      return to_double(dtype_, sign | top << format.mantissa_bits);
+    case 2:
+    case 3:  // zeros
+      return to_double(dtype_, sign);
+    case 4:
+    case 5:
+    case 6:
+    case 7:  // subnormals
+      exponent = 0;
+      break;
+    case 8:
+    case 9:
+    case 10:
+    case 11:  // the smallest normal values: scaled they are subnormal
+      exponent = 1 + (own >> 56 & 1);
+      break;
+    default:  // near the largest: a few of them overflow when they are added unscaled
+      exponent = top - 1 - (own >> 56 & 3);
+      break;
+  }
+  return to_double(dtype_, sign | exponent << format.mantissa_bits | mantissa);
+}
+
+double UseValues::at(std::uint64_t element) const {
+  double value = 0;
+  const std::uint32_t position = 0;
+  UseValues from = *this;
+  from.seed_ += element * kGolden;
+  from.read(&value, &position, 1);
+  return value;
+}
+
+void UseValues::read(double* into, const std::uint32_t* position, std::size_t count) const {
+  const auto shared = [&](std::size_t i) { return mix(seed_ + i * kGolden); };
+  switch (values_) {
+    case Values::kExact:
+      for (std::size_t i = 0; i < count; ++i) into[position[i]] = exact(shared(i));
+      return;
+    case Values::kGeneral:
+      for (std::size_t i = 0; i < count; ++i) into[position[i]] = general(shared(i));
+      return;
+    case Values::kSpecial:
+      for (std::size_t i = 0; i < count; ++i) into[position[i]] = special(shared(i));
+      return;
+  }
+}
+
+std::uint64_t value_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
+                       std::uint32_t step_key, std::uint32_t node_key, std::uint64_t element) {
+  const UseValues values(program, parameter, rank, step_key, node_key);
+  return round_from_double(parameter.dtype, values.at(element));
+}
+
+}  // namespace lockstep::reference

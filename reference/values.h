@@ -1,0 +1,37 @@
+// Values: the elements of the constant c of one use (see value_of in program.h), for loops over a
+// whole tensor. A value is a pure hash of keys, rank and index. Plain data; any thread; never
+// fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+class UseValues {
+ public:
+  UseValues(const Program& program, const Parameter& parameter, std::uint32_t rank,
+            std::uint32_t step_key, std::uint32_t node_key);
+
+  // The element with this row-major index, as a double that the dtype can hold.
+  double at(std::uint64_t element) const;
+
+  // Elements 0 .. count - 1; that with row-major index i goes to into[position[i]].
+  void read(double* into, const std::uint32_t* position, std::size_t count) const;
+
+ private:
+  double exact(std::uint64_t shared) const;
+  double general(std::uint64_t shared) const;
+  double special(std::uint64_t shared) const;
+
+  Values values_;
+  DType dtype_;
+  std::uint32_t rank_;
+  double unit_;         // kExact: what the integers are multiplied by
+  int dropped_bits_;    // of a double's mantissa that the dtype lacks
+  std::uint64_t seed_;  // of all ranks
+};
+
+}  // namespace lockstep::reference
