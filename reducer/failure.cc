@@ -43,7 +43,8 @@ void Reducer::annotate(Failure& failure, int bucket) const {
   if (pass_) failure.pass = pass_->number;
   if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
   if (failure.bucket == kNone || !failure.parameters.empty()) return;
-  for (const BucketMember& member : layout_.buckets[static_cast<std::size_t>(failure.bucket)].members)
+  for (const BucketMember& member :
+       layout_.buckets[static_cast<std::size_t>(failure.bucket)].members)
     failure.parameters.push_back(infos_[member.parameter].name);
 }
 

@@ -96,11 +96,11 @@ class Model {
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
 
   // Of the rank whose backward calls are run, by parameter.
-  std::vector<std::uint32_t> hooks_;       // that fired in this pass
-  std::vector<std::uint32_t> hooks_now_;   // in this call
+  std::vector<std::uint32_t> hooks_;         // that fired in this pass
+  std::vector<std::uint32_t> hooks_now_;     // in this call
   std::vector<std::uint32_t> sums_in_call_;  // of one backward call, by parameter
   std::vector<std::uint8_t> had_gradient_;   // before the call
-  std::vector<std::uint8_t> is_left_out_;  // ready twice: not accumulated, the call fails anyway
+  std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
   // Of the step.
   std::vector<std::uint8_t> is_unknown_;  // by parameter
   std::uint32_t blocking_ranks_ = 0;      // without whose buckets no other rank can end its pass
@@ -334,10 +334,12 @@ void Model::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t ste
 void Model::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
   const Place& place = places_[parameter];
   Gradient& target = gradient(rank, parameter);
-  // A nested call and the outer one run side by side. Two sums commute; a third term, or what was there before, does not.
+  // A nested call and the outer one run side by side. Two sums commute; a third term, or what was
+  // there before, does not.
   const std::uint32_t terms = ++sums_in_call_[parameter];
   if (terms == 1) had_gradient_[parameter] = target.defined;
-  if (terms + had_gradient_[parameter] > 2 && terms > 1) target.loose = program_.values != Values::kExact;
+  if (terms + had_gradient_[parameter] > 2 && terms > 1)
+    target.loose = program_.values != Values::kExact;
   if (target.defined) {
     add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
                place.count);
@@ -436,9 +438,8 @@ void Model::reduce_one(std::uint32_t parameter) {
   reduced.defined = true;
   reduced.touched = true;
   reduced.recorded = true;
-  reduced.loose = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
-    return gradient(rank, parameter).loose;
-  });
+  reduced.loose = std::any_of(survivors_.begin(), survivors_.end(),
+                              [&](std::uint32_t rank) { return gradient(rank, parameter).loose; });
   reduced.offset = record_bits(survivors_.front(), parameter);
   for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
 }

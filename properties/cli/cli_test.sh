@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# cli_test.sh PROGRAM SUBJECTS: what the program says and returns for good and bad input.
+# A wrong input gives one line, the right exit code and no partial file.
+set -uo pipefail
+program=$1
+subjects=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+# expect CODE TEXT COMMAND...: the exit code, and a text in the output; code 1 means one line on standard error.
+expect() {
+  local code=$1 text=$2 got=0
+  shift 2
+  "$@" >out 2>err || got=$?
+  if [[ $got -ne $code ]]; then
+    echo "FAILED: $* gave exit code $got instead of $code"; cat out err; failures=$((failures + 1)); return
+  fi
+  if ! grep -qF -- "$text" out err; then
+    echo "FAILED: $* does not say '$text'"; cat out err; failures=$((failures + 1)); return
+  fi
+  if [[ $code -eq 1 && $(wc -l <err) -ne 1 ]]; then
+    echo "FAILED: $* complains in more than one line"; cat err; failures=$((failures + 1))
+  fi
+}
+
+expect 0 "Exit codes" "$program" --help
+expect 1 "--help" "$program"
+expect 1 "--wrong" "$program" fuzz --wrong
+expect 1 "--lane" "$program" fuzz --lane moon
+expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
+expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so
+expect 1 "sleepy" "$program" fuzz --faults sleepy
+expect 1 "missing.json" "$program" show missing.json
+echo '{"schema": 1, "program": {' >truncated.json
+expect 1 "truncated.json" "$program" replay truncated.json
+echo '{"schema": 99}' >newer.json
+expect 1 "newer" "$program" show newer.json
+expect 1 "nowhere" "$program" corpus check nowhere
+
+# A clean run, its reports, and a folder that cannot be written.
+expect 0 "0 failing" "$program" fuzz --cases 300 --seed 5 --json report.json --junit report.xml --out found
+for key in schema lane subject seed commit seconds cases cases_per_second failures coverage faults_fired determinism; do
+  grep -q "\"$key\"" report.json || { echo "FAILED: report.json has no $key"; failures=$((failures + 1)); }
+done
+grep -q '<testsuite' report.xml || { echo "FAILED: report.xml is not a JUnit report"; failures=$((failures + 1)); }
+touch file
+expect 1 "--out" "$program" fuzz --cases 10 --out file/below
+
+# A planted bug: found, saved, replayed, told in English, shrunk; the production reducer passes the same case.
+expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 30 --seed 1 --out found
+case_file=$(ls found/sim-1-*.json | grep -v found.json | head -n 1)
+expect 65 "bits" "$program" replay "$case_file" --subject seeded:R01
+expect 0 "bits" "$program" replay "$case_file" --subject seeded:R01 --expect-fail
+expect 0 "ok" "$program" replay "$case_file" --trace trace.json
+grep -q traceEvents trace.json || { echo "FAILED: no trace"; failures=$((failures + 1)); }
+expect 2 "expected to fail" "$program" replay "$case_file" --expect-fail
+expect 0 "ranks" "$program" show "$case_file"
+expect 65 "case:" "$program" shrink "$case_file" --subject seeded:R01 --budget 10
+expect 2 "does not fail" "$program" shrink "$case_file"
+mkdir corpus && cp "$case_file" corpus/
+expect 0 "0 failing" "$program" corpus check corpus
+
+# A full disk loses nothing: the case is printed.
+if [[ -w /dev/full ]] && [[ $(id -u) -eq 0 ]] && mkdir small && mount -t tmpfs -o size=4k tmpfs small 2>/dev/null; then
+  head -c 8192 /dev/zero >small/fill 2>/dev/null
+  expect 65 '"schema"' "$program" fuzz --subject seeded:R01 --time 30 --seed 1 --out small
+  umount small
+fi
+
+# Subjects from outside: a good one, a faulty one, one that crashes.
+expect 0 "0 failing" "$program" fuzz --subject "$subjects/liblockstep_example_subject.so" --cases 500 --seed 1 --out found
+expect 68 "crash" "$program" fuzz --subject "$subjects/liblockstep_crashing_subject.so" --time 20 --seed 1 --shrink-time 3 --out found
+"$program" fuzz --subject "$subjects/liblockstep_stale_subject.so" --time 20 --seed 1 --shrink-time 3 --out found >out 2>err
+[[ $? -ge 65 ]] || { echo "FAILED: the stale subject was not found"; cat out err; failures=$((failures + 1)); }
+
+# Ctrl-C ends with a summary and exit code 130.
+"$program" fuzz --time 60 --seed 1 --out found >out 2>err &
+pid=$!
+sleep 2
+kill -INT $pid
+wait $pid
+code=$?
+if [[ $code -ne 130 ]] || ! grep -q "cases in" out; then
+  echo "FAILED: Ctrl-C gave $code"; cat out err; failures=$((failures + 1))
+fi
+
+if [[ $failures -ne 0 ]]; then echo "$failures failed"; exit 1; fi
+echo "all passed"

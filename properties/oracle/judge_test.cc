@@ -1,0 +1,156 @@
+#include "properties/oracle/judge.h"
+
+#include <gtest/gtest.h>
+
+#include "properties/generate/generate.h"
+#include "properties/lane/case_runner.h"
+
+namespace lockstep::properties {
+namespace {
+
+// Two ranks, one parameter, one synced step: a right observation of it comes from the simulator,
+// and each test spoils one thing.
+class JudgeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    reference::Parameter parameter;
+    parameter.sizes = {3};
+    case_.program.parameters = {parameter};
+    reference::Forward forward;
+    forward.nodes.resize(1);
+    forward.outputs.resize(1);
+    reference::RankPass pass;
+    pass.forwards = {forward};
+    reference::Step step;
+    step.variants = {pass};
+    case_.program.steps = {step};
+    reference::normalize(case_.program);
+    CaseRunner runner(LaneKind::kSim, Subject{});
+    ASSERT_TRUE(runner.run(case_).ok());
+    observation_ = runner.observation();
+    expectation_ = reference::run(case_.program, reference::Contract::lockstep());
+  }
+
+  Verdict verdict() const { return judge(case_, expectation_, observation_); }
+  void expect(Failing failing, const std::string& oracle) const {
+    EXPECT_EQ(verdict().failing, failing) << verdict().message;
+    EXPECT_EQ(verdict().oracle, oracle);
+  }
+  ObservedStep& step(std::size_t rank) { return observation_.ranks[rank].steps[0]; }
+  void fail(std::size_t rank, Code code) {
+    Failure failure;
+    failure.code = code;
+    failure.rank = failure.reported_by = static_cast<int>(rank);
+    failure.pass = 0;
+    step(rank).status = failure;
+    step(rank).poisoned = true;
+    step(rank).gradients.clear();
+  }
+
+  Case case_;
+  reference::Expectation expectation_;
+  Observation observation_;
+};
+
+TEST_F(JudgeTest, ARightObservationIsLeftAlone) {
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+TEST_F(JudgeTest, OneWrongBitOnAllRanksIsSeen) {
+  for (RankObservation& rank : observation_.ranks)
+    rank.bits[rank.steps[0].gradients[0].offset + 1] ^= 1;
+  expect(Failing::kWrongBits, "bits");
+  EXPECT_NE(verdict().message.find("element 1 of 3"), std::string::npos);
+  EXPECT_NE(verdict().message.find("rank 1 contributes"), std::string::npos);
+}
+
+TEST_F(JudgeTest, RanksThatDifferAreSeen) {
+  observation_.ranks[1].bits[step(1).gradients[0].offset] ^= 1;
+  expect(Failing::kWrongBits, "equal");
+}
+
+TEST_F(JudgeTest, AGradientThatIsMissingIsSeen) {
+  for (std::size_t rank : {0u, 1u}) step(rank).gradients[0].defined = false;
+  expect(Failing::kWrongBits, "definedness");
+}
+
+TEST_F(JudgeTest, AGradientThatMustStayInItsStorageIsSeen) {
+  for (auto& rank : expectation_.steps[0].ranks) rank.gradients[0].untouched = true;
+  expect(Failing::kWrongBits, "untouched");
+  for (std::size_t rank : {0u, 1u}) step(rank).gradients[0].same_storage = true;
+  EXPECT_TRUE(verdict().ok());
+}
+
+TEST_F(JudgeTest, CollectivesThatAreMissingTooManyOrDifferentAreSeen) {
+  const std::vector<ObservedCollective> right = step(1).collectives;
+  ASSERT_EQ(right.size(), 1u);
+  step(1).collectives.clear();
+  expect(Failing::kWrongBits, "trace");
+  step(1).collectives = {right[0], right[0]};
+  expect(Failing::kWrongBits, "trace");
+  step(1).collectives = right;
+  ++step(1).collectives[0].count;
+  expect(Failing::kWrongBits, "trace");
+  step(1).collectives = right;
+  step(1).collectives[0].bucket = 1;
+  expect(Failing::kWrongBits, "trace");
+}
+
+TEST_F(JudgeTest, AnErrorWithoutAReasonIsSeen) {
+  fail(0, Code::kPeerLost);
+  expect(Failing::kWrongError, "error");
+}
+
+TEST_F(JudgeTest, ATimeoutWithoutAReasonIsAHang) {
+  fail(1, Code::kTimeout);
+  expect(Failing::kDeadlock, "progress");
+}
+
+TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
+  case_.faults.faults = {{faults::Kind::kLinkReset, 1, 0, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kLinkReset)] = 1;
+  fail(0, Code::kPeerLost);
+  expect(Failing::kWrongError, "error");
+  Failure& failure = step(0).status.failure();
+  failure.suspect = 1;
+  failure.bucket = 0;
+  failure.parameters = {"p0"};
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  failure.pass = kNone;
+  expect(Failing::kWrongError, "error");
+}
+
+TEST_F(JudgeTest, AnExpectedErrorThatDoesNotComeIsSeen) {
+  auto& expected = expectation_.steps[0];
+  expected.any_error = true;
+  expected.ranks[0].outcome = reference::Outcome::kOwnError;
+  expected.ranks[0].error = reference::Error::kIncomplete;
+  expected.ranks[0].parameters = {0};
+  expect(Failing::kWrongError, "error");
+}
+
+TEST_F(JudgeTest, AReducerThatIsNotPoisonedAfterALaunchIsSeen) {
+  fail(0, Code::kPeerLost);
+  step(0).poisoned = false;
+  expect(Failing::kWrongError, "poison");
+}
+
+TEST_F(JudgeTest, EndsAndLeaksHaveTheirOwnVerdicts) {
+  observation_.end = Observation::End::kDeadlock;
+  expect(Failing::kDeadlock, "progress");
+  observation_.end = Observation::End::kLivelock;
+  expect(Failing::kLivelock, "progress");
+  observation_.end = Observation::End::kCrashed;
+  expect(Failing::kCrash, "crash");
+  observation_.end = Observation::End::kFinished;
+  observation_.leaked_bytes = 8;
+  expect(Failing::kLeak, "leak");
+}
+
+TEST_F(JudgeTest, ARankThatLeavesEarlyIsSeen) {
+  observation_.ranks[1].finished = false;
+  expect(Failing::kWrongError, "progress");
+}
+
+}  // namespace
+}  // namespace lockstep::properties
