@@ -107,7 +107,9 @@ void check_rank(const Program& program, const Expectation& expectation, const Ex
   EXPECT_EQ(rank.gradients.size(), program.parameters.size());
   for (std::size_t p = 0; p < rank.gradients.size(); ++p) {
     const ExpectedGradient& gradient = rank.gradients[p];
-    EXPECT_TRUE(gradient.known || step.any_error);
+    // What cannot be known: a peer's part of a failed pass, or rounded sums whose order time
+    // decides.
+    EXPECT_TRUE(gradient.known || step.any_error || program.values != Values::kExact);
     EXPECT_TRUE(gradient.defined || !gradient.untouched);
     EXPECT_FALSE(gradient.defined && program.parameters[p].frozen);
     EXPECT_FALSE(gradient.defined && !rank.present);

@@ -282,5 +282,27 @@ TEST(ModelE, UnderNoSyncACheckpointAddsAfterAccumulatorsThatWereReady) {
   }
 }
 
+// A nested and an outer backward add to one parameter side by side: with something there before,
+// the order shows in the bits of rounded sums, and not in exact ones.
+TEST(Model, SumsWhoseOrderTimeDecidesAreNotKnown) {
+  for (const Values values : {Values::kGeneral, Values::kExact}) {
+    Program program;
+    program.world = 1;
+    program.values = values;
+    program.parameters.resize(1);
+    Step first;
+    first.kind = PassKind::kNoSync;
+    first.variants = {uses({0})};
+    Step both = first;
+    both.zero_grad = ZeroGrad::kKeep;
+    both.variants = {graph({checkpoint({use(0, 1)}), use(0, 2, {{0, 0}})})};
+    program.steps = {first, both};
+    normalize(program);
+    const Expectation expectation = run(program, Contract::lockstep());
+    EXPECT_TRUE(expectation.steps[0].ranks[0].gradients[0].known);
+    EXPECT_EQ(expectation.steps[1].ranks[0].gradients[0].known, values == Values::kExact);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::reference

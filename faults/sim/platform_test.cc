@@ -61,7 +61,7 @@ TEST(SimPlatform, AWaitSaysWhetherThePredicateHolds) {
       EXPECT_EQ(now(), 20us);
       EXPECT_FALSE(changed.wait(lock, Deadline::in(5us), [&] { return value == 3; }));
       EXPECT_EQ(now(), 25us);
-      EXPECT_TRUE(changed.wait(lock, Deadline::at(30us), [&] { return value == 3; }));
+      EXPECT_TRUE(changed.wait(lock, Deadline::at(31us), [&] { return value == 3; }));
       lock.unlock();
       lock.lock();
     }

@@ -350,6 +350,8 @@ TEST(GlooFailure, AbortEndsWorkInFlightWithItsCause) {
   groups[0]->abort(Status(Code::kPoisoned, "why"));
   const Status status = work.wait(Deadline::in(kGenerous));
   EXPECT_EQ(status.code(), Code::kPoisoned);
+  EXPECT_EQ(status.failure().collective, "all_reduce");  // the first operation that it concerns
+  EXPECT_EQ(status.failure().sequence, 0);
   EXPECT_NE(status.to_string().find("why"), std::string::npos);
 }
 
@@ -435,6 +437,38 @@ TEST(GlooFailure, NewGroupAfterAFailureIsExact) {
       for (int i = 0; i < 5; ++i) ASSERT_TRUE(sum_once(group, 5000).ok());
     });
   }
+}
+
+int entries_of(const char* directory) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    (void)entry;
+    ++count;
+  }
+  return count;
+}
+
+// Whatever happened to the groups.
+TEST(GlooFailure, NoThreadAndNoDescriptorIsLeftBehind) {
+  const int threads = entries_of("/proc/self/task");
+  const int descriptors = entries_of("/proc/self/fd");
+  for (int round = 0; round < 4; ++round) {
+    Groups groups = connect_threads(3, with_timeout(milliseconds(300)));
+    EXPECT_GT(entries_of("/proc/self/task"), threads);
+    EXPECT_GT(entries_of("/proc/self/fd"), descriptors);
+    run_on_all(groups, [round](int rank, Collective& collective) {
+      collective.count = rank == 0 && round == 1 ? 7 : 10;  // a mismatch
+      return rank != 1 || round != 2;                       // a rank that does not come
+    });
+    if (round == 3) groups[2]->abort(Status(Code::kAborted, "now"));
+  }
+  const auto missing = GlooProcessGroup::connect(std::make_shared<HashStore>(), 0, 2,
+                                                 with_timeout(milliseconds(20)));
+  EXPECT_FALSE(missing.has_value());
+  const auto deadline = Deadline::in(kGenerous);  // a thread that was joined is listed for a moment
+  while (entries_of("/proc/self/task") != threads && !deadline.passed()) pause_for(milliseconds(1));
+  EXPECT_EQ(entries_of("/proc/self/task"), threads);
+  EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
 }
 
 // While operations run on all ranks one of them aborts at a moment of chance.

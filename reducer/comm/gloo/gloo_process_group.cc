@@ -61,6 +61,7 @@ class GlooProcessGroup::Impl {
   void watch();
   Failure overdue(const Operation& operation) const;
   Failure about(const Operation& operation, Failure failure) const;
+  Status ended_by_mesh(const Operation& operation) const;
   Operation& at(std::uint64_t index) { return operations_[index % kMaxQueued]; }
 
   const std::shared_ptr<GlooContext> context_;
@@ -208,7 +209,7 @@ void GlooProcessGroup::Impl::work(int index) {
 }
 
 Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worker) {
-  LOCKSTEP_RETURN_IF_ERROR(mesh_.health());
+  if (!mesh_.health().ok()) return ended_by_mesh(operation);
   const Collective& collective = operation.collective;
   worker.waiter.deadline = operation.deadline;
   worker.waiter.peer.store(kNone, std::memory_order_relaxed);
@@ -223,12 +224,12 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
       run_collective(collective, worker.context, operation.tags.operation, options_);
     return Status();
   } catch (const Interrupted&) {
-    return mesh_.health();
+    return ended_by_mesh(operation);
   } catch (const std::exception& error) {
     // By now all of Gloo's buffers over the caller's memory are gone.
     const int waited_for = worker.waiter.peer.load(std::memory_order_relaxed);
     mesh_.fail(about(operation, mesh_.explain(error, waited_for)));
-    return mesh_.health();
+    return ended_by_mesh(operation);
   }
 }
 
@@ -319,6 +320,21 @@ Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failur
   failure.pass = operation.collective.pass;
   failure.bucket = operation.collective.bucket;
   return failure;
+}
+
+// The mesh's first cause. If that was not met in an operation (a peer was lost, a user aborted),
+// this one is the first that it concerns.
+Status GlooProcessGroup::Impl::ended_by_mesh(const Operation& operation) const {
+  Status status = mesh_.health();
+  LOCKSTEP_CHECK(!status.ok());
+  Failure& failure = status.failure();
+  if (!failure.collective.empty()) return status;
+  failure.collective = name_of(operation.collective.op);
+  failure.sequence = operation.sequence;
+  if (failure.pass == kNone) failure.pass = operation.collective.pass;
+  if (failure.bucket == kNone) failure.bucket = operation.collective.bucket;
+  if (failure.reported_by == kNone) failure.reported_by = mesh_.rank();
+  return status;
 }
 
 Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::connect(

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -48,11 +50,16 @@ inline void on_threads(int size, const std::function<void(int)>& body) {
 class Processes {
  public:
   static constexpr int kKilled = -1;
+  static constexpr int kAbsent = -2;
 
   Processes(int size, const std::function<int(int)>& body) {
     for (int rank = 0; rank < size; ++rank) {
       const pid_t parent = ::getpid();
       const pid_t child = ::fork();
+      if (child < 0) {
+        ADD_FAILURE() << "fork: " << std::strerror(errno);
+        return;
+      }
       if (child == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no orphan if the test is stopped
         if (::getppid() != parent) ::_exit(2);
@@ -72,11 +79,17 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  void signal(int rank, int number) { ::kill(children_[static_cast<std::size_t>(rank)], number); }
+  // A child that is not there gets none: kill(-1) would reach every process of the machine.
+  void signal(int rank, int number) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (index < children_.size() && children_[index] > 0) ::kill(children_[index], number);
+  }
 
-  // The exit status, or kKilled.
+  // The exit status, or kKilled, or kAbsent for one that never was or was waited for.
   int wait(int rank) {
-    pid_t& child = children_[static_cast<std::size_t>(rank)];
+    const auto index = static_cast<std::size_t>(rank);
+    if (index >= children_.size() || children_[index] <= 0) return kAbsent;
+    pid_t& child = children_[index];
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }

@@ -1,0 +1,15 @@
+// main() of tests that run the gloo lane: ranks as processes are this program, started anew (see
+// process_ranks.h), and must serve instead of running the tests once more.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "properties/lane/process_ranks.h"
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "rank-server")
+    return lockstep::properties::serve_ranks(std::atoi(argv[2]));
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

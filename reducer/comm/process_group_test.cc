@@ -1,0 +1,101 @@
+// Work, and run(), with a process group that does as the test says.
+#include "reducer/comm/process_group.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using platform::Deadline;
+using std::chrono::milliseconds;
+
+// Never ends a collective by itself; abort() ends it with its cause.
+class StalledGroup final : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  bool can_reduce(DType) const override { return true; }
+  platform::Duration timeout() const override { return milliseconds(10); }
+  Status start(const Collective& collective, Work& work) override {
+    if (collective.count == 0) return Status(Code::kPoisoned, "refused");
+    work.begin(0);
+    work_ = &work;
+    if (collective.count == 1) finish(Status());
+    if (collective.count == 2) finish(Status(Code::kPeerLost, "rank 1"));
+    return Status();
+  }
+  void abort(const Status& cause) override {
+    ++aborts;
+    if (work_ != nullptr) finish(cause);
+  }
+  int aborts = 0;
+
+ private:
+  void finish(Status status) { std::exchange(work_, nullptr)->complete(std::move(status)); }
+  Work* work_ = nullptr;
+};
+
+Collective of(std::uint64_t count) {
+  Collective collective;
+  collective.count = count;
+  return collective;
+}
+
+TEST(Work, GoesRoundAndRoundWithoutBeingMadeAnew) {
+  Work work;
+  EXPECT_TRUE(work.done());
+  EXPECT_EQ(work.sequence(), kNone);
+  for (int i = 0; i < 3; ++i) {
+    work.begin(i);
+    EXPECT_FALSE(work.done());
+    EXPECT_EQ(work.sequence(), i);
+    work.complete(i == 1 ? Status(Code::kTimeout, "late") : Status());
+    EXPECT_TRUE(work.done());
+    EXPECT_EQ(work.wait(Deadline::never()).ok(), i != 1);  // the earlier error is gone
+    EXPECT_GE(work.completed_at(), work.started_at());
+  }
+}
+
+TEST(Work, WaitThatTimesOutLeavesItRunning) {
+  Work work;
+  work.begin(5);
+  const Status status = work.wait(Deadline::in(milliseconds(1)));
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_EQ(status.failure().sequence, 5);
+  EXPECT_FALSE(work.done());
+  work.complete(Status());
+  EXPECT_TRUE(work.wait(Deadline::in(milliseconds(0))).ok());
+}
+
+TEST(Work, IsWaitedForByAnotherThread) {
+  Work work;
+  work.begin(0);
+  platform::Thread waiter("waiter", [&] { EXPECT_TRUE(work.wait(Deadline::never()).ok()); });
+  work.complete(Status());
+  waiter.join();
+}
+
+TEST(Run, GivesTheOutcomeOfTheCollective) {
+  StalledGroup group;
+  EXPECT_EQ(run(group, of(0)).code(), Code::kPoisoned);
+  EXPECT_TRUE(run(group, of(1)).ok());
+  EXPECT_EQ(run(group, of(2)).code(), Code::kPeerLost);
+  EXPECT_EQ(group.aborts, 0);
+}
+
+TEST(Run, AbortsAGroupThatDoesNotKeepItsTimeout) {
+  StalledGroup group;
+  EXPECT_EQ(run(group, of(3)).code(), Code::kTimeout);
+  EXPECT_EQ(group.aborts, 1);
+}
+
+TEST(Op, HasANameForPeople) {
+  EXPECT_STREQ(name_of(Op::kAllReduceSum), "all_reduce");
+  EXPECT_STREQ(name_of(Op::kBroadcast), "broadcast");
+  EXPECT_STREQ(name_of(Op::kAllGather), "all_gather");
+}
+
+}  // namespace
+}  // namespace lockstep
