@@ -11,9 +11,9 @@
 namespace lockstep::reference {
 
 struct ExpectedGradient {
-  // False: what it is depends on time, because a peer's hook came twice (P6) and either of its
-  // two gradients may have been reduced. Only in a step with an error; then the rest says
-  // nothing.
+  // False: what it is depends on time, and the rest says nothing. Either a peer's hook came twice
+  // in this step (P6), and each of its two gradients may have been reduced; or, since the gradient
+  // was last zeroed, a nested and an outer call added rounded sums to it side by side (E).
   bool known = true;
   bool defined = false;
   // Same bits and same storage as before the step's first backward (G5); false if undefined.

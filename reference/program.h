@@ -52,14 +52,13 @@
 // from the left, in descending creation order of the nodes that sent them (the last created node
 // first). Nodes are created in the order of the forwards' nodes. A nested backward is a backward
 // call of its own for this purpose: its sum goes into the gradient when the nested call runs its
-// accumulators. A call visits its nodes in descending creation order. The accumulator of a
-// parameter runs as soon as the last node that sends to it has been visited, and a nested call
-// runs whole when its checkpoint node is visited: so an accumulator of the outer call whose
-// senders all come earlier runs before the nested call, and any other runs after it. Synced
-// programs in which one parameter is reached both inside and outside a checkpoint, or in two, end
-// in an error (P6) in every mode but static; under no_sync they are legal, and the order above
-// decides their bits. The gradient of the parameter then becomes: the sum, if it was undefined;
-// otherwise old + sum, rounded to its dtype.
+// accumulators. Nodes are visited in descending creation order, nested calls one after the other;
+// but the outer call's accumulators run beside them. Synced programs in which one parameter is
+// reached both inside and outside a checkpoint, or in two, end in an error (P6) in every mode but
+// static; under no_sync they are legal, and of their bits nothing is expected where the order
+// shows (ExpectedGradient::known).
+// The gradient of the parameter then becomes: the sum, if it was undefined; otherwise old + sum,
+// rounded to its dtype.
 #pragma once
 
 #include <cstdint>

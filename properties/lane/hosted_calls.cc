@@ -250,16 +250,16 @@ void HostedCalls::release(std::uint32_t index) {
   free_slots_.push_back(index);
 }
 
-// Fills in what the host knows of a failure: the pass, and whose bucket it was.
+// Fills in what the host knows of a failure: the pass, and whose bucket it was. A dead group
+// answers with the bucket that it died of, whatever is asked of it.
 std::int32_t HostedCalls::tell(Status status, std::int32_t bucket, lockstep_error* error) {
   Failure& failure = status.failure();
   if (failure.pass == kNone) failure.pass = pass();
-  if (bucket >= 0) {
-    failure.bucket = bucket;
-    for (const std::uint32_t member :
-         parameters_.buckets[static_cast<std::size_t>(bucket)].parameters)
+  if (failure.bucket == kNone && bucket >= 0) failure.bucket = bucket;
+  const auto index = static_cast<std::size_t>(failure.bucket);
+  if (failure.bucket != kNone && index < parameters_.buckets.size() && failure.parameters.empty())
+    for (const std::uint32_t member : parameters_.buckets[index].parameters)
       failure.parameters.push_back(errors_.names()[member]);
-  }
   if (error != nullptr) *error = errors_.to_c(failure);
   return properties::code_to_c(failure.code);
 }
