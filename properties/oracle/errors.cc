@@ -80,6 +80,7 @@ class ErrorOracle {
 
   Verdict judge_step(const ObservedStep& step) {
     const ExpectedRankStep& expected = expectation_.steps[step.step].ranks[rank_];
+    if (!expected.present) return {};  // gone, and ahead of those who recovered without it
     const bool must_fail =
         expected.outcome == Outcome::kOwnError || expected.outcome == Outcome::kPeerError;
     if (step.status.ok()) {

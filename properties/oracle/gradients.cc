@@ -131,6 +131,8 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
       const ObservedStep& step = seen.steps[s];
       if (!step.status.ok() || step.gradients.empty()) continue;
       const reference::ExpectedStep& expected = expectation.steps[step.step];
+      // A rank that is gone may have been ahead of those who recovered without it.
+      if (!expected.ranks[rank].present) continue;
       const bool reduced = !expected.collectives.empty();
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};

@@ -100,9 +100,9 @@ lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
     if (each.definite && (definite == nullptr || each.pass < definite->pass)) definite = &each;
     if (least == nullptr || each.sequence < least->sequence) least = &each;
   }
-  if (definite != nullptr) return *definite;
-  lockstep_error settled = silent >= 0 ? own : *least;
-  if (silent >= 0) settled.rank = settled.suspect = silent;
+  lockstep_error settled = definite != nullptr ? *definite : silent >= 0 ? own : *least;
+  if (definite == nullptr && silent >= 0) settled.rank = settled.suspect = silent;
+  if (settled.pass < 0) settled.pass = own.pass;  // a peer may have failed between two passes
   return settled;
 }
 
