@@ -1,4 +1,4 @@
-// Claims: generated cases run clean with the example reducer, in the simulator and on real Gloo;
+// Claims: generated cases run clean with the example reducers, in the simulator and on real Gloo;
 // each of the faulty ones is found, with the right verdict; and one that ends or hangs its process
 // leaves the next case unharmed. Replay of a case: its index with seed kSeed, and the capabilities
 // of the subject.
@@ -48,6 +48,17 @@ TEST(ExampleSubject, IsCleanInTheSimulator) {
 
 TEST(ExampleSubject, IsCleanOnGloo) {
   const Verdict verdict = first_failure(subject("example"), LaneKind::kGloo, 60);
+  EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
+}
+
+// All of the interface: unused detection, errors, recovery, fatal faults.
+TEST(FullSubject, IsCleanInTheSimulator) {
+  const Verdict verdict = first_failure(subject("full"), LaneKind::kSim, 3000);
+  EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
+}
+
+TEST(FullSubject, IsCleanOnGloo) {
+  const Verdict verdict = first_failure(subject("full"), LaneKind::kGloo, 60);
   EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
 }
 
