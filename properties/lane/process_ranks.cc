@@ -162,7 +162,9 @@ class ProcessRanks::Run {
   void wake_paused() {
     for (std::uint32_t rank = 0; rank < wake_at_.size(); ++rank) {
       if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
-      ::kill(owner_.processes_[rank].pid, SIGCONT);
+      // A rank may have ended while it was stopped: kill(-1) would reach every process of the
+      // machine.
+      if (const pid_t pid = owner_.processes_[rank].pid; pid > 0) ::kill(pid, SIGCONT);
       wake_at_[rank] = {};
     }
   }
