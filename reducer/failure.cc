@@ -56,10 +56,18 @@ Status Reducer::incomplete() {
     failure.parameters.push_back(slot.parameter->name());
   }
   failure.definite = true;
-  failure.detail =
-      "backward ended and these parameters had received no gradient. Use every parameter in the "
-      "loss, or turn "
-      "find_unused_parameters on";
+  if (counting())
+    failure.detail =
+        "the first pass with static_graph did not end: an output that no backward used is alive. "
+        "Let go of the outputs that the loss does not need before backward";
+  else if (options_.static_graph)
+    failure.detail =
+        "backward ended and these parameters had fewer hooks than in the first pass: with "
+        "static_graph on every pass has to be the same";
+  else
+    failure.detail =
+        "backward ended and these parameters had received no gradient. Use every parameter in the "
+        "loss, or turn find_unused_parameters on";
   return failure;
 }
 

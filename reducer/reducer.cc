@@ -13,6 +13,7 @@ namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint32_t kNotASlot = ~std::uint32_t{0};
+constexpr std::uint32_t kNever = ~std::uint32_t{0};
 
 std::string describe_parameter(std::size_t index, const Parameter& parameter) {
   std::string line = "parameter " + std::to_string(index) + " " + parameter.name() + ": " +
@@ -28,8 +29,12 @@ std::string describe_parameter(std::size_t index, const Parameter& parameter) {
 }
 
 std::string describe_options(const ReducerOptions& options) {
-  std::string line = "options: find_unused_parameters " +
-                     std::string(options.find_unused_parameters ? "on" : "off") + ", bucket limits";
+  std::string line =
+      "options: find_unused_parameters " +
+      std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
+      (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
+      (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
+      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }
@@ -48,6 +53,10 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
   if (options.trace_capacity == 0)
     return failed(
         Status(Code::kInvalidArgument, "trace_capacity is 0: keep at least one collective"));
+  if (options.static_graph && options.find_unused_parameters)
+    return failed(Status(Code::kInvalidArgument,
+                         "static_graph finds unused parameters by itself: turn "
+                         "find_unused_parameters off"));
   std::unique_ptr<Reducer> reducer(new Reducer(std::move(options), std::move(membership)));
   if (Status status = reducer->build(std::move(parameters)); !status.ok()) return failed(status);
   if (Status status = reducer->agree_with_peers(); !status.ok()) return failed(status);
@@ -92,8 +101,8 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
       Slot& slot = slots_[slot_of[bucket.members[m].parameter]];
       slot.bucket = b;
       buckets_[b].slots.push_back(slot_of[bucket.members[m].parameter]);
-      slot.data = (*storage)->data() +
-                  static_cast<std::size_t>(bucket.members[m].offset) * size_of(bucket.dtype);
+      slot.place =
+          Tensor(*storage, bucket.members[m].offset, bucket.dtype, slot.parameter->shape());
     }
     buckets_[b].storage = std::move(*storage);
   }
@@ -115,6 +124,8 @@ void Reducer::start_over() {
   close_pass(false);
   next_pass_ = 0;
   launched_ = 0;
+  counted_ = false;
+  for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();
 }
@@ -187,18 +198,28 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
     next_bucket_ = 0;
     unready_ = slots_.size();
     unused_marked_ = false;
-    for (Slot& slot : slots_) slot.ready = false;
+    for (Slot& slot : slots_) {
+      slot.ready = false;
+      slot.hooks = 0;
+    }
     for (std::size_t b = 0; b < buckets_.size(); ++b)
       buckets_[b].pending = layout_.buckets[b].members.size();
-    if (options_.find_unused_parameters) find_unused(pass);
+    find_unused(pass);
   }
   running_task_ = &task.outermost();
   task.outermost().at_end(&pass);
   return {};
 }
 
-// The slots that no output of the pass, alive now, leads to.
+// The slots that no output of the pass, alive now, leads to; in static mode, those that had no hook
+// in the pass that was counted.
 void Reducer::find_unused(Pass& pass) {
+  unused_.clear();
+  if (options_.static_graph) {
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].due == 0) unused_.push_back(i);
+  }
+  if (!options_.find_unused_parameters) return;
   search_roots_.clear();
   pass.append_outputs(search_roots_);
   reachable_.assign(slots_.size(), false);
@@ -206,7 +227,6 @@ void Reducer::find_unused(Pass& pass) {
     const std::uint32_t index = slot_numbers_.number_or(node, kNotASlot);
     if (index != kNotASlot) reachable_[index] = true;
   }
-  unused_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (!reachable_[i]) unused_.push_back(i);
 }
@@ -215,6 +235,7 @@ void Reducer::close_pass(bool complete) {
   if (pass_) pass_->close(complete);
   pass_ = Ref<Pass>();
   running_task_ = nullptr;
+  for (Slot& slot : slots_) put_back(slot);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

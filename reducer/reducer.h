@@ -5,7 +5,7 @@
 // The way of a gradient: a parameter's accumulator runs, its hook copies the gradient, scaled by
 // 1/N, into its place in a bucket (gather); a bucket whose members have all come, and all buckets
 // before which are launched, starts its all-reduce at once; when backward ends the reducer waits
-// for each bucket and copies the sums back (scatter).
+// for each bucket and copies the sums back (scatter), or in view mode leaves them where they are.
 //
 // Users hold a DataParallel (data_parallel.h), which calls this class in the right order.
 //
@@ -16,7 +16,8 @@
 // error after a collective was launched poisons the reducer: it refuses work, with the first cause,
 // until reset() (P12). Errors name rank, pass, bucket, parameter, and the peer suspected (F2).
 // Memory: one buffer per bucket, made at construction; a steady pass allocates nothing but its
-// graph's nodes.
+// graph's nodes. In view mode a parameter that this rank does not use, but has a gradient of, costs
+// a copy of that gradient for the time of the pass.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,16 @@ struct ReducerOptions {
   // Dynamic mode: parameters that a pass does not use are found and agreed on. Plain mode requires
   // every parameter in every pass.
   bool find_unused_parameters = false;
+  // Static mode (P11): every synced pass fires the same hooks on this rank as the first one, which
+  // is reduced when its backward ends. A parameter may be used several times in a pass, or never.
+  // Not together with find_unused_parameters.
+  bool static_graph = false;
+  // View mode (B7): after a pass the gradients are views of the buckets, so that there is no second
+  // copy of them. A hook moves its gradient there; after a failed backward gradients may be scaled.
+  bool gradient_as_bucket_view = false;
+  // How buckets are summed. kRankOrdered: the same bits whatever the bucket limits, the transport
+  // and its version (G3), for the price of a copy of each bucket.
+  Reduction reduction = Reduction::kNative;
   // Bytes at which a bucket closes: the i-th of a group of one dtype and device takes limits[i],
   // the last entry serves all further ones.
   std::vector<std::uint64_t> bucket_limits = {1u << 20, 25u << 20};
@@ -101,9 +112,13 @@ class Reducer final : private GradientHook {
   struct Slot {
     Ref<Parameter> parameter;
     std::size_t bucket = 0;
-    std::byte* data = nullptr;  // its place in the bucket
-    bool ready = false;         // in the pass that is running
-    bool used = false;          // by this rank, as of when it became ready (G6)
+    Tensor place;             // in the bucket, dense in the parameter's strides
+    Tensor kept;              // view mode: what `place` held, while it may have to come back (G5)
+    std::uint32_t hooks = 0;  // that fired in the pass that is running
+    std::uint32_t due = 1;    // after how many hooks it is ready
+    bool ready = false;       // in the pass that is running
+    bool used = false;        // by this rank, as of when it became ready (G6)
+    bool in_use = false;      // static mode: by some rank, in the pass that was counted
   };
   struct Bucket {
     Ref<Storage> storage;
@@ -118,6 +133,7 @@ class Reducer final : private GradientHook {
   Status agree_with_peers();
   void start_over();
 
+  Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task) override;
   Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) override;
   Status begin_pass(Pass& pass, GraphTask& task);
   Status end_backward();
@@ -125,15 +141,24 @@ class Reducer final : private GradientHook {
   Status finalize();
 
   void find_unused(Pass& pass);
-  Status mark_ready(std::size_t index, platform::MutexLock& lock);
+  bool counting() const { return options_.static_graph && !counted_; }
+  bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
+  bool in_place(const Slot& slot) const;
+  Failure ready_twice(const Slot& slot) const;
+  Status mark_ready(Slot& slot, platform::MutexLock& lock);
   Status mark_unused_ready();
-  void fill_unreached(Slot& slot);
-  void fill(Slot& slot);
+  Status fill_unreached(Slot& slot);
+  Status fill(Slot& slot);
+  Status keep(Slot& slot);
+  Status complete_slots();
+  Status agree_on_use();
+  Status usage_changed() const;
   Status launch_ready_buckets();
   Status launch_usage_map();
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
-  Status scatter(Slot& slot);
+  Status deliver(Slot& slot);
+  void put_back(Slot& slot);
   void close_pass(bool complete);
 
   Failure describe(Code code, std::string detail) const;
@@ -164,7 +189,8 @@ class Reducer final : private GradientHook {
   std::size_t next_bucket_ = 0;  // to be launched
   std::int64_t launched_ = 0;
   bool unused_marked_ = false;
-  std::vector<std::size_t> unused_;  // slots that the search found unreachable
+  std::vector<std::size_t> unused_;  // slots that will have no hook in the running pass
+  bool counted_ = false;             // static mode: the first pass is complete
   std::vector<std::int32_t> usage_map_;
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;

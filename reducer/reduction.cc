@@ -7,33 +7,50 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
+// Everything that must not meet a gradient while it changes is done here, before its accumulator.
+Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return {};  // a backward that stays local (P1, P9)
-  if (options_.find_unused_parameters && !unused_marked_) {
+  if (!unused_marked_) {
     unused_marked_ = true;  // at the first hook, not earlier: a forward whose output is dropped
                             // starts nothing (P2)
     LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
   }
-  return mark_ready(index, lock);
+  if (slots_[index].ready) return ready_twice(slots_[index]);
+  return {};
 }
 
-Status Reducer::mark_ready(std::size_t index, platform::MutexLock& lock) {
+Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
+  platform::MutexLock lock(mutex_);
+  if (running_task_ != &task.outermost()) return {};
   Slot& slot = slots_[index];
-  if (slot.ready) {
-    Failure failure =
-        describe(Code::kReadyTwice,
-                 "its hook ran twice in pass " + std::to_string(pass_->number) +
-                     ": it is reached again by a nested or a further backward of the same pass");
-    failure.bucket = static_cast<int>(slot.bucket);
-    failure.parameters = {slot.parameter->name()};
-    failure.definite = true;
-    return failure;
-  }
+  return ++slot.hooks < slot.due ? Status() : mark_ready(slot, lock);
+}
+
+Failure Reducer::ready_twice(const Slot& slot) const {
+  const std::string pass = std::to_string(pass_->number);
+  Failure failure = describe(
+      Code::kReadyTwice,
+      options_.static_graph
+          ? "in pass " + pass + " a further hook of it fired, after the " +
+                std::to_string(slot.due) +
+                " of the first pass: with static_graph on every pass "
+                "has to be the same"
+          : "its hook ran twice in pass " + pass +
+                ": it is reached again by a nested or a further backward of the same pass");
+  failure.bucket = static_cast<int>(slot.bucket);
+  failure.parameters = {slot.parameter->name()};
+  failure.definite = true;
+  return failure;
+}
+
+Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
+  LOCKSTEP_CHECK(!slot.ready);
   slot.ready = true;
   lock.unlock();  // members do not overlap, so copies of different workers run side by side
-  fill(slot);
+  Status status = fill(slot);
   lock.lock();
+  LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   LOCKSTEP_CHECK(unready_ > 0);
   --unready_;
   LOCKSTEP_CHECK(buckets_[slot.bucket].pending > 0);
@@ -41,34 +58,65 @@ Status Reducer::mark_ready(std::size_t index, platform::MutexLock& lock) {
   return launch_ready_buckets();
 }
 
-// Parameters that no output of the pass can reach will have no hook: their slots are filled now.
+// Parameters that will have no hook in this pass: their slots are filled now.
 Status Reducer::mark_unused_ready() {
-  for (const std::size_t index : unused_) fill_unreached(slots_[index]);
+  for (const std::size_t index : unused_) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slots_[index]));
   return launch_ready_buckets();
 }
 
-void Reducer::fill_unreached(Slot& slot) {
+Status Reducer::fill_unreached(Slot& slot) {
   LOCKSTEP_CHECK(!slot.ready);
   slot.ready = true;
-  fill(slot);
+  LOCKSTEP_RETURN_IF_ERROR(fill(slot));
   --unready_;
   --buckets_[slot.bucket].pending;
+  return {};
 }
 
-// Copies the accumulated gradient, scaled (G2), into its place; an undefined one counts as +0 (G1).
-void Reducer::fill(Slot& slot) {
-  const Parameter& parameter = *slot.parameter;
+// Whether the gradient is the bucket's view already (B7).
+bool Reducer::in_place(const Slot& slot) const {
+  const Tensor& gradient = slot.parameter->grad();
+  return gradient.defined() && gradient.storage() == slot.place.storage() &&
+         gradient.data() == slot.place.data() && gradient.shape().same_strides(slot.place.shape());
+}
+
+// Brings the accumulated gradient, scaled (G2), to its place; an undefined one counts as +0 (G1).
+Status Reducer::fill(Slot& slot) {
+  Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
   slot.used = parameter.used();
   if (!parameter.grad().defined()) {
     const auto elements = static_cast<std::size_t>(parameter.shape().elements());
-    device.fill_zero(stream, slot.data, elements * size_of(parameter.dtype()));
-    return;
+    device.fill_zero(stream, slot.place.data(), elements * size_of(parameter.dtype()));
+    return {};
   }
+  const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
+  const bool viewed = in_place(slot);
+  if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
   const double factor = parameter.dtype() == DType::kFloat64 ? factor_ : float_factor_;
-  const Transfer transfer{&parameter.grad(), slot.data, &parameter.shape()};
-  device.gather(stream, {&transfer, 1}, factor);
+  const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
+  if (!viewed || factor != 1.0) device.gather(stream, {&transfer, 1}, factor);
+  if (options_.gradient_as_bucket_view && sure && !viewed) parameter.move_grad(slot.place);
+  return {};
+}
+
+// Nobody may have used a parameter whose gradient lies in the bucket: what it is now is needed
+// again then (G5), and the sum will be where it lies.
+Status Reducer::keep(Slot& slot) {
+  Device& device = slot.parameter->device();
+  Result<Tensor> kept = Tensor::empty(device, slot.parameter->dtype(), slot.parameter->shape());
+  if (!kept) return kept.error();
+  device.copy(device.current_stream(), slot.place, *kept);
+  slot.kept = std::move(*kept);
+  return {};
+}
+
+void Reducer::put_back(Slot& slot) {
+  if (!slot.kept.defined()) return;
+  Device& device = slot.parameter->device();
+  device.copy(device.current_stream(), slot.kept, slot.place);
+  slot.kept = Tensor();
 }
 
 // Launches in index order, whatever order buckets become ready in (P3).
@@ -81,6 +129,7 @@ Status Reducer::launch_ready_buckets() {
         device.synchronize(device.record(device.current_stream()), operation_deadline()));
     Collective collective;
     collective.dtype = layout.dtype;
+    collective.reduction = options_.reduction;
     collective.count = static_cast<std::uint64_t>(layout.elements);
     collective.data = bucket.storage->data();
     collective.bucket = static_cast<int>(next_bucket_);
@@ -127,21 +176,65 @@ Status Reducer::end_backward() {
   {
     platform::MutexLock lock(mutex_);
     running_task_ = nullptr;
-    if (options_.find_unused_parameters) {
-      for (Slot& slot : slots_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
-        if (!slot.ready) fill_unreached(slot);
-      unused_marked_ = true;
-    }
-    if (unready_ == 0) {
-      if (Status status = launch_ready_buckets(); !status.ok())
-        return fail(std::move(status.failure()));
-      LOCKSTEP_CHECK_EQ(next_bucket_, buckets_.size());
-    }
   }
+  if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
+  if (Status status = complete_slots(); !status.ok()) return fail(std::move(status.failure()));
+  if (Status status = usage_changed(); !status.ok()) return give_up(std::move(status));
   if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
   if (Status status = finalize(); !status.ok()) return fail(std::move(status.failure()));
+  counted_ = options_.static_graph;
   close_pass(true);
   return {};
+}
+
+// What this backward has left to do before all buckets can be launched.
+Status Reducer::complete_slots() {
+  if (counting()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+  platform::MutexLock lock(mutex_);
+  if (options_.find_unused_parameters || counting()) {
+    for (Slot& slot : slots_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
+      if (!slot.ready) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
+  } else if (!unused_marked_) {
+    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+  }
+  unused_marked_ = true;
+  if (unready_ != 0) return {};
+  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
+  LOCKSTEP_CHECK_EQ(next_bucket_, buckets_.size());
+  return {};
+}
+
+// Static mode, at the end of the first pass: its hooks are what later passes must have, and what
+// some rank used in it is what is reduced from now on (P11). Before the buckets (T2), as those of
+// unused parameters must be known when they are filled.
+Status Reducer::agree_on_use() {
+  for (Slot& slot : slots_) {
+    slot.due = slot.hooks;
+    slot.used = slot.parameter->used();
+  }
+  if (slots_.empty()) return {};
+  LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+  LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
+  for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].in_use = usage_map_[i] != 0;
+  return {};
+}
+
+// Static mode: what no rank used in the first pass is not reduced, and so must not be used later.
+Status Reducer::usage_changed() const {
+  if (!options_.static_graph) return {};
+  Failure failure = describe(Code::kUsageChanged, "");
+  for (const Slot& slot : slots_) {
+    if (!slot.ready || !slot.used || slot.in_use) continue;
+    if (failure.bucket == kNone) failure.bucket = static_cast<int>(slot.bucket);
+    failure.parameters.push_back(slot.parameter->name());
+  }
+  if (failure.parameters.empty()) return {};
+  failure.definite = true;
+  failure.detail =
+      "these parameters are used, and no rank used them in the first synced pass: with "
+      "static_graph "
+      "on every pass, what was accumulated under no_sync included, has to use the same ones";
+  return failure;
 }
 
 Status Reducer::finalize() {
@@ -152,28 +245,36 @@ Status Reducer::finalize() {
         await(buckets_[b].work, buckets_[b].trace_sequence, static_cast<int>(b)));
     for (const std::size_t index : buckets_[b].slots) {
       Slot& slot = slots_[index];
+      if (options_.static_graph && !slot.in_use) continue;
       // What this rank used, somebody used: only the others have to wait for the map.
       if (options_.find_unused_parameters && !slot.used) {
         if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
         usage_pending = false;
         if (usage_map_[index] == 0) continue;
       }
-      LOCKSTEP_RETURN_IF_ERROR(scatter(slot));
+      LOCKSTEP_RETURN_IF_ERROR(deliver(slot));
     }
   }
   if (usage_pending) return await(usage_work_, usage_sequence_, kNone);
   return {};
 }
 
-Status Reducer::scatter(Slot& slot) {
+// The sum in the slot becomes the gradient.
+Status Reducer::deliver(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
+  slot.kept = Tensor();
+  if (options_.gradient_as_bucket_view) {
+    if (!in_place(slot)) parameter.move_grad(slot.place);
+    parameter.mark_reduced();
+    return {};
+  }
   if (!parameter.grad().defined()) {
     Result<Tensor> fresh = Tensor::empty(device, parameter.dtype(), parameter.shape());
     if (!fresh) return fresh.error();
-    parameter.set_grad(std::move(*fresh));
+    parameter.move_grad(std::move(*fresh));
   }
-  const Transfer transfer{&parameter.grad(), slot.data, &parameter.shape()};
+  const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
   device.scatter(device.current_stream(), {&transfer, 1});
   parameter.mark_reduced();
   return {};

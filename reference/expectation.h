@@ -18,13 +18,15 @@ struct ExpectedGradient {
   bool defined = false;
   // Same bits and same storage as before the step's first backward (G5); false if undefined.
   bool untouched = false;
+  // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
+  bool in_bucket = false;
   // Of the first element in Expectation::bits; elements in row-major order. Gradients with the
   // same bits may share them.
   std::uint64_t offset = 0;
 };
 
-// Clauses P5, P6, P7.
-enum class Error : std::uint8_t { kNone, kIncomplete, kReadyTwice, kSecondBackward };
+// Clauses P5, P6, P7, P11.
+enum class Error : std::uint8_t { kNone, kIncomplete, kReadyTwice, kSecondBackward, kUsageChanged };
 
 enum class Outcome : std::uint8_t {
   kSuccess,  // every call of the step succeeds
@@ -41,8 +43,8 @@ struct ExpectedRankStep {
   Error error = Error::kNone;
   // kOwnError: which backward call, from 0; the number of calls means check_complete().
   std::uint32_t error_call = 0;
-  // First owners, ascending. kIncomplete: all that are missing; kReadyTwice: those that can be
-  // named.
+  // First owners, ascending. kIncomplete: all that are missing; kUsageChanged: all that
+  // were not in use; kReadyTwice: those that can be named.
   std::vector<std::uint32_t> parameters;
   // Per parameter of the program, after the step; meaningful on success.
   std::vector<ExpectedGradient> gradients;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
@@ -12,6 +13,8 @@
 
 namespace lockstep::reference {
 namespace {
+
+constexpr std::uint32_t kNever = ~std::uint32_t{0};  // of hooks
 
 // Where a parameter that is trained lies: in the arrays of elements, and in its bucket.
 struct Place {
@@ -24,10 +27,11 @@ struct Place {
 // The gradient of one parameter on one rank; its elements are in Model::elements_.
 struct Gradient {
   bool defined = false;
-  bool used = false;      // G6, since it was last zeroed or reduced
-  bool touched = false;   // since the step's first backward
-  bool recorded = false;  // its bits are in Expectation::bits, at `offset`
-  bool loose = false;     // added to in an order that time decides: the bits are not known
+  bool used = false;       // G6, since it was last zeroed or reduced
+  bool touched = false;    // since the step's first backward
+  bool recorded = false;   // its bits are in Expectation::bits, at `offset`
+  bool in_bucket = false;  // B7
+  bool loose = false;      // added to in an order that time decides: the bits are not known
   std::uint64_t offset = 0;
 };
 
@@ -53,12 +57,15 @@ class Model {
   // One rank's part of a step, up to the reduction.
   void zero(std::uint32_t rank, ZeroGrad kind);
   void train(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
-  bool find_ready_twice(const std::vector<Event>& events, std::vector<std::uint32_t>& found);
-  std::vector<std::uint32_t> missing() const;
-  bool blocks_others(const std::vector<std::uint32_t>& missing) const;
+  std::uint32_t hooks_due(std::uint32_t rank, std::uint32_t parameter) const;
+  bool find_ready_twice(const std::vector<Event>& events, std::uint32_t rank,
+                        std::vector<std::uint32_t>& found);
+  bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
+  std::vector<std::uint32_t> missing(std::uint32_t rank) const;
+  bool blocks_others(std::uint32_t rank) const;
   void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
-  bool adds_exactly(std::uint32_t parameter) const;
+  bool adds_exactly(std::uint32_t parameter, const double* values) const;
   void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
 
   // All ranks.
@@ -75,7 +82,8 @@ class Model {
   double* elements(std::uint32_t rank, std::uint32_t parameter) {
     return elements_.data() + rank * total_ + places_[parameter].start;
   }
-  bool is_plain() const { return program_.options.mode == Mode::kPlain; }
+  bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
+  bool is_static() const { return program_.options.mode == Mode::kStatic; }
 
   const Program& program_;
   const Contract contract_;
@@ -96,11 +104,17 @@ class Model {
   std::vector<double> arrived_;        // the tensor of one use
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
 
+  // P11, kStatic: what the group's first synced pass has shown.
+  bool is_counted_ = false;
+  std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
+  std::vector<std::uint8_t> is_in_use_;        // by parameter: some rank used it
+
   // Of the rank whose backward calls are run, by parameter.
   std::vector<std::uint32_t> hooks_;         // that fired in this pass
   std::vector<std::uint32_t> hooks_now_;     // in this call
   std::vector<std::uint32_t> sums_in_call_;  // of one backward call, by parameter
   std::vector<std::uint8_t> had_gradient_;   // before the call
+  std::vector<std::uint8_t> is_exact_;       // all that was added in the call, and what was there
   std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
   // Of the step.
   std::vector<std::uint8_t> is_unknown_;  // by parameter
@@ -118,6 +132,8 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   place_parameters();
   gradients_.resize(program.world * parameters);
   elements_.resize(program.world * total_);
+  hooks_per_pass_.resize(program.world * parameters);
+  is_in_use_.resize(parameters);
   hooks_.resize(parameters);
   hooks_now_.resize(parameters);
   is_left_out_.resize(parameters);
@@ -150,14 +166,23 @@ void Model::place_parameters() {
 void Model::recover(const std::vector<std::uint32_t>& survivors) {
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
   survivors_ = survivors;
+  is_counted_ = false;
   orders_.clear();
   if (survivors.empty()) return;
   const auto ranks = static_cast<std::uint32_t>(survivors.size());
   for (const ExpectedBucket& bucket : out_.buckets) {
-    orders_.push_back(
-        program_.options.order == Order::kBcube
-            ? gloo_bcube(ranks, bucket.count)
-            : gloo_ring(ranks, bucket.count, size_of(bucket.dtype), contract_.max_segment_bytes));
+    switch (program_.options.order) {
+      case Order::kRing:
+        orders_.push_back(
+            gloo_ring(ranks, bucket.count, size_of(bucket.dtype), contract_.max_segment_bytes));
+        break;
+      case Order::kBcube:
+        orders_.push_back(gloo_bcube(ranks, bucket.count));
+        break;
+      case Order::kRankOrder:
+        orders_.push_back(rank_order(ranks, bucket.count));
+        break;
+    }
   }
 }
 
@@ -205,6 +230,7 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     list_collectives(expected);
     decide_outcomes(expected);
     if (!expected.any_error || blocking_ranks_ == 0) reduce();
+    is_counted_ = is_static();  // after an error the group starts over
   }
   record(expected);
 }
@@ -214,7 +240,7 @@ void Model::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
   for (const std::uint32_t parameter : trained_) {
     Gradient& zeroed = gradient(rank, parameter);
-    if (kind == ZeroGrad::kUndefine) zeroed.defined = false;
+    if (kind == ZeroGrad::kUndefine) zeroed.defined = zeroed.in_bucket = false;
     zeroed.used = false;
     zeroed.loose = false;
     zeroed.recorded = false;
@@ -241,60 +267,91 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
       return;
     }
     const std::vector<Event>& events = graph_.backward(pass, call);
-    if (is_synced && find_ready_twice(events, expected.parameters)) {
+    if (is_synced && find_ready_twice(events, rank, expected.parameters)) {
       expected.error = Error::kReadyTwice;
     }
     accumulate(rank, step.key, events);
-    if (expected.error == Error::kReadyTwice) {
-      if (is_plain() && blocks_others(missing())) ++blocking_ranks_;
+    if (is_synced && expected.error == Error::kNone && find_new_use(rank, expected.parameters)) {
+      expected.error = Error::kUsageChanged;
+    }
+    if (expected.error != Error::kNone) {
+      if (!is_dynamic() && blocks_others(rank)) ++blocking_ranks_;
       return;
     }
     // In dynamic mode whatever did not fire in the first call counts as unused.
-    is_complete = is_synced && (!is_plain() || missing().empty());
+    is_complete = is_synced && (is_dynamic() || missing(rank).empty());
   }
   expected.error_call = 0;
   if (!is_synced || is_complete) return;
+  if (is_static() && !is_counted_ && !leaves_outputs(pass)) {
+    std::copy(hooks_.begin(), hooks_.end(),
+              hooks_per_pass_.begin() + static_cast<std::ptrdiff_t>(rank * hooks_.size()));
+    return;
+  }
   expected.error = Error::kIncomplete;
   expected.error_call = leaves_outputs(pass) ? calls : calls - 1;
-  expected.parameters = missing();
-  if (blocks_others(expected.parameters)) ++blocking_ranks_;
+  expected.parameters = missing(rank);
+  if (blocks_others(rank)) ++blocking_ranks_;
 }
 
-// P6, for one call. In dynamic mode the unused search does not see into checkpoints: the first hook
-// of the pass marked what is in there, so that its own hook counts as a second one. A parameter
-// whose slot was filled by an earlier call was reduced with what it had then; of one that fires
-// twice in this call nobody can say which of its gradients is reduced.
-bool Model::find_ready_twice(const std::vector<Event>& events, std::vector<std::uint32_t>& found) {
+// After how many hooks of a pass the parameter is ready. While static mode counts, nothing is
+// before the pass has ended.
+std::uint32_t Model::hooks_due(std::uint32_t rank, std::uint32_t parameter) const {
+  if (!is_static()) return 1;
+  return is_counted_ ? hooks_per_pass_[rank * program_.parameters.size() + parameter] : kNever;
+}
+
+// P6, for one call, and P11. In dynamic mode the unused search does not see into checkpoints: the
+// first hook of the pass marked what is in there, so that its own hook counts as a second one. A
+// parameter whose slot was filled by an earlier call was reduced with what it had then; of one that
+// gets ready and fires once more in this call nobody can say which of its gradients is reduced.
+bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t rank,
+                             std::vector<std::uint32_t>& found) {
   std::fill(hooks_now_.begin(), hooks_now_.end(), 0U);
   for (const Event& event : events) {
     if (event.kind != Event::Kind::kHook) continue;
-    hooks_now_[event.parameter] += !is_plain() && event.depth > 0 ? 2 : 1;
+    hooks_now_[event.parameter] += is_dynamic() && event.depth > 0 ? 2 : 1;
   }
   for (const std::uint32_t parameter : trained_) {
     const std::uint32_t before = hooks_[parameter];
+    const std::uint32_t due = hooks_due(rank, parameter);
     hooks_[parameter] += hooks_now_[parameter];
-    if (hooks_now_[parameter] == 0 || hooks_[parameter] < 2) continue;
+    if (hooks_now_[parameter] == 0 || hooks_[parameter] <= due) continue;
     found.push_back(parameter);
     is_left_out_[parameter] = 1;
-    if (before == 0) is_unknown_[parameter] = 1;
+    if (before < due) is_unknown_[parameter] = 1;
   }
   return !found.empty();
 }
 
-// Those whose hook did not fire in this pass, ascending.
-std::vector<std::uint32_t> Model::missing() const {
+// P11: what no rank used in the counted pass is not reduced; that a rank uses it now is an error.
+bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) {
+  if (!is_static() || !is_counted_) return false;
+  for (const std::uint32_t parameter : trained_) {
+    const bool is_ready = hooks_[parameter] >= hooks_due(rank, parameter);
+    if (is_ready && gradient(rank, parameter).used && !is_in_use_[parameter])
+      found.push_back(parameter);
+  }
+  return !found.empty();
+}
+
+// Those whose hooks did not all fire in this pass, ascending.
+std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
   std::vector<std::uint32_t> missing;
   for (const std::uint32_t parameter : trained_) {
-    if (hooks_[parameter] == 0) missing.push_back(parameter);
+    if (hooks_[parameter] < hooks_due(rank, parameter)) missing.push_back(parameter);
   }
   return missing;
 }
 
-// A rank that lacks these launches the bucket of none of them, and no later one (P3). Whether the
-// others notice that a bucket without elements was not launched is left open.
-bool Model::blocks_others(const std::vector<std::uint32_t>& missing) const {
+// A rank that lacks parameters launches the bucket of none of them, and no later one (P3); while
+// static mode counts, not even the usage map. Whether the others notice that a bucket without
+// elements was not launched is left open.
+bool Model::blocks_others(std::uint32_t rank) const {
+  const std::vector<std::uint32_t> lacking = missing(rank);
+  if (is_static() && !is_counted_ && !lacking.empty()) return true;
   std::size_t first = out_.buckets.size();
-  for (const std::uint32_t parameter : missing) {
+  for (const std::uint32_t parameter : lacking) {
     first = std::min<std::size_t>(first, places_[parameter].bucket);
   }
   return std::any_of(out_.buckets.begin() + static_cast<std::ptrdiff_t>(first), out_.buckets.end(),
@@ -305,6 +362,7 @@ void Model::accumulate(std::uint32_t rank, std::uint32_t step_key,
                        const std::vector<Event>& events) {
   sums_in_call_.assign(program_.parameters.size(), 0);
   had_gradient_.resize(program_.parameters.size());
+  is_exact_.resize(program_.parameters.size());
   for (const Event& event : events) {
     if (is_left_out_[event.parameter]) continue;
     std::vector<double>& sums = sums_[event.depth];
@@ -331,13 +389,13 @@ void Model::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t ste
   if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
 }
 
-// Whether sums of this parameter's values are the same in every order: small integers, and still
-// integers after a reduction. The 16-bit types run out of bits after a few additions.
-bool Model::adds_exactly(std::uint32_t parameter) const {
-  const DType dtype = program_.parameters[parameter].dtype;
-  if (program_.values != Values::kExact || size_of(dtype) < 4) return false;
-  if (survivors_.size() != program_.world) return false;
-  return dtype == DType::kFloat64 || program_.world != 7;  // see Values::kExact
+// Whether sums of such values are the same in every order: integers far below the last place. The
+// 16-bit types run out of bits after a few additions.
+bool Model::adds_exactly(std::uint32_t parameter, const double* values) const {
+  if (size_of(program_.parameters[parameter].dtype) < 4) return false;
+  return std::all_of(values, values + places_[parameter].count, [](double value) {
+    return std::abs(value) < 1 << 20 && value == std::trunc(value);
+  });
 }
 
 // G11: the sum of one call arrives at the gradient.
@@ -347,8 +405,12 @@ void Model::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* s
   // A nested call and the outer one run side by side. Two sums commute; a third term, or what was
   // there before, does not.
   const std::uint32_t terms = ++sums_in_call_[parameter];
-  if (terms == 1) had_gradient_[parameter] = target.defined;
-  if (terms + had_gradient_[parameter] > 2 && terms > 1 && !adds_exactly(parameter))
+  if (terms == 1) {
+    had_gradient_[parameter] = target.defined;
+    is_exact_[parameter] = !target.defined || adds_exactly(parameter, elements(rank, parameter));
+  }
+  if (!adds_exactly(parameter, sums + place.start)) is_exact_[parameter] = 0;
+  if (terms > 1 && terms + had_gradient_[parameter] > 2 && !is_exact_[parameter])
     target.loose = true;
   if (target.defined) {
     add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
@@ -386,6 +448,11 @@ void Model::decide_outcomes(ExpectedStep& expected) {
 
 // T2.
 void Model::list_collectives(ExpectedStep& expected) const {
+  const bool has_usage_map = is_dynamic() || (is_static() && !is_counted_);
+  ExpectedCollective usage;
+  usage.op = ExpectedCollective::Op::kAllReduceUsage;
+  usage.count = trained_.size();
+  if (has_usage_map && is_static() && !trained_.empty()) expected.collectives.push_back(usage);
   for (std::uint32_t b = 0; b < out_.buckets.size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
@@ -393,20 +460,19 @@ void Model::list_collectives(ExpectedStep& expected) const {
     collective.dtype = out_.buckets[b].dtype;
     expected.collectives.push_back(collective);
   }
-  if (is_plain() || trained_.empty()) return;
-  ExpectedCollective usage;
-  usage.op = ExpectedCollective::Op::kAllReduceUsage;
-  usage.count = trained_.size();
-  expected.collectives.push_back(usage);
+  if (has_usage_map && is_dynamic() && !trained_.empty()) expected.collectives.push_back(usage);
 }
 
-// G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter.
+// G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter. In
+// static mode the counted pass decides (P11).
 void Model::reduce() {
   for (const std::uint32_t parameter : trained_) {
-    const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
-      return gradient(rank, parameter).used;
-    });
-    if (is_plain() || is_used) reduce_one(parameter);
+    if (!is_counted_) {
+      is_in_use_[parameter] =
+          std::any_of(survivors_.begin(), survivors_.end(),
+                      [&](std::uint32_t rank) { return gradient(rank, parameter).used; });
+    }
+    if (is_in_use_[parameter] || program_.options.mode == Mode::kPlain) reduce_one(parameter);
   }
 }
 
@@ -448,6 +514,7 @@ void Model::reduce_one(std::uint32_t parameter) {
   reduced.defined = true;
   reduced.touched = true;
   reduced.recorded = true;
+  reduced.in_bucket = program_.options.views;
   reduced.loose = std::any_of(survivors_.begin(), survivors_.end(),
                               [&](std::uint32_t rank) { return gradient(rank, parameter).loose; });
   reduced.offset = record_bits(survivors_.front(), parameter);
@@ -469,6 +536,7 @@ void Model::record(ExpectedStep& expected) {
       written.known = !is_unknown_[owners_[i]] && !actual.loose;
       written.defined = actual.defined;
       written.untouched = actual.defined && !actual.touched;
+      written.in_bucket = actual.in_bucket;
       written.offset = actual.offset;
     }
   }

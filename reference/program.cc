@@ -12,7 +12,7 @@ DType limited(DType value) {
   return static_cast<DType>(static_cast<unsigned>(value) % kCount);
 }
 Mode limited(Mode value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Mode::kDynamic) + 1;
+  constexpr unsigned kCount = static_cast<unsigned>(Mode::kStatic) + 1;
   return static_cast<Mode>(static_cast<unsigned>(value) % kCount);
 }
 PassKind limited(PassKind value) {
@@ -28,7 +28,7 @@ Values limited(Values value) {
   return static_cast<Values>(static_cast<unsigned>(value) % kCount);
 }
 Order limited(Order value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Order::kBcube) + 1;
+  constexpr unsigned kCount = static_cast<unsigned>(Order::kRankOrder) + 1;
   return static_cast<Order>(static_cast<unsigned>(value) % kCount);
 }
 Node::Kind limited(Node::Kind value) {

@@ -68,12 +68,13 @@
 namespace lockstep::reference {
 
 enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16 };
-enum class Mode : std::uint8_t { kPlain, kDynamic };  // find_unused_parameters off, on
+enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };  // static: P11
 enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
 // Undefine it; fill it with zeros (one that is undefined stays so); leave it.
 enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep };
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
-enum class Order : std::uint8_t { kRing, kBcube };  // Gloo's algorithm; contract G3
+// Contract G3: Gloo's ring, Gloo's bcube, or the order of the ranks.
+enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 
 struct Parameter {
   std::uint32_t key = 0;
@@ -134,6 +135,7 @@ struct Step {
 struct Options {
   Mode mode = Mode::kPlain;
   Order order = Order::kRing;
+  bool views = false;  // gradients are views of their buckets once they were reduced (B7)
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "faults/sim/arithmetic.h"
 #include "reducer/base/check.h"
@@ -238,6 +239,41 @@ bool bcube_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data
         [&](int peer, int member) { return exchange.receive(peer, part, chunk(round, member)); });
     if (!ok) return false;
   }
+  return true;
+}
+
+bool rank_ordered_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data) {
+  constexpr std::uint32_t kToBeSummed = 1;
+  constexpr std::uint32_t kSummed = 2;
+  const auto world = static_cast<std::size_t>(exchange.size());
+  const std::size_t element_bytes = size_of(dtype);
+  const std::size_t share = divide_up(data.size() / element_bytes, world) * element_bytes;
+  const auto share_of = [&](int rank) {
+    const std::size_t begin = std::min(static_cast<std::size_t>(rank) * share, data.size());
+    return data.subspan(begin, std::min(share, data.size() - begin));
+  };
+  const std::span<std::byte> own = share_of(exchange.rank());
+  for (int rank = 0; rank < exchange.size(); ++rank)
+    if (rank != exchange.rank() && !share_of(rank).empty())
+      if (!exchange.send(rank, kToBeSummed, share_of(rank))) return false;
+  if (!own.empty()) {
+    std::vector<std::byte> sum(own.begin(), own.end());
+    for (int rank = 0; rank < exchange.size(); ++rank) {
+      if (rank == exchange.rank()) {
+        if (rank > 0) sum_into(dtype, sum.data(), own.data(), own.size());
+        continue;
+      }
+      const bool ok = rank == 0 ? exchange.receive(rank, kToBeSummed, sum)
+                                : exchange.receive_and_sum(rank, kToBeSummed, dtype, sum);
+      if (!ok) return false;
+    }
+    std::copy(sum.begin(), sum.end(), own.begin());
+    for (int rank = 0; rank < exchange.size(); ++rank)
+      if (rank != exchange.rank() && !exchange.send(rank, kSummed, own)) return false;
+  }
+  for (int rank = 0; rank < exchange.size(); ++rank)
+    if (rank != exchange.rank() && !share_of(rank).empty())
+      if (!exchange.receive(rank, kSummed, share_of(rank))) return false;
   return true;
 }
 

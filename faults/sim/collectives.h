@@ -10,6 +10,8 @@
 //   sum up their part, then
 //              the same backwards. The sizes of the groups are the factors 2 of the world, then the
 //              rest.
+//   rank order Every rank gets its share of the elements from all the others, adds them up in the
+//   order of the ranks, and sends the sums to all.
 //   broadcast  From the root from rank to rank in the direction of the ring.
 //   gather     Every contribution goes around the ring.
 //
@@ -35,6 +37,7 @@ namespace lockstep::inline LOCKSTEP_NS::simulated {
 struct Header {
   Op op = Op::kAllReduceSum;
   DType dtype = DType::kFloat32;
+  Reduction reduction = Reduction::kNative;
   int root = 0;
   int bucket = kNone;
   std::int64_t pass = kNone;
@@ -97,6 +100,7 @@ class Exchange {
 bool ring_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data,
                      std::size_t max_segment_bytes);
 bool bcube_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data);
+bool rank_ordered_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data);
 bool broadcast(Exchange& exchange, int root, std::span<std::byte> data);
 bool all_gather(Exchange& exchange, std::span<const std::byte> mine, std::span<std::byte> gathered);
 

@@ -68,6 +68,7 @@ struct Case {
   Type type;
   std::size_t max_segment_bytes = 1024 * 1024;
   Algorithm algorithm = Algorithm::kRing;
+  Reduction reduction = Reduction::kNative;
 };
 
 // The elements for which the order made a difference from adding rank by rank, or -1 if a result
@@ -86,13 +87,16 @@ int check_all_reduce(Job& job, const Case& test, std::mt19937_64& random) {
   const simulation::Outcome outcome = job.run([&](std::uint32_t rank, SimProcessGroup& group) {
     Collective collective;
     collective.dtype = test.type.dtype;
+    collective.reduction = test.reduction;
     collective.count = test.count;
     collective.data = data[rank].data();
     const Status status = lockstep::run(group, collective);
     EXPECT_TRUE(status.ok()) << status.to_string();
   });
   const auto expected =
-      test.algorithm == Algorithm::kRing
+      test.reduction == Reduction::kRankOrdered
+          ? fold(reference::rank_order(test.ranks, test.count), test.type.same, x)
+      : test.algorithm == Algorithm::kRing
           ? fold(reference::gloo_ring(test.ranks, test.count, bytes, test.max_segment_bytes),
                  test.type.same, x)
           : fold(reference::gloo_bcube(test.ranks, test.count), test.type.same, x);
@@ -143,6 +147,19 @@ TEST(Collectives, TheBcubeAddsInTheDeclaredOrder) {
       }
   }
   EXPECT_GT(differing, 500);
+}
+
+TEST(Collectives, RankOrderedSumsAddInTheOrderOfTheRanksWhateverTheAlgorithm) {
+  std::mt19937_64 random(13);
+  for (std::uint32_t ranks = 2; ranks <= 8; ++ranks) {
+    Job job(ranks);
+    for (const Type& type : kTypes)
+      for (const std::uint64_t count : kCounts)
+        for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kBcube}) {
+          const Case test{ranks, count, type, 1024, algorithm, Reduction::kRankOrdered};
+          ASSERT_EQ(check_all_reduce(job, test, random), 0) << text_of(test);
+        }
+  }
 }
 
 TEST(Collectives, ScheduleAndLatencyDoNotChangeABit) {

@@ -27,6 +27,7 @@ Header header_of(const Collective& collective, std::int64_t sequence) {
   Header header;
   header.op = collective.op;
   header.dtype = collective.dtype;
+  header.reduction = collective.reduction;
   header.root = collective.root;
   header.bucket = collective.bucket;
   header.pass = collective.pass;
@@ -207,6 +208,8 @@ bool SimProcessGroup::move_payload(Exchange& exchange, const Collective& collect
   switch (collective.op) {
     case Op::kAllReduceSum:
       if (world == 1) return true;
+      if (collective.reduction == Reduction::kRankOrdered)
+        return rank_ordered_all_reduce(exchange, collective.dtype, data);
       if (options_.algorithm == Algorithm::kBcube)
         return bcube_all_reduce(exchange, collective.dtype, data);
       return ring_all_reduce(exchange, collective.dtype, data, options_.max_segment_bytes);

@@ -111,9 +111,9 @@ struct Table<reference::Parameter> {
 template <>
 struct Table<reference::Options> {
   using R = reference::Options;
-  static constexpr auto list = std::make_tuple(field("mode", &R::mode), field("order", &R::order),
-                                               field("first_bucket_bytes", &R::first_bucket_bytes),
-                                               field("bucket_bytes", &R::bucket_bytes));
+  static constexpr auto list = std::make_tuple(
+      field("mode", &R::mode), field("order", &R::order), field("views", &R::views),
+      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
 };
 
 template <>
@@ -198,7 +198,7 @@ struct Names<reference::DType> {
 };
 template <>
 struct Names<reference::Mode> {
-  static constexpr std::array list{"plain", "dynamic"};
+  static constexpr std::array list{"plain", "dynamic", "static"};
 };
 template <>
 struct Names<reference::PassKind> {
@@ -214,7 +214,7 @@ struct Names<reference::Values> {
 };
 template <>
 struct Names<reference::Order> {
-  static constexpr std::array list{"ring", "bcube"};
+  static constexpr std::array list{"ring", "bcube", "rank"};
 };
 template <>
 struct Names<reference::Node::Kind> {

@@ -9,6 +9,7 @@
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/report/expression.h"
+#include "reference/graph.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {
@@ -34,8 +35,11 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "5 to 8 ranks",
     "mode plain",
     "mode dynamic",
+    "mode static",
+    "gradients as views",
     "order ring",
     "order bcube",
+    "order rank",
     "values exact",
     "values general",
     "values special",
@@ -98,6 +102,15 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "error: incomplete (P5)",
     "error: ready twice (P6)",
     "error: second backward (P7)",
+    "error: not the graph of the first pass (P11)",
+    "error: usage changed (P11)",
+    "static: several hooks of a parameter in one pass",
+    "static: other parameters used on other ranks",
+    "legal static program, 2 synced steps or more",
+    "views: gradients kept until the next synced step",
+    "views: gradients filled with zeros until the next synced step",
+    "views: no_sync adds to a view",
+    "views: a stale gradient that no rank uses",
     "an error of its own",
     "legal program",
     "no fault",
@@ -151,6 +164,8 @@ class Features {
   void nodes(const Step& step, const std::vector<Node>& list, bool in_body);
   void faults();
   void errors();
+  void static_graph();
+  void views(const reference::Expectation& expected);
 
   const Case& case_;
   const Program& program_;
@@ -203,6 +218,7 @@ void Features::parameters() {
   add_if(true, std::string("values ") + fields::name_of(program_.values));
   add_if(true, std::string("order ") + fields::name_of(program_.options.order));
   add_if(true, std::string("mode ") + fields::name_of(program_.options.mode));
+  add_if(program_.options.views, "gradients as views");
   add_if(true, std::string("policy ") + fields::name_of(case_.schedule.policy));
   add_if(!case_.schedule.deviations.empty(), "deviations");
   add_if(true, program_.world >= 5 ? "5 to 8 ranks" : "ranks " + std::to_string(program_.world));
@@ -388,6 +404,56 @@ void Features::faults() {
   add_if(case_.timeout_ms > 0, "timeout");
 }
 
+// Of a static program that is legal.
+void Features::static_graph() {
+  std::vector<std::uint32_t> owners;
+  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i)
+    owners.push_back(trains(i) ? i : reference::kNotTrained);
+  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i)
+    if (!owns(i)) owners[i] = owners[reference::owner_of(program_, i)];
+  reference::Graph graph(owners);
+  std::size_t synced = 0;
+  for (const Step& step : program_.steps) {
+    if (step.kind != PassKind::kSynced || !kept(step.variants[0])) continue;
+    ++synced;
+    std::set<std::vector<bool>> reached;
+    for (const RankPass& pass : step.variants) {
+      reached.insert(reached_by(program_, pass));
+      std::vector<std::uint32_t> hooks(program_.parameters.size(), 0);
+      for (std::uint32_t call = 0; call < reference::call_count(pass); ++call)
+        for (const reference::Event& event : graph.backward(pass, call))
+          hooks[event.parameter] += event.kind == reference::Event::Kind::kHook ? 1 : 0;
+      add_if(std::any_of(hooks.begin(), hooks.end(), [](std::uint32_t n) { return n > 1; }),
+             "static: several hooks of a parameter in one pass");
+    }
+    add_if(reached.size() > 1, "static: other parameters used on other ranks");
+  }
+  add_if(synced > 1, "legal static program, 2 synced steps or more");
+}
+
+void Features::views(const reference::Expectation& expected) {
+  bool before = false;  // a gradient lies in its bucket
+  for (std::size_t s = 0; s < program_.steps.size(); ++s) {
+    const Step& step = program_.steps[s];
+    const bool synced = step.kind == PassKind::kSynced && kept(step.variants[0]);
+    add_if(before && synced && step.zero_grad == ZeroGrad::kKeep,
+           "views: gradients kept until the next synced step");
+    add_if(before && synced && step.zero_grad == ZeroGrad::kFill,
+           "views: gradients filled with zeros until the next synced step");
+    add_if(before && step.kind == PassKind::kNoSync && step.zero_grad != ZeroGrad::kUndefine,
+           "views: no_sync adds to a view");
+    bool any = false;
+    for (const auto& rank : expected.steps[s].ranks) {
+      for (const auto& gradient : rank.gradients) {
+        any = any || gradient.in_bucket;
+        add_if(synced && gradient.in_bucket && gradient.untouched,
+               "views: a stale gradient that no rank uses");
+      }
+    }
+    before = any && !expected.steps[s].any_error;
+  }
+}
+
 void Features::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
@@ -397,8 +463,15 @@ void Features::errors() {
       add_if(rank.error == reference::Error::kIncomplete, "error: incomplete (P5)");
       add_if(rank.error == reference::Error::kReadyTwice, "error: ready twice (P6)");
       add_if(rank.error == reference::Error::kSecondBackward, "error: second backward (P7)");
+      add_if(rank.error == reference::Error::kUsageChanged, "error: usage changed (P11)");
+      add_if(
+          program_.options.mode == Mode::kStatic && (rank.error == reference::Error::kReadyTwice ||
+                                                     rank.error == reference::Error::kIncomplete),
+          "error: not the graph of the first pass (P11)");
     }
   }
+  if (!any && program_.options.mode == Mode::kStatic) static_graph();
+  if (program_.options.views) views(expected);
   add_if(any, "an error of its own");
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&

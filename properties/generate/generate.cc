@@ -23,6 +23,8 @@ using reference::ZeroGrad;
 struct Features {
   GraphFeatures graph;
   bool dynamic = false;
+  bool is_static = false;
+  bool views = false;
   bool no_sync = false;
   bool no_grad = false;
   bool errors = false;
@@ -73,11 +75,17 @@ class ProgramDrawer {
   ParameterSet trains_ = 0;
   ParameterSet frozen_ = 0;
   Names names_;
+  // Static mode: the passes of every legal synced step, once drawn, and what they use.
+  std::vector<RankPass> same_passes_;
+  ParameterSet used_by_same_ = 0;
 };
 
 void ProgramDrawer::draw_features() {
   Features& f = features_;
-  f.dynamic = on(Capability::kDynamic, 50);
+  const std::uint32_t mode = dice_.below(100);
+  f.dynamic = can_.has(Capability::kDynamic) && mode < 42;
+  f.is_static = can_.has(Capability::kStatic) && mode >= 75;
+  f.views = on(Capability::kViews, 40);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
   f.errors = on(Capability::kErrors, 16) && can_.has(Capability::kRecovery);
@@ -102,6 +110,8 @@ void ProgramDrawer::draw_features() {
   g.fan_out = dice_.percent(50);
   g.repeat = dice_.percent(50);
   g.row_major = f.column_major && dice_.percent(60);
+  // What is accumulated must be in use in static mode, and a stop would keep it from that.
+  if (f.is_static && f.no_sync) g.stop = false;
   if (f.errors) {  // most of them need one of these
     g.several_backwards = g.several_backwards || on(Capability::kSeveralBackwards, 50);
     g.checkpoint = g.checkpoint || on(Capability::kCheckpoint, 40);
@@ -123,7 +133,11 @@ void ProgramDrawer::draw_world() {
 void ProgramDrawer::draw_options() {
   reference::Options& options = program_.options;
   if (features_.dynamic) options.mode = reference::Mode::kDynamic;
-  if (on(Capability::kBcube, 25)) options.order = reference::Order::kBcube;
+  if (features_.is_static) options.mode = reference::Mode::kStatic;
+  options.views = features_.views;
+  const std::uint32_t order = dice_.below(100);
+  if (can_.has(Capability::kBcube) && order < 20) options.order = reference::Order::kBcube;
+  if (can_.has(Capability::kRankOrder) && order >= 75) options.order = reference::Order::kRankOrder;
   // In bytes, against parameters of mostly 4 to 160: from one bucket each to all in one.
   constexpr std::array<std::uint16_t, 12> kLimits{1, 1, 8, 16, 32, 64, 65, 100, 128, 200, 256, 400};
   if (dice_.percent(12)) return;  // the defaults
@@ -295,13 +309,15 @@ PassWish ProgramDrawer::draw_wish(PassKind kind, bool may_fail, ParameterSet com
   wish.frozen = frozen_;
   wish.strict = kind == PassKind::kSynced && !may_fail;
   wish.single_backward = wish.strict && features_.dynamic;
+  wish.several_hooks = features_.is_static;
   wish.bodies_train = !wish.single_backward;
   wish.extra_discard = features_.graph.discard && dice_.percent(30);
-  const bool reach_all = wish.strict && !features_.dynamic;
+  const bool reach_all = wish.strict && !features_.dynamic && !features_.is_static;
   if (reach_all)
     wish.reach = trains_;
   else if (!dice_.percent(8))  // else nothing at all
     wish.reach = dice_.percent(40) ? common : subset(common, 75);
+  if (kind == PassKind::kNoSync && !same_passes_.empty()) wish.reach &= used_by_same_;
   return wish;
 }
 
@@ -310,6 +326,12 @@ void ProgramDrawer::draw_graph_step(Step& step) {
   const std::uint32_t count = draw_variant_count();
   const ParameterSet common = dice_.percent(45) ? trains_ : subset(trains_, 70);
   const bool discard_all = features_.graph.discard && dice_.percent(9);
+  const bool same =
+      features_.is_static && step.kind == PassKind::kSynced && !may_fail && !discard_all;
+  if (same && !same_passes_.empty()) {
+    step.variants = same_passes_;
+    return;
+  }
   step.variants.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     // A step that may fail does so on some ranks, not always on all.
@@ -319,7 +341,9 @@ void ProgramDrawer::draw_graph_step(Step& step) {
     if (step.kind == PassKind::kNoSync && features_.graph.discard && dice_.percent(10))
       wish.discard_all = true;
     step.variants.push_back(draw_pass(dice_, features_.graph, names_, wish));
+    if (same) used_by_same_ |= wish.reach;
   }
+  if (same) same_passes_ = step.variants;
 }
 
 // No graph is built, so one node says enough; ranks may do it alone.

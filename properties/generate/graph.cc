@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "reference/graph.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -319,7 +321,8 @@ void PassDrawer::place_checkpoints() {
     }
     add(segment, token);
   } while (rest != 0);
-  if (trains == 0 || (!wish_.strict && dice_.percent(50))) return;
+  const bool may_stay = !wish_.strict || wish_.several_hooks;
+  if (trains == 0 || (may_stay && dice_.percent(50))) return;
   std::uint32_t kept = 0;  // drop the uses outside
   for (std::uint32_t i = 0; i < token_count_; ++i) {
     const bool inside =
@@ -415,7 +418,8 @@ Forward PassDrawer::draw_discarded() {
 
 void PassDrawer::draw_calls() {
   // A pass that one call completes may leave some outputs out of the loss.
-  const bool may_drop = features_.spare_outputs && (wish_.single_backward || !wish_.strict);
+  const bool one_call = wish_.single_backward || (wish_.several_hooks && calls_ == 1);
+  const bool may_drop = features_.spare_outputs && (one_call || !wish_.strict);
   if (may_drop && output_count_ > 1 && dice_.percent(50)) {
     explicit_roots_ = true;
     const std::uint32_t stays = dice_.below(output_count_);
@@ -448,6 +452,9 @@ RankPass PassDrawer::draw() {
   for (std::uint32_t forward = 0; forward < forwards_; ++forward) draw_forward(forward);
   if (wish_.extra_discard && !discard_first) pass_.forwards.push_back(draw_discarded());
   draw_calls();
+  // What static mode counts is a pass whose outputs are all used up or gone.
+  if (wish_.strict && wish_.several_hooks && reference::leaves_outputs(pass_))
+    pass_.keep_outputs = false;
   return std::move(pass_);
 }
 

@@ -38,9 +38,10 @@ struct GraphFeatures {
 struct PassWish {
   bool strict = false;
   bool single_backward = false;  // dynamic and synced: one call completes the pass
-  bool bodies_train = false;     // checkpoints may hold parameters that train
-  bool discard_all = false;      // every forward is dropped
-  bool extra_discard = false;    // one more forward, dropped, beside the kept ones
+  bool several_hooks = false;  // static: a parameter may be used inside and outside of checkpoints
+  bool bodies_train = false;   // checkpoints may hold parameters that train
+  bool discard_all = false;    // every forward is dropped
+  bool extra_discard = false;  // one more forward, dropped, beside the kept ones
   ParameterSet reach =
       0;  // parameters to use (one bit per tensor: the first index of a shared one)
   ParameterSet frozen = 0;  // further ones, which may be used anywhere

@@ -12,6 +12,7 @@
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
 #include "properties/report/describe.h"
+#include "reference/model.h"
 
 namespace lockstep::properties {
 namespace {
@@ -63,6 +64,50 @@ TEST(SimLane, EveryPlantedBugIsFound) {
     EXPECT_GT(seeded::triggered(), 0u) << bug.id;
   }
   ASSERT_TRUE(seeded::select(""));
+}
+
+// Nobody's bits depend on time in this case.
+bool is_known(const Case& c) {
+  const auto expectation = reference::run(c.program, reference::Contract::lockstep());
+  for (const auto& step : expectation.steps) {
+    if (step.any_error) return false;
+    for (const auto& rank : step.ranks)
+      for (const auto& gradient : rank.gradients)
+        if (!gradient.known) return false;
+  }
+  return true;
+}
+
+// Metamorphic: where gradients lie and how many travel together changes no bit, neither of what the
+// contract says nor of what the reducer does.
+TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  GenerateOptions options;
+  options.faults = GenerateOptions::Faults::kNone;
+  int compared = 0;
+  int order_mattered = 0;
+  for (std::uint64_t i = 0; compared < 300; ++i) {
+    Case c = generate(14, i, options);
+    if (c.program.values != reference::Values::kGeneral || c.program.world < 3 || !is_known(c))
+      continue;
+    const auto bits_with = [&](reference::Order order, std::uint64_t limit, bool views) {
+      c.program.options.order = order;
+      c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = limit;
+      c.program.options.views = views;
+      const Verdict verdict = runner.run(c);
+      EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+      std::vector<std::vector<std::uint64_t>> bits;
+      for (const RankObservation& rank : runner.observation().ranks) bits.push_back(rank.bits);
+      return bits;
+    };
+    using reference::Order;
+    const auto bits = bits_with(Order::kRankOrder, 1, false);
+    ASSERT_EQ(bits_with(Order::kRankOrder, 1 << 20, false), bits) << "case " << i;
+    ASSERT_EQ(bits_with(Order::kRankOrder, 64, true), bits) << "case " << i;
+    order_mattered += bits_with(Order::kRing, 1, false) != bits_with(Order::kRing, 1 << 20, false);
+    ++compared;
+  }
+  EXPECT_GT(order_mattered, 30);  // of the ring's bits the same cannot be said
 }
 
 TEST(Lanes, TheSameCaseHasTheSameBitsInSimulationAndOnGloo) {

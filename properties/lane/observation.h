@@ -20,6 +20,9 @@ struct ObservedGradient {
       false;  // the storage is the one it was just before the step's first forward, after zero_grad
   std::uint64_t offset =
       0;  // of the first element in RankObservation::bits; row-major order of elements
+  // Where it lies: the first parameter whose gradient has the same storage, and the byte in it.
+  std::uint32_t shares_with = 0;
+  std::uint64_t byte_in_storage = 0;
 };
 
 struct ObservedCollective {  // from the subject's own trace (T1); those of construction and reset

@@ -18,6 +18,10 @@ class ProductionSubject final : public TrainingSubject {
                    Membership membership) override {
     ReducerOptions options;
     options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
+    options.static_graph = program.options.mode == reference::Mode::kStatic;
+    options.gradient_as_bucket_view = program.options.views;
+    if (program.options.order == reference::Order::kRankOrder)
+      options.reduction = Reduction::kRankOrdered;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
     options.failure_grace = environment.failure_grace();
     auto parallel =

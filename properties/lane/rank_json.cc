@@ -22,7 +22,7 @@ Status to_status(const Json& json) {
 Json to_record(const ObservedStep& step) {
   Json gradients = Json::array();
   for (const ObservedGradient& g : step.gradients)
-    gradients.push_back({g.defined, g.same_storage, g.offset});
+    gradients.push_back({g.defined, g.same_storage, g.offset, g.shares_with, g.byte_in_storage});
   Json collectives = Json::array();
   for (const ObservedCollective& c : step.collectives)
     collectives.push_back({static_cast<int>(c.op), c.bucket, c.count, static_cast<int>(c.dtype),
@@ -41,7 +41,8 @@ ObservedStep to_step(const Json& json) {
   step.failed_call = json.at(4);
   step.poisoned = json.at(5);
   step.launched = json.at(6);
-  for (const Json& g : json.at(7)) step.gradients.push_back({g.at(0), g.at(1), g.at(2)});
+  for (const Json& g : json.at(7))
+    step.gradients.push_back({g.at(0), g.at(1), g.at(2), g.at(3), g.at(4)});
   for (const Json& c : json.at(8)) {
     ObservedCollective collective;
     collective.op = static_cast<ObservedCollective::Op>(c.at(0).get<int>());

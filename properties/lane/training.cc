@@ -7,6 +7,7 @@
 
 #include "properties/lane/graph.h"
 #include "reducer/base/check.h"
+#include "reference/model.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -26,7 +27,7 @@ class Training {
            RankEnvironment& environment, std::vector<std::unique_ptr<HostDevice>>& devices,
            RankObservation& observation)
       : program_(program),
-        expectation_(expectation),
+        expectation_(&expectation),
         environment_(environment),
         observation_(observation),
         engine_(used_workers(program), tie_seed(program, environment.rank())) {
@@ -92,6 +93,7 @@ class Training {
       ++observation_.retries;
       if (group_) group_->abort(status);
       Resume resume = environment_.meet(false, step);
+      expect_after(resume);
       step = resume.step;
       roster = std::move(resume.roster);
     }
@@ -126,10 +128,19 @@ class Training {
       observed.poisoned = subject_->poisoned();
       subject_->abort(observed.status);
     }
-    return !observed.status.ok() || expectation_.steps[step].any_error;
+    return !observed.status.ok() || expectation_->steps[step].any_error;
+  }
+
+  // Static mode counts again after a recovery: other steps than before may end in an error.
+  void expect_after(const Resume& resume) {
+    if (program_.options.mode != reference::Mode::kStatic) return;
+    recoveries_.push_back({resume.step, resume.roster.members});
+    reference::run(program_, reference::Contract::lockstep(), recoveries_, recovered_);
+    expectation_ = &recovered_;
   }
 
   bool recover(Resume& resume) {
+    expect_after(resume);
     environment_.begin_step(
         static_cast<std::uint32_t>(program_.steps.size()));  // no fault lies there
     observation_.recovery =
@@ -233,10 +244,21 @@ class Training {
       if (!tensor.defined()) continue;
       gradient.same_storage = i < storages_.size() && storages_[i] == tensor.storage();
       gradient.offset = observation_.bits.size();
+      gradient.byte_in_storage =
+          static_cast<std::uint64_t>(tensor.data() - tensor.storage()->data());
+      gradient.shares_with = first_in_storage(i);
       append_bits(tensor);
     }
     storages_.clear();
     subject_->take_trace(observed.collectives);
+  }
+
+  // The first parameter whose gradient has the storage of parameter `i`'s.
+  std::uint32_t first_in_storage(std::size_t i) const {
+    const Ref<Storage>& storage = parameters_[i]->grad().storage();
+    std::uint32_t first = 0;
+    while (!(parameters_[first]->grad().storage() == storage)) ++first;
+    return first;
   }
 
   // The elements in row-major order, whatever the strides.
@@ -260,7 +282,7 @@ class Training {
   }
 
   const Program& program_;
-  const reference::Expectation& expectation_;
+  const reference::Expectation* expectation_;
   RankEnvironment& environment_;
   RankObservation& observation_;
   Engine engine_;
@@ -269,6 +291,8 @@ class Training {
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;
   std::vector<Ref<Storage>> storages_;
+  std::vector<reference::Recovery> recoveries_;
+  reference::Expectation recovered_;
 };
 
 }  // namespace

@@ -21,6 +21,8 @@ Code code_of(Error error) {
       return Code::kReadyTwice;
     case Error::kSecondBackward:
       return Code::kSecondBackward;
+    case Error::kUsageChanged:
+      return Code::kUsageChanged;
     case Error::kNone:
       break;
   }
@@ -29,7 +31,7 @@ Code code_of(Error error) {
 
 bool is_own_error(Code code) {
   return code == Code::kIncomplete || code == Code::kReadyTwice || code == Code::kSecondBackward ||
-         code == Code::kUserFailure;
+         code == Code::kUsageChanged || code == Code::kUserFailure;
 }
 
 class ErrorOracle {
@@ -162,6 +164,7 @@ class ErrorOracle {
     };
     switch (cause.error) {
       case Error::kIncomplete:
+      case Error::kUsageChanged:
         return named.size() == cause.parameters.size() &&
                std::all_of(cause.parameters.begin(), cause.parameters.end(), is_named);
       case Error::kReadyTwice:

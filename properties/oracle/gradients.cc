@@ -90,6 +90,39 @@ Verdict compare_gradient(const Case& c, const reference::Expectation& expectatio
   return verdict;
 }
 
+// B7: the gradient is the bucket's view. All gradients that lie in one bucket have one storage, of
+// no other bucket, and each lies where the layout has it.
+Verdict compare_places(const reference::Expectation& expectation, const Place& place) {
+  const auto& expected = expectation.steps[place.step.step].ranks[place.rank].gradients;
+  const ObservedGradient& gradient = place.step.gradients[place.parameter];
+  if (!expected[place.parameter].in_bucket || !gradient.defined) return {};
+  const auto wrong = [&](const std::string& what) {
+    return Verdict{Failing::kWrongBits, "view", fmt::format("{}: {}", place.text(), what)};
+  };
+  for (const reference::ExpectedBucket& bucket : expectation.buckets) {
+    const auto member =
+        std::find(bucket.parameters.begin(), bucket.parameters.end(), place.parameter);
+    if (member == bucket.parameters.end()) continue;
+    const std::uint64_t offset =
+        bucket.offsets[static_cast<std::size_t>(member - bucket.parameters.begin())];
+    const std::uint64_t byte = offset * reference::size_of(bucket.dtype);
+    if (gradient.byte_in_storage != byte)
+      return wrong(fmt::format("lies at byte {} of its storage, not at {}, its place in the bucket",
+                               gradient.byte_in_storage, byte));
+    for (const reference::ExpectedBucket& other_bucket : expectation.buckets) {
+      const bool together = &other_bucket == &bucket;
+      for (const std::uint32_t other : other_bucket.parameters) {
+        if (!expected[other].in_bucket || !place.step.gradients[other].defined) continue;
+        if (together == (place.step.gradients[other].shares_with == gradient.shares_with)) continue;
+        return wrong(fmt::format("{} a storage with p{}, which lies in {} bucket",
+                                 together ? "does not share" : "shares", other,
+                                 together ? "the same" : "another"));
+      }
+    }
+  }
+  return {};
+}
+
 // Ranks that ended the step well hold the same bits, whatever the model says.
 Verdict compare_ranks(const Case& c, const Observation& observation, const Place& place,
                       const ObservedStep& other, std::size_t other_rank) {
@@ -145,6 +178,7 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
             rank > 0 && shared ? find_step(observation.ranks[0], step.step, s) : nullptr;
         if (first && first->status.ok() && !first->gradients.empty())
           if (Verdict v = compare_ranks(c, observation, place, *first, 0); !v.ok()) return v;
+        if (Verdict v = compare_places(expectation, place); !v.ok()) return v;
         Verdict verdict = compare_gradient(c, expectation, observation, place,
                                            expected.ranks[rank].gradients[p], step.gradients[p]);
         if (!verdict.ok()) return verdict;

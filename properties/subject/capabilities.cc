@@ -38,6 +38,9 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"special", "NaN, infinities and subnormals"},
     {"errors", "programs that end in an error"},
     {"recovery", "reset after an error"},
+    {"static", "static graphs"},
+    {"views", "gradients as bucket views"},
+    {"rank_order", "sums in the order of the ranks"},
 }};
 
 class Collector {
@@ -109,6 +112,9 @@ Capabilities needed(const Case& value) {
   const reference::Program& program = normal.program;
   Collector out;
   out.add_if(program.options.mode == reference::Mode::kDynamic, Capability::kDynamic);
+  out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
+  out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
+  out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) out.parameter(program, i);

@@ -29,12 +29,15 @@ enum class Capability : std::uint8_t {
   kStrides,   // column-major parameters, and gradients in other strides than the parameter's
   kZeroSize,  // parameters without elements
   kTwoDevices,
-  kBcube,     // the order of additions of Gloo's bcube all-reduce
-  kSpecial,   // NaN, infinities, subnormals, -0
-  kErrors,    // programs that end in an error of their own (P5, P6, P7)
-  kRecovery,  // reset after an error, and going on with the survivors
+  kBcube,      // the order of additions of Gloo's bcube all-reduce
+  kSpecial,    // NaN, infinities, subnormals, -0
+  kErrors,     // programs that end in an error of their own (P5, P6, P7)
+  kRecovery,   // reset after an error, and going on with the survivors
+  kStatic,     // the same graph in every synced pass, several hooks a parameter (mode static)
+  kViews,      // gradients that are views of their buckets
+  kRankOrder,  // sums in the order of the ranks
 };
-constexpr int kCapabilities = 20;
+constexpr int kCapabilities = 23;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

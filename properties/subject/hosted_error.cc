@@ -10,7 +10,7 @@ namespace lockstep::properties {
 namespace {
 
 // Fixed by the interface, whatever the order of our own enumerators.
-constexpr std::array<std::pair<std::int32_t, Code>, 16> kCodes{{
+constexpr std::array<std::pair<std::int32_t, Code>, 17> kCodes{{
     {LOCKSTEP_OK, Code::kOk},
     {LOCKSTEP_INVALID_ARGUMENT, Code::kInvalidArgument},
     {LOCKSTEP_DISAGREEMENT, Code::kDisagreement},
@@ -27,6 +27,7 @@ constexpr std::array<std::pair<std::int32_t, Code>, 16> kCodes{{
     {LOCKSTEP_POISONED, Code::kPoisoned},
     {LOCKSTEP_CORRUPTED, Code::kCorrupted},
     {LOCKSTEP_INTERNAL, Code::kInternal},
+    {LOCKSTEP_USAGE_CHANGED, Code::kUsageChanged},
 }};
 
 constexpr std::array<const char*, 2> kCollectives{"all_reduce", "broadcast"};

@@ -137,7 +137,8 @@ enum {
   LOCKSTEP_ABORTED = 12,
   LOCKSTEP_POISONED = 13, /* refused until reset(), because of an earlier failure (P12) */
   LOCKSTEP_CORRUPTED = 14,
-  LOCKSTEP_INTERNAL = 15
+  LOCKSTEP_INTERNAL = 15,
+  LOCKSTEP_USAGE_CHANGED = 16 /* used, though static mode takes it for unused (P11) */
 };
 
 #define LOCKSTEP_MAX_PARAMETERS 64

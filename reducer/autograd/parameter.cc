@@ -6,6 +6,8 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
+Status GradientHook::gradient_arriving(Parameter&, std::size_t, GraphTask&) { return {}; }
+
 Parameter::Parameter(std::string name, Device& device, DType dtype, const Shape& shape,
                      bool requires_grad, std::uint64_t sequence)
     : Node(sequence, 1, device.index(), Kind::kParameter),
@@ -47,6 +49,8 @@ void Parameter::remove_hook(GradientHook* hook) {
 Status Parameter::apply(std::span<const Tensor> incoming, std::span<Tensor>,
                         const BackwardContext& context) {
   LOCKSTEP_CHECK_EQ(incoming.size(), std::size_t{1});
+  for (const Hook& hook : hooks_)
+    LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_arriving(*this, hook.index, context.task));
   if (incoming[0].defined()) LOCKSTEP_RETURN_IF_ERROR(accumulate(incoming[0]));
   for (const Hook& hook : hooks_)
     LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_ready(*this, hook.index, context.task));

@@ -20,12 +20,15 @@ namespace lockstep::inline LOCKSTEP_NS {
 
 class Parameter;
 
-// Called after a parameter's accumulator ran, also when no gradient arrived.
+// Called around a parameter's accumulator, also when no gradient arrived. `index` is the number
+// given to add_hook(). Both calls come from the worker of the parameter's device; hooks of
+// different parameters run concurrently. An error ends the backward.
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
-  // `index` is the number given to add_hook(). Called by the worker of the parameter's device;
-  // hooks of different parameters run concurrently. An error ends the backward.
+  // Before the accumulator runs: an error leaves the gradient as it is.
+  virtual Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task);
+  // After it ran.
   virtual Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) = 0;
 };
 
@@ -48,9 +51,10 @@ class Parameter final : public Node {
   void set_grad(Tensor grad);  // same sizes and dtype, or undefined
   void undefine_grad();
   void fill_grad_with_zeros();  // keeps the storage; undefined stays undefined
-  void mark_reduced() {
-    used_ = false;
-  }  // for reducers: the gradient now holds the result of a pass
+  // For reducers: the gradient now holds the result of a pass.
+  void mark_reduced() { used_ = false; }
+  // For reducers: the gradient moves to another place, its use stays.
+  void move_grad(Tensor place) { grad_ = std::move(place); }
 
   void add_hook(GradientHook* hook, std::size_t index);
   void remove_hook(GradientHook* hook);

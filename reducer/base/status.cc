@@ -26,6 +26,8 @@ const char* name_of(Code code) {
       return "incomplete pass";
     case Code::kReadyTwice:
       return "ready twice";
+    case Code::kUsageChanged:
+      return "usage changed";
     case Code::kSecondBackward:
       return "second backward";
     case Code::kGraphFreed:

@@ -28,14 +28,20 @@ namespace lockstep::inline LOCKSTEP_NS {
 enum class Op : std::uint8_t { kAllReduceSum, kBroadcast, kAllGather };
 const char* name_of(Op op);
 
+// How an all-reduce adds (G3). kNative: as the transport does it fastest; the order depends on it,
+// and on where an element lies. kRankOrdered: ((x0 + x1) + x2) + ..., whatever the transport, the
+// bucket, or the library's version; as many bytes on the wire as a ring.
+enum class Reduction : std::uint8_t { kNative, kRankOrdered };
+
 // One collective as each rank states it. All fields but the pointers must be equal on all ranks
 // (F6): the group compares them before any payload moves, and a difference is a kMismatch failure
 // that tells both sides.
 struct Collective {
   Op op = Op::kAllReduceSum;
   DType dtype = DType::kFloat32;
-  std::uint64_t count = 0;        // elements: of `data`; for kAllGather of one rank's contribution
-  int root = 0;                   // kBroadcast
+  std::uint64_t count = 0;  // elements: of `data`; for kAllGather of one rank's contribution
+  Reduction reduction = Reduction::kNative;  // kAllReduceSum
+  int root = 0;                              // kBroadcast
   std::byte* data = nullptr;      // in place: input and result; kAllGather: the contribution
   std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
   std::int64_t pass = kNone;      // labels for agreement, trace and errors

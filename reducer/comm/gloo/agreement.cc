@@ -15,8 +15,12 @@ std::string describe(const Header& header) {
   out += "sequence " + std::to_string(header.sequence);
   if (header.epoch != 0) out += ", epoch " + std::to_string(header.epoch);
   if (op == Op::kAllReduceSum) {
-    out += header.algorithm == 0 ? ", ring" : ", bcube";
-    out += " with segments of " + std::to_string(header.segment_bytes) + " bytes";
+    if (header.reduction == static_cast<std::uint8_t>(Reduction::kRankOrdered)) {
+      out += ", rank-ordered";
+    } else {
+      out += header.algorithm == 0 ? ", ring" : ", bcube";
+      out += " with segments of " + std::to_string(header.segment_bytes) + " bytes";
+    }
   }
   return out + ")";
 }

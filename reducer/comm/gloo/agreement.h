@@ -12,7 +12,8 @@
 //  - ring all-reduce: all payload of rank r comes from r+1. If any two ranks differ then, round
 //    the ring, some r and r+1 do, and r sees it. Ranks further on get stuck waiting for those two,
 //    and are told why by the notice that a failing rank sends to all (mesh.h).
-//  - bcube, broadcast, all-gather: the sender may be any rank, and equal neighbours say nothing
+//  - bcube, rank-ordered sums, broadcast, all-gather: the sender may be any rank, and equal
+//  neighbours say nothing
 //    about it: of ranks 0 to 5 the first three may run one collective and the others another, and
 //    rank 1, which sees equal neighbours, would receive from rank 4. So everyone asks everyone.
 //    (The all-gather is a ring too, the other way round; it is rare and small, and treated alike.)
@@ -45,7 +46,7 @@ struct Header {
   std::uint8_t op = 0;
   std::uint8_t dtype = 0;
   std::uint8_t algorithm = 0;
-  std::uint8_t unused = 0;
+  std::uint8_t reduction = 0;
   std::int32_t root = 0;
   std::int32_t bucket = kNone;
   std::uint64_t count = 0;

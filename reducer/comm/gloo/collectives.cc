@@ -1,9 +1,12 @@
 #include "reducer/comm/gloo/collectives.h"
 
 #include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoallv.h>
 #include <gloo/broadcast.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "reducer/base/check.h"
@@ -41,6 +44,42 @@ void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Cont
   ::gloo::allreduce(gloo);
 }
 
+// Every rank gets its share of the elements from all the others, adds in the order of the ranks,
+// and sends the sums to all: a ring's bytes on the wire, in two steps.
+void rank_ordered_all_reduce(const Collective& collective,
+                             const std::shared_ptr<::gloo::Context>& context, std::uint32_t tag,
+                             std::vector<std::byte>& scratch) {
+  const auto world = static_cast<std::uint64_t>(context->size);
+  const auto rank = static_cast<std::uint64_t>(context->rank);
+  const std::size_t width = size_of(collective.dtype);
+  const std::uint64_t share = (collective.count + world - 1) / world;
+  const auto begin = [&](std::uint64_t r) { return std::min(r * share, collective.count); };
+  std::vector<std::int64_t> sent;
+  for (std::uint64_t r = 0; r < world; ++r)
+    sent.push_back(static_cast<std::int64_t>((begin(r + 1) - begin(r)) * width));
+  const auto own = static_cast<std::size_t>(sent[rank]);
+  scratch.resize(std::max<std::size_t>(world * own, 1));
+  {
+    ::gloo::AlltoallvOptions gloo(context);
+    gloo.setInput<std::uint8_t>(context->createUnboundBuffer(collective.data, bytes_of(collective)),
+                                sent);
+    gloo.setOutput<std::uint8_t>(context->createUnboundBuffer(scratch.data(), world * own),
+                                 std::vector<std::int64_t>(world, static_cast<std::int64_t>(own)));
+    gloo.setTag(tag);
+    ::gloo::alltoallv(gloo);
+  }
+  std::byte* const sum = collective.data + begin(rank) * width;
+  if (own > 0) std::memcpy(sum, scratch.data(), own);
+  for (std::uint64_t r = 1; r < world && own > 0; ++r)
+    sum_function(collective.dtype)(sum, sum, scratch.data() + r * own, own / width);
+  ::gloo::AllgathervOptions gloo(context);
+  std::vector<std::size_t> counts(sent.begin(), sent.end());
+  gloo.setOutput<std::uint8_t>(context->createUnboundBuffer(collective.data, bytes_of(collective)),
+                               counts);
+  gloo.setTag(tag);
+  ::gloo::allgatherv(gloo);
+}
+
 void broadcast(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                std::uint32_t tag) {
   ::gloo::BroadcastOptions gloo(context);
@@ -72,10 +111,13 @@ void run_alone(const Collective& collective) {
 }
 
 void run_collective(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
-                    std::uint32_t tag, const GlooOptions& options) {
+                    std::uint32_t tag, const GlooOptions& options,
+                    std::vector<std::byte>& scratch) {
   LOCKSTEP_CHECK_LT(0u, collective.count);
   switch (collective.op) {
     case Op::kAllReduceSum:
+      if (collective.reduction == Reduction::kRankOrdered)
+        return rank_ordered_all_reduce(collective, context, tag, scratch);
       return all_reduce(collective, context, tag, options);
     case Op::kBroadcast:
       return broadcast(collective, context, tag);

@@ -3,8 +3,10 @@
 
 #include <gloo/context.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "reducer/comm/gloo/gloo_process_group.h"
 #include "reducer/comm/process_group.h"
@@ -15,8 +17,9 @@ namespace lockstep::inline LOCKSTEP_NS {
 void run_alone(const Collective& collective);
 
 // Runs a collective that has elements, in a group of several ranks which have agreed on it. Throws
-// what Gloo throws, and Interrupted.
+// what Gloo throws, and Interrupted. `scratch` is the caller's memory for a rank-ordered sum: as
+// large as the data, kept from one to the next.
 void run_collective(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
-                    std::uint32_t tag, const GlooOptions& options);
+                    std::uint32_t tag, const GlooOptions& options, std::vector<std::byte>& scratch);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

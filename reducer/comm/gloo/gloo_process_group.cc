@@ -47,6 +47,7 @@ class GlooProcessGroup::Impl {
   struct Worker {
     Waiter waiter;
     std::shared_ptr<::gloo::Context> context;
+    std::vector<std::byte> scratch;
     platform::Thread thread;
   };
 
@@ -151,8 +152,9 @@ Status GlooProcessGroup::Impl::check(const Collective& collective) const {
 
 // Whom to ask besides the neighbours: see agreement.h.
 bool GlooProcessGroup::Impl::asks_others(const Collective& collective) const {
-  const bool is_ring =
-      collective.op == Op::kAllReduceSum && options_.algorithm == GlooOptions::Algorithm::kRing;
+  const bool is_ring = collective.op == Op::kAllReduceSum &&
+                       collective.reduction == Reduction::kNative &&
+                       options_.algorithm == GlooOptions::Algorithm::kRing;
   return options_.agree && !is_ring;
 }
 
@@ -221,7 +223,8 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
     if (Status status = agree(operation, worker); !status.ok()) return status;
     worker.waiter.phase.store(Waiter::Phase::kPayload, std::memory_order_relaxed);
     if (collective.count > 0)
-      run_collective(collective, worker.context, operation.tags.operation, options_);
+      run_collective(collective, worker.context, operation.tags.operation, options_,
+                     worker.scratch);
     return Status();
   } catch (const Interrupted&) {
     return ended_by_mesh(operation);
@@ -259,6 +262,7 @@ Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
   header.op = static_cast<std::uint8_t>(collective.op);
   header.dtype = static_cast<std::uint8_t>(collective.dtype);
   header.algorithm = static_cast<std::uint8_t>(options_.algorithm);
+  header.reduction = static_cast<std::uint8_t>(collective.reduction);
   header.root = collective.op == Op::kBroadcast ? collective.root : 0;
   header.bucket = collective.bucket;
   header.count = collective.count;

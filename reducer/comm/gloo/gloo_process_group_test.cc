@@ -40,6 +40,12 @@ void expect_exact_collectives(GlooProcessGroup& group) {
       const Status status = run(group, all_reduce_of(elements, dtype));
       ASSERT_TRUE(status.ok()) << status.to_string();
       expect_total(elements, size);
+      Elements ordered = part(dtype, group.rank(), count);
+      Collective in_order = all_reduce_of(ordered, dtype);
+      in_order.reduction = Reduction::kRankOrdered;
+      const Status done = run(group, in_order);
+      ASSERT_TRUE(done.ok()) << done.to_string();
+      expect_total(ordered, size);
     }
   }
   for (const std::size_t count : counts_around(size)) {
@@ -121,6 +127,37 @@ TEST(GlooProcessGroup, LargerGroupsAreExactToo) {
       for (int i = 0; i < 20; ++i) ASSERT_TRUE(run(group, broadcast).ok());
       EXPECT_EQ(elements.bytes(), part(DType::kInt32, 7, 50).bytes());
     });
+  }
+}
+
+// Numbers whose sum depends on the order, in groups of any algorithm.
+TEST(GlooProcessGroup, RankOrderedSumsAddInTheOrderOfTheRanks) {
+  constexpr int kSize = 4;
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  for (const std::size_t count : {1u, 3u, 5u, 4099u}) {
+    std::vector<std::vector<float>> inputs(kSize, std::vector<float>(count));
+    for (auto& input : inputs)
+      for (float& value : input) value = normal(random);
+    std::vector<float> expected = inputs[0];
+    for (int rank = 1; rank < kSize; ++rank)
+      for (std::size_t i = 0; i < count; ++i)
+        expected[i] += inputs[static_cast<std::size_t>(rank)][i];
+    for (const auto algorithm : {GlooOptions::Algorithm::kRing, GlooOptions::Algorithm::kBcube}) {
+      GlooOptions options;
+      options.algorithm = algorithm;
+      Groups groups = connect_threads(kSize, options);
+      on_groups(groups, [&](int rank, GlooProcessGroup& group) {
+        std::vector<float> data = inputs[static_cast<std::size_t>(rank)];
+        Collective collective;
+        collective.dtype = DType::kFloat32;
+        collective.reduction = Reduction::kRankOrdered;
+        collective.count = count;
+        collective.data = reinterpret_cast<std::byte*>(data.data());
+        ASSERT_TRUE(run(group, collective).ok());
+        EXPECT_EQ(data, expected);
+      });
+    }
   }
 }
 
