@@ -143,6 +143,7 @@ Status Reducer::check_complete() {
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
+  LOCKSTEP_RETURN_IF_ERROR(check_complete());  // a backward may have run inside of the forward
   if (outputs.empty()) return {};
   if (!pass_ || pass_->state != Pass::State::kOpen)
     pass_ = make_ref<Pass>(this, membership_.group->rank());

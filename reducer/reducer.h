@@ -72,7 +72,7 @@ class Reducer final : private GradientHook {
   Status begin_forward();
 
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
-  // of it.
+  // of it. kIncomplete as from begin_forward, for a backward that ran in between.
   Status arm(std::vector<Edge>& outputs, Engine& engine);
 
   // kIncomplete if a pass has begun and is not complete (P5); it is given up.
