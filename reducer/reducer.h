@@ -134,6 +134,7 @@ class Reducer final : private GradientHook {
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   Status scatter(Slot& slot);
+  void open_pass();
   void close_pass(bool complete);
 
   Failure describe(Code code, std::string detail) const;
@@ -158,6 +159,7 @@ class Reducer final : private GradientHook {
   // Guards what follows, while a backward runs. Taken before the process group's own lock.
   platform::Mutex mutex_{"reducer"};
   Ref<Pass> pass_;                     // the pass that is open or running; null when none is
+  Ref<Pass> closed_pass_;              // the one before, for its memory
   GraphTask* running_task_ = nullptr;  // outermost backward of the pass that runs now
   std::int64_t next_pass_ = 0;
   std::size_t unready_ = 0;      // slots of the running pass

@@ -49,6 +49,14 @@ struct Member {
   Ref<Parameter> q = replica.add("q");
 };
 
+// All ranks of the store are at this point: a rank that leaves may take the end of a collective
+// with it that others have not quite finished.
+void meet(Store& store, const std::string& place, int rank, int size) {
+  ASSERT_TRUE(store.set(place + std::to_string(rank), "").has_value());
+  for (int r = 0; r < size; ++r)
+    ASSERT_TRUE(store.get(place + std::to_string(r), Deadline::in(kLong)).has_value());
+}
+
 using Body = std::function<void(int, Member&)>;
 
 // Runs body(rank, member) for members that are connected and have a reducer. All stay until the
@@ -63,6 +71,7 @@ void on_members(int size, bool dynamic, milliseconds timeout, const Body& body) 
     ASSERT_TRUE(joined.ok()) << joined.to_string();
     const Status created = member.create(dynamic);
     ASSERT_TRUE(created.ok()) << created.to_string();
+    meet(*store, "created", r, size);
     body(r, member);
   });
 }
@@ -115,6 +124,7 @@ TEST(GlooReducer, F2EverySurvivorNamesTheRankThatFailedAndItsCause) {
   std::vector<Status> statuses(3);
   on_members(3, false, kLong, [&](int r, Member& member) {
     ASSERT_TRUE(member.replica.backward(member.forward(), 1).ok());
+    meet(*member.membership.store, "stepped", r, 3);
     const auto outputs = r == 1 ? member.throws_late() : member.forward();
     statuses[static_cast<std::size_t>(r)] = member.replica.backward(outputs, 1);
     EXPECT_TRUE(member.replica.forward_of({member.p}).empty());
@@ -137,6 +147,7 @@ TEST(GlooReducer, F4TheSurvivorsOfALostRankGoOnWithoutIt) {
     ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("0", store), r, 3, kLong).ok());
     ASSERT_TRUE(member.create(false).ok());
     ASSERT_TRUE(member.replica.backward(member.forward(), 1).ok());
+    meet(*store, "stepped", r, 3);
     if (r == 2) {  // leaves in the middle of a pass
       const auto outputs = member.forward();
       ASSERT_TRUE(member.replica.backward({outputs[1]}, 1).ok());
