@@ -13,10 +13,13 @@ Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Param
 
 Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
-  std::vector<Edge> made;
+  // Taken out while the user's code runs, which may throw, or call forward() itself.
+  std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_RETURN_IF_ERROR(module(made));
   if (synced_) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
   for (Edge& output : made) outputs.push_back(std::move(output));
+  made.clear();
+  made_ = std::move(made);
   return {};
 }
 

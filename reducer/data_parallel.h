@@ -73,6 +73,7 @@ class DataParallel {
   std::unique_ptr<Reducer> reducer_;
   Engine& engine_;
   bool synced_ = true;
+  std::vector<Edge> made_;  // of a forward; empty in between, for its memory
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -12,6 +12,16 @@ void Pass::close(bool complete) {
   reducer_ = nullptr;
 }
 
+void Pass::reopen(Reducer* reducer, int rank) {
+  LOCKSTEP_CHECK(reducer_ == nullptr);
+  LOCKSTEP_CHECK_EQ(use_count(), std::uint32_t{1});
+  LOCKSTEP_CHECK_EQ(usable_outputs(), 0);
+  reducer_ = reducer;
+  rank_ = rank;
+  state = State::kOpen;
+  number = -1;
+}
+
 int Pass::usable_outputs() {
   platform::MutexLock lock(mutex_);
   return static_cast<int>(outputs_.size());

@@ -31,6 +31,8 @@ class Pass final : public RefCounted, public BackwardObserver, public BackwardEn
 
   // The reducer is done with it; outputs may outlive both.
   void close(bool complete);
+  // Makes a closed pass a new one; nobody but the reducer may hold it.
+  void reopen(Reducer* reducer, int rank);
 
   // Outputs that a later backward can still use.
   int usable_outputs();
@@ -46,7 +48,7 @@ class Pass final : public RefCounted, public BackwardObserver, public BackwardEn
   void remove(PassOutput* output);
 
   Reducer* reducer_;  // null once closed
-  const int rank_;
+  int rank_;
   platform::Mutex mutex_{"pass.outputs"};
   std::vector<PassOutput*> outputs_;  // alive and not used up
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
@@ -154,20 +155,19 @@ Status Reducer::check_complete() {
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
+  LOCKSTEP_RETURN_IF_ERROR(check_complete());  // a backward may have run inside of the forward
   if (outputs.empty()) return {};
-  if (!pass_ || pass_->state != Pass::State::kOpen)
-    pass_ = make_ref<Pass>(this, membership_.group->rank());
+  if (!pass_) open_pass();
   LOCKSTEP_CHECK(pass_->state == Pass::State::kOpen);
   if (options_.find_unused_parameters) {
-    const auto count = static_cast<std::uint32_t>(outputs.size());
-    const Ref<Node> shared(new PassOutput(pass_, std::move(outputs), engine.next_sequence()));
-    outputs.clear();
-    for (std::uint32_t slot = 0; slot < count; ++slot) outputs.push_back({shared, slot});
+    std::vector<Edge> inputs(std::make_move_iterator(outputs.begin()),
+                             std::make_move_iterator(outputs.end()));
+    const Ref<Node> shared(new PassOutput(pass_, std::move(inputs), engine.next_sequence()));
+    for (std::uint32_t slot = 0; slot < outputs.size(); ++slot) outputs[slot] = {shared, slot};
     return {};
   }
   for (Edge& output : outputs) {
-    std::vector<Edge> input;
-    input.push_back(std::move(output));
+    std::vector<Edge> input(1, std::move(output));
     output = {Ref<Node>(new PassOutput(pass_, std::move(input), engine.next_sequence())), 0};
   }
   return {};
@@ -231,11 +231,23 @@ void Reducer::find_unused(Pass& pass) {
     if (!reachable_[i]) unused_.push_back(i);
 }
 
+void Reducer::open_pass() {
+  LOCKSTEP_CHECK(!pass_);
+  const int rank = membership_.group->rank();
+  if (closed_pass_ && closed_pass_->use_count() == 1) {  // none of its outputs is left
+    pass_ = std::move(closed_pass_);
+    pass_->reopen(this, rank);
+  } else {
+    pass_ = make_ref<Pass>(this, rank);
+  }
+}
+
 void Reducer::close_pass(bool complete) {
-  if (pass_) pass_->close(complete);
-  pass_ = Ref<Pass>();
   running_task_ = nullptr;
   for (Slot& slot : slots_) put_back(slot);
+  if (!pass_) return;
+  pass_->close(complete);
+  closed_pass_ = std::move(pass_);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

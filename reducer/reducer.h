@@ -83,7 +83,7 @@ class Reducer final : private GradientHook {
   Status begin_forward();
 
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
-  // of it.
+  // of it. kIncomplete as from begin_forward, for a backward that ran in between.
   Status arm(std::vector<Edge>& outputs, Engine& engine);
 
   // kIncomplete if a pass has begun and is not complete (P5); it is given up.
@@ -159,6 +159,7 @@ class Reducer final : private GradientHook {
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   Status deliver(Slot& slot);
   void put_back(Slot& slot);
+  void open_pass();
   void close_pass(bool complete);
 
   Failure describe(Code code, std::string detail) const;
@@ -183,6 +184,7 @@ class Reducer final : private GradientHook {
   // Guards what follows, while a backward runs. Taken before the process group's own lock.
   platform::Mutex mutex_{"reducer"};
   Ref<Pass> pass_;                     // the pass that is open or running; null when none is
+  Ref<Pass> closed_pass_;              // the one before, for its memory
   GraphTask* running_task_ = nullptr;  // outermost backward of the pass that runs now
   std::int64_t next_pass_ = 0;
   std::size_t unready_ = 0;      // slots of the running pass

@@ -80,6 +80,9 @@ struct GraphTask::State {
   std::vector<std::pair<BackwardObserver*, Node*>> observed;
   std::vector<Node*> observed_nodes;
   std::vector<BackwardEnd*> callbacks;
+  // Memory for nodes with many edges, so that running them does not allocate.
+  std::vector<std::vector<Tensor>> spare_gradients;
+  std::vector<std::vector<Contribution>> spare_contributions;
   std::vector<Engine::Ready> ready;  // nodes of worker 0: served by the thread that called backward
   platform::CondVar progress{"backward.progress"};
   std::uint32_t depth = 0;
@@ -336,19 +339,52 @@ Status apply_guarded(Node& node, std::span<const Tensor> incoming, std::span<Ten
   return failure;
 }
 
-// Gradients of one node: inline for the usual few, so that running a node does not allocate.
+// Vectors of which nobody has need now, for their memory.
+template <class T>
+using Spare = std::vector<std::vector<T>>;
+
+// One of them, with room for `count`, given back when it goes. Both under the engine's mutex.
+template <class T>
+class Borrowed {
+ public:
+  Borrowed(std::size_t count, Spare<T>& spare) : spare_(spare) {
+    if (count == 0) return;
+    const auto fits = [count](const auto& one) { return one.capacity() >= count; };
+    auto found = std::find_if(spare_.begin(), spare_.end(), fits);
+    if (found == spare_.end() && !spare_.empty()) found = spare_.begin();
+    if (found != spare_.end()) {
+      items = std::move(*found);
+      spare_.erase(found);
+    }
+    items.reserve(count);
+  }
+  ~Borrowed() {
+    if (items.capacity() == 0) return;
+    items.clear();
+    spare_.push_back(std::move(items));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  std::vector<T> items;
+
+ private:
+  Spare<T>& spare_;
+};
+
+// Gradients of one node: inline for the usual few.
 class Gradients {
  public:
-  explicit Gradients(std::size_t count) {
-    if (count > kInline) many_.resize(count);
-    view_ = count > kInline ? std::span<Tensor>(many_) : std::span<Tensor>(few_.data(), count);
+  Gradients(std::size_t count, Spare<Tensor>& spare) : many_(count > kInline ? count : 0, spare) {
+    if (count > kInline) many_.items.resize(count);
+    view_ = count > kInline ? std::span<Tensor>(many_.items) : std::span(few_.data(), count);
   }
   std::span<Tensor> view() const { return view_; }
 
  private:
   static constexpr std::size_t kInline = 4;
   std::array<Tensor, kInline> few_;
-  std::vector<Tensor> many_;
+  Borrowed<Tensor> many_;
   std::span<Tensor> view_;
 };
 
@@ -362,22 +398,23 @@ void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) 
     return;
   }
   Node& node = *state.nodes[ready.index].node;
-  std::vector<Contribution> arrived;  // allocates only where several senders meet
-  std::uint32_t only = state.nodes[ready.index].contributions;
-  if (only != kEnd && state.contributions[only].next != kEnd) only = kEnd;
-  Gradients incoming(node.outputs());
-  if (only != kEnd) {
-    Contribution& contribution = state.contributions[only];
-    LOCKSTEP_CHECK_LT(contribution.slot, incoming.view().size());
-    incoming.view()[contribution.slot] = std::move(contribution.gradient);
+  std::uint32_t contribution = state.nodes[ready.index].contributions;
+  std::size_t count = 0;
+  for (std::uint32_t c = contribution; c != kEnd; c = state.contributions[c].next) ++count;
+  Gradients incoming(node.outputs(), state.spare_gradients);
+  Gradients outgoing(node.edges().size(), state.spare_gradients);
+  Borrowed<Contribution> arrived(count > 1 ? count : 0, state.spare_contributions);
+  if (count == 1) {
+    Contribution& only = state.contributions[contribution];
+    LOCKSTEP_CHECK_LT(only.slot, incoming.view().size());
+    incoming.view()[only.slot] = std::move(only.gradient);
+    contribution = kEnd;
   }
-  for (std::uint32_t c = only != kEnd ? kEnd : state.nodes[ready.index].contributions; c != kEnd;
-       c = state.contributions[c].next)
-    arrived.push_back(std::move(state.contributions[c]));
+  for (; contribution != kEnd; contribution = state.contributions[contribution].next)
+    arrived.items.push_back(std::move(state.contributions[contribution]));
 
   lock.unlock();
-  Gradients outgoing(node.edges().size());
-  Status status = fold(arrived, incoming.view());
+  Status status = fold(arrived.items, incoming.view());
   if (status.ok())
     status = apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
   if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {

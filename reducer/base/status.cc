@@ -1,5 +1,6 @@
 #include "reducer/base/status.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -83,6 +84,8 @@ std::string Failure::to_string() const {
 namespace {
 
 constexpr std::uint32_t kFailureFormat = 1;
+// Of each list. A report has to be small, and to be readable on the other side: the first
+// parameters are the ones that tell.
 constexpr std::size_t kMaxStrings = 4096;
 
 void put(std::string& out, std::int64_t value) {
@@ -146,8 +149,9 @@ std::string encode(const Failure& failure) {
   put(out, failure.collective);
   put(out, failure.detail);
   for (const auto* list : {&failure.parameters, &failure.later}) {
-    put(out, static_cast<std::int64_t>(list->size()));
-    for (const std::string& text : *list) put(out, text);
+    const std::size_t count = std::min(list->size(), kMaxStrings);
+    put(out, static_cast<std::int64_t>(count));
+    for (std::size_t i = 0; i < count; ++i) put(out, (*list)[i]);
   }
   return out;
 }

@@ -91,8 +91,8 @@ inline tl::unexpected<Status> failed(Status status) {
   return tl::unexpected<Status>(std::move(status));
 }
 
-// A Failure as bytes for the store, and back. decode gives a kInternal failure that says so for
-// bytes it cannot read.
+// A Failure as bytes for the store, and back; of more than 4096 parameters the first ones. decode
+// gives a kInternal failure that says so for bytes it cannot read.
 std::string encode(const Failure& failure);
 Failure decode_failure(std::string_view bytes);
 

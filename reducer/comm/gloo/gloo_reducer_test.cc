@@ -1,0 +1,250 @@
+// The reducer over real sockets, ranks as threads: what only shows when a peer is late, gone or
+// wrong, and what destruction leaves in the process. The clauses one by one, without sockets, are
+// in reducer/reducer_*_test.cc.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "reducer/comm/gloo/group_test_util.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using platform::Deadline;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kLong{30000};    // a timeout that a test must not need
+constexpr seconds kGenerous{15};        // what any error may take
+constexpr milliseconds kDeadline{400};  // of a collective that a peer never joins
+
+// One rank with parameters p and q, in a group of its own connection.
+struct Member {
+  Status join(const std::shared_ptr<Store>& store, int rank, int size, milliseconds timeout) {
+    GlooOptions options;
+    options.timeout = timeout;
+    GlooContextOptions connection;
+    connection.timeout = kLong;
+    auto group = GlooProcessGroup::connect(store, rank, size, options, connection);
+    if (!group) return group.error();
+    membership = {std::shared_ptr<ProcessGroup>(std::move(*group)), store};
+    return {};
+  }
+  Status create(bool dynamic, std::vector<std::uint64_t> limits = {1}) {
+    ReducerOptions options = quick_options(dynamic, std::move(limits));
+    options.failure_grace = seconds(2);
+    return replica.create(membership, options);
+  }
+  std::vector<Edge> forward() { return replica.forward_of({p, q}); }
+  // q is reduced; then a node throws.
+  std::vector<Edge> throws_late() {
+    const auto thrower = replica.thrower({{p, 0}});
+    return replica.forward({{replica.fan({{q, 0}, {thrower, 0}}), 0}});
+  }
+
+  Membership membership;  // outlives the reducer
+  Replica replica;
+  Ref<Parameter> p = replica.add("p");
+  Ref<Parameter> q = replica.add("q");
+};
+
+// All ranks of the store are at this point: a rank that leaves may take the end of a collective
+// with it that others have not quite finished.
+void meet(Store& store, const std::string& place, int rank, int size) {
+  ASSERT_TRUE(store.set(place + std::to_string(rank), "").has_value());
+  for (int r = 0; r < size; ++r)
+    ASSERT_TRUE(store.get(place + std::to_string(r), Deadline::in(kLong)).has_value());
+}
+
+using Body = std::function<void(int, Member&)>;
+
+// Runs body(rank, member) for members that are connected and have a reducer. All stay until the
+// last one is done, so that nobody's leaving is what the others see.
+void on_members(int size, bool dynamic, milliseconds timeout, const Body& body) {
+  auto store = std::make_shared<HashStore>();
+  std::vector<std::unique_ptr<Member>> members;
+  for (int r = 0; r < size; ++r) members.push_back(std::make_unique<Member>());
+  on_ranks(size, [&](int r) {
+    Member& member = *members[static_cast<std::size_t>(r)];
+    const Status joined = member.join(store, r, size, timeout);
+    ASSERT_TRUE(joined.ok()) << joined.to_string();
+    const Status created = member.create(dynamic);
+    ASSERT_TRUE(created.ok()) << created.to_string();
+    meet(*store, "created", r, size);
+    body(r, member);
+  });
+}
+
+void expect_exact_step(Member& member, int r, int ranks) {
+  member.replica.undefine_grads();
+  const Status status = member.replica.backward(member.forward(), {6.0 * (r + 1), 12});
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  const double mean = 3.0 * (ranks + 1);  // of 6, 12, ...: halves and quarters, so exact
+  EXPECT_EQ(values_of(member.p->grad()), (Values{mean, 12}));
+  EXPECT_EQ(values_of(member.q->grad()), (Values{mean, 12}));
+}
+
+TEST(GlooReducer, G1StepsGiveTheMeanInBothModes) {
+  for (const bool dynamic : {false, true}) {
+    for (const int ranks : {1, 2, 4}) {
+      on_members(ranks, dynamic, kLong, [&](int r, Member& member) {
+        for (int step = 0; step < 5; ++step) expect_exact_step(member, r, ranks);
+      });
+    }
+  }
+}
+
+TEST(GlooReducer, P8ARankThatNeverCallsBackwardIsNamedByTheOthersAtTheDeadline) {
+  for (const bool dynamic : {false, true}) {
+    std::vector<Status> statuses(3);
+    const auto deadline = Deadline::in(kGenerous);
+    on_members(3, dynamic, kDeadline, [&](int r, Member& member) {
+      const auto outputs = member.forward();
+      if (r != 2) statuses[static_cast<std::size_t>(r)] = member.replica.backward(outputs, 1);
+    });
+    EXPECT_FALSE(deadline.passed());
+    for (const int r : {0, 1}) {
+      const Status& status = statuses[static_cast<std::size_t>(r)];
+      ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+      const Failure& failure = status.failure();
+      EXPECT_EQ(failure.rank, 2) << status.to_string();
+      EXPECT_EQ(failure.suspect, 2);
+      EXPECT_EQ(failure.reported_by, r);
+      EXPECT_EQ(failure.pass, 0);
+      EXPECT_EQ(failure.bucket, 0);
+      EXPECT_EQ(failure.parameters, std::vector<std::string>{"q"});
+      EXPECT_EQ(failure.collective, "all_reduce");
+      EXPECT_GE(failure.sequence, 0);
+    }
+  }
+}
+
+TEST(GlooReducer, F2EverySurvivorNamesTheRankThatFailedAndItsCause) {
+  std::vector<Status> statuses(3);
+  on_members(3, false, kLong, [&](int r, Member& member) {
+    ASSERT_TRUE(member.replica.backward(member.forward(), 1).ok());
+    meet(*member.membership.store, "stepped", r, 3);
+    const auto outputs = r == 1 ? member.throws_late() : member.forward();
+    statuses[static_cast<std::size_t>(r)] = member.replica.backward(outputs, 1);
+    EXPECT_TRUE(member.replica.forward_of({member.p}).empty());
+    EXPECT_EQ(member.replica.forward_status.code(), Code::kPoisoned);
+  });
+  for (int r = 0; r < 3; ++r) {
+    const Status& status = statuses[static_cast<std::size_t>(r)];
+    ASSERT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 1);
+    EXPECT_EQ(status.failure().reported_by, r);
+    EXPECT_EQ(status.failure().pass, 1);
+    EXPECT_NE(status.failure().detail.find("the user's node threw"), std::string::npos);
+  }
+}
+
+TEST(GlooReducer, F4TheSurvivorsOfALostRankGoOnWithoutIt) {
+  auto store = std::make_shared<HashStore>();
+  on_ranks(3, [&](int r) {
+    Member member;
+    ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("0", store), r, 3, kLong).ok());
+    ASSERT_TRUE(member.create(false).ok());
+    ASSERT_TRUE(member.replica.backward(member.forward(), 1).ok());
+    meet(*store, "stepped", r, 3);
+    if (r == 2) {  // leaves in the middle of a pass
+      const auto outputs = member.forward();
+      ASSERT_TRUE(member.replica.backward({outputs[1]}, 1).ok());
+      member.replica.parallel.reset();
+      return;
+    }
+    const Status status = member.replica.backward(member.forward(), 1);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.failure().rank, 2) << status.to_string();
+    ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("1", store), r, 2, kLong).ok());
+    const Status reset = member.replica.parallel->reset(member.membership);
+    ASSERT_TRUE(reset.ok()) << reset.to_string();
+    for (int step = 0; step < 3; ++step) expect_exact_step(member, r, 2);
+  });
+}
+
+TEST(GlooReducer, B4RanksWithDifferentNumbersOfParametersAllHearOfIt) {
+  auto store = std::make_shared<HashStore>();
+  on_ranks(3, [&](int r) {
+    Member member;
+    ASSERT_TRUE(member.join(store, r, 3, kLong).ok());
+    for (int k = 0; r == 1 && k < 1000; ++k) member.replica.add("more" + std::to_string(k));
+    const Status status = member.create(false);
+    ASSERT_EQ(status.code(), Code::kDisagreement) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 1);
+    EXPECT_EQ(status.failure().reported_by, r);
+    EXPECT_NE(status.failure().detail.find("rank 0 has nothing more"), std::string::npos);
+    EXPECT_NE(status.failure().detail.find("more0"), std::string::npos);
+  });
+}
+
+std::ptrdiff_t entries_of(const char* folder) {
+  const std::filesystem::directory_iterator all(folder);
+  return std::distance(begin(all), end(all));
+}
+
+// What a process has that a reducer and its group could leave behind.
+struct Held {
+  std::ptrdiff_t threads = entries_of("/proc/self/task");
+  std::ptrdiff_t descriptors = entries_of("/proc/self/fd");
+  bool operator==(const Held&) const = default;
+};
+
+// Gloo's event loop takes a moment to let go of closed connections.
+Held held_soon(const Held& expected) {
+  const auto deadline = Deadline::in(kGenerous);
+  Held now;
+  while (!(now == expected) && !deadline.passed()) {
+    pause_for(milliseconds(1));
+    now = Held();
+  }
+  return now;
+}
+
+TEST(GlooReducer, F5DestructionAtAnyPointLeavesNoThreadAndNoDescriptor) {
+  const Body points[] = {
+      [](int, Member&) {},
+      [](int, Member& member) { (void)member.forward(); },
+      // The pass is open, and rank 0's bucket waits for the other rank's.
+      [](int r, Member& member) {
+        const auto outputs = member.forward();
+        if (r != 0) return;
+        EXPECT_TRUE(member.replica.backward({outputs[1]}, 1).ok());
+      },
+      [](int r, Member& member) { expect_exact_step(member, r, 2); },
+      [](int r, Member& member) {
+        const auto outputs = r == 1 ? member.throws_late() : member.forward();
+        EXPECT_FALSE(member.replica.backward(outputs, 1).ok());
+      },
+  };
+  on_members(2, false, kLong, points[0]);  // Gloo's device and its event loop stay
+  const Held before = held_soon(Held());
+  for (const Body& point : points) {
+    const auto deadline = Deadline::in(kGenerous);
+    on_members(2, false, kLong, point);
+    EXPECT_FALSE(deadline.passed());
+    const Held after = held_soon(before);
+    EXPECT_EQ(after.threads, before.threads);
+    EXPECT_EQ(after.descriptors, before.descriptors);
+  }
+}
+
+TEST(GlooReducer, T1TracesOfAllRanksAreEqual) {
+  std::vector<std::string> traces(3);
+  on_members(3, true, kLong, [&](int r, Member& member) {
+    for (int step = 0; step < 3; ++step) {
+      const auto used = r == step ? std::vector{member.p} : std::vector{member.p, member.q};
+      ASSERT_TRUE(member.replica.backward(member.replica.forward_of(used), 1).ok());
+    }
+    const Reducer& reducer = member.replica.parallel->reducer();
+    traces[static_cast<std::size_t>(r)] =
+        reducer.trace().to_string(reducer.layout(), reducer.parameter_infos());
+  });
+  EXPECT_EQ(std::count(traces[0].begin(), traces[0].end(), '\n'), 9);
+  EXPECT_EQ(traces[0], traces[1]);
+  EXPECT_EQ(traces[0], traces[2]);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,253 @@
+// Buckets as the reducer makes them, and ranks that were constructed differently: clauses B1 to B6.
+// What assign_buckets() does by itself is in bucket/layout_test.cc.
+#include <gtest/gtest.h>
+
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ReducerBuckets = ReducerTest;
+using Lists = std::vector<std::vector<std::size_t>>;
+
+Lists members_of(const Layout& layout) {
+  Lists lists;
+  for (const BucketLayout& bucket : layout.buckets) {
+    lists.emplace_back();
+    for (const BucketMember& member : bucket.members) lists.back().push_back(member.parameter);
+  }
+  return lists;
+}
+
+ParameterSpec floats(std::int64_t elements, DType dtype = DType::kFloat32) {
+  ParameterSpec spec;
+  spec.dtype = dtype;
+  spec.shape = Shape::row_major({elements});
+  return spec;
+}
+
+TEST(ReducerLayout, B1B2BucketsCloseAtTheirLimitsAndAreLaunchedLastFirst) {
+  Replica rank;
+  rank.add("a", floats(10));
+  rank.add("h", floats(3, DType::kFloat16));
+  rank.add("b", floats(10));
+  ParameterSpec ice = floats(10);
+  ice.requires_grad = false;
+  rank.add("ice", ice);
+  rank.add("c", floats(10));
+  rank.add("i", floats(3, DType::kFloat16));
+  auto group = std::make_shared<PlayedGroup>();
+  const Membership membership{group, std::make_shared<HashStore>()};
+  ASSERT_TRUE(rank.create(membership, quick_options(false, {40, 80})).ok());
+  // float32: a closes the first bucket; b and c the second. float16 has limits of its own.
+  EXPECT_EQ(members_of(rank.parallel->reducer().layout()), (Lists{{2, 4}, {1, 5}, {0}}));
+  std::vector<Tensor> gradients;
+  std::vector<Ref<Parameter>> trained;
+  for (const auto& p : rank.parameters) {
+    if (!p->requires_grad()) continue;
+    trained.push_back(p);
+    gradients.push_back(
+        rank.tensor(Values(static_cast<std::size_t>(p->shape().elements()), 2), p->dtype()));
+  }
+  ASSERT_TRUE(rank.engine.backward(rank.forward_of(trained), gradients, false).ok());
+  ASSERT_EQ(group->sums(), 3);
+  const auto& sums = group->started;
+  EXPECT_EQ(sums[sums.size() - 3].collective.count, 26u);  // 10, padding to 16, 10
+  EXPECT_EQ(sums[sums.size() - 2].collective.dtype, DType::kFloat16);
+  EXPECT_EQ(sums[sums.size() - 1].collective.count, 10u);
+}
+
+TEST(ReducerLayout, B3PaddingBetweenMembersIsSentAsZerosInEveryPass) {
+  Replica rank;
+  const auto a = rank.add("a", floats(3));
+  const auto b = rank.add("b", floats(17));
+  auto group = std::make_shared<PlayedGroup>();
+  const Membership membership{group, std::make_shared<HashStore>()};
+  ASSERT_TRUE(rank.create(membership, quick_options(false, {1u << 20})).ok());
+  for (int pass = 0; pass < 3; ++pass) {
+    const std::vector<Tensor> gradients = {rank.tensor({2, 2, 2}), rank.tensor(Values(17, 4))};
+    ASSERT_TRUE(rank.engine.backward(rank.forward_of({a, b}), gradients, false).ok());
+    const Started& sum = group->started.back();
+    ASSERT_EQ(sum.collective.count, 33u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(sum.collective.data) % 64, 0u);
+    for (std::size_t i = 0; i < 33; ++i) {
+      const bool is_padding = i >= 3 && i < 16;
+      const double expected = is_padding ? 0 : (i < 3 ? 1 : 2) * (1 + pass);
+      EXPECT_EQ(element(DType::kFloat32, sum.sent.data(), i), expected) << i;
+    }
+  }
+}
+
+TEST_F(ReducerBuckets, B5WhatCannotBeLaidOutIsRefused) {
+  ReducerOptions options = quick_options(false);
+  options.bucket_limits.clear();
+  EXPECT_EQ(rank_.create(membership(), options).code(), Code::kInvalidArgument);
+  options = quick_options(false);
+  options.trace_capacity = 0;
+  EXPECT_EQ(rank_.create(membership(), options).code(), Code::kInvalidArgument);
+  rank_.parameters.push_back({});
+  EXPECT_EQ(rank_.create(membership(), quick_options(false)).code(), Code::kInvalidArgument);
+  rank_.parameters.pop_back();
+  create(false);  // and nothing of the refused ones is left
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
+  EXPECT_EQ(group_->sums(), 2);
+}
+
+TEST_F(ReducerBuckets, B6ASharedParameterIsOne) {
+  rank_.parameters.push_back(p_);
+  create(false);
+  EXPECT_EQ(members_of(parallel().reducer().layout()), (Lists{{1}, {0}}));
+  ASSERT_TRUE(rank_.backward(rank_.forward({{rank_.fan({{p_, 0}, {p_, 0}}), 0}, {q_, 0}}), 3).ok());
+  EXPECT_EQ(first(p_), 6);
+  EXPECT_EQ(group_->sums(), 2);
+  EXPECT_EQ(group_->started[0].collective.op, Op::kAllGather);
+}
+
+// B4: one rank differs; all of them hear so, with both ranks and both lines.
+struct Disagreement {
+  const char* name;
+  std::function<void(Replica&, ReducerOptions&)> change;  // of the rank that differs
+  const char* usual;                                      // in what the error says of rank 0
+  const char* odd;                                        // and of the other
+};
+
+// Parameters can not be changed, so the odd rank gets new ones.
+void replace_second(Replica& rank, const std::string& name, const ParameterSpec& spec) {
+  rank.parameters.erase(rank.parameters.begin() + 1);
+  rank.add(name, spec);
+  std::swap(rank.parameters[1], rank.parameters.back());
+}
+
+ParameterSpec matrix() {
+  ParameterSpec spec;
+  spec.shape = Shape::row_major({2, 3});
+  return spec;
+}
+
+template <class Change>
+std::function<void(Replica&, ReducerOptions&)> second_with(Change change) {
+  return [change](Replica& rank, ReducerOptions&) {
+    ParameterSpec spec = matrix();
+    change(spec);
+    replace_second(rank, "b", spec);
+  };
+}
+
+std::vector<Disagreement> disagreements() {
+  const std::int64_t sizes[] = {2, 3};
+  const Shape columns = Shape::column_major(sizes);
+  return {
+      {"FewerParameters", [](Replica& rank, ReducerOptions&) { rank.parameters.pop_back(); },
+       "parameter 2 c:", "nothing more"},
+      {"MoreParameters", [](Replica& rank, ReducerOptions&) { rank.add("d"); }, "nothing more",
+       "parameter 3 d:"},
+      {"Name", [](Replica& rank, ReducerOptions&) { replace_second(rank, "other", matrix()); },
+       "parameter 1 b:", "parameter 1 other:"},
+      {"Order",
+       [](Replica& rank, ReducerOptions&) { std::swap(rank.parameters[0], rank.parameters[1]); },
+       "parameter 0 a:", "parameter 0 b:"},
+      {"Sizes", second_with([](ParameterSpec& s) {
+         s.shape = Shape::row_major({3, 2});
+       }),
+       "b: float32 [2 3] strides [3 1]", "b: float32 [3 2] strides [2 1]"},
+      {"Dims", second_with([](ParameterSpec& s) { s.shape = Shape::row_major({6}); }),
+       "b: float32 [2 3]", "b: float32 [6]"},
+      {"Strides", second_with([columns](ParameterSpec& s) { s.shape = columns; }),
+       "[2 3] strides [3 1]", "[2 3] strides [1 2]"},
+      {"Dtype", second_with([](ParameterSpec& s) { s.dtype = DType::kBFloat16; }), "b: float32",
+       "b: bfloat16"},
+      {"RequiresGrad", second_with([](ParameterSpec& s) { s.requires_grad = false; }),
+       "requires_grad", "frozen"},
+      {"Device", second_with([](ParameterSpec& s) { s.device = 1; }), "device 0", "device 1"},
+      {"Mode", [](Replica&, ReducerOptions& options) { options.find_unused_parameters = true; },
+       "find_unused_parameters off", "find_unused_parameters on"},
+      {"BucketLimits",
+       [](Replica&, ReducerOptions& options) {
+         options.bucket_limits = {1, 2};
+       },
+       "bucket limits 1'", "bucket limits 1 2'"},
+  };
+}
+
+struct AgreementCase {
+  Disagreement disagreement;
+  int odd;
+};
+class ReducerAgreement : public ::testing::TestWithParam<AgreementCase> {};
+
+TEST_P(ReducerAgreement, B4EveryRankNamesBothRanksAndTheFirstDifference) {
+  const auto& [disagreement, odd_rank] = GetParam();
+  const int odd = odd_rank;
+  const auto memberships = local_memberships(3);
+  std::vector<Status> statuses(3);
+  on_ranks(3, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Replica rank(1);
+    ReducerOptions options = quick_options(false);
+    rank.add("a");
+    rank.add("b", matrix());
+    rank.add("c");
+    if (r == odd) GetParam().disagreement.change(rank, options);
+    statuses[i] = rank.create(memberships[i], options);
+    for (const auto& parameter : rank.parameters)  // no hook of a reducer that was refused
+      EXPECT_TRUE(rank.backward({{rank.stop({{parameter, 0}}), 0}}, 1).ok());
+  });
+  // Rank 0 is what the others are compared with; if it is the odd one, rank 1 differs from it.
+  const int other = odd == 0 ? 1 : odd;
+  const char* of_zero = odd == 0 ? disagreement.odd : disagreement.usual;
+  const char* of_other = odd == 0 ? disagreement.usual : disagreement.odd;
+  for (int r = 0; r < 3; ++r) {
+    const Status& status = statuses[static_cast<std::size_t>(r)];
+    ASSERT_EQ(status.code(), Code::kDisagreement) << status.to_string();
+    const Failure& failure = status.failure();
+    EXPECT_EQ(failure.reported_by, r);
+    EXPECT_EQ(failure.rank, other);
+    EXPECT_TRUE(failure.definite);
+    const std::string& text = failure.detail;
+    const auto zero = text.find("rank 0 has ");
+    const auto second = text.find("rank " + std::to_string(other) + " has ");
+    ASSERT_NE(zero, std::string::npos) << text;
+    ASSERT_NE(second, std::string::npos) << text;
+    ASSERT_LT(zero, second);
+    EXPECT_NE(text.substr(zero, second - zero).find(of_zero), std::string::npos) << text;
+    EXPECT_NE(text.substr(second).find(of_other), std::string::npos) << text;
+    EXPECT_EQ(text, statuses[0].failure().detail);
+  }
+}
+
+std::vector<AgreementCase> agreement_cases() {
+  std::vector<AgreementCase> cases;
+  for (const Disagreement& disagreement : disagreements())
+    for (const int odd : {0, 1, 2}) cases.push_back({disagreement, odd});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ReducerAgreement, ::testing::ValuesIn(agreement_cases()),
+                         [](const auto& test) {
+                           return std::string(test.param.disagreement.name) + "OfRank" +
+                                  std::to_string(test.param.odd);
+                         });
+
+TEST(ReducerAgreementReset, B4IsCheckedAgainWhenAGroupIsReplaced) {
+  const auto memberships = local_memberships(2);
+  const auto later = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Replica rank;
+    rank.add("a");
+    ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
+    // A process that comes in for the other one brings another model.
+    if (r == 1) {
+      rank.parallel.reset();
+      rank.add("b");
+      EXPECT_EQ(rank.create(later[i], quick_options(false)).code(), Code::kDisagreement);
+      return;
+    }
+    EXPECT_EQ(rank.parallel->reset(later[i]).code(), Code::kDisagreement);
+    (void)rank.forward_of(rank.parameters);
+    EXPECT_EQ(rank.forward_status.code(), Code::kPoisoned);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::testing

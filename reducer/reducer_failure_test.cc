@@ -1,0 +1,432 @@
+// What an error says, what it leaves behind, and what is known afterwards: clauses P12, F1, F2, F4,
+// F5, T1 and T2. With sockets between the ranks: comm/gloo/gloo_reducer_test.cc.
+#include <gtest/gtest.h>
+
+#include "reducer/failure_board.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ReducerFailure = ReducerTest;
+using Names = std::vector<std::string>;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// What a process group knows of the loss of rank 1.
+Status loss() {
+  Failure failure;
+  failure.code = Code::kPeerLost;
+  failure.suspect = 1;
+  failure.sequence = 41;
+  failure.collective = "all_reduce";
+  failure.detail = "rank 1 closed its connection";
+  return failure;
+}
+
+TEST_F(ReducerFailure, P12AnErrorBeforeAnyCollectiveLeavesTheReducerClean) {
+  for (const bool dynamic : {false, true}) {
+    create(dynamic);
+    rank_.undefine_grads();
+    const Status status =
+        rank_.backward(rank_.forward({{rank_.thrower({{p_, 0}, {q_, 0}}), 0}}), 1);
+    ASSERT_EQ(status.code(), Code::kUserFailure);
+    EXPECT_NE(status.to_string().find("the user's node threw"), std::string::npos);
+    EXPECT_EQ(status.failure().rank, 0);
+    EXPECT_EQ(status.failure().pass, 0);
+    EXPECT_EQ(group_->sums(), 0);
+    EXPECT_FALSE(group_->aborted);
+    EXPECT_TRUE(parallel().poisoned().ok());
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
+    EXPECT_EQ(first(p_), 2);
+  }
+}
+
+// A graph in which q, whose bucket is the first, is reached before a node throws.
+std::vector<Edge> throws_late(Replica& rank, const Ref<Parameter>& p, const Ref<Parameter>& q) {
+  const auto thrower = rank.thrower({{p, 0}});
+  return rank.forward({{rank.fan({{q, 0}, {thrower, 0}}), 0}});
+}
+
+TEST_F(ReducerFailure, P12AnErrorAfterACollectivePoisonsUntilResetAndTheFirstCauseStays) {
+  for (const bool dynamic : {false, true}) {
+    create(dynamic);
+    rank_.undefine_grads();
+    const auto broken = group_;
+    ASSERT_EQ(rank_.backward(throws_late(rank_, p_, q_), 1).code(), Code::kUserFailure);
+    EXPECT_EQ(group_->sums(), 1);
+    EXPECT_TRUE(broken->aborted);
+    parallel().abort(Status(Code::kInvalidArgument, "a later cause"));
+    EXPECT_EQ(parallel().poisoned().code(), Code::kUserFailure);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_TRUE(rank_.forward_of({p_, q_}).empty());
+      ASSERT_EQ(rank_.forward_status.code(), Code::kPoisoned);
+      EXPECT_NE(rank_.forward_status.to_string().find("the user's node threw"), std::string::npos);
+      EXPECT_EQ(rank_.forward_status.failure().rank, 0);
+      EXPECT_EQ(rank_.forward_status.failure().pass, 0);
+    }
+    EXPECT_EQ(broken->sums(), 1);
+    ASSERT_TRUE(parallel().reset(membership()).ok());
+    rank_.undefine_grads();
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 5).ok());
+    EXPECT_EQ(first(p_), 5);
+  }
+}
+
+TEST_F(ReducerFailure, P12OutputsArmedBeforeALocalBackwardAbortedRefuseTheirBackward) {
+  create(false);
+  const auto armed = rank_.forward_of({p_, q_});
+  parallel().abort(Status(Code::kUserFailure, "the data loader ended"));
+  EXPECT_EQ(rank_.backward(armed, 1).code(), Code::kSecondBackward);
+  EXPECT_FALSE(p_->grad().defined());
+  EXPECT_TRUE(parallel().poisoned().failure().definite);
+}
+
+TEST_F(ReducerFailure, P12AGroupThatRefusesToStartPoisonsEvenIfNothingWasLaunched) {
+  create(false);
+  group_->failure = loss();
+  EXPECT_EQ(rank_.backward(rank_.forward_of({p_, q_}), 1).code(), Code::kPeerLost);
+  EXPECT_FALSE(parallel().poisoned().ok());
+  EXPECT_TRUE(group_->aborted);
+}
+
+TEST_F(ReducerFailure, F2AFailureOfACollectiveHasEveryField) {
+  for (const bool at_start : {false, true}) {
+    create(false, {1u << 20});  // p and q in one bucket
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+    (at_start ? group_->failure : group_->late_failure) = loss();
+    group_->sums_before_failure = 1;
+    const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
+    ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+    const Failure& failure = status.failure();
+    EXPECT_EQ(failure.rank, 1);
+    EXPECT_EQ(failure.reported_by, 0);
+    EXPECT_EQ(failure.pass, 1);
+    EXPECT_EQ(failure.bucket, 0);
+    EXPECT_EQ(failure.parameters, (Names{"p", "q"}));
+    EXPECT_EQ(failure.collective, "all_reduce");
+    EXPECT_EQ(failure.sequence, 41);
+    EXPECT_EQ(failure.suspect, 1);
+    EXPECT_NE(failure.detail.find("closed its connection"), std::string::npos);
+    for (const char* part : {"rank 1", "pass 1", "bucket 0", "all_reduce", "sequence 41",
+                             "suspected peer 1", "parameters p q"})
+      EXPECT_NE(status.to_string().find(part), std::string::npos) << status.to_string();
+  }
+}
+
+TEST_F(ReducerFailure, F2AFailureOfTheUsageMapNamesThePassAndNoBucket) {
+  create(true);
+  group_->late_failure = loss();
+  group_->sums_before_failure = 2;  // both buckets come back
+  const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
+  ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+  EXPECT_EQ(status.failure().pass, 0);
+  EXPECT_EQ(status.failure().bucket, kNone);
+  EXPECT_FALSE(parallel().poisoned().ok());
+}
+
+TEST_F(ReducerFailure, F1AGroupThatNeverAnswersIsGivenUpAtTheDeadline) {
+  create(false);
+  group_->limit = milliseconds(20);
+  group_->stalls = true;
+  const auto deadline = platform::Deadline::in(seconds(20));
+  const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
+  EXPECT_FALSE(deadline.passed());
+  ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+  EXPECT_EQ(status.failure().rank, 1);  // the only one that wrote no account of its own
+  EXPECT_EQ(status.failure().suspect, 1);
+  EXPECT_EQ(status.failure().bucket, 0);
+  EXPECT_EQ(status.failure().pass, 0);
+  EXPECT_EQ(group_->in_flight(), 0u);
+}
+
+TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
+  const auto memberships = local_memberships(3);
+  std::vector<Status> statuses(3);
+  on_ranks(3, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Replica rank;
+    const auto p = rank.add("p");
+    const auto q = rank.add("q");
+    ReducerOptions options = quick_options(false);
+    options.failure_grace = seconds(10);
+    ASSERT_TRUE(rank.create(memberships[i], options).ok());
+    ASSERT_TRUE(rank.backward(rank.forward_of({p, q}), 1).ok());
+    const auto outputs = r == 2 ? throws_late(rank, p, q) : rank.forward_of({p, q});
+    statuses[i] = rank.backward(outputs, 1);
+    EXPECT_EQ(rank.parallel->poisoned().code(), statuses[i].code());
+  });
+  for (int r = 0; r < 3; ++r) {
+    const Status& status = statuses[static_cast<std::size_t>(r)];
+    ASSERT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+    const Failure& failure = status.failure();
+    EXPECT_EQ(failure.rank, 2);
+    EXPECT_EQ(failure.reported_by, r);
+    EXPECT_EQ(failure.pass, 1);
+    EXPECT_TRUE(failure.definite);
+    EXPECT_NE(failure.detail.find("the user's node threw"), std::string::npos);
+    if (r == 2) continue;
+    EXPECT_EQ(failure.collective, "all_reduce");
+    EXPECT_NE(failure.bucket, kNone);
+    EXPECT_FALSE(failure.parameters.empty());
+    ASSERT_EQ(failure.later.size(), 1u);
+    EXPECT_NE(failure.later[0].find("rank 2 left the group"), std::string::npos);
+  }
+}
+
+TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
+  constexpr int kMany = 5000;
+  Failure cause;
+  cause.code = Code::kIncomplete;
+  cause.rank = 1;
+  cause.definite = true;
+  for (int i = 0; i < kMany; ++i) cause.parameters.push_back("p" + std::to_string(i));
+  auto store = std::make_shared<HashStore>();
+  FailureBoard(store, 1, 2).publish(cause);
+  Failure own;
+  own.code = Code::kPeerLost;
+  const Failure settled = FailureBoard(store, 0, 2).settle(own, seconds(10));
+  EXPECT_EQ(settled.code, Code::kIncomplete) << settled.to_string();
+  ASSERT_FALSE(settled.parameters.empty());
+  EXPECT_EQ(settled.parameters[0], "p0");
+}
+
+// One step on every rank of new groups, checked against the mean of what the ranks hold.
+void expect_exact_step(Replica& rank, int r, int ranks) {
+  rank.undefine_grads();
+  const auto outputs = rank.forward_of(rank.parameters);
+  ASSERT_TRUE(rank.forward_status.ok()) << rank.forward_status.to_string();
+  const Status status = rank.backward(outputs, {3.0 * (r + 1), -1});
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  double sum = 0;
+  double ones = 0;
+  for (int i = 0; i < ranks; ++i) {
+    sum =
+        rounded(DType::kFloat32,
+                sum + rounded(DType::kFloat32, 3.0 * (i + 1) * factor_of(DType::kFloat32, ranks)));
+    ones = rounded(DType::kFloat32, ones - factor_of(DType::kFloat32, ranks));
+  }
+  for (const auto& p : rank.parameters) EXPECT_EQ(values_of(p->grad()), (Values{sum, ones}));
+}
+
+TEST(ReducerSurvivors, F4AfterAFailureAResetWithTheSameOrFewerRanksGivesExactSteps) {
+  for (const bool dynamic : {false, true}) {
+    for (const int survivors : {3, 2}) {
+      const auto memberships = local_memberships(3);
+      const auto later = local_memberships(survivors);
+      on_ranks(3, [&](int r) {
+        const auto i = static_cast<std::size_t>(r);
+        Replica rank;
+        const auto p = rank.add("p");
+        const auto q = rank.add("q");
+        ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
+        expect_exact_step(rank, r, 3);
+        const auto outputs = r == 2 ? throws_late(rank, p, q) : rank.forward_of({p, q});
+        ASSERT_FALSE(rank.backward(outputs, 1).ok());
+        if (r >= survivors) return;
+        const Status reset = rank.parallel->reset(later[i]);
+        ASSERT_TRUE(reset.ok()) << reset.to_string();
+        EXPECT_TRUE(rank.parallel->poisoned().ok());
+        for (int step = 0; step < 2; ++step) expect_exact_step(rank, r, survivors);
+        EXPECT_EQ(rank.parallel->reducer().trace().entries()[0].pass, 0);  // counted anew
+      });
+    }
+  }
+}
+
+TEST_F(ReducerFailure, F4AResetInTheMiddleOfAPassEndsWhatIsInFlightAndTheNextStepIsExact) {
+  create(false);
+  const auto before = group_;
+  group_->stalls = true;
+  const auto outputs = rank_.forward_of({p_, q_});
+  ASSERT_TRUE(rank_.backward({outputs[1]}, 1).ok());
+  ASSERT_EQ(group_->in_flight(), 1u);
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  EXPECT_EQ(before->in_flight(), 0u);
+  EXPECT_EQ(rank_.backward({outputs[0]}, 1).code(), Code::kSecondBackward);
+  rank_.undefine_grads();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 4).ok());
+  EXPECT_EQ(first(p_), 4);
+}
+
+TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
+  create(false);
+  Membership refused = membership();
+  group_->failure = Status();
+  class RefusingGroup final : public ProcessGroup {
+   public:
+    int rank() const override { return 0; }
+    int size() const override { return 2; }
+    bool can_reduce(DType) const override { return true; }
+    Status start(const Collective&, Work&) override { return loss(); }
+    void abort(const Status&) override {}
+    platform::Duration timeout() const override { return seconds(1); }
+  };
+  refused.group = std::make_shared<RefusingGroup>();
+  EXPECT_EQ(parallel().reset(refused).code(), Code::kPeerLost);
+  (void)rank_.forward_of({p_, q_});
+  EXPECT_EQ(rank_.forward_status.code(), Code::kPoisoned);
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 4).ok());
+  EXPECT_EQ(first(p_), 4);
+}
+
+// Brings a pass to some point, where the reducer is destroyed. The outputs live on.
+struct Point {
+  const char* name;
+  std::function<std::vector<Edge>(Replica&, PlayedGroup&)> reach;
+  double p = 0;  // the gradient of p afterwards, 0: none
+};
+
+const Point kPoints[] = {
+    {"before any forward", [](Replica&, PlayedGroup&) { return std::vector<Edge>(); }},
+    {"armed", [](Replica& rank, PlayedGroup&) { return rank.forward_of(rank.parameters); }},
+    {"a bucket in flight",
+     [](Replica& rank, PlayedGroup& group) {
+       group.stalls = true;
+       auto outputs = rank.forward_of(rank.parameters);
+       EXPECT_TRUE(rank.backward({outputs[1]}, 1).ok());
+       EXPECT_EQ(group.in_flight(), 1u);
+       return outputs;
+     }},
+    {"open, nothing launched",
+     [](Replica& rank, PlayedGroup&) {
+       auto outputs = rank.forward_of(rank.parameters);
+       EXPECT_TRUE(rank.backward({outputs[0]}, 1).ok());
+       return outputs;
+     },
+     1},
+    {"complete",
+     [](Replica& rank, PlayedGroup&) {
+       auto outputs = rank.forward_of(rank.parameters);
+       EXPECT_TRUE(rank.backward(outputs, 2, true).ok());
+       return outputs;
+     },
+     2},
+    {"poisoned",
+     [](Replica& rank, PlayedGroup& group) {
+       group.failure = loss();
+       auto outputs = rank.forward_of(rank.parameters);
+       EXPECT_FALSE(rank.backward(outputs, 2, true).ok());
+       rank.parameters[0]->undefine_grad();
+       return outputs;
+     }},
+};
+
+TEST(ReducerDestruction, F5AtAnyPointLeavesNoHookNoWorkAndNoMemory) {
+  for (const Point& point : kPoints) {
+    SCOPED_TRACE(point.name);
+    Replica rank;
+    const auto p = rank.add("p");
+    const auto q = rank.add("q");
+    const auto references = p->use_count();
+    auto group = std::make_shared<PlayedGroup>();
+    auto store = std::make_shared<HashStore>();
+    ASSERT_TRUE(rank.create({group, store}, quick_options(false)).ok());
+    const auto outputs = point.reach(rank, *group);
+    const auto deadline = platform::Deadline::in(seconds(20));
+    rank.parallel.reset();
+    EXPECT_FALSE(deadline.passed());
+    EXPECT_EQ(group->in_flight(), 0u);
+    EXPECT_EQ(group.use_count(), 1);
+    EXPECT_EQ(store.use_count(), 1);
+    EXPECT_EQ(p->grad().defined() ? values_of(p->grad())[0] : 0, point.p);  // and results stay
+    const int sums = group->sums();
+    EXPECT_TRUE(rank.backward({{p, 0}, {q, 0}}, 1).ok());  // a hook left here would be called
+    EXPECT_EQ(group->sums(), sums);
+    for (const Edge& output : outputs) EXPECT_FALSE(rank.backward({output}, 1, true).ok());
+    rank.undefine_grads();
+    EXPECT_EQ(rank.devices[0].allocated_bytes(), 0u);
+    EXPECT_LE(p->use_count(), references + 1);  // an output that lives holds it, and no one else
+  }
+}
+
+TEST_F(ReducerFailure, T1TheTraceSaysWhatEachCollectiveWas) {
+  ParameterSpec half;
+  half.dtype = DType::kFloat16;
+  const auto h = rank_.add("h", half);
+  create(true, {1u << 20});
+  const auto step = [&] {
+    const auto roots = rank_.forward_of({p_, q_, h});
+    const Tensor ones = rank_.tensor({1, 1});
+    const std::vector<Tensor> gradients = {ones, ones, rank_.tensor({1, 1}, DType::kFloat16)};
+    return rank_.engine.backward(roots, gradients, false);
+  };
+  ASSERT_TRUE(step().ok());
+  group_->late_failure = loss();
+  group_->sums_before_failure = group_->sums() + 1;
+  ASSERT_FALSE(step().ok());
+  const Reducer& reducer = parallel().reducer();
+  EXPECT_EQ(reducer.trace().to_string(reducer.layout(), reducer.parameter_infos()),
+            "#0 pass 0 all_reduce bucket 0 (h) 2 x float16, completed\n"
+            "#1 pass 0 all_reduce bucket 1 (p q) 18 x float32, completed\n"
+            "#2 pass 0 all_reduce usage map 3 x int32, completed\n"
+            "#3 pass 1 all_reduce bucket 0 (h) 2 x float16, completed\n"
+            "#4 pass 1 all_reduce bucket 1 (p q) 18 x float32, failed\n"
+            "#5 pass 1 all_reduce usage map 3 x int32, launched\n");
+  const TraceEntry entry = reducer.trace().entries()[1];
+  EXPECT_EQ(entry.bytes(), 72u);
+  EXPECT_GT(entry.launched.count(), 0);
+  EXPECT_GE(entry.completed, entry.launched);
+}
+
+TEST_F(ReducerFailure, T1OnlyTheLastCollectivesAreKept) {
+  ReducerOptions options = quick_options(false);
+  options.trace_capacity = 3;
+  ASSERT_TRUE(rank_.create(membership(), options).ok());
+  for (int pass = 0; pass < 3; ++pass)
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+  std::vector<std::int64_t> kept;
+  for (const TraceEntry& entry : parallel().reducer().trace().entries())
+    kept.push_back(entry.sequence);
+  EXPECT_EQ(kept, (std::vector<std::int64_t>{3, 4, 5}));
+  EXPECT_EQ(parallel().reducer().trace().entries(5).size(), 1u);
+}
+
+TEST(ReducerTrace, T1T2TracesOfAllRanksAreEqualAndInOrder) {
+  constexpr int kRanks = 3;
+  const auto memberships = local_memberships(kRanks);
+  std::vector<std::string> traces(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Replica rank(0, static_cast<std::uint64_t>(r) + 1);
+    std::vector<Edge> edges;
+    for (int k = 0; k < 4; ++k) edges.push_back({rank.add("p" + std::to_string(k)), 0});
+    ASSERT_TRUE(rank.create(memberships[i], quick_options(true)).ok());
+    for (int pass = 0; pass < 2; ++pass) {
+      const std::vector<Edge> used(edges.begin() + r, edges.end());  // different on every rank
+      ASSERT_TRUE(rank.backward(rank.forward({{rank.fan(used), 0}}), 1).ok());
+    }
+    const Reducer& reducer = rank.parallel->reducer();
+    traces[i] = reducer.trace().to_string(reducer.layout(), reducer.parameter_infos());
+    // Construction: one message of fixed size. Then, for each pass, buckets and the usage map.
+    const auto& started = static_cast<LocalGroup&>(*memberships[i].group).started;
+    ASSERT_EQ(started.size(), 1u + 2 * 5);
+    EXPECT_EQ(started[0].collective.op, Op::kAllGather);
+    for (std::size_t s = 1; s < started.size(); ++s) {
+      const Collective& c = started[s].collective;
+      const int at = static_cast<int>((s - 1) % 5);
+      EXPECT_EQ(c.bucket, at < 4 ? at : kNone);
+      EXPECT_EQ(c.dtype, at < 4 ? DType::kFloat32 : DType::kInt32);
+      EXPECT_EQ(c.count, at < 4 ? 2u : 4u);
+      EXPECT_EQ(c.pass, static_cast<std::int64_t>((s - 1) / 5));
+    }
+  });
+  EXPECT_EQ(traces[0], traces[1]);
+  EXPECT_EQ(traces[0], traces[2]);
+  EXPECT_FALSE(traces[0].empty());
+}
+
+TEST(ReducerTrace, T2ThereIsNoUsageMapWithoutAParameterThatLiesInABucket) {
+  Replica rank;
+  ParameterSpec frozen;
+  frozen.requires_grad = false;
+  rank.add("ice", frozen);
+  auto group = std::make_shared<PlayedGroup>();
+  ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, quick_options(true)).ok());
+  ASSERT_TRUE(rank.backward(rank.forward({{rank.stop(), 0}}), 1).ok());
+  EXPECT_EQ(group->sums(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
