@@ -1,5 +1,8 @@
 #include "reducer/data_parallel.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace lockstep::inline LOCKSTEP_NS {
 
 Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Parameter>> parameters,
@@ -16,7 +19,10 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) {
   std::vector<Edge> made;
   LOCKSTEP_RETURN_IF_ERROR(module(made));
   if (synced_) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
-  for (Edge& output : made) outputs.push_back(std::move(output));
+  if (outputs.empty())
+    outputs = std::move(made);
+  else
+    std::move(made.begin(), made.end(), std::back_inserter(outputs));
   return {};
 }
 

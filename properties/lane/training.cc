@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "properties/lane/graph.h"
@@ -171,13 +171,12 @@ class Training {
     for (const reference::Forward& forward : pass.forwards) {
       std::vector<Edge> made;
       const auto module = [&](std::vector<Edge>& out) {
-        for (Edge& edge : builder_->build(forward.nodes, forward.outputs))
-          out.push_back(std::move(edge));
+        out = builder_->build(forward.nodes, forward.outputs);
         return Status();
       };
       LOCKSTEP_RETURN_IF_ERROR(subject_->forward(step.kind, module, made));
       if (forward.discard || step.kind == PassKind::kNoGrad) continue;
-      for (Edge& edge : made) outputs.push_back(std::move(edge));
+      std::move(made.begin(), made.end(), std::back_inserter(outputs));
     }
     return {};
   }
@@ -190,6 +189,7 @@ class Training {
       const bool last = call + 1 == calls;
       std::vector<Edge> roots = choose_roots(pass, call, outputs);
       std::vector<Tensor> gradients;
+      gradients.reserve(roots.size());
       for (std::size_t r = 0; r < roots.size(); ++r) {
         Result<Tensor> one = builder_->scalar(1.0);
         LOCKSTEP_CHECK(one.has_value());
@@ -241,14 +241,34 @@ class Training {
 
   // The elements in row-major order, whatever the strides.
   void append_bits(const Tensor& tensor) {
+    switch (size_of(tensor.dtype())) {
+      case 8:
+        return append<std::uint64_t>(tensor);
+      case 4:
+        return append<std::uint32_t>(tensor);
+      default:
+        LOCKSTEP_CHECK_EQ(size_of(tensor.dtype()), sizeof(std::uint16_t));
+        return append<std::uint16_t>(tensor);
+    }
+  }
+
+  template <class Bits>
+  void append(const Tensor& tensor) {
     const Shape& shape = tensor.shape();
-    const std::size_t width = size_of(tensor.dtype());
+    const auto count = static_cast<std::size_t>(tensor.elements());
+    const auto* memory = reinterpret_cast<const Bits*>(tensor.data());
+    const std::size_t begin = observation_.bits.size();
+    observation_.bits.resize(begin + count);
+    std::uint64_t* const out = observation_.bits.data() + begin;
+    if (shape.same_strides(
+            Shape::row_major({shape.sizes.data(), static_cast<std::size_t>(shape.dims)}))) {
+      std::copy_n(memory, count, out);
+      return;
+    }
     std::array<std::int64_t, kMaxDims> index{};
     std::int64_t at = 0;
-    for (std::int64_t n = 0; n < tensor.elements(); ++n) {
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, tensor.data() + static_cast<std::size_t>(at) * width, width);
-      observation_.bits.push_back(bits);
+    for (std::size_t n = 0; n < count; ++n) {
+      out[n] = memory[at];
       for (int d = shape.dims - 1; d >= 0; --d) {
         const auto i = static_cast<std::size_t>(d);
         at += shape.strides[i];

@@ -214,13 +214,16 @@ Status Engine::discover(GraphTask& task, std::span<const Edge> roots,
                                    roots[r].slot, root.contributions});
     root.contributions = static_cast<std::uint32_t>(state.contributions.size() - 1);
   }
+  std::size_t edges = 0;
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
     Node* node = state.nodes[i].node;
     if (node->freed_.load(std::memory_order_acquire))
       return Status(Code::kGraphFreed, "this graph was used by a backward that did not retain it");
+    edges += node->edges().size();
     for (const Edge& edge : node->edges())
       if (edge.node) ++state.nodes[visit(edge.node.get())].dependencies;
   }
+  state.contributions.reserve(state.contributions.size() + edges);  // one at most for each edge
   return {};
 }
 
@@ -298,6 +301,16 @@ bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
 
 namespace {
 
+// Moves a list of contributions out of those of the task.
+std::vector<Contribution> take(std::vector<Contribution>& all, std::uint32_t first) {
+  std::vector<Contribution> taken;
+  std::size_t count = 0;
+  for (std::uint32_t c = first; c != kEnd; c = all[c].next) ++count;
+  taken.reserve(count);
+  for (std::uint32_t c = first; c != kEnd; c = all[c].next) taken.push_back(std::move(all[c]));
+  return taken;
+}
+
 // Adds up what arrived at a node, slot by slot, in the declared order.
 Status fold(std::vector<Contribution>& arrived, std::span<Tensor> incoming) {
   std::sort(arrived.begin(), arrived.end(), sent_before);
@@ -371,9 +384,7 @@ void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) 
     LOCKSTEP_CHECK_LT(contribution.slot, incoming.view().size());
     incoming.view()[contribution.slot] = std::move(contribution.gradient);
   }
-  for (std::uint32_t c = only != kEnd ? kEnd : state.nodes[ready.index].contributions; c != kEnd;
-       c = state.contributions[c].next)
-    arrived.push_back(std::move(state.contributions[c]));
+  if (only == kEnd) arrived = take(state.contributions, state.nodes[ready.index].contributions);
 
   lock.unlock();
   Gradients outgoing(node.edges().size());
