@@ -181,8 +181,7 @@ std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
 std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
                                       const std::vector<reference::Input>& outputs) {
   LOCKSTEP_CHECK(!nodes.empty());
-  std::vector<Ref<Node>> made;
-  made.reserve(nodes.size());
+  std::vector<Ref<Node>>& made = made_;
   const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
     return Edge{made[index], slot % made[index]->outputs()};
   };
@@ -208,6 +207,7 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
   edges.reserve(outputs.size());
   for (const reference::Input& output : outputs)
     edges.push_back(edge_to(made.size() - 1 - output.back % made.size(), output.slot));
+  made.clear();
   return edges;
 }
 

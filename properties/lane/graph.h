@@ -47,6 +47,7 @@ class GraphBuilder {
   Engine& engine_;
   HostDevice& scalars_;
   const std::vector<Ref<Parameter>>& parameters_;
+  std::vector<Ref<Node>> made_;             // of build(); kept for its memory
   const std::vector<Positions> memory_of_;  // by parameter; empty where it is the row-major order
   std::uint32_t step_key_ = 0;
 };

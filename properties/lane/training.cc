@@ -44,6 +44,9 @@ class Training {
                                                 !record.frozen, engine_.next_sequence()));
     }
     builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
+    Result<Tensor> one = builder_->scalar(1.0);
+    LOCKSTEP_CHECK(one.has_value());
+    one_ = std::move(*one);
   }
 
   void run(const SubjectFactory& make_subject) {
@@ -188,13 +191,7 @@ class Training {
     for (std::size_t call = 0; call < calls; ++call) {
       const bool last = call + 1 == calls;
       std::vector<Edge> roots = choose_roots(pass, call, outputs);
-      std::vector<Tensor> gradients;
-      gradients.reserve(roots.size());
-      for (std::size_t r = 0; r < roots.size(); ++r) {
-        Result<Tensor> one = builder_->scalar(1.0);
-        LOCKSTEP_CHECK(one.has_value());
-        gradients.push_back(std::move(*one));
-      }
+      const std::vector<Tensor> gradients(roots.size(), one_);
       if (last && !pass.keep_outputs) outputs.clear();
       observed.failed_call = static_cast<std::int32_t>(call);
       observed.status = engine_.backward(roots, gradients, !last);
@@ -286,6 +283,7 @@ class Training {
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
   std::optional<GraphBuilder> builder_;
+  Tensor one_;  // the gradient that every root starts with
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;
   std::vector<Ref<Storage>> storages_;
