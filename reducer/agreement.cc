@@ -18,7 +18,7 @@ struct Header {
 
 std::string join(const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) text += line + "\n";
+  for (const std::string& line : lines) text.append(line).push_back('\n');
   return text;
 }
 

@@ -1,5 +1,7 @@
 #include "reducer/data_parallel.h"
 
+#include <utility>
+
 namespace lockstep::inline LOCKSTEP_NS {
 
 Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Parameter>> parameters,

@@ -15,18 +15,21 @@ namespace {
 
 constexpr std::uint32_t kNotASlot = ~std::uint32_t{0};
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
+constexpr std::size_t kUsualLine = 96;  // characters
 
 std::string describe_parameter(std::size_t index, const Parameter& parameter) {
-  std::string line = "parameter " + std::to_string(index) + " " + parameter.name() + ": " +
-                     name_of(parameter.dtype()) + " [";
+  std::string line;
+  line.reserve(kUsualLine);
+  line.append("parameter ").append(std::to_string(index)).append(" ");
+  line.append(parameter.name()).append(": ").append(name_of(parameter.dtype())).append(" [");
   const Shape& shape = parameter.shape();
   for (int d = 0; d < shape.dims; ++d)
-    line += (d ? " " : "") + std::to_string(shape.sizes[static_cast<std::size_t>(d)]);
-  line += "] strides [";
+    line.append(d ? " " : "").append(std::to_string(shape.sizes[static_cast<std::size_t>(d)]));
+  line.append("] strides [");
   for (int d = 0; d < shape.dims; ++d)
-    line += (d ? " " : "") + std::to_string(shape.strides[static_cast<std::size_t>(d)]);
-  line += parameter.requires_grad() ? "] requires_grad" : "] frozen";
-  return line + " device " + std::to_string(parameter.device().index());
+    line.append(d ? " " : "").append(std::to_string(shape.strides[static_cast<std::size_t>(d)]));
+  line.append(parameter.requires_grad() ? "] requires_grad" : "] frozen");
+  return line.append(" device ").append(std::to_string(parameter.device().index()));
 }
 
 std::string describe_options(const ReducerOptions& options) {
@@ -67,6 +70,9 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
 }
 
 Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
+  agreement_.reserve(parameters.size() + 1);
+  infos_.reserve(parameters.size());
+  slots_.reserve(parameters.size());
   agreement_.push_back(describe_options(options_));
   std::vector<std::size_t> slot_of;  // by index into infos_
   std::vector<Parameter*> distinct;

@@ -6,30 +6,40 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-Trace::Trace(std::size_t capacity) : ring_(capacity) {
+Trace::Trace(std::size_t capacity) : capacity_(capacity) {
   LOCKSTEP_CHECK_GE(capacity, std::size_t{1});
 }
 
-void Trace::clear() { next_ = 0; }
+void Trace::clear() {
+  ring_.clear();
+  next_ = 0;
+}
 
 std::int64_t Trace::append(TraceEntry entry) {
   entry.sequence = next_++;
-  ring_[static_cast<std::size_t>(entry.sequence) % ring_.size()] = entry;
+  if (ring_.size() < capacity_)
+    ring_.push_back(entry);
+  else
+    ring_[static_cast<std::size_t>(entry.sequence) % capacity_] = entry;
   return entry.sequence;
 }
 
 void Trace::close(std::int64_t sequence, TraceEntry::State state, platform::Duration when) {
-  TraceEntry& entry = ring_[static_cast<std::size_t>(sequence) % ring_.size()];
+  const std::size_t at = static_cast<std::size_t>(sequence) % capacity_;
+  if (at >= ring_.size()) return;  // cleared
+  TraceEntry& entry = ring_[at];
   if (entry.sequence != sequence) return;  // already overwritten
   entry.state = state;
   entry.completed = when;
 }
 
 std::vector<TraceEntry> Trace::entries(std::int64_t first) const {
-  const auto capacity = static_cast<std::int64_t>(ring_.size());
+  const auto kept = static_cast<std::int64_t>(ring_.size());
+  const std::int64_t begin = std::max(first, next_ - kept);
   std::vector<TraceEntry> out;
-  for (std::int64_t s = std::max(first, next_ - capacity); s < next_; ++s)
-    if (s >= 0) out.push_back(ring_[static_cast<std::size_t>(s) % ring_.size()]);
+  if (begin < next_) out.reserve(static_cast<std::size_t>(next_ - begin));
+  for (std::int64_t s = begin; s < next_; ++s)
+    out.push_back(ring_[static_cast<std::size_t>(s) % capacity_]);
   return out;
 }
 

@@ -2,7 +2,7 @@
 // Compared between ranks it shows where they parted; printed side by side it explains a failure.
 //
 // Threads: append() and close() under the reducer's mutex; entries() and to_string() by the thread
-// that trains, outside of backward. Memory: fixed at construction.
+// that trains, outside of backward. Memory: grows with the entries, up to n of them.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ class Trace {
   std::string to_string(const Layout& layout, const std::vector<ParameterInfo>& parameters) const;
 
  private:
-  std::vector<TraceEntry> ring_;
+  const std::size_t capacity_;
+  std::vector<TraceEntry> ring_;  // the entry of sequence number s is at s modulo the capacity
   std::int64_t next_ = 0;
 };
 

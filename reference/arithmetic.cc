@@ -1,6 +1,7 @@
 #include "reference/arithmetic.h"
 
 #include <cassert>
+#include <cstring>
 
 namespace lockstep::reference {
 namespace {
@@ -66,23 +67,66 @@ double to_double(DType dtype, std::uint64_t bits) {
   return std::bit_cast<double>(sign | wide << 52 | mantissa << 42);
 }
 
-std::uint64_t round_from_double(DType dtype, double x) {
+namespace {
+
+template <DType kDType>
+inline std::uint64_t round_to(double x) {
   if (x != x) {
-    const Format format = format_of(dtype);
-    return infinity_of(format) | std::uint64_t{1} << (format.mantissa_bits - 1);
+    constexpr Format kFormat = format_of(kDType);
+    return infinity_of(kFormat) | std::uint64_t{1} << (kFormat.mantissa_bits - 1);
   }
-  switch (dtype) {
-    case DType::kFloat64:
-      return std::bit_cast<std::uint64_t>(x);
-    case DType::kFloat16:
-      return narrow_bits(format_of(DType::kFloat16), x);
-    case DType::kBFloat16:
-      return narrow_bits(format_of(DType::kBFloat16), x);
-    case DType::kFloat32:
-      break;
-  }
-  return std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  if constexpr (kDType == DType::kFloat64) return std::bit_cast<std::uint64_t>(x);
+  if constexpr (kDType == DType::kFloat32)
+    return std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  return narrow_bits(format_of(kDType), x);
 }
+
+// Calls f with an object whose `dtype` is a constant: the choice is made once and not for every
+// element.
+template <DType kDType>
+struct Chosen {
+  static constexpr DType dtype = kDType;
+};
+template <class F>
+void with_dtype(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(Chosen<DType::kFloat32>{});
+    case DType::kFloat64:
+      return f(Chosen<DType::kFloat64>{});
+    case DType::kFloat16:
+      return f(Chosen<DType::kFloat16>{});
+    case DType::kBFloat16:
+      return f(Chosen<DType::kBFloat16>{});
+  }
+}
+
+}  // namespace
+
+std::uint64_t round_from_double(DType dtype, double x) {
+  std::uint64_t bits = 0;
+  with_dtype(dtype, [&](auto chosen) { bits = round_to<chosen.dtype>(x); });
+  return bits;
+}
+
+void round_values(DType dtype, std::uint64_t* into, const double* values,
+                  const std::uint32_t* position, std::size_t count) {
+  with_dtype(dtype, [&](auto chosen) {
+    for (std::size_t i = 0; i < count; ++i) into[i] = round_to<chosen.dtype>(values[position[i]]);
+  });
+}
+
+void store_values(DType dtype, std::byte* into, const double* values, double factor,
+                  std::size_t count) {
+  with_dtype(dtype, [&](auto chosen) {
+    constexpr std::size_t kBytes = size_of(chosen.dtype);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t bits = round_to<chosen.dtype>(values[i] * factor);
+      std::memcpy(into + i * kBytes, &bits, kBytes);  // the low bytes
+    }
+  });
+}
+static_assert(std::endian::native == std::endian::little);
 
 void add_values(DType dtype, double* into, const double* from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) into[i] += from[i];

@@ -123,6 +123,13 @@ void add_values(DType dtype, double* into, const double* from, std::size_t count
 void scale_values(DType dtype, double* into, const double* from, double factor, std::size_t count);
 void multiply_values(DType dtype, double* into, double factor, std::size_t count);
 
+// round_from_double() for arrays: of values[position[i]]; and of values[i] * factor, whose bits
+// become element i of the dtype's array that begins at `into`.
+void round_values(DType dtype, std::uint64_t* into, const double* values,
+                  const std::uint32_t* position, std::size_t count);
+void store_values(DType dtype, std::byte* into, const double* values, double factor,
+                  std::size_t count);
+
 // Addition, and clause G2 with the divisor n, for the bits of one element.
 std::uint64_t add(DType dtype, std::uint64_t a, std::uint64_t b);
 std::uint64_t scale(DType dtype, std::uint64_t bits, std::uint32_t n);

@@ -548,10 +548,8 @@ std::uint64_t Model::record_bits(std::uint32_t rank, std::uint32_t parameter) {
   const Place& place = places_[parameter];
   const std::uint64_t offset = out_.bits.size();
   out_.bits.resize(offset + place.count);
-  for (std::size_t i = 0; i < place.count; ++i) {
-    const double value = elements(rank, parameter)[memory_of_[place.start + i]];
-    out_.bits[offset + i] = round_from_double(dtype, value);
-  }
+  round_values(dtype, out_.bits.data() + offset, elements(rank, parameter),
+               memory_of_.data() + place.start, place.count);
   return offset;
 }
 

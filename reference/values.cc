@@ -96,28 +96,36 @@ inline double UseValues::special(std::uint64_t shared) const {
   return to_double(dtype_, sign | exponent << format.mantissa_bits | mantissa);
 }
 
+template <class Place>
+inline void UseValues::read_to(double* into, std::size_t count, Place place) const {
+  const auto shared = [&](std::size_t i) { return mix(seed_ + i * kGolden); };
+  switch (values_) {
+    case Values::kExact:
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = exact(shared(i));
+      return;
+    case Values::kGeneral:
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = general(shared(i));
+      return;
+    case Values::kSpecial:
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = special(shared(i));
+      return;
+  }
+}
+
 double UseValues::at(std::uint64_t element) const {
   double value = 0;
-  const std::uint32_t position = 0;
   UseValues from = *this;
   from.seed_ += element * kGolden;
-  from.read(&value, &position, 1);
+  from.read(&value, 1);
   return value;
 }
 
 void UseValues::read(double* into, const std::uint32_t* position, std::size_t count) const {
-  const auto shared = [&](std::size_t i) { return mix(seed_ + i * kGolden); };
-  switch (values_) {
-    case Values::kExact:
-      for (std::size_t i = 0; i < count; ++i) into[position[i]] = exact(shared(i));
-      return;
-    case Values::kGeneral:
-      for (std::size_t i = 0; i < count; ++i) into[position[i]] = general(shared(i));
-      return;
-    case Values::kSpecial:
-      for (std::size_t i = 0; i < count; ++i) into[position[i]] = special(shared(i));
-      return;
-  }
+  read_to(into, count, [position](std::size_t i) { return position[i]; });
+}
+
+void UseValues::read(double* into, std::size_t count) const {
+  read_to(into, count, [](std::size_t i) { return i; });
 }
 
 std::uint64_t value_of(const Program& program, const Parameter& parameter, std::uint32_t rank,

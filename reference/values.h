@@ -18,10 +18,13 @@ class UseValues {
   // The element with this row-major index, as a double that the dtype can hold.
   double at(std::uint64_t element) const;
 
-  // Elements 0 .. count - 1; that with row-major index i goes to into[position[i]].
+  // Elements 0 .. count - 1; that with row-major index i goes to into[position[i]], or to into[i].
   void read(double* into, const std::uint32_t* position, std::size_t count) const;
+  void read(double* into, std::size_t count) const;
 
  private:
+  template <class Place>
+  void read_to(double* into, std::size_t count, Place place) const;
   double exact(std::uint64_t shared) const;
   double general(std::uint64_t shared) const;
   double special(std::uint64_t shared) const;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <set>
 
@@ -155,7 +156,11 @@ TEST(Values, ReadingATensorGivesTheSameElementsAtTheirPositions) {
     const std::vector<std::uint32_t> position = {4, 2, 0, 3, 1};
     std::vector<double> read(position.size());
     UseValues(program, parameter, 2, 1, 2).read(read.data(), position.data(), position.size());
+    std::vector<double> in_order(position.size());
+    UseValues(program, parameter, 2, 1, 2).read(in_order.data(), in_order.size());
     for (std::uint32_t i = 0; i < position.size(); ++i) {
+      EXPECT_TRUE(std::bit_cast<std::uint64_t>(in_order[i]) ==
+                  std::bit_cast<std::uint64_t>(read[position[i]]));
       EXPECT_TRUE(same_bits(DType::kFloat16, round_from_double(DType::kFloat16, read[position[i]]),
                             value_of(program, parameter, 2, 1, 2, i)));
     }

@@ -12,7 +12,7 @@ namespace lockstep::inline LOCKSTEP_NS::simulated {
 
 namespace {
 
-constexpr std::size_t kFirstQueue = 16;
+constexpr std::size_t kFirstQueue = 8;
 
 std::string text_of(const Header& header) {
   std::string out = name_of(header.op);

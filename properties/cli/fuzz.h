@@ -18,7 +18,7 @@ struct FuzzOptions {
   double seconds = 60;      // of all lanes together; ignored where `cases` is given
   std::uint64_t cases = 0;  // of each lane
   std::uint64_t seed = 1;
-  int jobs = 1;
+  int jobs = 0;  // 0: as many as suit the lane
   GenerateOptions generate;
   bool keep_going = false;  // after a failure: look for others that differ
   double shrink_seconds = 20;

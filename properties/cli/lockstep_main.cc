@@ -109,9 +109,10 @@ int run(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->excludes(time);
   fuzz_app->add_option("--seed", f.seed, "of the cases; drawn and told when left out");
-  fuzz_app->add_option("--jobs", f.jobs, "processes that run cases")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  fuzz_app
+      ->add_option("--jobs", f.jobs,
+                   "processes that run cases; without it 1 in the simulator, 4 over Gloo")
+      ->check(CLI::Range(1, 64));
   fuzz_app
       ->add_option("--faults", arguments.faults,
                    "swarm, none, or kinds of faults with commas between them")

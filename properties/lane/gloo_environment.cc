@@ -73,7 +73,7 @@ faults::OperationFault GlooEnvironment::on_operation() {
     const std::scoped_lock lock(mutex_);
     fault = injector_.on_operation(setup_.rank);
   }
-  if (fault.exit) setup_.exit_process();
+  if (fault.exit) setup_.exit_process(fired());
   if (fault.pause_us != 0) setup_.pause_process(fault.pause_us);
   return fault;
 }

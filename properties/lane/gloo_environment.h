@@ -27,7 +27,7 @@ class GlooEnvironment final : public RankEnvironment {
         first_context;  // of generation 0, from an earlier case; null: connect
     std::function<Resume(bool finished, std::uint32_t next_step)> meet;
     // Ranks as processes: what an exit and a pause do. Without them those faults do not fire.
-    std::function<void()> exit_process;
+    std::function<void(const faults::Fired& fired)> exit_process;
     std::function<void(std::uint32_t duration_us)> pause_process;
   };
   explicit GlooEnvironment(Setup setup);

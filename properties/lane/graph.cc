@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 
 #include "reducer/base/check.h"
@@ -143,30 +142,46 @@ class UseNode final : public ProgramNode {
                             : parameter.shape();
     Result<Tensor> fresh = Tensor::empty(parameter.device(), parameter.dtype(), shape);
     if (!fresh) return fresh.error();
-    const std::size_t width = size_of(parameter.dtype());
-    const auto count = static_cast<std::uint64_t>(parameter.shape().elements());
+    const auto count = static_cast<std::size_t>(parameter.shape().elements());
+    std::array<double, kFewElements> few;
+    std::vector<double> many(count > few.size() ? count : 0);
+    double* const c = many.empty() ? few.data() : many.data();
     const reference::UseValues values(builder_.program_, record, builder_.environment_.rank(),
                                       step_key_, record_.key);
-    for (std::uint64_t e = 0; e < count; ++e) {
-      const std::uint64_t bits = reference::round_from_double(record.dtype, s * values.at(e));
-      const std::uint64_t at = record_.row_major ? e : reference::row_major_to_memory(record, e);
-      std::memcpy(fresh->data() + at * width, &bits, width);  // little endian: the low bytes
-    }
+    const GraphBuilder::Positions& memory_of = builder_.memory_of_[index_];
+    if (record_.row_major || memory_of.empty())
+      values.read(c, count);
+    else
+      values.read(c, memory_of.data(), count);
+    reference::store_values(record.dtype, fresh->data(), c, s, count);
     out = std::move(*fresh);
     return {};
   }
+
+  static constexpr std::size_t kFewElements = 64;
 
   const std::uint32_t index_;  // of the owner among the program's parameters
   const bool wants_gradient_;
   const std::uint32_t step_key_;
 };
-static_assert(std::endian::native == std::endian::little);
+
+std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
+    const reference::Program& program) {
+  std::vector<Positions> orders(program.parameters.size());
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    const reference::Parameter& record = program.parameters[i];
+    if (!record.column_major || record.shared_with != 0) continue;
+    orders[i].resize(reference::element_count(record));
+    for (std::size_t e = 0; e < orders[i].size(); ++e)
+      orders[i][e] = static_cast<std::uint32_t>(reference::row_major_to_memory(record, e));
+  }
+  return orders;
+}
 
 std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
                                       const std::vector<reference::Input>& outputs) {
   LOCKSTEP_CHECK(!nodes.empty());
-  std::vector<Ref<Node>> made;
-  made.reserve(nodes.size());
+  std::vector<Ref<Node>>& made = made_;
   const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
     return Edge{made[index], slot % made[index]->outputs()};
   };
@@ -192,6 +207,7 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
   edges.reserve(outputs.size());
   for (const reference::Input& output : outputs)
     edges.push_back(edge_to(made.size() - 1 - output.back % made.size(), output.slot));
+  made.clear();
   return edges;
 }
 

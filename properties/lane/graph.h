@@ -24,7 +24,8 @@ class GraphBuilder {
         environment_(environment),
         engine_(engine),
         scalars_(scalars),
-        parameters_(parameters) {}
+        parameters_(parameters),
+        memory_of_(memory_orders(program)) {}
 
   void begin_step(std::uint32_t step_key) { step_key_ = step_key; }
 
@@ -38,11 +39,16 @@ class GraphBuilder {
  private:
   friend class ProgramNode;
   friend class UseNode;
+  using Positions = std::vector<std::uint32_t>;  // by row-major index: the place in memory
+  static std::vector<Positions> memory_orders(const reference::Program& program);
+
   const reference::Program& program_;
   RankEnvironment& environment_;
   Engine& engine_;
   HostDevice& scalars_;
   const std::vector<Ref<Parameter>>& parameters_;
+  std::vector<Ref<Node>> made_;             // of build(); kept for its memory
+  const std::vector<Positions> memory_of_;  // by parameter; empty where it is the row-major order
   std::uint32_t step_key_ = 0;
 };
 

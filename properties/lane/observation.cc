@@ -13,8 +13,11 @@ void Observation::clear() {
     rank.bits = std::move(bits);
   }
   std::vector<RankObservation> kept = std::move(ranks);
+  auto kept_deviations = std::move(deviations);
+  kept_deviations.clear();
   *this = Observation();
   ranks = std::move(kept);
+  deviations = std::move(kept_deviations);
 }
 
 }  // namespace lockstep::properties

@@ -296,7 +296,7 @@ class RankServer {
     job.rank = request.at(1);
     job.directory = request.at(2);
     job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
-    job.exit_process = [this] { exit_process(); };
+    job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };
     job.pause_process = [this](std::uint32_t duration_us) {
       send_message(fd_, kPause + std::to_string(duration_us));
       ::raise(SIGSTOP);
@@ -313,10 +313,9 @@ class RankServer {
     return to_resume(Json::parse(text));
   }
 
-  // As a machine that loses power: nothing is unwound, nothing is said to the peers.
-  [[noreturn]] void exit_process() {
-    faults::Fired fired;
-    fired.counts[static_cast<std::size_t>(faults::Kind::kRankExit)] = 1;
+  // As a machine that loses power: nothing is unwound, nothing is said to the peers. `fired` has
+  // this exit, and what fired before it.
+  [[noreturn]] void exit_process(const faults::Fired& fired) {
     send_message(fd_, kExit + to_bytes(RankObservation(), fired));
     ::raise(SIGKILL);
     ::_exit(1);

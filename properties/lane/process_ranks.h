@@ -49,7 +49,7 @@ struct RankJob {
   std::uint32_t rank = 0;
   std::string directory;  // of the file store
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
-  std::function<void()> exit_process;
+  std::function<void(const faults::Fired& fired)> exit_process;
   std::function<void(std::uint32_t duration_us)> pause_process;
 };
 

@@ -58,7 +58,9 @@ class ProductionSubject final : public TrainingSubject {
 
   void take_trace(std::vector<ObservedCollective>& out) override {
     const Trace& trace = parallel_->reducer().trace();
-    for (const TraceEntry& entry : trace.entries(seen_)) {
+    const std::vector<TraceEntry> entries = trace.entries(seen_);
+    out.reserve(out.size() + entries.size());
+    for (const TraceEntry& entry : entries) {
       ObservedCollective collective;
       collective.op = entry.what == TraceEntry::What::kBucket
                           ? ObservedCollective::Op::kAllReduceBucket

@@ -201,6 +201,7 @@ class SimLane final : public properties::Lane {
     observation.trace_hash = scheduler_.trace_hash();
     observation.choices = scheduler_.choices();
     observation.preemptions = scheduler_.preemptions();
+    observation.deviations.reserve(scheduler_.deviations().size());
     for (const simulation::Deviation& deviation : scheduler_.deviations())
       observation.deviations.emplace_back(deviation.choice, deviation.fiber);
     observation.elapsed_us = static_cast<std::uint64_t>(

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "properties/lane/graph.h"
@@ -45,6 +45,9 @@ class Training {
                                                 !record.frozen, engine_.next_sequence()));
     }
     builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
+    Result<Tensor> one = builder_->scalar(1.0);
+    LOCKSTEP_CHECK(one.has_value());
+    one_ = std::move(*one);
   }
 
   void run(const SubjectFactory& make_subject) {
@@ -182,13 +185,12 @@ class Training {
     for (const reference::Forward& forward : pass.forwards) {
       std::vector<Edge> made;
       const auto module = [&](std::vector<Edge>& out) {
-        for (Edge& edge : builder_->build(forward.nodes, forward.outputs))
-          out.push_back(std::move(edge));
+        out = builder_->build(forward.nodes, forward.outputs);
         return Status();
       };
       LOCKSTEP_RETURN_IF_ERROR(subject_->forward(step.kind, module, made));
       if (forward.discard || step.kind == PassKind::kNoGrad) continue;
-      for (Edge& edge : made) outputs.push_back(std::move(edge));
+      std::move(made.begin(), made.end(), std::back_inserter(outputs));
     }
     return {};
   }
@@ -200,12 +202,7 @@ class Training {
     for (std::size_t call = 0; call < calls; ++call) {
       const bool last = call + 1 == calls;
       std::vector<Edge> roots = choose_roots(pass, call, outputs);
-      std::vector<Tensor> gradients;
-      for (std::size_t r = 0; r < roots.size(); ++r) {
-        Result<Tensor> one = builder_->scalar(1.0);
-        LOCKSTEP_CHECK(one.has_value());
-        gradients.push_back(std::move(*one));
-      }
+      const std::vector<Tensor> gradients(roots.size(), one_);
       if (last && !pass.keep_outputs) outputs.clear();
       observed.failed_call = static_cast<std::int32_t>(call);
       observed.status = engine_.backward(roots, gradients, !last);
@@ -263,14 +260,34 @@ class Training {
 
   // The elements in row-major order, whatever the strides.
   void append_bits(const Tensor& tensor) {
+    switch (size_of(tensor.dtype())) {
+      case 8:
+        return append<std::uint64_t>(tensor);
+      case 4:
+        return append<std::uint32_t>(tensor);
+      default:
+        LOCKSTEP_CHECK_EQ(size_of(tensor.dtype()), sizeof(std::uint16_t));
+        return append<std::uint16_t>(tensor);
+    }
+  }
+
+  template <class Bits>
+  void append(const Tensor& tensor) {
     const Shape& shape = tensor.shape();
-    const std::size_t width = size_of(tensor.dtype());
+    const auto count = static_cast<std::size_t>(tensor.elements());
+    const auto* memory = reinterpret_cast<const Bits*>(tensor.data());
+    const std::size_t begin = observation_.bits.size();
+    observation_.bits.resize(begin + count);
+    std::uint64_t* const out = observation_.bits.data() + begin;
+    if (shape.same_strides(
+            Shape::row_major({shape.sizes.data(), static_cast<std::size_t>(shape.dims)}))) {
+      std::copy_n(memory, count, out);
+      return;
+    }
     std::array<std::int64_t, kMaxDims> index{};
     std::int64_t at = 0;
-    for (std::int64_t n = 0; n < tensor.elements(); ++n) {
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, tensor.data() + static_cast<std::size_t>(at) * width, width);
-      observation_.bits.push_back(bits);
+    for (std::size_t n = 0; n < count; ++n) {
+      out[n] = memory[at];
       for (int d = shape.dims - 1; d >= 0; --d) {
         const auto i = static_cast<std::size_t>(d);
         at += shape.strides[i];
@@ -288,6 +305,7 @@ class Training {
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
   std::optional<GraphBuilder> builder_;
+  Tensor one_;  // the gradient that every root starts with
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;
   std::vector<Ref<Storage>> storages_;

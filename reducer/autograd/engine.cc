@@ -217,13 +217,16 @@ Status Engine::discover(GraphTask& task, std::span<const Edge> roots,
                                    roots[r].slot, root.contributions});
     root.contributions = static_cast<std::uint32_t>(state.contributions.size() - 1);
   }
+  std::size_t edges = 0;
   for (std::size_t i = 0; i < state.nodes.size(); ++i) {
     Node* node = state.nodes[i].node;
     if (node->freed_.load(std::memory_order_acquire))
       return Status(Code::kGraphFreed, "this graph was used by a backward that did not retain it");
+    edges += node->edges().size();
     for (const Edge& edge : node->edges())
       if (edge.node) ++state.nodes[visit(edge.node.get())].dependencies;
   }
+  state.contributions.reserve(state.contributions.size() + edges);  // one at most for each edge
   return {};
 }
 

@@ -16,8 +16,10 @@ class NodeMap {
   NodeMap() : entries_(64) {}
 
   void clear() {
-    ++walk_;
     size_ = 0;
+    if (++walk_ != 0) return;
+    entries_.assign(entries_.size(), Entry{});  // the numbers of walks begin again
+    walk_ = 1;
   }
 
   // The number of `node` and whether it was there; a new one gets `number`.
@@ -42,7 +44,7 @@ class NodeMap {
  private:
   struct Entry {
     const Node* node = nullptr;
-    std::uint64_t walk = 0;
+    std::uint32_t walk = 0;
     std::uint32_t number = 0;
   };
 
@@ -62,7 +64,7 @@ class NodeMap {
 
   std::vector<Entry> entries_;  // a power of two
   std::size_t size_ = 0;
-  std::uint64_t walk_ = 1;
+  std::uint32_t walk_ = 1;
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS
