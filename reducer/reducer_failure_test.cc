@@ -248,8 +248,8 @@ TEST(ReducerSurvivors, F4AfterAFailureAResetWithTheSameOrFewerRanksGivesExactSte
         const auto q = rank.add("q");
         ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
         expect_exact_step(rank, r, 3);
-        const auto outputs = r == 0 ? throws_late(rank, p, q) : rank.forward_of({p, q});
-        ASSERT_FALSE(rank.backward(outputs, 1).ok());
+        const auto throwing = [&] { return throws_late(rank, p, q); };
+        ASSERT_FALSE(rank.backward(r == 0 ? throwing() : rank.forward_of({p, q}), 1).ok());
         const int new_rank = r - (3 - survivors);  // of two survivors, rank 1 becomes rank 0
         if (new_rank < 0) return;
         const Status reset = rank.parallel->reset(later[static_cast<std::size_t>(new_rank)]);

@@ -215,6 +215,21 @@ TEST_F(ReducerNested, P4ANestedBackwardOfALocalOneStaysLocal) {
   EXPECT_EQ(group_->sums(), 0);
 }
 
+TEST_F(ReducerNested, P4ABackwardOfItsOwnInsideOfASyncedOneIsLocal) {
+  create(false);
+  const auto outer = rank_.node({{p_, 0}, {q_, 0}}, [&](auto in, auto out, const auto&) {
+    const Status status = rank_.backward({{q_, 0}}, {100, 100});  // not a nested one
+    sums_inside_ = group_->sums();
+    for (Tensor& o : out) o = in[0];
+    return status;
+  });
+  const Status status = rank_.backward(rank_.forward({{outer, 0}}), 6);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(sums_inside_, 0);
+  EXPECT_EQ(first(q_), 106);
+  EXPECT_EQ(group_->sums(), 2);
+}
+
 TEST_F(ReducerNested, P6ReadyTwiceRaisesAtTheHookNamingTheParameterAndThePass) {
   create(false);
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());

@@ -78,7 +78,9 @@ using MismatchCase = std::tuple<Difference, int, int>;  // which rank differs, o
 class Mismatch : public ::testing::TestWithParam<MismatchCase> {};
 
 TEST_P(Mismatch, IsReportedWithBothSidesOnEveryRank) {
-  const auto& [difference, odd, size] = GetParam();
+  const Difference& difference = std::get<0>(GetParam());
+  const int odd = std::get<1>(GetParam());
+  const int size = std::get<2>(GetParam());
   for (const Op op : {Op::kAllReduceSum, Op::kBroadcast, Op::kAllGather}) {
     Groups groups = connect_threads(size, with_timeout(kLong));
     const auto statuses = run_on_all(groups, [&](int rank, Collective& collective) {
