@@ -123,7 +123,10 @@ class ErrorOracle {
   bool holds_together(std::uint32_t step) const {
     const auto& collectives = expectation_.steps[step].collectives;
     return std::any_of(collectives.begin(), collectives.end(),
-                       [](const auto& collective) { return collective.count > 0; });
+                       [](const auto& collective) {
+                         using Op = reference::ExpectedCollective::Op;
+                         return collective.count > 0 && collective.op != Op::kBroadcastOrder;
+                       });
   }
 
   bool program_fails() const {
