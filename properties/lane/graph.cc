@@ -158,7 +158,7 @@ class UseNode final : public ProgramNode {
     return {};
   }
 
-  static constexpr std::size_t kFewElements = 64;
+  static constexpr std::size_t kFewElements = 256;
 
   const std::uint32_t index_;  // of the owner among the program's parameters
   const bool wants_gradient_;
