@@ -82,6 +82,18 @@ TEST_F(ReducerFailure, P12OutputsArmedBeforeALocalBackwardAbortedRefuseTheirBack
   EXPECT_TRUE(parallel().poisoned().failure().definite);
 }
 
+TEST_F(ReducerFailure, P12ALocalBackwardThatFailsIsNoBusinessOfTheReducer) {
+  create(false);
+  {
+    const DataParallel::NoSync no_sync(parallel());
+    const auto outputs = rank_.forward({{rank_.thrower({{p_, 0}, {q_, 0}}), 0}});
+    ASSERT_EQ(rank_.backward(outputs, 1).code(), Code::kUserFailure);
+  }
+  EXPECT_TRUE(parallel().poisoned().ok());
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
+  EXPECT_EQ(first(p_), 2);
+}
+
 TEST_F(ReducerFailure, P12AGroupThatRefusesToStartPoisonsEvenIfNothingWasLaunched) {
   create(false);
   group_->failure = loss();
@@ -138,6 +150,21 @@ TEST_F(ReducerFailure, F1AGroupThatNeverAnswersIsGivenUpAtTheDeadline) {
   EXPECT_EQ(status.failure().bucket, 0);
   EXPECT_EQ(status.failure().pass, 0);
   EXPECT_EQ(group_->in_flight(), 0u);
+}
+
+TEST_F(ReducerFailure, F1ConstructionAndResetEndAtTheDeadlineToo) {
+  create(false);
+  for (const bool reset : {true, false}) {
+    Membership silent = membership();
+    group_->limit = milliseconds(20);
+    group_->stalls_gathering = true;
+    const auto deadline = platform::Deadline::in(seconds(20));
+    const Status status =
+        reset ? parallel().reset(silent) : rank_.create(silent, quick_options(false));
+    EXPECT_FALSE(deadline.passed());
+    EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
+    EXPECT_EQ(group_->in_flight(), 0u);
+  }
 }
 
 TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
@@ -221,13 +248,17 @@ TEST(ReducerSurvivors, F4AfterAFailureAResetWithTheSameOrFewerRanksGivesExactSte
         const auto q = rank.add("q");
         ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
         expect_exact_step(rank, r, 3);
-        const auto outputs = r == 2 ? throws_late(rank, p, q) : rank.forward_of({p, q});
+        const auto outputs = r == 0 ? throws_late(rank, p, q) : rank.forward_of({p, q});
         ASSERT_FALSE(rank.backward(outputs, 1).ok());
-        if (r >= survivors) return;
-        const Status reset = rank.parallel->reset(later[i]);
+        const int new_rank = r - (3 - survivors);  // of two survivors, rank 1 becomes rank 0
+        if (new_rank < 0) return;
+        const Status reset = rank.parallel->reset(later[static_cast<std::size_t>(new_rank)]);
         ASSERT_TRUE(reset.ok()) << reset.to_string();
         EXPECT_TRUE(rank.parallel->poisoned().ok());
-        for (int step = 0; step < 2; ++step) expect_exact_step(rank, r, survivors);
+        for (int step = 0; step < 2; ++step) expect_exact_step(rank, new_rank, survivors);
+        const auto twice = rank.forward_of({p, q});
+        ASSERT_TRUE(rank.backward(twice, 1, true).ok());
+        EXPECT_EQ(rank.backward(twice, 1).failure().rank, new_rank);
         EXPECT_EQ(rank.parallel->reducer().trace().entries()[0].pass, 0);  // counted anew
       });
     }

@@ -118,6 +118,30 @@ TEST_F(ReducerGradient, G2ScalingComesBeforeTheSumSoThatAFloat16MeanDoesNotOverf
   EXPECT_EQ(values_of(h->grad()), Values{40000});
 }
 
+TEST(ReducerOutputs, G1EachOfManyOutputsBringsItsOwnGradient) {
+  for (const bool dynamic : {false, true}) {
+    Replica rank;
+    constexpr std::size_t kOutputs = 9;
+    for (std::size_t k = 0; k < kOutputs; ++k) rank.add("p" + std::to_string(k));
+    const Membership membership{std::make_shared<PlayedGroup>(), std::make_shared<HashStore>()};
+    ASSERT_TRUE(rank.create(membership, quick_options(dynamic)).ok());
+    for (int pass = 0; pass < 3; ++pass) {
+      rank.undefine_grads();
+      std::vector<Edge> edges;
+      std::vector<Tensor> gradients;
+      for (std::size_t k = 0; k < kOutputs; ++k) {
+        edges.push_back({rank.fan({{rank.parameters[k], 0}, {rank.parameters[0], 0}}), 0});
+        gradients.push_back(rank.tensor({static_cast<double>(k), pass + 0.5}));
+      }
+      ASSERT_TRUE(rank.engine.backward(rank.forward(edges), gradients, false).ok());
+      for (std::size_t k = 1; k < kOutputs; ++k)
+        EXPECT_EQ(values_of(rank.parameters[k]->grad()),
+                  (Values{static_cast<double>(k), pass + 0.5}));
+      EXPECT_EQ(values_of(rank.parameters[0]->grad()), (Values{36, 10 * (pass + 0.5)}));
+    }
+  }
+}
+
 TEST_F(ReducerGradient, G2EveryPassScalesOnce) {
   create(false);
   for (const double expected : {6.0, 12.0, 18.0}) {  // 6 more each time, none scaled twice

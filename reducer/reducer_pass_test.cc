@@ -335,6 +335,19 @@ TEST_F(ReducerPass, P7ASecondBackwardRaisesBeforeAnyGradientIsTouched) {
   }
 }
 
+TEST_F(ReducerPass, P7OutputsOfAnOlderPassStayThoseOfThatPass) {
+  create(false);
+  const auto old = rank_.forward_of({p_, q_});
+  ASSERT_TRUE(rank_.backward(old, 1, true).ok());
+  for (int pass = 1; pass < 4; ++pass) {
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+    EXPECT_EQ(group_->started.back().collective.pass, pass);
+    const Status status = rank_.backward(old, 1, true);
+    ASSERT_EQ(status.code(), Code::kSecondBackward);
+    EXPECT_EQ(status.failure().pass, 0);
+  }
+}
+
 TEST_F(ReducerPass, P7OfTwoForwardsAndTwoBackwardsTheSecondRaises) {
   for (const bool dynamic : {false, true}) {
     create(dynamic);

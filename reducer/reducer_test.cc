@@ -36,7 +36,7 @@ TEST_F(ReducerTest, WhatNobodyUsedStaysUndefinedInDynamicMode) {
   EXPECT_FALSE(q_->grad().defined());
 }
 
-TEST_F(ReducerTest, ADtypeThatTheGroupCannotReduceIsRefused) {
+TEST_F(ReducerTest, P17ADtypeThatTheGroupCannotReduceIsRefused) {
   ParameterSpec spec;
   spec.dtype = DType::kFloat16;
   rank_.add("half", spec);

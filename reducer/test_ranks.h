@@ -133,7 +133,7 @@ class PlayedGroup final : public ProcessGroup {
     if (is_sum && !failure.ok() && sums() >= sums_before_failure) return failure;
     started.push_back(note(collective));
     work.begin(static_cast<std::int64_t>(started.size()) - 1);
-    if (is_sum && stalls) {
+    if (is_sum ? stalls : stalls_gathering) {
       in_flight_.push_back(&work);
       return {};
     }
@@ -160,9 +160,10 @@ class PlayedGroup final : public ProcessGroup {
   std::function<void(const Collective&)> peers;
   DType refused_dtype = DType::kByte;
   int sums_before_failure = 0;
-  Status failure;       // of start()
-  Status late_failure;  // of the Work
-  bool stalls = false;  // sums end only when the group is aborted
+  Status failure;                 // of start()
+  Status late_failure;            // of the Work
+  bool stalls = false;            // sums end only when the group is aborted
+  bool stalls_gathering = false;  // and so do the others
   platform::Duration limit = std::chrono::seconds(5);
   bool aborted = false;
 

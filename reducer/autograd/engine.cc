@@ -179,6 +179,10 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   if (status.ok()) status = announce(*task);
   if (status.ok()) {
     platform::MutexLock lock(impl_->mutex);
+    // How long the queues get is a matter of time; how long they can get is not.
+    state.ready.reserve(state.nodes.size());
+    for (const auto& shared : impl_->workers)
+      shared->ready.reserve(shared->ready.size() + state.nodes.size());
     for (std::uint32_t i = 0; i < state.nodes.size(); ++i)
       if (state.nodes[i].dependencies == 0) push_ready(*task, i, state.driver);
     drive(*task, state.driver, lock);
