@@ -38,8 +38,8 @@ std::string describe_options(const ReducerOptions& options) {
       std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
       (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
       (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
-      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") +
-      ", rebuild_buckets " + (options.rebuild_buckets ? "on" : "off") + ", bucket limits";
+      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", rebuild_buckets " +
+      (options.rebuild_buckets ? "on" : "off") + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }
@@ -101,8 +101,8 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   return start_over();
 }
 
-// Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if memory
-// runs out.
+// Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if
+// memory runs out.
 Status Reducer::lay_out(Layout layout) {
   std::vector<std::size_t> slot_of(infos_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) slot_of[slots_[i].info] = i;
@@ -223,8 +223,7 @@ Status Reducer::agree_on_order() {
   collective.data = reinterpret_cast<std::byte*>(ready_order_.data());
   collective.pass = next_pass_;
   std::int64_t sequence = 0;
-  LOCKSTEP_RETURN_IF_ERROR(
-      launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence));
+  LOCKSTEP_RETURN_IF_ERROR(launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence));
   return await(usage_work_, sequence, kNone);
 }
 

@@ -85,8 +85,8 @@ class Reducer final : private GradientHook {
   // was left unfinished (P5).
   Status begin_forward();
 
-  // Before a synced forward, after begin_forward(): once, when a first pass is complete, the buckets
-  // are laid out anew. A collective operation.
+  // Before a synced forward, after begin_forward(): once, when a first pass is complete, the
+  // buckets are laid out anew. A collective operation.
   Status rebuild_buckets();
 
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
@@ -120,16 +120,16 @@ class Reducer final : private GradientHook {
   // One parameter that takes part.
   struct Slot {
     Ref<Parameter> parameter;
-    std::size_t info = 0;      // its index in infos_
+    std::size_t info = 0;  // its index in infos_
     std::size_t bucket = 0;
     Tensor place;             // in the bucket, dense in the parameter's strides
     Tensor kept;              // view mode: what `place` held, while it may have to come back (G5)
     std::uint32_t hooks = 0;  // that fired in the pass that is running
     std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
-    std::uint32_t due = 1;    // after how many hooks it is ready
-    bool ready = false;       // in the pass that is running
-    bool used = false;        // by this rank, as of when it became ready (G6)
-    bool in_use = false;      // static mode: by some rank, in the pass that was counted
+    std::uint32_t due = 1;        // after how many hooks it is ready
+    bool ready = false;           // in the pass that is running
+    bool used = false;            // by this rank, as of when it became ready (G6)
+    bool in_use = false;          // static mode: by some rank, in the pass that was counted
   };
   struct Bucket {
     Ref<Storage> storage;
@@ -206,12 +206,12 @@ class Reducer final : private GradientHook {
   std::size_t next_bucket_ = 0;  // to be launched
   std::int64_t launched_ = 0;
   bool unused_marked_ = false;
-  std::vector<std::size_t> unused_;  // slots that will have no hook in the running pass
+  std::vector<std::size_t> unused_;        // slots that will have no hook in the running pass
   std::uint64_t hooks_ = 0;                // that fired in the running pass
   std::vector<std::int32_t> ready_order_;  // slots, as they got ready in the first pass
   bool recorded_ = false;                  // that pass is complete
   bool rebuilt_ = false;                   // and the buckets follow it
-  bool counted_ = false;             // static mode: the first pass is complete
+  bool counted_ = false;                   // static mode: the first pass is complete
   std::vector<std::int32_t> usage_map_;
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;

@@ -211,7 +211,10 @@ void Model::order_additions() {
 void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders) {
   const std::vector<std::uint32_t>* order = &trained_;
   for (const ReadyOrder& each : ready_orders) {
-    if (each.step == step) order = &each.parameters;
+    const auto& parameters = each.parameters;
+    if (each.step == step &&
+        std::is_permutation(parameters.begin(), parameters.end(), trained_.begin(), trained_.end()))
+      order = &parameters;
   }
   assign_buckets(program_, contract_, order, out_.rebuilt.emplace_back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());

@@ -29,8 +29,8 @@ struct ReadyOrder {
 };
 
 // `program` is normalized. After a step with an own error the model itself recovers, with all its
-// survivors; `recoveries` adds those that faults brought about, ascending by before_step. Where `ready_orders` lacks one, the order of registration
-// is taken.
+// survivors; `recoveries` adds those that faults brought about, ascending by before_step. Where
+// `ready_orders` lacks one, the order of registration is taken.
 Expectation run(const Program& program, const Contract& contract,
                 const std::vector<Recovery>& recoveries = {},
                 const std::vector<ReadyOrder>& ready_orders = {});

@@ -70,8 +70,8 @@ struct Observation {
   enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock, kCrashed, kHung };
   End end = End::kFinished;
   std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
-  std::vector<RankObservation> ranks;           // by original rank
-  std::vector<reference::Recovery> recoveries;  // those that really took place
+  std::vector<RankObservation> ranks;                       // by original rank
+  std::vector<reference::Recovery> recoveries;              // those that really took place
   std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as the ranks tell
   faults::Fired fired;
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion

@@ -27,10 +27,9 @@ Json to_record(const ObservedStep& step) {
   for (const ObservedCollective& c : step.collectives)
     collectives.push_back({static_cast<int>(c.op), c.bucket, c.count, static_cast<int>(c.dtype),
                            c.sequence, c.launched_us, c.completed_us});
-  return {step.step,        step.begin_us, step.end_us,   to_record(step.status),
-          step.failed_call, step.poisoned, step.launched, gradients,
-          collectives,
-          step.hook_order,  step.rebuilt_order};
+  return {step.step,        step.begin_us,   step.end_us,       to_record(step.status),
+          step.failed_call, step.poisoned,   step.launched,     gradients,
+          collectives,      step.hook_order, step.rebuilt_order};
 }
 
 ObservedStep to_step(const Json& json) {

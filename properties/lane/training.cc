@@ -34,8 +34,8 @@ class HookRecorder final : public GradientHook {
   std::vector<std::uint32_t> order() const {
     std::vector<std::uint32_t> out;
     for (std::size_t i = 0; i < order_.size(); ++i)
-      if (std::find(order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end(),
-                    order_[i]) == order_.end())
+      if (std::find(order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end(), order_[i]) ==
+          order_.end())
         out.push_back(order_[i]);
     return out;
   }
@@ -340,7 +340,7 @@ class Training {
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
   std::optional<GraphBuilder> builder_;
-  Tensor one_;  // the gradient that every root starts with
+  Tensor one_;             // the gradient that every root starts with
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;

@@ -27,9 +27,8 @@ std::string contributions(const Case& c, const Observation& observation, std::ui
   local.steps.resize(step + 1);
   if (local.steps[step].kind != reference::PassKind::kSynced) return {};
   local.steps[step].kind = reference::PassKind::kNoSync;
-  const reference::Expectation expectation =
-      reference::run(local, reference::Contract::lockstep(), observation.recoveries,
-                     observation.ready_orders());
+  const reference::Expectation expectation = reference::run(
+      local, reference::Contract::lockstep(), observation.recoveries, observation.ready_orders());
   std::string out;
   for (std::size_t rank = 0; rank < expectation.steps[step].ranks.size(); ++rank) {
     const auto& expected = expectation.steps[step].ranks[rank];

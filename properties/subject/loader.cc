@@ -31,7 +31,8 @@ static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits
 static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
 static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
 static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-// What the interface has no means for yet (static mode, views, order of ranks, rebuild) comes after these.
+// What the interface has no means for yet (static mode, views, order of ranks, rebuild) comes after
+// these.
 constexpr std::uint64_t kInInterface = 2 * LOCKSTEP_CAN_RECOVER - 1;
 static_assert(kCapabilities == 24);
 

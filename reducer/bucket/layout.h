@@ -55,9 +55,10 @@ struct Layout {
 Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
                               std::span<const std::uint64_t> limits);
 
-// B2, after a pass was recorded: the same walk over `order`, which holds the indices of all parameters
-// that require a gradient, in the order in which they got ready; the list stays in that order. B5: an
-// index that is out of range, twice or missing, or of a frozen parameter, is an error.
+// B2, after a pass was recorded: the same walk over `order`, which holds the indices of all
+// parameters that require a gradient, in the order in which they got ready; the list stays in that
+// order. B5: an index that is out of range, twice or missing, or of a frozen parameter, is an
+// error.
 Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters,
                                        std::span<const std::uint64_t> limits,
                                        std::span<const std::size_t> order);
