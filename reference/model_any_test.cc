@@ -105,16 +105,11 @@ void check_rank(const Program& program, const Expectation& expectation, const Ex
   EXPECT_TRUE(std::is_sorted(rank.parameters.begin(), rank.parameters.end()));
   EXPECT_LE(rank.error_call, kMaxBackwards);
   EXPECT_EQ(rank.gradients.size(), program.parameters.size());
-  const bool has_absent = std::any_of(step.ranks.begin(), step.ranks.end(),
-                                      [](const ExpectedRankStep& each) { return !each.present; });
   for (std::size_t p = 0; p < rank.gradients.size(); ++p) {
     const ExpectedGradient& gradient = rank.gradients[p];
     // What cannot be known: a peer's part of a failed pass, or rounded sums whose order time
-    // decides; those are defined, and exact in the wide types of exact programs.
-    const bool is_rounded = program.values != Values::kExact ||
-                            size_of(program.parameters[p].dtype) < 4 || program.world == 7 ||
-                            has_absent;
-    EXPECT_TRUE(gradient.known || step.any_error || (gradient.defined && is_rounded));
+    // decides; those are defined.
+    EXPECT_TRUE(gradient.known || step.any_error || gradient.defined);
     EXPECT_TRUE(gradient.defined || !gradient.untouched);
     EXPECT_FALSE(gradient.defined && program.parameters[p].frozen);
     EXPECT_FALSE(gradient.defined && !rank.present);

@@ -44,8 +44,10 @@ TEST(ModelP11, AParameterMayBeReadySeveralTimesInAPass) {
 }
 
 TEST(ModelP11, RanksMayUseOtherParametersAsLongAsEachStaysWithItsOwn) {
-  const Case same =
-      Case(2, Mode::kStatic, 3).step({uses({0}), uses({1})}).step({uses({0}), uses({1})}).run();
+  const Case same = Case(2, Mode::kStatic, 3)
+                        .step({uses({0}), uses({1})})
+                        .step({uses({0}), uses({1})}, PassKind::kSynced, ZeroGrad::kUndefine)
+                        .run();
   EXPECT_FALSE(same.expectation.steps[1].any_error);
   EXPECT_EQ(same.value(1, 1, 0), same.c(1, 0, 0) * 0.5F);
   EXPECT_EQ(same.value(1, 0, 1), same.c(1, 1, 1) * 0.5F);

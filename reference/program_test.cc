@@ -93,7 +93,7 @@ void check_pass(const RankPass& pass, PassKind kind) {
 void check_program(const Program& program) {
   EXPECT_GE(program.world, 1U);
   EXPECT_LE(program.world, kMaxWorld);
-  EXPECT_LE(program.options.mode, Mode::kDynamic);
+  EXPECT_LE(program.options.mode, Mode::kStatic);
   EXPECT_GE(program.parameters.size(), 1U);
   EXPECT_LE(program.parameters.size(), kMaxParameters);
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {

@@ -90,7 +90,7 @@ void ProgramDrawer::draw_features() {
   f.rebuild = on(Capability::kRebuild, 40);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
-  f.errors = on(Capability::kErrors, 16) && can_.has(Capability::kRecovery);
+  f.errors = on(Capability::kErrors, f.is_static ? 28 : 16) && can_.has(Capability::kRecovery);
   f.asymmetric = dice_.percent(75);
   f.shared = on(Capability::kShared, 25);
   f.frozen = on(Capability::kFrozen, 30);
@@ -313,6 +313,9 @@ PassWish ProgramDrawer::draw_wish(PassKind kind, bool may_fail, ParameterSet com
   wish.strict = kind == PassKind::kSynced && !may_fail;
   wish.single_backward = wish.strict && features_.dynamic;
   wish.several_hooks = features_.is_static;
+  // Static mode: what is accumulated besides has to be in use, so that it must be known what is.
+  const bool all_used = wish.strict && features_.is_static && features_.no_sync;
+  wish.may_drop = !all_used && (!wish.strict || features_.dynamic || features_.is_static);
   wish.bodies_train = !wish.single_backward;
   wish.extra_discard = features_.graph.discard && dice_.percent(30);
   const bool reach_all = wish.strict && !features_.dynamic && !features_.is_static;
@@ -320,7 +323,8 @@ PassWish ProgramDrawer::draw_wish(PassKind kind, bool may_fail, ParameterSet com
     wish.reach = trains_;
   else if (!dice_.percent(8))  // else nothing at all
     wish.reach = dice_.percent(40) ? common : subset(common, 75);
-  if (kind == PassKind::kNoSync && !same_passes_.empty()) wish.reach &= used_by_same_;
+  const bool stays = !features_.errors || dice_.percent(30);
+  if (kind == PassKind::kNoSync && !same_passes_.empty() && stays) wish.reach &= used_by_same_;
   return wish;
 }
 

@@ -19,7 +19,7 @@ constexpr std::uint32_t kMaxTokens = 200;  // of one forward: below kMaxNodes wi
 constexpr std::uint32_t kManyParameters = 16;  // from here on no parameter is used twice in a graph
 constexpr std::uint32_t kMaxBodyDepth = 2;
 constexpr std::uint32_t kMaxLoose = 3;  // outputs of one segment
-static_assert((kMaxLoose + 1) * 2 <= reference::kMaxOutputs);
+static_assert(kMaxSegments * 2 <= reference::kMaxOutputs);
 
 // A node to be, before it has a place in the graph. Tokens are shuffled, then become nodes.
 // No initial values: an array of them is made for every pass.
@@ -380,9 +380,12 @@ void PassDrawer::draw_forward(std::uint32_t forward) {
   GraphDrawer graph(dice_, features_, names_, wish_.strict, room);
   for (std::uint32_t i = 0; i < token_count_; ++i)
     if (segments_[segment_of_[i]].forward == forward) graph.emit(tokens_[i], segment_of_[i]);
+  std::uint32_t here = 0;
+  for (std::uint32_t s = 0; s < segment_count_; ++s) here += segments_[s].forward == forward;
+  const bool tight = here * (kMaxLoose + 1) > reference::kMaxOutputs;
   for (std::uint32_t s = 0; s < segment_count_; ++s)
     if (segments_[s].forward == forward &&
-        (graph.dangling_count(s) > kMaxLoose || dice_.percent(60)))
+        (tight || graph.dangling_count(s) > kMaxLoose || dice_.percent(60)))
       graph.join(s);
   Forward& out = pass_.forwards.emplace_back();
   for (std::uint32_t s = 0; s < segment_count_; ++s) {
@@ -418,8 +421,7 @@ Forward PassDrawer::draw_discarded() {
 
 void PassDrawer::draw_calls() {
   // A pass that one call completes may leave some outputs out of the loss.
-  const bool one_call = wish_.single_backward || (wish_.several_hooks && calls_ == 1);
-  const bool may_drop = features_.spare_outputs && (one_call || !wish_.strict);
+  const bool may_drop = features_.spare_outputs && wish_.may_drop && (calls_ == 1 || !wish_.strict);
   if (may_drop && output_count_ > 1 && dice_.percent(50)) {
     explicit_roots_ = true;
     const std::uint32_t stays = dice_.below(output_count_);

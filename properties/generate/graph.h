@@ -38,6 +38,7 @@ struct GraphFeatures {
 struct PassWish {
   bool strict = false;
   bool single_backward = false;  // dynamic and synced: one call completes the pass
+  bool may_drop = false;         // outputs may be left out of the loss
   bool several_hooks = false;  // static: a parameter may be used inside and outside of checkpoints
   bool bodies_train = false;   // checkpoints may hold parameters that train
   bool discard_all = false;    // every forward is dropped

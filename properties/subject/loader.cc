@@ -31,9 +31,6 @@ static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits
 static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
 static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
 static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-// What the interface has no means for yet (static mode, views, order of ranks, rebuild) comes after
-// these.
-constexpr std::uint64_t kInInterface = 2 * LOCKSTEP_CAN_RECOVER - 1;
 static_assert(kCapabilities == 24);
 
 tl::unexpected<Status> refused(std::string what) {
@@ -84,7 +81,8 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
                     whose, table->size, kAbi, sizeof(lockstep_subject)));
   if (table->name == nullptr || table->name[0] == '\0')
     return refused(fmt::format("the subject '{}' has no name: set the name in its table", whose));
-  const Capabilities capabilities = Capabilities::from_bits(table->capabilities & kInInterface);
+  const Capabilities capabilities =
+      Capabilities::from_bits(table->capabilities & hosted_capabilities().bits());
   if (capabilities.bits() != table->capabilities)
     return refused(
         fmt::format("the subject '{}' claims capabilities {:#x} that interface version {} does not "

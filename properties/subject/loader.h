@@ -13,6 +13,12 @@
 
 namespace lockstep::properties {
 
+// Those that the interface has constants for. What it has no means for yet: static mode, views,
+// sums in the order of the ranks.
+constexpr Capabilities hosted_capabilities() {
+  return Capabilities::from_bits(2 * LOCKSTEP_CAN_RECOVER - 1);
+}
+
 struct LoadedSubject {
   const lockstep_subject* table = nullptr;
   Capabilities capabilities;

@@ -112,7 +112,7 @@ lockstep_subject full_table() {
     return std::int32_t{LOCKSTEP_OK};
   };
   table.poisoned = [](void*) { return 0; };
-  table.capabilities = Capabilities::all().bits();
+  table.capabilities = hosted_capabilities().bits();
   return table;
 }
 
