@@ -18,6 +18,7 @@ struct ExpectedGradient {
   bool defined = false;
   // Same bits and same storage as before the step's first backward (G5); false if undefined.
   bool untouched = false;
+  bool reduced = false;  // in this step: all ranks have the same bits
   // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
   bool in_bucket = false;
   // Of the first element in Expectation::bits; elements in row-major order. Gradients with the

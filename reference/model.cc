@@ -29,6 +29,7 @@ struct Gradient {
   bool defined = false;
   bool used = false;       // G6, since it was last zeroed or reduced
   bool touched = false;    // since the step's first backward
+  bool reduced = false;    // in this step
   bool recorded = false;   // its bits are in Expectation::bits, at `offset`
   bool in_bucket = false;  // B7
   bool loose = false;      // added to in an order that time decides: the bits are not known
@@ -112,7 +113,8 @@ class Model {
 
   // B2: 0, or 1 + the index into Expectation::rebuilt.
   std::uint32_t layout_ = 0;
-  bool is_recorded_ = false;  // the group has completed a synced pass
+  bool is_rebuilding_ = false;  // in this step
+  bool is_recorded_ = false;    // the group has completed a synced pass
   // P11, kStatic: what the group's first synced pass has shown.
   bool is_counted_ = false;
   std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
@@ -218,6 +220,7 @@ void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_ord
   }
   assign_buckets(program_, contract_, order, out_.rebuilt.emplace_back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
+  is_rebuilding_ = true;
   place_in_buckets();
   order_additions();
 }
@@ -237,6 +240,7 @@ void Model::run(const std::vector<Recovery>& recoveries,
     }
     ExpectedStep& expected = out_.steps[index];
     expected.collectives.clear();
+    is_rebuilding_ = false;
     const bool is_synced = program_.steps[index].kind == PassKind::kSynced;
     if (program_.options.rebuild && is_synced && is_recorded_ && layout_ == 0 &&
         !trained_.empty()) {
@@ -264,7 +268,7 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     rank.parameters.clear();
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
-  for (Gradient& each : gradients_) each.touched = false;
+  for (Gradient& each : gradients_) each.touched = each.reduced = false;
   std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
   blocking_ranks_ = 0;
 
@@ -563,6 +567,7 @@ void Model::reduce_one(std::uint32_t parameter) {
   Gradient reduced;
   reduced.defined = true;
   reduced.touched = true;
+  reduced.reduced = true;
   reduced.recorded = true;
   reduced.in_bucket = program_.options.views;
   reduced.loose = std::any_of(survivors_.begin(), survivors_.end(),
@@ -585,7 +590,9 @@ void Model::record(ExpectedStep& expected) {
       ExpectedGradient& written = expected.ranks[rank].gradients[i];
       written.known = !is_unknown_[owners_[i]] && !actual.loose;
       written.defined = actual.defined;
-      written.untouched = actual.defined && !actual.touched;
+      const bool is_moved = is_rebuilding_ && actual.in_bucket;
+      written.untouched = actual.defined && !actual.touched && !is_moved;
+      written.reduced = actual.reduced;
       written.in_bucket = actual.in_bucket;
       written.offset = actual.offset;
     }

@@ -48,8 +48,10 @@ class ProductionSubject final : public TrainingSubject {
     return parallel_->reset(std::move(membership));
   }
 
-  // Asks the way a user would find out: the next forward is refused.
+  // Asks the way a user would find out: the next forward is refused. A local one: a synced forward
+  // may have to meet the others.
   bool poisoned() const override {
+    const DataParallel::NoSync guard(*parallel_);
     std::vector<Edge> outputs;
     const Status status = parallel_->forward([](std::vector<Edge>&) { return Status(); }, outputs);
     return status.code() == Code::kPoisoned;

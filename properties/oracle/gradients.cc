@@ -167,14 +167,12 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
       const reference::ExpectedStep& expected = expectation.steps[step.step];
       // A rank that is gone may have been ahead of those who recovered without it.
       if (!expected.ranks[rank].present) continue;
-      const bool reduced = expected.is_reduced;
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
         const std::uint32_t owner = reference::owner_of(c.program, p);
         const bool frozen = c.program.parameters[owner].frozen;
         // What nobody used may differ, or be defined on one rank only: it was never reduced (G5).
-        const bool shared = reduced && !frozen && !expected.ranks[rank].gradients[p].untouched &&
-                            expected.ranks[rank].gradients[p].defined;
+        const bool shared = !frozen && expected.ranks[rank].gradients[p].reduced;
         const ObservedStep* first =
             rank > 0 && shared ? find_step(observation.ranks[0], step.step, s) : nullptr;
         if (first && first->status.ok() && !first->gradients.empty())
