@@ -38,7 +38,8 @@ std::string describe_options(const ReducerOptions& options) {
       std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
       (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
       (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
-      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", bucket limits";
+      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", rebuild_buckets " +
+      (options.rebuild_buckets ? "on" : "off") + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }
@@ -74,7 +75,6 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   infos_.reserve(parameters.size());
   slots_.reserve(parameters.size());
   agreement_.push_back(describe_options(options_));
-  std::vector<std::size_t> slot_of;  // by index into infos_
   std::vector<Parameter*> distinct;
   for (const Ref<Parameter>& parameter : parameters) {
     if (!parameter) return Status(Code::kInvalidArgument, "a parameter of the list is null");
@@ -83,38 +83,57 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     agreement_.push_back(describe_parameter(infos_.size(), *parameter));
     infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
                       parameter->shape().elements(), parameter->requires_grad()});
-    slot_of.push_back(slots_.size());
     if (!parameter->requires_grad()) continue;
     if (!membership_.group->can_reduce(parameter->dtype()))
       return Status(Code::kInvalidArgument, "the process group cannot reduce " +
                                                 std::string(name_of(parameter->dtype())) +
                                                 ", the dtype of parameter " + parameter->name());
     slot_numbers_.insert(parameter.get(), static_cast<std::uint32_t>(slots_.size()));
-    slots_.emplace_back().parameter = parameter;
+    Slot& slot = slots_.emplace_back();
+    slot.parameter = parameter;
+    slot.info = infos_.size() - 1;
   }
 
   Result<Layout> layout = assign_buckets(infos_, options_.bucket_limits);
   if (!layout) return layout.error();
-  layout_ = std::move(*layout);
-  buckets_ = std::vector<Bucket>(layout_.buckets.size());
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const BucketLayout& bucket = layout_.buckets[b];
+  usage_map_.resize(slots_.size());
+  LOCKSTEP_RETURN_IF_ERROR(lay_out(std::move(*layout)));
+  return start_over();
+}
+
+// Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if
+// memory runs out.
+Status Reducer::lay_out(Layout layout) {
+  std::vector<std::size_t> slot_of(infos_.size());
+  for (std::size_t i = 0; i < slots_.size(); ++i) slot_of[slots_[i].info] = i;
+  std::vector<Bucket> buckets(layout.buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const BucketLayout& bucket = layout.buckets[b];
     const std::size_t bytes = static_cast<std::size_t>(bucket.elements) * size_of(bucket.dtype);
-    Device& device = distinct[bucket.members[0].parameter]->device();
+    Device& device = slots_[slot_of[bucket.members[0].parameter]].parameter->device();
     Result<Ref<Storage>> storage = device.allocate(bytes);
     if (!storage) return storage.error();
     device.fill_zero(device.current_stream(), (*storage)->data(), bytes);
-    for (std::size_t m = 0; m < bucket.members.size(); ++m) {
-      Slot& slot = slots_[slot_of[bucket.members[m].parameter]];
-      slot.bucket = b;
-      buckets_[b].slots.push_back(slot_of[bucket.members[m].parameter]);
-      slot.place =
-          Tensor(*storage, bucket.members[m].offset, bucket.dtype, slot.parameter->shape());
-    }
-    buckets_[b].storage = std::move(*storage);
+    buckets[b].storage = std::move(*storage);
   }
-  usage_map_.resize(slots_.size());
-  start_over();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const BucketMember& member : layout.buckets[b].members) {
+      Slot& slot = slots_[slot_of[member.parameter]];
+      const bool moves = slot.place.defined() && in_place(slot);
+      Tensor place(buckets[b].storage, member.offset, layout.buckets[b].dtype,
+                   slot.parameter->shape());
+      Device& device = slot.parameter->device();
+      if (moves) {
+        device.copy(device.current_stream(), slot.place, place);
+        slot.parameter->move_grad(place);
+      }
+      slot.place = std::move(place);
+      slot.bucket = b;
+      buckets[b].slots.push_back(slot_of[member.parameter]);
+    }
+  }
+  layout_ = std::move(layout);
+  buckets_ = std::move(buckets);
   return {};
 }
 
@@ -127,14 +146,24 @@ Status Reducer::agree_with_peers() {
 }
 
 // The state of a reducer that has seen no pass in its group.
-void Reducer::start_over() {
+Status Reducer::start_over() {
   close_pass(false);
+  if (rebuilt_) {
+    Result<Layout> first = assign_buckets(infos_, options_.bucket_limits);
+    if (!first) return first.error();
+    LOCKSTEP_RETURN_IF_ERROR(lay_out(std::move(*first)));
+  }
+  ready_order_.clear();
+  ready_order_.reserve(slots_.size());
+  recorded_ = false;
+  rebuilt_ = false;
   next_pass_ = 0;
   launched_ = 0;
   counted_ = false;
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();
+  return {};
 }
 
 Reducer::~Reducer() {
@@ -158,6 +187,44 @@ Status Reducer::begin_forward() {
 Status Reducer::check_complete() {
   if (!pass_ || pass_->state != Pass::State::kRunning) return {};
   return give_up(incomplete());
+}
+
+Status Reducer::rebuild_buckets() {
+  if (!options_.rebuild_buckets || !recorded_ || rebuilt_ || slots_.empty()) return {};
+  if (pass_) return {};  // further forwards of a pass belong to its buckets
+  if (Status status = agree_on_order(); !status.ok()) return fail(std::move(status.failure()));
+  std::vector<std::size_t> order;
+  for (const std::int32_t slot : ready_order_) {
+    const auto index = static_cast<std::size_t>(slot);
+    order.push_back(index < slots_.size() ? slots_[index].info : infos_.size());
+  }
+  Result<Layout> layout = assign_buckets_in_order(infos_, options_.bucket_limits, order);
+  if (!layout) return fail(std::move(layout.error().failure()));
+  if (Status status = lay_out(std::move(*layout)); !status.ok())
+    return fail(std::move(status.failure()));
+  rebuilt_ = true;
+  return {};
+}
+
+std::vector<std::size_t> Reducer::rebuilt_order() const {
+  std::vector<std::size_t> order;
+  if (!rebuilt_) return order;
+  for (const std::int32_t slot : ready_order_)
+    order.push_back(slots_[static_cast<std::size_t>(slot)].info);
+  return order;
+}
+
+// All take rank 0's order.
+Status Reducer::agree_on_order() {
+  Collective collective;
+  collective.op = Op::kBroadcast;
+  collective.dtype = DType::kInt32;
+  collective.count = ready_order_.size();
+  collective.data = reinterpret_cast<std::byte*>(ready_order_.data());
+  collective.pass = next_pass_;
+  std::int64_t sequence = 0;
+  LOCKSTEP_RETURN_IF_ERROR(launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence));
+  return await(usage_work_, sequence, kNone);
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
@@ -185,8 +252,8 @@ Status Reducer::reset(Membership membership) {
   if (membership.group != membership_.group)
     stop_group(Status(Code::kAborted, "the reducer moved to a new process group"));
   membership_ = std::move(membership);
-  start_over();
-  const Status status = agree_with_peers();
+  Status status = start_over();
+  if (status.ok()) status = agree_with_peers();
   if (!status.ok()) poison_ = status;
   return status;
 }
@@ -207,7 +274,10 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
     for (Slot& slot : slots_) {
       slot.ready = false;
       slot.hooks = 0;
+      slot.last_hook = 0;
     }
+    if (!recorded_) ready_order_.clear();
+    hooks_ = 0;
     for (std::size_t b = 0; b < buckets_.size(); ++b)
       buckets_[b].pending = layout_.buckets[b].members.size();
     find_unused(pass);

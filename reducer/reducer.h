@@ -53,6 +53,9 @@ struct ReducerOptions {
   // Bytes at which a bucket closes: the i-th of a group of one dtype and device takes limits[i],
   // the last entry serves all further ones.
   std::vector<std::uint64_t> bucket_limits = {1u << 20, 25u << 20};
+  // Buckets follow the order in which gradients get ready: after its first pass rank 0 tells the
+  // others the order that it saw, and all lay out their buckets anew (B2).
+  bool rebuild_buckets = true;
   // How long a rank that failed listens for its peers' accounts of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
   std::size_t trace_capacity = 256;  // collectives kept for diagnosis
@@ -82,6 +85,10 @@ class Reducer final : private GradientHook {
   // was left unfinished (P5).
   Status begin_forward();
 
+  // Before a synced forward, after begin_forward(): once, when a first pass is complete, the
+  // buckets are laid out anew. A collective operation.
+  Status rebuild_buckets();
+
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
   // of it. kIncomplete as from begin_forward, for a backward that ran in between.
   Status arm(std::vector<Edge>& outputs, Engine& engine);
@@ -99,6 +106,8 @@ class Reducer final : private GradientHook {
 
   const Status& poisoned() const { return poison_; }  // ok: it is not
   const Layout& layout() const { return layout_; }
+  // The order that the buckets follow, as indices into parameter_infos(); empty before they do.
+  std::vector<std::size_t> rebuilt_order() const;
   const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
   const Trace& trace() const { return trace_; }
   // Collectives launched in the pass that is open, or was the last one.
@@ -111,14 +120,16 @@ class Reducer final : private GradientHook {
   // One parameter that takes part.
   struct Slot {
     Ref<Parameter> parameter;
+    std::size_t info = 0;  // its index in infos_
     std::size_t bucket = 0;
     Tensor place;             // in the bucket, dense in the parameter's strides
     Tensor kept;              // view mode: what `place` held, while it may have to come back (G5)
     std::uint32_t hooks = 0;  // that fired in the pass that is running
-    std::uint32_t due = 1;    // after how many hooks it is ready
-    bool ready = false;       // in the pass that is running
-    bool used = false;        // by this rank, as of when it became ready (G6)
-    bool in_use = false;      // static mode: by some rank, in the pass that was counted
+    std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
+    std::uint32_t due = 1;        // after how many hooks it is ready
+    bool ready = false;           // in the pass that is running
+    bool used = false;            // by this rank, as of when it became ready (G6)
+    bool in_use = false;          // static mode: by some rank, in the pass that was counted
   };
   struct Bucket {
     Ref<Storage> storage;
@@ -130,8 +141,10 @@ class Reducer final : private GradientHook {
 
   Reducer(ReducerOptions options, Membership membership);
   Status build(std::vector<Ref<Parameter>> parameters);
+  Status lay_out(Layout layout);
+  Status agree_on_order();
   Status agree_with_peers();
-  void start_over();
+  Status start_over();
 
   Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task) override;
   Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) override;
@@ -143,6 +156,7 @@ class Reducer final : private GradientHook {
   void find_unused(Pass& pass);
   bool counting() const { return options_.static_graph && !counted_; }
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
+  void note_ready(const Slot& slot);
   bool in_place(const Slot& slot) const;
   Failure ready_twice(const Slot& slot) const;
   Status mark_ready(Slot& slot, platform::MutexLock& lock);
@@ -151,6 +165,7 @@ class Reducer final : private GradientHook {
   Status fill(Slot& slot);
   Status keep(Slot& slot);
   Status complete_slots();
+  std::vector<std::size_t> by_last_hook() const;
   Status agree_on_use();
   Status usage_changed() const;
   Status launch_ready_buckets();
@@ -191,8 +206,12 @@ class Reducer final : private GradientHook {
   std::size_t next_bucket_ = 0;  // to be launched
   std::int64_t launched_ = 0;
   bool unused_marked_ = false;
-  std::vector<std::size_t> unused_;  // slots that will have no hook in the running pass
-  bool counted_ = false;             // static mode: the first pass is complete
+  std::vector<std::size_t> unused_;        // slots that will have no hook in the running pass
+  std::uint64_t hooks_ = 0;                // that fired in the running pass
+  std::vector<std::int32_t> ready_order_;  // slots, as they got ready in the first pass
+  bool recorded_ = false;                  // that pass is complete
+  bool rebuilt_ = false;                   // and the buckets follow it
+  bool counted_ = false;                   // static mode: the first pass is complete
   std::vector<std::int32_t> usage_map_;
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;

@@ -24,6 +24,7 @@ Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return {};
   Slot& slot = slots_[index];
+  slot.last_hook = ++hooks_;
   return ++slot.hooks < slot.due ? Status() : mark_ready(slot, lock);
 }
 
@@ -47,6 +48,7 @@ Failure Reducer::ready_twice(const Slot& slot) const {
 Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
   LOCKSTEP_CHECK(!slot.ready);
   slot.ready = true;
+  note_ready(slot);
   lock.unlock();  // members do not overlap, so copies of different workers run side by side
   Status status = fill(slot);
   lock.lock();
@@ -67,10 +69,16 @@ Status Reducer::mark_unused_ready() {
 Status Reducer::fill_unreached(Slot& slot) {
   LOCKSTEP_CHECK(!slot.ready);
   slot.ready = true;
+  note_ready(slot);
   LOCKSTEP_RETURN_IF_ERROR(fill(slot));
   --unready_;
   --buckets_[slot.bucket].pending;
   return {};
+}
+
+// The order that the buckets are to follow (B2).
+void Reducer::note_ready(const Slot& slot) {
+  if (!recorded_) ready_order_.push_back(static_cast<std::int32_t>(&slot - slots_.data()));
 }
 
 // Whether the gradient is the bucket's view already (B7).
@@ -153,21 +161,22 @@ Status Reducer::launch_usage_map() {
 
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
-  collective.pass = pass_->number;
+  if (collective.pass == kNone) collective.pass = pass_->number;
   if (Status status = membership_.group->start(collective, work); !status.ok()) {
     annotate(status.failure(), collective.bucket);
     return status;
   }
   TraceEntry entry;
-  entry.pass = pass_->number;
+  entry.pass = collective.pass;
   entry.what = what;
   entry.op = collective.op;
   entry.dtype = collective.dtype;
   entry.bucket = collective.bucket;
+  entry.layout = layout_.hash;
   entry.count = static_cast<std::int64_t>(collective.count);
   entry.launched = platform::now();
   sequence = trace_.append(entry);
-  ++launched_;
+  if (what != TraceEntry::What::kRebuild) ++launched_;
   return {};
 }
 
@@ -183,6 +192,7 @@ Status Reducer::end_backward() {
   if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
   if (Status status = finalize(); !status.ok()) return fail(std::move(status.failure()));
   counted_ = options_.static_graph;
+  recorded_ = true;
   close_pass(true);
   return {};
 }
@@ -191,7 +201,10 @@ Status Reducer::end_backward() {
 Status Reducer::complete_slots() {
   if (counting()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
-  if (options_.find_unused_parameters || counting()) {
+  if (counting()) {
+    for (const std::size_t index : by_last_hook())
+      LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slots_[index]));
+  } else if (options_.find_unused_parameters) {
     for (Slot& slot : slots_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
       if (!slot.ready) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
   } else if (!unused_marked_) {
@@ -202,6 +215,17 @@ Status Reducer::complete_slots() {
   LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
   LOCKSTEP_CHECK_EQ(next_bucket_, buckets_.size());
   return {};
+}
+
+// The order in which slots would have got ready in the pass that is counted: those without a hook
+// first, as later passes mark them.
+std::vector<std::size_t> Reducer::by_last_hook() const {
+  std::vector<std::size_t> order(slots_.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
+    return slots_[a].last_hook < slots_[b].last_hook;
+  });
+  return order;
 }
 
 // Static mode, at the end of the first pass: its hooks are what later passes must have, and what

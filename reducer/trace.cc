@@ -52,6 +52,10 @@ std::string Trace::to_string(const Layout& layout,
            name_of(entry.op) + " ";
     if (entry.what == TraceEntry::What::kUsageMap) {
       out += "usage map";
+    } else if (entry.what == TraceEntry::What::kRebuild) {
+      out += "order of buckets";
+    } else if (entry.layout != layout.hash) {
+      out += "bucket " + std::to_string(entry.bucket) + " of an earlier layout";
     } else {
       out += "bucket " + std::to_string(entry.bucket) + " (";
       const auto& members = layout.buckets[static_cast<std::size_t>(entry.bucket)].members;

@@ -15,7 +15,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 
 struct TraceEntry {
-  enum class What : std::uint8_t { kBucket, kUsageMap };
+  enum class What : std::uint8_t { kBucket, kUsageMap, kRebuild };
   enum class State : std::uint8_t { kLaunched, kCompleted, kFailed };
   std::int64_t sequence = 0;  // counts this reducer's collectives since construction or reset
   std::int64_t pass = 0;
@@ -24,7 +24,8 @@ struct TraceEntry {
   State state = State::kLaunched;
   DType dtype = DType::kFloat32;
   int bucket = kNone;
-  std::int64_t count = 0;  // elements
+  std::uint64_t layout = 0;  // hash of the layout that `bucket` belongs to
+  std::int64_t count = 0;    // elements
   platform::Duration launched{};
   platform::Duration completed{};
 

@@ -42,10 +42,12 @@ void append(ExpectedBucket& bucket, std::uint32_t index, std::uint64_t elements,
 }  // namespace
 
 void assign_buckets(const Program& program, const Contract& contract,
-                    std::vector<ExpectedBucket>& buckets) {
+                    const std::vector<std::uint32_t>* order, std::vector<ExpectedBucket>& buckets) {
   std::size_t used = 0;
   std::vector<Group> groups;
-  for (std::uint32_t index = 0; index < program.parameters.size(); ++index) {
+  const std::size_t walked = order ? order->size() : program.parameters.size();
+  for (std::uint32_t step = 0; step < walked; ++step) {
+    const std::uint32_t index = order ? (*order)[step] : step;
     const Parameter& parameter = program.parameters[index];
     if (parameter.frozen || owner_of(program, index) != index) continue;
     Group& group = group_of(groups, parameter, program.options);
@@ -72,8 +74,9 @@ void assign_buckets(const Program& program, const Contract& contract,
     }
   }
   buckets.resize(used);
-  // They were listed in the order of their first members; the launch order is the reverse (B2).
-  std::reverse(buckets.begin(), buckets.end());
+  // They are listed in the order of their first members. What is ready first is launched first;
+  // until that is known, the reverse is a guess at it (B2).
+  if (!order) std::reverse(buckets.begin(), buckets.end());
 }
 
 }  // namespace lockstep::reference

@@ -18,6 +18,7 @@ struct ExpectedGradient {
   bool defined = false;
   // Same bits and same storage as before the step's first backward (G5); false if undefined.
   bool untouched = false;
+  bool reduced = false;  // in this step: all ranks have the same bits
   // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
   bool in_bucket = false;
   // Of the first element in Expectation::bits; elements in row-major order. Gradients with the
@@ -51,7 +52,7 @@ struct ExpectedRankStep {
 };
 
 struct ExpectedCollective {
-  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage };
+  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage, kBroadcastOrder };
   Op op = Op::kAllReduceBucket;
   std::uint32_t bucket = 0;       // index in launch order; 0 for the usage map
   std::uint64_t count = 0;        // elements, padding between members included
@@ -62,9 +63,10 @@ struct ExpectedStep {
   // Some rank has an own error: after this step every rank recovers (see model.h).
   bool any_error = false;
   std::vector<ExpectedRankStep> ranks;  // by original rank
-  // Of the step's synced pass if it succeeds everywhere, in order; empty if there is no such
-  // pass.
+  // Of the step if it succeeds everywhere, in order (T2).
   std::vector<ExpectedCollective> collectives;
+  bool is_reduced = false;   // it has a synced pass
+  std::uint32_t layout = 0;  // of its buckets: 0, or 1 + the index into Expectation::rebuilt
 };
 
 struct ExpectedBucket {
@@ -77,9 +79,16 @@ struct ExpectedBucket {
 };
 
 struct Expectation {
-  std::vector<ExpectedBucket> buckets;  // in launch order
+  std::vector<ExpectedBucket> buckets;  // in launch order, at construction and after a recovery
+  std::vector<std::vector<ExpectedBucket>> rebuilt;  // those that followed a ready order
   std::vector<ExpectedStep> steps;
   std::vector<std::uint64_t> bits;  // bit patterns of elements, in the low bytes
 };
+
+// The buckets that `step`, one of the expectation's, ends with.
+inline const std::vector<ExpectedBucket>& buckets_of(const Expectation& expectation,
+                                                     const ExpectedStep& step) {
+  return step.layout == 0 ? expectation.buckets : expectation.rebuilt[step.layout - 1];
+}
 
 }  // namespace lockstep::reference

@@ -29,6 +29,7 @@ struct Gradient {
   bool defined = false;
   bool used = false;       // G6, since it was last zeroed or reduced
   bool touched = false;    // since the step's first backward
+  bool reduced = false;    // in this step
   bool recorded = false;   // its bits are in Expectation::bits, at `offset`
   bool in_bucket = false;  // B7
   bool loose = false;      // added to in an order that time decides: the bits are not known
@@ -47,10 +48,16 @@ std::vector<std::uint32_t> owners_of(const Program& program) {
 class Model {
  public:
   Model(const Program& program, const Contract& contract, Expectation& out);
-  void run(const std::vector<Recovery>& recoveries);
+  void run(const std::vector<Recovery>& recoveries, const std::vector<ReadyOrder>& ready_orders);
 
  private:
-  void place_parameters();
+  void lay_out_elements();
+  void place_in_buckets();
+  void order_additions();
+  void rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders);
+  const std::vector<ExpectedBucket>& buckets() const {
+    return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
+  }
   void recover(const std::vector<std::uint32_t>& survivors);
   void run_step(const Step& step, ExpectedStep& expected);
 
@@ -104,6 +111,10 @@ class Model {
   std::vector<double> arrived_;        // the tensor of one use
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
 
+  // B2: 0, or 1 + the index into Expectation::rebuilt.
+  std::uint32_t layout_ = 0;
+  bool is_rebuilding_ = false;  // in this step
+  bool is_recorded_ = false;    // the group has completed a synced pass
   // P11, kStatic: what the group's first synced pass has shown.
   bool is_counted_ = false;
   std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
@@ -128,8 +139,9 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
       owners_(owners_of(program)),
       graph_(owners_) {
   const std::size_t parameters = program.parameters.size();
-  assign_buckets(program_, contract_, out_.buckets);
-  place_parameters();
+  assign_buckets(program_, contract_, nullptr, out_.buckets);
+  out_.rebuilt.clear();
+  lay_out_elements();
   gradients_.resize(program.world * parameters);
   elements_.resize(program.world * total_);
   hooks_per_pass_.resize(program.world * parameters);
@@ -140,7 +152,7 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   is_unknown_.resize(parameters);
 }
 
-void Model::place_parameters() {
+void Model::lay_out_elements() {
   places_.resize(program_.parameters.size());
   for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
     if (owners_[i] != i) continue;
@@ -153,8 +165,11 @@ void Model::place_parameters() {
       memory_of_.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, element)));
     }
   }
-  for (std::uint32_t b = 0; b < out_.buckets.size(); ++b) {
-    const ExpectedBucket& bucket = out_.buckets[b];
+}
+
+void Model::place_in_buckets() {
+  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
+    const ExpectedBucket& bucket = buckets()[b];
     for (std::size_t member = 0; member < bucket.parameters.size(); ++member) {
       places_[bucket.parameters[member]].bucket = b;
       places_[bucket.parameters[member]].offset = bucket.offsets[member];
@@ -167,10 +182,18 @@ void Model::recover(const std::vector<std::uint32_t>& survivors) {
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
   survivors_ = survivors;
   is_counted_ = false;
+  is_recorded_ = false;
+  layout_ = 0;
+  place_in_buckets();
+  order_additions();
+}
+
+// G3, for every bucket.
+void Model::order_additions() {
   orders_.clear();
-  if (survivors.empty()) return;
-  const auto ranks = static_cast<std::uint32_t>(survivors.size());
-  for (const ExpectedBucket& bucket : out_.buckets) {
+  if (survivors_.empty()) return;
+  const auto ranks = static_cast<std::uint32_t>(survivors_.size());
+  for (const ExpectedBucket& bucket : buckets()) {
     switch (program_.options.order) {
       case Order::kRing:
         orders_.push_back(
@@ -186,7 +209,24 @@ void Model::recover(const std::vector<std::uint32_t>& survivors) {
   }
 }
 
-void Model::run(const std::vector<Recovery>& recoveries) {
+// B2. Gradients that lie in buckets move along.
+void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders) {
+  const std::vector<std::uint32_t>* order = &trained_;
+  for (const ReadyOrder& each : ready_orders) {
+    const auto& parameters = each.parameters;
+    if (each.step == step &&
+        std::is_permutation(parameters.begin(), parameters.end(), trained_.begin(), trained_.end()))
+      order = &parameters;
+  }
+  assign_buckets(program_, contract_, order, out_.rebuilt.emplace_back());
+  layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
+  is_rebuilding_ = true;
+  place_in_buckets();
+  order_additions();
+}
+
+void Model::run(const std::vector<Recovery>& recoveries,
+                const std::vector<ReadyOrder>& ready_orders) {
   std::vector<std::uint32_t> all(program_.world);
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) all[rank] = rank;
   recover(all);
@@ -199,6 +239,18 @@ void Model::run(const std::vector<Recovery>& recoveries) {
       recover(recovery->survivors);
     }
     ExpectedStep& expected = out_.steps[index];
+    expected.collectives.clear();
+    is_rebuilding_ = false;
+    const bool is_synced = program_.steps[index].kind == PassKind::kSynced;
+    if (program_.options.rebuild && is_synced && is_recorded_ && layout_ == 0 &&
+        !trained_.empty()) {
+      rebuild(static_cast<std::uint32_t>(index), ready_orders);
+      ExpectedCollective broadcast;
+      broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
+      broadcast.count = trained_.size();
+      expected.collectives.push_back(broadcast);
+    }
+    expected.layout = layout_;
     run_step(program_.steps[index], expected);
     if (expected.any_error) recover(survivors_);
   }
@@ -206,7 +258,7 @@ void Model::run(const std::vector<Recovery>& recoveries) {
 
 void Model::run_step(const Step& step, ExpectedStep& expected) {
   expected.any_error = false;
-  expected.collectives.clear();
+  expected.is_reduced = false;
   expected.ranks.resize(program_.world);
   for (ExpectedRankStep& rank : expected.ranks) {
     rank.present = false;
@@ -216,7 +268,7 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     rank.parameters.clear();
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
-  for (Gradient& each : gradients_) each.touched = false;
+  for (Gradient& each : gradients_) each.touched = each.reduced = false;
   std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
   blocking_ranks_ = 0;
 
@@ -230,7 +282,9 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     list_collectives(expected);
     decide_outcomes(expected);
     if (!expected.any_error || blocking_ranks_ == 0) reduce();
+    expected.is_reduced = true;
     is_counted_ = is_static();  // after an error the group starts over
+    is_recorded_ = true;
   }
   record(expected);
 }
@@ -350,11 +404,11 @@ std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
 bool Model::blocks_others(std::uint32_t rank) const {
   const std::vector<std::uint32_t> lacking = missing(rank);
   if (is_static() && !is_counted_ && !lacking.empty()) return true;
-  std::size_t first = out_.buckets.size();
+  std::size_t first = buckets().size();
   for (const std::uint32_t parameter : lacking) {
     first = std::min<std::size_t>(first, places_[parameter].bucket);
   }
-  return std::any_of(out_.buckets.begin() + static_cast<std::ptrdiff_t>(first), out_.buckets.end(),
+  return std::any_of(buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
                      [](const ExpectedBucket& bucket) { return bucket.count > 0; });
 }
 
@@ -453,11 +507,11 @@ void Model::list_collectives(ExpectedStep& expected) const {
   usage.op = ExpectedCollective::Op::kAllReduceUsage;
   usage.count = trained_.size();
   if (has_usage_map && is_static() && !trained_.empty()) expected.collectives.push_back(usage);
-  for (std::uint32_t b = 0; b < out_.buckets.size(); ++b) {
+  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
-    collective.count = out_.buckets[b].count;
-    collective.dtype = out_.buckets[b].dtype;
+    collective.count = buckets()[b].count;
+    collective.dtype = buckets()[b].dtype;
     expected.collectives.push_back(collective);
   }
   if (has_usage_map && is_dynamic() && !trained_.empty()) expected.collectives.push_back(usage);
@@ -513,6 +567,7 @@ void Model::reduce_one(std::uint32_t parameter) {
   Gradient reduced;
   reduced.defined = true;
   reduced.touched = true;
+  reduced.reduced = true;
   reduced.recorded = true;
   reduced.in_bucket = program_.options.views;
   reduced.loose = std::any_of(survivors_.begin(), survivors_.end(),
@@ -535,7 +590,9 @@ void Model::record(ExpectedStep& expected) {
       ExpectedGradient& written = expected.ranks[rank].gradients[i];
       written.known = !is_unknown_[owners_[i]] && !actual.loose;
       written.defined = actual.defined;
-      written.untouched = actual.defined && !actual.touched;
+      const bool is_moved = is_rebuilding_ && actual.in_bucket;
+      written.untouched = actual.defined && !actual.touched && !is_moved;
+      written.reduced = actual.reduced;
       written.in_bucket = actual.in_bucket;
       written.offset = actual.offset;
     }
@@ -556,15 +613,16 @@ std::uint64_t Model::record_bits(std::uint32_t rank, std::uint32_t parameter) {
 }  // namespace
 
 Expectation run(const Program& program, const Contract& contract,
-                const std::vector<Recovery>& recoveries) {
+                const std::vector<Recovery>& recoveries,
+                const std::vector<ReadyOrder>& ready_orders) {
   Expectation out;
-  run(program, contract, recoveries, out);
+  run(program, contract, recoveries, ready_orders, out);
   return out;
 }
 
 void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
-         Expectation& out) {
-  Model(program, contract, out).run(recoveries);
+         const std::vector<ReadyOrder>& ready_orders, Expectation& out) {
+  Model(program, contract, out).run(recoveries, ready_orders);
 }
 
 }  // namespace lockstep::reference

@@ -21,13 +21,22 @@ struct Recovery {
   std::vector<std::uint32_t> survivors;
 };
 
+// B2: in `step` the group laid out its buckets anew, following `parameters`: the first owners of
+// all that are trained, in the order in which they got ready on its rank 0. Only a run can tell.
+struct ReadyOrder {
+  std::uint32_t step = 0;
+  std::vector<std::uint32_t> parameters;
+};
+
 // `program` is normalized. After a step with an own error the model itself recovers, with all its
-// survivors; `recoveries` adds those that faults brought about, ascending by before_step.
+// survivors; `recoveries` adds those that faults brought about, ascending by before_step. Where
+// `ready_orders` lacks one, the order of registration is taken.
 Expectation run(const Program& program, const Contract& contract,
-                const std::vector<Recovery>& recoveries = {});
+                const std::vector<Recovery>& recoveries = {},
+                const std::vector<ReadyOrder>& ready_orders = {});
 
 // The same into `out`, whose memory is used again: what was in it does not matter.
 void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
-         Expectation& out);
+         const std::vector<ReadyOrder>& ready_orders, Expectation& out);
 
 }  // namespace lockstep::reference

@@ -135,7 +135,8 @@ struct Step {
 struct Options {
   Mode mode = Mode::kPlain;
   Order order = Order::kRing;
-  bool views = false;  // gradients are views of their buckets once they were reduced (B7)
+  bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
+  bool views = false;    // gradients are views of their buckets once they were reduced (B7)
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };

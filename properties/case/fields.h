@@ -112,8 +112,9 @@ template <>
 struct Table<reference::Options> {
   using R = reference::Options;
   static constexpr auto list = std::make_tuple(
-      field("mode", &R::mode), field("order", &R::order), field("views", &R::views),
-      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
+      field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
+      field("views", &R::views), field("first_bucket_bytes", &R::first_bucket_bytes),
+      field("bucket_bytes", &R::bucket_bytes));
 };
 
 template <>

@@ -37,6 +37,11 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "mode dynamic",
     "mode static",
     "gradients as views",
+    "buckets rebuilt",
+    "buckets rebuilt, gradients as views that are kept",
+    "buckets rebuilt in a step whose outputs are dropped",
+    "buckets rebuilt in static mode",
+    "buckets rebuilt in dynamic mode",
     "order ring",
     "order bcube",
     "order rank",
@@ -166,6 +171,7 @@ class Features {
   void errors();
   void static_graph();
   void views(const reference::Expectation& expected);
+  void rebuilds(const reference::Expectation& expected);
 
   const Case& case_;
   const Program& program_;
@@ -454,6 +460,22 @@ void Features::views(const reference::Expectation& expected) {
   }
 }
 
+void Features::rebuilds(const reference::Expectation& expected) {
+  for (std::size_t s = 0; s < program_.steps.size(); ++s) {
+    const auto& collectives = expected.steps[s].collectives;
+    if (collectives.empty() ||
+        collectives[0].op != reference::ExpectedCollective::Op::kBroadcastOrder)
+      continue;
+    const Step& step = program_.steps[s];
+    add_if(true, "buckets rebuilt");
+    add_if(program_.options.views && step.zero_grad != ZeroGrad::kUndefine,
+           "buckets rebuilt, gradients as views that are kept");
+    add_if(!kept(step.variants[0]), "buckets rebuilt in a step whose outputs are dropped");
+    add_if(program_.options.mode == Mode::kStatic, "buckets rebuilt in static mode");
+    add_if(program_.options.mode == Mode::kDynamic, "buckets rebuilt in dynamic mode");
+  }
+}
+
 void Features::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
@@ -472,6 +494,7 @@ void Features::errors() {
   }
   if (!any && program_.options.mode == Mode::kStatic) static_graph();
   if (program_.options.views) views(expected);
+  rebuilds(expected);
   add_if(any, "an error of its own");
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&

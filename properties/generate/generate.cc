@@ -25,6 +25,7 @@ struct Features {
   bool dynamic = false;
   bool is_static = false;
   bool views = false;
+  bool rebuild = false;
   bool no_sync = false;
   bool no_grad = false;
   bool errors = false;
@@ -86,6 +87,7 @@ void ProgramDrawer::draw_features() {
   f.dynamic = can_.has(Capability::kDynamic) && mode < 42;
   f.is_static = can_.has(Capability::kStatic) && mode >= 75;
   f.views = on(Capability::kViews, 40);
+  f.rebuild = on(Capability::kRebuild, 40);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
   f.errors = on(Capability::kErrors, f.is_static ? 28 : 16) && can_.has(Capability::kRecovery);
@@ -135,6 +137,7 @@ void ProgramDrawer::draw_options() {
   if (features_.dynamic) options.mode = reference::Mode::kDynamic;
   if (features_.is_static) options.mode = reference::Mode::kStatic;
   options.views = features_.views;
+  options.rebuild = features_.rebuild;
   const std::uint32_t order = dice_.below(100);
   if (can_.has(Capability::kBcube) && order < 20) options.order = reference::Order::kBcube;
   if (can_.has(Capability::kRankOrder) && order >= 75) options.order = reference::Order::kRankOrder;

@@ -10,11 +10,12 @@ const char* name_of(LaneKind kind) { return kind == LaneKind::kSim ? "sim" : "gl
 
 Verdict CaseRunner::run(const Case& c) {
   const reference::Contract contract = reference::Contract::lockstep();
-  reference::run(c.program, contract, {}, expectation_);
+  reference::run(c.program, contract, {}, {}, expectation_);
   observation_.clear();
   lane_->run(c, expectation_, observation_);
-  if (!observation_.recoveries.empty())
-    reference::run(c.program, contract, observation_.recoveries, expectation_);
+  const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
+  if (!observation_.recoveries.empty() || !ready_orders.empty())
+    reference::run(c.program, contract, observation_.recoveries, ready_orders, expectation_);
   return judge(c, expectation_, observation_);
 }
 

@@ -1,5 +1,7 @@
 #include "properties/lane/observation.h"
 
+#include <algorithm>
+
 namespace lockstep::properties {
 
 void Observation::clear() {
@@ -18,6 +20,21 @@ void Observation::clear() {
   *this = Observation();
   ranks = std::move(kept);
   deviations = std::move(kept_deviations);
+}
+
+std::vector<reference::ReadyOrder> Observation::ready_orders() const {
+  std::vector<reference::ReadyOrder> orders;
+  for (const RankObservation& rank : ranks) {
+    for (const ObservedStep& step : rank.steps) {
+      if (step.rebuilt_order.empty()) continue;
+      const auto known = std::find_if(orders.begin(), orders.end(),
+                                      [&](const auto& each) { return each.step == step.step; });
+      if (known == orders.end()) orders.push_back({step.step, step.rebuilt_order});
+    }
+  }
+  std::sort(orders.begin(), orders.end(),
+            [](const auto& a, const auto& b) { return a.step < b.step; });
+  return orders;
 }
 
 }  // namespace lockstep::properties

@@ -27,7 +27,7 @@ struct ObservedGradient {
 
 struct ObservedCollective {  // from the subject's own trace (T1); those of construction and reset
                              // are not listed
-  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage, kOther };
+  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage, kBroadcastOrder, kOther };
   Op op = Op::kOther;
   std::int32_t bucket = kNone;
   std::uint64_t count = 0;
@@ -49,6 +49,10 @@ struct ObservedStep {
       false;  // after a failure: a collective of this pass had been started on this rank
   std::vector<ObservedGradient> gradients;  // per parameter of the program; empty after a failure
   std::vector<ObservedCollective> collectives;
+  // B2. Owners of parameters in the order of their hooks in this step, as a hook of the harness saw
+  // them; one that fired several times stands where it did last.
+  std::vector<std::uint32_t> hook_order;
+  std::vector<std::uint32_t> rebuilt_order;  // which the buckets follow, if they were rebuilt in it
 };
 
 struct RankObservation {
@@ -66,8 +70,9 @@ struct Observation {
   enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock, kCrashed, kHung };
   End end = End::kFinished;
   std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
-  std::vector<RankObservation> ranks;           // by original rank
-  std::vector<reference::Recovery> recoveries;  // those that really took place
+  std::vector<RankObservation> ranks;                       // by original rank
+  std::vector<reference::Recovery> recoveries;              // those that really took place
+  std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as the ranks tell
   faults::Fired fired;
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
   std::uint64_t choices = 0;     // sim lane: scheduling points with a choice

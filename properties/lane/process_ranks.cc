@@ -288,7 +288,7 @@ class RankServer {
     const Result<Subject> subject = parse_subject(request.at(3));
     if (!c || !subject) return false;
     reference::Expectation expectation;
-    reference::run(c->program, reference::Contract::lockstep(), {}, expectation);
+    reference::run(c->program, reference::Contract::lockstep(), {}, {}, expectation);
     observation_ = RankObservation();
     RankJob job;
     job.c = &*c;

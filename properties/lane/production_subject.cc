@@ -19,6 +19,7 @@ class ProductionSubject final : public TrainingSubject {
     ReducerOptions options;
     options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
     options.static_graph = program.options.mode == reference::Mode::kStatic;
+    options.rebuild_buckets = program.options.rebuild;
     options.gradient_as_bucket_view = program.options.views;
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
@@ -47,8 +48,10 @@ class ProductionSubject final : public TrainingSubject {
     return parallel_->reset(std::move(membership));
   }
 
-  // Asks the way a user would find out: the next forward is refused.
+  // Asks the way a user would find out: the next forward is refused. A local one: a synced forward
+  // may have to meet the others.
   bool poisoned() const override {
+    const DataParallel::NoSync guard(*parallel_);
     std::vector<Edge> outputs;
     const Status status = parallel_->forward([](std::vector<Edge>&) { return Status(); }, outputs);
     return status.code() == Code::kPoisoned;
@@ -62,9 +65,7 @@ class ProductionSubject final : public TrainingSubject {
     out.reserve(out.size() + entries.size());
     for (const TraceEntry& entry : entries) {
       ObservedCollective collective;
-      collective.op = entry.what == TraceEntry::What::kBucket
-                          ? ObservedCollective::Op::kAllReduceBucket
-                          : ObservedCollective::Op::kAllReduceUsage;
+      collective.op = op_of(entry.what);
       collective.bucket = entry.bucket;
       collective.count = static_cast<std::uint64_t>(entry.count);
       collective.dtype = entry.dtype;
@@ -76,7 +77,32 @@ class ProductionSubject final : public TrainingSubject {
     seen_ = trace.next_sequence();
   }
 
+  std::vector<std::uint32_t> rebuilt_order() const override {
+    std::vector<std::uint32_t> order;
+    const auto& infos = parallel_->reducer().parameter_infos();
+    for (const std::size_t index : parallel_->reducer().rebuilt_order())
+      order.push_back(number_of(infos[index].name));
+    return order;
+  }
+
  private:
+  static ObservedCollective::Op op_of(TraceEntry::What what) {
+    switch (what) {
+      case TraceEntry::What::kBucket:
+        return ObservedCollective::Op::kAllReduceBucket;
+      case TraceEntry::What::kUsageMap:
+        return ObservedCollective::Op::kAllReduceUsage;
+      case TraceEntry::What::kRebuild:
+        return ObservedCollective::Op::kBroadcastOrder;
+    }
+    return ObservedCollective::Op::kOther;
+  }
+
+  // Parameters are called p0, p1, ...
+  static std::uint32_t number_of(const std::string& name) {
+    return static_cast<std::uint32_t>(std::stoul(name.substr(1)));
+  }
+
   static std::uint64_t microseconds(platform::Duration time) {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(time).count());

@@ -31,6 +31,8 @@ class TrainingSubject {
   // Refuses further work because of an earlier failure.
   virtual bool poisoned() const = 0;
   virtual bool launched_in_pass() const = 0;
+  // The parameters' indices in the order that the buckets follow (B2); empty before they do.
+  virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
   // Collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };

@@ -21,6 +21,30 @@ using reference::Program;
 constexpr int kForwardCall = -1;  // ObservedStep::failed_call
 constexpr int kMaxJoinAttempts = 3;
 
+// Writes down the order of hooks, after the subject's own have run.
+class HookRecorder final : public GradientHook {
+ public:
+  Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    platform::MutexLock lock(mutex_);
+    order_.push_back(static_cast<std::uint32_t>(index));
+    return {};
+  }
+  void begin() { order_.clear(); }
+  // Each where it stands last.
+  std::vector<std::uint32_t> order() const {
+    std::vector<std::uint32_t> out;
+    for (std::size_t i = 0; i < order_.size(); ++i)
+      if (std::find(order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end(), order_[i]) ==
+          order_.end())
+        out.push_back(order_[i]);
+    return out;
+  }
+
+ private:
+  platform::Mutex mutex_{"harness.hooks"};
+  std::vector<std::uint32_t> order_;
+};
+
 class Training {
  public:
   Training(const Program& program, const reference::Expectation& expectation,
@@ -59,7 +83,11 @@ class Training {
       return subject_->construct(parameters_, engine_, program_, environment_,
                                  std::move(membership));
     });
+    const bool records = program_.options.rebuild && observation_.construction.ok();
+    for (std::size_t i = 0; records && i < parameters_.size(); ++i)
+      if (program_.parameters[i].shared_with == 0) parameters_[i]->add_hook(&recorder_, i);
     if (observation_.construction.ok()) train_all(step);
+    for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
     observation_.exited = environment_.exited();
   }
 
@@ -138,7 +166,7 @@ class Training {
   void expect_after(const Resume& resume) {
     if (program_.options.mode != reference::Mode::kStatic) return;
     recoveries_.push_back({resume.step, resume.roster.members});
-    reference::run(program_, reference::Contract::lockstep(), recoveries_, recovered_);
+    reference::run(program_, reference::Contract::lockstep(), recoveries_, {}, recovered_);
     expectation_ = &recovered_;
   }
 
@@ -160,6 +188,7 @@ class Training {
       snapshot(observed);
       return;
     }
+    recorder_.begin();
     zero_gradients(step.zero_grad);
     remember_storages();
     builder_->begin_step(step.key);
@@ -247,7 +276,13 @@ class Training {
       append_bits(tensor);
     }
     storages_.clear();
+    const std::size_t before = observed.collectives.size();
     subject_->take_trace(observed.collectives);
+    if (!program_.options.rebuild) return;
+    observed.hook_order = recorder_.order();
+    for (std::size_t i = before; i < observed.collectives.size(); ++i)
+      if (observed.collectives[i].op == properties::ObservedCollective::Op::kBroadcastOrder)
+        observed.rebuilt_order = subject_->rebuilt_order();
   }
 
   // The first parameter whose gradient has the storage of parameter `i`'s.
@@ -305,7 +340,8 @@ class Training {
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
   std::optional<GraphBuilder> builder_;
-  Tensor one_;  // the gradient that every root starts with
+  Tensor one_;             // the gradient that every root starts with
+  HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;
   std::vector<Ref<Storage>> storages_;

@@ -122,8 +122,10 @@ class ErrorOracle {
   // A collective without elements is no meeting of all: only neighbours hear of each other.
   bool holds_together(std::uint32_t step) const {
     const auto& collectives = expectation_.steps[step].collectives;
-    return std::any_of(collectives.begin(), collectives.end(),
-                       [](const auto& collective) { return collective.count > 0; });
+    return std::any_of(collectives.begin(), collectives.end(), [](const auto& collective) {
+      using Op = reference::ExpectedCollective::Op;
+      return collective.count > 0 && collective.op != Op::kBroadcastOrder;
+    });
   }
 
   bool program_fails() const {

@@ -27,8 +27,8 @@ std::string contributions(const Case& c, const Observation& observation, std::ui
   local.steps.resize(step + 1);
   if (local.steps[step].kind != reference::PassKind::kSynced) return {};
   local.steps[step].kind = reference::PassKind::kNoSync;
-  const reference::Expectation expectation =
-      reference::run(local, reference::Contract::lockstep(), observation.recoveries);
+  const reference::Expectation expectation = reference::run(
+      local, reference::Contract::lockstep(), observation.recoveries, observation.ready_orders());
   std::string out;
   for (std::size_t rank = 0; rank < expectation.steps[step].ranks.size(); ++rank) {
     const auto& expected = expectation.steps[step].ranks[rank];
@@ -99,7 +99,8 @@ Verdict compare_places(const reference::Expectation& expectation, const Place& p
   const auto wrong = [&](const std::string& what) {
     return Verdict{Failing::kWrongBits, "view", fmt::format("{}: {}", place.text(), what)};
   };
-  for (const reference::ExpectedBucket& bucket : expectation.buckets) {
+  const auto& buckets = buckets_of(expectation, expectation.steps[place.step.step]);
+  for (const reference::ExpectedBucket& bucket : buckets) {
     const auto member =
         std::find(bucket.parameters.begin(), bucket.parameters.end(), place.parameter);
     if (member == bucket.parameters.end()) continue;
@@ -109,7 +110,7 @@ Verdict compare_places(const reference::Expectation& expectation, const Place& p
     if (gradient.byte_in_storage != byte)
       return wrong(fmt::format("lies at byte {} of its storage, not at {}, its place in the bucket",
                                gradient.byte_in_storage, byte));
-    for (const reference::ExpectedBucket& other_bucket : expectation.buckets) {
+    for (const reference::ExpectedBucket& other_bucket : buckets) {
       const bool together = &other_bucket == &bucket;
       for (const std::uint32_t other : other_bucket.parameters) {
         if (!expected[other].in_bucket || !place.step.gradients[other].defined) continue;
@@ -166,14 +167,12 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
       const reference::ExpectedStep& expected = expectation.steps[step.step];
       // A rank that is gone may have been ahead of those who recovered without it.
       if (!expected.ranks[rank].present) continue;
-      const bool reduced = !expected.collectives.empty();
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
         const std::uint32_t owner = reference::owner_of(c.program, p);
         const bool frozen = c.program.parameters[owner].frozen;
         // What nobody used may differ, or be defined on one rank only: it was never reduced (G5).
-        const bool shared = reduced && !frozen && !expected.ranks[rank].gradients[p].untouched &&
-                            expected.ranks[rank].gradients[p].defined;
+        const bool shared = !frozen && expected.ranks[rank].gradients[p].reduced;
         const ObservedStep* first =
             rank > 0 && shared ? find_step(observation.ranks[0], step.step, s) : nullptr;
         if (first && first->status.ok() && !first->gradients.empty())

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "properties/oracle/oracles.h"
 
 namespace lockstep::properties {
@@ -36,6 +38,85 @@ Verdict judge_leaks(const Observation& observation) {
   return {};
 }
 
+namespace {
+
+ObservedCollective::Op observed_as(reference::ExpectedCollective::Op op) {
+  using Op = reference::ExpectedCollective::Op;
+  switch (op) {
+    case Op::kAllReduceBucket:
+      return ObservedCollective::Op::kAllReduceBucket;
+    case Op::kAllReduceUsage:
+      return ObservedCollective::Op::kAllReduceUsage;
+    case Op::kBroadcastOrder:
+      return ObservedCollective::Op::kBroadcastOrder;
+  }
+  return ObservedCollective::Op::kOther;
+}
+
+// The step in which the pass was recorded that a rebuild of steps[at] follows: the one synced pass
+// that this rank has completed in its group.
+const ObservedStep* recorded_before(const reference::Expectation& expectation,
+                                    const RankObservation& rank, std::size_t at) {
+  while (at-- > 0)
+    if (rank.steps[at].status.ok() && expectation.steps[rank.steps[at].step].is_reduced)
+      return &rank.steps[at];
+  return nullptr;
+}
+
+// Ranks below `rank` that train in `step`.
+bool is_first(const reference::ExpectedStep& step, std::size_t rank) {
+  for (std::size_t r = 0; r < rank; ++r)
+    if (step.ranks[r].present) return false;
+  return true;
+}
+
+}  // namespace
+
+// B2: every parameter that is trained once, the same order on every rank, and that of the hooks of
+// the first rank: hooks run one after the other when there is one device.
+Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
+                      const Observation& observation) {
+  const bool one_device =
+      std::all_of(c.program.parameters.begin(), c.program.parameters.end(),
+                  [&](const auto& each) { return each.device == c.program.parameters[0].device; });
+  for (const reference::ReadyOrder& order : observation.ready_orders()) {
+    std::vector<std::uint32_t> all;
+    for (const auto& bucket : expectation.buckets)
+      all.insert(all.end(), bucket.parameters.begin(), bucket.parameters.end());
+    if (!std::is_permutation(order.parameters.begin(), order.parameters.end(), all.begin(),
+                             all.end()))
+      return {Failing::kWrongBits, "layout",
+              fmt::format("step {}: the buckets were rebuilt from an order that is none of all "
+                          "parameters",
+                          order.step)};
+    for (std::size_t r = 0; r < observation.ranks.size(); ++r) {
+      const RankObservation& rank = observation.ranks[r];
+      for (std::size_t s = 0; s < rank.steps.size(); ++s) {
+        const ObservedStep& step = rank.steps[s];
+        if (step.step != order.step || step.rebuilt_order.empty()) continue;
+        if (step.rebuilt_order != order.parameters)
+          return {Failing::kWrongBits, "layout",
+                  fmt::format("step {}: rank {} rebuilt its buckets in another order than others",
+                              order.step, r)};
+        const ObservedStep* recorded = recorded_before(expectation, rank, s);
+        if (!one_device || recorded == nullptr || !is_first(expectation.steps[step.step], r))
+          continue;
+        std::vector<std::uint32_t> hooked;
+        for (const std::uint32_t parameter : order.parameters)
+          if (std::find(recorded->hook_order.begin(), recorded->hook_order.end(), parameter) !=
+              recorded->hook_order.end())
+            hooked.push_back(parameter);
+        if (hooked != recorded->hook_order)
+          return {Failing::kWrongBits, "layout",
+                  fmt::format("step {}: the buckets do not follow the order in which rank {} saw "
+                              "its hooks in step {}",
+                              order.step, r, recorded->step)};
+      }
+    }
+  }
+  return {};
+}
+
 Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation) {
   using Op = reference::ExpectedCollective::Op;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
@@ -54,7 +135,7 @@ Verdict judge_trace(const reference::Expectation& expectation, const Observation
           return wrong(
               i, fmt::format("one too many: bucket {}, {} elements", seen.bucket, seen.count));
         const bool is_bucket = expected[i].op == Op::kAllReduceBucket;
-        if (is_bucket != (seen.op == ObservedCollective::Op::kAllReduceBucket))
+        if (seen.op != observed_as(expected[i].op))
           return wrong(i, "another operation than expected");
         if (is_bucket && seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
           return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
@@ -73,6 +154,7 @@ Verdict judge(const Case& c, const reference::Expectation& expectation,
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_errors(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_trace(expectation, observation); !verdict.ok()) return verdict;
   return judge_leaks(observation);
 }

@@ -10,6 +10,8 @@ Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation);
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation);
+Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
+                      const Observation& observation);
 Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation);
 Verdict judge_leaks(const Observation& observation);
 

@@ -41,6 +41,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"static", "static graphs"},
     {"views", "gradients as bucket views"},
     {"rank_order", "sums in the order of the ranks"},
+    {"rebuild", "buckets rebuilt in ready order"},
 }};
 
 class Collector {
@@ -114,6 +115,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.mode == reference::Mode::kDynamic, Capability::kDynamic);
   out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
+  out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);

@@ -36,8 +36,9 @@ enum class Capability : std::uint8_t {
   kStatic,     // the same graph in every synced pass, several hooks a parameter (mode static)
   kViews,      // gradients that are views of their buckets
   kRankOrder,  // sums in the order of the ranks
+  kRebuild,    // buckets that follow the order in which gradients get ready
 };
-constexpr int kCapabilities = 23;
+constexpr int kCapabilities = 24;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -64,34 +64,61 @@ Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::
 
 }  // namespace
 
-Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
-                              std::span<const std::uint64_t> limits) {
-  if (limits.empty()) return failed(invalid("the list of bucket limits is empty"));
+namespace {
+
+// The buckets of B1 in the order of their first members, walking over `order`.
+std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo> parameters,
+                                                   std::span<const std::uint64_t> limits,
+                                                   std::span<const std::size_t> order) {
   struct Group {
-    std::vector<std::size_t> open;
+    std::size_t open = 0;  // index into lists
+    bool is_open = false;
     std::uint64_t bytes = 0;
     std::size_t closed = 0;
   };
   std::map<std::pair<DType, int>, Group> groups;
-  std::vector<std::vector<std::size_t>> lists;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].requires_grad) continue;
+  std::vector<std::vector<std::size_t>> lists;  // opened in the order of their first members
+  for (const std::size_t i : order) {
     LOCKSTEP_CHECK_GE(parameters[i].elements, 0);
     Group& group = groups[{parameters[i].dtype, parameters[i].device}];
-    group.open.push_back(i);
+    if (!group.is_open) {
+      group.is_open = true;
+      group.open = lists.size();
+      group.bytes = 0;
+      lists.emplace_back();
+    }
+    lists[group.open].push_back(i);
     group.bytes +=
         static_cast<std::uint64_t>(parameters[i].elements) * size_of(parameters[i].dtype);
     if (group.bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
-    lists.push_back(std::move(group.open));
-    group.open.clear();
-    group.bytes = 0;
+    group.is_open = false;
     ++group.closed;
   }
-  for (auto& [key, group] : groups)
-    if (!group.open.empty()) lists.push_back(std::move(group.open));
-  std::sort(lists.begin(), lists.end(), [](const auto& a, const auto& b) { return a[0] < b[0]; });
+  return lists;
+}
+
+}  // namespace
+
+Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
+                              std::span<const std::uint64_t> limits) {
+  if (limits.empty()) return failed(invalid("the list of bucket limits is empty"));
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].requires_grad) order.push_back(i);
+  std::vector<std::vector<std::size_t>> lists = fill_buckets(parameters, limits, order);
   std::reverse(lists.begin(), lists.end());
   return layout_from_buckets(parameters, lists);
+}
+
+Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters,
+                                       std::span<const std::uint64_t> limits,
+                                       std::span<const std::size_t> order) {
+  if (limits.empty()) return failed(invalid("the list of bucket limits is empty"));
+  for (const std::size_t index : order)
+    if (index >= parameters.size())
+      return failed(invalid("the order names parameter " + std::to_string(index) +
+                            ", but there are " + std::to_string(parameters.size())));
+  return layout_from_buckets(parameters, fill_buckets(parameters, limits, order));
 }
 
 Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,

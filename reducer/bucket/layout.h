@@ -55,6 +55,14 @@ struct Layout {
 Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
                               std::span<const std::uint64_t> limits);
 
+// B2, after a pass was recorded: the same walk over `order`, which holds the indices of all
+// parameters that require a gradient, in the order in which they got ready; the list stays in that
+// order. B5: an index that is out of range, twice or missing, or of a frozen parameter, is an
+// error.
+Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters,
+                                       std::span<const std::uint64_t> limits,
+                                       std::span<const std::size_t> order);
+
 // A layout from explicit bucket contents, in launch order; offsets are computed. B5: an index out
 // of range, twice or missing, a frozen parameter, mixed dtypes or devices in a bucket, or an empty
 // bucket are errors that name it.
