@@ -38,6 +38,11 @@ expect 1 "truncated.json" "$program" replay truncated.json
 echo '{"schema": 99}' >newer.json
 expect 1 "newer" "$program" show newer.json
 expect 1 "nowhere" "$program" corpus check nowhere
+library=$(awk '/libc\.so/ { print $6; exit }' /proc/self/maps)  # one that is no subject
+expect 1 "lockstep_subject_entry" "$program" fuzz --subject "$library"
+echo '{"schema": 1, "program": {"options": {"mode": "static"}}}' >static.json
+expect 1 "the case needs static (static graphs)" "$program" replay static.json \
+  --subject "$subjects/liblockstep_example_subject.so"
 
 # A clean run, its reports, and a folder that cannot be written.
 expect 0 "0 failing" "$program" fuzz --cases 300 --seed 5 --json report.json --junit report.xml --out found
