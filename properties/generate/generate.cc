@@ -29,6 +29,7 @@ struct Features {
   bool no_sync = false;
   bool no_grad = false;
   bool errors = false;
+  bool strays = false;  // static: what no synced step uses is accumulated
   bool asymmetric = false;
   bool shared = false;
   bool frozen = false;
@@ -91,6 +92,8 @@ void ProgramDrawer::draw_features() {
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
   f.errors = on(Capability::kErrors, f.is_static ? 28 : 16) && can_.has(Capability::kRecovery);
+  f.strays = f.is_static && f.errors && can_.has(Capability::kNoSync) && dice_.percent(65);
+  f.no_sync = f.no_sync || f.strays;
   f.asymmetric = dice_.percent(75);
   f.shared = on(Capability::kShared, 25);
   f.frozen = on(Capability::kFrozen, 30);
@@ -323,15 +326,19 @@ PassWish ProgramDrawer::draw_wish(PassKind kind, bool may_fail, ParameterSet com
     wish.reach = trains_;
   else if (!dice_.percent(8))  // else nothing at all
     wish.reach = dice_.percent(40) ? common : subset(common, 75);
-  const bool stays = !features_.errors || dice_.percent(30);
-  if (kind == PassKind::kNoSync && !same_passes_.empty() && stays) wish.reach &= used_by_same_;
+  if (kind == PassKind::kNoSync && !same_passes_.empty() && !features_.strays)
+    wish.reach &= used_by_same_;
   return wish;
 }
 
 void ProgramDrawer::draw_graph_step(Step& step) {
-  const bool may_fail = features_.errors && dice_.percent(45);
+  const bool may_fail = features_.errors && !features_.strays && dice_.percent(45);
   const std::uint32_t count = draw_variant_count();
-  const ParameterSet common = dice_.percent(45) ? trains_ : subset(trains_, 70);
+  const bool strays = features_.strays && step.kind == PassKind::kNoSync;
+  const bool is_spare = features_.strays && step.kind == PassKind::kSynced;
+  const ParameterSet common = is_spare                      ? subset(trains_, 50)
+                              : strays || dice_.percent(45) ? trains_
+                                                            : subset(trains_, 70);
   const bool discard_all = features_.graph.discard && dice_.percent(9);
   const bool same =
       features_.is_static && step.kind == PassKind::kSynced && !may_fail && !discard_all;

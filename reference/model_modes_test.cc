@@ -1,5 +1,5 @@
-// The model against CONTRACT.md, static mode and views (clauses P11, B7, T2), on programs small
-// enough to compute by hand.
+// The model against CONTRACT.md, static mode, views and rebuilt buckets (clauses P11, B7, B2, T2),
+// on programs small enough to compute by hand.
 #include <gtest/gtest.h>
 
 #include "reference/arithmetic.h"
@@ -146,6 +146,69 @@ TEST(ModelB7, ViewsChangeNoBits) {
   EXPECT_EQ(t.expectation.bits, copied);
   EXPECT_TRUE(t.gradient(1, 0, 1).untouched);
   EXPECT_TRUE(t.gradient(1, 0, 1).in_bucket);
+}
+
+// Three parameters of one element, a bucket for each.
+Case rebuilding(Mode mode = Mode::kPlain) {
+  Case t(2, mode, 3);
+  t.program.options.rebuild = true;
+  t.program.options.first_bucket_bytes = t.program.options.bucket_bytes = 1;
+  return t;
+}
+
+std::vector<Indices> members_of(const std::vector<ExpectedBucket>& buckets) {
+  std::vector<Indices> members;
+  for (const ExpectedBucket& bucket : buckets) members.push_back(bucket.parameters);
+  return members;
+}
+
+TEST(ModelB2, BucketsFollowTheReadyOrderFromTheSecondSyncedStepOn) {
+  Case t = rebuilding()
+               .step({uses({0, 1, 2})})
+               .step({uses({0})}, PassKind::kNoSync)
+               .step({uses({0, 1, 2})}, PassKind::kSynced, ZeroGrad::kUndefine)
+               .step({uses({0, 1, 2})}, PassKind::kSynced, ZeroGrad::kUndefine);
+  normalize(t.program);
+  const std::vector<ReadyOrder> orders{{2, {1, 2, 0}}};
+  t.expectation = reference::run(t.program, Contract::lockstep(), {}, orders);
+  const auto& steps = t.expectation.steps;
+  const auto layout = [&](std::size_t step) {
+    return members_of(buckets_of(t.expectation, steps[step]));
+  };
+  EXPECT_EQ(layout(0), (std::vector<Indices>{{2}, {1}, {0}}));
+  EXPECT_EQ(layout(1), layout(0));
+  EXPECT_EQ(layout(2), (std::vector<Indices>{{1}, {2}, {0}}));
+  EXPECT_EQ(layout(3), layout(2));
+  ASSERT_EQ(steps[2].collectives.size(), 4U);
+  EXPECT_EQ(steps[2].collectives[0].op, Op::kBroadcastOrder);
+  EXPECT_EQ(steps[2].collectives[0].count, 3U);
+  EXPECT_EQ(steps[3].collectives.size(), 3U);  // once
+  EXPECT_EQ(t.value(3, 0, 1), t.c(3, 0, 1) * 0.5F + t.c(3, 1, 1) * 0.5F);
+}
+
+TEST(ModelB2, ASyncedForwardWhoseOutputIsDroppedRebuildsTooAndAnErrorStartsOver) {
+  const Case dropped = rebuilding()
+                           .step({uses({0, 1, 2})})
+                           .step({discarded(uses({0}))})
+                           .step({uses({0, 1})})
+                           .step({uses({0, 1, 2})})
+                           .run();
+  EXPECT_EQ(dropped.expectation.steps[1].collectives.size(), 1U);
+  EXPECT_FALSE(dropped.expectation.steps[1].is_reduced);
+  EXPECT_EQ(dropped.at(2, 0).error, Error::kIncomplete);
+  EXPECT_EQ(dropped.expectation.steps[3].layout, 0U);
+  EXPECT_EQ(dropped.expectation.steps[3].collectives.size(), 3U);
+}
+
+TEST(ModelB2, ViewsMoveWithTheirBuckets) {
+  Case t = rebuilding(Mode::kDynamic).step({uses({0, 1, 2})}).step({uses({0})}).step({uses({0})});
+  t.program.options.views = true;
+  t.run();
+  EXPECT_FALSE(t.gradient(1, 0, 1).untouched);  // moved
+  EXPECT_EQ(t.bits(1, 0, 1), t.bits(0, 0, 1));
+  EXPECT_TRUE(t.gradient(1, 0, 1).in_bucket);
+  EXPECT_FALSE(t.gradient(1, 0, 1).reduced);
+  EXPECT_TRUE(t.gradient(2, 0, 1).untouched);
 }
 
 }  // namespace

@@ -1,0 +1,262 @@
+// Static mode (P11), gradients as views (B7, G5), buckets in ready order (B2), and their meeting.
+#include <gtest/gtest.h>
+
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Names = std::vector<std::string>;
+
+class ReducerModes : public ReducerTest {
+ protected:
+  void create_with(const std::function<void(ReducerOptions&)>& change,
+                   std::vector<std::uint64_t> limits = {1}) {
+    ReducerOptions options = quick_options(false, std::move(limits));
+    change(options);
+    const Status status = rank_.create(membership(), options);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  void create_static() {
+    create_with([](ReducerOptions& o) { o.static_graph = true; });
+  }
+  void create_views(bool dynamic = false) {
+    create_with(
+        [&](ReducerOptions& o) {
+          o.gradient_as_bucket_view = true;
+          o.find_unused_parameters = dynamic;
+        },
+        {1024});
+  }
+  void create_rebuilding(bool views = false) {
+    create_with([&](ReducerOptions& o) {
+      o.rebuild_buckets = true;
+      o.gradient_as_bucket_view = views;
+    });
+  }
+  // p twice, the second time from a nested backward.
+  Ref<Node> nested_use() {
+    return rank_.node({{p_, 0}}, [this](auto in, auto out, const BackwardContext& context) {
+      out[0] = in[0];
+      const std::vector<Edge> roots{{p_, 0}};
+      const std::vector<Tensor> gradients{in[0]};
+      return context.engine.backward_nested(context, roots, gradients, false);
+    });
+  }
+  static bool is_view(const Ref<Parameter>& a, const Ref<Parameter>& b) {
+    return a->grad().defined() && b->grad().defined() && a->grad().storage() == b->grad().storage();
+  }
+  std::vector<Op> ops() const {
+    std::vector<Op> ops;
+    for (const Started& s : group_->started)
+      if (s.collective.op != Op::kAllGather) ops.push_back(s.collective.op);
+    return ops;
+  }
+};
+
+TEST_F(ReducerModes, P11StaticModeAndUnusedDetectionExcludeEachOther) {
+  ReducerOptions options = quick_options(true);
+  options.static_graph = true;
+  const Status status = rank_.create(membership(), options);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+}
+
+TEST_F(ReducerModes, P11TheFirstPassIsReducedAtItsEndAfterTheUsageMapAndLaterOnesOverlap) {
+  create_static();
+  const std::size_t before = group_->started.size();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  ASSERT_EQ(group_->started.size(), before + 3);
+  EXPECT_EQ(group_->started[before].collective.dtype, DType::kInt32);
+  EXPECT_EQ(group_->started[before + 1].collective.bucket, 0);
+  EXPECT_EQ(group_->started[before + 2].collective.bucket, 1);
+  rank_.undefine_grads();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 8).ok());
+  EXPECT_EQ(group_->started.size(), before + 5);  // no map
+  EXPECT_EQ(first(p_), 8);
+  EXPECT_EQ(first(q_), 8);
+}
+
+TEST_F(ReducerModes, P11AParameterMayBeUsedSeveralTimesAndIsReadyWithItsLastHook) {
+  create_static();
+  for (int pass = 0; pass < 3; ++pass) {
+    rank_.undefine_grads();
+    const Status status = rank_.backward(rank_.forward({{nested_use(), 0}, {q_, 0}}), 6);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(first(p_), 12);
+    EXPECT_EQ(first(q_), 6);
+  }
+}
+
+TEST_F(ReducerModes, P11MoreHooksThanInTheFirstPassRaiseBeforeTheGradientIsTouched) {
+  create_static();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  rank_.undefine_grads();
+  const Status status = rank_.backward(rank_.forward({{nested_use(), 0}, {q_, 0}}), 6);
+  ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"p"});
+  EXPECT_EQ(status.failure().pass, 1);
+  EXPECT_EQ(first(p_), 6);  // what arrived first, not doubled
+}
+
+TEST_F(ReducerModes, P11FewerHooksThanInTheFirstPassAreMissing) {
+  create_static();
+  ASSERT_TRUE(rank_.backward(rank_.forward({{nested_use(), 0}, {q_, 0}}), 6).ok());
+  rank_.undefine_grads();
+  const Status status = rank_.backward(rank_.forward_of({p_, q_}), 6);
+  ASSERT_EQ(status.code(), Code::kIncomplete) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"p"});
+}
+
+TEST_F(ReducerModes, P11WhatNoRankUsedStaysUntouchedAndMayNotBeUsedLater) {
+  create_static();
+  group_->peers = [](const Collective&) {};  // the other rank gives nothing
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
+  EXPECT_FALSE(q_->grad().defined());
+  {
+    const DataParallel::NoSync no_sync(parallel());
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({q_}), 4).ok());
+  }
+  p_->undefine_grad();
+  const Status status = rank_.backward(rank_.forward_of({p_}), 6);
+  ASSERT_EQ(status.code(), Code::kUsageChanged) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"q"});
+  EXPECT_EQ(first(q_), 4);
+}
+
+TEST_F(ReducerModes, P11AnOutputThatIsLeftKeepsTheFirstPassOpen) {
+  create_static();
+  const auto outputs = rank_.forward_of({p_, q_});
+  ASSERT_TRUE(rank_.backward({outputs[0]}, 6).ok());
+  EXPECT_EQ(group_->sums(), 0);
+  const Status status = parallel().check_complete();
+  ASSERT_EQ(status.code(), Code::kIncomplete);
+  EXPECT_NE(status.failure().detail.find("an output that no backward used is alive"),
+            std::string::npos);
+}
+
+TEST_F(ReducerModes, B7GradientsAreViewsOfOneBucketAfterTheFirstPass) {
+  create_views();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  ASSERT_TRUE(is_view(p_, q_));
+  const std::byte* place = p_->grad().data();
+  rank_.undefine_grads();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 8).ok());
+  EXPECT_EQ(p_->grad().data(), place);
+  EXPECT_EQ(first(p_), 8);
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());  // added, not zeroed
+  EXPECT_EQ(p_->grad().data(), place);
+  EXPECT_EQ(first(p_), 10);
+}
+
+TEST_F(ReducerModes, B7AReplacedGradientIsCopiedAndPointedBack) {
+  create_views();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  const std::byte* place = p_->grad().data();
+  p_->set_grad(rank_.tensor({100, 200}));
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+  EXPECT_EQ(p_->grad().data(), place);
+  EXPECT_EQ(first(p_), 101);
+}
+
+TEST_F(ReducerModes, B7ThereIsOneGradientSizedMemory) {
+  create_views();
+  rank_.undefine_grads();
+  const std::uint64_t empty = rank_.devices[0].allocated_bytes();
+  for (int pass = 0; pass < 3; ++pass) {
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+    EXPECT_EQ(rank_.devices[0].allocated_bytes(), empty) << "pass " << pass;
+  }
+}
+
+TEST_F(ReducerModes, G5AStaleViewThatNobodyUsesKeepsItsBits) {
+  create_views(true);
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  const std::byte* place = q_->grad().data();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 3).ok());
+  EXPECT_EQ(first(p_), 9);
+  EXPECT_EQ(first(q_), 6);
+  EXPECT_EQ(q_->grad().data(), place);
+}
+
+TEST_F(ReducerModes, B2BucketsFollowTheReadyOrderFromTheSecondSyncedForwardOn) {
+  create_rebuilding();
+  EXPECT_EQ(parallel().reducer().layout().buckets[0].members[0].parameter, 1u);  // q: the last one
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  EXPECT_TRUE(parallel().reducer().rebuilt_order().empty());
+  const auto outputs = rank_.forward_of({p_, q_});
+  ASSERT_EQ(parallel().reducer().rebuilt_order().size(), 2u);
+  EXPECT_EQ(ops().back(), Op::kBroadcast);
+  const std::size_t ready_first = parallel().reducer().rebuilt_order()[0];
+  EXPECT_EQ(parallel().reducer().layout().buckets[0].members[0].parameter, ready_first);
+  rank_.undefine_grads();
+  ASSERT_TRUE(rank_.backward(outputs, 8).ok());
+  EXPECT_EQ(first(p_), 8);
+  EXPECT_EQ(first(q_), 8);
+  const std::size_t started = group_->started.size();
+  (void)rank_.forward_of({p_, q_});
+  EXPECT_EQ(group_->started.size(), started);  // once
+}
+
+TEST_F(ReducerModes, B2ForwardsThatAreLocalOrWithoutGradientsDoNotMeet) {
+  create_rebuilding();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  const std::size_t started = group_->started.size();
+  ASSERT_TRUE(parallel().forward_without_gradients([](auto&) { return Status(); }).ok());
+  {
+    const DataParallel::NoSync no_sync(parallel());
+    (void)rank_.forward_of({p_, q_});
+  }
+  EXPECT_EQ(group_->started.size(), started);
+}
+
+TEST_F(ReducerModes, B2LiveViewsMoveWithTheirBuckets) {
+  create_rebuilding(true);
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  const std::byte* place = p_->grad().data();
+  const auto outputs = rank_.forward_of({p_, q_});
+  EXPECT_NE(p_->grad().data(), place);
+  EXPECT_EQ(first(p_), 6);
+  ASSERT_TRUE(rank_.backward(outputs, 1).ok());
+  EXPECT_EQ(first(p_), 7);
+}
+
+TEST_F(ReducerModes, B2AResetGoesBackToTheFirstLayout) {
+  create_rebuilding();
+  const Layout first_layout = parallel().reducer().layout();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  (void)rank_.forward_of({p_, q_});
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  EXPECT_TRUE(parallel().reducer().layout() == first_layout);
+  rank_.undefine_grads();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 4).ok());
+  EXPECT_EQ(first(p_), 4);
+}
+
+// Ranks whose hooks come in different orders end with the buckets of rank 0.
+TEST(ReducerRebuild, B2AllRanksTakeTheOrderOfRankZero) {
+  constexpr int kRanks = 3;
+  const std::vector<Membership> memberships = local_memberships(kRanks);
+  std::vector<Layout> layouts(kRanks);
+  std::vector<double> sums(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    Replica rank(0, static_cast<std::uint64_t>(r) + 7);
+    for (int i = 0; i < 6; ++i) rank.add("p" + std::to_string(i));
+    ReducerOptions options = quick_options(false);
+    options.rebuild_buckets = true;
+    ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+    for (int pass = 0; pass < 3; ++pass) {
+      rank.undefine_grads();
+      const Status status = rank.backward(rank.forward_of(rank.parameters), r + pass);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+    layouts[static_cast<std::size_t>(r)] = rank.parallel->reducer().layout();
+    sums[static_cast<std::size_t>(r)] = values_of(rank.parameters[3]->grad())[0];
+  });
+  for (int r = 1; r < kRanks; ++r) {
+    EXPECT_TRUE(layouts[static_cast<std::size_t>(r)] == layouts[0]);
+    EXPECT_EQ(sums[static_cast<std::size_t>(r)], sums[0]);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
