@@ -13,11 +13,10 @@ class UserHook final : public CommunicationHook {
   std::string name() const override { return "user"; }
 
   Status start(HookBucket& bucket) override {
-    const bool is_new_pass = bucket.pass() != pass_;
-    if (is_new_pass) next_ = 0;
-    pass_ = bucket.pass();
+    const bool begins = bucket.index() == 0;  // a pass, also after one that failed or a reset
+    if (begins) next_ = 0;
     expect(bucket.index() == next_, "its buckets do not come in order");
-    expect(is_new_pass || !was_last_, "a bucket comes after the last one");
+    expect(begins || !was_last_, "a bucket comes after the last one");
     was_last_ = bucket.is_last();
     ++next_;
     check_views(bucket);
@@ -61,7 +60,6 @@ class UserHook final : public CommunicationHook {
     expect(elements <= flat.elements(), "the views are larger than the bucket");
   }
 
-  std::int64_t pass_ = kNone;
   int next_ = 0;
   bool was_last_ = false;
   std::vector<Tensor> results_;

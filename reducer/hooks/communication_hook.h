@@ -15,7 +15,7 @@
 // order; what finish() starts comes after the usage map (T2). Failure: an error or an exception of
 // the hook is kUserFailure, with pass, bucket and parameters, on every rank; an error of a
 // collective stays what it is. After a failure start() may be called for a bucket that finish() was
-// never called for.
+// never called for; bucket 0 always begins a pass.
 #pragma once
 
 #include <memory>
