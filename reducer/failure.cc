@@ -71,6 +71,30 @@ Status Reducer::incomplete() {
   return failure;
 }
 
+// What went wrong in or for the hook of a bucket (S4). An error of the group stays what it is.
+Status Reducer::hook_failed(Status status, std::size_t b) const {
+  Failure& failure = status.failure();
+  if (!concerns_group(failure.code)) {
+    failure.code = Code::kUserFailure;
+    failure.rank = membership_.group->rank();
+    failure.definite = true;
+    failure.detail =
+        "the communication hook " + options_.hook->name() + " failed: " + failure.detail;
+  }
+  annotate(failure, static_cast<int>(b));
+  if (failure.rank == kNone) failure.rank = membership_.group->rank();
+  return status;
+}
+
+Status Reducer::hook_never_ended(std::size_t b) const {
+  Failure failure =
+      describe(Code::kTimeout, "the communication hook " + options_.hook->name() +
+                                   " has not completed its future within the timeout of the group");
+  failure.definite = true;
+  annotate(failure, static_cast<int>(b));
+  return failure;
+}
+
 // The pass cannot be completed. If nothing was launched no peer is in the middle of anything, and
 // the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
@@ -114,6 +138,8 @@ void Reducer::stop_group(const Status& cause) {
   for (Bucket& bucket : buckets_) {
     bucket.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
     LOCKSTEP_CHECK(bucket.work.done());  // an aborted group completes what is in flight
+    const platform::Deadline limit = platform::Deadline::in(kDrainLimit);
+    LOCKSTEP_CHECK(!bucket.hooked || bucket.hooked->is_drained(limit));
   }
   usage_work_.wait(platform::Deadline::in(kDrainLimit)).ignore();
   LOCKSTEP_CHECK(usage_work_.done());

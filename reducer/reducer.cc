@@ -33,13 +33,14 @@ std::string describe_parameter(std::size_t index, const Parameter& parameter) {
 }
 
 std::string describe_options(const ReducerOptions& options) {
-  std::string line =
-      "options: find_unused_parameters " +
-      std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
-      (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
-      (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
-      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", rebuild_buckets " +
-      (options.rebuild_buckets ? "on" : "off") + ", bucket limits";
+  std::string line = "options: find_unused_parameters " +
+                     std::string(options.find_unused_parameters ? "on" : "off") +
+                     ", static_graph " + (options.static_graph ? "on" : "off") +
+                     ", gradient_as_bucket_view " +
+                     (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
+                     (options.reduction == Reduction::kNative ? "native" : "rank-ordered") +
+                     ", rebuild_buckets " + (options.rebuild_buckets ? "on" : "off") + ", hook " +
+                     (options.hook ? options.hook->name() : "none") + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }
@@ -88,6 +89,13 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
       return Status(Code::kInvalidArgument, "the process group cannot reduce " +
                                                 std::string(name_of(parameter->dtype())) +
                                                 ", the dtype of parameter " + parameter->name());
+    if (const DType dtype = parameter->dtype();
+        options_.hook && !membership_.group->can_reduce(options_.hook->wire_dtype(dtype)))
+      return Status(Code::kInvalidArgument,
+                    "the process group cannot reduce " +
+                        std::string(name_of(options_.hook->wire_dtype(dtype))) +
+                        ", which the hook " + options_.hook->name() + " makes of parameter " +
+                        parameter->name());
     slot_numbers_.insert(parameter.get(), static_cast<std::uint32_t>(slots_.size()));
     Slot& slot = slots_.emplace_back();
     slot.parameter = parameter;
@@ -131,6 +139,7 @@ Status Reducer::lay_out(Layout layout) {
       slot.bucket = b;
       buckets[b].slots.push_back(slot_of[member.parameter]);
     }
+    buckets[b].hooked = hooked(layout, b, buckets[b]);
   }
   layout_ = std::move(layout);
   buckets_ = std::move(buckets);
@@ -269,6 +278,7 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
     pass.number = next_pass_++;
     launched_ = 0;
     next_bucket_ = 0;
+    launching_ = false;
     unready_ = slots_.size();
     unused_marked_ = false;
     for (Slot& slot : slots_) {

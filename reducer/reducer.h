@@ -32,6 +32,7 @@
 #include "reducer/comm/process_group.h"
 #include "reducer/comm/store.h"
 #include "reducer/failure_board.h"
+#include "reducer/hooks/communication_hook.h"
 #include "reducer/trace.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -50,6 +51,9 @@ struct ReducerOptions {
   // How buckets are summed. kRankOrdered: the same bits whatever the bucket limits, the transport
   // and its version (G3), for the price of a copy of each bucket.
   Reduction reduction = Reduction::kNative;
+  // Called for every bucket in place of its scale and sum (S4); of one reducer alone. All ranks
+  // have hooks of the same name. Those that come with the reducer: hooks/builtin_hooks.h.
+  std::shared_ptr<CommunicationHook> hook;
   // Bytes at which a bucket closes: the i-th of a group of one dtype and device takes limits[i],
   // the last entry serves all further ones.
   std::vector<std::uint64_t> bucket_limits = {1u << 20, 25u << 20};
@@ -70,7 +74,7 @@ struct Membership {
 
 class Pass;
 
-class Reducer final : private GradientHook {
+class Reducer final : private GradientHook, private HookCollectives {
  public:
   // A collective operation: every rank of the group creates its reducer, with the same parameters
   // and options in the same order (B4). A parameter listed several times counts once. All
@@ -137,6 +141,7 @@ class Reducer final : private GradientHook {
     std::size_t pending = 0;         // members that are not ready
     std::int64_t trace_sequence = 0;
     Work work;
+    std::unique_ptr<HookBucket> hooked;  // what the hook sees of it; null without one
   };
 
   Reducer(ReducerOptions options, Membership membership);
@@ -160,7 +165,7 @@ class Reducer final : private GradientHook {
   bool in_place(const Slot& slot) const;
   Failure ready_twice(const Slot& slot) const;
   Status mark_ready(Slot& slot, platform::MutexLock& lock);
-  Status mark_unused_ready();
+  Status mark_unused_ready(platform::MutexLock& lock);
   Status fill_unreached(Slot& slot);
   Status fill(Slot& slot);
   Status keep(Slot& slot);
@@ -168,10 +173,20 @@ class Reducer final : private GradientHook {
   std::vector<std::size_t> by_last_hook() const;
   Status agree_on_use();
   Status usage_changed() const;
-  Status launch_ready_buckets();
+  Status launch_ready_buckets(platform::MutexLock& lock);
   Status launch_usage_map();
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
+  void close_trace(std::int64_t sequence, const Status& status);
+  double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
+
+  std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket);
+  Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) override;
+  Status await(Work& work, std::int64_t trace_sequence) override;
+  Status start_hook(std::size_t b, platform::MutexLock& lock);
+  Status finish_hook(std::size_t b);
+  Status hook_failed(Status status, std::size_t b) const;
+  Status hook_never_ended(std::size_t b) const;
   Status deliver(Slot& slot);
   void put_back(Slot& slot);
   void open_pass();
@@ -183,7 +198,7 @@ class Reducer final : private GradientHook {
   Status give_up(Status status);
   Status fail(Failure failure);
   void stop_group(const Status& cause);
-  platform::Deadline operation_deadline() const;
+  platform::Deadline operation_deadline() const override;
 
   const ReducerOptions options_;
   Membership membership_;
@@ -204,6 +219,7 @@ class Reducer final : private GradientHook {
   std::int64_t next_pass_ = 0;
   std::size_t unready_ = 0;      // slots of the running pass
   std::size_t next_bucket_ = 0;  // to be launched
+  bool launching_ = false;       // a hook starts it, or failed to
   std::int64_t launched_ = 0;
   bool unused_marked_ = false;
   std::vector<std::size_t> unused_;        // slots that will have no hook in the running pass

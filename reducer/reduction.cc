@@ -14,7 +14,7 @@ Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task
   if (!unused_marked_) {
     unused_marked_ = true;  // at the first hook, not earlier: a forward whose output is dropped
                             // starts nothing (P2)
-    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(lock));
   }
   if (slots_[index].ready) return ready_twice(slots_[index]);
   return {};
@@ -57,13 +57,13 @@ Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
   --unready_;
   LOCKSTEP_CHECK(buckets_[slot.bucket].pending > 0);
   --buckets_[slot.bucket].pending;
-  return launch_ready_buckets();
+  return launch_ready_buckets(lock);
 }
 
 // Parameters that will have no hook in this pass: their slots are filled now.
-Status Reducer::mark_unused_ready() {
+Status Reducer::mark_unused_ready(platform::MutexLock& lock) {
   for (const std::size_t index : unused_) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slots_[index]));
-  return launch_ready_buckets();
+  return launch_ready_buckets(lock);
 }
 
 Status Reducer::fill_unreached(Slot& slot) {
@@ -88,11 +88,13 @@ bool Reducer::in_place(const Slot& slot) const {
          gradient.data() == slot.place.data() && gradient.shape().same_strides(slot.place.shape());
 }
 
-// Brings the accumulated gradient, scaled (G2), to its place; an undefined one counts as +0 (G1).
+// Brings the accumulated gradient, scaled (G2) unless a hook does that (G4), to its place; an
+// undefined one counts as +0 (G1).
 Status Reducer::fill(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
+  const double factor = options_.hook ? 1.0 : factor_of(parameter.dtype());
   slot.used = parameter.used();
   if (!parameter.grad().defined()) {
     const auto elements = static_cast<std::size_t>(parameter.shape().elements());
@@ -102,7 +104,6 @@ Status Reducer::fill(Slot& slot) {
   const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
   const bool viewed = in_place(slot);
   if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
-  const double factor = parameter.dtype() == DType::kFloat64 ? factor_ : float_factor_;
   const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
   if (!viewed || factor != 1.0) device.gather(stream, {&transfer, 1}, factor);
   if (options_.gradient_as_bucket_view && sure && !viewed) parameter.move_grad(slot.place);
@@ -128,13 +129,19 @@ void Reducer::put_back(Slot& slot) {
 }
 
 // Launches in index order, whatever order buckets become ready in (P3).
-Status Reducer::launch_ready_buckets() {
+Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
+  if (launching_) return {};  // whoever does that goes on with what is ready now
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
     const BucketLayout& layout = layout_.buckets[next_bucket_];
     Device& device = bucket.storage->device();
     LOCKSTEP_RETURN_IF_ERROR(
         device.synchronize(device.record(device.current_stream()), operation_deadline()));
+    if (options_.hook) {
+      LOCKSTEP_RETURN_IF_ERROR(start_hook(next_bucket_, lock));
+      ++next_bucket_;
+      continue;
+    }
     Collective collective;
     collective.dtype = layout.dtype;
     collective.reduction = options_.reduction;
@@ -188,10 +195,10 @@ Status Reducer::end_backward() {
     running_task_ = nullptr;
   }
   if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
-  if (Status status = complete_slots(); !status.ok()) return fail(std::move(status.failure()));
+  if (Status status = complete_slots(); !status.ok()) return give_up(std::move(status));
   if (Status status = usage_changed(); !status.ok()) return give_up(std::move(status));
   if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
-  if (Status status = finalize(); !status.ok()) return fail(std::move(status.failure()));
+  if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   counted_ = options_.static_graph;
   recorded_ = true;
   close_pass(true);
@@ -209,11 +216,11 @@ Status Reducer::complete_slots() {
     for (Slot& slot : slots_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
       if (!slot.ready) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
   } else if (!unused_marked_) {
-    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(lock));
   }
   unused_marked_ = true;
   if (unready_ != 0) return {};
-  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
+  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
   LOCKSTEP_CHECK_EQ(next_bucket_, buckets_.size());
   return {};
 }
@@ -267,7 +274,8 @@ Status Reducer::finalize() {
   if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     LOCKSTEP_RETURN_IF_ERROR(
-        await(buckets_[b].work, buckets_[b].trace_sequence, static_cast<int>(b)));
+        options_.hook ? finish_hook(b)
+                      : await(buckets_[b].work, buckets_[b].trace_sequence, static_cast<int>(b)));
     for (const std::size_t index : buckets_[b].slots) {
       Slot& slot = slots_[index];
       if (options_.static_graph && !slot.in_use) continue;
@@ -307,11 +315,14 @@ Status Reducer::deliver(Slot& slot) {
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
   Status status = work.wait(operation_deadline());
-  trace_.close(trace_sequence,
-               status.ok() ? TraceEntry::State::kCompleted : TraceEntry::State::kFailed,
-               platform::now());
+  close_trace(trace_sequence, status);
   if (!status.ok()) annotate(status.failure(), bucket);
   return status;
+}
+
+void Reducer::close_trace(std::int64_t sequence, const Status& status) {
+  trace_.close(sequence, status.ok() ? TraceEntry::State::kCompleted : TraceEntry::State::kFailed,
+               platform::now());
 }
 
 // The process group ends every collective within its timeout; this is the line behind that line.

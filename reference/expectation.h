@@ -56,7 +56,7 @@ struct ExpectedCollective {
   Op op = Op::kAllReduceBucket;
   std::uint32_t bucket = 0;       // index in launch order; 0 for the usage map
   std::uint64_t count = 0;        // elements, padding between members included
-  DType dtype = DType::kFloat32;  // of a bucket; the usage map is int32
+  DType dtype = DType::kFloat32;  // of a bucket, on the wire (S4); the usage map is int32
 };
 
 struct ExpectedStep {

@@ -194,10 +194,11 @@ void Model::order_additions() {
   if (survivors_.empty()) return;
   const auto ranks = static_cast<std::uint32_t>(survivors_.size());
   for (const ExpectedBucket& bucket : buckets()) {
+    const std::uint32_t element_bytes = size_of(wire_dtype(program_.options.hook, bucket.dtype));
     switch (program_.options.order) {
       case Order::kRing:
         orders_.push_back(
-            gloo_ring(ranks, bucket.count, size_of(bucket.dtype), contract_.max_segment_bytes));
+            gloo_ring(ranks, bucket.count, element_bytes, contract_.max_segment_bytes));
         break;
       case Order::kBcube:
         orders_.push_back(gloo_bcube(ranks, bucket.count));
@@ -511,7 +512,7 @@ void Model::list_collectives(ExpectedStep& expected) const {
     ExpectedCollective collective;
     collective.bucket = b;
     collective.count = buckets()[b].count;
-    collective.dtype = buckets()[b].dtype;
+    collective.dtype = wire_dtype(program_.options.hook, buckets()[b].dtype);
     expected.collectives.push_back(collective);
   }
   if (has_usage_map && is_dynamic() && !trained_.empty()) expected.collectives.push_back(usage);
@@ -531,9 +532,11 @@ void Model::reduce() {
 }
 
 // G1, G2, G3. The additions of a run are carried out for the part of the run that lies in the
-// parameter; padding is zeros and stays zeros.
+// parameter; padding is zeros and stays zeros. A hook scales as G2 says, and sums in its wire type
+// (S4): every value of that is one of the parameter's dtype, too.
 void Model::reduce_one(std::uint32_t parameter) {
   const DType dtype = program_.parameters[parameter].dtype;
+  const DType wire = wire_dtype(program_.options.hook, dtype);
   const Place& place = places_[parameter];
   const std::size_t ranks = survivors_.size();
   if (contributions_.size() < ranks * place.count) contributions_.resize(ranks * place.count);
@@ -542,6 +545,8 @@ void Model::reduce_one(std::uint32_t parameter) {
     double* scaled = contributions_.data() + i * place.count;
     if (gradient(survivors_[i], parameter).defined) {
       scale_values(dtype, scaled, elements(survivors_[i], parameter), factor, place.count);
+      for (std::size_t e = 0; wire != dtype && e < place.count; ++e)
+        scaled[e] = nearest(wire, scaled[e]);
     } else {
       std::fill_n(scaled, place.count, 0.0);
     }
@@ -554,7 +559,7 @@ void Model::reduce_one(std::uint32_t parameter) {
     double* first = contributions_.data() + begin;
     for (std::size_t i = 0; i + 1 < ranks; ++i) {
       const Addition& addition = run.additions[i];
-      add_values(dtype, first + addition.into * place.count, first + addition.from * place.count,
+      add_values(wire, first + addition.into * place.count, first + addition.from * place.count,
                  end - begin);
     }
     for (const std::uint32_t rank : survivors_) {

@@ -31,6 +31,10 @@ Order limited(Order value) {
   constexpr unsigned kCount = static_cast<unsigned>(Order::kRankOrder) + 1;
   return static_cast<Order>(static_cast<unsigned>(value) % kCount);
 }
+Hook limited(Hook value) {
+  constexpr unsigned kCount = static_cast<unsigned>(Hook::kElsewhere) + 1;
+  return static_cast<Hook>(static_cast<unsigned>(value) % kCount);
+}
 Node::Kind limited(Node::Kind value) {
   constexpr unsigned kCount = static_cast<unsigned>(Node::Kind::kCheckpoint) + 1;
   return static_cast<Node::Kind>(static_cast<unsigned>(value) % kCount);
@@ -148,6 +152,7 @@ void normalize(Program& program) {
   program.values = limited(program.values);
   program.options.mode = limited(program.options.mode);
   program.options.order = limited(program.options.order);
+  program.options.hook = limited(program.options.hook);
   limit_parameters(program.parameters);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
@@ -157,6 +162,13 @@ std::uint64_t element_count(const Parameter& parameter) {
   std::uint64_t count = 1;
   for (const std::uint32_t size : parameter.sizes) count *= size;
   return count;
+}
+
+DType wire_dtype(Hook hook, DType dtype) {
+  const bool is_wide = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  if (is_wide && hook == Hook::kFloat16) return DType::kFloat16;
+  if (is_wide && hook == Hook::kBFloat16) return DType::kBFloat16;
+  return dtype;
 }
 
 std::uint32_t owner_of(const Program& program, std::uint32_t index) {

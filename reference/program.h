@@ -75,6 +75,10 @@ enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep };
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
 // Contract G3: Gloo's ring, Gloo's bcube, or the order of the ranks.
 enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
+// What reduces a bucket (S4): no hook; the built-in ones; a hook of the user's own that does what
+// kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
+// not called as S4 says.
+enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere };
 
 struct Parameter {
   std::uint32_t key = 0;
@@ -137,6 +141,7 @@ struct Options {
   Order order = Order::kRing;
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
   bool views = false;    // gradients are views of their buckets once they were reduced (B7)
+  Hook hook = Hook::kNone;
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };
@@ -176,6 +181,9 @@ constexpr std::uint32_t kMaxDevices = 2;
 void normalize(Program& program);
 
 std::uint64_t element_count(const Parameter& parameter);
+
+// S4: what a bucket of this dtype is summed in. The compressing hooks leave 16-bit types alone.
+DType wire_dtype(Hook hook, DType dtype);
 
 // The first owner of the tensor of parameter `index`, through chains of shared_with.
 std::uint32_t owner_of(const Program& program, std::uint32_t index);

@@ -113,8 +113,8 @@ struct Table<reference::Options> {
   using R = reference::Options;
   static constexpr auto list = std::make_tuple(
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
-      field("views", &R::views), field("first_bucket_bytes", &R::first_bucket_bytes),
-      field("bucket_bytes", &R::bucket_bytes));
+      field("views", &R::views), field("hook", &R::hook),
+      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
 };
 
 template <>
@@ -216,6 +216,10 @@ struct Names<reference::Values> {
 template <>
 struct Names<reference::Order> {
   static constexpr std::array list{"ring", "bcube", "rank"};
+};
+template <>
+struct Names<reference::Hook> {
+  static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere"};
 };
 template <>
 struct Names<reference::Node::Kind> {

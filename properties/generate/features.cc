@@ -42,6 +42,17 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "buckets rebuilt in a step whose outputs are dropped",
     "buckets rebuilt in static mode",
     "buckets rebuilt in dynamic mode",
+    "hook allreduce",
+    "hook fp16",
+    "hook bf16",
+    "hook elsewhere",
+    "hook: compresses a dtype",
+    "hook: leaves a dtype as it is",
+    "hook in static mode",
+    "hook in dynamic mode",
+    "hook: buckets rebuilt",
+    "hook: gradients as views",
+    "hook: a result elsewhere, gradients as views, 3 synced steps or more",
     "order ring",
     "order bcube",
     "order rank",
@@ -172,6 +183,7 @@ class Features {
   void static_graph();
   void views(const reference::Expectation& expected);
   void rebuilds(const reference::Expectation& expected);
+  void hooks(const reference::Expectation& expected);
 
   const Case& case_;
   const Program& program_;
@@ -476,6 +488,31 @@ void Features::rebuilds(const reference::Expectation& expected) {
   }
 }
 
+void Features::hooks(const reference::Expectation& expected) {
+  const reference::Hook hook = program_.options.hook;
+  if (hook == reference::Hook::kNone) return;
+  std::size_t reduced = 0;
+  bool is_rebuilt = false;
+  for (const auto& step : expected.steps) {
+    reduced += step.is_reduced && !step.any_error ? 1 : 0;
+    is_rebuilt = is_rebuilt || step.layout > 0;
+  }
+  if (reduced == 0) return;
+  add_if(true, std::string("hook ") + fields::name_of(hook));
+  for (const auto& bucket : expected.buckets) {
+    const bool compresses = reference::wire_dtype(hook, bucket.dtype) != bucket.dtype;
+    add_if(compresses, "hook: compresses a dtype");
+    const bool can = hook == reference::Hook::kFloat16 || hook == reference::Hook::kBFloat16;
+    add_if(can && !compresses, "hook: leaves a dtype as it is");
+  }
+  add_if(program_.options.mode == Mode::kStatic, "hook in static mode");
+  add_if(program_.options.mode == Mode::kDynamic, "hook in dynamic mode");
+  add_if(is_rebuilt, "hook: buckets rebuilt");
+  add_if(program_.options.views, "hook: gradients as views");
+  add_if(hook == reference::Hook::kElsewhere && program_.options.views && reduced >= 3,
+         "hook: a result elsewhere, gradients as views, 3 synced steps or more");
+}
+
 void Features::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
@@ -495,6 +532,7 @@ void Features::errors() {
   if (!any && program_.options.mode == Mode::kStatic) static_graph();
   if (program_.options.views) views(expected);
   rebuilds(expected);
+  hooks(expected);
   add_if(any, "an error of its own");
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&

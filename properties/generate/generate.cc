@@ -401,6 +401,13 @@ void ProgramDrawer::draw() {
   draw_steps();
 }
 
+// Drawn last, so that it changes nothing else of a case.
+void draw_hook(Dice& dice, const GenerateOptions& options, Program& program) {
+  if (!options.capabilities.has(Capability::kHooks) || !dice.percent(30)) return;
+  const std::array<std::uint16_t, 4> weights{15, 25, 25, 35};
+  program.options.hook = static_cast<reference::Hook>(1 + dice.weighted(weights));
+}
+
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
   if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
   const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
@@ -424,6 +431,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   ProgramDrawer(dice, options, out.program).draw();
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
+  draw_hook(dice, options, out.program);
   return out;
 }
 

@@ -2,7 +2,9 @@
 
 #include "properties/lane/hosted_subject.h"
 #include "properties/lane/subject.h"
+#include "properties/lane/user_hook.h"
 #include "reducer/base/check.h"
+#include "reducer/hooks/builtin_hooks.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -24,6 +26,7 @@ class ProductionSubject final : public TrainingSubject {
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
+    options.hook = hook_of(program.options.hook);
     options.failure_grace = environment.failure_grace();
     auto parallel =
         DataParallel::create(parameters, engine, std::move(options), std::move(membership));
@@ -86,6 +89,22 @@ class ProductionSubject final : public TrainingSubject {
   }
 
  private:
+  static std::shared_ptr<CommunicationHook> hook_of(reference::Hook hook) {
+    switch (hook) {
+      case reference::Hook::kAllReduce:
+        return make_all_reduce_hook();
+      case reference::Hook::kFloat16:
+        return make_fp16_compress_hook();
+      case reference::Hook::kBFloat16:
+        return make_bf16_compress_hook();
+      case reference::Hook::kElsewhere:
+        return make_user_hook();
+      case reference::Hook::kNone:
+        break;
+    }
+    return nullptr;
+  }
+
   static ObservedCollective::Op op_of(TraceEntry::What what) {
     switch (what) {
       case TraceEntry::What::kBucket:

@@ -53,6 +53,20 @@ ObservedCollective::Op observed_as(reference::ExpectedCollective::Op op) {
   return ObservedCollective::Op::kOther;
 }
 
+lockstep::DType observed_as(reference::DType dtype) {
+  switch (dtype) {
+    case reference::DType::kFloat64:
+      return DType::kFloat64;
+    case reference::DType::kFloat16:
+      return DType::kFloat16;
+    case reference::DType::kBFloat16:
+      return DType::kBFloat16;
+    case reference::DType::kFloat32:
+      break;
+  }
+  return DType::kFloat32;
+}
+
 // The step in which the pass was recorded that a rebuild of steps[at] follows: the one synced pass
 // that this rank has completed in its group.
 const ObservedStep* recorded_before(const reference::Expectation& expectation,
@@ -139,6 +153,9 @@ Verdict judge_trace(const reference::Expectation& expectation, const Observation
           return wrong(i, "another operation than expected");
         if (is_bucket && seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
           return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
+        if (is_bucket && seen.dtype != observed_as(expected[i].dtype))
+          return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype),
+                                      name_of(observed_as(expected[i].dtype))));
         if (seen.count != expected[i].count)
           return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
         if (i > 0 && seen.sequence != step.collectives[i - 1].sequence + 1)

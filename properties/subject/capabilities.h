@@ -37,8 +37,9 @@ enum class Capability : std::uint8_t {
   kViews,      // gradients that are views of their buckets
   kRankOrder,  // sums in the order of the ranks
   kRebuild,    // buckets that follow the order in which gradients get ready
+  kHooks,      // communication hooks: the built-in ones and one of the user's
 };
-constexpr int kCapabilities = 24;
+constexpr int kCapabilities = 25;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -65,6 +65,10 @@ class Device {
   virtual void add(const Stream& stream, const Tensor& from, const Tensor& to) = 0;
   // slot = round(gradient * factor) for each transfer; factor 1 copies the bits. All of one dtype.
   virtual void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) = 0;
+  // to = round(from * factor): the product in the compute type of from's dtype, then rounded to
+  // to's. Same sizes, both dense in the same strides, any dtypes of gradients.
+  virtual void convert(const Stream& stream, const Tensor& from, const Tensor& to,
+                       double factor) = 0;
   // gradient = slot for each transfer.
   virtual void scatter(const Stream& stream, std::span<const Transfer> transfers) = 0;
 };

@@ -1,5 +1,7 @@
 #include "reducer/device/host/host_device.h"
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <new>
 
@@ -51,6 +53,28 @@ void with_format(DType dtype, F f) {
     default:
       LOCKSTEP_CHECK(dtype == DType::kFloat32);  // gradients are floats
   }
+}
+
+// A float that rounds to 16 bits as the double does: cut off, with a last bit that says whether
+// anything was. (Rounding twice to nearest is wrong half-way between two 16-bit values.)
+float rounded_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  const bool is_away = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - (is_away ? 1u : 0u)) | 1u);
+}
+
+// Stores what was computed in another format's compute type.
+template <class Format>
+typename Format::Memory store_as(float value) {
+  return Format::store(value);
+}
+template <class Format>
+typename Format::Memory store_as(double value) {
+  if constexpr (sizeof(typename Format::Memory) == 2)
+    return Format::store(rounded_to_odd(value));
+  else
+    return Format::store(static_cast<typename Format::Compute>(value));
 }
 
 // Calls f(a, b) with the offsets, in elements, of each element in two layouts of the same sizes.
@@ -161,6 +185,23 @@ void HostDevice::gather(const Stream&, std::span<const Transfer> transfers, doub
                            [k](Memory s, Memory) { return Format::store(Format::load(s) * k); });
     });
   }
+}
+
+void HostDevice::convert(const Stream&, const Tensor& from, const Tensor& to, double factor) {
+  LOCKSTEP_CHECK(from.shape().same_sizes(to.shape()));
+  LOCKSTEP_CHECK(from.shape().same_strides(to.shape()));
+  LOCKSTEP_CHECK(to.shape().is_dense());
+  const std::int64_t count = to.elements();
+  with_format(from.dtype(), [&](auto source_format) {
+    with_format(to.dtype(), [&](auto target_format) {
+      using From = decltype(source_format);
+      using To = decltype(target_format);
+      const auto k = static_cast<typename From::Compute>(factor);
+      const auto* source = reinterpret_cast<const typename From::Memory*>(from.data());
+      auto* target = reinterpret_cast<typename To::Memory*>(to.data());
+      for (std::int64_t i = 0; i < count; ++i) target[i] = store_as<To>(From::load(source[i]) * k);
+    });
+  });
 }
 
 void HostDevice::scatter(const Stream&, std::span<const Transfer> transfers) {

@@ -26,6 +26,7 @@ class HostDevice final : public Device {
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
   void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
   void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
   void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
 
  private:

@@ -1,0 +1,108 @@
+// The way of a bucket through a communication hook (S4).
+#include <exception>
+
+#include "reducer/base/check.h"
+#include "reducer/pass.h"
+#include "reducer/reducer.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+// A hook is the user's: what it throws is a failure like any other.
+template <class Call>
+Status guarded(const Call& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    return Status(Code::kUserFailure, error.what());
+  } catch (...) {
+    return Status(Code::kUserFailure, "it threw something that is no std::exception");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
+                                            const Bucket& bucket) {
+  if (!options_.hook) return nullptr;
+  const BucketLayout& shape = layout.buckets[b];
+  Tensor flat(bucket.storage, 0, shape.dtype, Shape::row_major({shape.elements}));
+  std::vector<Tensor> views;
+  for (const std::size_t slot : bucket.slots) views.push_back(slots_[slot].place);
+  const bool is_last = b + 1 == layout.buckets.size();
+  HookCollectives& collectives = *this;
+  return std::make_unique<HookBucket>(collectives, static_cast<int>(b), is_last, std::move(flat),
+                                      std::move(views));
+}
+
+// HookCollectives: under the same lock as the launches of buckets without a hook.
+Status Reducer::start(Collective& collective, Work& work, std::int64_t& trace_sequence) {
+  platform::MutexLock lock(mutex_);
+  return launch(collective, work, TraceEntry::What::kBucket, trace_sequence);
+}
+
+Status Reducer::await(Work& work, std::int64_t trace_sequence) {
+  Status status = work.wait(operation_deadline());
+  platform::MutexLock lock(mutex_);
+  close_trace(trace_sequence, status);
+  return status;
+}
+
+// No user code runs under a lock. Others may complete buckets meanwhile; whoever is in here
+// launches those, too. After a failure it stays the last launch of the pass.
+Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
+  LOCKSTEP_CHECK(!launching_);
+  HookBucket& bucket = *buckets_[b].hooked;
+  launching_ = true;
+  lock.unlock();
+  bucket.begin(pass_->number, membership_.group->size(), factor_of(layout_.buckets[b].dtype),
+               options_.reduction);
+  Status status = guarded([&] { return options_.hook->start(bucket); });
+  lock.lock();
+  if (!status.ok()) return hook_failed(std::move(status), b);
+  launching_ = false;
+  return {};
+}
+
+// Brings the hook's result to the bucket.
+Status Reducer::finish_hook(std::size_t b) {
+  HookBucket& bucket = *buckets_[b].hooked;
+  if (Status status = bucket.wait(); !status.ok()) return hook_failed(std::move(status), b);
+  if (const std::shared_ptr<Work> promised = bucket.promised()) {
+    const platform::Duration timeout = membership_.group->timeout();
+    Status status =
+        promised->wait(timeout == platform::Duration::max() ? platform::Deadline::never()
+                                                            : platform::Deadline::in(timeout));
+    if (!promised->done()) return hook_never_ended(b);
+    if (!status.ok()) return hook_failed(std::move(status), b);
+  }
+  Tensor result;
+  Status status = guarded([&]() -> Status {
+    Result<Tensor> made = options_.hook->finish(bucket);
+    if (!made) return made.error();
+    result = std::move(*made);
+    return bucket.wait();
+  });
+  if (!status.ok()) return hook_failed(std::move(status), b);
+  const Tensor& flat = bucket.flat();
+  const bool fits = result.defined() && result.dtype() == flat.dtype() &&
+                    result.elements() == flat.elements() && result.shape().is_dense() &&
+                    &result.device() == &flat.device();
+  if (!fits)
+    return hook_failed(
+        Status(Code::kUserFailure, "its result must have the bucket's " +
+                                       std::to_string(flat.elements()) + " elements of " +
+                                       name_of(flat.dtype()) + ", dense, on its device"),
+        b);
+  if (result.data() != flat.data() && flat.elements() != 0) {
+    const Tensor source(result.storage(),
+                        (result.data() - result.storage()->data()) /
+                            static_cast<std::int64_t>(size_of(result.dtype())),
+                        result.dtype(), flat.shape());
+    flat.device().copy(flat.device().current_stream(), source, flat);
+  }
+  bucket.end();
+  return {};
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,94 @@
+#include "reducer/hooks/builtin_hooks.h"
+
+#include "reducer/base/check.h"
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+// flat = round(flat * k)
+void scale(HookBucket& bucket) {
+  const Tensor& flat = bucket.flat();
+  Device& device = flat.device();
+  const Transfer in_place{&flat, flat.data(), &flat.shape()};
+  if (bucket.factor() != 1.0)
+    device.gather(device.current_stream(), {&in_place, 1}, bucket.factor());
+}
+
+class AllReduceHook final : public CommunicationHook {
+ public:
+  std::string name() const override { return "all_reduce"; }
+  Status start(HookBucket& bucket) override {
+    scale(bucket);
+    return bucket.all_reduce(bucket.flat());
+  }
+  Result<Tensor> finish(HookBucket& bucket) override { return bucket.flat(); }
+};
+
+class CompressHook final : public CommunicationHook {
+ public:
+  CompressHook(std::string name, DType wire) : name_(std::move(name)), wire_(wire) {}
+
+  std::string name() const override { return name_; }
+  DType wire_dtype(DType dtype) const override { return size_of(dtype) > 2 ? wire_ : dtype; }
+
+  Status start(HookBucket& bucket) override {
+    const Tensor& flat = bucket.flat();
+    if (wire_dtype(flat.dtype()) == flat.dtype()) {
+      scale(bucket);
+      return bucket.all_reduce(flat);
+    }
+    Result<Tensor> packed = buffer(bucket);
+    if (!packed) return packed.error();
+    Device& device = flat.device();
+    device.convert(device.current_stream(), flat, *packed, bucket.factor());
+    return bucket.all_reduce(*packed);
+  }
+
+  Result<Tensor> finish(HookBucket& bucket) override {
+    const Tensor& flat = bucket.flat();
+    if (wire_dtype(flat.dtype()) == flat.dtype()) return flat;
+    const auto index = static_cast<std::size_t>(bucket.index());
+    LOCKSTEP_CHECK(index < buffers_.size());
+    Device& device = flat.device();
+    device.convert(device.current_stream(), buffers_[index], flat, 1.0);
+    return flat;
+  }
+
+ private:
+  // The bucket's own, of this size: buckets change when they are rebuilt.
+  Result<Tensor> buffer(const HookBucket& bucket) {
+    const Tensor& flat = bucket.flat();
+    const auto index = static_cast<std::size_t>(bucket.index());
+    if (index >= buffers_.size()) buffers_.resize(index + 1);
+    Tensor& kept = buffers_[index];
+    const bool fits =
+        kept.defined() && kept.elements() == flat.elements() && &kept.device() == &flat.device();
+    if (!fits) {
+      Result<Tensor> made = Tensor::empty(flat.device(), wire_, flat.shape());
+      if (!made) return made;
+      kept = std::move(*made);
+    }
+    return kept;
+  }
+
+  const std::string name_;
+  const DType wire_;
+  std::vector<Tensor> buffers_;  // by bucket
+};
+
+}  // namespace
+
+std::shared_ptr<CommunicationHook> make_all_reduce_hook() {
+  return std::make_shared<AllReduceHook>();
+}
+
+std::shared_ptr<CommunicationHook> make_fp16_compress_hook() {
+  return std::make_shared<CompressHook>("fp16_compress", DType::kFloat16);
+}
+
+std::shared_ptr<CommunicationHook> make_bf16_compress_hook() {
+  return std::make_shared<CompressHook>("bf16_compress", DType::kBFloat16);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,82 @@
+#include "reducer/hooks/communication_hook.h"
+
+#include "reducer/base/check.h"
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+HookBucket::HookBucket(HookCollectives& reducer, int index, bool is_last, Tensor flat,
+                       std::vector<Tensor> views)
+    : reducer_(reducer),
+      index_(index),
+      is_last_(is_last),
+      flat_(std::move(flat)),
+      views_(std::move(views)) {
+  LOCKSTEP_CHECK_GE(index, 0);
+  LOCKSTEP_CHECK(flat_.defined());
+}
+
+void HookBucket::begin(std::int64_t pass, int ranks, double factor, Reduction reduction) {
+  end();
+  pass_ = pass;
+  ranks_ = ranks;
+  factor_ = factor;
+  reduction_ = reduction;
+}
+
+void HookBucket::end() {
+  for (std::size_t i = 0; i < started_; ++i) {
+    LOCKSTEP_CHECK(flights_[i]->work.done());
+    flights_[i]->tensor = Tensor();
+  }
+  started_ = 0;
+  awaited_ = 0;
+  future_.reset();
+}
+
+Status HookBucket::all_reduce(const Tensor& tensor) {
+  if (!tensor.defined() || !tensor.shape().is_dense())
+    return Status(Code::kInvalidArgument, "all_reduce takes a defined, dense tensor");
+  Device& device = tensor.device();
+  LOCKSTEP_RETURN_IF_ERROR(
+      device.synchronize(device.record(device.current_stream()), reducer_.operation_deadline()));
+  if (started_ == flights_.size()) flights_.push_back(std::make_unique<Flight>());
+  Flight& flight = *flights_[started_];
+  Collective collective;
+  collective.dtype = tensor.dtype();
+  collective.reduction = reduction_;
+  collective.count = static_cast<std::uint64_t>(tensor.elements());
+  collective.data = tensor.data();
+  collective.pass = pass_;
+  collective.bucket = index_;
+  LOCKSTEP_RETURN_IF_ERROR(reducer_.start(collective, flight.work, flight.trace_sequence));
+  flight.tensor = tensor;
+  ++started_;
+  return {};
+}
+
+Status HookBucket::wait() {
+  for (; awaited_ < started_; ++awaited_) {
+    Flight& flight = *flights_[awaited_];
+    LOCKSTEP_RETURN_IF_ERROR(reducer_.await(flight.work, flight.trace_sequence));
+  }
+  return {};
+}
+
+std::shared_ptr<Work> HookBucket::future() {
+  if (!future_) {
+    future_ = std::make_shared<Work>();
+    future_->begin(kNone);
+  }
+  return future_;
+}
+
+bool HookBucket::is_drained(platform::Deadline deadline) {
+  for (std::size_t i = 0; i < started_; ++i) {
+    flights_[i]->work.wait(deadline).ignore();
+    if (!flights_[i]->work.done()) return false;
+  }
+  return true;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

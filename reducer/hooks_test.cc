@@ -1,0 +1,523 @@
+// Communication hooks: S4, G4, and what F1, F2, P12, B2, B4, B7 and P17 mean for them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "reducer/hooks/builtin_hooks.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using Names = std::vector<std::string>;
+
+// What a hook saw of one bucket when it was started.
+struct Seen {
+  int index = kNone;
+  bool is_last = false;
+  std::int64_t pass = kNone;
+  int ranks = 0;
+  DType dtype = DType::kFloat32;
+  Values flat;
+  std::vector<Shape> shapes;
+};
+
+// Sums without an average, and does what a test says besides.
+class TestHook final : public CommunicationHook {
+ public:
+  std::string name() const override { return "test"; }
+  DType wire_dtype(DType dtype) const override { return wire.value_or(dtype); }
+
+  Status start(HookBucket& bucket) override {
+    Seen now{bucket.index(),
+             bucket.is_last(),
+             bucket.pass(),
+             bucket.ranks(),
+             bucket.flat().dtype(),
+             values_of(bucket.flat()),
+             {}};
+    for (const Tensor& view : bucket.views()) now.shapes.push_back(view.shape());
+    EXPECT_FALSE(inside.exchange(true)) << "two calls at a time";
+    started.push_back(std::move(now));
+    Status status = on_start ? on_start(bucket) : Status();
+    if (status.ok() && sums) status = bucket.all_reduce(bucket.flat());
+    inside = false;
+    return status;
+  }
+  Result<Tensor> finish(HookBucket& bucket) override {
+    finished.push_back(bucket.index());
+    return on_finish ? on_finish(bucket) : bucket.flat();
+  }
+
+  std::vector<Seen> started;
+  std::vector<int> finished;
+  std::function<Status(HookBucket&)> on_start;
+  std::function<Result<Tensor>(HookBucket&)> on_finish;
+  std::optional<DType> wire;
+  bool sums = true;
+  std::atomic<bool> inside{false};
+};
+
+// The same values in new memory.
+Result<Tensor> copy_of(const Tensor& tensor) {
+  Result<Tensor> copy = Tensor::empty(tensor.device(), tensor.dtype(), tensor.shape());
+  tensor.device().copy(tensor.device().current_stream(), tensor, *copy);
+  return copy;
+}
+
+class ReducerHooks : public ReducerTest {
+ protected:
+  void create_with(std::shared_ptr<CommunicationHook> hook,
+                   const std::function<void(ReducerOptions&)>& change = {},
+                   std::vector<std::uint64_t> limits = {1}) {
+    ReducerOptions options = quick_options(false, std::move(limits));
+    options.hook = std::move(hook);
+    if (change) change(options);
+    const Status status = rank_.create(membership(), options);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    before_ = group_->started.size();
+  }
+  Status train(double value = 6) {
+    rank_.undefine_grads();
+    return rank_.backward(rank_.forward_of({p_, q_}), value);
+  }
+  // Started after construction.
+  const Collective& launched(std::size_t i) const {
+    return group_->started.at(before_ + i).collective;
+  }
+  std::size_t launches() const { return group_->started.size() - before_; }
+
+  std::shared_ptr<TestHook> hook_ = std::make_shared<TestHook>();
+  std::size_t before_ = 0;
+};
+
+TEST_F(ReducerHooks, S4AHookRunsOncePerBucketInOrderAndIsToldWhichIsLast) {
+  create_with(hook_);
+  for (const std::int64_t pass : {0, 1, 2}) {
+    hook_->started.clear();
+    hook_->finished.clear();
+    ASSERT_TRUE(train().ok());
+    ASSERT_EQ(hook_->started.size(), 2u);
+    for (const int b : {0, 1}) {
+      const Seen& seen = hook_->started[static_cast<std::size_t>(b)];
+      EXPECT_EQ(seen.index, b);
+      EXPECT_EQ(seen.is_last, b == 1);
+      EXPECT_EQ(seen.pass, pass);
+      EXPECT_EQ(seen.ranks, 2);
+    }
+    EXPECT_EQ(hook_->finished, (std::vector<int>{0, 1}));
+  }
+}
+
+TEST_F(ReducerHooks, S4LocalBackwardsAndDroppedOutputsCallNoHook) {
+  create_with(hook_);
+  {
+    const DataParallel::NoSync no_sync(parallel());
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+  }
+  rank_.forward_of({p_, q_});
+  EXPECT_TRUE(hook_->started.empty());
+}
+
+TEST_F(ReducerHooks, G4NothingIsScaledBeforeAHook) {
+  for (const bool views : {false, true}) {
+    hook_->started.clear();
+    create_with(hook_, [&](ReducerOptions& o) { o.gradient_as_bucket_view = views; });
+    for (int pass = 0; pass < 2; ++pass) {
+      ASSERT_TRUE(train(6).ok());
+      EXPECT_EQ(values_of(p_->grad()), (Values{12, 14}));  // the sum: nobody took the average
+    }
+    for (const Seen& seen : hook_->started) EXPECT_EQ(seen.flat, (Values{6, 7}));
+  }
+}
+
+TEST_F(ReducerHooks, S4ViewsHaveTheParametersStridesAndTheFlatBufferThePadding) {
+  Replica rank;
+  rank.add("a", {DType::kFloat32, Shape::column_major(std::vector<std::int64_t>{2, 3})});
+  rank.add("b", {DType::kFloat32, Shape::row_major({1})});
+  ReducerOptions options = quick_options(false, {1024});
+  options.hook = hook_;
+  ASSERT_TRUE(rank.create(membership(), options).ok());
+  Tensor gradient = *Tensor::empty(rank.devices[0], DType::kFloat32, Shape::row_major({2, 3}));
+  for (std::size_t i = 0; i < 6; ++i)
+    set_element(DType::kFloat32, gradient.data(), i, static_cast<double>(i));
+  const std::vector<Tensor> gradients{gradient, rank.tensor({9})};
+  ASSERT_TRUE(rank.engine.backward(rank.forward_of(rank.parameters), gradients, false).ok());
+  ASSERT_EQ(hook_->started.size(), 1u);
+  const Seen& seen = hook_->started[0];
+  ASSERT_EQ(seen.shapes.size(), 2u);
+  EXPECT_TRUE(seen.shapes[0].same_strides(rank.parameters[0]->shape()));
+  EXPECT_EQ(seen.flat.size(), 17u);  // 6, to the next 64 bytes, and 1
+  EXPECT_EQ(Values(seen.flat.begin(), seen.flat.begin() + 7), (Values{0, 3, 1, 4, 2, 5, 0}));
+  EXPECT_EQ(seen.flat[16], 9);
+}
+
+TEST_F(ReducerHooks, S4AllReduceGivesTheBitsOfNoHook) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    std::vector<std::vector<Values>> bits;
+    for (const bool hooked : {false, true}) {
+      std::vector<Values> results(3);
+      const auto memberships = local_memberships(3);
+      on_ranks(3, [&](int r) {
+        Replica rank;
+        rank.add("p", {dtype});
+        ReducerOptions options = quick_options(false);
+        if (hooked) options.hook = make_all_reduce_hook();
+        ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+        const std::vector<Tensor> gradients{rank.tensor({0.1 + r, 1e-7 * (r + 1)}, dtype)};
+        const auto outputs = rank.forward_of(rank.parameters);
+        ASSERT_TRUE(rank.engine.backward(outputs, gradients, false).ok());
+        results[static_cast<std::size_t>(r)] = values_of(rank.parameters[0]->grad());
+      });
+      bits.push_back(results);
+    }
+    EXPECT_EQ(bits[0], bits[1]) << name_of(dtype);
+  }
+}
+
+TEST_F(ReducerHooks, S4CompressionHalvesTheBytesOnTheWire) {
+  for (const bool is_half : {true, false}) {
+    create_with(is_half ? make_fp16_compress_hook() : make_bf16_compress_hook());
+    ASSERT_TRUE(train(6).ok());
+    ASSERT_EQ(launches(), 2u);
+    std::uint64_t bytes = 0;
+    for (const TraceEntry& entry : parallel().reducer().trace().entries()) bytes += entry.bytes();
+    EXPECT_EQ(bytes, 2u * 2u * 2u);  // two buckets of two elements
+    for (const std::size_t i : {0u, 1u}) {
+      EXPECT_EQ(launched(i).dtype, is_half ? DType::kFloat16 : DType::kBFloat16);
+      EXPECT_EQ(launched(i).count, 2u);
+    }
+    EXPECT_EQ(p_->grad().dtype(), DType::kFloat32);
+    EXPECT_EQ(values_of(p_->grad()), (Values{6, 7}));
+  }
+}
+
+// What one rank of `size` equal ones receives for `value`.
+double compressed(std::shared_ptr<CommunicationHook> hook, DType dtype, double value, int size,
+                  DType* wire = nullptr) {
+  Replica rank;
+  rank.add("p", {dtype, Shape::row_major({1})});
+  ReducerOptions options = quick_options(false);
+  options.hook = std::move(hook);
+  const auto group = std::make_shared<PlayedGroup>(size);
+  EXPECT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options).ok());
+  const std::vector<Tensor> gradients{rank.tensor({value}, dtype)};
+  EXPECT_TRUE(rank.engine.backward(rank.forward_of(rank.parameters), gradients, false).ok());
+  if (wire) *wire = group->started.back().collective.dtype;
+  return values_of(rank.parameters[0]->grad())[0];
+}
+
+TEST(ReducerHookValues, S4CompressionScalesBeforeTheSumAndRoundsOnce) {
+  // The mean of 65504 is representable, the sum is not.
+  EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat32, 65504, 2), 65504);
+  EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat32, 2 * 65504.0, 2), INFINITY);
+  // A tie to even, and a float64 beside the tie, which a detour over float would take for it.
+  EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat64, 1 + 0x1p-11, 1), 1);
+  EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat64, 1 + 0x1p-11 + 0x1p-40, 1),
+            1 + 0x1p-10);
+  EXPECT_EQ(compressed(make_bf16_compress_hook(), DType::kFloat64, -1 - 0x1p-8 - 0x1p-50, 1),
+            -1 - 0x1p-7);
+  EXPECT_EQ(compressed(make_bf16_compress_hook(), DType::kFloat64, 1e300, 1), INFINITY);
+  EXPECT_EQ(compressed(make_bf16_compress_hook(), DType::kFloat64, -1e-300, 1), 0);
+  EXPECT_TRUE(std::isnan(compressed(make_fp16_compress_hook(), DType::kFloat32, NAN, 2)));
+}
+
+TEST(ReducerHookValues, S4SixteenBitBucketsTravelAsTheyAre) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    DType wire = DType::kByte;
+    EXPECT_EQ(compressed(make_fp16_compress_hook(), dtype, 6, 2, &wire), 6);
+    EXPECT_EQ(wire, dtype);
+    EXPECT_EQ(compressed(make_bf16_compress_hook(), dtype, 6, 2, &wire), 6);
+    EXPECT_EQ(wire, dtype);
+  }
+}
+
+// pytorch#43307: the result became the bucket, and later passes filled the wrong memory.
+TEST_F(ReducerHooks, S4AResultInOtherStorageDoesNotBreakLaterPasses) {
+  hook_->on_finish = [](HookBucket& bucket) { return copy_of(bucket.flat()); };
+  for (const bool views : {false, true}) {
+    create_with(hook_, [&](ReducerOptions& o) { o.gradient_as_bucket_view = views; }, {1024});
+    Ref<Storage> storage;
+    for (const double value : {1.0, 5.0, 3.0, 8.0}) {
+      ASSERT_TRUE(train(value).ok());
+      EXPECT_EQ(first(p_), 2 * value);
+      EXPECT_EQ(first(q_), 2 * value);
+      if (!views) continue;
+      EXPECT_EQ(p_->grad().storage(), q_->grad().storage());  // B7
+      if (storage) EXPECT_EQ(p_->grad().storage(), storage);
+      storage = p_->grad().storage();
+    }
+  }
+}
+
+TEST_F(ReducerHooks, B2AfterARebuildIndexAndViewsAreThoseOfTheNewBuckets) {
+  hook_->on_finish = [](HookBucket& bucket) { return copy_of(bucket.flat()); };
+  for (const auto& compressing : {false, true}) {
+    hook_->started.clear();
+    const auto rebuild = [](ReducerOptions& o) {
+      o.rebuild_buckets = true;
+      o.gradient_as_bucket_view = true;
+    };
+    Replica rank;
+    rank.add("small", {DType::kFloat32, Shape::row_major({1})});
+    rank.add("large", {DType::kFloat32, Shape::row_major({5})});
+    ReducerOptions options = quick_options(false);
+    rebuild(options);
+    options.hook = compressing ? make_fp16_compress_hook() : hook_;
+    ASSERT_TRUE(rank.create(membership(), options).ok());
+    for (int pass = 0; pass < 4; ++pass) {
+      rank.undefine_grads();
+      const std::vector<Tensor> gradients{rank.tensor({4}), rank.tensor({1, 2, 3, 4, 5})};
+      // The node of "small" is the last made, so that its gradient is ready first.
+      const auto large = rank.fan({{rank.parameters[1], 0}});
+      const auto small = rank.fan({{rank.parameters[0], 0}});
+      ASSERT_TRUE(
+          rank.engine.backward(rank.forward({{small, 0}, {large, 0}}), gradients, false).ok());
+      const double sum = compressing ? 1 : 2;
+      EXPECT_EQ(values_of(rank.parameters[0]->grad()), (Values{4 * sum}));
+      EXPECT_EQ(values_of(rank.parameters[1]->grad())[4], 5 * sum);
+    }
+    if (compressing) continue;
+    ASSERT_EQ(hook_->started.size(), 8u);
+    const std::vector<std::size_t> order = rank.parallel->reducer().rebuilt_order();
+    ASSERT_EQ(order.size(), 2u);
+    for (std::size_t i = 2; i < 8; ++i) {
+      const Seen& seen = hook_->started[i];
+      EXPECT_EQ(seen.index, static_cast<int>(i % 2));
+      EXPECT_EQ(seen.is_last, i % 2 == 1);
+      EXPECT_EQ(seen.flat.size(), order[i % 2] == 0 ? 1u : 5u);
+    }
+  }
+}
+
+TEST_F(ReducerHooks, S4StaticAndDynamicModesCallTheHookAlike) {
+  for (const bool is_static : {false, true}) {
+    hook_->started.clear();
+    create_with(hook_, [&](ReducerOptions& o) {
+      o.static_graph = is_static;
+      o.find_unused_parameters = !is_static;
+    });
+    group_->peers = [](const Collective&) {};  // the other rank gives nothing
+    for (int pass = 0; pass < 3; ++pass) {
+      rank_.undefine_grads();
+      ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
+      EXPECT_EQ(first(p_), 6);
+      EXPECT_FALSE(q_->grad().defined());  // G5
+    }
+    ASSERT_EQ(hook_->started.size(), 6u);
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(hook_->started[i].index, static_cast<int>(i % 2));
+  }
+}
+
+TEST(ReducerHookThreads, S4OneCallAtATimeWhenTwoWorkersCompleteBuckets) {
+  for (int round = 0; round < 20; ++round) {
+    const auto hook = std::make_shared<TestHook>();
+    hook->on_start = [](HookBucket&) {
+      std::this_thread::yield();
+      return Status();
+    };
+    Replica rank(1);
+    for (int i = 0; i < 6; ++i)
+      rank.add("p" + std::to_string(i), {DType::kFloat32, Shape::row_major({2}), true, i % 2});
+    ReducerOptions options = quick_options(false);
+    options.hook = hook;
+    const auto group = std::make_shared<PlayedGroup>(2);
+    ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options).ok());
+    std::vector<Tensor> gradients;
+    for (int i = 0; i < 6; ++i) gradients.push_back(rank.tensor({1, 2}, DType::kFloat32, i % 2));
+    const Status status = rank.engine.backward(rank.forward_of(rank.parameters), gradients, false);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    ASSERT_EQ(hook->started.size(), 6u);
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(hook->started[i].index, static_cast<int>(i));
+  }
+}
+
+TEST_F(ReducerHooks, T2WhatFinishStartsComesAfterTheUsageMap) {
+  hook_->on_finish = [](HookBucket& bucket) -> Result<Tensor> {
+    if (Status status = bucket.all_reduce(bucket.flat()); !status.ok()) return failed(status);
+    if (Status status = bucket.wait(); !status.ok()) return failed(status);
+    return bucket.flat();
+  };
+  create_with(hook_, [](ReducerOptions& o) { o.find_unused_parameters = true; });
+  ASSERT_TRUE(train(1).ok());
+  ASSERT_EQ(launches(), 5u);
+  EXPECT_EQ(launched(2).dtype, DType::kInt32);
+  EXPECT_EQ(launched(3).bucket, 0);
+  EXPECT_EQ(launched(4).bucket, 1);
+  EXPECT_EQ(first(p_), 4);
+}
+
+TEST_F(ReducerHooks, S4AFutureIsAwaitedBeforeFinish) {
+  std::thread other;
+  std::atomic<bool> completed = false;
+  hook_->on_start = [&](HookBucket& bucket) {
+    if (!bucket.is_last()) return Status();
+    other = std::thread([&, future = bucket.future()] {
+      std::this_thread::sleep_for(milliseconds(20));
+      completed = true;
+      future->complete(Status());
+    });
+    return Status();
+  };
+  hook_->on_finish = [&](HookBucket& bucket) -> Result<Tensor> {
+    EXPECT_TRUE(completed || !bucket.is_last());
+    return bucket.flat();
+  };
+  create_with(hook_);
+  EXPECT_TRUE(train().ok());
+  other.join();
+}
+
+void expect_named(const Status& status, Code code, int bucket, const Names& parameters) {
+  ASSERT_EQ(status.code(), code) << status.to_string();
+  EXPECT_EQ(status.failure().rank, 0);
+  EXPECT_EQ(status.failure().pass, 0);
+  EXPECT_EQ(status.failure().bucket, bucket);
+  EXPECT_EQ(status.failure().parameters, parameters);
+  EXPECT_TRUE(status.failure().definite);
+  EXPECT_NE(status.to_string().find("hook test"), std::string::npos) << status.to_string();
+}
+
+TEST_F(ReducerHooks, F1AFutureThatIsNeverCompletedIsATimeout) {
+  std::shared_ptr<Work> kept;
+  hook_->on_start = [&](HookBucket& bucket) {
+    if (bucket.is_last()) kept = bucket.future();
+    return Status();
+  };
+  create_with(hook_);
+  group_->limit = milliseconds(30);
+  const auto broken = group_;
+  expect_named(train(), Code::kTimeout, 1, {"p"});
+  EXPECT_TRUE(broken->aborted);
+  EXPECT_EQ(parallel().poisoned().code(), Code::kTimeout);
+  kept->complete(Status());  // too late, and harmless
+  hook_->on_start = {};
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  EXPECT_TRUE(train().ok());
+}
+
+TEST_F(ReducerHooks, P12AHookThatFailsBeforeAnyCollectiveLeavesTheReducerClean) {
+  for (const bool dynamic : {false, true}) {
+    hook_->on_start = [](HookBucket&) -> Status { throw std::runtime_error("no memory left"); };
+    create_with(hook_, [&](ReducerOptions& o) { o.find_unused_parameters = dynamic; });
+    const Status status = train();
+    expect_named(status, Code::kUserFailure, 0, {"q"});
+    EXPECT_NE(status.to_string().find("no memory left"), std::string::npos);
+    EXPECT_TRUE(parallel().poisoned().ok());
+    EXPECT_FALSE(group_->aborted);
+    hook_->on_start = {};
+    EXPECT_TRUE(train().ok());
+  }
+}
+
+TEST_F(ReducerHooks, P12AHookThatFailsAfterACollectivePoisonsUntilReset) {
+  const auto fails_in_start = [this] {
+    hook_->on_start = [](HookBucket& bucket) {
+      return bucket.index() == 0 ? Status() : Status(Code::kInternal, "the disk is full");
+    };
+  };
+  const auto throws_in_finish = [this] {
+    hook_->on_finish = [](HookBucket& bucket) -> Result<Tensor> {
+      if (bucket.index() == 1) throw 5;
+      return bucket.flat();
+    };
+  };
+  const auto returns_less = [this] {
+    hook_->on_finish = [this](HookBucket& bucket) -> Result<Tensor> {
+      return bucket.index() == 1 ? rank_.tensor({1}) : bucket.flat();
+    };
+  };
+  for (const std::function<void()>& breaks :
+       std::vector<std::function<void()>>{fails_in_start, throws_in_finish, returns_less}) {
+    breaks();
+    create_with(hook_);
+    const auto broken = group_;
+    expect_named(train(), Code::kUserFailure, 1, {"p"});
+    EXPECT_TRUE(broken->aborted);
+    EXPECT_EQ(parallel().poisoned().code(), Code::kUserFailure);
+    hook_->on_start = {};
+    hook_->on_finish = {};
+    ASSERT_TRUE(parallel().reset(membership()).ok());
+    ASSERT_TRUE(train(5).ok());
+    EXPECT_EQ(first(p_), 10);
+  }
+}
+
+TEST_F(ReducerHooks, F2ACollectiveOfAHookThatFailsStaysAFailureOfTheGroup) {
+  create_with(hook_);
+  Failure loss;
+  loss.code = Code::kPeerLost;
+  loss.suspect = 1;
+  group_->late_failure = loss;
+  const Status status = train();
+  ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+  EXPECT_EQ(status.failure().rank, 1);
+  EXPECT_EQ(status.failure().bucket, 0);
+  EXPECT_EQ(status.failure().parameters, Names{"q"});
+}
+
+TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
+  for (const bool in_start : {true, false}) {
+    const auto memberships = local_memberships(2);
+    on_ranks(2, [&](int r) {
+      Replica rank;
+      rank.add("p");
+      rank.add("q");
+      const auto hook = std::make_shared<TestHook>();
+      const auto breaks = [&](const HookBucket& bucket, bool now) {
+        if (r == 1 && now && bucket.is_last()) throw std::runtime_error("rank 1 gives up");
+      };
+      hook->on_start = [&](HookBucket& bucket) {
+        breaks(bucket, in_start);
+        return Status();
+      };
+      hook->on_finish = [&](HookBucket& bucket) -> Result<Tensor> {
+        breaks(bucket, !in_start);
+        // Everybody needs everybody once more, so that rank 0 cannot be done.
+        if (Status status = bucket.all_reduce(bucket.flat()); !status.ok()) return failed(status);
+        return bucket.flat();
+      };
+      ReducerOptions options = quick_options(false);
+      options.hook = hook;
+      options.failure_grace = std::chrono::seconds(5);
+      ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+      const Status status = rank.backward(rank.forward_of(rank.parameters), 1);
+      ASSERT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+      EXPECT_EQ(status.failure().rank, 1);
+      EXPECT_EQ(status.failure().reported_by, r);
+      EXPECT_EQ(status.failure().pass, 0);
+      EXPECT_EQ(status.failure().bucket, 1);
+      EXPECT_EQ(status.failure().parameters, Names{"p"});
+    });
+  }
+}
+
+TEST(ReducerHookRanks, B4OtherHooksOnOtherRanksAreADisagreement) {
+  const auto memberships = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    Replica rank;
+    rank.add("p");
+    ReducerOptions options = quick_options(false);
+    options.hook = r == 0 ? make_fp16_compress_hook() : make_bf16_compress_hook();
+    const Status status = rank.create(memberships[static_cast<std::size_t>(r)], options);
+    EXPECT_EQ(status.code(), Code::kDisagreement);
+    EXPECT_NE(status.to_string().find("hook bf16_compress"), std::string::npos);
+  });
+}
+
+TEST_F(ReducerHooks, P17AWireDtypeThatTheGroupCannotSumIsRefusedAtConstruction) {
+  hook_->wire = DType::kByte;
+  ReducerOptions options = quick_options(false);
+  options.hook = hook_;
+  const Status status = rank_.create(membership(), options);
+  ASSERT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.to_string().find("which the hook test makes of parameter p"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
