@@ -10,6 +10,7 @@
 
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
+#include "reducer/hooks/builtin_hooks.h"
 
 namespace {
 
@@ -107,6 +108,7 @@ struct Setting {
   bool dynamic;
   int outputs;  // of a forward, each with its share of the parameters
   int unused;   // parameters, in dynamic mode
+  std::shared_ptr<CommunicationHook> (*hook)() = nullptr;
 };
 
 class Allocation : public ::testing::TestWithParam<Setting> {
@@ -124,6 +126,7 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     ReducerOptions options;
     options.find_unused_parameters = GetParam().dynamic;
     options.bucket_limits = {1000};  // four parameters
+    if (GetParam().hook) options.hook = GetParam().hook();
     Membership membership{std::make_shared<QuietGroup>(), std::make_shared<HashStore>()};
     auto made = DataParallel::create(parameters_, engine_, options, std::move(membership));
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
@@ -223,13 +226,14 @@ TEST_P(Allocation, LocalPassesInBetweenAllocateNothingAtAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Allocation,
-                         ::testing::Values(Setting{"Plain", false, 1, 0},
-                                           Setting{"PlainManyOutputs", false, 6, 0},
-                                           Setting{"Dynamic", true, 1, 0},
-                                           Setting{"DynamicManyOutputs", true, 6, 0},
-                                           Setting{"DynamicUnused", true, 1, 8}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Modes, Allocation,
+    ::testing::Values(Setting{"Plain", false, 1, 0}, Setting{"PlainManyOutputs", false, 6, 0},
+                      Setting{"Dynamic", true, 1, 0}, Setting{"DynamicManyOutputs", true, 6, 0},
+                      Setting{"DynamicUnused", true, 1, 8},
+                      Setting{"Hook", false, 1, 0, make_all_reduce_hook},
+                      Setting{"HookThatCompresses", false, 1, 0, make_fp16_compress_hook}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace lockstep

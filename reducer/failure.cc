@@ -40,7 +40,7 @@ Failure Reducer::describe(Code code, std::string detail) const {
 void Reducer::annotate(Failure& failure, int bucket) const {
   failure.reported_by = membership_.group->rank();
   if (failure.rank == kNone) failure.rank = failure.suspect;
-  if (pass_) failure.pass = pass_->number;
+  failure.pass = pass_ ? pass_->number : next_pass_;     // a rebuild comes before its pass
   if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
   if (failure.bucket == kNone || !failure.parameters.empty()) return;
   for (const BucketMember& member :

@@ -258,5 +258,15 @@ TEST(ReducerRebuild, B2AllRanksTakeTheOrderOfRankZero) {
   }
 }
 
+TEST_F(ReducerModes, F2ARebuildThatFailsNamesThePassThatItComesBefore) {
+  create_rebuilding();
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  group_->stalls_gathering = true;
+  group_->limit = std::chrono::milliseconds(1);
+  EXPECT_TRUE(rank_.forward_of({p_, q_}).empty());
+  ASSERT_EQ(rank_.forward_status.code(), Code::kTimeout) << rank_.forward_status.to_string();
+  EXPECT_EQ(rank_.forward_status.failure().pass, 1);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

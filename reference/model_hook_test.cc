@@ -78,16 +78,19 @@ TEST(ModelS4, SixteenBitBucketsAreLeftAlone) {
 // G3: the ring cuts a bucket by its bytes on the wire.
 TEST(ModelS4, TheOrderOfAdditionsIsThatOfTheWire) {
   Case t(3, Mode::kPlain, 1);
-  t.program.parameters[0].sizes = {40'000};  // one segment a rank as float16, two as float32
+  t.program.parameters[0].sizes = {1000};
   t.program.options.hook = Hook::kFloat16;
   t.step({uses({0})});
   t.run();
-  const Contract contract = Contract::lockstep();
-  const auto order = gloo_ring(3, 40'000, 2, contract.max_segment_bytes);
+  Contract contract = Contract::lockstep();
+  contract.max_segment_bytes = 64;
+  const auto order = gloo_ring(3, 1000, 2, contract.max_segment_bytes);
+  ASSERT_NE(order[0].end, gloo_ring(3, 1000, 4, contract.max_segment_bytes)[0].end);
+  t.expectation = reference::run(t.program, contract);
   const double factor = scale_factor(DType::kFloat32, 3);
   std::uint64_t begin = 0;
   for (const OrderRun& run : order) {
-    for (std::uint64_t e = begin; e < run.end; e += 97) {
+    for (std::uint64_t e = begin; e < run.end; ++e) {
       double x[3];
       for (std::uint32_t rank = 0; rank < 3; ++rank) {
         const auto bits = value_of(t.program, t.program.parameters[0], rank, 1, 100, e);

@@ -26,7 +26,8 @@ class RankEnvironment {
   virtual platform::Duration failure_grace() const = 0;
 
   virtual void begin_step(std::uint32_t step) = 0;
-  // A node of the program begins to run: may take its time, or throw, as the fault plan says.
+  // A node of the program, or the user's communication hook, begins to run: may take its time, or
+  // throw, as the fault plan says.
   virtual void visit_node() = 0;
   // The fault plan has ended this rank's process: the training loop leaves.
   virtual bool exited() const = 0;

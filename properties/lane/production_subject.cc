@@ -26,7 +26,7 @@ class ProductionSubject final : public TrainingSubject {
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
-    options.hook = hook_of(program.options.hook);
+    options.hook = hook_of(program.options.hook, environment);
     options.failure_grace = environment.failure_grace();
     auto parallel =
         DataParallel::create(parameters, engine, std::move(options), std::move(membership));
@@ -89,7 +89,8 @@ class ProductionSubject final : public TrainingSubject {
   }
 
  private:
-  static std::shared_ptr<CommunicationHook> hook_of(reference::Hook hook) {
+  static std::shared_ptr<CommunicationHook> hook_of(reference::Hook hook,
+                                                    RankEnvironment& environment) {
     switch (hook) {
       case reference::Hook::kAllReduce:
         return make_all_reduce_hook();
@@ -98,7 +99,7 @@ class ProductionSubject final : public TrainingSubject {
       case reference::Hook::kBFloat16:
         return make_bf16_compress_hook();
       case reference::Hook::kElsewhere:
-        return make_user_hook();
+        return make_user_hook(environment);
       case reference::Hook::kNone:
         break;
     }

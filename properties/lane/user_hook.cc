@@ -10,6 +10,8 @@ namespace {
 
 class UserHook final : public CommunicationHook {
  public:
+  explicit UserHook(RankEnvironment& environment) : environment_(environment) {}
+
   std::string name() const override { return "user"; }
 
   Status start(HookBucket& bucket) override {
@@ -20,6 +22,7 @@ class UserHook final : public CommunicationHook {
     was_last_ = bucket.is_last();
     ++next_;
     check_views(bucket);
+    environment_.visit_node();
     const Tensor& flat = bucket.flat();
     Result<Tensor> copy = Tensor::empty(flat.device(), flat.dtype(), flat.shape());
     if (!copy) return copy.error();
@@ -35,6 +38,7 @@ class UserHook final : public CommunicationHook {
 
   Result<Tensor> finish(HookBucket& bucket) override {
     expect(was_last_, "no bucket of the pass was the last one");
+    environment_.visit_node();
     return std::move(results_[static_cast<std::size_t>(bucket.index())]);
   }
 
@@ -60,6 +64,7 @@ class UserHook final : public CommunicationHook {
     expect(elements <= flat.elements(), "the views are larger than the bucket");
   }
 
+  RankEnvironment& environment_;
   int next_ = 0;
   bool was_last_ = false;
   std::vector<Tensor> results_;
@@ -67,6 +72,8 @@ class UserHook final : public CommunicationHook {
 
 }  // namespace
 
-std::shared_ptr<CommunicationHook> make_user_hook() { return std::make_shared<UserHook>(); }
+std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment) {
+  return std::make_shared<UserHook>(environment);
+}
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -94,6 +94,9 @@ TEST_F(JudgeTest, CollectivesThatAreMissingTooManyOrDifferentAreSeen) {
   step(1).collectives = right;
   step(1).collectives[0].bucket = 1;
   expect(Failing::kWrongBits, "trace");
+  step(1).collectives = right;
+  step(1).collectives[0].dtype = DType::kFloat16;
+  expect(Failing::kWrongBits, "trace");
 }
 
 TEST_F(JudgeTest, AnErrorWithoutAReasonIsSeen) {
