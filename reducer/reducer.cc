@@ -33,13 +33,14 @@ std::string describe_parameter(std::size_t index, const Parameter& parameter) {
 }
 
 std::string describe_options(const ReducerOptions& options) {
-  std::string line =
-      "options: find_unused_parameters " +
-      std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
-      (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
-      (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
-      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", rebuild_buckets " +
-      (options.rebuild_buckets ? "on" : "off") + ", bucket limits";
+  std::string line = "options: find_unused_parameters " +
+                     std::string(options.find_unused_parameters ? "on" : "off") +
+                     ", static_graph " + (options.static_graph ? "on" : "off") +
+                     ", gradient_as_bucket_view " +
+                     (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
+                     (options.reduction == Reduction::kNative ? "native" : "rank-ordered") +
+                     ", rebuild_buckets " + (options.rebuild_buckets ? "on" : "off") +
+                     ", auto_sync " + (options.auto_sync ? "on" : "off") + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }

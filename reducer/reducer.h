@@ -56,6 +56,9 @@ struct ReducerOptions {
   // Buckets follow the order in which gradients get ready: after its first pass rank 0 tells the
   // others the order that it saw, and all lay out their buckets anew (B2).
   bool rebuild_buckets = true;
+  // Off is manual sync (P13): a forward of DataParallel is local, and its sync_gradients(outputs),
+  // between the last forward and the backward, makes them one synced pass.
+  bool auto_sync = true;
   // How long a rank that failed listens for its peers' accounts of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
   std::size_t trace_capacity = 256;  // collectives kept for diagnosis

@@ -174,6 +174,8 @@ class PlayedGroup final : public ProcessGroup {
       for (int r = 0; r < size_; ++r)
         std::memcpy(collective.gathered + static_cast<std::size_t>(r) * bytes, collective.data,
                     bytes);
+    } else if (collective.op == Op::kBroadcast) {
+      return;  // this rank is the root
     } else if (peers) {
       peers(collective);
     } else {
@@ -253,6 +255,12 @@ class LocalHub {
                       from.collective.data, bytes);
       return {};
     }
+    if (first.op == Op::kBroadcast) {
+      const Collective& root = meeting.there.at(first.root).collective;
+      for (auto& [r, part] : meeting.there)
+        if (r != first.root) std::memcpy(part.collective.data, root.data, bytes);
+      return {};
+    }
     for (std::size_t i = 0; i < first.count; ++i) {
       double sum = element(first.dtype, first.data, i);
       for (int r = 1; r < size_; ++r)
@@ -319,11 +327,13 @@ struct ParameterSpec {
   int device = 0;
 };
 
-// A bucket for each parameter, unless limits say otherwise; little patience in failures.
+// A bucket for each parameter, unless limits say otherwise, and as it was made: no rebuild; little
+// patience in failures.
 inline ReducerOptions quick_options(bool dynamic, std::vector<std::uint64_t> limits = {1}) {
   ReducerOptions options;
   options.find_unused_parameters = dynamic;
   options.bucket_limits = std::move(limits);
+  options.rebuild_buckets = false;
   options.failure_grace = std::chrono::milliseconds(50);
   return options;
 }

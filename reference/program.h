@@ -12,8 +12,10 @@
 // For each step, every rank r takes `variants[r % variants.size()]`, its RankPass, and
 //   1. zeroes gradients as `zero_grad` says (before the step's first forward);
 //   2. runs the forwards in order: under no_sync when kind is kNoSync, without gradients when
-//      kNoGrad. A forward's graph is built from its nodes; a forward with `discard` drops its
-//      outputs and graph at once;
+//      kNoGrad. With Options::manual_sync it never uses no_sync; after the last forward of a
+//      kSynced step, and only then, it calls sync_gradients with all outputs that are kept (P13),
+//      which must come to the same. A forward's graph is built from its nodes; a forward with
+//      `discard` drops its outputs and graph at once;
 //   3. (kSynced and kNoSync) calls backward for each element of `backwards` (an empty list means
 //      one call with every output); the roots are indices, modulo, into the list of outputs of
 //      all kept forwards of the step, in order; duplicates count once. Each root starts with the
@@ -137,6 +139,7 @@ struct Options {
   Order order = Order::kRing;
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
   bool views = false;    // gradients are views of their buckets once they were reduced (B7)
+  bool manual_sync = false;  // no forward is synced by itself (P13)
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };

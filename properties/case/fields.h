@@ -113,8 +113,8 @@ struct Table<reference::Options> {
   using R = reference::Options;
   static constexpr auto list = std::make_tuple(
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
-      field("views", &R::views), field("first_bucket_bytes", &R::first_bucket_bytes),
-      field("bucket_bytes", &R::bucket_bytes));
+      field("views", &R::views), field("manual_sync", &R::manual_sync),
+      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
 };
 
 template <>

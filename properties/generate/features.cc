@@ -42,6 +42,17 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "buckets rebuilt in a step whose outputs are dropped",
     "buckets rebuilt in static mode",
     "buckets rebuilt in dynamic mode",
+    "manual sync",
+    "manual sync in dynamic mode",
+    "manual sync in static mode",
+    "manual sync, gradients as views",
+    "manual sync, buckets rebuilt",
+    "manual sync, several forwards of one pass",
+    "manual sync, several backwards of one pass",
+    "manual sync after local passes",
+    "manual sync, a forward dropped",
+    "manual sync, and a step whose outputs are dropped",
+    "manual sync, an error of its own",
     "order ring",
     "order bcube",
     "order rank",
@@ -172,6 +183,7 @@ class Features {
   void static_graph();
   void views(const reference::Expectation& expected);
   void rebuilds(const reference::Expectation& expected);
+  void ways();
 
   const Case& case_;
   const Program& program_;
@@ -476,6 +488,27 @@ void Features::rebuilds(const reference::Expectation& expected) {
   }
 }
 
+// Pairs of the ways in which a program can be run with what else it has.
+void Features::ways() {
+  const auto pair = [this](const std::string& way, const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  if (program_.options.manual_sync) {
+    const std::string way = "manual sync";
+    add_if(true, way);
+    pair(way, "mode dynamic", " in dynamic mode");
+    pair(way, "mode static", " in static mode");
+    pair(way, "gradients as views", ", gradients as views");
+    pair(way, "buckets rebuilt", ", buckets rebuilt");
+    pair(way, "several forwards of one synced pass", ", several forwards of one pass");
+    pair(way, "several backwards of one synced pass", ", several backwards of one pass");
+    pair(way, "window kept up to its synced step", " after local passes");
+    pair(way, "one more forward, dropped, on some ranks", ", a forward dropped");
+    pair(way, "synced outputs dropped on all ranks", ", and a step whose outputs are dropped");
+    pair(way, "an error of its own", ", an error of its own");
+  }
+}
+
 void Features::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
@@ -496,6 +529,7 @@ void Features::errors() {
   if (program_.options.views) views(expected);
   rebuilds(expected);
   add_if(any, "an error of its own");
+  ways();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

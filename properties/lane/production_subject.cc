@@ -21,6 +21,7 @@ class ProductionSubject final : public TrainingSubject {
     options.static_graph = program.options.mode == reference::Mode::kStatic;
     options.rebuild_buckets = program.options.rebuild;
     options.gradient_as_bucket_view = program.options.views;
+    options.auto_sync = !program.options.manual_sync;
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
@@ -29,6 +30,7 @@ class ProductionSubject final : public TrainingSubject {
         DataParallel::create(parameters, engine, std::move(options), std::move(membership));
     if (!parallel) return parallel.error();
     parallel_ = std::move(*parallel);
+    manual_sync_ = program.options.manual_sync;
     return {};
   }
 
@@ -36,8 +38,12 @@ class ProductionSubject final : public TrainingSubject {
                  std::vector<Edge>& outputs) override {
     if (kind == PassKind::kNoGrad) return parallel_->forward_without_gradients(module);
     std::optional<DataParallel::NoSync> guard;
-    if (kind == PassKind::kNoSync) guard.emplace(*parallel_);
+    if (kind == PassKind::kNoSync && !manual_sync_) guard.emplace(*parallel_);
     return parallel_->forward(module, outputs);
+  }
+
+  Status sync_gradients(std::vector<Edge>& outputs) override {
+    return parallel_->sync_gradients(outputs);
   }
 
   Status check_complete() override { return parallel_->check_complete(); }
@@ -109,6 +115,7 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::unique_ptr<DataParallel> parallel_;
+  bool manual_sync_ = false;
   std::int64_t seen_ = 0;
 };
 

@@ -25,6 +25,8 @@ class TrainingSubject {
                            Membership membership) = 0;
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;
+  // Manual sync (P13): after the last forward of a synced step.
+  virtual Status sync_gradients(std::vector<Edge>&) { return {}; }
   virtual Status check_complete() = 0;
   virtual void abort(const Status& cause) = 0;
   virtual Status reset(Membership membership) = 0;

@@ -221,6 +221,8 @@ class Training {
       if (forward.discard || step.kind == PassKind::kNoGrad) continue;
       std::move(made.begin(), made.end(), std::back_inserter(outputs));
     }
+    if (program_.options.manual_sync && step.kind == PassKind::kSynced)
+      return subject_->sync_gradients(outputs);
     return {};
   }
 

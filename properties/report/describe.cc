@@ -94,12 +94,13 @@ void describe_parameters(const Program& program, std::vector<std::string>& lines
 
 std::string header(const Program& program) {
   const reference::Options& options = program.options;
-  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}",
+  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
                      fields::name_of(options.order), fields::name_of(program.values),
                      bytes(options.first_bucket_bytes), bytes(options.bucket_bytes),
                      options.rebuild ? ", rebuilt in ready order" : "",
-                     options.views ? "; gradients are views of them" : "");
+                     options.views ? "; gradients are views of them" : "",
+                     options.manual_sync ? "; synced by hand" : "");
 }
 
 std::string step_label(const Step& step, std::size_t index) {

@@ -42,6 +42,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"views", "gradients as bucket views"},
     {"rank_order", "sums in the order of the ranks"},
     {"rebuild", "buckets rebuilt in ready order"},
+    {"manual_sync", "sync_gradients after local forwards"},
 }};
 
 class Collector {
@@ -117,6 +118,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
+  out.add_if(program.options.manual_sync, Capability::kManualSync);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) out.parameter(program, i);
