@@ -24,7 +24,7 @@ std::vector<ExpectedBucket> buckets_of(const std::vector<Parameter>& parameters,
   program.options.bucket_bytes = bytes;
   std::vector<ExpectedBucket> buckets(1);
   buckets[0].parameters = {99};  // the memory of an earlier call
-  assign_buckets(program, Contract::lockstep(), buckets);
+  assign_buckets(program, Contract::lockstep(), nullptr, buckets);
   return buckets;
 }
 

@@ -92,7 +92,7 @@ TEST(ModelOfAnyProgram, UsesMemoryAgainWithoutATrace) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const Program program = small_program(seed);
     const std::vector<Recovery> recoveries = recoveries_of(program, seed);
-    run(program, Contract::lockstep(), recoveries, used);
+    run(program, Contract::lockstep(), recoveries, {}, used);
     ASSERT_TRUE(equal(used, run(program, Contract::lockstep(), recoveries))) << seed;
   }
 }

@@ -77,6 +77,8 @@ enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep };
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
 // Contract G3: Gloo's ring, Gloo's bcube, or the order of the ranks.
 enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
+// When buckets are reduced (P14).
+enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 
 struct Parameter {
   std::uint32_t key = 0;
@@ -140,6 +142,12 @@ struct Options {
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
   bool views = false;    // gradients are views of their buckets once they were reduced (B7)
   bool manual_sync = false;  // no forward is synced by itself (P13)
+  // Not 0: the layout is pinned (B3). It has the order that pinned_order() draws from this number,
+  // and the limits below.
+  std::uint32_t pinned = 0;
+  // After backward: there is no rebuild, and the limit of every bucket is bucket_bytes.
+  Launch launch = Launch::kOverlapped;
+  bool own_group = false;  // with kAfterBackward: on a second group of the same ranks
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };
@@ -177,6 +185,9 @@ constexpr std::uint32_t kMaxDevices = 2;
 // some have, the last forward of each variant that has none is kept. What is within limits
 // already is left alone.
 void normalize(Program& program);
+
+// The first owners of all that is trained, in an order drawn from Options::pinned.
+std::vector<std::uint32_t> pinned_order(const Program& program);
 
 std::uint64_t element_count(const Parameter& parameter);
 

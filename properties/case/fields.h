@@ -113,7 +113,8 @@ struct Table<reference::Options> {
   using R = reference::Options;
   static constexpr auto list = std::make_tuple(
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
-      field("views", &R::views), field("manual_sync", &R::manual_sync),
+      field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
+      field("launch", &R::launch), field("own_group", &R::own_group),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
 };
 
@@ -216,6 +217,10 @@ struct Names<reference::Values> {
 template <>
 struct Names<reference::Order> {
   static constexpr std::array list{"ring", "bcube", "rank"};
+};
+template <>
+struct Names<reference::Launch> {
+  static constexpr std::array list{"overlapped", "after_backward"};
 };
 template <>
 struct Names<reference::Node::Kind> {

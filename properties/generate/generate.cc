@@ -161,6 +161,14 @@ void ProgramDrawer::draw_ways() {
   reference::Options& options = program_.options;
   const bool manual_sync = way_dice_.percent(18);
   options.manual_sync = manual_sync && can_.has(Capability::kManualSync);
+  const bool pinned = way_dice_.percent(18);
+  const std::uint32_t order = way_dice_.below(1000);  // a small number is as good as any
+  if (pinned && can_.has(Capability::kPinned)) options.pinned = 1 + order;
+  const bool after_backward = way_dice_.percent(18);
+  const bool own_group = way_dice_.percent(60);
+  if (!after_backward || !can_.has(Capability::kAfterBackward)) return;
+  options.launch = reference::Launch::kAfterBackward;
+  options.own_group = own_group;
 }
 
 void ProgramDrawer::draw_dtypes() {

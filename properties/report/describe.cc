@@ -94,13 +94,19 @@ void describe_parameters(const Program& program, std::vector<std::string>& lines
 
 std::string header(const Program& program) {
   const reference::Options& options = program.options;
-  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}{}",
+  std::string pinned;
+  if (options.pinned != 0)
+    pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::pinned_order(program), " p"));
+  std::string launch;
+  if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
+  if (!launch.empty() && options.own_group) launch += ", on a group of its own";
+  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
                      fields::name_of(options.order), fields::name_of(program.values),
                      bytes(options.first_bucket_bytes), bytes(options.bucket_bytes),
                      options.rebuild ? ", rebuilt in ready order" : "",
                      options.views ? "; gradients are views of them" : "",
-                     options.manual_sync ? "; synced by hand" : "");
+                     options.manual_sync ? "; synced by hand" : "", pinned, launch);
 }
 
 std::string step_label(const Step& step, std::size_t index) {
