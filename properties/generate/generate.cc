@@ -93,7 +93,7 @@ void ProgramDrawer::draw_features() {
   f.dynamic = can_.has(Capability::kDynamic) && mode < 42;
   f.is_static = can_.has(Capability::kStatic) && mode >= 75;
   f.views = on(Capability::kViews, 40);
-  f.rebuild = on(Capability::kRebuild, 40);
+  f.rebuild = on(Capability::kRebuild, 50);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
   f.errors = on(Capability::kErrors, f.is_static ? 28 : 16) && can_.has(Capability::kRecovery);

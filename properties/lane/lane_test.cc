@@ -161,11 +161,15 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     const auto orders = runner.observation().ready_orders();
     const std::uint32_t stop = orders.empty() ? 0 : orders[0].step + 1;
     if (stop == 0 || stop >= c.program.steps.size()) continue;
+    // A checkpoint has no gradients in it; a rank that skips a step keeps those it has.
+    const reference::Step& next = c.program.steps[stop];
+    if (next.zero_grad != reference::ZeroGrad::kUndefine ||
+        next.kind == reference::PassKind::kNoGrad)
+      continue;
     const Bits uninterrupted = bits_from(c, runner.observation(), stop);
 
-    Case first = c;  // a checkpoint has no gradients in it
+    Case first = c;
     first.program.steps.resize(stop);
-    if (c.program.steps[stop].zero_grad != reference::ZeroGrad::kUndefine) continue;
     ASSERT_TRUE(runner.run(first).ok()) << "case " << i;
     Subject resumed;
     resumed.pinned_layout = runner.observation().ranks[0].layout;
