@@ -242,8 +242,10 @@ Status Reducer::agree_on_order() {
   collective.data = reinterpret_cast<std::byte*>(ready_order_.data());
   collective.pass = next_pass_;
   std::int64_t sequence = 0;
-  LOCKSTEP_RETURN_IF_ERROR(launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence));
-  return await(usage_work_, sequence, kNone);
+  Status status = launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence);
+  if (status.ok()) status = await(usage_work_, sequence, kNone);
+  if (!status.ok() && status.failure().pass == kNone) status.failure().pass = next_pass_;
+  return status;
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
