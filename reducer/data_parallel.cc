@@ -7,23 +7,36 @@ namespace lockstep::inline LOCKSTEP_NS {
 Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Parameter>> parameters,
                                                            Engine& engine, ReducerOptions options,
                                                            Membership membership) {
+  const bool auto_sync = options.auto_sync;
   Result<std::unique_ptr<Reducer>> reducer =
       Reducer::create(std::move(parameters), std::move(options), std::move(membership));
   if (!reducer) return failed(reducer.error());
-  return std::unique_ptr<DataParallel>(new DataParallel(std::move(*reducer), engine));
+  return std::unique_ptr<DataParallel>(new DataParallel(std::move(*reducer), engine, auto_sync));
 }
 
 Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
-  if (synced_) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
+  if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   // Taken out while the user's code runs, which may throw, or call forward() itself.
   std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_RETURN_IF_ERROR(module(made));
-  if (synced_) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
+  if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
   for (Edge& output : made) outputs.push_back(std::move(output));
   made.clear();
   made_ = std::move(made);
   return {};
+}
+
+Status DataParallel::sync_gradients(std::vector<Edge>& outputs) {
+  if (auto_sync_)
+    return Status(
+        Code::kInvalidArgument,
+        "sync_gradients is for auto_sync off: with it on, the forward has synced already");
+  if (!synced_)
+    return Status(Code::kInvalidArgument, "sync_gradients was called while a NoSync lives");
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
+  return reducer_->arm(outputs, engine_);
 }
 
 Status DataParallel::forward_without_gradients(const Module& module) {

@@ -10,8 +10,9 @@
 //   }
 //
 // Whether a pass is synced is decided by its forward, never by its backward (contract, "Words").
-// With several forwards before one backward, they are one pass. Gradients are zeroed on the
-// parameters themselves (Parameter::undefine_grad, fill_grad_with_zeros). Threads: one thread
+// With several forwards before one backward, they are one pass. With options.auto_sync off, no
+// forward is synced by itself, and sync_gradients(outputs) decides (P13). Gradients are zeroed on
+// the parameters themselves (Parameter::undefine_grad, fill_grad_with_zeros). Threads: one thread
 // trains; see Reducer for the rest.
 #pragma once
 
@@ -39,6 +40,12 @@ class DataParallel {
   // come up here, too (P5, P12).
   Status forward(const Module& module, std::vector<Edge>& outputs);
 
+  // Manual sync (P13): what a synced forward does, for forwards that have run. Replaces `outputs`,
+  // all that the backward is to start from, by ones that know of the pass. Called by every rank,
+  // once the last forward has run and before its backward; several calls before one backward are
+  // one pass. kInvalidArgument, and nothing changed, with auto_sync on, or under a NoSync.
+  Status sync_gradients(std::vector<Edge>& outputs);
+
   // Runs `module` without gradients: what it appends to `outputs` is dropped, and nothing is armed.
   Status forward_without_gradients(const Module& module);
 
@@ -63,16 +70,17 @@ class DataParallel {
   Status reset(Membership membership) { return reducer_->reset(std::move(membership)); }
 
   const Status& poisoned() const { return reducer_->poisoned(); }
-  bool synced() const { return synced_; }
+  bool synced() const { return synced_ && auto_sync_; }
   const Reducer& reducer() const { return *reducer_; }
 
  private:
-  DataParallel(std::unique_ptr<Reducer> reducer, Engine& engine)
-      : reducer_(std::move(reducer)), engine_(engine) {}
+  DataParallel(std::unique_ptr<Reducer> reducer, Engine& engine, bool auto_sync)
+      : reducer_(std::move(reducer)), engine_(engine), auto_sync_(auto_sync) {}
 
   std::unique_ptr<Reducer> reducer_;
   Engine& engine_;
-  bool synced_ = true;
+  const bool auto_sync_;
+  bool synced_ = true;      // no NoSync lives
   std::vector<Edge> made_;  // of a forward; empty in between, for its memory
 };
 

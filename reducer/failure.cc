@@ -135,6 +135,7 @@ void Reducer::abort(const Status& cause) {
 // Ends the group on this side, and waits until it has let go of the buckets' memory.
 void Reducer::stop_group(const Status& cause) {
   membership_.group->abort(cause);
+  if (membership_.backward_group) membership_.backward_group->abort(cause);
   for (Bucket& bucket : buckets_) {
     bucket.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
     LOCKSTEP_CHECK(bucket.work.done());  // an aborted group completes what is in flight

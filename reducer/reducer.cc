@@ -33,14 +33,19 @@ std::string describe_parameter(std::size_t index, const Parameter& parameter) {
 }
 
 std::string describe_options(const ReducerOptions& options) {
-  std::string line = "options: find_unused_parameters " +
-                     std::string(options.find_unused_parameters ? "on" : "off") +
-                     ", static_graph " + (options.static_graph ? "on" : "off") +
-                     ", gradient_as_bucket_view " +
-                     (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
-                     (options.reduction == Reduction::kNative ? "native" : "rank-ordered") +
-                     ", rebuild_buckets " + (options.rebuild_buckets ? "on" : "off") + ", hook " +
-                     (options.hook ? options.hook->name() : "none") + ", bucket limits";
+  std::string line =
+      "options: find_unused_parameters " +
+      std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
+      (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
+      (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
+      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", rebuild_buckets " +
+      (options.rebuild_buckets ? "on" : "off") + ", auto_sync " +
+      (options.auto_sync ? "on" : "off") + ", pinned_layout " +
+      (options.pinned_layout ? std::to_string(options.pinned_layout->hash) : "none") +
+      ", schedule " +
+      (options.schedule == Schedule::kOverlapped ? "overlapped" : "after backward") + ", hook " +
+      (options.hook ? options.hook->name() : "none") + ", coalesced_bytes " +
+      std::to_string(options.coalesced_bytes) + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }
@@ -66,6 +71,9 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
   std::unique_ptr<Reducer> reducer(new Reducer(std::move(options), std::move(membership)));
   if (Status status = reducer->build(std::move(parameters)); !status.ok()) return failed(status);
   if (Status status = reducer->agree_with_peers(); !status.ok()) return failed(status);
+  // Not before all ranks know that they have the same one: then all refuse it, or none.
+  if (reducer->options_.pinned_layout)
+    if (Status status = reducer->lay_out_first(); !status.ok()) return failed(status);
   for (std::size_t i = 0; i < reducer->slots_.size(); ++i)
     reducer->slots_[i].parameter->add_hook(reducer.get(), i);
   return reducer;
@@ -85,7 +93,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
                       parameter->shape().elements(), parameter->requires_grad()});
     if (!parameter->requires_grad()) continue;
-    if (!membership_.group->can_reduce(parameter->dtype()))
+    if (!backward_group().can_reduce(parameter->dtype()))
       return Status(Code::kInvalidArgument, "the process group cannot reduce " +
                                                 std::string(name_of(parameter->dtype())) +
                                                 ", the dtype of parameter " + parameter->name());
@@ -102,11 +110,22 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     slot.info = infos_.size() - 1;
   }
 
-  Result<Layout> layout = assign_buckets(infos_, options_.bucket_limits);
-  if (!layout) return layout.error();
   usage_map_.resize(slots_.size());
-  LOCKSTEP_RETURN_IF_ERROR(lay_out(std::move(*layout)));
+  if (!options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   return start_over();
+}
+
+// The layout that a group begins with: the pinned one, or that of B1 and B2.
+Status Reducer::lay_out_first() {
+  if (options_.pinned_layout) {
+    LOCKSTEP_RETURN_IF_ERROR(check_layout(*options_.pinned_layout, infos_));
+    return lay_out(*options_.pinned_layout);
+  }
+  const std::vector<std::uint64_t> coalesced(1, options_.coalesced_bytes);
+  Result<Layout> layout =
+      assign_buckets(infos_, after_backward() ? coalesced : options_.bucket_limits);
+  if (!layout) return layout.error();
+  return lay_out(std::move(*layout));
 }
 
 // Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if
@@ -147,6 +166,10 @@ Status Reducer::lay_out(Layout layout) {
 }
 
 Status Reducer::agree_with_peers() {
+  const ProcessGroup& second = backward_group();
+  if (second.rank() != membership_.group->rank() || second.size() != membership_.group->size())
+    return Status(Code::kInvalidArgument,
+                  "the backward group is not one of the same ranks in the same order");
   LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_));
   const double size = membership_.group->size();
   factor_ = 1.0 / size;
@@ -157,11 +180,7 @@ Status Reducer::agree_with_peers() {
 // The state of a reducer that has seen no pass in its group.
 Status Reducer::start_over() {
   close_pass(false);
-  if (rebuilt_) {
-    Result<Layout> first = assign_buckets(infos_, options_.bucket_limits);
-    if (!first) return first.error();
-    LOCKSTEP_RETURN_IF_ERROR(lay_out(std::move(*first)));
-  }
+  if (rebuilt_) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   ready_order_.clear();
   ready_order_.reserve(slots_.size());
   recorded_ = false;
@@ -199,7 +218,7 @@ Status Reducer::check_complete() {
 }
 
 Status Reducer::rebuild_buckets() {
-  if (!options_.rebuild_buckets || !recorded_ || rebuilt_ || slots_.empty()) return {};
+  if (!rebuilds() || !recorded_ || rebuilt_ || slots_.empty()) return {};
   if (pass_) return {};  // further forwards of a pass belong to its buckets
   if (Status status = agree_on_order(); !status.ok()) return fail(std::move(status.failure()));
   std::vector<std::size_t> order;
@@ -232,8 +251,10 @@ Status Reducer::agree_on_order() {
   collective.data = reinterpret_cast<std::byte*>(ready_order_.data());
   collective.pass = next_pass_;
   std::int64_t sequence = 0;
-  LOCKSTEP_RETURN_IF_ERROR(launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence));
-  return await(usage_work_, sequence, kNone);
+  Status status = launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence);
+  if (status.ok()) status = await(usage_work_, sequence, kNone);
+  if (!status.ok() && status.failure().pass == kNone) status.failure().pass = next_pass_;
+  return status;
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {

@@ -22,6 +22,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,10 @@
 #include "reducer/trace.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
+
+// When buckets are reduced (P14): each as soon as it is full, or all of them when backward has
+// ended.
+enum class Schedule : std::uint8_t { kOverlapped, kAfterBackward };
 
 struct ReducerOptions {
   // Dynamic mode: parameters that a pass does not use are found and agreed on. Plain mode requires
@@ -60,6 +66,16 @@ struct ReducerOptions {
   // Buckets follow the order in which gradients get ready: after its first pass rank 0 tells the
   // others the order that it saw, and all lay out their buckets anew (B2).
   bool rebuild_buckets = true;
+  // B3: the layout of an earlier run, for the bits of that run: see save() and load_layout(). It
+  // takes the place of limits and rebuild, and all ranks must have the same one.
+  std::optional<Layout> pinned_layout;
+  // kAfterBackward: hooks start nothing; buckets, of coalesced_bytes each and never rebuilt, are
+  // reduced once when backward ends, on Membership::backward_group if there is one.
+  Schedule schedule = Schedule::kOverlapped;
+  std::uint64_t coalesced_bytes = 256u << 20;
+  // Off is manual sync (P13): a forward of DataParallel is local, and its sync_gradients(outputs),
+  // between the last forward and the backward, makes them one synced pass.
+  bool auto_sync = true;
   // How long a rank that failed listens for its peers' accounts of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
   std::size_t trace_capacity = 256;  // collectives kept for diagnosis
@@ -70,6 +86,8 @@ struct ReducerOptions {
 struct Membership {
   std::shared_ptr<ProcessGroup> group;
   std::shared_ptr<Store> store;
+  // With Schedule::kAfterBackward: for all that a backward sends; of the same ranks. Null: `group`.
+  std::shared_ptr<ProcessGroup> backward_group = nullptr;
 };
 
 class Pass;
@@ -146,6 +164,7 @@ class Reducer final : private GradientHook, private HookCollectives {
 
   Reducer(ReducerOptions options, Membership membership);
   Status build(std::vector<Ref<Parameter>> parameters);
+  Status lay_out_first();
   Status lay_out(Layout layout);
   Status agree_on_order();
   Status agree_with_peers();
@@ -159,6 +178,14 @@ class Reducer final : private GradientHook, private HookCollectives {
   Status finalize();
 
   void find_unused(Pass& pass);
+  bool after_backward() const { return options_.schedule == Schedule::kAfterBackward; }
+  bool rebuilds() const {
+    return options_.rebuild_buckets && !options_.pinned_layout && !after_backward();
+  }
+  ProcessGroup& backward_group() const {
+    const bool apart = after_backward() && membership_.backward_group != nullptr;
+    return apart ? *membership_.backward_group : *membership_.group;
+  }
   bool counting() const { return options_.static_graph && !counted_; }
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
   void note_ready(const Slot& slot);

@@ -514,6 +514,109 @@ TEST_F(ReducerPass, P9AModuleThatThrowsLeavesThePassesAsTheyWere) {
   EXPECT_EQ(group_->sums(), 2);
 }
 
+// Forwards of two parameters, with auto_sync off.
+class ReducerManualSync : public ReducerTest {
+ protected:
+  void create_manual(bool dynamic) {
+    ReducerOptions options = quick_options(dynamic);
+    options.auto_sync = false;
+    ASSERT_TRUE(rank_.create(membership(), options).ok());
+  }
+};
+
+TEST_F(ReducerManualSync, P13ForwardsAreLocalUntilTheirOutputsAreSynced) {
+  create_manual(false);
+  EXPECT_FALSE(parallel().synced());
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
+  EXPECT_EQ(group_->sums(), 0);
+  EXPECT_EQ(first(p_), 2);
+  std::vector<Edge> outputs = rank_.forward_of({p_, q_});
+  ASSERT_TRUE(parallel().sync_gradients(outputs).ok());
+  ASSERT_TRUE(rank_.backward(outputs, 4).ok());
+  EXPECT_EQ(group_->sums(), 2);
+  EXPECT_EQ(first(p_), 6);  // what was accumulated is reduced, too
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
+  EXPECT_EQ(group_->sums(), 2);  // and the next pass is local again
+}
+
+TEST_F(ReducerManualSync, P13BucketsAreLaunchedWhileTheBackwardRuns) {
+  create_manual(false);
+  int launched = -1;
+  const auto last = rank_.node({{p_, 0}}, [&](auto in, auto out, const auto&) {
+    launched = group_->sums();
+    out[0] = in[0];
+    return Status();
+  });
+  // The later node runs first: the bucket of q, which is launched first, is full before p's turn.
+  const auto fan = rank_.fan({{last, 0}, {q_, 0}});
+  std::vector<Edge> outputs = rank_.forward({{fan, 0}});
+  ASSERT_TRUE(parallel().sync_gradients(outputs).ok());
+  ASSERT_TRUE(rank_.backward(outputs, 4).ok());
+  EXPECT_EQ(launched, 1);
+  EXPECT_EQ(group_->sums(), 2);
+}
+
+TEST_F(ReducerManualSync, P13SeveralForwardsAndCallsAreOnePass) {
+  for (const bool dynamic : {false, true}) {
+    create_manual(dynamic);
+    std::vector<Edge> outputs = rank_.forward_of({p_});
+    const std::vector<Edge> second = rank_.forward_of({q_});
+    outputs.insert(outputs.end(), second.begin(), second.end());
+    ASSERT_TRUE(parallel().sync_gradients(outputs).ok());
+    ASSERT_TRUE(rank_.backward(outputs, 3).ok());
+    EXPECT_EQ(group_->sums(), dynamic ? 3 : 2);
+    EXPECT_EQ(group_->started.back().collective.pass, 0);
+    rank_.undefine_grads();
+    std::vector<Edge> one = rank_.forward_of({p_});
+    std::vector<Edge> other = rank_.forward_of({q_});
+    ASSERT_TRUE(parallel().sync_gradients(one).ok());
+    ASSERT_TRUE(parallel().sync_gradients(other).ok());
+    ASSERT_TRUE(rank_.backward({one[0], other[0]}, 5).ok());
+    EXPECT_EQ(group_->started.back().collective.pass, 1);
+    EXPECT_EQ(first(q_), 5);
+    rank_.undefine_grads();
+  }
+}
+
+TEST_F(ReducerManualSync, P13ADroppedCallStartsNothing) {
+  create_manual(false);
+  {
+    std::vector<Edge> outputs = rank_.forward_of({p_, q_});
+    ASSERT_TRUE(parallel().sync_gradients(outputs).ok());
+  }
+  std::vector<Edge> none;
+  ASSERT_TRUE(parallel().sync_gradients(none).ok());
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 1).ok());
+  EXPECT_EQ(group_->sums(), 0);
+  ASSERT_TRUE(parallel().check_complete().ok());
+}
+
+TEST_F(ReducerManualSync, P13RefusedUnderNoSyncAndWithAutomaticSync) {
+  create_manual(false);
+  std::vector<Edge> outputs = rank_.forward_of({p_, q_});
+  const Node* const before = outputs[0].node.get();
+  {
+    const DataParallel::NoSync guard(parallel());
+    EXPECT_EQ(parallel().sync_gradients(outputs).code(), Code::kInvalidArgument);
+  }
+  EXPECT_EQ(outputs[0].node.get(), before);
+  outputs.clear();
+  create(false);
+  outputs = rank_.forward_of({p_, q_});
+  EXPECT_EQ(parallel().sync_gradients(outputs).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(rank_.backward(outputs, 4).ok());
+  EXPECT_EQ(group_->sums(), 2);
+}
+
+TEST_F(ReducerManualSync, P13AnEarlierPassThatIsNotCompleteIsRefused) {
+  create_manual(false);
+  std::vector<Edge> outputs = rank_.forward_of({p_, q_});
+  ASSERT_TRUE(parallel().sync_gradients(outputs).ok());
+  ASSERT_TRUE(rank_.backward({outputs[0]}, 1).ok());
+  std::vector<Edge> next = {{p_, 0}};
+  EXPECT_EQ(parallel().sync_gradients(next).code(), Code::kIncomplete);
+}
+
 TEST_F(ReducerPass, P10ZeroingReplacingAndReducingAGradientForgetsItsUse) {
   create(true);
   const std::function<void()> forgets[] = {

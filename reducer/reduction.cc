@@ -131,6 +131,8 @@ void Reducer::put_back(Slot& slot) {
 // Launches in index order, whatever order buckets become ready in (P3).
 Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
   if (launching_) return {};  // whoever does that goes on with what is ready now
+  // Hooks start nothing, nor does the end of a backward that leaves something to a later one (P14).
+  if (after_backward() && (running_task_ != nullptr || unready_ != 0)) return {};
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
     const BucketLayout& layout = layout_.buckets[next_bucket_];
@@ -169,7 +171,7 @@ Status Reducer::launch_usage_map() {
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
-  if (Status status = membership_.group->start(collective, work); !status.ok()) {
+  if (Status status = backward_group().start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     annotate(status.failure(), collective.bucket);
     return status;
@@ -327,7 +329,7 @@ void Reducer::close_trace(std::int64_t sequence, const Status& status) {
 
 // The process group ends every collective within its timeout; this is the line behind that line.
 platform::Deadline Reducer::operation_deadline() const {
-  const platform::Duration timeout = membership_.group->timeout();
+  const platform::Duration timeout = backward_group().timeout();
   if (timeout == platform::Duration::max()) return platform::Deadline::never();
   return platform::Deadline::in(2 * timeout + std::chrono::seconds(1));
 }

@@ -256,9 +256,9 @@ class LocalHub {
       return {};
     }
     if (first.op == Op::kBroadcast) {
-      for (auto& [_, to] : meeting.there)
-        if (to.collective.data != first.data)
-          std::memcpy(to.collective.data, meeting.there.at(first.root).collective.data, bytes);
+      const Collective& root = meeting.there.at(first.root).collective;
+      for (auto& [r, part] : meeting.there)
+        if (r != first.root) std::memcpy(part.collective.data, root.data, bytes);
       return {};
     }
     for (std::size_t i = 0; i < first.count; ++i) {
@@ -327,8 +327,8 @@ struct ParameterSpec {
   int device = 0;
 };
 
-// A bucket for each parameter, unless limits say otherwise, which stay as they are; little patience
-// in failures.
+// A bucket for each parameter, unless limits say otherwise, and as it was made: no rebuild; little
+// patience in failures.
 inline ReducerOptions quick_options(bool dynamic, std::vector<std::uint64_t> limits = {1}) {
   ReducerOptions options;
   options.find_unused_parameters = dynamic;

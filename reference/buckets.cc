@@ -26,7 +26,8 @@ Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Op
   Group group;
   group.dtype = parameter.dtype;
   group.device = parameter.device;
-  group.limit = options.first_bucket_bytes;
+  const bool coalesced = options.launch == Launch::kAfterBackward;
+  group.limit = coalesced ? options.bucket_bytes : options.first_bucket_bytes;
   return groups.emplace_back(group);
 }
 
@@ -43,6 +44,11 @@ void append(ExpectedBucket& bucket, std::uint32_t index, std::uint64_t elements,
 
 void assign_buckets(const Program& program, const Contract& contract,
                     const std::vector<std::uint32_t>* order, std::vector<ExpectedBucket>& buckets) {
+  std::vector<std::uint32_t> pinned;
+  if (program.options.pinned != 0 && order == nullptr) {
+    pinned = pinned_order(program);
+    order = &pinned;
+  }
   std::size_t used = 0;
   std::vector<Group> groups;
   const std::size_t walked = order ? order->size() : program.parameters.size();

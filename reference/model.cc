@@ -69,7 +69,7 @@ class Model {
                         std::vector<std::uint32_t>& found);
   bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
   std::vector<std::uint32_t> missing(std::uint32_t rank) const;
-  bool blocks_others(std::uint32_t rank) const;
+  bool blocks_others(std::uint32_t rank, Error error) const;
   void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
   bool adds_exactly(std::uint32_t parameter, const double* values) const;
@@ -90,6 +90,10 @@ class Model {
     return elements_.data() + rank * total_ + places_[parameter].start;
   }
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
+  bool is_after_backward() const { return program_.options.launch == Launch::kAfterBackward; }
+  bool may_rebuild() const {
+    return program_.options.rebuild && program_.options.pinned == 0 && !is_after_backward();
+  }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
 
   const Program& program_;
@@ -243,8 +247,7 @@ void Model::run(const std::vector<Recovery>& recoveries,
     expected.collectives.clear();
     is_rebuilding_ = false;
     const bool is_synced = program_.steps[index].kind == PassKind::kSynced;
-    if (program_.options.rebuild && is_synced && is_recorded_ && layout_ == 0 &&
-        !trained_.empty()) {
+    if (may_rebuild() && is_synced && is_recorded_ && layout_ == 0 && !trained_.empty()) {
       rebuild(static_cast<std::uint32_t>(index), ready_orders);
       ExpectedCollective broadcast;
       broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
@@ -330,7 +333,8 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
       expected.error = Error::kUsageChanged;
     }
     if (expected.error != Error::kNone) {
-      if (!is_dynamic() && blocks_others(rank)) ++blocking_ranks_;
+      const bool is_early = !is_dynamic() || is_after_backward();
+      if (is_early && blocks_others(rank, expected.error)) ++blocking_ranks_;
       return;
     }
     // In dynamic mode whatever did not fire in the first call counts as unused.
@@ -346,7 +350,7 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
   expected.error = Error::kIncomplete;
   expected.error_call = leaves_outputs(pass) ? calls : calls - 1;
   expected.parameters = missing(rank);
-  if (blocks_others(rank)) ++blocking_ranks_;
+  if (blocks_others(rank, expected.error)) ++blocking_ranks_;
 }
 
 // After how many hooks of a pass the parameter is ready. While static mode counts, nothing is
@@ -401,11 +405,13 @@ std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
 
 // A rank that lacks parameters launches the bucket of none of them, and no later one (P3); while
 // static mode counts, not even the usage map. Whether the others notice that a bucket without
-// elements was not launched is left open.
-bool Model::blocks_others(std::uint32_t rank) const {
+// elements was not launched is left open. After backward (P14) a rank launches all buckets or, when
+// its backward failed or its pass is not complete, none.
+bool Model::blocks_others(std::uint32_t rank, Error error) const {
   const std::vector<std::uint32_t> lacking = missing(rank);
   if (is_static() && !is_counted_ && !lacking.empty()) return true;
   std::size_t first = buckets().size();
+  if (is_after_backward() && (error == Error::kReadyTwice || !lacking.empty())) first = 0;
   for (const std::uint32_t parameter : lacking) {
     first = std::min<std::size_t>(first, places_[parameter].bucket);
   }

@@ -35,6 +35,10 @@ Hook limited(Hook value) {
   constexpr unsigned kCount = static_cast<unsigned>(Hook::kElsewhere) + 1;
   return static_cast<Hook>(static_cast<unsigned>(value) % kCount);
 }
+Launch limited(Launch value) {
+  constexpr unsigned kCount = static_cast<unsigned>(Launch::kAfterBackward) + 1;
+  return static_cast<Launch>(static_cast<unsigned>(value) % kCount);
+}
 Node::Kind limited(Node::Kind value) {
   constexpr unsigned kCount = static_cast<unsigned>(Node::Kind::kCheckpoint) + 1;
   return static_cast<Node::Kind>(static_cast<unsigned>(value) % kCount);
@@ -153,9 +157,24 @@ void normalize(Program& program) {
   program.options.mode = limited(program.options.mode);
   program.options.order = limited(program.options.order);
   program.options.hook = limited(program.options.hook);
+  program.options.launch = limited(program.options.launch);
   limit_parameters(program.parameters);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
+}
+
+std::vector<std::uint32_t> pinned_order(const Program& program) {
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+    if (program.parameters[i].frozen || owner_of(program, i) != i) continue;
+    order.push_back(i);
+  }
+  std::uint64_t state = program.options.pinned;
+  for (std::size_t left = order.size(); left > 1; --left) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    std::swap(order[left - 1], order[(state >> 33) % left]);
+  }
+  return order;
 }
 
 std::uint64_t element_count(const Parameter& parameter) {

@@ -12,8 +12,10 @@
 // For each step, every rank r takes `variants[r % variants.size()]`, its RankPass, and
 //   1. zeroes gradients as `zero_grad` says (before the step's first forward);
 //   2. runs the forwards in order: under no_sync when kind is kNoSync, without gradients when
-//      kNoGrad. A forward's graph is built from its nodes; a forward with `discard` drops its
-//      outputs and graph at once;
+//      kNoGrad. With Options::manual_sync it never uses no_sync; after the last forward of a
+//      kSynced step, and only then, it calls sync_gradients with all outputs that are kept (P13),
+//      which must come to the same. A forward's graph is built from its nodes; a forward with
+//      `discard` drops its outputs and graph at once;
 //   3. (kSynced and kNoSync) calls backward for each element of `backwards` (an empty list means
 //      one call with every output); the roots are indices, modulo, into the list of outputs of
 //      all kept forwards of the step, in order; duplicates count once. Each root starts with the
@@ -79,6 +81,8 @@ enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 // kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
 // not called as S4 says.
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere };
+// When buckets are reduced (P14).
+enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 
 struct Parameter {
   std::uint32_t key = 0;
@@ -142,6 +146,13 @@ struct Options {
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
   bool views = false;    // gradients are views of their buckets once they were reduced (B7)
   Hook hook = Hook::kNone;
+  bool manual_sync = false;  // no forward is synced by itself (P13)
+  // Not 0: the layout is pinned (B3). It has the order that pinned_order() draws from this number,
+  // and the limits below.
+  std::uint32_t pinned = 0;
+  // After backward: there is no rebuild, and the limit of every bucket is bucket_bytes.
+  Launch launch = Launch::kOverlapped;
+  bool own_group = false;  // with kAfterBackward: on a second group of the same ranks
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };
@@ -179,6 +190,9 @@ constexpr std::uint32_t kMaxDevices = 2;
 // some have, the last forward of each variant that has none is kept. What is within limits
 // already is left alone.
 void normalize(Program& program);
+
+// The first owners of all that is trained, in an order drawn from Options::pinned.
+std::vector<std::uint32_t> pinned_order(const Program& program);
 
 std::uint64_t element_count(const Parameter& parameter);
 

@@ -138,8 +138,9 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
+           (void)k, 11u;
   };
   const auto program = [](reference::Program value) {
     auto& [a, b, c, d, e, f] = value;

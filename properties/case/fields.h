@@ -113,7 +113,8 @@ struct Table<reference::Options> {
   using R = reference::Options;
   static constexpr auto list = std::make_tuple(
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
-      field("views", &R::views), field("hook", &R::hook),
+      field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
+      field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
 };
 
@@ -220,6 +221,10 @@ struct Names<reference::Order> {
 template <>
 struct Names<reference::Hook> {
   static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere"};
+};
+template <>
+struct Names<reference::Launch> {
+  static constexpr std::array list{"overlapped", "after_backward"};
 };
 template <>
 struct Names<reference::Node::Kind> {

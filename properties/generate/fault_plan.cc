@@ -194,7 +194,12 @@ std::uint32_t bucket_count(const reference::Program& program) {
   std::array<Group, kMaxGroups> groups;
   std::size_t group_count = 0;
   std::uint32_t buckets = 0;
-  for (const reference::Parameter& parameter : program.parameters) {
+  const bool pinned = program.options.pinned != 0;
+  const auto order = pinned ? reference::pinned_order(program) : std::vector<std::uint32_t>();
+  const bool coalesced = program.options.launch == reference::Launch::kAfterBackward;
+  const std::size_t walked = pinned ? order.size() : program.parameters.size();
+  for (std::size_t i = 0; i < walked; ++i) {
+    const reference::Parameter& parameter = program.parameters[pinned ? order[i] : i];
     if (parameter.shared_with > 0 || parameter.frozen) continue;
     std::size_t g = 0;
     while (g < group_count &&
@@ -202,8 +207,9 @@ std::uint32_t bucket_count(const reference::Program& program) {
       ++g;
     if (g == group_count) {
       if (g == kMaxGroups) continue;
-      groups[group_count++] = {parameter.dtype, parameter.device,
-                               program.options.first_bucket_bytes};
+      groups[group_count++] = {
+          parameter.dtype, parameter.device,
+          coalesced ? program.options.bucket_bytes : program.options.first_bucket_bytes};
     }
     Group& group = groups[g];
     if (!group.open) ++buckets;

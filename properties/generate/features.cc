@@ -53,6 +53,44 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "hook: buckets rebuilt",
     "hook: gradients as views",
     "hook: a result elsewhere, gradients as views, 3 synced steps or more",
+    "manual sync",
+    "manual sync in dynamic mode",
+    "manual sync in static mode",
+    "manual sync, gradients as views",
+    "manual sync, buckets rebuilt",
+    "manual sync, several forwards of one pass",
+    "manual sync, several backwards of one pass",
+    "manual sync after local passes",
+    "manual sync, a forward dropped",
+    "manual sync, and a step whose outputs are dropped",
+    "manual sync, an error of its own",
+    "pinned layout",
+    "pinned layout, a rebuild asked for",
+    "pinned layout in dynamic mode",
+    "pinned layout in static mode",
+    "pinned layout, gradients as views",
+    "pinned layout, several buckets of several parameters",
+    "pinned layout, mixed dtypes",
+    "pinned layout, a shared parameter",
+    "pinned layout, a frozen parameter",
+    "pinned layout, manual sync",
+    "pinned layout, an error of its own",
+    "pinned layout, a fault that ends a step",
+    "after backward",
+    "after backward, on a group of its own",
+    "after backward, on the first group",
+    "after backward, a rebuild asked for",
+    "after backward, several buckets",
+    "after backward in dynamic mode",
+    "after backward in static mode",
+    "after backward, gradients as views",
+    "after backward, several backwards of one pass",
+    "after backward, a nested backward",
+    "after backward, local passes before",
+    "after backward, manual sync",
+    "after backward, a pinned layout",
+    "after backward, an error of its own",
+    "after backward, a fault that ends a step",
     "order ring",
     "order bcube",
     "order rank",
@@ -184,6 +222,7 @@ class Features {
   void views(const reference::Expectation& expected);
   void rebuilds(const reference::Expectation& expected);
   void hooks(const reference::Expectation& expected);
+  void ways();
 
   const Case& case_;
   const Program& program_;
@@ -513,6 +552,60 @@ void Features::hooks(const reference::Expectation& expected) {
          "hook: a result elsewhere, gradients as views, 3 synced steps or more");
 }
 
+// Pairs of the ways in which a program can be run with what else it has.
+void Features::ways() {
+  const auto pair = [this](const std::string& way, const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  if (program_.options.manual_sync) {
+    const std::string way = "manual sync";
+    add_if(true, way);
+    pair(way, "mode dynamic", " in dynamic mode");
+    pair(way, "mode static", " in static mode");
+    pair(way, "gradients as views", ", gradients as views");
+    pair(way, "buckets rebuilt", ", buckets rebuilt");
+    pair(way, "several forwards of one synced pass", ", several forwards of one pass");
+    pair(way, "several backwards of one synced pass", ", several backwards of one pass");
+    pair(way, "window kept up to its synced step", " after local passes");
+    pair(way, "one more forward, dropped, on some ranks", ", a forward dropped");
+    pair(way, "synced outputs dropped on all ranks", ", and a step whose outputs are dropped");
+    pair(way, "an error of its own", ", an error of its own");
+  }
+  if (program_.options.pinned != 0) {
+    const std::string way = "pinned layout";
+    add_if(true, way);
+    add_if(program_.options.rebuild, way + ", a rebuild asked for");
+    pair(way, "mode dynamic", " in dynamic mode");
+    pair(way, "mode static", " in static mode");
+    pair(way, "gradients as views", ", gradients as views");
+    pair(way, "several buckets of several parameters", ", several buckets of several parameters");
+    pair(way, "mixed dtypes", ", mixed dtypes");
+    pair(way, "shared parameter", ", a shared parameter");
+    pair(way, "frozen parameter", ", a frozen parameter");
+    pair(way, "manual sync", ", manual sync");
+    pair(way, "an error of its own", ", an error of its own");
+    pair(way, "a fault that ends a step", ", a fault that ends a step");
+  }
+  if (program_.options.launch == reference::Launch::kAfterBackward) {
+    const std::string way = "after backward";
+    add_if(true, way);
+    add_if(program_.options.own_group, way + ", on a group of its own");
+    add_if(!program_.options.own_group, way + ", on the first group");
+    add_if(program_.options.rebuild, way + ", a rebuild asked for");
+    add_if(bucket_count(program_) > 1, way + ", several buckets");
+    pair(way, "mode dynamic", " in dynamic mode");
+    pair(way, "mode static", " in static mode");
+    pair(way, "gradients as views", ", gradients as views");
+    pair(way, "several backwards of one synced pass", ", several backwards of one pass");
+    pair(way, "nested backward in a synced pass", ", a nested backward");
+    pair(way, "window kept up to its synced step", ", local passes before");
+    pair(way, "manual sync", ", manual sync");
+    pair(way, "pinned layout", ", a pinned layout");
+    pair(way, "an error of its own", ", an error of its own");
+    pair(way, "a fault that ends a step", ", a fault that ends a step");
+  }
+}
+
 void Features::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
@@ -534,6 +627,7 @@ void Features::errors() {
   rebuilds(expected);
   hooks(expected);
   add_if(any, "an error of its own");
+  ways();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

@@ -40,8 +40,12 @@ struct Features {
 
 class ProgramDrawer {
  public:
-  ProgramDrawer(Dice& dice, const GenerateOptions& options, Program& program)
-      : dice_(dice), options_(options), can_(options.capabilities), program_(program) {}
+  ProgramDrawer(Dice& dice, Dice way_dice, const GenerateOptions& options, Program& program)
+      : dice_(dice),
+        way_dice_(way_dice),
+        options_(options),
+        can_(options.capabilities),
+        program_(program) {}
 
   void draw();
 
@@ -59,6 +63,7 @@ class ProgramDrawer {
   bool is_shared(std::size_t owner) const;
   void freeze();
   void collect_names();
+  void draw_ways();
   void draw_steps();
   void draw_kind(Step& step, PassKind before);
   std::uint32_t draw_variant_count();
@@ -68,6 +73,7 @@ class ProgramDrawer {
   ParameterSet subset(ParameterSet set, std::uint32_t percent);
 
   Dice& dice_;
+  Dice way_dice_;
   const GenerateOptions& options_;
   Capabilities can_;
   Program& program_;
@@ -88,7 +94,7 @@ void ProgramDrawer::draw_features() {
   f.dynamic = can_.has(Capability::kDynamic) && mode < 42;
   f.is_static = can_.has(Capability::kStatic) && mode >= 75;
   f.views = on(Capability::kViews, 40);
-  f.rebuild = on(Capability::kRebuild, 40);
+  f.rebuild = on(Capability::kRebuild, 50);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
   f.errors = on(Capability::kErrors, f.is_static ? 28 : 16) && can_.has(Capability::kRecovery);
@@ -150,6 +156,22 @@ void ProgramDrawer::draw_options() {
   options.first_bucket_bytes = kLimits[dice_.below(kLimits.size())];
   options.bucket_bytes =
       dice_.percent(20) ? options.first_bucket_bytes : kLimits[dice_.below(kLimits.size())];
+}
+
+// In what way the same program is run. These have numbers of their own, and take as many whatever
+// the subject can do: what else a seed means does not change with them.
+void ProgramDrawer::draw_ways() {
+  reference::Options& options = program_.options;
+  const bool manual_sync = way_dice_.percent(18);
+  options.manual_sync = manual_sync && can_.has(Capability::kManualSync);
+  const bool pinned = way_dice_.percent(18);
+  const std::uint32_t order = way_dice_.below(1000);  // a small number is as good as any
+  if (pinned && can_.has(Capability::kPinned)) options.pinned = 1 + order;
+  const bool after_backward = way_dice_.percent(18);
+  const bool own_group = way_dice_.percent(60);
+  if (!after_backward || !can_.has(Capability::kAfterBackward)) return;
+  options.launch = reference::Launch::kAfterBackward;
+  options.own_group = own_group;
 }
 
 void ProgramDrawer::draw_dtypes() {
@@ -395,6 +417,7 @@ void ProgramDrawer::draw() {
   draw_features();
   draw_world();
   draw_options();
+  draw_ways();
   draw_dtypes();
   draw_parameters();
   collect_names();
@@ -428,7 +451,8 @@ void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options) {
   Dice dice(seed, index);
   Case out;
-  ProgramDrawer(dice, options, out.program).draw();
+  constexpr std::uint64_t kWays = 0x77617973;
+  ProgramDrawer(dice, Dice(seed ^ kWays, index), options, out.program).draw();
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   draw_hook(dice, options, out.program);

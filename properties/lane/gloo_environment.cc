@@ -38,25 +38,44 @@ Result<Membership> GlooEnvironment::connect(const Roster& roster) {
       std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), setup_.store);
   const auto here = std::find(roster.members.begin(), roster.members.end(), setup_.rank);
   const int rank = static_cast<int>(here - roster.members.begin());
+  const int size = static_cast<int>(roster.members.size());
   context_ = roster.generation == 0 ? setup_.first_context : nullptr;
   if (!context_) {
-    GlooContextOptions options;
-    options.timeout = timeout();
-    auto context = GlooContext::connect(std::make_shared<PrefixStore>("context", membership.store),
-                                        rank, static_cast<int>(roster.members.size()), options);
+    auto context = make_context(membership.store, "context", rank, size);
     if (!context) return failed(context.error());
     context_ = std::move(*context);
   }
+  auto group = make_group(context_);
+  if (!group) return failed(group.error());
+  membership.group = std::move(*group);
+  const reference::Options& options = setup_.c->program.options;
+  if (options.launch != reference::Launch::kAfterBackward || !options.own_group) return membership;
+  const auto context = make_context(membership.store, "second", rank, size);
+  if (!context) return failed(context.error());
+  auto second = make_group(*context);
+  if (!second) return failed(second.error());
+  membership.backward_group = std::move(*second);
+  return membership;
+}
+
+Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(
+    const std::shared_ptr<Store>& store, const char* name, int rank, int size) const {
+  GlooContextOptions options;
+  options.timeout = timeout();
+  return GlooContext::connect(std::make_shared<PrefixStore>(name, store), rank, size, options);
+}
+
+Result<std::shared_ptr<ProcessGroup>> GlooEnvironment::make_group(
+    const std::shared_ptr<GlooContext>& context) {
   GlooOptions options;
   options.timeout = timeout();
   options.algorithm = setup_.c->program.options.order == reference::Order::kBcube
                           ? GlooOptions::Algorithm::kBcube
                           : GlooOptions::Algorithm::kRing;
-  auto group = GlooProcessGroup::create(context_, options);
+  auto group = GlooProcessGroup::create(context, options);
   if (!group) return failed(group.error());
-  membership.group = std::make_shared<FaultyGroup>(std::shared_ptr<ProcessGroup>(std::move(*group)),
-                                                   [this] { return on_operation(); });
-  return membership;
+  return std::shared_ptr<ProcessGroup>(std::make_shared<FaultyGroup>(
+      std::shared_ptr<ProcessGroup>(std::move(*group)), [this] { return on_operation(); }));
 }
 
 void GlooEnvironment::begin_step(std::uint32_t step) {

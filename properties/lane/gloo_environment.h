@@ -47,6 +47,9 @@ class GlooEnvironment final : public RankEnvironment {
   faults::Fired fired() const;
 
  private:
+  Result<std::shared_ptr<GlooContext>> make_context(const std::shared_ptr<Store>& store,
+                                                    const char* name, int rank, int size) const;
+  Result<std::shared_ptr<ProcessGroup>> make_group(const std::shared_ptr<GlooContext>& context);
   faults::OperationFault on_operation();
   platform::Duration timeout() const;
 

@@ -33,6 +33,7 @@ struct Subject {
   std::string id;
   const lockstep_subject* table = nullptr;  // kHosted; stays loaded until the process ends
   Capabilities capabilities = Capabilities::all();
+  std::string pinned_layout;  // kProduction: what save() wrote, pinned whatever the case says
 
   std::string name() const;  // as on the command line: reducer, seeded:R01, ./libmine.so
 };

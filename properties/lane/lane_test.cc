@@ -110,6 +110,110 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
   EXPECT_GT(order_mattered, 30);  // of the ring's bits the same cannot be said
 }
 
+using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
+
+Bits bits_of(const Observation& observation) {
+  Bits bits;
+  for (const RankObservation& rank : observation.ranks) bits.push_back(rank.bits);
+  return bits;
+}
+
+// What the ranks held after `step` and later.
+Bits bits_from(const Case& c, const Observation& observation, std::uint32_t step) {
+  Bits bits;
+  for (const RankObservation& rank : observation.ranks) {
+    bits.emplace_back();
+    for (const ObservedStep& each : rank.steps) {
+      for (std::size_t p = 0; each.step >= step && p < each.gradients.size(); ++p) {
+        const ObservedGradient& gradient = each.gradients[p];
+        bits.back().push_back(gradient.defined ? 1 : 0);
+        if (!gradient.defined) continue;
+        const auto begin = rank.bits.begin() + static_cast<std::ptrdiff_t>(gradient.offset);
+        bits.back().insert(
+            bits.back().end(), begin,
+            begin + static_cast<std::ptrdiff_t>(reference::element_count(c.program.parameters[p])));
+      }
+    }
+  }
+  return bits;
+}
+
+// Metamorphic (P17): a run is stopped after its buckets were rebuilt, and its layout saved. A new
+// object on new process groups, with that layout, goes on with the bits of a run without a stop.
+// Bits of a ring depend on the layout; how often is counted by going on without it.
+TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  GenerateOptions options;
+  options.faults = GenerateOptions::Faults::kNone;
+  int compared = 0;
+  int layout_mattered = 0;
+  for (std::uint64_t i = 0; compared < 200; ++i) {
+    Case c = generate(15, i, options);
+    reference::Options& chosen = c.program.options;
+    chosen.rebuild = true;
+    chosen.pinned = 0;
+    chosen.launch = reference::Launch::kOverlapped;
+    chosen.order = reference::Order::kRing;
+    c.program.values = reference::Values::kGeneral;
+    if (chosen.mode == reference::Mode::kStatic || c.program.world < 3 || !is_known(c)) continue;
+    const Verdict whole = runner.run(c);
+    ASSERT_TRUE(whole.ok()) << "case " << i << ": " << whole.message;
+    const auto orders = runner.observation().ready_orders();
+    const std::uint32_t stop = orders.empty() ? 0 : orders[0].step + 1;
+    if (stop == 0 || stop >= c.program.steps.size()) continue;
+    // A checkpoint has no gradients in it; a rank that skips a step keeps those it has.
+    const reference::Step& next = c.program.steps[stop];
+    if (next.zero_grad != reference::ZeroGrad::kUndefine ||
+        next.kind == reference::PassKind::kNoGrad)
+      continue;
+    const Bits uninterrupted = bits_from(c, runner.observation(), stop);
+
+    Case first = c;
+    first.program.steps.resize(stop);
+    ASSERT_TRUE(runner.run(first).ok()) << "case " << i;
+    Subject resumed;
+    resumed.pinned_layout = runner.observation().ranks[0].layout;
+    Case rest = c;
+    rest.program.steps.erase(rest.program.steps.begin(), rest.program.steps.begin() + stop);
+    CaseRunner going_on(LaneKind::kSim, resumed);
+    (void)going_on.run(rest);  // the model does not know of the layout, so it is no judge here
+    ASSERT_EQ(bits_from(c, going_on.observation(), 0), uninterrupted) << "case " << i;
+    (void)runner.run(rest);
+    layout_mattered += bits_from(c, runner.observation(), 0) != uninterrupted;
+    ++compared;
+  }
+  EXPECT_GT(layout_mattered, 20);
+}
+
+// Metamorphic (P13, P14): the way in which a program is run changes no bit where the layout and the
+// order of additions are the same.
+TEST(SimLane, BitsDoNotDependOnTheScheduleNorOnWhoSyncs) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  GenerateOptions options;
+  options.faults = GenerateOptions::Faults::kNone;
+  int compared = 0;
+  for (std::uint64_t i = 0; compared < 200; ++i) {
+    Case c = generate(16, i, options);
+    if (c.program.values == reference::Values::kSpecial || !is_known(c)) continue;
+    c.program.options.rebuild = false;
+    c.program.options.first_bucket_bytes = c.program.options.bucket_bytes;
+    const auto bits_with = [&](reference::Launch launch, bool own_group, bool manual_sync) {
+      c.program.options.launch = launch;
+      c.program.options.own_group = own_group;
+      c.program.options.manual_sync = manual_sync;
+      const Verdict verdict = runner.run(c);
+      EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+      return bits_of(runner.observation());
+    };
+    using reference::Launch;
+    const Bits bits = bits_with(Launch::kOverlapped, false, false);
+    ASSERT_EQ(bits_with(Launch::kOverlapped, false, true), bits) << "case " << i;
+    ASSERT_EQ(bits_with(Launch::kAfterBackward, false, false), bits) << "case " << i;
+    ASSERT_EQ(bits_with(Launch::kAfterBackward, true, true), bits) << "case " << i;
+    ++compared;
+  }
+}
+
 TEST(Lanes, TheSameCaseHasTheSameBitsInSimulationAndOnGloo) {
   CaseRunner sim(LaneKind::kSim, Subject{});
   CaseRunner gloo(LaneKind::kGloo, Subject{});

@@ -15,6 +15,9 @@ using reference::PassKind;
 // The production reducer, held by its users' class.
 class ProductionSubject final : public TrainingSubject {
  public:
+  explicit ProductionSubject(std::string pinned_layout)
+      : pinned_layout_(std::move(pinned_layout)) {}
+
   Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
                    const reference::Program& program, RankEnvironment& environment,
                    Membership membership) override {
@@ -23,15 +26,26 @@ class ProductionSubject final : public TrainingSubject {
     options.static_graph = program.options.mode == reference::Mode::kStatic;
     options.rebuild_buckets = program.options.rebuild;
     options.gradient_as_bucket_view = program.options.views;
+    options.auto_sync = !program.options.manual_sync;
+    if (program.options.launch == reference::Launch::kAfterBackward)
+      options.schedule = Schedule::kAfterBackward;
+    options.coalesced_bytes = program.options.bucket_bytes;
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
     options.hook = hook_of(program.options.hook, environment);
     options.failure_grace = environment.failure_grace();
+    if (!pinned_layout_.empty() || program.options.pinned != 0) {
+      Result<Layout> layout = load_layout(
+          pinned_layout_.empty() ? save(drawn_layout(parameters, program)) : pinned_layout_);
+      if (!layout) return layout.error();
+      options.pinned_layout = std::move(*layout);
+    }
     auto parallel =
         DataParallel::create(parameters, engine, std::move(options), std::move(membership));
     if (!parallel) return parallel.error();
     parallel_ = std::move(*parallel);
+    manual_sync_ = program.options.manual_sync;
     return {};
   }
 
@@ -39,8 +53,12 @@ class ProductionSubject final : public TrainingSubject {
                  std::vector<Edge>& outputs) override {
     if (kind == PassKind::kNoGrad) return parallel_->forward_without_gradients(module);
     std::optional<DataParallel::NoSync> guard;
-    if (kind == PassKind::kNoSync) guard.emplace(*parallel_);
+    if (kind == PassKind::kNoSync && !manual_sync_) guard.emplace(*parallel_);
     return parallel_->forward(module, outputs);
+  }
+
+  Status sync_gradients(std::vector<Edge>& outputs) override {
+    return parallel_->sync_gradients(outputs);
   }
 
   Status check_complete() override { return parallel_->check_complete(); }
@@ -80,6 +98,8 @@ class ProductionSubject final : public TrainingSubject {
     seen_ = trace.next_sequence();
   }
 
+  std::string saved_layout() const override { return save(parallel_->reducer().layout()); }
+
   std::vector<std::uint32_t> rebuilt_order() const override {
     std::vector<std::uint32_t> order;
     const auto& infos = parallel_->reducer().parameter_infos();
@@ -106,6 +126,29 @@ class ProductionSubject final : public TrainingSubject {
     return nullptr;
   }
 
+  // What a run that had this order would have saved.
+  static Layout drawn_layout(const std::vector<Ref<Parameter>>& parameters,
+                             const reference::Program& program) {
+    std::vector<ParameterInfo> infos;
+    std::vector<std::size_t> number_of(parameters.size());
+    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+      if (reference::owner_of(program, i) != i) continue;
+      const Parameter& each = *parameters[i];
+      number_of[i] = infos.size();
+      infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),
+                       each.requires_grad()});
+    }
+    std::vector<std::size_t> order;
+    for (const std::uint32_t parameter : reference::pinned_order(program))
+      order.push_back(number_of[parameter]);
+    std::vector<std::uint64_t> limits = {program.options.first_bucket_bytes,
+                                         program.options.bucket_bytes};
+    if (program.options.launch == reference::Launch::kAfterBackward) limits.erase(limits.begin());
+    Result<Layout> layout = assign_buckets_in_order(infos, limits, order);
+    LOCKSTEP_CHECK(layout.has_value());
+    return std::move(*layout);
+  }
+
   static ObservedCollective::Op op_of(TraceEntry::What what) {
     switch (what) {
       case TraceEntry::What::kBucket:
@@ -129,19 +172,21 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::unique_ptr<DataParallel> parallel_;
+  const std::string pinned_layout_;
+  bool manual_sync_ = false;
   std::int64_t seen_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<TrainingSubject> make_production_subject() {
-  return std::make_unique<ProductionSubject>();
+std::unique_ptr<TrainingSubject> make_production_subject(std::string pinned_layout) {
+  return std::make_unique<ProductionSubject>(std::move(pinned_layout));
 }
 
 SubjectFactory make_subject_factory(const properties::Subject& subject) {
   if (subject.kind == properties::Subject::Kind::kHosted)
     return [table = subject.table] { return make_hosted_subject(table); };
-  return [] { return make_production_subject(); };
+  return [layout = subject.pinned_layout] { return make_production_subject(layout); };
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

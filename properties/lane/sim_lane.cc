@@ -20,6 +20,7 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
+constexpr std::int64_t kSecondGroup = 32768;  // added to a generation
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
 simulation::Schedule to_simulation(const properties::Schedule& schedule) {
@@ -106,6 +107,10 @@ class SimEnvironment final : public RankEnvironment {
     Membership membership;
     membership.group = simulated::SimProcessGroup::join(world_.network, roster.generation,
                                                         roster.members, rank_, world_.group);
+    const reference::Options& options = case_.program.options;
+    if (options.launch == reference::Launch::kAfterBackward && options.own_group)
+      membership.backward_group = simulated::SimProcessGroup::join(
+          world_.network, kSecondGroup + roster.generation, roster.members, rank_, world_.group);
     const auto own = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
     membership.store = std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), own);
     return membership;

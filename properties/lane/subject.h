@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "properties/lane/environment.h"
@@ -25,6 +26,8 @@ class TrainingSubject {
                            Membership membership) = 0;
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;
+  // Manual sync (P13): after the last forward of a synced step.
+  virtual Status sync_gradients(std::vector<Edge>&) { return {}; }
   virtual Status check_complete() = 0;
   virtual void abort(const Status& cause) = 0;
   virtual Status reset(Membership membership) = 0;
@@ -33,13 +36,15 @@ class TrainingSubject {
   virtual bool launched_in_pass() const = 0;
   // The parameters' indices in the order that the buckets follow (B2); empty before they do.
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
+  // The layout that is in force, as text (B3).
+  virtual std::string saved_layout() const { return {}; }
   // Collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };
 
 using SubjectFactory = std::function<std::unique_ptr<TrainingSubject>()>;
 
-std::unique_ptr<TrainingSubject> make_production_subject();
+std::unique_ptr<TrainingSubject> make_production_subject(std::string pinned_layout);
 SubjectFactory make_subject_factory(const properties::Subject& subject);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -87,6 +87,7 @@ class Training {
     for (std::size_t i = 0; records && i < parameters_.size(); ++i)
       if (program_.parameters[i].shared_with == 0) parameters_[i]->add_hook(&recorder_, i);
     if (observation_.construction.ok()) train_all(step);
+    if (records) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
     observation_.exited = environment_.exited();
   }
@@ -221,6 +222,8 @@ class Training {
       if (forward.discard || step.kind == PassKind::kNoGrad) continue;
       std::move(made.begin(), made.end(), std::back_inserter(outputs));
     }
+    if (program_.options.manual_sync && step.kind == PassKind::kSynced)
+      return subject_->sync_gradients(outputs);
     return {};
   }
 

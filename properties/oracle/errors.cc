@@ -248,6 +248,14 @@ class ErrorOracle {
     const bool own = is_own_error(failure.code) && failure.rank == failure.reported_by;
     bool must = !own || (step.launched && !is_local(step));
     if (own && failure.code == Code::kSecondBackward) must = false;
+    // P14: a backward that failed by itself had started nothing.
+    const bool after = case_.program.options.launch == reference::Launch::kAfterBackward;
+    const bool in_backward =
+        failure.code == Code::kReadyTwice || failure.code == Code::kUserFailure;
+    if (after && own && in_backward && step.launched && !is_local(step))
+      return wrong_step(
+          "schedule", step,
+          "collectives were started before the backward ended: " + failure.to_string());
     if (step.poisoned == must) return {};
     return wrong_step(
         "poison", step,

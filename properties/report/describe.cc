@@ -97,12 +97,19 @@ std::string header(const Program& program) {
   const std::string hook = options.hook == reference::Hook::kNone
                                ? ""
                                : fmt::format("; hook {}", fields::name_of(options.hook));
-  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}{}",
+  std::string pinned;
+  if (options.pinned != 0)
+    pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::pinned_order(program), " p"));
+  std::string launch;
+  if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
+  if (!launch.empty() && options.own_group) launch += ", on a group of its own";
+  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
                      fields::name_of(options.order), fields::name_of(program.values),
                      bytes(options.first_bucket_bytes), bytes(options.bucket_bytes),
                      options.rebuild ? ", rebuilt in ready order" : "",
-                     options.views ? "; gradients are views of them" : "", hook);
+                     options.views ? "; gradients are views of them" : "", hook,
+                     options.manual_sync ? "; synced by hand" : "", pinned, launch);
 }
 
 std::string step_label(const Step& step, std::size_t index) {

@@ -70,6 +70,15 @@ TEST(Describe, AParameterUsedInNoSyncAlone) {
             "schedule: default; waits never time out\n");
 }
 
+TEST(Describe, TheWayAProgramIsRun) {
+  Case value = with_steps(2, 1, 1);
+  value.program.options.manual_sync = true;
+  EXPECT_EQ(
+      describe(value).substr(0, describe(value).find('\n')),
+      "2 ranks, plain mode, ring order, exact values, buckets of 1 MiB, then 25 MiB; synced by "
+      "hand");
+}
+
 TEST(Describe, FaultsAndASchedule) {
   Case value = with_steps(3, 1, 4);
   value.program.options.first_bucket_bytes = 1;

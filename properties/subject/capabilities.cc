@@ -43,6 +43,9 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"rank_order", "sums in the order of the ranks"},
     {"rebuild", "buckets rebuilt in ready order"},
     {"hooks", "communication hooks"},
+    {"manual_sync", "sync_gradients after local forwards"},
+    {"pinned", "pinned layouts"},
+    {"after_backward", "reduction after backward"},
 }};
 
 class Collector {
@@ -119,6 +122,10 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);
+  out.add_if(program.options.manual_sync, Capability::kManualSync);
+  out.add_if(program.options.pinned != 0, Capability::kPinned);
+  out.add_if(program.options.launch == reference::Launch::kAfterBackward,
+             Capability::kAfterBackward);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) out.parameter(program, i);

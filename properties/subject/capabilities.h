@@ -29,17 +29,20 @@ enum class Capability : std::uint8_t {
   kStrides,   // column-major parameters, and gradients in other strides than the parameter's
   kZeroSize,  // parameters without elements
   kTwoDevices,
-  kBcube,      // the order of additions of Gloo's bcube all-reduce
-  kSpecial,    // NaN, infinities, subnormals, -0
-  kErrors,     // programs that end in an error of their own (P5, P6, P7)
-  kRecovery,   // reset after an error, and going on with the survivors
-  kStatic,     // the same graph in every synced pass, several hooks a parameter (mode static)
-  kViews,      // gradients that are views of their buckets
-  kRankOrder,  // sums in the order of the ranks
-  kRebuild,    // buckets that follow the order in which gradients get ready
-  kHooks,      // communication hooks: the built-in ones and one of the user's
+  kBcube,          // the order of additions of Gloo's bcube all-reduce
+  kSpecial,        // NaN, infinities, subnormals, -0
+  kErrors,         // programs that end in an error of their own (P5, P6, P7)
+  kRecovery,       // reset after an error, and going on with the survivors
+  kStatic,         // the same graph in every synced pass, several hooks a parameter (mode static)
+  kViews,          // gradients that are views of their buckets
+  kRankOrder,      // sums in the order of the ranks
+  kRebuild,        // buckets that follow the order in which gradients get ready
+  kHooks,          // communication hooks: the built-in ones and one of the user's
+  kManualSync,     // sync_gradients(outputs) instead of synced forwards
+  kPinned,         // a layout that is given
+  kAfterBackward,  // buckets that are reduced when backward has ended
 };
-constexpr int kCapabilities = 25;
+constexpr int kCapabilities = 28;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -1,6 +1,7 @@
 #include "reducer/bucket/layout.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <tuple>
 
@@ -43,7 +44,7 @@ BucketLayout place(std::span<const ParameterInfo> parameters,
   return bucket;
 }
 
-void finish(Layout& layout) {
+std::uint64_t hash_of(const Layout& layout) {
   Hasher hasher;
   hasher.add(layout.buckets.size());
   for (const BucketLayout& bucket : layout.buckets) {
@@ -57,7 +58,7 @@ void finish(Layout& layout) {
       hasher.add(static_cast<std::uint64_t>(member.elements));
     }
   }
-  layout.hash = hasher.value();
+  return hasher.value();
 }
 
 Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::move(detail)); }
@@ -97,6 +98,11 @@ std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo
   return lists;
 }
 
+Result<Layout> with_limits(Result<Layout> layout, std::span<const std::uint64_t> limits) {
+  if (layout) layout->limits.assign(limits.begin(), limits.end());
+  return layout;
+}
+
 }  // namespace
 
 Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
@@ -107,7 +113,7 @@ Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
     if (parameters[i].requires_grad) order.push_back(i);
   std::vector<std::vector<std::size_t>> lists = fill_buckets(parameters, limits, order);
   std::reverse(lists.begin(), lists.end());
-  return layout_from_buckets(parameters, lists);
+  return with_limits(layout_from_buckets(parameters, lists), limits);
 }
 
 Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters,
@@ -118,7 +124,8 @@ Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters
     if (index >= parameters.size())
       return failed(invalid("the order names parameter " + std::to_string(index) +
                             ", but there are " + std::to_string(parameters.size())));
-  return layout_from_buckets(parameters, fill_buckets(parameters, limits, order));
+  return with_limits(layout_from_buckets(parameters, fill_buckets(parameters, limits, order)),
+                     limits);
 }
 
 Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
@@ -154,8 +161,167 @@ Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].requires_grad && !placed[i])
       return failed(invalid("parameter " + parameters[i].name + " is in no bucket"));
-  finish(layout);
+  layout.hash = hash_of(layout);
   return layout;
 }
+
+Status check_layout(const Layout& layout, std::span<const ParameterInfo> parameters) {
+  std::vector<std::vector<std::size_t>> lists;
+  for (const BucketLayout& bucket : layout.buckets) {
+    lists.emplace_back();
+    for (const BucketMember& member : bucket.members) lists.back().push_back(member.parameter);
+  }
+  const Result<Layout> fresh = layout_from_buckets(parameters, lists);
+  if (!fresh)
+    return invalid("the layout is not one of these parameters: " + fresh.error().failure().detail);
+  for (std::size_t b = 0; b < lists.size(); ++b) {
+    const BucketLayout& theirs = layout.buckets[b];
+    const BucketLayout& ours = fresh->buckets[b];
+    const std::string where =
+        "the layout is not one of these parameters: bucket " + std::to_string(b) + " ";
+    if (theirs.dtype != ours.dtype)
+      return invalid(where + "is of " + name_of(theirs.dtype) + ", its parameters are of " +
+                     name_of(ours.dtype));
+    if (theirs.device != ours.device)
+      return invalid(where + "is on device " + std::to_string(theirs.device) +
+                     ", its parameters are on device " + std::to_string(ours.device));
+    for (std::size_t m = 0; m < ours.members.size(); ++m) {
+      const std::string& name = parameters[ours.members[m].parameter].name;
+      if (theirs.members[m].elements != ours.members[m].elements)
+        return invalid(where + "has " + std::to_string(theirs.members[m].elements) +
+                       " elements for parameter " + name + ", which has " +
+                       std::to_string(ours.members[m].elements));
+      if (theirs.members[m].offset != ours.members[m].offset)
+        return invalid(where + "has parameter " + name + " at element " +
+                       std::to_string(theirs.members[m].offset) + ", and not at " +
+                       std::to_string(ours.members[m].offset));
+    }
+    if (theirs.elements != ours.elements)
+      return invalid(where + "has " + std::to_string(theirs.elements) +
+                     " elements, its parameters need " + std::to_string(ours.elements));
+  }
+  if (layout.hash != fresh->hash)
+    return invalid("the hash of the layout is not that of its contents");
+  return {};
+}
+
+namespace {
+
+constexpr std::string_view kTitle = "lockstep layout 1";
+
+std::string hex(std::uint64_t value) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text(16, '0');
+  for (std::size_t i = 0; i < 16; ++i) text[15 - i] = kDigits[value >> (4 * i) & 15];
+  return text;
+}
+
+// Reads line by line, each a keyword and words after it.
+class LayoutReader {
+ public:
+  explicit LayoutReader(std::string_view text) : text_(text) {}
+
+  Result<Layout> read() {
+    Layout layout;
+    std::uint64_t hash = 0;
+    bool ended = false;
+    while (!text_.empty()) {
+      next_line();
+      std::string_view line = line_;
+      const std::string_view keyword = next_word();
+      bool good = !ended;
+      if (number_ == 1) {
+        good = line == kTitle;
+        line_ = {};
+      } else if (keyword == "alignment") {
+        good = good && number() == kMemberAlignmentBytes;
+      } else if (keyword == "limits") {
+        while (good && !line_.empty()) layout.limits.push_back(number());
+      } else if (keyword == "bucket") {
+        good = good && read_bucket(layout.buckets.emplace_back());
+      } else if (keyword == "member") {
+        good = good && !layout.buckets.empty();
+        if (good) good = read_member(layout.buckets.back().members.emplace_back());
+      } else {
+        good = good && keyword == "hash";
+        hash = hex_number();
+        ended = true;
+      }
+      if (!good || failed_ || !line_.empty())
+        return failed(invalid("line " + std::to_string(number_) + " of the layout is wrong: '" +
+                              std::string(line) + "'"));
+    }
+    if (!ended) return failed(invalid("the layout ends before its hash"));
+    layout.hash = hash_of(layout);
+    if (layout.hash != hash)
+      return failed(invalid("the layout was changed: its hash is " + hex(layout.hash) +
+                            ", and it says " + hex(hash)));
+    return layout;
+  }
+
+ private:
+  void next_line() {
+    const std::size_t end = std::min(text_.find('\n'), text_.size());
+    line_ = text_.substr(0, end);
+    text_.remove_prefix(std::min(end + 1, text_.size()));
+    ++number_;
+  }
+  std::string_view next_word() {
+    const std::size_t end = std::min(line_.find(' '), line_.size());
+    const std::string_view word = line_.substr(0, end);
+    line_.remove_prefix(std::min(end + 1, line_.size()));
+    return word;
+  }
+  template <class T = std::uint64_t>
+  T number(int base = 10) {
+    const std::string_view word = next_word();
+    T value{};
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value, base);
+    failed_ = failed_ || word.empty() || error != std::errc() || end != word.data() + word.size();
+    return value;
+  }
+  std::uint64_t hex_number() { return number(16); }
+
+  bool read_bucket(BucketLayout& bucket) {
+    const std::string_view dtype = next_word();
+    bool known = false;
+    for (int i = 0; i <= static_cast<int>(DType::kByte) && !known; ++i) {
+      bucket.dtype = static_cast<DType>(i);
+      known = name_of(bucket.dtype) == dtype;
+    }
+    bucket.device = number<int>();
+    bucket.elements = number<std::int64_t>();
+    return known;
+  }
+  bool read_member(BucketMember& member) {
+    member.parameter = number<std::size_t>();
+    member.offset = number<std::int64_t>();
+    member.elements = number<std::int64_t>();
+    return true;
+  }
+
+  std::string_view text_;
+  std::string_view line_;  // what is left of it
+  int number_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::string save(const Layout& layout) {
+  std::string text(kTitle);
+  text += "\nalignment " + std::to_string(kMemberAlignmentBytes) + "\nlimits";
+  for (const std::uint64_t limit : layout.limits) text += " " + std::to_string(limit);
+  for (const BucketLayout& bucket : layout.buckets) {
+    text += std::string("\nbucket ") + name_of(bucket.dtype) + " " + std::to_string(bucket.device) +
+            " " + std::to_string(bucket.elements);
+    for (const BucketMember& member : bucket.members)
+      text += "\nmember " + std::to_string(member.parameter) + " " + std::to_string(member.offset) +
+              " " + std::to_string(member.elements);
+  }
+  return text + "\nhash " + hex(layout.hash) + "\n";
+}
+
+Result<Layout> load_layout(std::string_view text) { return LayoutReader(text).read(); }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reducer/base/dtype.h"
@@ -44,6 +45,8 @@ struct BucketLayout {
 struct Layout {
   std::vector<BucketLayout> buckets;  // in launch order
   std::uint64_t hash = 0;             // of everything above
+  // The limits that it was made with, for the record; empty if it came from lists of buckets.
+  std::vector<std::uint64_t> limits;
 
   bool operator==(const Layout& other) const { return hash == other.hash; }
 };
@@ -68,5 +71,16 @@ Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters
 // bucket are errors that name it.
 Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
                                    std::span<const std::vector<std::size_t>> buckets);
+
+// B3: a layout as a few lines of text, to be kept with a checkpoint and pinned in the run that goes
+// on from there (ReducerOptions::pinned_layout). What it names are indices of parameters.
+std::string save(const Layout& layout);
+
+// Reads what save() wrote. kInvalidArgument, with the line, for anything else, for another
+// alignment, and for a text whose hash is not that of its contents.
+Result<Layout> load_layout(std::string_view text);
+
+// B5: whether the layout is one of these parameters. The error says what differs.
+Status check_layout(const Layout& layout, std::span<const ParameterInfo> parameters);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -87,5 +87,76 @@ TEST(Layout, WrongBucketListsAreRefusedByName) {
   EXPECT_FALSE(assign_buckets(p, {}).has_value());
 }
 
+TEST(SavedLayout, B3ComesBackAsItWas) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 17, DType::kFloat16), info("c", 0),
+                                        info("d", 5, DType::kFloat32, 1)};
+  const Layout made = *assign_buckets_in_order(p, std::vector<std::uint64_t>{64, 100},
+                                               std::vector<std::size_t>{2, 1, 3, 0});
+  const std::string text = save(made);
+  const Result<Layout> back = load_layout(text);
+  ASSERT_TRUE(back.has_value()) << back.error().to_string();
+  EXPECT_EQ(back->hash, made.hash);
+  EXPECT_EQ(back->limits, (std::vector<std::uint64_t>{64, 100}));
+  EXPECT_EQ(members_of(*back), members_of(made));
+  EXPECT_EQ(save(*back), text);
+  EXPECT_TRUE(check_layout(*back, p).ok());
+  EXPECT_EQ(text.substr(0, text.find("\nhash")),
+            "lockstep layout 1\nalignment 64\nlimits 64 100\n"
+            "bucket float32 0 3\nmember 2 0 0\nmember 0 0 3\n"
+            "bucket float16 0 17\nmember 1 0 17\nbucket float32 1 5\nmember 3 0 5");
+  EXPECT_TRUE(load_layout(save(Layout(*layout_from_buckets({}, {})))).has_value());
+}
+
+TEST(SavedLayout, WhatIsNotOneIsRefusedWithItsLine) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 3)};
+  const std::string good = save(*assign_buckets(p, std::vector<std::uint64_t>{1}));
+  const auto error_with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    const Result<Layout> layout = load_layout(text);
+    return layout ? std::string("accepted") : layout.error().to_string();
+  };
+  EXPECT_EQ(error_with("a", "a"), "accepted");
+  EXPECT_NE(error_with("layout 1", "layout 2").find("line 1 "), std::string::npos);
+  EXPECT_NE(error_with("alignment 64", "alignment 32").find("line 2 "), std::string::npos);
+  EXPECT_NE(error_with("limits 1", "limits x").find("line 3 "), std::string::npos);
+  EXPECT_NE(error_with("float32", "float33").find("line 4 "), std::string::npos);
+  EXPECT_NE(error_with("member 1", "member").find("line 5 "), std::string::npos);
+  EXPECT_NE(error_with("member 1", "member 0").find("was changed"), std::string::npos);
+  EXPECT_NE(error_with("hash", "mash").find("is wrong"), std::string::npos);
+  for (std::size_t length = 0; length + 2 < good.size(); ++length)
+    EXPECT_FALSE(load_layout(good.substr(0, length)).has_value()) << length;
+}
+
+TEST(SavedLayout, B5OneOfOtherParametersIsRefusedWithWhatDiffers) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 3)};
+  const Layout layout = *assign_buckets(p, std::vector<std::uint64_t>{100});
+  const auto error = [&](std::vector<ParameterInfo> parameters, const Layout& checked) {
+    const Status status = check_layout(checked, parameters);
+    return status.ok() ? std::string("fits") : status.failure().detail;
+  };
+  EXPECT_EQ(error(p, layout), "fits");
+  EXPECT_NE(error({info("a", 3)}, layout).find("names parameter 1, but there are 1"),
+            std::string::npos);
+  EXPECT_NE(error({p[0], p[1], info("c", 3)}, layout).find("c is in no bucket"), std::string::npos);
+  EXPECT_NE(error({p[0], info("b", 4)}, layout).find("3 elements for parameter b, which has 4"),
+            std::string::npos);
+  EXPECT_NE(error({info("a", 3, DType::kFloat16), info("b", 3, DType::kFloat16)}, layout)
+                .find("is of float32, its parameters are of float16"),
+            std::string::npos);
+  EXPECT_NE(error({info("a", 3, DType::kFloat32, 1), info("b", 3, DType::kFloat32, 1)}, layout)
+                .find("on device 0"),
+            std::string::npos);
+  Layout moved = layout;
+  moved.buckets[0].members[1].offset = 3;
+  EXPECT_NE(error(p, moved).find("parameter b at element 3, and not at 16"), std::string::npos);
+  moved = layout;
+  ++moved.buckets[0].elements;
+  EXPECT_NE(error(p, moved).find("20 elements, its parameters need 19"), std::string::npos);
+  moved = layout;
+  ++moved.hash;
+  EXPECT_NE(error(p, moved).find("hash"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
