@@ -8,6 +8,7 @@ namespace lockstep::inline LOCKSTEP_NS {
 
 Trace::Trace(std::size_t capacity) : capacity_(capacity) {
   LOCKSTEP_CHECK_GE(capacity, std::size_t{1});
+  ring_.reserve(capacity);  // not made all at once: most of it is never touched in a short life
 }
 
 void Trace::clear() {
