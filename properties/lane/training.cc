@@ -114,6 +114,9 @@ class Training {
   // the middle: then everyone meets again, and goes on from `step`.
   template <class Enter>
   Status join(Roster roster, std::uint32_t& step, Enter enter) {
+    // Whoever goes ahead has begun a step, so that it cannot happen more often than there are
+    // steps.
+    const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
       Result<Membership> membership = environment_.connect(roster);
       Status status = membership ? Status() : membership.error();
@@ -121,7 +124,7 @@ class Training {
         group_ = membership->group;
         status = enter(std::move(*membership));
       }
-      if (status.ok() || environment_.exited() || attempt == kMaxJoinAttempts) return status;
+      if (status.ok() || environment_.exited() || attempt == attempts) return status;
       ++observation_.retries;
       if (group_) group_->abort(status);
       Resume resume = environment_.meet(false, step);
