@@ -140,7 +140,7 @@ void check_agreement(const Program& program, const Expectation& expectation,
 
 TEST(ModelOfAnyProgram, IsConsistentAndShowsEveryOutcome) {
   std::array<int, 4> outcomes{};
-  std::array<int, 4> errors{};
+  std::array<int, 5> errors{};
   int agreements = 0;
   int unknown = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
@@ -153,19 +153,19 @@ TEST(ModelOfAnyProgram, IsConsistentAndShowsEveryOutcome) {
       for (const ExpectedRankStep& rank : step.ranks) {
         check_rank(program, expectation, step, rank);
         any_error = any_error || rank.error != Error::kNone;
-        ++outcomes[static_cast<std::size_t>(rank.outcome)];
-        ++errors[static_cast<std::size_t>(rank.error)];
+        ++outcomes.at(static_cast<std::size_t>(rank.outcome));
+        ++errors.at(static_cast<std::size_t>(rank.error));
         for (const ExpectedGradient& gradient : rank.gradients) unknown += !gradient.known;
       }
       EXPECT_EQ(step.any_error, any_error);
-      if (program.options.mode != Mode::kPlain || any_error || step.collectives.empty()) continue;
+      if (program.options.mode != Mode::kPlain || any_error || !step.is_reduced) continue;
       check_agreement(program, expectation, step);
       ++agreements;
     }
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
   for (const int count : outcomes) EXPECT_GT(count, 30);
-  for (const int count : errors) EXPECT_GT(count, 30);
+  for (const int count : errors) EXPECT_GT(count, 5);
   EXPECT_GT(agreements, 30);
   EXPECT_GT(unknown, 30);
 }

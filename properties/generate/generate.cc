@@ -361,7 +361,7 @@ void ProgramDrawer::draw_graph_step(Step& step) {
   const ParameterSet common = is_spare                      ? subset(trains_, 50)
                               : strays || dice_.percent(45) ? trains_
                                                             : subset(trains_, 70);
-  const bool discard_all = features_.graph.discard && dice_.percent(9);
+  const bool discard_all = features_.graph.discard && dice_.percent(12);
   const bool same =
       features_.is_static && step.kind == PassKind::kSynced && !may_fail && !discard_all;
   if (same && !same_passes_.empty()) {

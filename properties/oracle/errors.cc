@@ -248,10 +248,12 @@ class ErrorOracle {
     const bool own = is_own_error(failure.code) && failure.rank == failure.reported_by;
     bool must = !own || (step.launched && !is_local(step));
     if (own && failure.code == Code::kSecondBackward) must = false;
-    // P14: a backward that failed by itself had started nothing.
+    // P14: a backward that failed by itself had started nothing. A communication hook fails when
+    // backward has ended.
     const bool after = case_.program.options.launch == reference::Launch::kAfterBackward;
+    const bool has_hook = case_.program.options.hook == reference::Hook::kElsewhere;
     const bool in_backward =
-        failure.code == Code::kReadyTwice || failure.code == Code::kUserFailure;
+        failure.code == Code::kReadyTwice || (failure.code == Code::kUserFailure && !has_hook);
     if (after && own && in_backward && step.launched && !is_local(step))
       return wrong_step(
           "schedule", step,
