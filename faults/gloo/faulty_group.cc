@@ -51,6 +51,7 @@ void FaultyGroup::abort(const Status& cause) {
 }
 
 void FaultyGroup::wait_out() {
+  Op op = Op::kAllReduceSum;
   {
     platform::MutexLock lock(mutex_);
     const platform::Duration limit = inner_->timeout();
@@ -58,12 +59,13 @@ void FaultyGroup::wait_out() {
                                             ? platform::Deadline::never()
                                             : platform::Deadline::in(limit);
     if (ended_.wait(lock, deadline, [this] { return is_ended_; })) return;
+    if (!stalled_.empty()) op = stalled_.front().collective.op;
   }
   Failure failure;
   failure.code = Code::kTimeout;
   failure.rank = rank();
   failure.reported_by = rank();
-  failure.collective = name_of(Op::kAllReduceSum);
+  failure.collective = name_of(op);
   failure.detail = "the collective did not begin on this rank";
   abort(failure);
 }
