@@ -4,9 +4,9 @@
 //   auto parallel = DataParallel::create(parameters, engine, options, {group, store});
 //   for (...) {
 //     std::vector<Edge> outputs;
-//     status = (*parallel)->forward(build_graph, outputs);      // whether the pass is synced is
-//     decided here status = engine.backward(outputs, gradients, false);      // gradients are
-//     averaged when it returns
+//     status = (*parallel)->forward(build_graph, outputs);  // decides whether the pass is synced
+//     status = engine.backward(outputs, gradients, false);
+//     // Gradients are averaged now.
 //   }
 //
 // Whether a pass is synced is decided by its forward, never by its backward (contract, "Words").

@@ -10,16 +10,16 @@
 // `lockstep::inline LOCKSTEP_NS::platform`:
 //
 //   using Duration = std::chrono::nanoseconds;
-//   Duration now();                          since an arbitrary start; never goes back; virtual in
-//   `sim` class Deadline { never(); in(Duration); at(Duration); is_never(); passed(); remaining();
-//   at() }; class Mutex { explicit Mutex(const char* name); };            lock order is checked by
-//   name in `sim` class MutexLock { explicit MutexLock(Mutex&); unlock(); lock(); };   scoped class
-//   CondVar { explicit CondVar(const char* name); notify_one(); notify_all();
-//                   template <class P> bool wait(MutexLock&, Deadline, P predicate);
-//                   true: the predicate holds; false: the deadline passed and it does not };
+//   Duration now();    since an arbitrary start; never goes back; virtual in `sim`
+//   class Deadline { never(); in(Duration); at(Duration); is_never(); passed(); remaining(); };
+//   class Mutex { explicit Mutex(const char* name); };    lock order is checked by name in `sim`
+//   class MutexLock { explicit MutexLock(Mutex&); unlock(); lock(); };    scoped
+//   class CondVar { explicit CondVar(const char* name); notify_one(); notify_all();
+//     template <class P> bool wait(MutexLock&, Deadline, P predicate); };    false: the deadline
+//                      passed, and the predicate does not hold
 //   class Thread { Thread(std::string name, std::function<void()> body); join(); joinable(); };
-//   void yield();                            a point where the scheduler may switch; nothing in
-//   `os` template <class T> using Atomic = std::atomic<T>;
+//   void yield();      a point where the scheduler may switch; nothing in `os`
+//   template <class T> using Atomic = std::atomic<T>;
 //
 // A wait has a predicate and a deadline, always; Deadline::never() is written out where it is
 // meant. `notify_*` is called with the mutex held. No user callback and no foreign destructor runs
