@@ -145,7 +145,7 @@ TEST_F(ReducerPinned, P17TheLayoutOfARebuiltReducerIsSavedLoadedAndPinnedInANewO
       const Layout first = rank.parallel->reducer().layout();
       for (int pass = 0; pass < 2; ++pass) {
         std::vector<Edge> edges;
-        for (const std::size_t k : {2, 0, 3, 1}) edges.push_back({rank.parameters[k], 0});
+        for (const std::size_t k : {2u, 0u, 3u, 1u}) edges.push_back({rank.parameters[k], 0});
         const Status status = rank.backward(rank.forward({{rank.fan(edges), 0}}), Values(10, 1));
         ASSERT_TRUE(status.ok()) << status.to_string();
       }
