@@ -452,7 +452,7 @@ int entries_of(const char* directory) {
 
 // Whatever happened to the groups.
 TEST(GlooFailure, NoThreadAndNoDescriptorIsLeftBehind) {
-  platform::Thread("first", [] {}).join();  // with the first thread ThreadSanitizer starts one of its own
+  platform::Thread("first", [] {}).join();  // with it ThreadSanitizer starts one of its own
   const int threads = entries_of("/proc/self/task");
   const int descriptors = entries_of("/proc/self/fd");
   for (int round = 0; round < 4; ++round) {
