@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "reducer/comm/twin_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 
@@ -28,30 +29,6 @@ double cpu_nanoseconds() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
-
-class TwinGroup final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  bool can_reduce(DType) const override { return true; }
-  void abort(const Status&) override {}
-  platform::Duration timeout() const override { return std::chrono::seconds(30); }
-  Status start(const Collective& c, Work& work) override {
-    work.begin(sequence_++);
-    if (c.op == Op::kAllGather) {
-      std::copy(c.data, c.data + c.count, c.gathered);
-      std::copy(c.data, c.data + c.count, c.gathered + c.count);
-    } else if (c.dtype == DType::kFloat32) {
-      auto* data = reinterpret_cast<float*>(c.data);
-      for (std::uint64_t i = 0; i < c.count; ++i) data[i] *= 2;
-    }
-    work.complete(Status());
-    return {};
-  }
-
- private:
-  std::int64_t sequence_ = 0;
-};
 
 // A model of `count` parameters, all below one node.
 struct Model {

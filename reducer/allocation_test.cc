@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "reducer/comm/twin_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 #include "reducer/hooks/builtin_hooks.h"
@@ -66,31 +67,6 @@ class Counting {
   int so_far() const { return allocations.load(); }
 };
 
-// Two ranks, of which the other one holds the same gradients; allocates nothing in a sum.
-class QuietGroup final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  bool can_reduce(DType) const override { return true; }
-  void abort(const Status&) override {}
-  platform::Duration timeout() const override { return std::chrono::seconds(5); }
-  Status start(const Collective& c, Work& work) override {
-    work.begin(sequence_++);
-    if (c.op == Op::kAllGather) {
-      std::copy(c.data, c.data + c.count, c.gathered);
-      std::copy(c.data, c.data + c.count, c.gathered + c.count);
-    } else if (c.dtype == DType::kFloat32) {
-      auto* data = reinterpret_cast<float*>(c.data);
-      for (std::uint64_t i = 0; i < c.count; ++i) data[i] *= 2;
-    }
-    work.complete(Status());
-    return {};
-  }
-
- private:
-  std::int64_t sequence_ = 0;
-};
-
 // Hands its gradient on to all of its edges.
 class FanNode final : public Node {
  public:
@@ -107,8 +83,11 @@ struct Setting {
   const char* name;
   bool dynamic;
   int outputs;  // of a forward, each with its share of the parameters
-  int unused;   // parameters, in dynamic mode
+  int unused;   // parameters, in dynamic and static mode
   std::shared_ptr<CommunicationHook> (*hook)() = nullptr;
+  bool is_static = false;
+  bool views = false;
+  Schedule schedule = Schedule::kOverlapped;
 };
 
 class Allocation : public ::testing::TestWithParam<Setting> {
@@ -126,8 +105,11 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     ReducerOptions options;
     options.find_unused_parameters = GetParam().dynamic;
     options.bucket_limits = {1000};  // four parameters
+    options.static_graph = GetParam().is_static;
+    options.gradient_as_bucket_view = GetParam().views;
+    options.schedule = GetParam().schedule;
     if (GetParam().hook) options.hook = GetParam().hook();
-    Membership membership{std::make_shared<QuietGroup>(), std::make_shared<HashStore>()};
+    Membership membership{std::make_shared<TwinGroup>(), std::make_shared<HashStore>()};
     auto made = DataParallel::create(parameters_, engine_, options, std::move(membership));
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     parallel_ = std::move(*made);
@@ -232,7 +214,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"Dynamic", true, 1, 0}, Setting{"DynamicManyOutputs", true, 6, 0},
                       Setting{"DynamicUnused", true, 1, 8},
                       Setting{"Hook", false, 1, 0, make_all_reduce_hook},
-                      Setting{"HookThatCompresses", false, 1, 0, make_fp16_compress_hook}),
+                      Setting{"HookThatCompresses", false, 1, 0, make_fp16_compress_hook},
+                      Setting{"Static", false, 1, 0, nullptr, true},
+                      Setting{"StaticUnused", false, 1, 8, nullptr, true},
+                      Setting{"Views", false, 1, 0, nullptr, false, true},
+                      Setting{"StaticViews", false, 6, 0, nullptr, true, true},
+                      Setting{"AfterBackward", false, 1, 0, nullptr, false, false,
+                              Schedule::kAfterBackward}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -55,7 +55,7 @@ Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
   HookBucket& bucket = *buckets_[b].hooked;
   launching_ = true;
   lock.unlock();
-  bucket.begin(pass_->number, membership_.group->size(), factor_of(layout_.buckets[b].dtype),
+  bucket.begin(pass_->number, backward_group().size(), factor_of(layout_.buckets[b].dtype),
                options_.reduction);
   Status status = guarded([&] { return options_.hook->start(bucket); });
   lock.lock();
@@ -69,7 +69,7 @@ Status Reducer::finish_hook(std::size_t b) {
   HookBucket& bucket = *buckets_[b].hooked;
   if (Status status = bucket.wait(); !status.ok()) return hook_failed(std::move(status), b);
   if (const std::shared_ptr<Work> promised = bucket.promised()) {
-    const platform::Duration timeout = membership_.group->timeout();
+    const platform::Duration timeout = backward_group().timeout();
     Status status =
         promised->wait(timeout == platform::Duration::max() ? platform::Deadline::never()
                                                             : platform::Deadline::in(timeout));

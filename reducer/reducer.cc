@@ -98,7 +98,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
                                                 std::string(name_of(parameter->dtype())) +
                                                 ", the dtype of parameter " + parameter->name());
     if (const DType dtype = parameter->dtype();
-        options_.hook && !membership_.group->can_reduce(options_.hook->wire_dtype(dtype)))
+        options_.hook && !backward_group().can_reduce(options_.hook->wire_dtype(dtype)))
       return Status(Code::kInvalidArgument,
                     "the process group cannot reduce " +
                         std::string(name_of(options_.hook->wire_dtype(dtype))) +
@@ -251,10 +251,8 @@ Status Reducer::agree_on_order() {
   collective.data = reinterpret_cast<std::byte*>(ready_order_.data());
   collective.pass = next_pass_;
   std::int64_t sequence = 0;
-  Status status = launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence);
-  if (status.ok()) status = await(usage_work_, sequence, kNone);
-  if (!status.ok() && status.failure().pass == kNone) status.failure().pass = next_pass_;
-  return status;
+  LOCKSTEP_RETURN_IF_ERROR(launch(collective, usage_work_, TraceEntry::What::kRebuild, sequence));
+  return await(usage_work_, sequence, kNone);
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {

@@ -126,6 +126,24 @@ TEST_F(ReducerFailure, F2AFailureOfACollectiveHasEveryField) {
   }
 }
 
+// The group is dead before this rank gets to a collective, and knows of none to blame.
+TEST_F(ReducerFailure, F2ACollectiveThatCannotBeStartedIsNamed) {
+  for (const int started : {0, 2}) {  // the first bucket; the usage map
+    create(true);
+    rank_.undefine_grads();
+    Failure lost;
+    lost.code = Code::kPeerLost;
+    lost.suspect = 1;
+    group_->failure = lost;
+    group_->sums_before_failure = started;
+    const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
+    ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+    EXPECT_EQ(status.failure().collective, "all_reduce");
+    EXPECT_EQ(status.failure().pass, 0);
+    EXPECT_EQ(status.failure().bucket, started == 0 ? 0 : kNone);
+  }
+}
+
 TEST_F(ReducerFailure, F2AFailureOfTheUsageMapNamesThePassAndNoBucket) {
   create(true);
   group_->late_failure = loss();

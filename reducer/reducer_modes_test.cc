@@ -61,19 +61,33 @@ TEST_F(ReducerModes, P11StaticModeAndUnusedDetectionExcludeEachOther) {
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
 }
 
+// A node that was created before the other one runs after it: q is ready, and its bucket, the first
+// one, complete, when the node above p looks at what was launched.
 TEST_F(ReducerModes, P11TheFirstPassIsReducedAtItsEndAfterTheUsageMapAndLaterOnesOverlap) {
   create_static();
-  const std::size_t before = group_->started.size();
-  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
-  ASSERT_EQ(group_->started.size(), before + 3);
-  EXPECT_EQ(group_->started[before].collective.dtype, DType::kInt32);
-  EXPECT_EQ(group_->started[before + 1].collective.bucket, 0);
-  EXPECT_EQ(group_->started[before + 2].collective.bucket, 1);
-  rank_.undefine_grads();
-  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 8).ok());
-  EXPECT_EQ(group_->started.size(), before + 5);  // no map
-  EXPECT_EQ(first(p_), 8);
-  EXPECT_EQ(first(q_), 8);
+  for (int pass = 0; pass < 3; ++pass) {
+    rank_.undefine_grads();
+    const std::size_t before = group_->started.size();
+    std::size_t in_the_middle = 0;
+    const auto above_p = rank_.node({{p_, 0}}, [&](auto in, auto out, const auto&) {
+      in_the_middle = group_->started.size() - before;
+      out[0] = in[0];
+      return Status();
+    });
+    const auto above_q = rank_.fan({{q_, 0}});
+    ASSERT_TRUE(rank_.backward(rank_.forward({{above_p, 0}, {above_q, 0}}), 6).ok());
+    const bool is_first = pass == 0;
+    EXPECT_EQ(in_the_middle, is_first ? 0u : 1u) << "pass " << pass;
+    ASSERT_EQ(group_->started.size(), before + (is_first ? 3 : 2));
+    if (is_first) {
+      EXPECT_EQ(group_->started[before].collective.dtype, DType::kInt32);
+    }
+    const std::size_t buckets = before + (is_first ? 1 : 0);
+    EXPECT_EQ(group_->started[buckets].collective.bucket, 0);
+    EXPECT_EQ(group_->started[buckets + 1].collective.bucket, 1);
+    EXPECT_EQ(first(p_), 6);
+    EXPECT_EQ(first(q_), 6);
+  }
 }
 
 TEST_F(ReducerModes, P11AParameterMayBeUsedSeveralTimesAndIsReadyWithItsLastHook) {
@@ -180,14 +194,20 @@ TEST_F(ReducerModes, G5AStaleViewThatNobodyUsesKeepsItsBits) {
 
 TEST_F(ReducerModes, B2BucketsFollowTheReadyOrderFromTheSecondSyncedForwardOn) {
   create_rebuilding();
-  EXPECT_EQ(parallel().reducer().layout().buckets[0].members[0].parameter, 1u);  // q: the last one
-  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  const auto first_member = [&] {
+    return parallel().reducer().layout().buckets[0].members[0].parameter;
+  };
+  EXPECT_EQ(first_member(), 1u);  // q: the last one
+  // p gets ready before q: the node above it was created later.
+  const auto above_q = rank_.fan({{q_, 0}});
+  const auto above_p = rank_.fan({{p_, 0}});
+  ASSERT_TRUE(rank_.backward(rank_.forward({{above_q, 0}, {above_p, 0}}), 6).ok());
   EXPECT_TRUE(parallel().reducer().rebuilt_order().empty());
+  EXPECT_EQ(first_member(), 1u);
   const auto outputs = rank_.forward_of({p_, q_});
-  ASSERT_EQ(parallel().reducer().rebuilt_order().size(), 2u);
+  EXPECT_EQ(parallel().reducer().rebuilt_order(), (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(first_member(), 0u);
   EXPECT_EQ(ops().back(), Op::kBroadcast);
-  const std::size_t ready_first = parallel().reducer().rebuilt_order()[0];
-  EXPECT_EQ(parallel().reducer().layout().buckets[0].members[0].parameter, ready_first);
   rank_.undefine_grads();
   ASSERT_TRUE(rank_.backward(outputs, 8).ok());
   EXPECT_EQ(first(p_), 8);
@@ -232,11 +252,34 @@ TEST_F(ReducerModes, B2AResetGoesBackToTheFirstLayout) {
   EXPECT_EQ(first(p_), 4);
 }
 
+class OrderHook final : public GradientHook {
+ public:
+  explicit OrderHook(std::vector<std::size_t>& order) : order_(order) {}
+  Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    order_.push_back(index);
+    return {};
+  }
+
+ private:
+  std::vector<std::size_t>& order_;
+};
+
+// A node above each parameter, created in an order of the rank's own: the last created runs first.
+std::vector<Edge> turned(Replica& rank, int by) {
+  std::vector<Edge> edges;
+  const std::size_t count = rank.parameters.size();
+  for (std::size_t i = 0; i < count; ++i)
+    edges.push_back(
+        {rank.fan({{rank.parameters[(i + static_cast<std::size_t>(by)) % count], 0}}), 0});
+  return edges;
+}
+
 // Ranks whose hooks come in different orders end with the buckets of rank 0.
 TEST(ReducerRebuild, B2AllRanksTakeTheOrderOfRankZero) {
   constexpr int kRanks = 3;
   const std::vector<Membership> memberships = local_memberships(kRanks);
   std::vector<Layout> layouts(kRanks);
+  std::vector<std::vector<std::size_t>> orders(kRanks);  // of each rank's own hooks
   std::vector<double> sums(kRanks);
   on_ranks(kRanks, [&](int r) {
     Replica rank(0, static_cast<std::uint64_t>(r) + 7);
@@ -244,14 +287,23 @@ TEST(ReducerRebuild, B2AllRanksTakeTheOrderOfRankZero) {
     ReducerOptions options = quick_options(false);
     options.rebuild_buckets = true;
     ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+    OrderHook hook{orders[static_cast<std::size_t>(r)]};
+    for (std::size_t i = 0; i < rank.parameters.size(); ++i) rank.parameters[i]->add_hook(&hook, i);
     for (int pass = 0; pass < 3; ++pass) {
+      if (pass == 1)
+        for (const auto& parameter : rank.parameters) parameter->remove_hook(&hook);
       rank.undefine_grads();
-      const Status status = rank.backward(rank.forward_of(rank.parameters), r + pass);
+      const Status status = rank.backward(rank.forward(turned(rank, r)), r + pass);
       ASSERT_TRUE(status.ok()) << status.to_string();
     }
     layouts[static_cast<std::size_t>(r)] = rank.parallel->reducer().layout();
     sums[static_cast<std::size_t>(r)] = values_of(rank.parameters[3]->grad())[0];
   });
+  EXPECT_NE(orders[1], orders[0]);
+  std::vector<std::size_t> followed;
+  for (const BucketLayout& bucket : layouts[0].buckets)
+    followed.push_back(bucket.members[0].parameter);
+  EXPECT_EQ(followed, orders[0]);
   for (int r = 1; r < kRanks; ++r) {
     EXPECT_TRUE(layouts[static_cast<std::size_t>(r)] == layouts[0]);
     EXPECT_EQ(sums[static_cast<std::size_t>(r)], sums[0]);

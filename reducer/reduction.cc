@@ -35,8 +35,7 @@ Failure Reducer::ready_twice(const Slot& slot) const {
       options_.static_graph
           ? "in pass " + pass + " a further hook of it fired, after the " +
                 std::to_string(slot.due) +
-                " of the first pass: with static_graph on every pass "
-                "has to be the same"
+                " of the first pass: with static_graph on every pass has to be the same"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
   failure.bucket = static_cast<int>(slot.bucket);
@@ -182,7 +181,7 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
   entry.op = collective.op;
   entry.dtype = collective.dtype;
   entry.bucket = collective.bucket;
-  entry.layout = layout_.hash;
+  entry.layout_hash = layout_.hash;
   entry.count = static_cast<std::int64_t>(collective.count);
   entry.launched = platform::now();
   sequence = trace_.append(entry);

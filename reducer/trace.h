@@ -2,7 +2,7 @@
 // Compared between ranks it shows where they parted; printed side by side it explains a failure.
 //
 // Threads: append() and close() under the reducer's mutex; entries() and to_string() by the thread
-// that trains, outside of backward. Memory: grows with the entries, up to n of them.
+// that trains, outside of backward. Memory: reserved at construction.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct TraceEntry {
   State state = State::kLaunched;
   DType dtype = DType::kFloat32;
   int bucket = kNone;
-  std::uint64_t layout = 0;  // hash of the layout that `bucket` belongs to
-  std::int64_t count = 0;    // elements
+  std::uint64_t layout_hash = 0;  // of the layout that `bucket` belongs to
+  std::int64_t count = 0;         // elements
   platform::Duration launched{};
   platform::Duration completed{};
 

@@ -127,7 +127,8 @@ class Model {
   // Of the rank whose backward calls are run, by parameter.
   std::vector<std::uint32_t> hooks_;         // that fired in this pass
   std::vector<std::uint32_t> hooks_now_;     // in this call
-  std::vector<std::uint32_t> sums_in_call_;  // of one backward call, by parameter
+  std::vector<std::uint32_t> sums_in_call_;  // of one backward call, by parameter: so far,
+  std::vector<std::uint32_t> sums_due_;      // and in all
   std::vector<std::uint8_t> had_gradient_;   // before the call
   std::vector<std::uint8_t> is_exact_;       // all that was added in the call, and what was there
   std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
@@ -422,8 +423,12 @@ bool Model::blocks_others(std::uint32_t rank, Error error) const {
 void Model::accumulate(std::uint32_t rank, std::uint32_t step_key,
                        const std::vector<Event>& events) {
   sums_in_call_.assign(program_.parameters.size(), 0);
+  sums_due_.assign(program_.parameters.size(), 0);
   had_gradient_.resize(program_.parameters.size());
   is_exact_.resize(program_.parameters.size());
+  for (const Event& event : events) {
+    if (event.kind == Event::Kind::kHook && event.defined) ++sums_due_[event.parameter];
+  }
   for (const Event& event : events) {
     if (is_left_out_[event.parameter]) continue;
     std::vector<double>& sums = sums_[event.depth];
@@ -465,14 +470,16 @@ void Model::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* s
   Gradient& target = gradient(rank, parameter);
   // A nested call and the outer one run side by side. Two sums commute; a third term, or what was
   // there before, does not.
-  const std::uint32_t terms = ++sums_in_call_[parameter];
-  if (terms == 1) {
-    had_gradient_[parameter] = target.defined;
-    is_exact_[parameter] = !target.defined || adds_exactly(parameter, elements(rank, parameter));
+  if (sums_due_[parameter] > 1) {
+    const std::uint32_t terms = ++sums_in_call_[parameter];
+    if (terms == 1) {
+      had_gradient_[parameter] = target.defined;
+      is_exact_[parameter] = !target.defined || adds_exactly(parameter, elements(rank, parameter));
+    }
+    if (!adds_exactly(parameter, sums + place.start)) is_exact_[parameter] = 0;
+    if (terms > 1 && terms + had_gradient_[parameter] > 2 && !is_exact_[parameter])
+      target.loose = true;
   }
-  if (!adds_exactly(parameter, sums + place.start)) is_exact_[parameter] = 0;
-  if (terms > 1 && terms + had_gradient_[parameter] > 2 && !is_exact_[parameter])
-    target.loose = true;
   if (target.defined) {
     add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
                place.count);

@@ -29,6 +29,21 @@ void use_everything(RankPass& pass, std::size_t parameters) {
   pass.forwards[0].outputs = {{}};
 }
 
+// Static mode (P11): a synced pass without the last parameter, a local one with it, then a synced
+// one without it again.
+void use_the_last_one_late(Program& program) {
+  program.options.mode = Mode::kStatic;
+  program.steps.resize(3);
+  const std::size_t count = program.parameters.size();
+  for (std::size_t s = 0; s < 3; ++s) {
+    Step& step = program.steps[s];
+    step.kind = s == 1 ? PassKind::kNoSync : PassKind::kSynced;
+    step.zero_grad = ZeroGrad::kKeep;
+    step.variants.assign(1, RankPass{});
+    use_everything(step.variants[0], s == 1 ? count : count - 1);
+  }
+}
+
 // Few and small parameters, so that a run is short.
 Program small_program(std::uint64_t seed) {
   Program program = testing::any_program(seed);
@@ -43,6 +58,7 @@ Program small_program(std::uint64_t seed) {
       if (seed % 2 == 0) use_everything(pass, program.parameters.size());
     }
   }
+  if (seed % 8 == 1) use_the_last_one_late(program);
   normalize(program);
   return program;
 }
@@ -99,6 +115,16 @@ TEST(ModelOfAnyProgram, UsesMemoryAgainWithoutATrace) {
   }
 }
 
+// Whether sums in the wide types are exact: see Values::kExact. A gradient that is kept is divided
+// once more by each reduction.
+bool has_integers(const Program& program, const ExpectedStep& step) {
+  return program.values == Values::kExact && program.world != 7 &&
+         std::all_of(step.ranks.begin(), step.ranks.end(),
+                     [](const ExpectedRankStep& rank) { return rank.present; }) &&
+         std::none_of(program.steps.begin(), program.steps.end(),
+                      [](const Step& each) { return each.zero_grad == ZeroGrad::kKeep; });
+}
+
 // One rank's part of a step, and how often each outcome was seen.
 void check_rank(const Program& program, const Expectation& expectation, const ExpectedStep& step,
                 const ExpectedRankStep& rank) {
@@ -111,7 +137,8 @@ void check_rank(const Program& program, const Expectation& expectation, const Ex
     const ExpectedGradient& gradient = rank.gradients[p];
     // What cannot be known: a peer's part of a failed pass, or rounded sums whose order time
     // decides; those are defined.
-    EXPECT_TRUE(gradient.known || step.any_error || gradient.defined);
+    const bool may_round = size_of(program.parameters[p].dtype) < 4 || !has_integers(program, step);
+    EXPECT_TRUE(gradient.known || step.any_error || (gradient.defined && may_round));
     EXPECT_TRUE(gradient.defined || !gradient.untouched);
     EXPECT_FALSE(gradient.defined && program.parameters[p].frozen);
     EXPECT_FALSE(gradient.defined && !rank.present);
@@ -165,7 +192,7 @@ TEST(ModelOfAnyProgram, IsConsistentAndShowsEveryOutcome) {
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
   for (const int count : outcomes) EXPECT_GT(count, 30);
-  for (const int count : errors) EXPECT_GT(count, 5);
+  for (const int count : errors) EXPECT_GT(count, 30);
   EXPECT_GT(agreements, 30);
   EXPECT_GT(unknown, 30);
 }

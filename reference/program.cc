@@ -7,41 +7,9 @@ namespace lockstep::reference {
 namespace {
 
 // Enumerators are counted from 0; `last` is the one with the largest number.
-DType limited(DType value) {
-  constexpr unsigned kCount = static_cast<unsigned>(DType::kBFloat16) + 1;
-  return static_cast<DType>(static_cast<unsigned>(value) % kCount);
-}
-Mode limited(Mode value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Mode::kStatic) + 1;
-  return static_cast<Mode>(static_cast<unsigned>(value) % kCount);
-}
-PassKind limited(PassKind value) {
-  constexpr unsigned kCount = static_cast<unsigned>(PassKind::kNoGrad) + 1;
-  return static_cast<PassKind>(static_cast<unsigned>(value) % kCount);
-}
-ZeroGrad limited(ZeroGrad value) {
-  constexpr unsigned kCount = static_cast<unsigned>(ZeroGrad::kKeep) + 1;
-  return static_cast<ZeroGrad>(static_cast<unsigned>(value) % kCount);
-}
-Values limited(Values value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Values::kSpecial) + 1;
-  return static_cast<Values>(static_cast<unsigned>(value) % kCount);
-}
-Order limited(Order value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Order::kRankOrder) + 1;
-  return static_cast<Order>(static_cast<unsigned>(value) % kCount);
-}
-Hook limited(Hook value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Hook::kElsewhere) + 1;
-  return static_cast<Hook>(static_cast<unsigned>(value) % kCount);
-}
-Launch limited(Launch value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Launch::kAfterBackward) + 1;
-  return static_cast<Launch>(static_cast<unsigned>(value) % kCount);
-}
-Node::Kind limited(Node::Kind value) {
-  constexpr unsigned kCount = static_cast<unsigned>(Node::Kind::kCheckpoint) + 1;
-  return static_cast<Node::Kind>(static_cast<unsigned>(value) % kCount);
+template <class E>
+void limit(E& value, E last) {
+  value = static_cast<E>(static_cast<unsigned>(value) % (static_cast<unsigned>(last) + 1));
 }
 
 void limit_sizes(std::vector<std::uint32_t>& sizes) {
@@ -64,7 +32,7 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     const std::uint32_t distance = parameter.shared_with > i ? 0 : parameter.shared_with;
     if (distance > 0) parameter = parameters[i - distance];
     parameter.shared_with = distance;
-    parameter.dtype = limited(parameter.dtype);
+    limit(parameter.dtype, DType::kBFloat16);
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
   }
@@ -80,7 +48,7 @@ void limit_nodes(std::vector<Node>& nodes, std::uint32_t depth, std::uint32_t& b
     }
     --budget;
     Node& node = nodes[i];
-    node.kind = limited(node.kind);
+    limit(node.kind, Node::Kind::kCheckpoint);
     node.factor = std::clamp(node.factor, -2, 2);
     if (node.inputs.size() > kMaxInputs) node.inputs.resize(kMaxInputs);
     if (node.kind == Node::Kind::kCheckpoint && depth < kMaxDepth) {
@@ -137,8 +105,8 @@ bool keeps_a_forward(const RankPass& pass) {
 }
 
 void limit_step(Step& step, std::uint32_t world) {
-  step.kind = limited(step.kind);
-  step.zero_grad = limited(step.zero_grad);
+  limit(step.kind, PassKind::kNoGrad);
+  limit(step.zero_grad, ZeroGrad::kKeep);
   if (step.variants.empty()) step.variants.emplace_back();
   if (step.variants.size() > world) step.variants.resize(world);
   for (RankPass& pass : step.variants) limit_pass(pass, step.kind);
@@ -153,11 +121,11 @@ void limit_step(Step& step, std::uint32_t world) {
 
 void normalize(Program& program) {
   program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
-  program.values = limited(program.values);
-  program.options.mode = limited(program.options.mode);
-  program.options.order = limited(program.options.order);
-  program.options.hook = limited(program.options.hook);
-  program.options.launch = limited(program.options.launch);
+  limit(program.values, Values::kSpecial);
+  limit(program.options.mode, Mode::kStatic);
+  limit(program.options.order, Order::kRankOrder);
+  limit(program.options.hook, Hook::kElsewhere);
+  limit(program.options.launch, Launch::kAfterBackward);
   limit_parameters(program.parameters);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);

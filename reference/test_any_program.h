@@ -65,6 +65,13 @@ inline Program any_program(std::uint64_t seed) {
   program.options.mode = static_cast<Mode>(number(random, 256));
   program.options.order = static_cast<Order>(number(random, 256));
   program.options.first_bucket_bytes = random();
+  program.options.rebuild = number(random, 2) == 0;
+  program.options.views = number(random, 2) == 0;
+  program.options.manual_sync = number(random, 2) == 0;
+  program.options.pinned = number(random, 2) * any(random);
+  program.options.launch = static_cast<Launch>(number(random, 256));
+  program.options.own_group = number(random, 2) == 0;
+  program.options.hook = static_cast<Hook>(number(random, 256));
   program.parameters.resize(number(random, 70));
   for (Parameter& parameter : program.parameters) {
     parameter.key = any(random);

@@ -54,27 +54,13 @@ class Shrinker {
 };
 
 // Changes that say something about the cause when they do not matter.
-std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, Shrinker& shrinker) {
-  using reference::Program;
-  struct Change {
-    const char* name;
-    std::function<bool(Case&)> apply;  // false: nothing to change
-  };
-  const std::vector<Change> changes = {
-      {"the values",
-       [](Case& c) {
-         c.program.key ^= 0x5bd1e995u;
-         return true;
-       }},
-      {"the number of ranks",
-       [](Case& c) { return c.program.world < reference::kMaxWorld && ++c.program.world; }},
-      {"the dtype",
-       [](Case& c) {
-         for (auto& p : c.program.parameters)
-           p.dtype = p.dtype == reference::DType::kFloat64 ? reference::DType::kFloat32
-                                                           : reference::DType::kFloat64;
-         return true;
-       }},
+struct Change {
+  const char* name;
+  std::function<bool(Case&)> apply;  // false: nothing to change
+};
+
+std::vector<Change> changes_of_options() {
+  return {
       {"the mode",
        [](Case& c) {
          auto& mode = c.program.options.mode;
@@ -94,15 +80,72 @@ std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, Shrin
              order == reference::Order::kRing ? reference::Order::kBcube : reference::Order::kRing;
          return true;
        }},
-      {"the schedule",
-       [lane](Case& c) {
-         if (lane != LaneKind::kSim) return false;
-         c.schedule = Schedule{Schedule::Policy::kRoundRobin, 7, {}};
+      {"views",
+       [](Case& c) {
+         c.program.options.views = !c.program.options.views;
+         return true;
+       }},
+      {"the rebuild",
+       [](Case& c) {
+         c.program.options.rebuild = !c.program.options.rebuild;
+         return true;
+       }},
+      {"the communication hook",
+       [](Case& c) {
+         auto& hook = c.program.options.hook;
+         hook =
+             hook == reference::Hook::kNone ? reference::Hook::kAllReduce : reference::Hook::kNone;
+         return true;
+       }},
+      {"manual sync",
+       [](Case& c) {
+         c.program.options.manual_sync = !c.program.options.manual_sync;
+         return true;
+       }},
+      {"a pinned layout",
+       [](Case& c) {
+         c.program.options.pinned = c.program.options.pinned == 0 ? 1 : 0;
+         return true;
+       }},
+      {"when buckets are launched",
+       [](Case& c) {
+         auto& launch = c.program.options.launch;
+         launch = launch == reference::Launch::kOverlapped ? reference::Launch::kAfterBackward
+                                                           : reference::Launch::kOverlapped;
          return true;
        }},
   };
+}
+
+std::vector<Change> all_changes(LaneKind lane) {
+  std::vector<Change> changes = {
+      {"the values",
+       [](Case& c) {
+         c.program.key ^= 0x5bd1e995u;
+         return true;
+       }},
+      {"the number of ranks",
+       [](Case& c) { return c.program.world < reference::kMaxWorld && ++c.program.world; }},
+      {"the dtype",
+       [](Case& c) {
+         for (auto& p : c.program.parameters)
+           p.dtype = p.dtype == reference::DType::kFloat64 ? reference::DType::kFloat32
+                                                           : reference::DType::kFloat64;
+         return true;
+       }},
+  };
+  for (Change& change : changes_of_options()) changes.push_back(std::move(change));
+  changes.push_back({"the schedule", [lane](Case& c) {
+                       if (lane != LaneKind::kSim) return false;
+                       c.schedule = Schedule{Schedule::Policy::kRoundRobin, 7, {}};
+                       return true;
+                     }});
+  return changes;
+}
+
+std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, Shrinker& shrinker) {
   std::vector<std::string> irrelevant;
-  for (const Change& change : changes) {
+  for (const Change& change : all_changes(lane)) {
     Case changed = value;
     if (shrinker.out_of_time() || !change.apply(changed)) continue;
     if (shrinker.fails(changed)) irrelevant.emplace_back(change.name);

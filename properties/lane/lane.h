@@ -33,7 +33,9 @@ struct Subject {
   std::string id;
   const lockstep_subject* table = nullptr;  // kHosted; stays loaded until the process ends
   Capabilities capabilities = Capabilities::all();
-  std::string pinned_layout;  // kProduction: what save() wrote, pinned whatever the case says
+  // kProduction: what save() wrote, pinned whatever the case says; and whether it is to write.
+  std::string pinned_layout;
+  bool saves_layout = false;
 
   std::string name() const;  // as on the command line: reducer, seeded:R01, ./libmine.so
 };

@@ -54,7 +54,7 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
 
 // Every planted bug must be found: the pipeline as a whole can still fail.
 TEST(SimLane, EveryPlantedBugIsFound) {
-  ASSERT_GE(seeded::bugs().size(), 26u);
+  ASSERT_GE(seeded::bugs().size(), 27u);
   const MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     const Result<Subject> subject = parse_subject("seeded:" + std::string(bug.id));
@@ -80,6 +80,14 @@ bool is_known(const Case& c) {
   return true;
 }
 
+using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
+
+Bits bits_of(const Observation& observation) {
+  Bits bits;
+  for (const RankObservation& rank : observation.ranks) bits.push_back(rank.bits);
+  return bits;
+}
+
 // Metamorphic: where gradients lie and how many travel together changes no bit, neither of what the
 // contract says nor of what the reducer does.
 TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
@@ -98,9 +106,7 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
       c.program.options.views = views;
       const Verdict verdict = runner.run(c);
       EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
-      std::vector<std::vector<std::uint64_t>> bits;
-      for (const RankObservation& rank : runner.observation().ranks) bits.push_back(rank.bits);
-      return bits;
+      return bits_of(runner.observation());
     };
     using reference::Order;
     const auto bits = bits_with(Order::kRankOrder, 1, false);
@@ -110,14 +116,6 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
     ++compared;
   }
   EXPECT_GT(order_mattered, 30);  // of the ring's bits the same cannot be said
-}
-
-using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
-
-Bits bits_of(const Observation& observation) {
-  Bits bits;
-  for (const RankObservation& rank : observation.ranks) bits.push_back(rank.bits);
-  return bits;
 }
 
 // What the ranks held after `step` and later.
@@ -145,6 +143,9 @@ Bits bits_from(const Case& c, const Observation& observation, std::uint32_t step
 // Bits of a ring depend on the layout; how often is counted by going on without it.
 TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
   CaseRunner runner(LaneKind::kSim, Subject{});
+  Subject saves;
+  saves.saves_layout = true;
+  CaseRunner saving(LaneKind::kSim, saves);
   GenerateOptions options;
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
@@ -172,9 +173,9 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
 
     Case first = c;
     first.program.steps.resize(stop);
-    ASSERT_TRUE(runner.run(first).ok()) << "case " << i;
+    ASSERT_TRUE(saving.run(first).ok()) << "case " << i;
     Subject resumed;
-    resumed.pinned_layout = runner.observation().ranks[0].layout;
+    resumed.pinned_layout = saving.observation().ranks[0].layout;
     Case rest = c;
     rest.program.steps.erase(rest.program.steps.begin(), rest.program.steps.begin() + stop);
     CaseRunner going_on(LaneKind::kSim, resumed);

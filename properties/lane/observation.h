@@ -60,7 +60,7 @@ struct RankObservation {
   std::vector<ObservedStep> steps;  // in the order they were run
   std::vector<std::uint64_t> bits;
   Status recovery;            // the last reset()
-  std::string layout;         // as text, when buckets may be rebuilt: the last one (B3)
+  std::string layout;         // as text, the last one (B3), with Subject::saves_layout
   std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
   bool finished = false;      // came to the end of its program
   bool exited = false;        // by a fault

@@ -15,8 +15,8 @@ using reference::PassKind;
 // The production reducer, held by its users' class.
 class ProductionSubject final : public TrainingSubject {
  public:
-  explicit ProductionSubject(std::string pinned_layout)
-      : pinned_layout_(std::move(pinned_layout)) {}
+  ProductionSubject(std::string pinned_layout, bool saves_layout)
+      : pinned_layout_(std::move(pinned_layout)), saves_layout_(saves_layout) {}
 
   Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
                    const reference::Program& program, RankEnvironment& environment,
@@ -98,7 +98,9 @@ class ProductionSubject final : public TrainingSubject {
     seen_ = trace.next_sequence();
   }
 
-  std::string saved_layout() const override { return save(parallel_->reducer().layout()); }
+  std::string saved_layout() const override {
+    return saves_layout_ ? save(parallel_->reducer().layout()) : std::string();
+  }
 
   std::vector<std::uint32_t> rebuilt_order() const override {
     std::vector<std::uint32_t> order;
@@ -173,20 +175,19 @@ class ProductionSubject final : public TrainingSubject {
 
   std::unique_ptr<DataParallel> parallel_;
   const std::string pinned_layout_;
+  const bool saves_layout_;
   bool manual_sync_ = false;
   std::int64_t seen_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<TrainingSubject> make_production_subject(std::string pinned_layout) {
-  return std::make_unique<ProductionSubject>(std::move(pinned_layout));
-}
-
 SubjectFactory make_subject_factory(const properties::Subject& subject) {
   if (subject.kind == properties::Subject::Kind::kHosted)
     return [table = subject.table] { return make_hosted_subject(table); };
-  return [layout = subject.pinned_layout] { return make_production_subject(layout); };
+  return [layout = subject.pinned_layout, saves = subject.saves_layout] {
+    return std::make_unique<ProductionSubject>(layout, saves);
+  };
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -36,7 +36,7 @@ class TrainingSubject {
   virtual bool launched_in_pass() const = 0;
   // The parameters' indices in the order that the buckets follow (B2); empty before they do.
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
-  // The layout that is in force, as text (B3).
+  // The layout that is in force, as text (B3), if it was asked for.
   virtual std::string saved_layout() const { return {}; }
   // Collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
@@ -44,7 +44,6 @@ class TrainingSubject {
 
 using SubjectFactory = std::function<std::unique_ptr<TrainingSubject>()>;
 
-std::unique_ptr<TrainingSubject> make_production_subject(std::string pinned_layout);
 SubjectFactory make_subject_factory(const properties::Subject& subject);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -87,7 +87,7 @@ class Training {
     for (std::size_t i = 0; records && i < parameters_.size(); ++i)
       if (program_.parameters[i].shared_with == 0) parameters_[i]->add_hook(&recorder_, i);
     if (observation_.construction.ok()) train_all(step);
-    if (records) observation_.layout = subject_->saved_layout();
+    if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
     observation_.exited = environment_.exited();
   }
@@ -278,7 +278,7 @@ class Training {
       gradient.offset = observation_.bits.size();
       gradient.byte_in_storage =
           static_cast<std::uint64_t>(tensor.data() - tensor.storage()->data());
-      gradient.shares_with = first_in_storage(i);
+      if (program_.options.views) gradient.shares_with = first_in_storage(i);
       append_bits(tensor);
     }
     storages_.clear();

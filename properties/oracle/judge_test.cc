@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "properties/generate/generate.h"
+#include <functional>
+
 #include "properties/lane/case_runner.h"
 
 namespace lockstep::properties {
@@ -24,11 +25,38 @@ class JudgeTest : public ::testing::Test {
     reference::Step step;
     step.variants = {pass};
     case_.program.steps = {step};
+    observe();
+  }
+
+  // The same with parameters of these sizes, used one after the other, in two steps, with options.
+  void use(const std::vector<std::uint32_t>& sizes,
+           const std::function<void(reference::Options&)>& set) {
+    reference::Program& program = case_.program;
+    set(program.options);
+    program.parameters.clear();
+    reference::Forward forward;
+    for (std::uint32_t p = 0; p < sizes.size(); ++p) {
+      reference::Parameter parameter;
+      parameter.sizes = {sizes[p]};
+      program.parameters.push_back(parameter);
+      reference::Node node;
+      node.parameter = p;
+      node.inputs.resize(1);
+      forward.nodes.push_back(node);
+    }
+    forward.outputs.resize(1);
+    program.steps[0].variants[0].forwards = {forward};
+    program.steps.push_back(program.steps[0]);
+    observe();
+  }
+
+  void observe() {
     reference::normalize(case_.program);
     CaseRunner runner(LaneKind::kSim, Subject{});
     ASSERT_TRUE(runner.run(case_).ok());
     observation_ = runner.observation();
-    expectation_ = reference::run(case_.program, reference::Contract::lockstep());
+    expectation_ = reference::run(case_.program, reference::Contract::lockstep(), {},
+                                  observation_.ready_orders());
   }
 
   Verdict verdict() const { return judge(case_, expectation_, observation_); }
@@ -36,7 +64,12 @@ class JudgeTest : public ::testing::Test {
     EXPECT_EQ(verdict().failing, failing) << verdict().message;
     EXPECT_EQ(verdict().oracle, oracle);
   }
-  ObservedStep& step(std::size_t rank) { return observation_.ranks[rank].steps[0]; }
+  ObservedStep& step(std::size_t rank, std::size_t index) {
+    return observation_.ranks[rank].steps[index];
+  }
+  ObservedStep& step(std::size_t rank) {
+    return step(rank, observation_.ranks[rank].steps.size() - 1);
+  }
   void fail(std::size_t rank, Code code) {
     Failure failure;
     failure.code = code;
@@ -97,6 +130,43 @@ TEST_F(JudgeTest, CollectivesThatAreMissingTooManyOrDifferentAreSeen) {
   step(1).collectives = right;
   step(1).collectives[0].dtype = DType::kFloat16;
   expect(Failing::kWrongBits, "trace");
+}
+
+TEST_F(JudgeTest, AViewThatLiesElsewhereIsSeen) {
+  use({2, 5}, [](reference::Options& options) { options.views = true; });
+  ObservedGradient& second = step(1).gradients[1];
+  const ObservedGradient right = second;
+  second.byte_in_storage += 4;
+  expect(Failing::kWrongBits, "view");
+  second = right;
+  second.shares_with = 1;  // a storage of its own, though both lie in the only bucket
+  expect(Failing::kWrongBits, "view");
+}
+
+TEST_F(JudgeTest, AViewOfTheWrongBucketIsSeen) {
+  use({2, 5}, [](reference::Options& options) {
+    options.views = true;
+    options.first_bucket_bytes = options.bucket_bytes = 1;
+  });
+  ASSERT_EQ(expectation_.buckets.size(), 2u);
+  step(1).gradients[1].shares_with = 0;
+  expect(Failing::kWrongBits, "view");
+}
+
+TEST_F(JudgeTest, BucketsThatFollowNoOrderOfTheHooksAreSeen) {
+  use({2, 5}, [](reference::Options& options) { options.rebuild = true; });
+  const std::vector<std::uint32_t> right = step(0).rebuilt_order;
+  ASSERT_EQ(right.size(), 2u);
+  ASSERT_EQ(step(0, 0).hook_order, right);
+  const std::vector<std::uint32_t> turned = {right[1], right[0]};
+  step(1).rebuilt_order = turned;  // on one rank alone
+  expect(Failing::kWrongBits, "layout");
+  step(0).rebuilt_order = turned;  // on both, against what the first one saw
+  expect(Failing::kWrongBits, "layout");
+  step(0).rebuilt_order = step(1).rebuilt_order = {right[0], right[0]};
+  expect(Failing::kWrongBits, "layout");
+  step(0).rebuilt_order = step(1).rebuilt_order = right;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 
 TEST_F(JudgeTest, AnErrorWithoutAReasonIsSeen) {

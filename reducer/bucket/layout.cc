@@ -63,10 +63,6 @@ std::uint64_t hash_of(const Layout& layout) {
 
 Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::move(detail)); }
 
-}  // namespace
-
-namespace {
-
 // The buckets of B1 in the order of their first members, walking over `order`.
 std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo> parameters,
                                                    std::span<const std::uint64_t> limits,
@@ -241,10 +237,10 @@ class LayoutReader {
         good = good && read_bucket(layout.buckets.emplace_back());
       } else if (keyword == "member") {
         good = good && !layout.buckets.empty();
-        if (good) good = read_member(layout.buckets.back().members.emplace_back());
+        if (good) read_member(layout.buckets.back().members.emplace_back());
       } else {
         good = good && keyword == "hash";
-        hash = hex_number();
+        hash = number(16);
         ended = true;
       }
       if (!good || failed_ || !line_.empty())
@@ -280,7 +276,6 @@ class LayoutReader {
     failed_ = failed_ || word.empty() || error != std::errc() || end != word.data() + word.size();
     return value;
   }
-  std::uint64_t hex_number() { return number(16); }
 
   bool read_bucket(BucketLayout& bucket) {
     const std::string_view dtype = next_word();
@@ -293,11 +288,10 @@ class LayoutReader {
     bucket.elements = number<std::int64_t>();
     return known;
   }
-  bool read_member(BucketMember& member) {
+  void read_member(BucketMember& member) {
     member.parameter = number<std::size_t>();
     member.offset = number<std::int64_t>();
     member.elements = number<std::int64_t>();
-    return true;
   }
 
   std::string_view text_;

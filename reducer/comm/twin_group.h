@@ -1,0 +1,37 @@
+// TwinGroup: two ranks in one process, of which the other one is played and always holds the same
+// data, so that a sum is a doubling. It allocates nothing and notes nothing: for what counts
+// allocations or time. Used by one thread. (PlayedGroup, in test_ranks.h, remembers what it was
+// asked for.)
+#pragma once
+
+#include <algorithm>
+
+#include "reducer/comm/process_group.h"
+
+namespace lockstep {
+
+class TwinGroup final : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  bool can_reduce(DType) const override { return true; }
+  void abort(const Status&) override {}
+  platform::Duration timeout() const override { return std::chrono::seconds(30); }
+  Status start(const Collective& c, Work& work) override {
+    work.begin(sequence_++);
+    if (c.op == Op::kAllGather) {
+      std::copy_n(c.data, c.count, c.gathered);  // of bytes: what ranks compare at construction
+      std::copy_n(c.data, c.count, c.gathered + c.count);
+    } else if (c.op == Op::kAllReduceSum && c.dtype == DType::kFloat32) {
+      auto* data = reinterpret_cast<float*>(c.data);
+      for (std::uint64_t i = 0; i < c.count; ++i) data[i] *= 2;
+    }
+    work.complete(Status());
+    return {};
+  }
+
+ private:
+  std::int64_t sequence_ = 0;
+};
+
+}  // namespace lockstep
