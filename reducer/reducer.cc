@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
@@ -17,19 +18,25 @@ constexpr std::uint32_t kNotASlot = ~std::uint32_t{0};
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
 constexpr std::size_t kUsualLine = 96;  // characters
 
-std::string describe_parameter(std::size_t index, const Parameter& parameter) {
+std::string describe_tensor(const char* kind, std::size_t index, const std::string& name,
+                            DType dtype, const Shape& shape, const Device& device) {
   std::string line;
   line.reserve(kUsualLine);
-  line.append("parameter ").append(std::to_string(index)).append(" ");
-  line.append(parameter.name()).append(": ").append(name_of(parameter.dtype())).append(" [");
-  const Shape& shape = parameter.shape();
+  line.append(kind).append(" ").append(std::to_string(index)).append(" ").append(name);
+  line.append(": ").append(name_of(dtype)).append(" [");
   for (int d = 0; d < shape.dims; ++d)
     line.append(d ? " " : "").append(std::to_string(shape.sizes[static_cast<std::size_t>(d)]));
   line.append("] strides [");
   for (int d = 0; d < shape.dims; ++d)
     line.append(d ? " " : "").append(std::to_string(shape.strides[static_cast<std::size_t>(d)]));
-  line.append(parameter.requires_grad() ? "] requires_grad" : "] frozen");
-  return line.append(" device ").append(std::to_string(parameter.device().index()));
+  return line.append("] device ").append(std::to_string(device.index()));
+}
+
+std::string describe_parameter(std::size_t index, const Parameter& parameter) {
+  return describe_tensor("parameter", index, parameter.name(), parameter.dtype(), parameter.shape(),
+                         parameter.device())
+      .append(parameter.requires_grad() ? " requires_grad" : " frozen")
+      .append(parameter.value().defined() ? "" : ", its value kept elsewhere");
 }
 
 std::string describe_options(const ReducerOptions& options) {
@@ -45,7 +52,9 @@ std::string describe_options(const ReducerOptions& options) {
       ", schedule " +
       (options.schedule == Schedule::kOverlapped ? "overlapped" : "after backward") + ", hook " +
       (options.hook ? options.hook->name() : "none") + ", coalesced_bytes " +
-      std::to_string(options.coalesced_bytes) + ", bucket limits";
+      std::to_string(options.coalesced_bytes) + ", broadcast_buffers " +
+      (options.broadcast_buffers ? "on" : "off") + " in chunks of " +
+      std::to_string(options.broadcast_chunk_bytes) + ", bucket limits";
   for (const std::uint64_t limit : options.bucket_limits) line += " " + std::to_string(limit);
   return line;
 }
@@ -74,45 +83,72 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
   // Not before all ranks know that they have the same one: then all refuse it, or none.
   if (reducer->options_.pinned_layout)
     if (Status status = reducer->lay_out_first(); !status.ok()) return failed(status);
+  if (Status status = reducer->broadcast_state(); !status.ok()) return failed(status);
   for (std::size_t i = 0; i < reducer->slots_.size(); ++i)
     reducer->slots_[i].parameter->add_hook(reducer.get(), i);
   return reducer;
 }
 
+// Takes what is ignored out of the parameters and of the buffers (S3).
+Status Reducer::leave_out_ignored(std::vector<Ref<Parameter>>& parameters) {
+  for (const std::string& name : options_.ignored) {
+    const auto has_name = [&](const auto& each) { return each && each->name() == name; };
+    if (std::erase_if(parameters, has_name) + std::erase_if(options_.buffers, has_name) == 0)
+      return Status(Code::kInvalidArgument,
+                    "there is no parameter or buffer " + name + " to be ignored");
+  }
+  return {};
+}
+
 Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
-  agreement_.reserve(parameters.size() + 1);
+  for (const Ref<Parameter>& parameter : parameters)
+    if (!parameter) return Status(Code::kInvalidArgument, "a parameter of the list is null");
+  for (const Ref<Buffer>& buffer : options_.buffers)
+    if (!buffer || !buffer->value().defined() || !buffer->value().shape().is_dense())
+      return Status(Code::kInvalidArgument,
+                    "a buffer of the list is null, or has no value, or one that is not dense");
+  LOCKSTEP_RETURN_IF_ERROR(leave_out_ignored(parameters));
+  agreement_.reserve(parameters.size() + options_.buffers.size() + 1);
   infos_.reserve(parameters.size());
   slots_.reserve(parameters.size());
   agreement_.push_back(describe_options(options_));
-  std::vector<Parameter*> distinct;
-  for (const Ref<Parameter>& parameter : parameters) {
-    if (!parameter) return Status(Code::kInvalidArgument, "a parameter of the list is null");
-    if (std::find(distinct.begin(), distinct.end(), parameter.get()) != distinct.end()) continue;
-    distinct.push_back(parameter.get());
-    agreement_.push_back(describe_parameter(infos_.size(), *parameter));
-    infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
-                      parameter->shape().elements(), parameter->requires_grad()});
-    if (!parameter->requires_grad()) continue;
-    if (!backward_group().can_reduce(parameter->dtype()))
-      return Status(Code::kInvalidArgument, "the process group cannot reduce " +
-                                                std::string(name_of(parameter->dtype())) +
-                                                ", the dtype of parameter " + parameter->name());
-    if (const DType dtype = parameter->dtype();
-        options_.hook && !backward_group().can_reduce(options_.hook->wire_dtype(dtype)))
-      return Status(Code::kInvalidArgument,
-                    "the process group cannot reduce " +
-                        std::string(name_of(options_.hook->wire_dtype(dtype))) +
-                        ", which the hook " + options_.hook->name() + " makes of parameter " +
-                        parameter->name());
-    slot_numbers_.insert(parameter.get(), static_cast<std::uint32_t>(slots_.size()));
-    Slot& slot = slots_.emplace_back();
-    slot.parameter = parameter;
-    slot.info = infos_.size() - 1;
+  std::vector<Ref<Parameter>> distinct;
+  for (Ref<Parameter>& parameter : parameters) {
+    if (std::find(distinct.begin(), distinct.end(), parameter) != distinct.end()) continue;
+    LOCKSTEP_RETURN_IF_ERROR(add_parameter(parameter));
+    distinct.push_back(std::move(parameter));
   }
-
+  for (std::size_t i = 0; i < options_.buffers.size(); ++i) {
+    const Tensor& value = options_.buffers[i]->value();
+    agreement_.push_back(describe_tensor("buffer", i, options_.buffers[i]->name(), value.dtype(),
+                                         value.shape(), value.device()));
+  }
+  state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
   usage_map_.resize(slots_.size());
   if (!options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   return start_over();
+}
+
+Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
+  agreement_.push_back(describe_parameter(infos_.size(), *parameter));
+  infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
+                    parameter->shape().elements(), parameter->requires_grad()});
+  if (!parameter->requires_grad()) return {};
+  const DType dtype = parameter->dtype();
+  if (!backward_group().can_reduce(dtype))
+    return Status(Code::kInvalidArgument, "the process group cannot reduce " +
+                                              std::string(name_of(dtype)) +
+                                              ", the dtype of parameter " + parameter->name());
+  if (options_.hook && !backward_group().can_reduce(options_.hook->wire_dtype(dtype)))
+    return Status(Code::kInvalidArgument,
+                  "the process group cannot reduce " +
+                      std::string(name_of(options_.hook->wire_dtype(dtype))) + ", which the hook " +
+                      options_.hook->name() + " makes of parameter " + parameter->name());
+  slot_numbers_.insert(parameter.get(), static_cast<std::uint32_t>(slots_.size()));
+  Slot& slot = slots_.emplace_back();
+  slot.parameter = parameter;
+  slot.info = infos_.size() - 1;
+  return {};
 }
 
 // The layout that a group begins with: the pinned one, or that of B1 and B2.
@@ -185,6 +221,7 @@ Status Reducer::start_over() {
   ready_order_.reserve(slots_.size());
   recorded_ = false;
   rebuilt_ = false;
+  window_open_ = false;
   next_pass_ = 0;
   launched_ = 0;
   counted_ = false;
@@ -232,6 +269,32 @@ Status Reducer::rebuild_buckets() {
     return fail(std::move(status.failure()));
   rebuilt_ = true;
   return {};
+}
+
+Status Reducer::broadcast(std::byte* data, std::uint64_t bytes, int root) {
+  Collective collective;
+  collective.op = Op::kBroadcast;
+  collective.dtype = DType::kByte;
+  collective.count = bytes;
+  collective.root = root;
+  collective.data = data;
+  collective.pass = next_pass_;
+  std::int64_t sequence = 0;
+  LOCKSTEP_RETURN_IF_ERROR(launch(collective, usage_work_, TraceEntry::What::kState, sequence));
+  return await(usage_work_, sequence, kNone);
+}
+
+// At construction and after a reset: all ranks begin with what the first one has.
+Status Reducer::broadcast_state() {
+  Status status = state_->broadcast_all(*this, membership_.group->rank(), 0);
+  if (!status.ok()) stop_group(status);  // lets go of what was being sent
+  return status;
+}
+
+Status Reducer::broadcast_buffers() {
+  if (std::exchange(window_open_, true) || !options_.broadcast_buffers) return {};
+  Status status = state_->broadcast_buffers(*this, membership_.group->rank(), 0);
+  return status.ok() ? status : fail(std::move(status.failure()));
 }
 
 std::vector<std::size_t> Reducer::rebuilt_order() const {
@@ -282,6 +345,7 @@ Status Reducer::reset(Membership membership) {
   membership_ = std::move(membership);
   Status status = start_over();
   if (status.ok()) status = agree_with_peers();
+  if (status.ok()) status = broadcast_state();
   if (!status.ok()) poison_ = status;
   return status;
 }

@@ -35,6 +35,7 @@
 #include "reducer/comm/store.h"
 #include "reducer/failure_board.h"
 #include "reducer/hooks/communication_hook.h"
+#include "reducer/module_state.h"
 #include "reducer/trace.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -76,6 +77,15 @@ struct ReducerOptions {
   // Off is manual sync (P13): a forward of DataParallel is local, and its sync_gradients(outputs),
   // between the last forward and the backward, makes them one synced pass.
   bool auto_sync = true;
+  // The model's buffers (S3): broadcast from rank 0 at construction and after a reset, together
+  // with the values of parameters that have one; and, with broadcast_buffers, before the first
+  // forward after that and after each synced pass. They travel in chunks that close at this many
+  // bytes.
+  std::vector<Ref<Buffer>> buffers;
+  bool broadcast_buffers = true;
+  std::uint64_t broadcast_chunk_bytes = 250u << 20;
+  // Names of parameters and buffers that the reducer leaves alone: not reduced, not broadcast.
+  std::vector<std::string> ignored;
   // How long a rank that failed listens for its peers' accounts of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
   std::size_t trace_capacity = 256;  // collectives kept for diagnosis
@@ -92,7 +102,7 @@ struct Membership {
 
 class Pass;
 
-class Reducer final : private GradientHook, private HookCollectives {
+class Reducer final : private GradientHook, private HookCollectives, private Broadcaster {
  public:
   // A collective operation: every rank of the group creates its reducer, with the same parameters
   // and options in the same order (B4). A parameter listed several times counts once. All
@@ -110,6 +120,10 @@ class Reducer final : private GradientHook, private HookCollectives {
   // Before a synced forward, after begin_forward(): once, when a first pass is complete, the
   // buckets are laid out anew. A collective operation.
   Status rebuild_buckets();
+
+  // Before every forward with gradients, after rebuild_buckets(): the first one of a sync window,
+  // which lasts until a synced pass is complete, broadcasts the buffers (S3).
+  Status broadcast_buffers();
 
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
   // of it. kIncomplete as from begin_forward, for a backward that ran in between.
@@ -166,6 +180,10 @@ class Reducer final : private GradientHook, private HookCollectives {
   Status build(std::vector<Ref<Parameter>> parameters);
   Status lay_out_first();
   Status lay_out(Layout layout);
+  Status leave_out_ignored(std::vector<Ref<Parameter>>& parameters);
+  Status add_parameter(const Ref<Parameter>& parameter);
+  Status broadcast(std::byte* data, std::uint64_t bytes, int root) override;
+  Status broadcast_state();
   Status agree_on_order();
   Status agree_with_peers();
   Status start_over();
@@ -227,11 +245,13 @@ class Reducer final : private GradientHook, private HookCollectives {
   void stop_group(const Status& cause);
   platform::Deadline operation_deadline() const override;
 
-  const ReducerOptions options_;
+  ReducerOptions options_;  // not changed after construction
   Membership membership_;
   double factor_ = 1.0;        // of float64 gradients
   double float_factor_ = 1.0;  // of all others: rounded to float (G2)
 
+  std::optional<ModuleState> state_;
+  bool window_open_ = false;            // its first forward has been (S3)
   std::vector<ParameterInfo> infos_;    // every distinct parameter, frozen ones included
   std::vector<std::string> agreement_;  // what ranks compare
   Layout layout_;

@@ -170,7 +170,9 @@ Status Reducer::launch_usage_map() {
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
-  if (Status status = backward_group().start(collective, work); !status.ok()) {
+  const bool is_state = what == TraceEntry::What::kState;
+  ProcessGroup& group = is_state ? *membership_.group : backward_group();
+  if (Status status = group.start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     annotate(status.failure(), collective.bucket);
     return status;
@@ -185,7 +187,8 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
   entry.count = static_cast<std::int64_t>(collective.count);
   entry.launched = platform::now();
   sequence = trace_.append(entry);
-  if (what != TraceEntry::What::kRebuild) ++launched_;
+  const bool is_of_pass = what == TraceEntry::What::kBucket || what == TraceEntry::What::kUsageMap;
+  if (is_of_pass) ++launched_;
   return {};
 }
 
@@ -202,6 +205,7 @@ Status Reducer::end_backward() {
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   counted_ = options_.static_graph;
   recorded_ = true;
+  window_open_ = false;
   close_pass(true);
   return {};
 }

@@ -55,7 +55,7 @@ void assign_buckets(const Program& program, const Contract& contract,
   for (std::uint32_t step = 0; step < walked; ++step) {
     const std::uint32_t index = order ? (*order)[step] : step;
     const Parameter& parameter = program.parameters[index];
-    if (parameter.frozen || owner_of(program, index) != index) continue;
+    if (!is_reduced(parameter) || owner_of(program, index) != index) continue;
     Group& group = group_of(groups, parameter, program.options);
     if (!group.is_open) {
       group.is_open = true;

@@ -49,10 +49,17 @@ struct ExpectedRankStep {
   std::vector<std::uint32_t> parameters;
   // Per parameter of the program, after the step; meaningful on success.
   std::vector<ExpectedGradient> gradients;
+  // S3: hash_of_state() of each tensor of state_tensors(); meaningful on success.
+  std::vector<std::uint64_t> state;
 };
 
 struct ExpectedCollective {
-  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage, kBroadcastOrder };
+  enum class Op : std::uint8_t {
+    kAllReduceBucket,
+    kAllReduceUsage,
+    kBroadcastOrder,
+    kBroadcastBuffers,  // a chunk of them; `count` is in bytes
+  };
   Op op = Op::kAllReduceBucket;
   std::uint32_t bucket = 0;       // index in launch order; 0 for the usage map
   std::uint64_t count = 0;        // elements, padding between members included

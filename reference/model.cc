@@ -9,6 +9,7 @@
 #include "reference/buckets.h"
 #include "reference/graph.h"
 #include "reference/order.h"
+#include "reference/state.h"
 #include "reference/values.h"
 
 namespace lockstep::reference {
@@ -59,6 +60,7 @@ class Model {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
   }
   void recover(const std::vector<std::uint32_t>& survivors);
+  void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
   void run_step(const Step& step, ExpectedStep& expected);
 
   // One rank's part of a step, up to the reduction.
@@ -101,6 +103,7 @@ class Model {
   Expectation& out_;
   const std::vector<std::uint32_t> owners_;  // of every parameter, or kNotTrained
   std::vector<std::uint32_t> trained_;       // the owners, ascending
+  std::vector<std::uint32_t> reduced_;       // those of them that are reduced
   std::vector<Place> places_;                // by parameter
   std::vector<std::uint32_t> memory_of_;     // by start and row-major index: memory order
   std::size_t total_ = 0;                    // elements of all that are trained
@@ -119,6 +122,8 @@ class Model {
   std::uint32_t layout_ = 0;
   bool is_rebuilding_ = false;  // in this step
   bool is_recorded_ = false;    // the group has completed a synced pass
+  States states_;               // S3
+  bool is_window_open_ = false;
   // P11, kStatic: what the group's first synced pass has shown.
   bool is_counted_ = false;
   std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
@@ -142,7 +147,8 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
       contract_(contract),
       out_(out),
       owners_(owners_of(program)),
-      graph_(owners_) {
+      graph_(owners_),
+      states_(program) {
   const std::size_t parameters = program.parameters.size();
   assign_buckets(program_, contract_, nullptr, out_.buckets);
   out_.rebuilt.clear();
@@ -163,6 +169,7 @@ void Model::lay_out_elements() {
     if (owners_[i] != i) continue;
     trained_.push_back(i);
     const Parameter& parameter = program_.parameters[i];
+    if (is_reduced(parameter)) reduced_.push_back(i);
     places_[i].start = total_;
     places_[i].count = element_count(parameter);
     total_ += places_[i].count;
@@ -189,8 +196,34 @@ void Model::recover(const std::vector<std::uint32_t>& survivors) {
   is_counted_ = false;
   is_recorded_ = false;
   layout_ = 0;
+  is_window_open_ = false;
+  if (!survivors.empty()) states_.begin(survivors);
   place_in_buckets();
   order_additions();
+}
+
+// S3: the buffers are broadcast before the first forward of a sync window, then each forward
+// changes them.
+void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives) {
+  if (step.kind == PassKind::kNoGrad || survivors_.empty()) return;
+  if (!is_window_open_ && !program_.options.keep_buffers) {
+    states_.broadcast_buffers(survivors_);
+    std::vector<ExpectedCollective> chunks;
+    for (const std::uint64_t bytes : states_.buffer_chunks()) {
+      ExpectedCollective& chunk = chunks.emplace_back();
+      chunk.op = ExpectedCollective::Op::kBroadcastBuffers;
+      chunk.count = bytes;
+    }
+    // By hand it is after the forwards that the pass is known, and buckets are rebuilt.
+    const bool is_first = program_.options.manual_sync;
+    collectives.insert(is_first ? collectives.begin() : collectives.end(), chunks.begin(),
+                       chunks.end());
+  }
+  is_window_open_ = true;
+  for (const std::uint32_t rank : survivors_) {
+    const RankPass& pass = step.variants[rank % step.variants.size()];
+    for (std::uint32_t f = 0; f < pass.forwards.size(); ++f) states_.run_forward(rank, step.key, f);
+  }
 }
 
 // G3, for every bucket.
@@ -217,11 +250,11 @@ void Model::order_additions() {
 
 // B2. Gradients that lie in buckets move along.
 void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders) {
-  const std::vector<std::uint32_t>* order = &trained_;
+  const std::vector<std::uint32_t>* order = &reduced_;
   for (const ReadyOrder& each : ready_orders) {
     const auto& parameters = each.parameters;
     if (each.step == step &&
-        std::is_permutation(parameters.begin(), parameters.end(), trained_.begin(), trained_.end()))
+        std::is_permutation(parameters.begin(), parameters.end(), reduced_.begin(), reduced_.end()))
       order = &parameters;
   }
   assign_buckets(program_, contract_, order, out_.rebuilt.emplace_back());
@@ -248,13 +281,14 @@ void Model::run(const std::vector<Recovery>& recoveries,
     expected.collectives.clear();
     is_rebuilding_ = false;
     const bool is_synced = program_.steps[index].kind == PassKind::kSynced;
-    if (may_rebuild() && is_synced && is_recorded_ && layout_ == 0 && !trained_.empty()) {
+    if (may_rebuild() && is_synced && is_recorded_ && layout_ == 0 && !reduced_.empty()) {
       rebuild(static_cast<std::uint32_t>(index), ready_orders);
       ExpectedCollective broadcast;
       broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
-      broadcast.count = trained_.size();
+      broadcast.count = reduced_.size();
       expected.collectives.push_back(broadcast);
     }
+    run_forwards(program_.steps[index], expected.collectives);
     expected.layout = layout_;
     run_step(program_.steps[index], expected);
     if (expected.any_error) recover(survivors_);
@@ -290,6 +324,7 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     expected.is_reduced = true;
     is_counted_ = is_static();  // after an error the group starts over
     is_recorded_ = true;
+    is_window_open_ = false;
   }
   record(expected);
 }
@@ -372,7 +407,7 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
     if (event.kind != Event::Kind::kHook) continue;
     hooks_now_[event.parameter] += is_dynamic() && event.depth > 0 ? 2 : 1;
   }
-  for (const std::uint32_t parameter : trained_) {
+  for (const std::uint32_t parameter : reduced_) {
     const std::uint32_t before = hooks_[parameter];
     const std::uint32_t due = hooks_due(rank, parameter);
     hooks_[parameter] += hooks_now_[parameter];
@@ -387,7 +422,7 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
 // P11: what no rank used in the counted pass is not reduced; that a rank uses it now is an error.
 bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) {
   if (!is_static() || !is_counted_) return false;
-  for (const std::uint32_t parameter : trained_) {
+  for (const std::uint32_t parameter : reduced_) {
     const bool is_ready = hooks_[parameter] >= hooks_due(rank, parameter);
     if (is_ready && gradient(rank, parameter).used && !is_in_use_[parameter])
       found.push_back(parameter);
@@ -398,7 +433,7 @@ bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) 
 // Those whose hooks did not all fire in this pass, ascending.
 std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
   std::vector<std::uint32_t> missing;
-  for (const std::uint32_t parameter : trained_) {
+  for (const std::uint32_t parameter : reduced_) {
     if (hooks_[parameter] < hooks_due(rank, parameter)) missing.push_back(parameter);
   }
   return missing;
@@ -519,8 +554,8 @@ void Model::list_collectives(ExpectedStep& expected) const {
   const bool has_usage_map = is_dynamic() || (is_static() && !is_counted_);
   ExpectedCollective usage;
   usage.op = ExpectedCollective::Op::kAllReduceUsage;
-  usage.count = trained_.size();
-  if (has_usage_map && is_static() && !trained_.empty()) expected.collectives.push_back(usage);
+  usage.count = reduced_.size();
+  if (has_usage_map && is_static() && !reduced_.empty()) expected.collectives.push_back(usage);
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
@@ -528,13 +563,13 @@ void Model::list_collectives(ExpectedStep& expected) const {
     collective.dtype = wire_dtype(program_.options.hook, buckets()[b].dtype);
     expected.collectives.push_back(collective);
   }
-  if (has_usage_map && is_dynamic() && !trained_.empty()) expected.collectives.push_back(usage);
+  if (has_usage_map && is_dynamic() && !reduced_.empty()) expected.collectives.push_back(usage);
 }
 
 // G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter. In
 // static mode the counted pass decides (P11).
 void Model::reduce() {
-  for (const std::uint32_t parameter : trained_) {
+  for (const std::uint32_t parameter : reduced_) {
     if (!is_counted_) {
       is_in_use_[parameter] =
           std::any_of(survivors_.begin(), survivors_.end(),
@@ -598,6 +633,7 @@ void Model::reduce_one(std::uint32_t parameter) {
 // is not written again.
 void Model::record(ExpectedStep& expected) {
   for (const std::uint32_t rank : survivors_) {
+    states_.record(rank, expected.ranks[rank].state);
     for (std::uint32_t i = 0; i < owners_.size(); ++i) {
       if (owners_[i] == kNotTrained) continue;
       Gradient& actual = gradient(rank, owners_[i]);

@@ -127,6 +127,12 @@ void normalize(Program& program) {
   limit(program.options.hook, Hook::kElsewhere);
   limit(program.options.launch, Launch::kAfterBackward);
   limit_parameters(program.parameters);
+  if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
+  for (Buffer& buffer : program.buffers) {
+    limit(buffer.dtype, DType::kBFloat16);
+    buffer.device %= kMaxDevices;
+    limit_sizes(buffer.sizes);
+  }
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
 }
@@ -134,7 +140,7 @@ void normalize(Program& program) {
 std::vector<std::uint32_t> pinned_order(const Program& program) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    if (program.parameters[i].frozen || owner_of(program, i) != i) continue;
+    if (!is_reduced(program.parameters[i]) || owner_of(program, i) != i) continue;
     order.push_back(i);
   }
   std::uint64_t state = program.options.pinned;
@@ -145,11 +151,13 @@ std::vector<std::uint32_t> pinned_order(const Program& program) {
   return order;
 }
 
-std::uint64_t element_count(const Parameter& parameter) {
+std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {
   std::uint64_t count = 1;
-  for (const std::uint32_t size : parameter.sizes) count *= size;
+  for (const std::uint32_t size : sizes) count *= size;
   return count;
 }
+
+std::uint64_t element_count(const Parameter& parameter) { return element_count(parameter.sizes); }
 
 DType wire_dtype(Hook hook, DType dtype) {
   const bool is_wide = dtype == DType::kFloat32 || dtype == DType::kFloat64;

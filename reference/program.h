@@ -1,6 +1,9 @@
 // Program: what every rank trains, as plain data. It says nothing about schedules or faults (see
 // faults/plan.h). No function here fails, and none keeps state: any thread may call them.
 //
+// Buffers and values are set before the reducer is made, and again before each reset, to what
+// start_of_state() says (state.h).
+//
 // A Program is total: any field values are a valid program. Indices are taken modulo what they
 // index, counts are clamped to the limits below by normalize(). Zero is the simplest choice of
 // every field, so that shrinking goes to zero. Each record carries a `key`, drawn at random, from
@@ -91,10 +94,23 @@ struct Parameter {
   std::vector<std::uint32_t> sizes;
   bool column_major = false;  // dense strides in reversed order of dimensions
   bool frozen = false;        // requires no gradient: not reduced, uses of it pass nothing to it
+  bool ignored = false;       // the reducer leaves it alone (S3): its gradient stays local
   // 0: a parameter of its own; k: the same tensor as the one k places before. After normalize()
   // that one exists, and all other fields are equal to its fields.
   std::uint32_t shared_with = 0;
   std::uint32_t device = 0;  // of kMaxDevices host devices of every rank
+};
+
+// S3. Its elements are bits without a meaning (state.h), and each forward with gradients changes
+// them in a way of its rank's own.
+struct Buffer {
+  std::uint32_t key = 0;
+  DType dtype = DType::kFloat32;
+  std::vector<std::uint32_t> sizes;  // as of a parameter
+  bool column_major = false;
+  std::uint32_t device = 0;
+  bool ignored = false;   // stays each rank's own
+  bool replaced = false;  // every forward makes a new tensor of it
 };
 
 struct Input {
@@ -153,6 +169,11 @@ struct Options {
   // After backward: there is no rebuild, and the limit of every bucket is bucket_bytes.
   Launch launch = Launch::kOverlapped;
   bool own_group = false;  // with kAfterBackward: on a second group of the same ranks
+  // S3: parameters have values, which the reducer keeps equal; buffers are not broadcast but at
+  // construction and after a recovery; a chunk of a broadcast closes at this many bytes.
+  bool with_values = false;
+  bool keep_buffers = false;
+  std::uint64_t chunk_bytes = 250 * 1024 * 1024;
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };
@@ -163,11 +184,13 @@ struct Program {
   Values values = Values::kExact;
   Options options;
   std::vector<Parameter> parameters;
+  std::vector<Buffer> buffers;
   std::vector<Step> steps;
 };
 
 constexpr std::uint32_t kMaxWorld = 8;
 constexpr std::uint32_t kMaxParameters = 64;
+constexpr std::uint32_t kMaxBuffers = 16;
 constexpr std::uint32_t kMaxDims = 4;
 constexpr std::uint32_t kMaxSize = 4096;       // of one dimension
 constexpr std::uint32_t kMaxElements = 65536;  // of one parameter
@@ -194,7 +217,13 @@ void normalize(Program& program);
 // The first owners of all that is trained, in an order drawn from Options::pinned.
 std::vector<std::uint32_t> pinned_order(const Program& program);
 
+std::uint64_t element_count(const std::vector<std::uint32_t>& sizes);
 std::uint64_t element_count(const Parameter& parameter);
+
+// Whether the reducer reduces its gradient.
+inline bool is_reduced(const Parameter& parameter) {
+  return !parameter.frozen && !parameter.ignored;
+}
 
 // S4: what a bucket of this dtype is summed in. The compressing hooks leave 16-bit types alone.
 DType wire_dtype(Hook hook, DType dtype);

@@ -122,6 +122,10 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
   };
   const auto parameter = [](reference::Parameter value) {
+    auto& [a, b, c, d, e, f, g, h] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
+  };
+  const auto buffer = [](reference::Buffer value) {
     auto& [a, b, c, d, e, f, g] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
   };
@@ -138,13 +142,13 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, 11u;
+           (void)k, (void)l, (void)m, (void)n, 14u;
   };
   const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, 6u;
+    auto& [a, b, c, d, e, f, g] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
   };
   const auto fault = [](faults::Fault value) {
     auto& [a, b, c, d, e] = value;
@@ -155,6 +159,7 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   EXPECT_EQ(count(fields::Table<reference::Parameter>::list), parameter({}));
+  EXPECT_EQ(count(fields::Table<reference::Buffer>::list), buffer({}));
   EXPECT_EQ(count(fields::Table<reference::Node>::list), node({}));
   EXPECT_EQ(count(fields::Table<reference::RankPass>::list), pass({}));
   EXPECT_EQ(count(fields::Table<reference::Step>::list), step({}));

@@ -101,11 +101,20 @@ struct Table<reference::Step> {
 template <>
 struct Table<reference::Parameter> {
   using R = reference::Parameter;
-  static constexpr auto list =
-      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
-                      field("sizes", &R::sizes, reference::kMaxDims),
-                      field("column_major", &R::column_major), field("frozen", &R::frozen),
-                      field("shared_with", &R::shared_with), field("device", &R::device));
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key), field("dtype", &R::dtype),
+      field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
+      field("frozen", &R::frozen), field("ignored", &R::ignored),
+      field("shared_with", &R::shared_with), field("device", &R::device));
+};
+
+template <>
+struct Table<reference::Buffer> {
+  using R = reference::Buffer;
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key), field("dtype", &R::dtype),
+      field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
+      field("device", &R::device), field("ignored", &R::ignored), field("replaced", &R::replaced));
 };
 
 template <>
@@ -115,7 +124,9 @@ struct Table<reference::Options> {
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
       field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
       field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
-      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
+      field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
+      field("chunk_bytes", &R::chunk_bytes), field("first_bucket_bytes", &R::first_bucket_bytes),
+      field("bucket_bytes", &R::bucket_bytes));
 };
 
 template <>
@@ -124,6 +135,7 @@ struct Table<reference::Program> {
   static constexpr auto list = std::make_tuple(
       field("world", &R::world), field("key", &R::key), field("values", &R::values),
       field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
+      field("buffers", &R::buffers, reference::kMaxBuffers),
       field("steps", &R::steps, reference::kMaxSteps));
 };
 

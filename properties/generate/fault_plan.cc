@@ -200,7 +200,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
   const std::size_t walked = pinned ? order.size() : program.parameters.size();
   for (std::size_t i = 0; i < walked; ++i) {
     const reference::Parameter& parameter = program.parameters[pinned ? order[i] : i];
-    if (parameter.shared_with > 0 || parameter.frozen) continue;
+    if (parameter.shared_with > 0 || !reference::is_reduced(parameter)) continue;
     std::size_t g = 0;
     while (g < group_count &&
            (groups[g].dtype != parameter.dtype || groups[g].device != parameter.device))

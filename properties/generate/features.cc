@@ -11,6 +11,7 @@
 #include "properties/report/expression.h"
 #include "reference/graph.h"
 #include "reference/model.h"
+#include "reference/state.h"
 
 namespace lockstep::properties {
 namespace {
@@ -165,6 +166,31 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "views: gradients filled with zeros until the next synced step",
     "views: no_sync adds to a view",
     "views: a stale gradient that no rank uses",
+    "values of parameters",
+    "ignored parameter",
+    "ignored parameter, and another that is reduced",
+    "ignored parameter in dynamic mode",
+    "ignored parameter in static mode",
+    "ignored parameter, several buckets",
+    "ignored parameter, a pinned layout",
+    "buffers",
+    "buffers in several chunks",
+    "several buffers in one chunk",
+    "buffers broadcast at construction alone",
+    "ignored buffer",
+    "buffer replaced by each forward",
+    "column-major buffer",
+    "buffers on two devices",
+    "buffers broadcast before a local pass",
+    "buffers not broadcast inside of a window",
+    "buffers, a forward without gradients",
+    "buffers in dynamic mode",
+    "buffers in static mode",
+    "buffers, buckets rebuilt",
+    "buffers, manual sync",
+    "buffers, several forwards of one pass",
+    "buffers, an error of its own",
+    "buffers, a fault that ends a step",
     "an error of its own",
     "legal program",
     "no fault",
@@ -199,7 +225,7 @@ class Features {
     if (condition) found_.insert(name);
   }
   bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
-  bool trains(std::size_t i) const { return owns(i) && !program_.parameters[i].frozen; }
+  bool trains(std::size_t i) const { return owns(i) && is_reduced(program_.parameters[i]); }
   const RankPass& pass_of(const Step& step, std::uint32_t rank) const {
     return step.variants[rank % step.variants.size()];
   }
@@ -222,6 +248,7 @@ class Features {
   void views(const reference::Expectation& expected);
   void rebuilds(const reference::Expectation& expected);
   void hooks(const reference::Expectation& expected);
+  void state(const reference::Expectation& expected);
   void ways();
 
   const Case& case_;
@@ -514,8 +541,9 @@ void Features::views(const reference::Expectation& expected) {
 void Features::rebuilds(const reference::Expectation& expected) {
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     const auto& collectives = expected.steps[s].collectives;
-    if (collectives.empty() ||
-        collectives[0].op != reference::ExpectedCollective::Op::kBroadcastOrder)
+    if (std::none_of(collectives.begin(), collectives.end(), [](const auto& each) {
+          return each.op == reference::ExpectedCollective::Op::kBroadcastOrder;
+        }))
       continue;
     const Step& step = program_.steps[s];
     add_if(true, "buckets rebuilt");
@@ -550,6 +578,63 @@ void Features::hooks(const reference::Expectation& expected) {
   add_if(program_.options.views, "hook: gradients as views");
   add_if(hook == reference::Hook::kElsewhere && program_.options.views && reduced >= 3,
          "hook: a result elsewhere, gradients as views, 3 synced steps or more");
+}
+
+// S3.
+void Features::state(const reference::Expectation& expected) {
+  const auto pair = [this](const std::string& what, const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, what + name);
+  };
+  add_if(program_.options.with_values, "values of parameters");
+  const auto& parameters = program_.parameters;
+  const bool is_ignored = std::any_of(parameters.begin(), parameters.end(), [](const auto& each) {
+    return each.ignored && !each.frozen;
+  });
+  if (is_ignored) {
+    const std::string what = "ignored parameter";
+    add_if(true, what);
+    add_if(bucket_count(program_) > 0, what + ", and another that is reduced");
+    add_if(bucket_count(program_) > 1, what + ", several buckets");
+    pair(what, "mode dynamic", " in dynamic mode");
+    pair(what, "mode static", " in static mode");
+    pair(what, "pinned layout", ", a pinned layout");
+  }
+  if (program_.buffers.empty()) return;
+  const std::string what = "buffers";
+  add_if(true, what);
+  const std::size_t chunks = reference::States(program_).buffer_chunks().size();
+  std::size_t sent = 0;
+  std::size_t on_first = 0;
+  for (const reference::Buffer& buffer : program_.buffers) {
+    sent += !buffer.ignored && reference::element_count(buffer.sizes) > 0 ? 1 : 0;
+    on_first += buffer.device == 0 ? 1 : 0;
+    add_if(buffer.ignored, "ignored buffer");
+    add_if(buffer.replaced, "buffer replaced by each forward");
+    add_if(buffer.column_major, "column-major buffer");
+  }
+  add_if(chunks > 1, "buffers in several chunks");
+  add_if(sent > chunks, "several buffers in one chunk");
+  add_if(program_.options.keep_buffers, "buffers broadcast at construction alone");
+  add_if(on_first > 0 && on_first < program_.buffers.size(), "buffers on two devices");
+  for (std::size_t s = 0; s < program_.steps.size() && chunks > 0; ++s) {
+    const bool broadcasts =
+        std::any_of(expected.steps[s].collectives.begin(), expected.steps[s].collectives.end(),
+                    [](const auto& each) {
+                      return each.op == reference::ExpectedCollective::Op::kBroadcastBuffers;
+                    });
+    const PassKind kind = program_.steps[s].kind;
+    add_if(broadcasts && kind == PassKind::kNoSync, "buffers broadcast before a local pass");
+    add_if(!broadcasts && !program_.options.keep_buffers && kind == PassKind::kSynced,
+           "buffers not broadcast inside of a window");
+  }
+  pair(what, "step no_grad", ", a forward without gradients");
+  pair(what, "mode dynamic", " in dynamic mode");
+  pair(what, "mode static", " in static mode");
+  pair(what, "buckets rebuilt", ", buckets rebuilt");
+  pair(what, "manual sync", ", manual sync");
+  pair(what, "several forwards of one synced pass", ", several forwards of one pass");
+  pair(what, "an error of its own", ", an error of its own");
+  pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
 // Pairs of the ways in which a program can be run with what else it has.
@@ -628,6 +713,7 @@ void Features::errors() {
   hooks(expected);
   add_if(any, "an error of its own");
   ways();
+  state(expected);
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

@@ -62,6 +62,7 @@ class ProgramDrawer {
   std::uint32_t draw_elements(const Parameter& parameter);
   bool is_shared(std::size_t owner) const;
   void freeze();
+  void ignore();
   void collect_names();
   void draw_ways();
   void draw_steps();
@@ -97,8 +98,8 @@ void ProgramDrawer::draw_features() {
   f.rebuild = on(Capability::kRebuild, 50);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
-  f.errors = on(Capability::kErrors, f.is_static ? 28 : 16) && can_.has(Capability::kRecovery);
-  f.strays = f.is_static && f.errors && can_.has(Capability::kNoSync) && dice_.percent(65);
+  f.errors = on(Capability::kErrors, f.is_static ? 32 : 16) && can_.has(Capability::kRecovery);
+  f.strays = f.is_static && f.errors && can_.has(Capability::kNoSync) && dice_.percent(70);
   f.no_sync = f.no_sync || f.strays;
   f.asymmetric = dice_.percent(75);
   f.shared = on(Capability::kShared, 25);
@@ -290,6 +291,27 @@ void ProgramDrawer::freeze() {
   }
 }
 
+// S3: some parameters that the reducer leaves alone; one at least that trains is not among them.
+// Numbers as for draw_ways().
+void ProgramDrawer::ignore() {
+  const bool is_on = way_dice_.percent(22);
+  const std::uint32_t count = way_dice_.percent(25) ? 2 : 1;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t drawn =
+        way_dice_.below(static_cast<std::uint32_t>(program_.parameters.size()));
+    if (!is_on || !can_.has(Capability::kIgnored)) continue;
+    const std::uint32_t owner = reference::owner_of(program_, drawn);
+    std::uint32_t others = 0;
+    for (std::uint32_t p = 0; p < program_.parameters.size(); ++p) {
+      const bool is_other = reference::owner_of(program_, p) != owner;
+      others += is_other && reference::is_reduced(program_.parameters[p]) ? 1 : 0;
+    }
+    if (others == 0) continue;
+    for (std::uint32_t p = 0; p < program_.parameters.size(); ++p)
+      if (reference::owner_of(program_, p) == owner) program_.parameters[p].ignored = true;
+  }
+}
+
 void ProgramDrawer::collect_names() {
   std::uint8_t owners[reference::kMaxParameters];
   for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
@@ -300,7 +322,8 @@ void ProgramDrawer::collect_names() {
     if (names_.count[owner] < 4)
       names_.of[owner][names_.count[owner]++] = static_cast<std::uint8_t>(i);
     if (owner != i) continue;
-    (parameter.frozen ? frozen_ : trains_) |= ParameterSet{1} << i;
+    // What is ignored may be used anywhere, too.
+    (reference::is_reduced(parameter) ? trains_ : frozen_) |= ParameterSet{1} << i;
   }
 }
 
@@ -420,6 +443,7 @@ void ProgramDrawer::draw() {
   draw_ways();
   draw_dtypes();
   draw_parameters();
+  ignore();
   collect_names();
   draw_steps();
 }
@@ -429,6 +453,33 @@ void draw_hook(Dice& dice, const GenerateOptions& options, Program& program) {
   if (!options.capabilities.has(Capability::kHooks) || !dice.percent(30)) return;
   const std::array<std::uint16_t, 4> weights{15, 25, 25, 35};
   program.options.hook = static_cast<reference::Hook>(1 + dice.weighted(weights));
+}
+
+// S3. Numbers of its own, as draw_ways() has.
+void draw_state(Dice dice, const GenerateOptions& options, Program& program) {
+  if (!dice.percent(32) || !options.capabilities.has(Capability::kState)) return;
+  program.options.with_values = dice.percent(45);
+  program.options.keep_buffers = dice.percent(15);
+  constexpr std::array<std::uint16_t, 5> kLimits{1, 24, 64, 100, 256};
+  if (dice.percent(75)) program.options.chunk_bytes = kLimits[dice.below(kLimits.size())];
+  const std::uint32_t count = dice.percent(85) ? dice.between(1, 4) : 0;
+  const bool two_devices = options.capabilities.has(Capability::kTwoDevices) && dice.percent(40);
+  for (std::uint32_t b = 0; b < count; ++b) {
+    reference::Buffer& buffer = program.buffers.emplace_back();
+    buffer.key = dice.word();
+    const std::array<std::uint16_t, 4> dtypes{40, 30, 15, 15};
+    buffer.dtype = static_cast<DType>(dice.weighted(dtypes));
+    if (dice.percent(8))
+      buffer.sizes = {0};
+    else if (dice.percent(25))
+      buffer.sizes = {dice.between(2, 4), dice.between(2, 6)};
+    else if (dice.percent(70))
+      buffer.sizes = {dice.between(1, 40)};
+    buffer.column_major = buffer.sizes.size() > 1 && dice.percent(50);
+    buffer.device = two_devices && dice.percent(50) ? 1 : 0;
+    buffer.ignored = dice.percent(15);
+    buffer.replaced = dice.percent(30);
+  }
 }
 
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
@@ -453,6 +504,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   Case out;
   constexpr std::uint64_t kWays = 0x77617973;
   ProgramDrawer(dice, Dice(seed ^ kWays, index), options, out.program).draw();
+  constexpr std::uint64_t kState = 0x7374617465;
+  draw_state(Dice(seed ^ kState, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   draw_hook(dice, options, out.program);

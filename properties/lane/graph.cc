@@ -26,11 +26,15 @@ DType dtype_of(reference::DType dtype) {
   return DType::kFloat32;
 }
 
+Shape shape_of(const std::vector<std::uint32_t>& sizes, bool column_major) {
+  std::array<std::int64_t, reference::kMaxDims> wide{};
+  std::copy(sizes.begin(), sizes.end(), wide.begin());
+  const std::span<const std::int64_t> view(wide.data(), sizes.size());
+  return column_major ? Shape::column_major(view) : Shape::row_major(view);
+}
+
 Shape shape_of(const reference::Parameter& parameter) {
-  std::array<std::int64_t, reference::kMaxDims> sizes{};
-  std::copy(parameter.sizes.begin(), parameter.sizes.end(), sizes.begin());
-  const std::span<const std::int64_t> view(sizes.data(), parameter.sizes.size());
-  return parameter.column_major ? Shape::column_major(view) : Shape::row_major(view);
+  return shape_of(parameter.sizes, parameter.column_major);
 }
 
 namespace {

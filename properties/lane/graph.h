@@ -53,6 +53,7 @@ class GraphBuilder {
 };
 
 DType dtype_of(reference::DType dtype);
+Shape shape_of(const std::vector<std::uint32_t>& sizes, bool column_major);
 Shape shape_of(const reference::Parameter& parameter);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

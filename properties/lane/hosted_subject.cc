@@ -38,7 +38,8 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   explicit HostedSubject(const lockstep_subject* table) : table_(*table) {}
   ~HostedSubject() override;
 
-  Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
+  Status construct(const std::vector<Ref<Parameter>>& parameters,
+                   const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                    const reference::Program& program, RankEnvironment& environment,
                    Membership membership) override;
   Status forward(PassKind kind, const DataParallel::Module& module,
@@ -91,7 +92,8 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   std::vector<Node*> roots_;
 };
 
-Status HostedSubject::construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
+Status HostedSubject::construct(const std::vector<Ref<Parameter>>& parameters,
+                                const std::vector<Ref<Buffer>>&, Engine& engine,
                                 const reference::Program& program, RankEnvironment& environment,
                                 Membership membership) {
   engine_ = &engine;

@@ -54,7 +54,7 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
 
 // Every planted bug must be found: the pipeline as a whole can still fail.
 TEST(SimLane, EveryPlantedBugIsFound) {
-  ASSERT_GE(seeded::bugs().size(), 27u);
+  ASSERT_GE(seeded::bugs().size(), 28u);
   const MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     const Result<Subject> subject = parse_subject("seeded:" + std::string(bug.id));

@@ -27,7 +27,13 @@ struct ObservedGradient {
 
 struct ObservedCollective {  // from the subject's own trace (T1); those of construction and reset
                              // are not listed
-  enum class Op : std::uint8_t { kAllReduceBucket, kAllReduceUsage, kBroadcastOrder, kOther };
+  enum class Op : std::uint8_t {
+    kAllReduceBucket,
+    kAllReduceUsage,
+    kBroadcastOrder,
+    kBroadcastBuffers,
+    kOther
+  };
   Op op = Op::kOther;
   std::int32_t bucket = kNone;
   std::uint64_t count = 0;
@@ -48,6 +54,7 @@ struct ObservedStep {
   bool launched =
       false;  // after a failure: a collective of this pass had been started on this rank
   std::vector<ObservedGradient> gradients;  // per parameter of the program; empty after a failure
+  std::vector<std::uint64_t> state;         // S3: as ExpectedRankStep::state; empty after a failure
   std::vector<ObservedCollective> collectives;
   // B2. Owners of parameters in the order of their hooks in this step, as a hook of the harness saw
   // them; one that fired several times stands where it did last.

@@ -18,7 +18,8 @@ class ProductionSubject final : public TrainingSubject {
   ProductionSubject(std::string pinned_layout, bool saves_layout)
       : pinned_layout_(std::move(pinned_layout)), saves_layout_(saves_layout) {}
 
-  Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
+  Status construct(const std::vector<Ref<Parameter>>& parameters,
+                   const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                    const reference::Program& program, RankEnvironment& environment,
                    Membership membership) override {
     ReducerOptions options;
@@ -33,6 +34,10 @@ class ProductionSubject final : public TrainingSubject {
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
+    options.buffers = buffers;
+    options.broadcast_buffers = !program.options.keep_buffers;
+    options.broadcast_chunk_bytes = program.options.chunk_bytes;
+    options.ignored = ignored_names(program);
     options.hook = hook_of(program.options.hook, environment);
     options.failure_grace = environment.failure_grace();
     if (!pinned_layout_.empty() || program.options.pinned != 0) {
@@ -45,6 +50,7 @@ class ProductionSubject final : public TrainingSubject {
         DataParallel::create(parameters, engine, std::move(options), std::move(membership));
     if (!parallel) return parallel.error();
     parallel_ = std::move(*parallel);
+    seen_ = parallel_->reducer().trace().next_sequence();
     manual_sync_ = program.options.manual_sync;
     return {};
   }
@@ -65,13 +71,15 @@ class ProductionSubject final : public TrainingSubject {
   void abort(const Status& cause) override { parallel_->abort(cause); }
 
   Status reset(Membership membership) override {
-    seen_ = 0;
-    return parallel_->reset(std::move(membership));
+    Status status = parallel_->reset(std::move(membership));
+    seen_ = parallel_->reducer().trace().next_sequence();
+    return status;
   }
 
-  // Asks the way a user would find out: the next forward is refused. A local one: a synced forward
-  // may have to meet the others.
+  // Asks the way a user would find out: the next forward is refused. Only one that says so is
+  // asked: others may have to meet in a forward.
   bool poisoned() const override {
+    if (parallel_->poisoned().ok()) return false;
     const DataParallel::NoSync guard(*parallel_);
     std::vector<Edge> outputs;
     const Status status = parallel_->forward([](std::vector<Edge>&) { return Status(); }, outputs);
@@ -111,6 +119,16 @@ class ProductionSubject final : public TrainingSubject {
   }
 
  private:
+  static std::vector<std::string> ignored_names(const reference::Program& program) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < program.parameters.size(); ++i)
+      if (program.parameters[i].ignored && program.parameters[i].shared_with == 0)
+        names.push_back("p" + std::to_string(i));
+    for (std::size_t i = 0; i < program.buffers.size(); ++i)
+      if (program.buffers[i].ignored) names.push_back("b" + std::to_string(i));
+    return names;
+  }
+
   static std::shared_ptr<CommunicationHook> hook_of(reference::Hook hook,
                                                     RankEnvironment& environment) {
     switch (hook) {
@@ -134,7 +152,7 @@ class ProductionSubject final : public TrainingSubject {
     std::vector<ParameterInfo> infos;
     std::vector<std::size_t> number_of(parameters.size());
     for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-      if (reference::owner_of(program, i) != i) continue;
+      if (reference::owner_of(program, i) != i || program.parameters[i].ignored) continue;
       const Parameter& each = *parameters[i];
       number_of[i] = infos.size();
       infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),
@@ -159,6 +177,8 @@ class ProductionSubject final : public TrainingSubject {
         return ObservedCollective::Op::kAllReduceUsage;
       case TraceEntry::What::kRebuild:
         return ObservedCollective::Op::kBroadcastOrder;
+      case TraceEntry::What::kState:
+        return ObservedCollective::Op::kBroadcastBuffers;
     }
     return ObservedCollective::Op::kOther;
   }

@@ -27,9 +27,9 @@ Json to_record(const ObservedStep& step) {
   for (const ObservedCollective& c : step.collectives)
     collectives.push_back({static_cast<int>(c.op), c.bucket, c.count, static_cast<int>(c.dtype),
                            c.sequence, c.launched_us, c.completed_us});
-  return {step.step,        step.begin_us,   step.end_us,       to_record(step.status),
-          step.failed_call, step.poisoned,   step.launched,     gradients,
-          collectives,      step.hook_order, step.rebuilt_order};
+  return {step.step,        step.begin_us,   step.end_us,        to_record(step.status),
+          step.failed_call, step.poisoned,   step.launched,      gradients,
+          collectives,      step.hook_order, step.rebuilt_order, step.state};
 }
 
 ObservedStep to_step(const Json& json) {
@@ -56,6 +56,7 @@ ObservedStep to_step(const Json& json) {
   }
   step.hook_order = json.at(9).get<std::vector<std::uint32_t>>();
   step.rebuilt_order = json.at(10).get<std::vector<std::uint32_t>>();
+  step.state = json.at(11).get<std::vector<std::uint64_t>>();
   return step;
 }
 

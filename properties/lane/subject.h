@@ -21,7 +21,8 @@ namespace lockstep::inline LOCKSTEP_NS {
 class TrainingSubject {
  public:
   virtual ~TrainingSubject() = default;
-  virtual Status construct(const std::vector<Ref<Parameter>>& parameters, Engine& engine,
+  virtual Status construct(const std::vector<Ref<Parameter>>& parameters,
+                           const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                            const reference::Program& program, RankEnvironment& environment,
                            Membership membership) = 0;
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,

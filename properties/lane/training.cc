@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "properties/lane/graph.h"
+#include "properties/lane/module_state.h"
 #include "reducer/base/check.h"
 #include "reference/model.h"
 
@@ -68,6 +69,7 @@ class Training {
                                                 dtype_of(record.dtype), shape_of(record),
                                                 !record.frozen, engine_.next_sequence()));
     }
+    state_.emplace(program, environment.rank(), parameters_, devices);
     builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
     Result<Tensor> one = builder_->scalar(1.0);
     LOCKSTEP_CHECK(one.has_value());
@@ -80,12 +82,13 @@ class Training {
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
     std::uint32_t step = 0;
     observation_.construction = join(roster, step, [this](Membership membership) {
-      return subject_->construct(parameters_, engine_, program_, environment_,
+      return subject_->construct(parameters_, state_->buffers(), engine_, program_, environment_,
                                  std::move(membership));
     });
     const bool records = program_.options.rebuild && observation_.construction.ok();
     for (std::size_t i = 0; records && i < parameters_.size(); ++i)
-      if (program_.parameters[i].shared_with == 0) parameters_[i]->add_hook(&recorder_, i);
+      if (program_.parameters[i].shared_with == 0 && !program_.parameters[i].ignored)
+        parameters_[i]->add_hook(&recorder_, i);
     if (observation_.construction.ok()) train_all(step);
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
@@ -122,6 +125,7 @@ class Training {
       Status status = membership ? Status() : membership.error();
       if (membership) {
         group_ = membership->group;
+        state_->start();
         status = enter(std::move(*membership));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
@@ -215,9 +219,11 @@ class Training {
 
   Status run_forwards(const reference::Step& step, const reference::RankPass& pass,
                       std::vector<Edge>& outputs) {
+    std::uint32_t number = 0;
     for (const reference::Forward& forward : pass.forwards) {
       std::vector<Edge> made;
       const auto module = [&](std::vector<Edge>& out) {
+        if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, number++);
         out = builder_->build(forward.nodes, forward.outputs);
         return Status();
       };
@@ -282,6 +288,7 @@ class Training {
       append_bits(tensor);
     }
     storages_.clear();
+    state_->record(observed.state);
     const std::size_t before = observed.collectives.size();
     subject_->take_trace(observed.collectives);
     if (!program_.options.rebuild) return;
@@ -345,6 +352,7 @@ class Training {
   RankObservation& observation_;
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
+  std::optional<LaneState> state_;
   std::optional<GraphBuilder> builder_;
   Tensor one_;             // the gradient that every root starts with
   HookRecorder recorder_;  // outlives the subject's use of the parameters

@@ -124,7 +124,9 @@ class ErrorOracle {
     const auto& collectives = expectation_.steps[step].collectives;
     return std::any_of(collectives.begin(), collectives.end(), [](const auto& collective) {
       using Op = reference::ExpectedCollective::Op;
-      return collective.count > 0 && collective.op != Op::kBroadcastOrder;
+      const bool is_broadcast = collective.op == Op::kBroadcastOrder ||
+                                collective.op == Op::kBroadcastBuffers;  // the root need not wait
+      return collective.count > 0 && !is_broadcast;
     });
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "properties/oracle/oracles.h"
+#include "reference/state.h"
 
 namespace lockstep::properties {
 
@@ -49,6 +50,8 @@ ObservedCollective::Op observed_as(reference::ExpectedCollective::Op op) {
       return ObservedCollective::Op::kAllReduceUsage;
     case Op::kBroadcastOrder:
       return ObservedCollective::Op::kBroadcastOrder;
+    case Op::kBroadcastBuffers:
+      return ObservedCollective::Op::kBroadcastBuffers;
   }
   return ObservedCollective::Op::kOther;
 }
@@ -131,6 +134,32 @@ Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
   return {};
 }
 
+// S3: values of parameters and buffers.
+Verdict judge_state(const Case& c, const reference::Expectation& expectation,
+                    const Observation& observation) {
+  const std::vector<reference::StateTensor> tensors = reference::state_tensors(c.program);
+  const auto buffers = static_cast<std::size_t>(std::count_if(
+      tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.is_buffer; }));
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    for (const ObservedStep& step : observation.ranks[rank].steps) {
+      const auto& expected = expectation.steps[step.step].ranks[rank];
+      if (!step.status.ok() || !expected.present) continue;
+      for (std::size_t t = 0; t < step.state.size(); ++t) {
+        if (step.state[t] == expected.state[t]) continue;
+        const std::size_t values = tensors.size() - buffers;
+        const std::string name =
+            t < values ? fmt::format("the value of parameter {} of those that are no alias", t)
+                       : fmt::format("buffer b{}", t - values);
+        return {Failing::kWrongBits, "state",
+                fmt::format("rank {}, step {}: {} is neither what rank 0 had nor what the forwards "
+                            "of this rank make of it",
+                            rank, step.step, name)};
+      }
+    }
+  }
+  return {};
+}
+
 Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation) {
   using Op = reference::ExpectedCollective::Op;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
@@ -172,6 +201,7 @@ Verdict judge(const Case& c, const reference::Expectation& expectation,
   if (Verdict verdict = judge_errors(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_trace(expectation, observation); !verdict.ok()) return verdict;
   return judge_leaks(observation);
 }

@@ -169,6 +169,15 @@ TEST_F(JudgeTest, BucketsThatFollowNoOrderOfTheHooksAreSeen) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 
+TEST_F(JudgeTest, ABufferThatIsNotWhatItMustBeIsSeen) {
+  case_.program.buffers.resize(2);
+  observe();
+  ASSERT_EQ(step(1).state.size(), 2u);
+  step(1).state[1] ^= 1;
+  expect(Failing::kWrongBits, "state");
+  EXPECT_NE(verdict().message.find("buffer b1"), std::string::npos);
+}
+
 TEST_F(JudgeTest, AnErrorWithoutAReasonIsSeen) {
   fail(0, Code::kPeerLost);
   expect(Failing::kWrongError, "error");

@@ -12,6 +12,8 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
                         const Observation& observation);
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation);
+Verdict judge_state(const Case& c, const reference::Expectation& expectation,
+                    const Observation& observation);
 Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation);
 Verdict judge_leaks(const Observation& observation);
 

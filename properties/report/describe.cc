@@ -78,6 +78,7 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
   if (parameter.column_major) out += " column-major";
   if (parameter.frozen) out += " frozen";
+  if (parameter.ignored) out += " ignored";
   if (parameter.device > 0) out += fmt::format(" on device {}", parameter.device);
   return out;
 }
@@ -90,6 +91,27 @@ void describe_parameters(const Program& program, std::vector<std::string>& lines
     items.push_back(describe_parameter(program, i));
   if (count > kShown) items.push_back(fmt::format("and {} more", count - kShown));
   add_wrapped(lines, count == 1 ? "parameter " : "parameters ", items, ",");
+}
+
+void describe_state(const Program& program, std::vector<std::string>& lines) {
+  const reference::Options& options = program.options;
+  if (options.with_values) lines.emplace_back("parameters have values, equal on all ranks");
+  if (program.buffers.empty()) return;
+  std::vector<std::string> items;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const reference::Buffer& buffer = program.buffers[i];
+    std::string item = fmt::format("b{} {}", i, fields::name_of(buffer.dtype));
+    if (!buffer.sizes.empty()) item += fmt::format("[{}]", fmt::join(buffer.sizes, ", "));
+    if (buffer.column_major) item += " column-major";
+    if (buffer.device > 0) item += fmt::format(" on device {}", buffer.device);
+    if (buffer.ignored) item += " ignored";
+    if (buffer.replaced) item += " replaced by each forward";
+    items.push_back(item);
+  }
+  add_wrapped(lines, "buffers ", items, ",");
+  lines.back() += options.keep_buffers
+                      ? "; broadcast at construction alone"
+                      : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
 }
 
 std::string header(const Program& program) {
@@ -335,6 +357,7 @@ std::string describe(const Case& given) {
   const Program& program = value.program;
   std::vector<std::string> lines{header(program)};
   describe_parameters(program, lines);
+  describe_state(program, lines);
   std::vector<std::string> last;
   const std::size_t faults = value.faults.faults.size();
   for (std::size_t i = 0; i < std::min(faults, kMaxListed); ++i)

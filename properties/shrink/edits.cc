@@ -128,6 +128,7 @@ void Lister::whole() {
     });
     for (std::size_t i = 0; i < parameters; ++i) add(Move::kMergeParameter, i);
   }
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) add(Move::kDropBuffer, i);
   if (!program.steps.empty()) {
     add(Move::kPlainProgram);
     add(Move::kUnifyProgram);
@@ -196,12 +197,15 @@ void Lister::nodes() {
 }
 
 void Lister::details() {
-  const std::vector<Parameter>& parameters = case_.program.parameters;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const std::size_t dims = parameters[i].sizes.size();
-    for (std::size_t choice = 0; dims > 0 && choice < shape_choices(dims); ++choice)
-      add(Move::kReshape, i, choice);
-  }
+  const auto reshape = [this](Move move, const auto& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::size_t dims = tensors[i].sizes.size();
+      for (std::size_t choice = 0; dims > 0 && choice < shape_choices(dims); ++choice)
+        add(move, i, choice);
+    }
+  };
+  reshape(Move::kReshape, case_.program.parameters);
+  reshape(Move::kReshapeBuffer, case_.program.buffers);
   std::array<bool, kFieldNumbers> seen{};
   std::uint32_t place = 0;
   walk_fields(copy_, [&](std::uint32_t number, auto& field, const auto& simplest) {
@@ -268,6 +272,11 @@ bool Applier::apply_to_whole() {
     case Move::kDropParameters:
       drop_parameters(program_, chunk(program_.parameters.size(), edit_.a, edit_.b));
       return true;
+    case Move::kDropBuffer: {
+      std::vector<reference::Buffer>& list = program_.buffers;
+      if (edit_.a < list.size()) list.erase(list.end() - 1 - edit_.a);
+      return true;
+    }
     case Move::kMergeParameter: {
       const auto count = static_cast<std::uint32_t>(program_.parameters.size());
       merge_parameter(program_, count - 1 - std::min(edit_.a, count - 1));
@@ -371,6 +380,8 @@ void Applier::small_keys() {
   program_.key = 0;
   for (Parameter& parameter : program_.parameters) parameter.key = take();
   next = 0;
+  for (reference::Buffer& buffer : program_.buffers) buffer.key = take();
+  next = 0;
   for (Step& step : program_.steps) step.key = take();
   for (const NodeList& list : node_lists(program_)) {
     if (list.outputs != nullptr) next = 0;
@@ -382,10 +393,12 @@ void Applier::apply_to_details() {
   if (edit_.move == Move::kDefaultEverywhere) set_everywhere();
   if (edit_.move == Move::kSimplify) simplify();
   if (edit_.move == Move::kSmallKeys) small_keys();
-  if (edit_.move == Move::kReshape && edit_.a < program_.parameters.size()) {
-    std::vector<std::uint32_t>& sizes = program_.parameters[edit_.a].sizes;
-    sizes = reshaped(sizes, edit_.b);
-  }
+  const auto reshape = [this](Move move, auto& tensors) {
+    if (edit_.move != move || edit_.a >= tensors.size()) return;
+    tensors[edit_.a].sizes = reshaped(tensors[edit_.a].sizes, edit_.b);
+  };
+  reshape(Move::kReshape, program_.parameters);
+  reshape(Move::kReshapeBuffer, program_.buffers);
 }
 
 void Applier::apply() {

@@ -53,6 +53,11 @@ Size size_of(const Case& value) {
   size.faults = value.faults.faults.size();
   for (const reference::Step& step : program.steps) add_step(step, size);
   for (const reference::Parameter& parameter : program.parameters) add_parameter(parameter, size);
+  for (const reference::Buffer& buffer : program.buffers) {
+    size.records += 1;
+    size.detail += bits_of(buffer.key);
+    for (const std::uint32_t extent : buffer.sizes) size.detail += 1 + extent;
+  }
   size.random_schedule = value.schedule.policy != Schedule::Policy::kDefault ? 1 : 0;
   size.deviations = value.schedule.deviations.size();
   size.detail += bits_of(program.key) + static_cast<std::uint64_t>(value.schedule.policy);

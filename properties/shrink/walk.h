@@ -43,6 +43,8 @@ template <>
 inline constexpr std::uint32_t first_number<reference::Backward> = 160;
 template <>
 inline constexpr std::uint32_t first_number<faults::Fault> = 176;
+template <>
+inline constexpr std::uint32_t first_number<reference::Buffer> = 192;
 
 template <typename R>
 constexpr bool has_own_moves(std::string_view name) {

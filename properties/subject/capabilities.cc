@@ -46,6 +46,8 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"manual_sync", "sync_gradients after local forwards"},
     {"pinned", "pinned layouts"},
     {"after_backward", "reduction after backward"},
+    {"state", "buffers and values of parameters"},
+    {"ignored", "ignored parameters"},
 }};
 
 class Collector {
@@ -60,6 +62,7 @@ class Collector {
     if (shared) return;  // everything else is the owner's
     using reference::DType;
     add_if(parameter.frozen, Capability::kFrozen);
+    add_if(parameter.ignored, Capability::kIgnored);
     add_if(parameter.dtype == DType::kFloat64, Capability::kFloat64);
     add_if(parameter.dtype == DType::kFloat16, Capability::kFloat16);
     add_if(parameter.dtype == DType::kBFloat16, Capability::kBFloat16);
@@ -126,6 +129,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.pinned != 0, Capability::kPinned);
   out.add_if(program.options.launch == reference::Launch::kAfterBackward,
              Capability::kAfterBackward);
+  out.add_if(program.options.with_values || !program.buffers.empty(), Capability::kState);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) out.parameter(program, i);

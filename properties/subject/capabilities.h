@@ -41,8 +41,10 @@ enum class Capability : std::uint8_t {
   kManualSync,     // sync_gradients(outputs) instead of synced forwards
   kPinned,         // a layout that is given
   kAfterBackward,  // buckets that are reduced when backward has ended
+  kState,          // values of parameters and buffers that are broadcast
+  kIgnored,        // parameters that are left alone
 };
-constexpr int kCapabilities = 28;
+constexpr int kCapabilities = 30;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -19,6 +19,14 @@ Parameter::Parameter(std::string name, Device& device, DType dtype, const Shape&
   LOCKSTEP_CHECK(shape.is_dense());
 }
 
+void Parameter::set_value(Tensor value) {
+  if (value.defined()) {
+    LOCKSTEP_CHECK(value.shape().same_strides(shape_));
+    LOCKSTEP_CHECK(value.dtype() == dtype_);
+  }
+  value_ = std::move(value);
+}
+
 void Parameter::set_grad(Tensor grad) {
   if (grad.defined()) {
     LOCKSTEP_CHECK(grad.shape().same_sizes(shape_));

@@ -45,6 +45,11 @@ class Parameter final : public Node {
   const Shape& shape() const { return shape_; }
   bool requires_grad() const { return requires_grad_; }
 
+  // What the model computes with, if it is kept here: dense, of the parameter's shape and dtype; or
+  // undefined. Gradients do not depend on it.
+  const Tensor& value() const { return value_; }
+  void set_value(Tensor value);
+
   const Tensor& grad() const { return grad_; }
   bool used() const { return used_; }
 
@@ -74,6 +79,7 @@ class Parameter final : public Node {
   const DType dtype_;
   const Shape shape_;
   const bool requires_grad_;
+  Tensor value_;
   Tensor grad_;
   bool used_ = false;
   std::vector<Hook> hooks_;

@@ -1,0 +1,103 @@
+#include "properties/lane/module_state.h"
+
+#include <cstring>
+
+#include "properties/lane/graph.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+// f(e, memory) for each element, in row-major order; `memory` is where its bits are.
+template <class F>
+void for_each_element(const Tensor& tensor, F&& f) {
+  const Shape& shape = tensor.shape();
+  const std::size_t width = size_of(tensor.dtype());
+  for (std::int64_t e = 0; e < tensor.elements(); ++e) {
+    std::int64_t at = 0;
+    std::int64_t rest = e;
+    for (int d = shape.dims - 1; d >= 0; --d) {
+      const auto i = static_cast<std::size_t>(d);
+      at += rest % shape.sizes[i] * shape.strides[i];
+      rest /= shape.sizes[i];
+    }
+    f(static_cast<std::uint64_t>(e), tensor.data() + static_cast<std::size_t>(at) * width);
+  }
+}
+
+std::uint64_t load(const std::byte* memory, std::size_t width) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, memory, width);  // little-endian, as all that the tool is built for
+  return bits;
+}
+
+}  // namespace
+
+LaneState::LaneState(const reference::Program& program, std::uint32_t rank,
+                     const std::vector<Ref<Parameter>>& parameters,
+                     const std::vector<std::unique_ptr<HostDevice>>& devices)
+    : program_(program),
+      rank_(rank),
+      tensors_(reference::state_tensors(program)),
+      devices_(devices) {
+  for (std::uint32_t i = 0; program.options.with_values && i < parameters.size(); ++i) {
+    if (reference::owner_of(program, i) != i) continue;
+    parameters[i]->set_value(make(tensors_[parameters_.size()], parameters[i]->shape()));
+    parameters_.push_back(parameters[i]);
+  }
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    const reference::Buffer& record = program.buffers[b];
+    buffers_.push_back(make_ref<Buffer>(
+        "b" + std::to_string(b),
+        make(tensors_[parameters_.size() + b], shape_of(record.sizes, record.column_major))));
+  }
+  start();
+}
+
+Tensor LaneState::make(const reference::StateTensor& tensor, const Shape& shape) const {
+  Result<Tensor> made = Tensor::empty(*devices_[tensor.device], dtype_of(tensor.dtype), shape);
+  LOCKSTEP_CHECK(made.has_value());
+  return std::move(*made);
+}
+
+const Tensor& LaneState::value(std::size_t tensor) const {
+  return tensor < parameters_.size() ? parameters_[tensor]->value()
+                                     : buffers_[tensor - parameters_.size()]->value();
+}
+
+void LaneState::start() {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    for_each_element(value(t), [&](std::uint64_t e, std::byte* memory) {
+      const std::uint64_t bits = reference::start_of_state(program_, tensors_[t], rank_, e);
+      std::memcpy(memory, &bits, tensors_[t].element_bytes);
+    });
+  }
+}
+
+void LaneState::run_forward(std::uint32_t step_key, std::uint32_t forward) {
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const std::size_t t = parameters_.size() + b;
+    const Tensor old = buffers_[b]->value();
+    if (program_.buffers[b].replaced) buffers_[b]->set_value(make(tensors_[t], old.shape()));
+    std::vector<std::uint64_t> bits;
+    for_each_element(old, [&](std::uint64_t e, const std::byte* memory) {
+      bits.push_back(reference::after_forward(program_, tensors_[t], rank_, step_key, forward, e,
+                                              load(memory, tensors_[t].element_bytes)));
+    });
+    for_each_element(value(t), [&](std::uint64_t e, std::byte* memory) {
+      std::memcpy(memory, &bits[e], tensors_[t].element_bytes);
+    });
+  }
+}
+
+void LaneState::record(std::vector<std::uint64_t>& hashes) const {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    std::vector<std::uint64_t> bits;
+    for_each_element(value(t), [&](std::uint64_t, const std::byte* memory) {
+      bits.push_back(load(memory, tensors_[t].element_bytes));
+    });
+    hashes.push_back(reference::hash_of_state(bits));
+  }
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,43 @@
+// LaneState: one rank's values of parameters and buffers (S3), as reference/state.h has them, and
+// the forwards that change them.
+//
+// Threads: the one that trains. Ownership: parameters and devices outlive it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "reducer/device/host/host_device.h"
+#include "reducer/module_state.h"
+#include "reference/state.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class LaneState {
+ public:
+  LaneState(const reference::Program& program, std::uint32_t rank,
+            const std::vector<Ref<Parameter>>& parameters,
+            const std::vector<std::unique_ptr<HostDevice>>& devices);
+
+  const std::vector<Ref<Buffer>>& buffers() const { return buffers_; }
+
+  // Before the reducer is made and before a reset.
+  void start();
+  void run_forward(std::uint32_t step_key, std::uint32_t forward);
+  // One hash_of_state() a tensor.
+  void record(std::vector<std::uint64_t>& hashes) const;
+
+ private:
+  Tensor make(const reference::StateTensor& tensor, const Shape& shape) const;
+  const Tensor& value(std::size_t tensor) const;
+
+  const reference::Program& program_;
+  const std::uint32_t rank_;
+  const std::vector<reference::StateTensor> tensors_;
+  const std::vector<std::unique_ptr<HostDevice>>& devices_;
+  std::vector<Ref<Parameter>> parameters_;  // those of the first tensors
+  std::vector<Ref<Buffer>> buffers_;        // those of the last ones
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

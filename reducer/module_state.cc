@@ -1,0 +1,107 @@
+#include "reducer/module_state.h"
+
+#include "reducer/bucket/layout.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype());
+}
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kMemberAlignmentBytes - 1) / kMemberAlignmentBytes * kMemberAlignmentBytes;
+}
+
+}  // namespace
+
+ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
+                         std::vector<Ref<Buffer>> buffers, std::uint64_t chunk_bytes)
+    : buffers_(std::move(buffers)), chunk_bytes_(chunk_bytes) {
+  for (const Ref<Parameter>& parameter : parameters)
+    if (parameter->value().defined()) parameters_.push_back(parameter);
+  for (const Ref<Buffer>& buffer : buffers_) {
+    shapes_.push_back(buffer->value().shape());
+    dtypes_.push_back(buffer->value().dtype());
+  }
+}
+
+Status ModuleState::check_buffers() const {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const Tensor& value = buffers_[i]->value();
+    const bool fits = value.defined() && value.dtype() == dtypes_[i] &&
+                      value.shape().same_sizes(shapes_[i]) && value.shape().is_dense();
+    if (!fits)
+      return Status(Code::kInvalidArgument,
+                    "buffer " + buffers_[i]->name() +
+                        " has another dtype or shape than when the reducer was made");
+  }
+  return {};
+}
+
+Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
+  LOCKSTEP_RETURN_IF_ERROR(check_buffers());
+  for (const Ref<Parameter>& parameter : parameters_) tensors_.push_back(parameter->value());
+  for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
+  Status status = broadcast(broadcaster, rank, root);
+  staging_ = Ref<Storage>();
+  return status;
+}
+
+Status ModuleState::broadcast_buffers(Broadcaster& broadcaster, int rank, int root) {
+  LOCKSTEP_RETURN_IF_ERROR(check_buffers());
+  for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
+  return broadcast(broadcaster, rank, root);
+}
+
+Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
+  std::erase_if(tensors_, [](const Tensor& tensor) { return tensor.elements() == 0; });
+  Status status;
+  for (std::size_t first = 0; first < tensors_.size() && status.ok();) {
+    std::size_t end = first;
+    std::size_t bytes = 0;
+    while (end < tensors_.size() && &tensors_[end].device() == &tensors_[first].device() &&
+           (end == first || bytes < chunk_bytes_)) {
+      bytes = aligned(bytes) + bytes_of(tensors_[end]);
+      ++end;
+    }
+    status = send_chunk(broadcaster, {&tensors_[first], end - first}, bytes, rank == root, root);
+    first = end;
+  }
+  tensors_.clear();
+  return status;
+}
+
+Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor> tensors,
+                               std::size_t bytes, bool is_root, int root) {
+  if (tensors.size() == 1 && tensors[0].shape().is_dense())
+    return broadcaster.broadcast(tensors[0].data(), bytes, root);
+  Device& device = tensors[0].device();
+  if (!staging_ || staging_->bytes() < bytes || &staging_->device() != &device) {
+    Result<Ref<Storage>> storage = device.allocate(bytes);
+    if (!storage) return storage.error();
+    staging_ = std::move(*storage);
+  }
+  const Stream stream = device.current_stream();
+  const auto each_place = [&](auto copy) {
+    std::size_t offset = 0;
+    for (const Tensor& tensor : tensors) {
+      offset = aligned(offset);
+      copy(tensor, Tensor(staging_, static_cast<std::int64_t>(offset / size_of(tensor.dtype())),
+                          tensor.dtype(), tensor.shape()));
+      offset += bytes_of(tensor);
+    }
+  };
+  if (is_root) {
+    device.fill_zero(stream, staging_->data(), bytes);  // what lies between is defined, too
+    each_place(
+        [&](const Tensor& tensor, const Tensor& place) { device.copy(stream, tensor, place); });
+  }
+  LOCKSTEP_RETURN_IF_ERROR(broadcaster.broadcast(staging_->data(), bytes, root));
+  if (!is_root)
+    each_place(
+        [&](const Tensor& tensor, const Tensor& place) { device.copy(stream, place, tensor); });
+  return {};
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

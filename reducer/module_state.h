@@ -1,0 +1,73 @@
+// ModuleState: what the ranks of a data-parallel model hold in common besides gradients: the values
+// of parameters, and buffers, such as the running means of a normalization (contract S3).
+//
+// Buffer: a tensor of the model that no gradient belongs to. Its tensor may be replaced at any time
+// between forwards, by one of the same sizes and dtype: it is read anew for every broadcast.
+// Threads: the one that trains. Memory: what is sent together goes through one staging buffer, of
+// the largest chunk of buffers; that of parameters is given back after use. Failure: a broadcast
+// that fails leaves the values of this rank partly replaced.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reducer/autograd/parameter.h"
+#include "reducer/base/ref.h"
+#include "reducer/tensor/tensor.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class Buffer final : public RefCounted {
+ public:
+  // `value` is defined and dense.
+  Buffer(std::string name, Tensor value) : name_(std::move(name)), value_(std::move(value)) {}
+
+  const std::string& name() const { return name_; }
+  const Tensor& value() const { return value_; }
+  void set_value(Tensor value) { value_ = std::move(value); }
+
+ private:
+  const std::string name_;
+  Tensor value_;
+};
+
+// Sends bytes from one rank to all others, and returns when they are there.
+class Broadcaster {
+ public:
+  virtual ~Broadcaster() = default;
+  virtual Status broadcast(std::byte* data, std::uint64_t bytes, int root) = 0;
+};
+
+class ModuleState {
+ public:
+  // Parameters without a value are left out.
+  ModuleState(const std::vector<Ref<Parameter>>& parameters, std::vector<Ref<Buffer>> buffers,
+              std::uint64_t chunk_bytes);
+
+  bool has_buffers() const { return !buffers_.empty(); }
+
+  // Collective. Everything becomes what it is on rank `root`; `rank` is this one. Tensors travel in
+  // chunks: in order, those of one device together, until they reach chunk_bytes; each begins at a
+  // multiple of 64 bytes, and none is split.
+  Status broadcast_all(Broadcaster& broadcaster, int rank, int root);
+  Status broadcast_buffers(Broadcaster& broadcaster, int rank, int root);
+
+ private:
+  Status check_buffers() const;
+  Status broadcast(Broadcaster& broadcaster, int rank, int root);
+  Status send_chunk(Broadcaster& broadcaster, std::span<const Tensor> tensors, std::size_t bytes,
+                    bool is_root, int root);
+
+  std::vector<Ref<Parameter>> parameters_;
+  std::vector<Ref<Buffer>> buffers_;
+  std::vector<Shape> shapes_;  // of the buffers at first: what all ranks agree on
+  std::vector<DType> dtypes_;
+  const std::uint64_t chunk_bytes_;
+  std::vector<Tensor> tensors_;  // what is being sent; empty in between, for its memory
+  Ref<Storage> staging_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS
