@@ -16,8 +16,8 @@ Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Param
 
 Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
-  if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->broadcast_buffers());
+  if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   // Taken out while the user's code runs, which may throw, or call forward() itself.
   std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_RETURN_IF_ERROR(module(made));

@@ -65,6 +65,11 @@ class DataParallel {
     const bool outer_;
   };
 
+  // Ranks with uneven inputs (S2): every rank calls begin_join before its first forward, and
+  // end_join when it is out of inputs; that returns when all have. See Reducer.
+  Status begin_join(const JoinOptions& options = {}) { return reducer_->begin_join(options); }
+  Status end_join() { return reducer_->end_join(); }
+
   Status check_complete() { return reducer_->check_complete(); }
   void abort(const Status& cause) { reducer_->abort(cause); }
   Status reset(Membership membership) { return reducer_->reset(std::move(membership)); }

@@ -40,7 +40,8 @@ Failure Reducer::describe(Code code, std::string detail) const {
 void Reducer::annotate(Failure& failure, int bucket) const {
   failure.reported_by = membership_.group->rank();
   if (failure.rank == kNone) failure.rank = failure.suspect;
-  failure.pass = pass_ ? pass_->number : next_pass_;     // a rebuild comes before its pass
+  // What a forward starts, or the beginning of a backward, comes before its pass has a number.
+  failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
   if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
   if (failure.bucket == kNone || !failure.parameters.empty()) return;
   for (const BucketMember& member :

@@ -55,8 +55,7 @@ Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
   HookBucket& bucket = *buckets_[b].hooked;
   launching_ = true;
   lock.unlock();
-  bucket.begin(pass_->number, backward_group().size(), factor_of(layout_.buckets[b].dtype),
-               options_.reduction);
+  bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
   Status status = guarded([&] { return options_.hook->start(bucket); });
   lock.lock();
   if (!status.ok()) return hook_failed(std::move(status), b);

@@ -1,5 +1,7 @@
 #include "reducer/module_state.h"
 
+#include <algorithm>
+
 #include "reducer/bucket/layout.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -24,6 +26,11 @@ ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
     shapes_.push_back(buffer->value().shape());
     dtypes_.push_back(buffer->value().dtype());
   }
+}
+
+bool ModuleState::has_buffers() const {
+  return std::any_of(shapes_.begin(), shapes_.end(),
+                     [](const Shape& shape) { return shape.elements() != 0; });
 }
 
 Status ModuleState::check_buffers() const {

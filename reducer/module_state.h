@@ -47,7 +47,7 @@ class ModuleState {
   ModuleState(const std::vector<Ref<Parameter>>& parameters, std::vector<Ref<Buffer>> buffers,
               std::uint64_t chunk_bytes);
 
-  bool has_buffers() const { return !buffers_.empty(); }
+  bool has_buffers() const;  // with elements
 
   // Collective. Everything becomes what it is on rank `root`; `rank` is this one. Tensors travel in
   // chunks: in order, those of one device together, until they reach chunk_bytes; each begins at a

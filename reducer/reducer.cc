@@ -207,9 +207,7 @@ Status Reducer::agree_with_peers() {
     return Status(Code::kInvalidArgument,
                   "the backward group is not one of the same ranks in the same order");
   LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_));
-  const double size = membership_.group->size();
-  factor_ = 1.0 / size;
-  float_factor_ = static_cast<double>(1.0f / static_cast<float>(size));
+  divide_by(membership_.group->size());
   return {};
 }
 
@@ -225,6 +223,8 @@ Status Reducer::start_over() {
   next_pass_ = 0;
   launched_ = 0;
   counted_ = false;
+  use_agreed_ = false;
+  joining_.reset();
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();
@@ -257,6 +257,12 @@ Status Reducer::check_complete() {
 Status Reducer::rebuild_buckets() {
   if (!rebuilds() || !recorded_ || rebuilt_ || slots_.empty()) return {};
   if (pass_) return {};  // further forwards of a pass belong to its buckets
+  if (joining_)
+    if (Result<JoinEvent> event = announce(JoinEvent::kRebuild); !event) return event.error();
+  return lay_out_in_ready_order();
+}
+
+Status Reducer::lay_out_in_ready_order() {
   if (Status status = agree_on_order(); !status.ok()) return fail(std::move(status.failure()));
   std::vector<std::size_t> order;
   for (const std::int32_t slot : ready_order_) {
@@ -293,6 +299,15 @@ Status Reducer::broadcast_state() {
 
 Status Reducer::broadcast_buffers() {
   if (std::exchange(window_open_, true) || !options_.broadcast_buffers) return {};
+  if (!state_->has_buffers()) return {};
+  if (joining_)
+    if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
+  return send_buffers();
+}
+
+// From the first rank, whoever trains.
+Status Reducer::send_buffers() {
+  window_open_ = true;
   Status status = state_->broadcast_buffers(*this, membership_.group->rank(), 0);
   return status.ok() ? status : fail(std::move(status.failure()));
 }
@@ -356,28 +371,38 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   if (!poison_.ok()) return poison_;
   if (running_task_ == &task.outermost()) return {};
   LOCKSTEP_CHECK(&pass == pass_.get());
-  if (pass.state == Pass::State::kOpen) {
-    pass.state = Pass::State::kRunning;
-    pass.number = next_pass_++;
-    launched_ = 0;
-    next_bucket_ = 0;
-    launching_ = false;
-    unready_ = slots_.size();
-    unused_marked_ = false;
-    for (Slot& slot : slots_) {
-      slot.ready = false;
-      slot.hooks = 0;
-      slot.last_hook = 0;
-    }
-    if (!recorded_) ready_order_.clear();
-    hooks_ = 0;
-    for (std::size_t b = 0; b < buckets_.size(); ++b)
-      buckets_[b].pending = layout_.buckets[b].members.size();
+  const bool opens = pass.state == Pass::State::kOpen;
+  if (opens && joining_) {
+    lock.unlock();  // no other backward of this pass runs yet
+    if (Result<JoinEvent> event = announce(JoinEvent::kPass); !event) return event.error();
+    lock.lock();
+  }
+  if (opens) {
+    start_pass(pass);
     find_unused(pass);
   }
   running_task_ = &task.outermost();
   task.outermost().at_end(&pass);
   return {};
+}
+
+void Reducer::start_pass(Pass& pass) {
+  pass.state = Pass::State::kRunning;
+  pass.number = next_pass_++;
+  launched_ = 0;
+  next_bucket_ = 0;
+  launching_ = false;
+  unready_ = slots_.size();
+  unused_marked_ = false;
+  for (Slot& slot : slots_) {
+    slot.ready = false;
+    slot.hooks = 0;
+    slot.last_hook = 0;
+  }
+  if (!recorded_) ready_order_.clear();
+  hooks_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    buckets_[b].pending = layout_.buckets[b].members.size();
 }
 
 // The slots that no output of the pass, alive now, leads to; in static mode, those that had no hook

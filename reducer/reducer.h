@@ -91,6 +91,14 @@ struct ReducerOptions {
   std::size_t trace_capacity = 256;  // collectives kept for diagnosis
 };
 
+// S2: how ranks with uneven inputs train together; the same on all ranks.
+struct JoinOptions {
+  // The mean is over the ranks that still train, not over all of the group.
+  bool divide_by_active = false;
+  // As soon as one rank is out of inputs and another is not, all raise kUnevenInputs.
+  bool throw_on_early_termination = false;
+};
+
 // What a rank's group is made of; a reset replaces all of it. The store is this group's own: give
 // each generation its own prefix.
 struct Membership {
@@ -117,17 +125,25 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // was left unfinished (P5).
   Status begin_forward();
 
-  // Before a synced forward, after begin_forward(): once, when a first pass is complete, the
+  // Before a synced forward, after broadcast_buffers(): once, when a first pass is complete, the
   // buckets are laid out anew. A collective operation.
   Status rebuild_buckets();
 
-  // Before every forward with gradients, after rebuild_buckets(): the first one of a sync window,
+  // Before every forward with gradients, after begin_forward(): the first one of a sync window,
   // which lasts until a synced pass is complete, broadcasts the buffers (S3).
   Status broadcast_buffers();
 
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
   // of it. kIncomplete as from begin_forward, for a backward that ran in between.
   Status arm(std::vector<Edge>& outputs, Engine& engine);
+
+  // Uneven inputs (S2), from here to end_join() or a reset. Local, and called by every rank before
+  // the same forward.
+  Status begin_join(const JoinOptions& options);
+  // This rank is out of inputs: takes part in all that the others reduce, with zeros, and in what
+  // comes of it, until all have called it. Then values and buffers become those of the lowest rank
+  // that trained in the last pass or broadcast. A collective operation.
+  Status end_join();
 
   // kIncomplete if a pass has begun and is not complete (P5); it is given up.
   Status check_complete();
@@ -184,6 +200,16 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status add_parameter(const Ref<Parameter>& parameter);
   Status broadcast(std::byte* data, std::uint64_t bytes, int root) override;
   Status broadcast_state();
+  enum class JoinEvent : std::uint8_t { kBuffers, kRebuild, kPass, kNone };
+  Result<JoinEvent> announce(JoinEvent event);
+  Result<JoinEvent> heard(std::span<const std::int32_t> flags);
+  bool all_train() const;
+  void divide_by(int ranks);
+  void leave_join();
+  Status shadow(JoinEvent event);
+  Status shadow_pass();
+  Status send_buffers();
+  Status lay_out_in_ready_order();
   Status agree_on_order();
   Status agree_with_peers();
   Status start_over();
@@ -191,6 +217,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task) override;
   Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) override;
   Status begin_pass(Pass& pass, GraphTask& task);
+  void start_pass(Pass& pass);
+  void end_pass();
   Status end_backward();
   Status backward_failed(Status status);
   Status finalize();
@@ -247,6 +275,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
   ReducerOptions options_;  // not changed after construction
   Membership membership_;
+  int divisor_ = 1;            // N
   double factor_ = 1.0;        // of float64 gradients
   double float_factor_ = 1.0;  // of all others: rounded to float (G2)
 
@@ -274,7 +303,12 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<std::int32_t> ready_order_;  // slots, as they got ready in the first pass
   bool recorded_ = false;                  // that pass is complete
   bool rebuilt_ = false;                   // and the buckets follow it
-  bool counted_ = false;                   // static mode: the first pass is complete
+  bool counted_ = false;                   // static mode: this rank's first pass is complete
+  bool use_agreed_ = false;                // and its group's: what is in use is known
+  std::optional<JoinOptions> joining_;     // between begin_join and end_join
+  std::vector<std::int32_t> active_;       // by rank: 1, it trained in the last event
+  std::vector<std::int32_t> announced_;
+  bool shadowing_ = false;  // a pass of others
   std::vector<std::int32_t> usage_map_;
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;

@@ -1,5 +1,6 @@
 // The path of a gradient through the reducer: hook, bucket, all-reduce, and back.
 #include <algorithm>
+#include <utility>
 
 #include "reducer/base/check.h"
 #include "reducer/pass.h"
@@ -94,15 +95,15 @@ Status Reducer::fill(Slot& slot) {
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
   const double factor = options_.hook ? 1.0 : factor_of(parameter.dtype());
-  slot.used = parameter.used();
-  if (!parameter.grad().defined()) {
+  slot.used = !shadowing_ && parameter.used();
+  const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
+  const bool viewed = in_place(slot);
+  if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
+  if (shadowing_ || !parameter.grad().defined()) {
     const auto elements = static_cast<std::size_t>(parameter.shape().elements());
     device.fill_zero(stream, slot.place.data(), elements * size_of(parameter.dtype()));
     return {};
   }
-  const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
-  const bool viewed = in_place(slot);
-  if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
   const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
   if (!viewed || factor != 1.0) device.gather(stream, {&transfer, 1}, factor);
   if (options_.gradient_as_bucket_view && sure && !viewed) parameter.move_grad(slot.place);
@@ -170,8 +171,8 @@ Status Reducer::launch_usage_map() {
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
-  const bool is_state = what == TraceEntry::What::kState;
-  ProcessGroup& group = is_state ? *membership_.group : backward_group();
+  const bool is_of_forward = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
+  ProcessGroup& group = is_of_forward ? *membership_.group : backward_group();
   if (Status status = group.start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     annotate(status.failure(), collective.bucket);
@@ -204,10 +205,15 @@ Status Reducer::end_backward() {
   if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   counted_ = options_.static_graph;
-  recorded_ = true;
+  end_pass();
+  return {};
+}
+
+void Reducer::end_pass() {
+  // A rank without inputs has no order of its own to follow.
+  recorded_ = recorded_ || all_train();
   window_open_ = false;
   close_pass(true);
-  return {};
 }
 
 // What this backward has left to do before all buckets can be launched.
@@ -246,10 +252,10 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
 // unused parameters must be known when they are filled.
 Status Reducer::agree_on_use() {
   for (Slot& slot : slots_) {
-    slot.due = slot.hooks;
-    slot.used = slot.parameter->used();
+    if (!shadowing_) slot.due = slot.hooks;
+    slot.used = !shadowing_ && slot.parameter->used();
   }
-  if (slots_.empty()) return {};
+  if (std::exchange(use_agreed_, true) || slots_.empty()) return {};
   LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
   LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
   for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].in_use = usage_map_[i] != 0;

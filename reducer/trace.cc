@@ -57,6 +57,8 @@ std::string Trace::to_string(const Layout& layout,
       out += "order of buckets";
     } else if (entry.what == TraceEntry::What::kState) {
       out += "values and buffers";
+    } else if (entry.what == TraceEntry::What::kJoin) {
+      out += "who trains";
     } else if (entry.layout_hash != layout.hash) {
       out += "bucket " + std::to_string(entry.bucket) + " of an earlier layout";
     } else {

@@ -15,8 +15,8 @@
 namespace lockstep::inline LOCKSTEP_NS {
 
 struct TraceEntry {
-  // kState: values of parameters, or buffers (S3).
-  enum class What : std::uint8_t { kBucket, kUsageMap, kRebuild, kState };
+  // kState: values of parameters, or buffers (S3). kJoin: who trains still (S2).
+  enum class What : std::uint8_t { kBucket, kUsageMap, kRebuild, kState, kJoin };
   enum class State : std::uint8_t { kLaunched, kCompleted, kFailed };
   std::int64_t sequence = 0;  // counts this reducer's collectives since construction or reset
   std::int64_t pass = 0;

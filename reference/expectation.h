@@ -59,6 +59,7 @@ struct ExpectedCollective {
     kAllReduceUsage,
     kBroadcastOrder,
     kBroadcastBuffers,  // a chunk of them; `count` is in bytes
+    kAnnounce,          // S2
   };
   Op op = Op::kAllReduceBucket;
   std::uint32_t bucket = 0;       // index in launch order; 0 for the usage map
@@ -89,6 +90,8 @@ struct Expectation {
   std::vector<ExpectedBucket> buckets;  // in launch order, at construction and after a recovery
   std::vector<std::vector<ExpectedBucket>> rebuilt;  // those that followed a ready order
   std::vector<ExpectedStep> steps;
+  // S2, with Options::join: once all ranks are out of inputs; by original rank.
+  std::vector<ExpectedRankStep> ending;
   std::vector<std::uint64_t> bits;  // bit patterns of elements, in the low bytes
 };
 

@@ -60,7 +60,13 @@ class Model {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
   }
   void recover(const std::vector<std::uint32_t>& survivors);
+  void choose_active(std::uint32_t step);
+  void announce(std::vector<ExpectedCollective>& collectives);
   void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
+  void rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
+                      std::vector<ExpectedCollective>& collectives);
+  void end();
+  void prepare(std::vector<ExpectedRankStep>& ranks) const;
   void run_step(const Step& step, ExpectedStep& expected);
 
   // One rank's part of a step, up to the reduction.
@@ -82,7 +88,7 @@ class Model {
   void list_collectives(ExpectedStep& expected) const;
   void reduce();
   void reduce_one(std::uint32_t parameter);
-  void record(ExpectedStep& expected);
+  void record(std::vector<ExpectedRankStep>& ranks);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
@@ -110,6 +116,8 @@ class Model {
   Graph graph_;
 
   std::vector<std::uint32_t> survivors_;
+  std::vector<std::uint32_t> active_;          // those of them that have inputs for the step (S2)
+  std::uint32_t root_ = 0;                     // the first that trained in the last event
   std::vector<std::vector<OrderRun>> orders_;  // by bucket, for this many survivors
   std::vector<Gradient> gradients_;
   std::vector<double> elements_;
@@ -193,6 +201,7 @@ void Model::place_in_buckets() {
 void Model::recover(const std::vector<std::uint32_t>& survivors) {
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
   survivors_ = survivors;
+  if (!survivors.empty()) root_ = survivors.front();
   is_counted_ = false;
   is_recorded_ = false;
   layout_ = 0;
@@ -202,28 +211,64 @@ void Model::recover(const std::vector<std::uint32_t>& survivors) {
   order_additions();
 }
 
+void Model::choose_active(std::uint32_t step) {
+  active_.clear();
+  for (const std::uint32_t rank : survivors_)
+    if (has_input(program_, rank, step)) active_.push_back(rank);
+}
+
+// S2: what those who train start, they announce, so that the others start it with them. Three
+// events, two options and a flag for each rank of the group.
+void Model::announce(std::vector<ExpectedCollective>& collectives) {
+  if (program_.options.join == Join::kNone) return;
+  ExpectedCollective& announced = collectives.emplace_back();
+  announced.op = ExpectedCollective::Op::kAnnounce;
+  announced.count = 3 + 2 + survivors_.size();
+  root_ = active_.front();
+}
+
 // S3: the buffers are broadcast before the first forward of a sync window, then each forward
 // changes them.
 void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives) {
-  if (step.kind == PassKind::kNoGrad || survivors_.empty()) return;
-  if (!is_window_open_ && !program_.options.keep_buffers) {
+  if (step.kind == PassKind::kNoGrad || active_.empty()) return;
+  const std::vector<std::uint64_t> chunks = states_.buffer_chunks();
+  if (!is_window_open_ && !program_.options.keep_buffers && !chunks.empty()) {
+    announce(collectives);
     states_.broadcast_buffers(survivors_);
-    std::vector<ExpectedCollective> chunks;
-    for (const std::uint64_t bytes : states_.buffer_chunks()) {
-      ExpectedCollective& chunk = chunks.emplace_back();
+    for (const std::uint64_t bytes : chunks) {
+      ExpectedCollective& chunk = collectives.emplace_back();
       chunk.op = ExpectedCollective::Op::kBroadcastBuffers;
       chunk.count = bytes;
     }
-    // By hand it is after the forwards that the pass is known, and buckets are rebuilt.
-    const bool is_first = program_.options.manual_sync;
-    collectives.insert(is_first ? collectives.begin() : collectives.end(), chunks.begin(),
-                       chunks.end());
   }
   is_window_open_ = true;
-  for (const std::uint32_t rank : survivors_) {
+  for (const std::uint32_t rank : active_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
     for (std::uint32_t f = 0; f < pass.forwards.size(); ++f) states_.run_forward(rank, step.key, f);
   }
+}
+
+void Model::rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
+                           std::vector<ExpectedCollective>& collectives) {
+  const bool is_synced = program_.steps[step].kind == PassKind::kSynced && !active_.empty();
+  if (!may_rebuild() || !is_synced || !is_recorded_ || layout_ != 0 || reduced_.empty()) return;
+  announce(collectives);
+  rebuild(step, ready_orders);
+  ExpectedCollective& broadcast = collectives.emplace_back();
+  broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
+  broadcast.count = reduced_.size();
+}
+
+// S2: when no rank has inputs any more, all have what those have who trained last.
+void Model::end() {
+  out_.ending.clear();
+  if (program_.options.join == Join::kNone) return;
+  if (!survivors_.empty()) states_.broadcast_all(survivors_, root_);
+  for (Gradient& each : gradients_) each.touched = true;
+  std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
+  prepare(out_.ending);
+  for (const std::uint32_t rank : survivors_) out_.ending[rank].present = true;
+  record(out_.ending);
 }
 
 // G3, for every bucket.
@@ -280,26 +325,20 @@ void Model::run(const std::vector<Recovery>& recoveries,
     ExpectedStep& expected = out_.steps[index];
     expected.collectives.clear();
     is_rebuilding_ = false;
-    const bool is_synced = program_.steps[index].kind == PassKind::kSynced;
-    if (may_rebuild() && is_synced && is_recorded_ && layout_ == 0 && !reduced_.empty()) {
-      rebuild(static_cast<std::uint32_t>(index), ready_orders);
-      ExpectedCollective broadcast;
-      broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
-      broadcast.count = reduced_.size();
-      expected.collectives.push_back(broadcast);
-    }
+    choose_active(static_cast<std::uint32_t>(index));
     run_forwards(program_.steps[index], expected.collectives);
+    rebuild_if_due(static_cast<std::uint32_t>(index), ready_orders, expected.collectives);
     expected.layout = layout_;
     run_step(program_.steps[index], expected);
     if (expected.any_error) recover(survivors_);
   }
+  for (; recovery != recoveries.end(); ++recovery) recover(recovery->survivors);
+  end();
 }
 
-void Model::run_step(const Step& step, ExpectedStep& expected) {
-  expected.any_error = false;
-  expected.is_reduced = false;
-  expected.ranks.resize(program_.world);
-  for (ExpectedRankStep& rank : expected.ranks) {
+void Model::prepare(std::vector<ExpectedRankStep>& ranks) const {
+  ranks.resize(program_.world);
+  for (ExpectedRankStep& rank : ranks) {
     rank.present = false;
     rank.outcome = Outcome::kSuccess;
     rank.error = Error::kNone;
@@ -307,26 +346,32 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     rank.parameters.clear();
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
+}
+
+void Model::run_step(const Step& step, ExpectedStep& expected) {
+  expected.any_error = false;
+  expected.is_reduced = false;
+  prepare(expected.ranks);
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
   std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
   blocking_ranks_ = 0;
 
-  for (const std::uint32_t rank : survivors_) {
-    expected.ranks[rank].present = true;
-    train(step, rank, expected.ranks[rank]);
-  }
+  for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
+  for (const std::uint32_t rank : active_) train(step, rank, expected.ranks[rank]);
   // After normalize() either every rank keeps outputs or none does.
-  const bool is_synced = step.kind == PassKind::kSynced && !survivors_.empty();
+  const bool is_synced = step.kind == PassKind::kSynced && !active_.empty();
   if (is_synced && kept_outputs(step.variants.front()) > 0) {
+    announce(expected.collectives);
     list_collectives(expected);
     decide_outcomes(expected);
     if (!expected.any_error || blocking_ranks_ == 0) reduce();
     expected.is_reduced = true;
     is_counted_ = is_static();  // after an error the group starts over
-    is_recorded_ = true;
+    is_recorded_ = is_recorded_ || active_.size() == survivors_.size();
     is_window_open_ = false;
+    for (const std::uint32_t rank : active_) states_.train(rank, step.key);
   }
-  record(expected);
+  record(expected.ranks);
 }
 
 // P10: usage goes with the gradient.
@@ -535,7 +580,7 @@ void Model::decide_outcomes(ExpectedStep& expected) {
     expected.any_error = expected.any_error || each.error != Error::kNone;
   }
   if (!expected.any_error) return;
-  for (const std::uint32_t rank : survivors_) {
+  for (const std::uint32_t rank : active_) {
     ExpectedRankStep& each = expected.ranks[rank];
     if (each.error == Error::kNone) {
       each.outcome = is_blocked ? Outcome::kPeerError : Outcome::kSuccessOrPeerError;
@@ -571,9 +616,9 @@ void Model::list_collectives(ExpectedStep& expected) const {
 void Model::reduce() {
   for (const std::uint32_t parameter : reduced_) {
     if (!is_counted_) {
-      is_in_use_[parameter] =
-          std::any_of(survivors_.begin(), survivors_.end(),
-                      [&](std::uint32_t rank) { return gradient(rank, parameter).used; });
+      is_in_use_[parameter] = std::any_of(active_.begin(), active_.end(), [&](std::uint32_t rank) {
+        return gradient(rank, parameter).used;
+      });
     }
     if (is_in_use_[parameter] || program_.options.mode == Mode::kPlain) reduce_one(parameter);
   }
@@ -588,10 +633,13 @@ void Model::reduce_one(std::uint32_t parameter) {
   const Place& place = places_[parameter];
   const std::size_t ranks = survivors_.size();
   if (contributions_.size() < ranks * place.count) contributions_.resize(ranks * place.count);
-  const double factor = scale_factor(dtype, static_cast<std::uint32_t>(ranks));
+  const bool by_active = program_.options.join == Join::kByActive;
+  const double factor =
+      scale_factor(dtype, static_cast<std::uint32_t>(by_active ? active_.size() : ranks));
   for (std::size_t i = 0; i < ranks; ++i) {
     double* scaled = contributions_.data() + i * place.count;
-    if (gradient(survivors_[i], parameter).defined) {
+    const bool trains = std::binary_search(active_.begin(), active_.end(), survivors_[i]);  // S2
+    if (trains && gradient(survivors_[i], parameter).defined) {
       scale_values(dtype, scaled, elements(survivors_[i], parameter), factor, place.count);
       for (std::size_t e = 0; wire != dtype && e < place.count; ++e)
         scaled[e] = nearest(wire, scaled[e]);
@@ -623,7 +671,7 @@ void Model::reduce_one(std::uint32_t parameter) {
   reduced.reduced = true;
   reduced.recorded = true;
   reduced.in_bucket = program_.options.views;
-  reduced.loose = std::any_of(survivors_.begin(), survivors_.end(),
+  reduced.loose = std::any_of(active_.begin(), active_.end(),
                               [&](std::uint32_t rank) { return gradient(rank, parameter).loose; });
   reduced.offset = record_bits(survivors_.front(), parameter);
   for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
@@ -631,9 +679,9 @@ void Model::reduce_one(std::uint32_t parameter) {
 
 // What every survivor has after the step. A gradient that has kept its bits since an earlier step
 // is not written again.
-void Model::record(ExpectedStep& expected) {
+void Model::record(std::vector<ExpectedRankStep>& ranks) {
   for (const std::uint32_t rank : survivors_) {
-    states_.record(rank, expected.ranks[rank].state);
+    states_.record(rank, ranks[rank].state);
     for (std::uint32_t i = 0; i < owners_.size(); ++i) {
       if (owners_[i] == kNotTrained) continue;
       Gradient& actual = gradient(rank, owners_[i]);
@@ -641,7 +689,7 @@ void Model::record(ExpectedStep& expected) {
         actual.offset = record_bits(rank, owners_[i]);
         actual.recorded = true;
       }
-      ExpectedGradient& written = expected.ranks[rank].gradients[i];
+      ExpectedGradient& written = ranks[rank].gradients[i];
       written.known = !is_unknown_[owners_[i]] && !actual.loose;
       written.defined = actual.defined;
       const bool is_moved = is_rebuilding_ && actual.in_bucket;

@@ -126,6 +126,8 @@ void normalize(Program& program) {
   limit(program.options.order, Order::kRankOrder);
   limit(program.options.hook, Hook::kElsewhere);
   limit(program.options.launch, Launch::kAfterBackward);
+  limit(program.options.join, Join::kByActive);
+  if (program.inputs.size() > program.world) program.inputs.resize(program.world);
   limit_parameters(program.parameters);
   if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
   for (Buffer& buffer : program.buffers) {
@@ -149,6 +151,11 @@ std::vector<std::uint32_t> pinned_order(const Program& program) {
     std::swap(order[left - 1], order[(state >> 33) % left]);
   }
   return order;
+}
+
+bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {
+  const bool is_limited = program.options.join != Join::kNone && rank < program.inputs.size();
+  return !is_limited || step < program.inputs[rank];
 }
 
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {

@@ -26,6 +26,10 @@
 //      called at all. Before the last call the rank lets go of every output that is not a root of
 //      it, unless keep_outputs is set.
 //   4. with keep_outputs calls check_complete(), then lets go of everything.
+// With Options::join each rank calls begin_join before its first step, and again after a reset, and
+// end_join after the last one that it has inputs for. After each synced step in which it called
+// backward and no call raised, a rank changes its values of parameters (state.h).
+//
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
 // rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.
 //
@@ -86,6 +90,10 @@ enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
+
+// S2: all ranks have all inputs; or Program::inputs, with the mean over all, or over those that
+// train.
+enum class Join : std::uint8_t { kNone, kByAll, kByActive };
 
 struct Parameter {
   std::uint32_t key = 0;
@@ -174,6 +182,7 @@ struct Options {
   bool with_values = false;
   bool keep_buffers = false;
   std::uint64_t chunk_bytes = 250 * 1024 * 1024;
+  Join join = Join::kNone;
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };
@@ -185,6 +194,9 @@ struct Program {
   Options options;
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
+  // With Options::join: how many of the steps each rank has inputs for, the first ones; a rank that
+  // is not listed has all.
+  std::vector<std::uint32_t> inputs;
   std::vector<Step> steps;
 };
 
@@ -219,6 +231,9 @@ std::vector<std::uint32_t> pinned_order(const Program& program);
 
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes);
 std::uint64_t element_count(const Parameter& parameter);
+
+// Whether the rank trains in the step.
+bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step);
 
 // Whether the reducer reduces its gradient.
 inline bool is_reduced(const Parameter& parameter) {

@@ -48,6 +48,11 @@ std::uint64_t after_forward(const Program& program, const StateTensor& tensor, s
   return cut(scramble(x, bits), tensor.element_bytes);
 }
 
+std::uint64_t after_training(const StateTensor& tensor, std::uint32_t step_key,
+                             std::uint64_t bits) {
+  return cut(scramble(scramble(tensor.key, step_key), bits), tensor.element_bytes);
+}
+
 std::uint64_t hash_of_state(const std::vector<std::uint64_t>& bits) {
   std::uint64_t hash = bits.size();
   for (const std::uint64_t each : bits) hash = scramble(hash, each);
@@ -67,15 +72,29 @@ void States::begin(const std::vector<std::uint32_t>& ranks) {
         here[e] = start_of_state(program_, tensors_[t], rank, e);
     }
   }
-  broadcast(ranks, false);
+  broadcast(ranks, ranks.front(), false);
 }
 
-void States::broadcast_buffers(const std::vector<std::uint32_t>& ranks) { broadcast(ranks, true); }
+void States::broadcast_buffers(const std::vector<std::uint32_t>& ranks) {
+  broadcast(ranks, ranks.front(), true);
+}
 
-void States::broadcast(const std::vector<std::uint32_t>& ranks, bool buffers_only) {
+void States::broadcast_all(const std::vector<std::uint32_t>& ranks, std::uint32_t root) {
+  broadcast(ranks, root, false);
+}
+
+void States::train(std::uint32_t rank, std::uint32_t step_key) {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    if (tensors_[t].is_buffer) continue;
+    for (std::uint64_t& each : bits(rank, t)) each = after_training(tensors_[t], step_key, each);
+  }
+}
+
+void States::broadcast(const std::vector<std::uint32_t>& ranks, std::uint32_t root,
+                       bool buffers_only) {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     if (tensors_[t].ignored || (buffers_only && !tensors_[t].is_buffer)) continue;
-    for (const std::uint32_t rank : ranks) bits(rank, t) = bits(ranks.front(), t);
+    for (const std::uint32_t rank : ranks) bits(rank, t) = bits(root, t);
   }
 }
 

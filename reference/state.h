@@ -34,6 +34,10 @@ class States {
   void broadcast_buffers(const std::vector<std::uint32_t>& ranks);
   // One forward with gradients.
   void run_forward(std::uint32_t rank, std::uint32_t step_key, std::uint32_t forward);
+  // What comes after a synced step: values of parameters change, alike on all ranks.
+  void train(std::uint32_t rank, std::uint32_t step_key);
+  // All becomes what it is on `root`.
+  void broadcast_all(const std::vector<std::uint32_t>& ranks, std::uint32_t root);
   // Bytes of each broadcast of the buffers.
   std::vector<std::uint64_t> buffer_chunks() const;
   // One hash_of_state() a tensor.
@@ -44,7 +48,7 @@ class States {
   std::vector<std::uint64_t>& bits(std::uint32_t rank, std::size_t tensor) {
     return bits_[rank * tensors_.size() + tensor];
   }
-  void broadcast(const std::vector<std::uint32_t>& ranks, bool buffers_only);
+  void broadcast(const std::vector<std::uint32_t>& ranks, std::uint32_t root, bool buffers_only);
 
   const Program& program_;
   const std::vector<StateTensor> tensors_;
@@ -58,6 +62,8 @@ std::uint64_t start_of_state(const Program& program, const StateTensor& tensor, 
 std::uint64_t after_forward(const Program& program, const StateTensor& tensor, std::uint32_t rank,
                             std::uint32_t step_key, std::uint32_t forward, std::uint64_t element,
                             std::uint64_t bits);
+// And of a value of a parameter, after a synced step.
+std::uint64_t after_training(const StateTensor& tensor, std::uint32_t step_key, std::uint64_t bits);
 // `bits`: of the elements in row-major order.
 std::uint64_t hash_of_state(const std::vector<std::uint64_t>& bits);
 

@@ -125,8 +125,8 @@ struct Table<reference::Options> {
       field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
       field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
       field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
-      field("chunk_bytes", &R::chunk_bytes), field("first_bucket_bytes", &R::first_bucket_bytes),
-      field("bucket_bytes", &R::bucket_bytes));
+      field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
+      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
 };
 
 template <>
@@ -136,6 +136,7 @@ struct Table<reference::Program> {
       field("world", &R::world), field("key", &R::key), field("values", &R::values),
       field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
       field("buffers", &R::buffers, reference::kMaxBuffers),
+      field("inputs", &R::inputs, reference::kMaxWorld),
       field("steps", &R::steps, reference::kMaxSteps));
 };
 
@@ -233,6 +234,10 @@ struct Names<reference::Order> {
 template <>
 struct Names<reference::Hook> {
   static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere"};
+};
+template <>
+struct Names<reference::Join> {
+  static constexpr std::array list{"none", "by_all", "by_active"};
 };
 template <>
 struct Names<reference::Launch> {

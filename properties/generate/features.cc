@@ -191,6 +191,23 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "buffers, several forwards of one pass",
     "buffers, an error of its own",
     "buffers, a fault that ends a step",
+    "uneven inputs",
+    "uneven inputs, the mean over all ranks",
+    "uneven inputs, the mean over those that train",
+    "a rank without any input",
+    "uneven inputs, rank 0 out first",
+    "uneven inputs in dynamic mode",
+    "uneven inputs in static mode",
+    "uneven inputs, gradients as views",
+    "uneven inputs, buckets rebuilt",
+    "uneven inputs, buffers",
+    "uneven inputs, values of parameters",
+    "uneven inputs, a hook",
+    "uneven inputs, after backward",
+    "uneven inputs, local passes",
+    "uneven inputs, manual sync",
+    "uneven inputs, an error of its own",
+    "uneven inputs, a fault that ends a step",
     "an error of its own",
     "legal program",
     "no fault",
@@ -249,6 +266,7 @@ class Features {
   void rebuilds(const reference::Expectation& expected);
   void hooks(const reference::Expectation& expected);
   void state(const reference::Expectation& expected);
+  void inputs();
   void ways();
 
   const Case& case_;
@@ -637,6 +655,40 @@ void Features::state(const reference::Expectation& expected) {
   pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
+// S2.
+void Features::inputs() {
+  const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+  std::vector<std::uint32_t> inputs;
+  for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
+    std::uint32_t& has = inputs.emplace_back(steps);
+    while (has > 0 && !reference::has_input(program_, rank, has - 1)) --has;
+  }
+  const auto [least, most] = std::minmax_element(inputs.begin(), inputs.end());
+  if (*least == *most) return;
+  const std::string way = "uneven inputs";
+  add_if(true, way);
+  const bool by_all = program_.options.join == reference::Join::kByAll;
+  add_if(by_all, way + ", the mean over all ranks");
+  add_if(!by_all, way + ", the mean over those that train");
+  add_if(*least == 0, "a rank without any input");
+  add_if(inputs[0] == *least, way + ", rank 0 out first");
+  const auto pair = [&](const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  pair("mode dynamic", " in dynamic mode");
+  pair("mode static", " in static mode");
+  pair("gradients as views", ", gradients as views");
+  pair("buckets rebuilt", ", buckets rebuilt");
+  pair("buffers", ", buffers");
+  pair("values of parameters", ", values of parameters");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  pair("after backward", ", after backward");
+  pair("step no_sync", ", local passes");
+  pair("manual sync", ", manual sync");
+  pair("an error of its own", ", an error of its own");
+  pair("a fault that ends a step", ", a fault that ends a step");
+}
+
 // Pairs of the ways in which a program can be run with what else it has.
 void Features::ways() {
   const auto pair = [this](const std::string& way, const char* other, const std::string& name) {
@@ -714,6 +766,7 @@ void Features::errors() {
   add_if(any, "an error of its own");
   ways();
   state(expected);
+  inputs();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

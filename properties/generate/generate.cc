@@ -482,6 +482,35 @@ void draw_state(Dice dice, const GenerateOptions& options, Program& program) {
   }
 }
 
+// S2. Numbers of its own.
+void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
+  if (!dice.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
+  program.options.join = dice.percent(50) ? reference::Join::kByAll : reference::Join::kByActive;
+  const auto steps = static_cast<std::uint32_t>(program.steps.size());
+  // Static mode: what is accumulated must be in use, and it is the first pass of all that shows it.
+  std::uint32_t least = 0;
+  const auto is_local = [](const Step& step) { return step.kind == PassKind::kNoSync; };
+  const auto is_pass = [](const Step& step) {
+    const auto& forwards = step.variants[0].forwards;
+    return step.kind == PassKind::kSynced &&
+           !std::all_of(forwards.begin(), forwards.end(), [](const auto& f) { return f.discard; });
+  };
+  if (program.options.mode == reference::Mode::kStatic &&
+      std::any_of(program.steps.begin(), program.steps.end(), is_local)) {
+    const auto first = std::find_if(program.steps.begin(), program.steps.end(), is_pass);
+    least = std::min(steps, static_cast<std::uint32_t>(first - program.steps.begin()) + 1);
+  }
+  program.inputs.resize(program.world);
+  for (std::uint32_t& inputs : program.inputs) {
+    inputs = steps;
+    if (dice.percent(12))
+      inputs = 0;
+    else if (dice.percent(55))
+      inputs = dice.between(1, steps);
+    inputs = std::max(inputs, least);
+  }
+}
+
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
   if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
   const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
@@ -506,6 +535,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   ProgramDrawer(dice, Dice(seed ^ kWays, index), options, out.program).draw();
   constexpr std::uint64_t kState = 0x7374617465;
   draw_state(Dice(seed ^ kState, index), options, out.program);
+  constexpr std::uint64_t kJoin = 0x6a6f696e;
+  draw_join(Dice(seed ^ kJoin, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   draw_hook(dice, options, out.program);

@@ -90,6 +90,17 @@ void LaneState::run_forward(std::uint32_t step_key, std::uint32_t forward) {
   }
 }
 
+void LaneState::train(std::uint32_t step_key) {
+  for (std::size_t t = 0; t < parameters_.size(); ++t) {
+    for_each_element(value(t), [&](std::uint64_t, std::byte* memory) {
+      const std::size_t width = tensors_[t].element_bytes;
+      const std::uint64_t bits =
+          reference::after_training(tensors_[t], step_key, load(memory, width));
+      std::memcpy(memory, &bits, width);
+    });
+  }
+}
+
 void LaneState::record(std::vector<std::uint64_t>& hashes) const {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     std::vector<std::uint64_t> bits;

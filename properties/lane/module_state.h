@@ -25,6 +25,7 @@ class LaneState {
   // Before the reducer is made and before a reset.
   void start();
   void run_forward(std::uint32_t step_key, std::uint32_t forward);
+  void train(std::uint32_t step_key);
   // One hash_of_state() a tensor.
   void record(std::vector<std::uint64_t>& hashes) const;
 

@@ -32,6 +32,7 @@ struct ObservedCollective {  // from the subject's own trace (T1); those of cons
     kAllReduceUsage,
     kBroadcastOrder,
     kBroadcastBuffers,
+    kAnnounce,
     kOther
   };
   Op op = Op::kOther;
@@ -66,7 +67,10 @@ struct RankObservation {
   Status construction;
   std::vector<ObservedStep> steps;  // in the order they were run
   std::vector<std::uint64_t> bits;
-  Status recovery;            // the last reset()
+  Status recovery;  // the last reset()
+  Status joining;   // S2: the last end_join() that failed
+  // S2: what there is after the end_join() that went well; its step is the number of steps.
+  std::vector<ObservedStep> ending;
   std::string layout;         // as text, the last one (B3), with Subject::saves_layout
   std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
   bool finished = false;      // came to the end of its program

@@ -67,6 +67,13 @@ class ProductionSubject final : public TrainingSubject {
     return parallel_->sync_gradients(outputs);
   }
 
+  Status begin_join(const reference::Program& program) override {
+    JoinOptions options;
+    options.divide_by_active = program.options.join == reference::Join::kByActive;
+    return parallel_->begin_join(options);
+  }
+  Status end_join() override { return parallel_->end_join(); }
+
   Status check_complete() override { return parallel_->check_complete(); }
   void abort(const Status& cause) override { parallel_->abort(cause); }
 
@@ -179,6 +186,8 @@ class ProductionSubject final : public TrainingSubject {
         return ObservedCollective::Op::kBroadcastOrder;
       case TraceEntry::What::kState:
         return ObservedCollective::Op::kBroadcastBuffers;
+      case TraceEntry::What::kJoin:
+        return ObservedCollective::Op::kAnnounce;
     }
     return ObservedCollective::Op::kOther;
   }

@@ -65,13 +65,17 @@ ObservedStep to_step(const Json& json) {
 std::string to_bytes(const RankObservation& observation, const faults::Fired& fired) {
   Json steps = Json::array();
   for (const ObservedStep& step : observation.steps) steps.push_back(to_record(step));
+  Json ending = Json::array();
+  for (const ObservedStep& step : observation.ending) ending.push_back(to_record(step));
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
                      to_record(observation.recovery),
                      observation.retries,
                      observation.finished,
-                     fired.counts};
+                     fired.counts,
+                     to_record(observation.joining),
+                     ending};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -87,6 +91,8 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.retries = json.at(4);
     observation.finished = json.at(5);
     fired.counts = json.at(6);
+    observation.joining = to_status(json.at(7));
+    for (const Json& step : json.at(8)) observation.ending.push_back(to_step(step));
     return true;
   } catch (const Json::exception&) {
     return false;

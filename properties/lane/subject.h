@@ -29,6 +29,9 @@ class TrainingSubject {
                          std::vector<Edge>& outputs) = 0;
   // Manual sync (P13): after the last forward of a synced step.
   virtual Status sync_gradients(std::vector<Edge>&) { return {}; }
+  // Uneven inputs (S2): before the first step and after a reset; and when there are no more.
+  virtual Status begin_join(const reference::Program&) { return {}; }
+  virtual Status end_join() { return {}; }
   virtual Status check_complete() = 0;
   virtual void abort(const Status& cause) = 0;
   virtual Status reset(Membership membership) = 0;

@@ -139,10 +139,13 @@ class Training {
   }
 
   void train_all(std::uint32_t step) {
-    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    auto inputs = static_cast<std::uint32_t>(program_.steps.size());
+    while (inputs > 0 && !reference::has_input(program_, environment_.rank(), inputs - 1)) --inputs;
     while (true) {
+      if (joins()) LOCKSTEP_CHECK(subject_->begin_join(program_).ok());
       bool recovering = false;
-      while (step < steps && !recovering) recovering = train_step(step++);
+      while (step < inputs && !recovering) recovering = train_step(step++);
+      if (joins() && !recovering && !environment_.exited()) recovering = !join_others();
       if (environment_.exited()) break;
       // A rank whose own step went well keeps its group until all have met: peers may still be in
       // the middle of the step.
@@ -151,6 +154,24 @@ class Training {
       if (observation_.finished || !recover(resume)) break;
       step = resume.step;
     }
+  }
+
+  bool joins() const { return program_.options.join != reference::Join::kNone; }
+
+  // S2: takes part until no rank has inputs any more.
+  bool join_others() {
+    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    environment_.begin_step(steps);  // no fault lies there
+    const Status status = subject_->end_join();
+    if (!status.ok()) {
+      observation_.joining = status;
+      subject_->abort(status);
+      return false;
+    }
+    ObservedStep& ending = observation_.ending.emplace_back();
+    ending.step = steps;
+    snapshot(ending);
+    return true;
   }
 
   // True if everyone recovers after this step, as far as this rank knows.
@@ -167,7 +188,11 @@ class Training {
       observed.poisoned = subject_->poisoned();
       subject_->abort(observed.status);
     }
-    return !observed.status.ok() || expectation_->steps[step].any_error;
+    const bool peers_fail = expectation_->steps[step].any_error;
+    // Ranks without inputs wait for what comes next, and nothing does.
+    if (peers_fail && observed.status.ok() && joins())
+      subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
+    return !observed.status.ok() || peers_fail;
   }
 
   // Static mode counts again after a recovery: other steps than before may end in an error.
@@ -186,6 +211,7 @@ class Training {
         join(std::move(resume.roster), resume.step,
              [this](Membership membership) { return subject_->reset(std::move(membership)); });
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
+    observation_.ending.clear();
     return observation_.recovery.ok();
   }
 
@@ -207,7 +233,13 @@ class Training {
       run_backwards(pass, outputs, observed);
     if (!observed.status.ok()) return;
     observed.failed_call = kNone;
+    if (step.kind == PassKind::kSynced && keeps_outputs(pass)) state_->train(step.key);
     snapshot(observed);
+  }
+
+  static bool keeps_outputs(const reference::RankPass& pass) {
+    return std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                       [](const reference::Forward& forward) { return !forward.discard; });
   }
 
   void zero_gradients(reference::ZeroGrad kind) {

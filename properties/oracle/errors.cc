@@ -60,6 +60,8 @@ class ErrorOracle {
         if (seen.exited && i + 1 == seen.steps.size()) break;  // a rank that is gone owes nothing
         if (Verdict verdict = judge_step(seen.steps[i]); !verdict.ok()) return verdict;
       }
+      if (!seen.joining.ok() && fatal_.empty() && !program_fails())
+        return wrong("error", "end_join failed without a reason: " + seen.joining.to_string());
       if (!seen.finished && !seen.exited)
         return wrong("progress", "left before the end of its program");
     }
@@ -93,6 +95,7 @@ class ErrorOracle {
     if (Verdict verdict = judge_poison(step); !verdict.ok()) return verdict;
     const Failure& failure = step.status.failure();
     if (is_caused_by_program(step, failure)) return {};
+    if (is_left_by_peer(step, failure)) return {};
     if (excused_by_fault(step.step)) return judge_fault_error(step, failure);
     if (expected.outcome != Outcome::kSuccess)
       return wrong_step("error", step,
@@ -102,6 +105,13 @@ class ErrorOracle {
     return wrong_step(hung ? "progress" : "error", step,
                       "failed without a reason: " + step.status.to_string(),
                       hung ? Failing::kDeadlock : Failing::kWrongError);
+  }
+
+  // S2: a rank that ended the step well leaves its group, if a peer must fail in it.
+  bool is_left_by_peer(const ObservedStep& step, const Failure& failure) const {
+    return case_.program.options.join != reference::Join::kNone &&
+           expectation_.steps[step.step].any_error &&
+           (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
   }
 
   // The rank of an original rank in the group that trains `step`.

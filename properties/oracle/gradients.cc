@@ -24,6 +24,7 @@ std::string show(reference::DType dtype, std::uint64_t bits) {
 std::string contributions(const Case& c, const Observation& observation, std::uint32_t step,
                           std::uint32_t parameter, std::uint64_t element) {
   reference::Program local = c.program;
+  if (step >= local.steps.size()) return {};
   local.steps.resize(step + 1);
   if (local.steps[step].kind != reference::PassKind::kSynced) return {};
   local.steps[step].kind = reference::PassKind::kNoSync;
@@ -180,6 +181,15 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
         if (Verdict v = compare_places(expectation, place); !v.ok()) return v;
         Verdict verdict = compare_gradient(c, expectation, observation, place,
                                            expected.ranks[rank].gradients[p], step.gradients[p]);
+        if (!verdict.ok()) return verdict;
+      }
+    }
+    // S2: a rank without inputs has what the others' passes gave it.
+    for (const ObservedStep& step : seen.ending) {
+      for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
+        Verdict verdict =
+            compare_gradient(c, expectation, observation, {rank, step, p},
+                             expectation.ending[rank].gradients[p], step.gradients[p]);
         if (!verdict.ok()) return verdict;
       }
     }

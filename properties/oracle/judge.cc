@@ -52,6 +52,8 @@ ObservedCollective::Op observed_as(reference::ExpectedCollective::Op op) {
       return ObservedCollective::Op::kBroadcastOrder;
     case Op::kBroadcastBuffers:
       return ObservedCollective::Op::kBroadcastBuffers;
+    case Op::kAnnounce:
+      return ObservedCollective::Op::kAnnounce;
   }
   return ObservedCollective::Op::kOther;
 }
@@ -140,22 +142,30 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
   const std::vector<reference::StateTensor> tensors = reference::state_tensors(c.program);
   const auto buffers = static_cast<std::size_t>(std::count_if(
       tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.is_buffer; }));
-  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-    for (const ObservedStep& step : observation.ranks[rank].steps) {
-      const auto& expected = expectation.steps[step.step].ranks[rank];
-      if (!step.status.ok() || !expected.present) continue;
-      for (std::size_t t = 0; t < step.state.size(); ++t) {
-        if (step.state[t] == expected.state[t]) continue;
-        const std::size_t values = tensors.size() - buffers;
-        const std::string name =
-            t < values ? fmt::format("the value of parameter {} of those that are no alias", t)
-                       : fmt::format("buffer b{}", t - values);
-        return {Failing::kWrongBits, "state",
-                fmt::format("rank {}, step {}: {} is neither what rank 0 had nor what the forwards "
-                            "of this rank make of it",
-                            rank, step.step, name)};
-      }
+  const auto compare = [&](std::size_t rank, const ObservedStep& step,
+                           const reference::ExpectedRankStep& expected) -> Verdict {
+    if (!step.status.ok() || !expected.present) return {};
+    for (std::size_t t = 0; t < step.state.size(); ++t) {
+      if (step.state[t] == expected.state[t]) continue;
+      const std::size_t values = tensors.size() - buffers;
+      const std::string name =
+          t < values ? fmt::format("the value of parameter {} of those that are no alias", t)
+                     : fmt::format("buffer b{}", t - values);
+      return {
+          Failing::kWrongBits, "state",
+          fmt::format("rank {}, step {}: {} is neither what was broadcast nor what the forwards "
+                      "of this rank make of it",
+                      rank, step.step, name)};
     }
+    return {};
+  };
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    const RankObservation& seen = observation.ranks[rank];
+    for (const ObservedStep& step : seen.steps)
+      if (Verdict v = compare(rank, step, expectation.steps[step.step].ranks[rank]); !v.ok())
+        return v;
+    for (const ObservedStep& step : seen.ending)
+      if (Verdict v = compare(rank, step, expectation.ending[rank]); !v.ok()) return v;
   }
   return {};
 }
@@ -164,7 +174,8 @@ Verdict judge_trace(const reference::Expectation& expectation, const Observation
   using Op = reference::ExpectedCollective::Op;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
-      if (!step.status.ok()) continue;
+      // A rank that is gone may have been ahead of those who recovered without it.
+      if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
       const auto& expected = expectation.steps[step.step].collectives;
       const auto wrong = [&](std::size_t i, const std::string& what) {
         return Verdict{

@@ -93,6 +93,20 @@ void describe_parameters(const Program& program, std::vector<std::string>& lines
   add_wrapped(lines, count == 1 ? "parameter " : "parameters ", items, ",");
 }
 
+// S2: who has inputs for how many steps.
+void describe_join(const Program& program, std::vector<std::string>& lines) {
+  if (program.options.join == reference::Join::kNone) return;
+  std::vector<std::string> items;
+  for (std::uint32_t rank = 0; rank < program.inputs.size(); ++rank) {
+    if (program.inputs[rank] >= program.steps.size()) continue;
+    items.push_back(fmt::format("rank {} for {}", rank, plural(program.inputs[rank], "step")));
+  }
+  if (items.empty()) items.emplace_back("all ranks for all steps");
+  add_wrapped(lines, "inputs: ", items, ",");
+  const bool by_all = program.options.join == reference::Join::kByAll;
+  lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
+}
+
 void describe_state(const Program& program, std::vector<std::string>& lines) {
   const reference::Options& options = program.options;
   if (options.with_values) lines.emplace_back("parameters have values, equal on all ranks");
@@ -358,6 +372,7 @@ std::string describe(const Case& given) {
   std::vector<std::string> lines{header(program)};
   describe_parameters(program, lines);
   describe_state(program, lines);
+  describe_join(program, lines);
   std::vector<std::string> last;
   const std::size_t faults = value.faults.faults.size();
   for (std::size_t i = 0; i < std::min(faults, kMaxListed); ++i)

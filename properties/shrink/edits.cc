@@ -129,6 +129,7 @@ void Lister::whole() {
     for (std::size_t i = 0; i < parameters; ++i) add(Move::kMergeParameter, i);
   }
   for (std::size_t i = 0; i < program.buffers.size(); ++i) add(Move::kDropBuffer, i);
+  if (!program.inputs.empty()) add(Move::kDropInputs);
   if (!program.steps.empty()) {
     add(Move::kPlainProgram);
     add(Move::kUnifyProgram);
@@ -271,6 +272,9 @@ bool Applier::apply_to_whole() {
     }
     case Move::kDropParameters:
       drop_parameters(program_, chunk(program_.parameters.size(), edit_.a, edit_.b));
+      return true;
+    case Move::kDropInputs:
+      program_.inputs.clear();
       return true;
     case Move::kDropBuffer: {
       std::vector<reference::Buffer>& list = program_.buffers;

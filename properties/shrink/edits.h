@@ -19,6 +19,7 @@ enum class Move : std::uint8_t {
   kDropRank,           // one rank goes; the others keep what they do
   kDropFaults,         // level, chunk
   kDropParameters,     // level, chunk: uses of them become sums
+  kDropInputs,         // all ranks have all
   kDropBuffer,         // buffer, from the last
   kMergeParameter,     // parameter: uses of it become uses of the one before
   kPlainProgram,       // every step becomes one forward that uses every parameter

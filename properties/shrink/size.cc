@@ -53,6 +53,9 @@ Size size_of(const Case& value) {
   size.faults = value.faults.faults.size();
   for (const reference::Step& step : program.steps) add_step(step, size);
   for (const reference::Parameter& parameter : program.parameters) add_parameter(parameter, size);
+  // Uneven inputs are dearer than the few variants that they can stand for.
+  constexpr std::uint64_t kJoin = 16;
+  if (!program.inputs.empty()) size.records += kJoin + program.inputs.size();
   for (const reference::Buffer& buffer : program.buffers) {
     size.records += 1;
     size.detail += bits_of(buffer.key);

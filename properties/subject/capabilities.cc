@@ -48,6 +48,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"after_backward", "reduction after backward"},
     {"state", "buffers and values of parameters"},
     {"ignored", "ignored parameters"},
+    {"join", "uneven inputs"},
 }};
 
 class Collector {
@@ -129,6 +130,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.pinned != 0, Capability::kPinned);
   out.add_if(program.options.launch == reference::Launch::kAfterBackward,
              Capability::kAfterBackward);
+  out.add_if(program.options.join != reference::Join::kNone, Capability::kJoin);
   out.add_if(program.options.with_values || !program.buffers.empty(), Capability::kState);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);

@@ -43,8 +43,9 @@ enum class Capability : std::uint8_t {
   kAfterBackward,  // buckets that are reduced when backward has ended
   kState,          // values of parameters and buffers that are broadcast
   kIgnored,        // parameters that are left alone
+  kJoin,           // ranks that run out of inputs before others
 };
-constexpr int kCapabilities = 30;
+constexpr int kCapabilities = 31;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -29,6 +29,8 @@ const char* name_of(Code code) {
       return "ready twice";
     case Code::kUsageChanged:
       return "usage changed";
+    case Code::kUnevenInputs:
+      return "uneven inputs";
     case Code::kSecondBackward:
       return "second backward";
     case Code::kGraphFreed:

@@ -24,6 +24,7 @@ enum class Code : std::uint8_t {
   kIncomplete,       // backward ended with parameters missing (P5)
   kReadyTwice,       // a parameter's hook fired twice in one pass (P6)
   kUsageChanged,     // a parameter is used that static mode takes for unused (P11)
+  kUnevenInputs,     // a rank is out of inputs before another, and must not be (S2)
   kSecondBackward,   // a second backward of a pass that is complete (P7)
   kGraphFreed,       // backward through a graph whose buffers are gone (E)
   kUserFailure,      // a node or a hook of the user threw or failed (P12)

@@ -1,0 +1,164 @@
+// Uneven inputs (S2): ranks that still train announce what they are about to start; a rank out of
+// inputs starts the same, with zeros, until no rank trains any more.
+#include <algorithm>
+#include <numeric>
+
+#include "reducer/base/check.h"
+#include "reducer/pass.h"
+#include "reducer/reducer.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+// An announcement is the sum of what ranks say: for each event, how many are at it; how many have
+// each option on; then a one for each rank that trains.
+constexpr std::size_t kEvents = 3;
+constexpr std::size_t kThrows = kEvents;
+constexpr std::size_t kByActive = kEvents + 1;
+constexpr std::size_t kFirstRank = kEvents + 2;
+
+std::string ranks_listed(std::span<const std::int32_t> flags, bool wanted) {
+  std::string out;
+  for (std::size_t r = 0; r < flags.size(); ++r)
+    if ((flags[r] != 0) == wanted) out += (out.empty() ? "" : ", ") + std::to_string(r);
+  return out;
+}
+
+}  // namespace
+
+Status Reducer::begin_join(const JoinOptions& options) {
+  if (joining_)
+    return Status(Code::kInvalidArgument, "begin_join was called twice without an end_join");
+  joining_ = options;
+  active_.assign(static_cast<std::size_t>(membership_.group->size()), 0);
+  active_[0] = 1;  // who ends up with nobody having trained keeps what rank 0 has
+  return {};
+}
+
+// All ranks of the group say where they are; kNone is a rank out of inputs. Returns the event.
+Result<Reducer::JoinEvent> Reducer::announce(JoinEvent event) {
+  const auto size = static_cast<std::size_t>(membership_.group->size());
+  announced_.assign(kFirstRank + size, 0);
+  if (event != JoinEvent::kNone) {
+    announced_[static_cast<std::size_t>(event)] = 1;
+    announced_[kFirstRank + static_cast<std::size_t>(membership_.group->rank())] = 1;
+  }
+  announced_[kThrows] = joining_->throw_on_early_termination ? 1 : 0;
+  announced_[kByActive] = joining_->divide_by_active ? 1 : 0;
+  Collective collective;
+  collective.dtype = DType::kInt32;
+  collective.count = announced_.size();
+  collective.data = reinterpret_cast<std::byte*>(announced_.data());
+  collective.pass = next_pass_;
+  std::int64_t sequence = 0;
+  Status status = launch(collective, usage_work_, TraceEntry::What::kJoin, sequence);
+  if (status.ok()) status = await(usage_work_, sequence, kNone);
+  if (!status.ok()) return failed(fail(std::move(status.failure())));
+  return heard(std::span(announced_).subspan(kFirstRank));
+}
+
+// What the sum means: the same on every rank, so that all go on, or all raise.
+Result<Reducer::JoinEvent> Reducer::heard(std::span<const std::int32_t> flags) {
+  const auto size = static_cast<std::int32_t>(flags.size());
+  const std::int32_t active = std::accumulate(flags.begin(), flags.end(), std::int32_t{0});
+  const auto uniform = [&](std::size_t i) { return announced_[i] == 0 || announced_[i] == size; };
+  const auto at = std::find(announced_.begin(), announced_.begin() + kEvents, active);
+  if (!uniform(kThrows) || !uniform(kByActive) || at == announced_.begin() + kEvents) {
+    Failure failure =
+        describe(Code::kMismatch,
+                 uniform(kThrows) && uniform(kByActive)
+                     ? "ranks that train are at different points: of " + std::to_string(active) +
+                           ", " + std::to_string(announced_[0]) + " broadcast buffers, " +
+                           std::to_string(announced_[1]) + " rebuild buckets, " +
+                           std::to_string(announced_[2]) + " begin a backward"
+                     : std::string("ranks called begin_join with different options"));
+    failure.collective = name_of(Op::kAllReduceSum);
+    annotate(failure, kNone);
+    return failed(fail(std::move(failure)));
+  }
+  if (active == 0) return JoinEvent::kNone;
+  std::copy(flags.begin(), flags.end(), active_.begin());
+  divide_by(joining_->divide_by_active ? active : size);
+  if (active < size && joining_->throw_on_early_termination) {
+    Failure failure =
+        describe(Code::kUnevenInputs,
+                 "ranks " + ranks_listed(flags, false) + " are out of inputs and ranks " +
+                     ranks_listed(flags, true) + " are not, and throw_on_early_termination is on");
+    failure.rank = static_cast<int>(std::find(flags.begin(), flags.end(), 0) - flags.begin());
+    failure.pass = next_pass_;
+    failure.definite = true;
+    leave_join();
+    close_pass(false);
+    return failed(Status(std::move(failure)));
+  }
+  return static_cast<JoinEvent>(at - announced_.begin());
+}
+
+bool Reducer::all_train() const {
+  return !joining_ || std::find(active_.begin(), active_.end(), 0) == active_.end();
+}
+
+void Reducer::divide_by(int ranks) {
+  divisor_ = ranks;
+  factor_ = 1.0 / ranks;
+  float_factor_ = static_cast<double>(1.0f / static_cast<float>(ranks));
+}
+
+void Reducer::leave_join() {
+  joining_.reset();
+  divide_by(membership_.group->size());
+}
+
+Status Reducer::end_join() {
+  LOCKSTEP_RETURN_IF_ERROR(begin_forward());
+  if (!joining_) return Status(Code::kInvalidArgument, "end_join was called without a begin_join");
+  if (pass_) close_pass(false);  // outputs that nobody used
+  while (true) {
+    Result<JoinEvent> event = announce(JoinEvent::kNone);
+    if (!event) return event.error();
+    if (*event == JoinEvent::kNone) break;
+    LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
+  }
+  // One of those that trained last has what all must have now.
+  const int root = static_cast<int>(std::find(active_.begin(), active_.end(), 1) - active_.begin());
+  Status status = state_->broadcast_all(*this, membership_.group->rank(), root);
+  leave_join();
+  return status.ok() ? status : fail(std::move(status.failure()));
+}
+
+Status Reducer::shadow(JoinEvent event) {
+  switch (event) {
+    case JoinEvent::kBuffers:
+      return send_buffers();
+    case JoinEvent::kRebuild:
+      return lay_out_in_ready_order();
+    case JoinEvent::kPass:
+      break;
+    case JoinEvent::kNone:
+      return {};
+  }
+  open_pass();
+  {
+    platform::MutexLock lock(mutex_);
+    start_pass(*pass_);
+  }
+  shadowing_ = true;
+  Status status = shadow_pass();
+  shadowing_ = false;
+  if (!status.ok()) return fail(std::move(status.failure()));
+  end_pass();
+  return {};
+}
+
+// Every bucket and the usage map, with zeros and no use.
+Status Reducer::shadow_pass() {
+  if (options_.static_graph && !use_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+  {
+    platform::MutexLock lock(mutex_);
+    for (Slot& slot : slots_) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
+    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
+  }
+  return finalize();
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,286 @@
+// S2: ranks with uneven inputs.
+#include <gtest/gtest.h>
+
+#include "reducer/hooks/builtin_hooks.h"
+#include "reducer/module_state.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int kRanks = 3;
+
+// What one rank saw.
+struct Seen {
+  std::vector<double> sums;  // of p after each step of its own
+  Status training;           // the first step that failed
+  Status joined;             // of end_join
+  double p = 0;              // after end_join
+  double value = 0;          // of p
+  double buffer = 0;
+  Layout layout;
+  bool poisoned = false;
+};
+
+struct Plan {
+  ReducerOptions options = quick_options(false);
+  JoinOptions join;
+  bool has_hook = false;
+  bool is_local = false;    // every other step is a local one
+  bool skips_q = false;     // rank 1 does not use q
+  std::vector<int> inputs;  // by rank
+};
+
+// Rank r trains with gradients r + 1; after each synced pass its value of p is one more.
+Seen run_rank(const Plan& plan, Membership membership, int r) {
+  Seen seen;
+  Replica rank;
+  const Ref<Parameter> p = rank.add("p");
+  const Ref<Parameter> q = rank.add("q");
+  p->set_value(rank.tensor({0, 0}));
+  const auto buffer = make_ref<Buffer>("b", rank.tensor({100.0 * r}));
+  ReducerOptions options = plan.options;
+  options.buffers = {buffer};
+  if (plan.has_hook) options.hook = make_bf16_compress_hook();  // its memory is on this rank
+  seen.training = rank.create(std::move(membership), options);
+  if (!seen.training.ok()) return seen;
+  seen.training = rank.parallel->begin_join(plan.join);
+  double value = 0;
+  for (int step = 0; step < plan.inputs[static_cast<std::size_t>(r)]; ++step) {
+    const bool is_local = plan.is_local && step % 2 == 0;
+    std::optional<DataParallel::NoSync> guard;
+    if (is_local) guard.emplace(*rank.parallel);
+    if (!is_local || !plan.is_local) rank.undefine_grads();
+    const std::vector<Ref<Parameter>> used =
+        plan.skips_q && r == 1 ? std::vector<Ref<Parameter>>{p} : std::vector<Ref<Parameter>>{p, q};
+    const auto outputs = rank.forward_of(used);
+    seen.training = rank.forward_status;
+    if (seen.training.ok()) seen.training = rank.backward(outputs, r + 1);
+    if (!seen.training.ok()) break;
+    if (!is_local) p->set_value(rank.tensor({++value, 0}));
+    buffer->set_value(rank.tensor({values_of(buffer->value())[0] + 1}));
+    seen.sums.push_back(values_of(p->grad())[0]);
+  }
+  seen.joined = rank.parallel->end_join();
+  if (p->grad().defined()) seen.p = values_of(p->grad())[0];
+  seen.value = values_of(p->value())[0];
+  seen.buffer = values_of(buffer->value())[0];
+  seen.layout = rank.parallel->reducer().layout();
+  seen.poisoned = !rank.parallel->poisoned().ok();
+  return seen;
+}
+
+std::vector<Seen> run_ranks(const Plan& plan) {
+  const std::vector<Membership> memberships = local_memberships(kRanks);
+  std::vector<Seen> seen(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    const auto number = static_cast<std::size_t>(r);
+    seen[number] = run_rank(plan, memberships[number], r);
+  });
+  return seen;
+}
+
+void expect_ended_well(const std::vector<Seen>& seen) {
+  for (const Seen& rank : seen) {
+    EXPECT_TRUE(rank.training.ok()) << rank.training.to_string();
+    EXPECT_TRUE(rank.joined.ok()) << rank.joined.to_string();
+  }
+}
+
+double rounded_mean(double sum, int ranks) {
+  return rounded(DType::kFloat32, sum * factor_of(DType::kFloat32, ranks));
+}
+
+TEST(ReducerJoin, S2ARankOutOfInputsContributesZerosAndTheMeanIsOverAllRanks) {
+  Plan plan;
+  plan.inputs = {3, 1, 3};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  const double all =
+      rounded(DType::kFloat32, rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(2, 3)) +
+                                   rounded_mean(3, 3));
+  const double two = rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(3, 3));
+  EXPECT_EQ(seen[0].sums, (Values{all, two, two}));
+  EXPECT_EQ(seen[1].sums, (Values{all}));
+  EXPECT_EQ(seen[1].p, two);  // what the others' last pass gave it
+}
+
+TEST(ReducerJoin, S2TheMeanCanBeOverThoseThatTrain) {
+  Plan plan;
+  plan.join.divide_by_active = true;
+  plan.inputs = {1, 2, 3};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  EXPECT_EQ(seen[2].sums[1], 2.5);
+  EXPECT_EQ(seen[2].sums[2], 3);
+}
+
+TEST(ReducerJoin, S2AHookIsToldOfTheDivisorAndRunsOnARankWithoutInputs) {
+  Plan plan;
+  plan.has_hook = true;
+  plan.join.divide_by_active = true;
+  plan.inputs = {0, 2, 2};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  EXPECT_EQ(seen[1].sums, (Values{2.5, 2.5}));
+}
+
+TEST(ReducerJoin, S2EndsWithWhatTheRanksHaveThatTrainedLast) {
+  Plan plan;
+  plan.inputs = {0, 1, 3};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  for (const Seen& rank : seen) {
+    EXPECT_EQ(rank.value, 3);
+    EXPECT_EQ(rank.buffer, 1);  // rank 0, which never trains, is the one that broadcasts them
+  }
+}
+
+TEST(ReducerJoin, S2NobodyHasInputs) {
+  Plan plan;
+  plan.inputs = {0, 0, 0};
+  expect_ended_well(run_ranks(plan));
+}
+
+TEST(ReducerJoin, S2LocalPassesAreNotShadowed) {
+  Plan plan;
+  plan.is_local = true;
+  plan.inputs = {4, 0, 4};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  EXPECT_EQ(seen[0].sums[0], 1);
+}
+
+TEST(ReducerJoin, S2DynamicModeHasNoUseOnARankWithoutInputs) {
+  Plan plan;
+  plan.options.find_unused_parameters = true;
+  plan.skips_q = true;
+  plan.inputs = {1, 3, 1};
+  expect_ended_well(run_ranks(plan));  // q is used by nobody from the second step on
+}
+
+TEST(ReducerJoin, S2OfStaticModeEachRankCountsItsOwnFirstPass) {
+  Plan plan;
+  plan.options.static_graph = true;
+  plan.join.divide_by_active = true;
+  std::vector<Status> first(kRanks);
+  std::vector<Status> second(kRanks);
+  std::vector<double> sums(kRanks);
+  const std::vector<Membership> memberships = local_memberships(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    const auto number = static_cast<std::size_t>(r);
+    Replica rank;
+    const Ref<Parameter> p = rank.add("p");
+    const Ref<Parameter> q = rank.add("q");
+    ASSERT_TRUE(rank.create(memberships[number], plan.options).ok());
+    ASSERT_TRUE(rank.parallel->begin_join(plan.join).ok());
+    for (int step = 0; step < (r == 1 ? 0 : 2); ++step) {
+      rank.undefine_grads();
+      first[number] = rank.backward(rank.forward_of({p, q}), r + 1);
+    }
+    ASSERT_TRUE(rank.parallel->end_join().ok());
+    for (int step = 0; step < 2; ++step) {
+      rank.undefine_grads();
+      second[number] = rank.backward(rank.forward_of({p, q}), 3 * (r + 1));
+    }
+    sums[number] = values_of(q->grad())[0];
+  });
+  for (const Status& status : first) EXPECT_TRUE(status.ok()) << status.to_string();
+  for (const Status& status : second) EXPECT_TRUE(status.ok()) << status.to_string();
+  for (const double sum : sums) EXPECT_NEAR(sum, 6, 1e-5);
+}
+
+TEST(ReducerJoin, S2APassThatARankShadowedIsNotTheOneThatBucketsFollow) {
+  Plan plan;
+  plan.options.rebuild_buckets = true;
+  plan.inputs = {0, 3, 3};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  for (const Seen& rank : seen) EXPECT_TRUE(rank.layout == seen[0].layout);
+  plan.inputs = {1, 3, 3};  // now rank 0 has an order, and is out of inputs when it is followed
+  const std::vector<Seen> followed = run_ranks(plan);
+  expect_ended_well(followed);
+  for (const Seen& rank : followed) EXPECT_TRUE(rank.layout == followed[0].layout);
+}
+
+TEST(ReducerJoin, S2ViewsOfARankWithoutInputsKeepWhatNobodyUses) {
+  Plan plan;
+  plan.options.find_unused_parameters = true;
+  plan.options.gradient_as_bucket_view = true;
+  plan.skips_q = true;
+  plan.inputs = {1, 3, 1};
+  expect_ended_well(run_ranks(plan));
+}
+
+TEST(ReducerJoin, S2EarlyTerminationIsRaisedOnAllRanksAndNamesThem) {
+  Plan plan;
+  plan.join.throw_on_early_termination = true;
+  plan.inputs = {3, 1, 3};
+  const std::vector<Seen> seen = run_ranks(plan);
+  for (int r = 0; r < kRanks; ++r) {
+    const Seen& rank = seen[static_cast<std::size_t>(r)];
+    const Status& status = r == 1 ? rank.joined : rank.training;
+    ASSERT_EQ(status.code(), Code::kUnevenInputs) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 1);
+    EXPECT_EQ(status.failure().pass, 1);
+    EXPECT_NE(status.to_string().find("ranks 1 are out of inputs"), std::string::npos);
+    EXPECT_FALSE(rank.poisoned);
+  }
+}
+
+TEST(ReducerJoin, S2EvenInputsAreNoEarlyTermination) {
+  Plan plan;
+  plan.join.throw_on_early_termination = true;
+  plan.inputs = {2, 2, 2};
+  expect_ended_well(run_ranks(plan));
+}
+
+TEST(ReducerJoin, S2OtherOptionsOnOtherRanksAreAMismatchOnAll) {
+  const std::vector<Membership> memberships = local_memberships(2);
+  std::vector<Status> statuses(2);
+  on_ranks(2, [&](int r) {
+    const auto number = static_cast<std::size_t>(r);
+    Replica rank;
+    (void)rank.add("p");
+    ASSERT_TRUE(rank.create(memberships[number], quick_options(false)).ok());
+    ASSERT_TRUE(rank.parallel->begin_join({.divide_by_active = r == 0}).ok());
+    statuses[number] = rank.parallel->end_join();
+  });
+  for (const Status& status : statuses)
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+}
+
+TEST(ReducerJoin, S2CallsOutOfOrderAreRefusedAndChangeNothing) {
+  Replica rank;
+  (void)rank.add("p");
+  ASSERT_TRUE(rank.create(local_memberships(1)[0], quick_options(false)).ok());
+  EXPECT_EQ(rank.parallel->end_join().code(), Code::kInvalidArgument);
+  ASSERT_TRUE(rank.parallel->begin_join().ok());
+  EXPECT_EQ(rank.parallel->begin_join().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(rank.parallel->end_join().ok());
+}
+
+// F2: the rank that waits for the others' passes learns why there are none any more.
+TEST(ReducerJoin, F2ARankWithoutInputsIsToldOfAPeersError) {
+  const std::vector<Membership> memberships = local_memberships(2);
+  std::vector<Status> statuses(2);
+  on_ranks(2, [&](int r) {
+    const auto number = static_cast<std::size_t>(r);
+    Replica rank;
+    const Ref<Parameter> p = rank.add("p");
+    const Ref<Parameter> q = rank.add("q");
+    ASSERT_TRUE(rank.create(memberships[number], quick_options(false)).ok());
+    ASSERT_TRUE(rank.parallel->begin_join().ok());
+    if (r == 1) {
+      statuses[number] = rank.parallel->end_join();
+      return;
+    }
+    statuses[number] = rank.backward(rank.forward_of({q}), 1);  // q's bucket is the first
+  });
+  EXPECT_EQ(statuses[0].code(), Code::kIncomplete) << statuses[0].to_string();
+  EXPECT_EQ(statuses[1].code(), Code::kIncomplete) << statuses[1].to_string();
+  EXPECT_EQ(statuses[1].failure().rank, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
