@@ -99,6 +99,7 @@ Status Reducer::hook_never_ended(std::size_t b) const {
 // the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
   if (launched_ > 0 || concerns_group(status.code())) return fail(std::move(status.failure()));
+  note_failure(status.failure());
   close_pass(false);
   return status;
 }
@@ -116,6 +117,8 @@ Status Reducer::fail(Failure failure) {
   const int rank = membership_.group->rank();
   FailureBoard board(membership_.store, rank, membership_.group->size());
   failure.reported_by = rank;
+  note_failure(failure);
+  board.publish(account());
   board.publish(failure);
   stop_group(Status(failure));
   poison_ = Status(board.settle(std::move(failure), options_.failure_grace));

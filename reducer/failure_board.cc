@@ -10,6 +10,8 @@ namespace {
 
 std::string key_of(int rank) { return "failure/" + std::to_string(rank); }
 
+std::string account_key_of(int rank) { return "account/" + std::to_string(rank); }
+
 using Reports = std::vector<std::optional<Failure>>;  // by rank
 
 // The definite cause of the lowest pass and rank, if any rank has one.
@@ -91,6 +93,25 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     settled.later.push_back("rank " + std::to_string(rank_) + " saw: " + own.to_string());
   }
   return settled;
+}
+
+void FailureBoard::publish(const Account& own) {
+  (void)store_->set(account_key_of(rank_), to_text(own));  // as above
+}
+
+std::vector<Account> FailureBoard::accounts(Account own, platform::Deadline deadline) {
+  std::vector<Account> accounts;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const Result<std::string> text = store_->get(account_key_of(r), deadline);
+    if (!text) continue;
+    // An account of another version of the library counts as none.
+    Result<Account> account = read_account(*text);
+    if (account && account->rank == r && account->size == size_)
+      accounts.push_back(std::move(*account));
+  }
+  accounts.push_back(std::move(own));
+  return accounts;
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -191,6 +191,7 @@ Status Reducer::start_over() {
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();
+  failed_at_.reset();
   return {};
 }
 
@@ -295,6 +296,7 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   if (pass.state == Pass::State::kOpen) {
     pass.state = Pass::State::kRunning;
     pass.number = next_pass_++;
+    failed_at_.reset();
     launched_ = 0;
     next_bucket_ = 0;
     launching_ = false;

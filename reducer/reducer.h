@@ -33,6 +33,7 @@
 #include "reducer/bucket/layout.h"
 #include "reducer/comm/process_group.h"
 #include "reducer/comm/store.h"
+#include "reducer/diagnosis/diagnosis.h"
 #include "reducer/failure_board.h"
 #include "reducer/hooks/communication_hook.h"
 #include "reducer/trace.h"
@@ -132,6 +133,13 @@ class Reducer final : private GradientHook, private HookCollectives {
   std::vector<std::size_t> rebuilt_order() const;
   const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
   const Trace& trace() const { return trace_; }
+  // What this rank tells of itself (T1): as of now, or of the last failure if no pass has begun
+  // since. By the thread that trains, outside of backward. to_text() makes a file of it.
+  Account account() const;
+  // The accounts of all ranks, joined, after a failure: each rank that fails leaves its own in the
+  // group's store, as this call does. Waits at most `patience` for those of others; ranks that
+  // leave none are silent in it. Not a collective operation.
+  Result<Diagnosis> diagnose(platform::Duration patience) const;
   // Collectives launched in the pass that is open, or was the last one.
   std::int64_t launched_in_pass() const { return launched_; }
   ProcessGroup& group() { return *membership_.group; }
@@ -160,6 +168,14 @@ class Reducer final : private GradientHook, private HookCollectives {
     std::int64_t trace_sequence = 0;
     Work work;
     std::unique_ptr<HookBucket> hooked;  // what the hook sees of it; null without one
+  };
+
+  // Where a rank stands, as far as it cannot be seen later (T1).
+  struct Stand {
+    Account::Doing doing = Account::Doing::kIdle;
+    std::int64_t pass = 0;
+    std::size_t next_bucket = 0;
+    std::optional<Failure> failure;  // its own; the first cause is in poison_
   };
 
   Reducer(ReducerOptions options, Membership membership);
@@ -219,6 +235,8 @@ class Reducer final : private GradientHook, private HookCollectives {
   void open_pass();
   void close_pass(bool complete);
 
+  Stand stand() const;
+  void note_failure(const Failure& failure);
   Failure describe(Code code, std::string detail) const;
   void annotate(Failure& failure, int bucket) const;
   Status incomplete();
@@ -260,6 +278,7 @@ class Reducer final : private GradientHook, private HookCollectives {
   std::int64_t usage_sequence_ = 0;
   Trace trace_;
   Status poison_;
+  std::optional<Stand> failed_at_;  // the last failure, until a pass begins
   ParameterSearch search_;
   std::vector<Node*> search_roots_;
   NodeMap slot_numbers_;  // by parameter
