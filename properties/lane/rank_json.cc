@@ -64,13 +64,17 @@ ObservedStep to_step(const Json& json) {
 std::string to_bytes(const RankObservation& observation, const faults::Fired& fired) {
   Json steps = Json::array();
   for (const ObservedStep& step : observation.steps) steps.push_back(to_record(step));
+  Json accounts = Json::array();
+  for (const ObservedAccount& each : observation.accounts)
+    accounts.push_back({each.generation, to_text(each.account)});
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
                      to_record(observation.recovery),
                      observation.retries,
                      observation.finished,
-                     fired.counts};
+                     fired.counts,
+                     accounts};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -86,6 +90,11 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.retries = json.at(4);
     observation.finished = json.at(5);
     fired.counts = json.at(6);
+    for (const Json& each : json.at(7)) {
+      Result<Account> account = read_account(each.at(1).get<std::string>());
+      if (!account) return false;
+      observation.accounts.push_back({each.at(0), std::move(*account)});
+    }
     return true;
   } catch (const Json::exception&) {
     return false;

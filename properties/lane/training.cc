@@ -76,6 +76,7 @@ class Training {
 
   void run(const SubjectFactory& make_subject) {
     subject_ = make_subject();
+    if (environment_.detailed()) environment_.watch([this] { note_end(); });
     Roster roster;
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
     std::uint32_t step = 0;
@@ -90,6 +91,7 @@ class Training {
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
     observation_.exited = environment_.exited();
+    environment_.watch({});
   }
 
  private:
@@ -121,6 +123,7 @@ class Training {
       Result<Membership> membership = environment_.connect(roster);
       Status status = membership ? Status() : membership.error();
       if (membership) {
+        generation_ = roster.generation;
         group_ = membership->group;
         status = enter(std::move(*membership));
       }
@@ -140,6 +143,7 @@ class Training {
       bool recovering = false;
       while (step < steps && !recovering) recovering = train_step(step++);
       if (environment_.exited()) break;
+      note_account();
       // A rank whose own step went well keeps its group until all have met: peers may still be in
       // the middle of the step.
       Resume resume = environment_.meet(!recovering, step);
@@ -161,9 +165,28 @@ class Training {
     if (!observed.status.ok()) {
       observed.launched = subject_->launched_in_pass();
       observed.poisoned = subject_->poisoned();
+      note_account();
+      if (environment_.detailed()) subject_->take_trace(observed.collectives);
       subject_->abort(observed.status);
     }
     return !observed.status.ok() || expectation_->steps[step].any_error;
+  }
+
+  // The first account of a generation stays.
+  void note_account() {
+    auto& accounts = observation_.accounts;
+    if (!environment_.detailed()) return;
+    if (!accounts.empty() && accounts.back().generation == generation_) return;
+    if (std::optional<Account> account = subject_->account())
+      accounts.push_back({generation_, std::move(*account)});
+  }
+
+  // Nothing runs any more: what there is to tell of the step that this rank is in.
+  void note_end() {
+    note_account();
+    if (observation_.steps.empty() || !subject_->account()) return;
+    ObservedStep& last = observation_.steps.back();
+    if (last.collectives.empty()) subject_->take_trace(last.collectives);
   }
 
   // Static mode counts again after a recovery: other steps than before may end in an error.
@@ -350,6 +373,7 @@ class Training {
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;
+  std::uint32_t generation_ = 0;
   std::vector<Ref<Storage>> storages_;
   std::vector<reference::Recovery> recoveries_;
   reference::Expectation recovered_;
