@@ -1,4 +1,6 @@
 // What a rank tells of itself (T1): its account, and those of its peers.
+#include <new>
+
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
@@ -50,7 +52,7 @@ Reducer::Stand Reducer::stand() const {
   return stand;
 }
 
-Account Reducer::account() const {
+Account Reducer::account() const try {
   const Stand stand = failed_at_ ? *failed_at_ : this->stand();
   Account account;
   account.rank = membership_.group->rank();
@@ -88,6 +90,11 @@ Account Reducer::account() const {
   }
   account.next_sequence = trace_.next_sequence();
   return account;
+} catch (const std::bad_alloc&) {
+  Account nothing;  // but who it is
+  nothing.rank = membership_.group->rank();
+  nothing.size = membership_.group->size();
+  return nothing;
 }
 
 // Before anything is cleaned up: later it is not known any more where the pass stood.
@@ -97,11 +104,13 @@ void Reducer::note_failure(const Failure& failure) {
   failed_at_->failure = failure;
 }
 
-Result<Diagnosis> Reducer::diagnose(platform::Duration patience) const {
+Result<Diagnosis> Reducer::diagnose(platform::Duration patience) const try {
   FailureBoard board(membership_.store, membership_.group->rank(), membership_.group->size());
   Account own = account();
   board.publish(own);  // unless a failure has
   return lockstep::diagnose(board.accounts(std::move(own), platform::Deadline::in(patience)));
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -223,7 +223,8 @@ class Reducer final : private GradientHook, private HookCollectives {
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
 
-  std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket);
+  std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket,
+                                     const std::vector<Tensor>& places);
   Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) override;
   Status await(Work& work, std::int64_t trace_sequence) override;
   Status start_hook(std::size_t b, platform::MutexLock& lock);
@@ -242,6 +243,7 @@ class Reducer final : private GradientHook, private HookCollectives {
   Status incomplete();
   Status give_up(Status status);
   Status fail(Failure failure);
+  Status reserved(Code code, const char* detail);
   void stop_group(const Status& cause);
   platform::Deadline operation_deadline() const override;
 
@@ -278,6 +280,8 @@ class Reducer final : private GradientHook, private HookCollectives {
   std::int64_t usage_sequence_ = 0;
   Trace trace_;
   Status poison_;
+  Status
+      reserve_;  // memory for one failure, so that nothing can keep a reducer from being poisoned
   std::optional<Stand> failed_at_;  // the last failure, until a pass begins
   ParameterSearch search_;
   std::vector<Node*> search_roots_;
