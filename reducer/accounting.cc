@@ -57,6 +57,7 @@ Account Reducer::account() const try {
   Account account;
   account.rank = membership_.group->rank();
   account.size = membership_.group->size();
+  account.source = source_;
   account.doing = stand.doing;
   account.pass = stand.pass;
   if (stand.doing != Account::Doing::kIdle && stand.next_bucket < buckets_.size()) {

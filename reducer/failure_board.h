@@ -37,6 +37,8 @@ class FailureBoard {
   std::vector<Account> accounts(Account own, platform::Deadline deadline);
 
  private:
+  Failure first_of_this_rank(const Failure& own);
+
   std::shared_ptr<Store> store_;
   int rank_;
   int size_;

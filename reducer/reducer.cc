@@ -179,7 +179,7 @@ Status Reducer::agree_with_peers() {
   if (second.rank() != membership_.group->rank() || second.size() != membership_.group->size())
     return Status(Code::kInvalidArgument,
                   "the backward group is not one of the same ranks in the same order");
-  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_));
+  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_, source_));
   const double size = membership_.group->size();
   factor_ = 1.0 / size;
   float_factor_ = static_cast<double>(1.0f / static_cast<float>(size));

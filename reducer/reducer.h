@@ -249,6 +249,9 @@ class Reducer final : private GradientHook, private HookCollectives {
 
   const ReducerOptions options_;
   Membership membership_;
+  // Of its collectives: the number, in the group, of the one with which ranks agreed. So two
+  // reducers on one group cannot take each other's sums for their own (F3).
+  std::int64_t source_ = kNone;
   double factor_ = 1.0;        // of float64 gradients
   double float_factor_ = 1.0;  // of all others: rounded to float (G2)
 

@@ -175,11 +175,11 @@ TEST_F(ReducerAccount, T1BetweenTwoBackwardsItSaysWhatTheNextBucketLacks) {
 
 TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   auto store = std::make_shared<HashStore>();
-  ASSERT_TRUE(store->set("account/1", "from another version").has_value());
+  ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());
   Account own;
   own.size = 3;
   Account wrong = own;  // under the key of another rank
-  ASSERT_TRUE(store->set("account/2", to_text(wrong)).has_value());
+  ASSERT_TRUE(store->set("account/0/2", to_text(wrong)).has_value());
   const auto accounts =
       FailureBoard(store, 0, 3).accounts(own, platform::Deadline::in(milliseconds(10)));
   ASSERT_EQ(accounts.size(), 1u);

@@ -170,6 +170,7 @@ Status Reducer::launch_usage_map() {
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
+  collective.source = source_;
   if (Status status = backward_group().start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     annotate(status.failure(), collective.bucket);

@@ -61,7 +61,8 @@ struct Account {
   };
   int rank = 0;
   int size = 1;
-  std::int64_t pass = 0;  // the one that is open, or would be the next
+  std::int64_t source = 0;  // of its collectives: tells several reducers on one group apart
+  std::int64_t pass = 0;    // the one that is open, or would be the next
   Doing doing = Doing::kIdle;
   int next_bucket = kNone;  // kNone: no pass is open, or all buckets were launched
   Names missing;            // what it lacks

@@ -188,6 +188,8 @@ bool read_line(std::string_view line, Account& account, bool& ended) {
   if (keyword == "rank") {
     words.number(account.rank);
     words.number(account.size);
+  } else if (keyword == "source") {
+    words.number(account.source);
   } else if (keyword == "pass") {
     words.number(account.pass);
     words.named(account.doing, static_cast<int>(Account::Doing::kFinishing) + 1);
@@ -232,6 +234,7 @@ std::string to_text(const Account& account) {
   std::string out;
   Line(out, kTitle).number(kVersion);
   Line(out, "rank").number(account.rank).number(account.size);
+  if (account.source != 0) Line(out, "source").number(account.source);
   Line(out, "pass").number(account.pass).text(name_of(account.doing));
   if (account.next_bucket != kNone)
     Line(out, "next-bucket").number(account.next_bucket).names(account.missing);

@@ -244,6 +244,8 @@ Status check_group(const std::vector<Account>& accounts) {
                                                 std::to_string(accounts[0].size) + " ranks, rank " +
                                                 std::to_string(account.rank) + " one of " +
                                                 std::to_string(account.size));
+    if (account.source != accounts[0].source)
+      return Status(Code::kInvalidArgument, "the accounts are of different reducers on one group");
     if (i > 0 && account.rank == accounts[i - 1].rank)
       return Status(Code::kInvalidArgument,
                     "there are two accounts of rank " + std::to_string(account.rank));

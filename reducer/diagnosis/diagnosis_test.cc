@@ -192,10 +192,14 @@ TEST(Diagnosis, AccountsOfDifferentGroupsAreRefused) {
   EXPECT_EQ(diagnose({}).error().code(), Code::kInvalidArgument);
   EXPECT_FALSE(diagnose({account(0, 2, {}), account(0, 2, {})}).has_value());
   EXPECT_FALSE(diagnose({account(0, 2, {}), account(1, 3, {})}).has_value());
+  Account other = account(1, 2, {});
+  other.source = 7;
+  EXPECT_FALSE(diagnose({account(0, 2, {}), other}).has_value());
 }
 
 Account full_account() {
   Account full = account(1, 3, {bucket(4, 0), usage_map(4, State::kFailed)}, 40);
+  full.source = 9;
   full.pass = 4;
   full.doing = Account::Doing::kBetween;
   full.next_bucket = 2;
@@ -219,6 +223,7 @@ TEST(AccountText, ComesBackAsItWas) {
   EXPECT_EQ(read->collectives[1].state, State::kFailed);
   EXPECT_TRUE(read->collectives[0].same_as(full.collectives[0]));
   EXPECT_EQ(read->next_sequence, 42);
+  EXPECT_EQ(read->source, 9);
 }
 
 // Cut anywhere, or with any one byte changed, a text is refused or is another account; never a
