@@ -319,7 +319,7 @@ TEST_P(OutOfMemory, F1F4F5TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
 // A failure is dealt with although memory is refused meanwhile: the group is closed, the reducer
 // poisoned.
 TEST_P(OutOfMemoryInAFailure, P12F4TheGroupIsClosedAndTheReducerPoisoned) {
-  const auto run_once = [this](long n) {
+  const auto run_once = [](long n) {
     Job job(GetParam());
     EXPECT_TRUE(job.create().ok());
     EXPECT_TRUE(job.step(true).ok());
