@@ -29,7 +29,7 @@ std::uint64_t hash_of(const std::string& text) {
 }
 
 Status all_gather(ProcessGroup& group, const void* mine, std::size_t bytes,
-                  std::vector<std::byte>& all) {
+                  std::vector<std::byte>& all, Work& work) {
   std::vector<std::byte> contribution(bytes);
   std::memcpy(contribution.data(), mine, bytes);
   all.resize(bytes * static_cast<std::size_t>(group.size()));
@@ -39,7 +39,7 @@ Status all_gather(ProcessGroup& group, const void* mine, std::size_t bytes,
   collective.count = bytes;
   collective.data = contribution.data();
   collective.gathered = all.data();
-  return run(group, collective);
+  return run(group, collective, work);
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -72,11 +72,13 @@ Status difference(const std::string& base, const std::string& other, int other_r
 
 }  // namespace
 
-Status agree(ProcessGroup& group, const std::vector<std::string>& lines) {
+Status agree(ProcessGroup& group, const std::vector<std::string>& lines, std::int64_t& sequence) {
   const std::string text = join(lines);
   const Header mine{1, hash_of(text), lines.size(), text.size()};
   std::vector<std::byte> all;
-  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, &mine, sizeof mine, all));
+  Work work;
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, &mine, sizeof mine, all, work));
+  sequence = work.sequence();
   std::vector<Header> headers(static_cast<std::size_t>(group.size()));
   std::memcpy(headers.data(), all.data(), all.size());
   const auto odd = std::find_if(headers.begin(), headers.end(),
@@ -87,7 +89,7 @@ Status agree(ProcessGroup& group, const std::vector<std::string>& lines) {
   for (const Header& header : headers) longest = std::max<std::size_t>(longest, header.bytes);
   std::string padded = text;
   padded.resize(longest, '\n');
-  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, padded.data(), longest, all));
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, padded.data(), longest, all, work));
   const auto text_of = [&](std::size_t rank) {
     return std::string(reinterpret_cast<const char*>(all.data()) + rank * longest,
                        headers[rank].bytes);

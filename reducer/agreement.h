@@ -16,6 +16,6 @@ namespace lockstep::inline LOCKSTEP_NS {
 
 // A collective operation: every rank of the group calls it. kDisagreement names both ranks and the
 // first differing line.
-Status agree(ProcessGroup& group, const std::vector<std::string>& lines);
+Status agree(ProcessGroup& group, const std::vector<std::string>& lines, std::int64_t& sequence);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

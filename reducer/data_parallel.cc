@@ -1,20 +1,23 @@
 #include "reducer/data_parallel.h"
 
+#include <new>
 #include <utility>
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Parameter>> parameters,
                                                            Engine& engine, ReducerOptions options,
-                                                           Membership membership) {
+                                                           Membership membership) try {
   const bool auto_sync = options.auto_sync;
   Result<std::unique_ptr<Reducer>> reducer =
       Reducer::create(std::move(parameters), std::move(options), std::move(membership));
   if (!reducer) return failed(reducer.error());
   return std::unique_ptr<DataParallel>(new DataParallel(std::move(*reducer), engine, auto_sync));
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
-Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) {
+Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) try {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->broadcast_buffers());
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
@@ -22,13 +25,16 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) {
   std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_RETURN_IF_ERROR(module(made));
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
+  outputs.reserve(outputs.size() + made.size());
   for (Edge& output : made) outputs.push_back(std::move(output));
   made.clear();
   made_ = std::move(made);
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status DataParallel::sync_gradients(std::vector<Edge>& outputs) {
+Status DataParallel::sync_gradients(std::vector<Edge>& outputs) try {
   if (auto_sync_)
     return Status(
         Code::kInvalidArgument,
@@ -38,11 +44,15 @@ Status DataParallel::sync_gradients(std::vector<Edge>& outputs) {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   return reducer_->arm(outputs, engine_);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status DataParallel::forward_without_gradients(const Module& module) {
+Status DataParallel::forward_without_gradients(const Module& module) try {
   std::vector<Edge> dropped;
   return module(dropped);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -77,6 +77,11 @@ class DataParallel {
   const Status& poisoned() const { return reducer_->poisoned(); }
   bool synced() const { return synced_ && auto_sync_; }
   const Reducer& reducer() const { return *reducer_; }
+  // What this rank, or all of them, tell after a failure: see Reducer.
+  Account account() const { return reducer_->account(); }
+  Result<Diagnosis> diagnose(platform::Duration patience) const {
+    return reducer_->diagnose(patience);
+  }
 
  private:
   DataParallel(std::unique_ptr<Reducer> reducer, Engine& engine, bool auto_sync)

@@ -1,5 +1,7 @@
 // What the reducer does when something fails: name the cause, tell the peers, refuse further work
 // (F2, P5, P12).
+#include <new>
+
 #include "reducer/base/check.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
@@ -19,6 +21,15 @@ bool concerns_group(Code code) {
       return true;
     default:
       return false;
+  }
+}
+
+// For what a failure can do without, if there is no memory for it.
+template <class Call>
+void attempt(const Call& call) {
+  try {
+    call();
+  } catch (const std::bad_alloc&) {
   }
 }
 
@@ -76,7 +87,7 @@ Status Reducer::incomplete() {
 Status Reducer::hook_failed(Status status, std::size_t b) const {
   Failure& failure = status.failure();
   if (!concerns_group(failure.code)) {
-    failure.code = Code::kUserFailure;
+    if (failure.code != Code::kOutOfMemory) failure.code = Code::kUserFailure;
     failure.rank = membership_.group->rank();
     failure.definite = true;
     failure.detail =
@@ -100,6 +111,7 @@ Status Reducer::hook_never_ended(std::size_t b) const {
 // the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
   if (launched_ > 0 || concerns_group(status.code())) return fail(std::move(status.failure()));
+  note_failure(status.failure());
   close_pass(false);
   return status;
 }
@@ -112,14 +124,31 @@ Status Reducer::backward_failed(Status status) {
   return give_up(std::move(status));
 }
 
+// A failure in memory that was put aside.
+Status Reducer::reserved(Code code, const char* detail) {
+  Status status = std::move(reserve_);
+  if (status.ok()) status = Status(Failure());
+  status.failure().code = code;
+  attempt([&] { status.failure().detail = detail; });
+  return status;
+}
+
 // Tells the peers what is known, wakes them by closing the group, and finds the first cause.
+// Without memory for the rest of it the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
   const int rank = membership_.group->rank();
   FailureBoard board(membership_.store, rank, membership_.group->size());
   failure.reported_by = rank;
-  board.publish(failure);
-  stop_group(Status(failure));
-  poison_ = Status(board.settle(std::move(failure), options_.failure_grace));
+  Status own = reserved(failure.code, "");
+  own.failure() = std::move(failure);
+  attempt([&] {
+    note_failure(own.failure());
+    board.publish(account());
+  });
+  attempt([&] { board.publish(own.failure()); });
+  stop_group(own);
+  poison_ = std::move(own);
+  attempt([&] { poison_ = Status(board.settle(poison_.failure(), options_.failure_grace)); });
   close_pass(false);
   return poison_;
 }
@@ -127,10 +156,12 @@ Status Reducer::fail(Failure failure) {
 void Reducer::abort(const Status& cause) {
   if (!poison_.ok()) return;
   LOCKSTEP_CHECK(!cause.ok());
-  Failure failure = cause.failure();
+  Failure failure;
+  failure.code = cause.code();
+  attempt([&] { failure = cause.failure(); });
   failure.rank = membership_.group->rank();
   failure.definite = true;
-  fail(std::move(failure)).ignore();
+  attempt([&] { fail(std::move(failure)).ignore(); });
 }
 
 // Ends the group on this side, and waits until it has let go of the buckets' memory.

@@ -10,6 +10,11 @@ namespace {
 
 std::string key_of(int rank) { return "failure/" + std::to_string(rank); }
 
+// Several reducers of one group may share a store.
+std::string account_key_of(int rank, std::int64_t source) {
+  return "account/" + std::to_string(source) + "/" + std::to_string(rank);
+}
+
 using Reports = std::vector<std::optional<Failure>>;  // by rank
 
 // The definite cause of the lowest pass and rank, if any rank has one.
@@ -60,11 +65,21 @@ void FailureBoard::publish(const Failure& own) {
   (void)store_->set(key_of(rank_), encode(own));
 }
 
+// Another reducer of this rank on the same group may have failed before, and brought it down.
+Failure FailureBoard::first_of_this_rank(const Failure& own) {
+  const Result<bool> is_there = store_->contains(key_of(rank_));
+  if (!is_there || !*is_there) return own;
+  const Result<std::string> bytes = store_->get(key_of(rank_), platform::Deadline::in({}));
+  if (!bytes) return own;
+  Failure first = decode_failure(*bytes);
+  return first.definite ? first : own;
+}
+
 Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   if (own.definite || size_ == 1) return own;
   const platform::Deadline deadline = platform::Deadline::in(grace);
   Reports reports(static_cast<std::size_t>(size_));
-  reports[static_cast<std::size_t>(rank_)] = own;
+  reports[static_cast<std::size_t>(rank_)] = first_of_this_rank(own);
   for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
     if (r == rank_) continue;
     const Result<std::string> bytes = store_->get(key_of(r), deadline);
@@ -91,6 +106,25 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     settled.later.push_back("rank " + std::to_string(rank_) + " saw: " + own.to_string());
   }
   return settled;
+}
+
+void FailureBoard::publish(const Account& own) {
+  (void)store_->set(account_key_of(rank_, own.source), to_text(own));  // as above
+}
+
+std::vector<Account> FailureBoard::accounts(Account own, platform::Deadline deadline) {
+  std::vector<Account> accounts;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const Result<std::string> text = store_->get(account_key_of(r, own.source), deadline);
+    if (!text) continue;
+    // An account of another version of the library counts as none.
+    Result<Account> account = read_account(*text);
+    if (account && account->rank == r && account->size == size_ && account->source == own.source)
+      accounts.push_back(std::move(*account));
+  }
+  accounts.push_back(std::move(own));
+  return accounts;
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

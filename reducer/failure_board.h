@@ -10,9 +10,11 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "reducer/base/status.h"
 #include "reducer/comm/store.h"
+#include "reducer/diagnosis/account.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -28,7 +30,15 @@ class FailureBoard {
   // followed attached.
   Failure settle(Failure own, platform::Duration grace);
 
+  // Writes what this rank tells of itself (T1); the first account stays.
+  void publish(const Account& own);
+
+  // The accounts of all ranks that have written one when the deadline passes, `own` included.
+  std::vector<Account> accounts(Account own, platform::Deadline deadline);
+
  private:
+  Failure first_of_this_rank(const Failure& own);
+
   std::shared_ptr<Store> store_;
   int rank_;
   int size_;

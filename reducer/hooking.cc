@@ -1,5 +1,6 @@
 // The way of a bucket through a communication hook (S4).
 #include <exception>
+#include <new>
 
 #include "reducer/base/check.h"
 #include "reducer/pass.h"
@@ -13,6 +14,8 @@ template <class Call>
 Status guarded(const Call& call) {
   try {
     return call();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
   } catch (const std::exception& error) {
     return Status(Code::kUserFailure, error.what());
   } catch (...) {
@@ -23,12 +26,13 @@ Status guarded(const Call& call) {
 }  // namespace
 
 std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
-                                            const Bucket& bucket) {
+                                            const Bucket& bucket,
+                                            const std::vector<Tensor>& places) {
   if (!options_.hook) return nullptr;
   const BucketLayout& shape = layout.buckets[b];
   Tensor flat(bucket.storage, 0, shape.dtype, Shape::row_major({shape.elements}));
   std::vector<Tensor> views;
-  for (const std::size_t slot : bucket.slots) views.push_back(slots_[slot].place);
+  for (const std::size_t slot : bucket.slots) views.push_back(places[slot]);
   const bool is_last = b + 1 == layout.buckets.size();
   HookCollectives& collectives = *this;
   return std::make_unique<HookBucket>(collectives, static_cast<int>(b), is_last, std::move(flat),

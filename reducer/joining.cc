@@ -1,6 +1,7 @@
 // Uneven inputs (S2): ranks that still train announce what they are about to start; a rank out of
 // inputs starts the same, with zeros, until no rank trains any more.
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "reducer/base/check.h"
@@ -26,13 +27,17 @@ std::string ranks_listed(std::span<const std::int32_t> flags, bool wanted) {
 
 }  // namespace
 
-Status Reducer::begin_join(const JoinOptions& options) {
+Status Reducer::begin_join(const JoinOptions& options) try {
   if (joining_)
     return Status(Code::kInvalidArgument, "begin_join was called twice without an end_join");
-  joining_ = options;
-  active_.assign(static_cast<std::size_t>(membership_.group->size()), 0);
+  const auto size = static_cast<std::size_t>(membership_.group->size());
+  announced_.reserve(kFirstRank + size);
+  active_.assign(size, 0);
   active_[0] = 1;  // who ends up with nobody having trained keeps what rank 0 has
+  joining_ = options;
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 // All ranks of the group say where they are; kNone is a rank out of inputs. Returns the event.
@@ -109,7 +114,7 @@ void Reducer::leave_join() {
   divide_by(membership_.group->size());
 }
 
-Status Reducer::end_join() {
+Status Reducer::end_join() try {
   LOCKSTEP_RETURN_IF_ERROR(begin_forward());
   if (!joining_) return Status(Code::kInvalidArgument, "end_join was called without a begin_join");
   if (pass_) close_pass(false);  // outputs that nobody used
@@ -124,6 +129,9 @@ Status Reducer::end_join() {
   Status status = state_->broadcast_all(*this, membership_.group->rank(), root);
   leave_join();
   return status.ok() ? status : fail(std::move(status.failure()));
+} catch (const std::bad_alloc&) {
+  shadowing_ = false;
+  return fail(std::move(out_of_memory().failure()));  // the others are in the middle of a pass
 }
 
 Status Reducer::shadow(JoinEvent event) {

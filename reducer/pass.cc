@@ -1,6 +1,7 @@
 #include "reducer/pass.h"
 
 #include <algorithm>
+#include <new>
 
 #include "reducer/base/check.h"
 #include "reducer/reducer.h"
@@ -56,7 +57,13 @@ Status Pass::backward_begins(GraphTask& task, std::span<Node* const>) {
   return failure;
 }
 
-Status Pass::backward_succeeded() { return reducer_ ? reducer_->end_backward() : Status(); }
+Status Pass::backward_succeeded() {
+  try {
+    return reducer_ ? reducer_->end_backward() : Status();
+  } catch (const std::bad_alloc&) {
+    return backward_failed(out_of_memory());
+  }
+}
 
 Status Pass::backward_failed(Status failure) {
   return reducer_ ? reducer_->backward_failed(std::move(failure)) : failure;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "reducer/agreement.h"
@@ -64,10 +65,12 @@ std::string describe_options(const ReducerOptions& options) {
 Reducer::Reducer(ReducerOptions options, Membership membership)
     : options_(std::move(options)),
       membership_(std::move(membership)),
-      trace_(options_.trace_capacity) {}
+      trace_(options_.trace_capacity),
+      reserve_(Failure()) {}
 
 Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> parameters,
-                                                 ReducerOptions options, Membership membership) {
+                                                 ReducerOptions options,
+                                                 Membership membership) try {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
   if (options.trace_capacity == 0)
@@ -87,6 +90,8 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
   for (std::size_t i = 0; i < reducer->slots_.size(); ++i)
     reducer->slots_[i].parameter->add_hook(reducer.get(), i);
   return reducer;
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
 // Takes what is ignored out of the parameters and of the buffers (S3).
@@ -170,6 +175,7 @@ Status Reducer::lay_out(Layout layout) {
   std::vector<std::size_t> slot_of(infos_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) slot_of[slots_[i].info] = i;
   std::vector<Bucket> buckets(layout.buckets.size());
+  std::vector<Tensor> places(slots_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const BucketLayout& bucket = layout.buckets[b];
     const std::size_t bytes = static_cast<std::size_t>(bucket.elements) * size_of(bucket.dtype);
@@ -178,23 +184,26 @@ Status Reducer::lay_out(Layout layout) {
     if (!storage) return storage.error();
     device.fill_zero(device.current_stream(), (*storage)->data(), bytes);
     buckets[b].storage = std::move(*storage);
-  }
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (const BucketMember& member : layout.buckets[b].members) {
-      Slot& slot = slots_[slot_of[member.parameter]];
-      const bool moves = slot.place.defined() && in_place(slot);
-      Tensor place(buckets[b].storage, member.offset, layout.buckets[b].dtype,
-                   slot.parameter->shape());
-      Device& device = slot.parameter->device();
-      if (moves) {
-        device.copy(device.current_stream(), slot.place, place);
-        slot.parameter->move_grad(place);
-      }
-      slot.place = std::move(place);
-      slot.bucket = b;
-      buckets[b].slots.push_back(slot_of[member.parameter]);
+    for (const BucketMember& member : bucket.members) {
+      const std::size_t slot = slot_of[member.parameter];
+      buckets[b].slots.push_back(slot);
+      places[slot] =
+          Tensor(buckets[b].storage, member.offset, bucket.dtype, slots_[slot].parameter->shape());
     }
-    buckets[b].hooked = hooked(layout, b, buckets[b]);
+    buckets[b].hooked = hooked(layout, b, buckets[b], places);
+  }
+  // From here on nothing can fail.
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const std::size_t index : buckets[b].slots) {
+      Slot& slot = slots_[index];
+      if (slot.place.defined() && in_place(slot)) {
+        Device& device = slot.parameter->device();
+        device.copy(device.current_stream(), slot.place, places[index]);
+        slot.parameter->move_grad(places[index]);
+      }
+      slot.place = std::move(places[index]);
+      slot.bucket = b;
+    }
   }
   layout_ = std::move(layout);
   buckets_ = std::move(buckets);
@@ -206,7 +215,7 @@ Status Reducer::agree_with_peers() {
   if (second.rank() != membership_.group->rank() || second.size() != membership_.group->size())
     return Status(Code::kInvalidArgument,
                   "the backward group is not one of the same ranks in the same order");
-  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_));
+  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_, source_));
   divide_by(membership_.group->size());
   return {};
 }
@@ -228,17 +237,19 @@ Status Reducer::start_over() {
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();
+  failed_at_.reset();
+  if (reserve_.ok()) reserve_ = Status(Failure());
   return {};
 }
 
 Reducer::~Reducer() {
   for (Slot& slot : slots_) slot.parameter->remove_hook(this);
   if (pass_ && pass_->state == Pass::State::kRunning && launched_ > 0)
-    stop_group(Status(Code::kAborted, "the reducer was destroyed in the middle of a pass"));
+    stop_group(reserved(Code::kAborted, "destroyed mid-pass"));
   close_pass(false);
 }
 
-Status Reducer::begin_forward() {
+Status Reducer::begin_forward() try {
   if (!poison_.ok()) {
     Failure refusal = poison_.failure();
     refusal.detail = "refused until reset, because of an earlier " +
@@ -247,19 +258,25 @@ Status Reducer::begin_forward() {
     return refusal;
   }
   return check_complete();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status Reducer::check_complete() {
+Status Reducer::check_complete() try {
   if (!pass_ || pass_->state != Pass::State::kRunning) return {};
   return give_up(incomplete());
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status Reducer::rebuild_buckets() {
+Status Reducer::rebuild_buckets() try {
   if (!rebuilds() || !recorded_ || rebuilt_ || slots_.empty()) return {};
   if (pass_) return {};  // further forwards of a pass belong to its buckets
   if (joining_)
     if (Result<JoinEvent> event = announce(JoinEvent::kRebuild); !event) return event.error();
   return lay_out_in_ready_order();
+} catch (const std::bad_alloc&) {
+  return fail(std::move(out_of_memory().failure()));  // peers may have rebuilt theirs
 }
 
 Status Reducer::lay_out_in_ready_order() {
@@ -297,12 +314,14 @@ Status Reducer::broadcast_state() {
   return status;
 }
 
-Status Reducer::broadcast_buffers() {
+Status Reducer::broadcast_buffers() try {
   if (std::exchange(window_open_, true) || !options_.broadcast_buffers) return {};
   if (!state_->has_buffers()) return {};
   if (joining_)
     if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
   return send_buffers();
+} catch (const std::bad_alloc&) {
+  return fail(std::move(out_of_memory().failure()));  // peers wait for it
 }
 
 // From the first rank, whoever trains.
@@ -333,7 +352,7 @@ Status Reducer::agree_on_order() {
   return await(usage_work_, sequence, kNone);
 }
 
-Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
+Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   LOCKSTEP_RETURN_IF_ERROR(check_complete());  // a backward may have run inside of the forward
   if (outputs.empty()) return {};
   if (!pass_) open_pass();
@@ -350,9 +369,12 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) {
     output = {Ref<Node>(new PassOutput(pass_, std::move(input), engine.next_sequence())), 0};
   }
   return {};
+} catch (const std::bad_alloc&) {
+  outputs.clear();  // some may know of the pass, others not
+  return out_of_memory();
 }
 
-Status Reducer::reset(Membership membership) {
+Status Reducer::reset(Membership membership) try {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
   if (membership.group != membership_.group)
@@ -363,6 +385,9 @@ Status Reducer::reset(Membership membership) {
   if (status.ok()) status = broadcast_state();
   if (!status.ok()) poison_ = status;
   return status;
+} catch (const std::bad_alloc&) {
+  poison_ = out_of_memory();
+  return poison_;
 }
 
 // Called by the engine, through the pass, before any node of the backward has run.
@@ -377,18 +402,19 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
     if (Result<JoinEvent> event = announce(JoinEvent::kPass); !event) return event.error();
     lock.lock();
   }
+  task.outermost().at_end(&pass);  // first: whatever fails from here on, the pass is told
   if (opens) {
     start_pass(pass);
     find_unused(pass);
   }
   running_task_ = &task.outermost();
-  task.outermost().at_end(&pass);
   return {};
 }
 
 void Reducer::start_pass(Pass& pass) {
   pass.state = Pass::State::kRunning;
   pass.number = next_pass_++;
+  failed_at_.reset();
   launched_ = 0;
   next_bucket_ = 0;
   launching_ = false;

@@ -33,6 +33,7 @@
 #include "reducer/bucket/layout.h"
 #include "reducer/comm/process_group.h"
 #include "reducer/comm/store.h"
+#include "reducer/diagnosis/diagnosis.h"
 #include "reducer/failure_board.h"
 #include "reducer/hooks/communication_hook.h"
 #include "reducer/module_state.h"
@@ -162,6 +163,13 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<std::size_t> rebuilt_order() const;
   const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
   const Trace& trace() const { return trace_; }
+  // What this rank tells of itself (T1): as of now, or of the last failure if no pass has begun
+  // since. By the thread that trains, outside of backward. to_text() makes a file of it.
+  Account account() const;
+  // The accounts of all ranks, joined, after a failure: each rank that fails leaves its own in the
+  // group's store, as this call does. Waits at most `patience` for those of others; ranks that
+  // leave none are silent in it. Not a collective operation.
+  Result<Diagnosis> diagnose(platform::Duration patience) const;
   // Collectives launched in the pass that is open, or was the last one.
   std::int64_t launched_in_pass() const { return launched_; }
   ProcessGroup& group() { return *membership_.group; }
@@ -190,6 +198,14 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     std::int64_t trace_sequence = 0;
     Work work;
     std::unique_ptr<HookBucket> hooked;  // what the hook sees of it; null without one
+  };
+
+  // Where a rank stands, as far as it cannot be seen later (T1).
+  struct Stand {
+    Account::Doing doing = Account::Doing::kIdle;
+    std::int64_t pass = 0;
+    std::size_t next_bucket = 0;
+    std::optional<Failure> failure;  // its own; the first cause is in poison_
   };
 
   Reducer(ReducerOptions options, Membership membership);
@@ -253,7 +269,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
 
-  std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket);
+  std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket,
+                                     const std::vector<Tensor>& places);
   Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) override;
   Status await(Work& work, std::int64_t trace_sequence) override;
   Status start_hook(std::size_t b, platform::MutexLock& lock);
@@ -265,17 +282,23 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void open_pass();
   void close_pass(bool complete);
 
+  Stand stand() const;
+  void note_failure(const Failure& failure);
   Failure describe(Code code, std::string detail) const;
   void annotate(Failure& failure, int bucket) const;
   Status incomplete();
   Status give_up(Status status);
   Status fail(Failure failure);
+  Status reserved(Code code, const char* detail);
   void stop_group(const Status& cause);
   platform::Deadline operation_deadline() const override;
 
   ReducerOptions options_;  // not changed after construction
   Membership membership_;
   int divisor_ = 1;            // N
+  // Of its collectives: the number, in the group, of the one with which ranks agreed. So two
+  // reducers on one group cannot take each other's sums for their own (F3).
+  std::int64_t source_ = kNone;
   double factor_ = 1.0;        // of float64 gradients
   double float_factor_ = 1.0;  // of all others: rounded to float (G2)
 
@@ -314,6 +337,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::int64_t usage_sequence_ = 0;
   Trace trace_;
   Status poison_;
+  Status
+      reserve_;  // memory for one failure, so that nothing can keep a reducer from being poisoned
+  std::optional<Stand> failed_at_;  // the last failure, until a pass begins
   ParameterSearch search_;
   std::vector<Node*> search_roots_;
   NodeMap slot_numbers_;  // by parameter

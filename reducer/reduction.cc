@@ -171,6 +171,7 @@ Status Reducer::launch_usage_map() {
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
+  collective.source = source_;
   const bool is_of_forward = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
   ProcessGroup& group = is_of_forward ? *membership_.group : backward_group();
   if (Status status = group.start(collective, work); !status.ok()) {

@@ -245,7 +245,7 @@ class LocalHub {
     for (auto& [_, part] : meeting.there) {
       const Collective& c = part.collective;
       if (c.op != first.op || c.dtype != first.dtype || c.count != first.count ||
-          c.bucket != first.bucket || c.pass != first.pass)
+          c.bucket != first.bucket || c.pass != first.pass || c.source != first.source)
         return Status(Code::kMismatch, "ranks entered different collectives");
     }
     if (first.op == Op::kAllGather) {

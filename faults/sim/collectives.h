@@ -43,6 +43,7 @@ struct Header {
   std::int64_t pass = kNone;
   std::int64_t sequence = 0;
   std::uint64_t count = 0;
+  std::int64_t source = kNone;
 
   bool operator==(const Header&) const = default;
 };

@@ -20,7 +20,9 @@ std::string text_of(const Header& header) {
   if (header.op == Op::kBroadcast) out += " from rank " + std::to_string(header.root);
   if (header.pass != kNone) out += ", pass " + std::to_string(header.pass);
   if (header.bucket != kNone) out += ", bucket " + std::to_string(header.bucket);
-  return out + ", sequence " + std::to_string(header.sequence);
+  out += ", sequence " + std::to_string(header.sequence);
+  if (header.source > 0) out += ", source " + std::to_string(header.source);
+  return out;
 }
 
 Header header_of(const Collective& collective, std::int64_t sequence) {
@@ -33,6 +35,7 @@ Header header_of(const Collective& collective, std::int64_t sequence) {
   header.pass = collective.pass;
   header.sequence = sequence;
   header.count = collective.count;
+  header.source = collective.source;
   return header;
 }
 

@@ -44,6 +44,31 @@ echo '{"schema": 1, "program": {"options": {"mode": "static"}}}' >static.json
 expect 1 "the case needs static (static graphs)" "$program" replay static.json \
   --subject "$subjects/liblockstep_example_subject.so"
 
+# Accounts of ranks: clean ones, one that lacks a collective, and files that are none.
+account() { # account RANK LINE...
+  local rank=$1
+  shift
+  printf 'lockstep-account 1\nrank %s 2\npass 1 no%%20pass%%20is%%20open\n' "$rank"
+  printf 'collective %s\n' "$@"
+  printf 'end %s\n' $#
+}
+first='0 0 bucket all_reduce 0 4 float32 completed 1 2 77 1 p0'
+second='1 0 bucket all_reduce 1 4 float32 in%20flight 3 0 77 1 p1'
+account 0 "$first" >rank0.account
+account 1 "$first" >rank1.account
+expect 0 "nothing differs" "$program" diagnose rank1.account rank0.account
+account 0 "$first" "$second" >ahead.account
+expect 72 "the odd one out: rank 1" "$program" diagnose ahead.account rank1.account
+expect 72 "the odd one out: rank 1 (told nothing" "$program" diagnose rank0.account
+expect 1 "two accounts of rank 0" "$program" diagnose rank0.account rank0.account
+expect 1 "missing.account" "$program" diagnose missing.account
+expect 1 "no account of a rank" "$program" diagnose truncated.json
+head -n 3 rank0.account >cut.account
+expect 1 "cut.account: the account ends" "$program" diagnose cut.account rank1.account
+: >empty.account
+expect 1 "empty.account" "$program" diagnose empty.account
+expect 1 "--help" "$program" diagnose
+
 # A clean run, its reports, and a folder that cannot be written.
 expect 0 "0 failing" "$program" fuzz --cases 300 --seed 5 --json report.json --junit report.xml --out found
 for key in schema lane subject seed commit seconds cases cases_per_second failures coverage faults_fired determinism; do

@@ -3,16 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <vector>
 
 #include "properties/case/case_json.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/server.h"
+#include "properties/report/chrome_trace.h"
 #include "properties/report/describe.h"
 #include "properties/report/failure_report.h"
+#include "reducer/diagnosis/diagnosis.h"
 
 namespace lockstep::properties {
 namespace {
@@ -65,7 +71,7 @@ int run_replay(const ReplayOptions& options) {
   CaseServer server(options.lane, options.subject);
   const bool events = !options.trace.empty();
   Outcome outcome =
-      server.run(*c, {options.lane == LaneKind::kSim, events}, server.default_limit());
+      server.run(*c, {options.lane == LaneKind::kSim, events, true}, server.default_limit());
   if (events) {
     if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
       return complain(status.failure().detail);
@@ -123,6 +129,22 @@ int run_show(const std::string& case_file) {
   return 0;
 }
 
+int run_diagnose(const std::vector<std::string>& account_files) {
+  std::vector<Account> accounts;
+  for (const std::string& file : account_files) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) return complain(fmt::format("cannot read {}: {}", file, std::strerror(errno)));
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    Result<Account> account = read_account(text);
+    if (!account) return complain(fmt::format("{}: {}", file, account.error().failure().detail));
+    accounts.push_back(std::move(*account));
+  }
+  const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+  if (!diagnosis) return complain(diagnosis.error().failure().detail);
+  std::printf("%s", diagnosis->to_string().c_str());
+  return diagnosis->clean() ? 0 : kRanksDiffer;
+}
+
 int run_corpus_check(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> files;
@@ -140,7 +162,7 @@ int run_corpus_check(const std::string& folder) {
       const std::optional<Case> c = load(file, subject);
       if (!c) return kUsage;
       const Outcome outcome =
-          server.run(*c, {lane == LaneKind::kSim, false}, server.default_limit());
+          server.run(*c, {lane == LaneKind::kSim, false, false}, server.default_limit());
       std::printf("%s  %s: %s\n", name_of(lane), file.c_str(), verdict_line(outcome).c_str());
       if (outcome.verdict.ok()) continue;
       std::printf("%s\n", outcome.verdict.message.c_str());

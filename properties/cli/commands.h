@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "properties/lane/lane.h"
 
@@ -28,6 +29,11 @@ struct ShrinkCommandOptions {
 int run_shrink(const ShrinkCommandOptions& options);  // writes CASE.min.json beside the case
 
 int run_show(const std::string& case_file);
+
+// Joins the accounts (reducer/diagnosis) that ranks of a job wrote. 0 if all is well, kRanksDiffer
+// if there is something to tell.
+constexpr int kRanksDiffer = 72;
+int run_diagnose(const std::vector<std::string>& account_files);
 
 // Runs every *.json of the folder on the production reducer, in the sim lane and on Gloo; all must
 // pass.

@@ -19,7 +19,9 @@ constexpr int kUsage = static_cast<int>(Failing::kUsage);
 constexpr const char* kExitCodes =
     "Exit codes: 0 fine, 1 usage, 2 inconclusive, 65 wrong bits, 66 deadlock, 67 livelock, 68 "
     "crash,\n"
-    "69 not deterministic, 70 leak, 71 wrong or missing error, 130 interrupted.";
+    "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
+    "(diagnose),\n"
+    "130 interrupted.";
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
@@ -31,6 +33,7 @@ struct Arguments {
   std::string subject = "reducer";
   std::string faults = "swarm";
   std::string case_file;
+  std::vector<std::string> accounts;
   std::string corpus = "properties/corpus";
   FuzzOptions fuzz;
   ReplayOptions replay;
@@ -144,6 +147,10 @@ int run(int argc, char** argv) {
   CLI::App* show_app = app.add_subcommand("show", "tell a case in English");
   show_app->add_option("case", arguments.case_file, "a case file")->required();
 
+  CLI::App* diagnose_app = app.add_subcommand(
+      "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
+  diagnose_app->add_option("account", arguments.accounts, "a file from each rank")->required();
+
   CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
   corpus_app->require_subcommand(1);
   CLI::App* check_app =
@@ -162,6 +169,7 @@ int run(int argc, char** argv) {
   if (*replay_app) return replay(arguments);
   if (*shrink_app) return shrink_command(arguments);
   if (*show_app) return run_show(arguments.case_file);
+  if (*diagnose_app) return run_diagnose(arguments.accounts);
   return run_corpus_check(arguments.corpus);
 }
 

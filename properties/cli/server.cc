@@ -65,6 +65,7 @@ void CaseServer::serve(int fd) {
     const nlohmann::json request = nlohmann::json::parse(text);
     const Result<Case> c = from_json(request.at("case").get<std::string>(), "request");
     Outcome outcome;
+    runner.set_detailed(request.at("detailed"));
     if (c) {
       const Verdict verdict =
           request.at("twice").get<bool>() ? runner.run_twice(*c) : runner.run(*c);
@@ -109,8 +110,10 @@ Outcome CaseServer::run(const Case& c, Request request, std::chrono::millisecond
       return outcome;
     }
   }
-  const nlohmann::json message = {
-      {"case", to_json(c)}, {"twice", request.twice}, {"events", request.events}};
+  const nlohmann::json message = {{"case", to_json(c)},
+                                  {"twice", request.twice},
+                                  {"events", request.events},
+                                  {"detailed", request.detailed}};
   std::string answer;
   if (!send_message(fd_, message.dump())) return ended();
   switch (receive_message(fd_, answer, limit)) {

@@ -24,8 +24,9 @@ class CaseServer {
   CaseServer& operator=(const CaseServer&) = delete;
 
   struct Request {
-    bool twice = false;   // check determinism, too
-    bool events = false;  // bring the trace events
+    bool twice = false;     // check determinism, too
+    bool events = false;    // bring the trace events
+    bool detailed = false;  // and, of a failure, what the ranks tell
   };
   // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66).
   Outcome run(const Case& c, Request request, std::chrono::milliseconds limit);

@@ -27,11 +27,21 @@ class Shrinker {
         end_(Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000))) {}
 
   // Real sockets have schedules of their own: there a case is given a few chances.
-  bool fails(const Case& c) {
+  bool fails(const Case& c) { return fails(c, {}); }
+
+  // Once more, with what the ranks tell.
+  bool fails_in_detail(const Case& c) { return fails(c, {false, false, true}); }
+
+  bool out_of_time() const { return interrupted() || Clock::now() >= end_; }
+  std::uint64_t executions() const { return executions_; }
+  const Outcome& last() const { return last_; }
+
+ private:
+  bool fails(const Case& c, CaseServer::Request request) {
     const int tries = lane_ == LaneKind::kGloo ? 3 : 1;
     for (int i = 0; i < tries; ++i) {
       ++executions_;
-      Outcome outcome = server_.run(c, {}, limit_of(lane_, c));
+      Outcome outcome = server_.run(c, request, limit_of(lane_, c));
       if (outcome.verdict.same_failure(target_)) {
         last_ = std::move(outcome);
         return true;
@@ -40,11 +50,6 @@ class Shrinker {
     return false;
   }
 
-  bool out_of_time() const { return interrupted() || Clock::now() >= end_; }
-  std::uint64_t executions() const { return executions_; }
-  const Outcome& last() const { return last_; }
-
- private:
   LaneKind lane_;
   CaseServer server_;
   Verdict target_;
@@ -183,7 +188,7 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
   const ShrinkResult result = shrink(
       value, [&shrinker](const Case& c) { return shrinker.fails(c); }, options);
   shrunk.value = result.value;
-  if (shrinker.fails(result.value)) shrunk.outcome = shrinker.last();
+  if (shrinker.fails_in_detail(result.value)) shrunk.outcome = shrinker.last();
   shrunk.executions = shrinker.executions();
   shrunk.irrelevant = find_irrelevant(result.value, lane, shrinker);
   return shrunk;

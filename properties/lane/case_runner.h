@@ -19,6 +19,9 @@ class CaseRunner {
   // Runs it twice; not the same trace is a failure of its own (sim lane).
   Verdict run_twice(const Case& c);
 
+  // From the next run on: see Observation::detailed.
+  void set_detailed(bool detailed) { observation_.detailed = detailed; }
+
   LaneKind kind() const { return kind_; }
   const Observation& observation() const { return observation_; }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "properties/lane/meeting.h"
@@ -34,6 +35,10 @@ class RankEnvironment {
 
   // Waits for all live ranks. `next_step`: the first step that this rank has not begun.
   virtual Resume meet(bool finished, std::uint32_t next_step) = 0;
+
+  virtual bool detailed() const { return false; }  // see Observation
+  // `note` writes down where the rank stands: for a lane that finds that nothing runs any more.
+  virtual void watch(std::function<void()> note) { (void)note; }
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

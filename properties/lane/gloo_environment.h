@@ -26,6 +26,7 @@ class GlooEnvironment final : public RankEnvironment {
     std::shared_ptr<GlooContext>
         first_context;  // of generation 0, from an earlier case; null: connect
     std::function<Resume(bool finished, std::uint32_t next_step)> meet;
+    bool detailed = false;
     // Ranks as processes: what an exit and a pause do. Without them those faults do not fire.
     std::function<void(const faults::Fired& fired)> exit_process;
     std::function<void(std::uint32_t duration_us)> pause_process;
@@ -41,6 +42,7 @@ class GlooEnvironment final : public RankEnvironment {
   Resume meet(bool finished, std::uint32_t next_step) override {
     return setup_.meet(finished, next_step);
   }
+  bool detailed() const override { return setup_.detailed; }
 
   // The context of generation 0, for the next case; null if it must not be used again.
   std::shared_ptr<GlooContext> reusable_context() const;

@@ -63,6 +63,7 @@ class GlooLane final : public properties::Lane {
       setup.rank = rank;
       setup.store = store;
       setup.first_context = contexts[rank];
+      setup.detailed = observation.detailed;
       setup.meet = [&coordinator, rank](bool finished, std::uint32_t next_step) {
         return coordinator.meet(rank, finished, next_step);
       };

@@ -15,10 +15,12 @@ void Observation::clear() {
     rank.bits = std::move(bits);
   }
   std::vector<RankObservation> kept = std::move(ranks);
+  const bool kept_detailed = detailed;
   auto kept_deviations = std::move(deviations);
   kept_deviations.clear();
   *this = Observation();
   ranks = std::move(kept);
+  detailed = kept_detailed;
   deviations = std::move(kept_deviations);
 }
 

@@ -10,6 +10,7 @@
 #include "faults/plan.h"
 #include "reducer/base/dtype.h"
 #include "reducer/base/status.h"
+#include "reducer/diagnosis/account.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {
@@ -63,6 +64,12 @@ struct ObservedStep {
   std::vector<std::uint32_t> rebuilt_order;  // which the buckets follow, if they were rebuilt in it
 };
 
+// What the rank told of itself in one group (T1): when a step failed, or at the end of its program.
+struct ObservedAccount {
+  std::uint32_t generation = 0;
+  Account account;
+};
+
 struct RankObservation {
   Status construction;
   std::vector<ObservedStep> steps;  // in the order they were run
@@ -71,7 +78,8 @@ struct RankObservation {
   Status joining;   // S2: the last end_join() that failed
   // S2: what there is after the end_join() that went well; its step is the number of steps.
   std::vector<ObservedStep> ending;
-  std::string layout;         // as text, the last one (B3), with Subject::saves_layout
+  std::vector<ObservedAccount> accounts;  // if Observation::detailed, one a generation
+  std::string layout;                     // as text, the last one (B3), with Subject::saves_layout
   std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
   bool finished = false;      // came to the end of its program
   bool exited = false;        // by a fault
@@ -80,6 +88,8 @@ struct RankObservation {
 
 struct Observation {
   enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock, kCrashed, kHung };
+  // Asked of the lane: accounts, and the collectives of steps that fail, too.
+  bool detailed = false;
   End end = End::kFinished;
   std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
   std::vector<RankObservation> ranks;                       // by original rank

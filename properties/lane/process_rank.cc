@@ -13,6 +13,7 @@ void run_rank_here(const properties::Subject& subject, const properties::RankJob
   setup.rank = job.rank;
   setup.store = std::make_shared<FileStore>(job.directory);
   setup.meet = job.meet;
+  setup.detailed = job.detailed;
   setup.exit_process = job.exit_process;
   setup.pause_process = job.pause_process;
   GlooEnvironment environment(std::move(setup));

@@ -136,7 +136,7 @@ class ProcessRanks::Run {
     const std::string text = to_json(case_);
     for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
       Process& process = owner_.processes_[rank];
-      const Json job = {text, rank, directory, owner_.subject_.name()};
+      const Json job = {text, rank, directory, owner_.subject_.name(), observation_.detailed};
       if (process.pid < 0)
         if (const Status status = owner_.start(process); !status.ok())
           return give_up(Observation::End::kCrashed, status.failure().detail);
@@ -295,6 +295,7 @@ class RankServer {
     job.expectation = &expectation;
     job.rank = request.at(1);
     job.directory = request.at(2);
+    job.detailed = request.at(4);
     job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
     job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };
     job.pause_process = [this](std::uint32_t duration_us) {

@@ -48,6 +48,7 @@ struct RankJob {
   const reference::Expectation* expectation = nullptr;
   std::uint32_t rank = 0;
   std::string directory;  // of the file store
+  bool detailed = false;  // see Observation
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
   std::function<void(const faults::Fired& fired)> exit_process;
   std::function<void(std::uint32_t duration_us)> pause_process;

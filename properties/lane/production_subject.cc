@@ -95,6 +95,11 @@ class ProductionSubject final : public TrainingSubject {
 
   bool launched_in_pass() const override { return parallel_->reducer().launched_in_pass() > 0; }
 
+  std::optional<Account> account() const override {
+    if (!parallel_) return std::nullopt;
+    return parallel_->account();
+  }
+
   void take_trace(std::vector<ObservedCollective>& out) override {
     const Trace& trace = parallel_->reducer().trace();
     const std::vector<TraceEntry> entries = trace.entries(seen_);

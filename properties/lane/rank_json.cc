@@ -67,6 +67,9 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
   for (const ObservedStep& step : observation.steps) steps.push_back(to_record(step));
   Json ending = Json::array();
   for (const ObservedStep& step : observation.ending) ending.push_back(to_record(step));
+  Json accounts = Json::array();
+  for (const ObservedAccount& each : observation.accounts)
+    accounts.push_back({each.generation, to_text(each.account)});
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
@@ -75,7 +78,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.finished,
                      fired.counts,
                      to_record(observation.joining),
-                     ending};
+                     ending,
+                     accounts};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -93,6 +97,11 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     fired.counts = json.at(6);
     observation.joining = to_status(json.at(7));
     for (const Json& step : json.at(8)) observation.ending.push_back(to_step(step));
+    for (const Json& each : json.at(9)) {
+      Result<Account> account = read_account(each.at(1).get<std::string>());
+      if (!account) return false;
+      observation.accounts.push_back({each.at(0), std::move(*account)});
+    }
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -1,6 +1,7 @@
 // The sim lane: every rank a fiber, one OS thread, virtual time, simulated links. Compiled once per
 // reducer variant.
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 
@@ -69,6 +70,8 @@ struct World {
   std::shared_ptr<Store> store;
   std::vector<std::vector<std::unique_ptr<HostDevice>>> devices;  // by rank
   simulated::GroupOptions group;
+  bool detailed = false;
+  std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
 
 // The store as a rank's process sees it: a process that is gone writes nothing any more.
@@ -145,6 +148,9 @@ class SimEnvironment final : public RankEnvironment {
     return world_.coordinator->meet(rank_, finished, next_step);
   }
 
+  bool detailed() const override { return world_.detailed; }
+  void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
+
  private:
   World& world_;
   const Case& case_;
@@ -162,6 +168,7 @@ class SimLane final : public properties::Lane {
            Observation& observation) override {
     prepare(c);
     observation.ranks.resize(c.program.world);
+    world_->detailed = observation.detailed;
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
       scheduler_.spawn("rank", rank, [this, &c, &expectation, &observation, rank] {
         SimEnvironment environment(*world_, c, rank);
@@ -183,6 +190,7 @@ class SimLane final : public properties::Lane {
     world_->store = std::make_shared<HashStore>();
     world_->devices.clear();
     world_->devices.resize(c.program.world);
+    world_->notes.assign(c.program.world, nullptr);
     world_->group.algorithm = c.program.options.order == reference::Order::kBcube
                                   ? simulated::Algorithm::kBcube
                                   : simulated::Algorithm::kRing;
@@ -216,6 +224,8 @@ class SimLane final : public properties::Lane {
     for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank)
       observation.ranks[rank].silenced = world_->injector.silenced(rank);
     if (observation.end != Observation::End::kFinished) {
+      for (const auto& note : world_->notes)
+        if (note) note();
       (void)world_.release();
       world_ = std::make_unique<World>();
       return;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class TrainingSubject {
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
   // The layout that is in force, as text (B3), if it was asked for.
   virtual std::string saved_layout() const { return {}; }
+  // What the rank tells of itself (T1), if it can.
+  virtual std::optional<Account> account() const { return std::nullopt; }
   // Collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };

@@ -78,6 +78,7 @@ class Training {
 
   void run(const SubjectFactory& make_subject) {
     subject_ = make_subject();
+    if (environment_.detailed()) environment_.watch([this] { note_end(); });
     Roster roster;
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
     std::uint32_t step = 0;
@@ -93,6 +94,7 @@ class Training {
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
     observation_.exited = environment_.exited();
+    environment_.watch({});
   }
 
  private:
@@ -124,6 +126,7 @@ class Training {
       Result<Membership> membership = environment_.connect(roster);
       Status status = membership ? Status() : membership.error();
       if (membership) {
+        generation_ = roster.generation;
         group_ = membership->group;
         state_->start();
         status = enter(std::move(*membership));
@@ -147,6 +150,7 @@ class Training {
       while (step < inputs && !recovering) recovering = train_step(step++);
       if (joins() && !recovering && !environment_.exited()) recovering = !join_others();
       if (environment_.exited()) break;
+      note_account();
       // A rank whose own step went well keeps its group until all have met: peers may still be in
       // the middle of the step.
       Resume resume = environment_.meet(!recovering, step);
@@ -186,6 +190,8 @@ class Training {
     if (!observed.status.ok()) {
       observed.launched = subject_->launched_in_pass();
       observed.poisoned = subject_->poisoned();
+      note_account();
+      if (environment_.detailed()) subject_->take_trace(observed.collectives);
       subject_->abort(observed.status);
     }
     const bool peers_fail = expectation_->steps[step].any_error;
@@ -193,6 +199,23 @@ class Training {
     if (peers_fail && observed.status.ok() && joins())
       subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
     return !observed.status.ok() || peers_fail;
+  }
+
+  // The first account of a generation stays.
+  void note_account() {
+    auto& accounts = observation_.accounts;
+    if (!environment_.detailed()) return;
+    if (!accounts.empty() && accounts.back().generation == generation_) return;
+    if (std::optional<Account> account = subject_->account())
+      accounts.push_back({generation_, std::move(*account)});
+  }
+
+  // Nothing runs any more: what there is to tell of the step that this rank is in.
+  void note_end() {
+    note_account();
+    if (observation_.steps.empty() || !subject_->account()) return;
+    ObservedStep& last = observation_.steps.back();
+    if (last.collectives.empty()) subject_->take_trace(last.collectives);
   }
 
   // Static mode counts again after a recovery: other steps than before may end in an error.
@@ -390,6 +413,7 @@ class Training {
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;
   std::shared_ptr<ProcessGroup> group_;
+  std::uint32_t generation_ = 0;
   std::vector<Ref<Storage>> storages_;
   std::vector<reference::Recovery> recoveries_;
   reference::Expectation recovered_;

@@ -44,6 +44,7 @@ nlohmann::ordered_json to_record(const FailureReport& failure) {
           {"exit_code", static_cast<int>(failure.outcome.verdict.failing)},
           {"verdict", name_of(failure.outcome.verdict.failing)},
           {"message", failure.outcome.verdict.message},
+          {"diagnosis", failure.outcome.diagnosis},
           {"case_file", failure.case_file},
           {"index", failure.index},
           {"seconds_to_find", failure.seconds_to_find},
@@ -64,6 +65,8 @@ std::string failure_block(const FailureReport& report) {
                                 verdict.oracle, static_cast<int>(verdict.failing));
   out += describe(report.value) + "\n" + verdict.message;
   if (!out.empty() && out.back() != '\n') out += '\n';
+  if (!report.outcome.diagnosis.empty())
+    out += "\nwhat the ranks tell: " + report.outcome.diagnosis;
   if (!report.irrelevant.empty()) {
     out += "\ndoes not matter:";
     for (std::size_t i = 0; i < report.irrelevant.size(); ++i)
@@ -148,52 +151,6 @@ std::string junit_report(const RunReport& report) {
         escape_xml(failure_block(failure)));
   }
   return out + "</testsuite>\n";
-}
-
-std::string chrome_trace(const Outcome& outcome) {
-  nlohmann::ordered_json events = nlohmann::ordered_json::array();
-  std::map<std::int64_t, const TraceEvent*> first;
-  std::map<std::uint32_t, bool> named;
-  std::int64_t flow = 0;
-  for (const TraceEvent& event : outcome.events) {
-    if (!named[event.rank]) {
-      named[event.rank] = true;
-      events.push_back({{"ph", "M"},
-                        {"name", "process_name"},
-                        {"pid", event.rank},
-                        {"args", {{"name", fmt::format("rank {}", event.rank)}}}});
-    }
-    const bool collective = event.sequence != kNone;
-    events.push_back({{"ph", "X"},
-                      {"name", event.name},
-                      {"pid", event.rank},
-                      {"tid", collective ? 1 : 0},
-                      {"ts", event.begin_us},
-                      {"dur", event.end_us >= event.begin_us ? event.end_us - event.begin_us : 0},
-                      {"args", {{"step", event.step}}}});
-    if (!collective) continue;
-    const std::int64_t key = (std::int64_t{event.step} << 32) | event.sequence;
-    const auto [here, is_first] = first.emplace(key, &event);
-    if (is_first) continue;
-    const TraceEvent& from = *here->second;
-    ++flow;
-    events.push_back({{"ph", "s"},
-                      {"id", flow},
-                      {"name", "collective"},
-                      {"cat", "collective"},
-                      {"pid", from.rank},
-                      {"tid", 1},
-                      {"ts", from.begin_us}});
-    events.push_back({{"ph", "f"},
-                      {"bp", "e"},
-                      {"id", flow},
-                      {"name", "collective"},
-                      {"cat", "collective"},
-                      {"pid", event.rank},
-                      {"tid", 1},
-                      {"ts", event.begin_us}});
-  }
-  return dump({{"displayTimeUnit", "ms"}, {"traceEvents", events}});
 }
 
 }  // namespace lockstep::properties

@@ -51,8 +51,5 @@ std::string failure_block(const FailureReport& report);
 std::string summary(const RunReport& report);  // a few lines for the end of a run
 std::string json_report(const RunReport& report);
 std::string junit_report(const RunReport& report);
-// Chrome's trace format (ui.perfetto.dev opens it): a process per rank, arrows between the ranks of
-// one collective.
-std::string chrome_trace(const Outcome& outcome);
 
 }  // namespace lockstep::properties

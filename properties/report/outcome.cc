@@ -5,22 +5,47 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "properties/report/join_accounts.h"
+
 namespace lockstep::properties {
 namespace {
+
+std::string name_of(const ObservedCollective& collective) {
+  switch (collective.op) {
+    case ObservedCollective::Op::kAllReduceBucket:
+      return fmt::format("all_reduce bucket {}", collective.bucket);
+    case ObservedCollective::Op::kAllReduceUsage:
+      return "all_reduce usage map";
+    case ObservedCollective::Op::kBroadcastOrder:
+      return "broadcast order of buckets";
+    case ObservedCollective::Op::kOther:
+      break;
+  }
+  return "collective";
+}
 
 void add_events(const Observation& observation, std::vector<TraceEvent>& events) {
   for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
+      const auto begun = [&](const reference::Recovery& each) {
+        return each.before_step <= step.step;
+      };
+      const auto generation = static_cast<std::uint32_t>(
+          std::count_if(observation.recoveries.begin(), observation.recoveries.end(), begun));
+      // A rank that stood still in its last step has no end of it.
+      const std::uint64_t end_us =
+          std::max(step.end_us, step.end_us == 0 ? observation.elapsed_us : std::uint64_t{0});
       const std::string outcome =
-          step.status.ok() ? "" : std::string(": ") + name_of(step.status.code());
+          step.status.ok() ? "" : std::string(": ") + lockstep::name_of(step.status.code());
       events.push_back({rank, step.step, fmt::format("step {}{}", step.step, outcome),
-                        step.begin_us, step.end_us, kNone});
+                        step.begin_us, std::max(step.begin_us, end_us), kNone, generation});
       for (const ObservedCollective& collective : step.collectives) {
-        const bool bucket = collective.op == ObservedCollective::Op::kAllReduceBucket;
-        events.push_back({rank, step.step,
-                          bucket ? fmt::format("all_reduce bucket {}", collective.bucket)
-                                 : std::string("all_reduce usage map"),
-                          collective.launched_us, collective.completed_us, collective.sequence});
+        const bool ended = collective.completed_us >= collective.launched_us;
+        events.push_back(
+            {rank, step.step, name_of(collective) + (ended ? "" : ", not ended"),
+             collective.launched_us,
+             ended ? collective.completed_us : std::max(end_us, collective.launched_us),
+             collective.sequence, generation});
       }
     }
   }
@@ -37,6 +62,7 @@ Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool 
   outcome.deviations = observation.deviations;
   outcome.fired = observation.fired.counts;
   if (with_events) add_events(observation, outcome.events);
+  if (!verdict.ok()) outcome.diagnosis = join_accounts(observation);
   return outcome;
 }
 
@@ -48,10 +74,11 @@ std::string to_json(const Outcome& outcome) {
                          {"choices", outcome.choices},
                          {"preemptions", outcome.preemptions},
                          {"deviations", outcome.deviations},
-                         {"fired", outcome.fired}};
+                         {"fired", outcome.fired},
+                         {"diagnosis", outcome.diagnosis}};
   for (const TraceEvent& event : outcome.events)
-    json["events"].push_back(
-        {event.rank, event.step, event.name, event.begin_us, event.end_us, event.sequence});
+    json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
+                              event.sequence, event.generation});
   // A message may quote bytes of a subject: what is not UTF-8 must not stop the report.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -68,9 +95,10 @@ Result<Outcome> outcome_from_json(const std::string& text) {
     outcome.preemptions = json.at("preemptions");
     outcome.deviations = json.at("deviations");
     outcome.fired = json.at("fired");
+    outcome.diagnosis = json.at("diagnosis");
     for (const auto& event : json.value("events", nlohmann::json::array()))
-      outcome.events.push_back(
-          {event.at(0), event.at(1), event.at(2), event.at(3), event.at(4), event.at(5)});
+      outcome.events.push_back({event.at(0), event.at(1), event.at(2), event.at(3), event.at(4),
+                                event.at(5), event.at(6)});
     return outcome;
   } catch (const nlohmann::json::exception& error) {
     return failed(

@@ -19,6 +19,7 @@ struct TraceEvent {  // of one rank, for a picture of the run
   std::uint64_t begin_us = 0;
   std::uint64_t end_us = 0;
   std::int64_t sequence = kNone;  // of a collective: the same on all ranks
+  std::uint32_t generation = 0;   // of its group: sequence numbers begin anew in each
 };
 
 struct Outcome {
@@ -29,6 +30,7 @@ struct Outcome {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> deviations;
   std::array<std::uint64_t, faults::kKinds> fired{};
   std::vector<TraceEvent> events;  // only where asked for
+  std::string diagnosis;           // what the ranks told, joined; only of a failure, and likewise
 };
 
 Outcome outcome_of(const Verdict& verdict, const Observation& observation,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "reducer/autograd/node_map.h"
@@ -147,14 +148,37 @@ Engine::~Engine() {
     if (worker->thread.joinable()) worker->thread.join();
 }
 
+namespace {
+
+// Memory that is refused ends a backward as any other failure does.
+template <class Call>
+Status guarded(const Call& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+// What is kept for its memory alone is not worth an error.
+template <class T>
+void give_back(std::vector<T>& spare, T&& one) {
+  try {
+    spare.push_back(std::move(one));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+}  // namespace
+
 Status Engine::backward(std::span<const Edge> roots, std::span<const Tensor> gradients,
                         bool retain_graph) {
-  return run(nullptr, roots, gradients, retain_graph);
+  return guarded([&] { return run(nullptr, roots, gradients, retain_graph); });
 }
 
 Status Engine::backward_nested(const BackwardContext& outer, std::span<const Edge> roots,
                                std::span<const Tensor> gradients, bool retain_graph) {
-  return run(&outer, roots, gradients, retain_graph);
+  return guarded([&] { return run(&outer, roots, gradients, retain_graph); });
 }
 
 Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
@@ -175,24 +199,25 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   state.driver = outer ? outer->worker : 0;
   state.retain_graph = retain_graph;
 
-  Status status = discover(*task, roots, gradients);
-  if (status.ok()) status = announce(*task);
-  if (status.ok()) {
-    platform::MutexLock lock(impl_->mutex);
-    // How long the queues get is a matter of time; how long they can get is not.
-    state.ready.reserve(state.nodes.size());
-    for (const auto& shared : impl_->workers)
-      shared->ready.reserve(shared->ready.size() + state.nodes.size());
-    for (std::uint32_t i = 0; i < state.nodes.size(); ++i)
-      if (state.nodes[i].dependencies == 0) push_ready(*task, i, state.driver);
-    drive(*task, state.driver, lock);
-    status = std::move(state.failure);
-  }
+  Status status = guarded([&] { return discover(*task, roots, gradients); });
+  if (status.ok()) status = guarded([&] { return announce(*task); });
+  if (status.ok())
+    status = guarded([&]() -> Status {
+      platform::MutexLock lock(impl_->mutex);
+      // How long the queues get is a matter of time; how long they can get is not.
+      state.ready.reserve(state.nodes.size());
+      for (const auto& shared : impl_->workers)
+        shared->ready.reserve(shared->ready.size() + state.nodes.size());
+      for (std::uint32_t i = 0; i < state.nodes.size(); ++i)
+        if (state.nodes[i].dependencies == 0) push_ready(*task, i, state.driver);
+      drive(*task, state.driver, lock);
+      return std::move(state.failure);
+    });
   status = finish(*task, std::move(status));
 
   state.clear();
   platform::MutexLock lock(impl_->mutex);
-  impl_->idle_tasks.push_back(std::move(task));
+  give_back(impl_->idle_tasks, std::move(task));
   return status;
 }
 
@@ -270,8 +295,10 @@ void Engine::drive(GraphTask& task, int worker, platform::MutexLock& lock) {
 Status Engine::finish(GraphTask& task, Status status) {
   for (std::size_t i = 0; i < task.state_->callbacks.size(); ++i) {
     BackwardEnd* callback = task.state_->callbacks[i];
-    status =
-        status.ok() ? callback->backward_succeeded() : callback->backward_failed(std::move(status));
+    status = guarded([&] {
+      return status.ok() ? callback->backward_succeeded()
+                         : callback->backward_failed(std::move(status));
+    });
   }
   return status;
 }
@@ -330,15 +357,18 @@ Status fold(std::vector<Contribution>& arrived, std::span<Tensor> incoming) {
 Status apply_guarded(Node& node, std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                      const BackwardContext& context) {
   std::string what;
+  Failure failure;
+  failure.code = Code::kUserFailure;
   try {
     return node.apply(incoming, outgoing, context);
+  } catch (const std::bad_alloc& error) {
+    failure.code = Code::kOutOfMemory;
+    what = error.what();
   } catch (const std::exception& error) {
     what = error.what();
   } catch (...) {
     what = "an exception that is not a std::exception";
   }
-  Failure failure;
-  failure.code = Code::kUserFailure;
   failure.definite = true;
   failure.detail = "a node of the backward graph threw: " + what;
   if (node.kind() == Node::Kind::kParameter)
@@ -368,7 +398,7 @@ class Borrowed {
   ~Borrowed() {
     if (items.capacity() == 0) return;
     items.clear();
-    spare_.push_back(std::move(items));
+    give_back(spare_, std::move(items));
   }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
@@ -397,7 +427,18 @@ class Gradients {
 
 }  // namespace
 
+// Memory may be refused while `lock` is held alone: what runs without it is guarded.
 void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) {
+  try {
+    run_node(ready, worker, lock);
+  } catch (const std::bad_alloc&) {
+    GraphTask::State& state = *ready.task->state_;
+    if (state.failure.ok()) state.failure = out_of_memory();
+    note_done(*ready.task, worker);
+  }
+}
+
+void Engine::run_node(const Ready& ready, int worker, platform::MutexLock& lock) {
   GraphTask& task = *ready.task;
   GraphTask::State& state = *task.state_;
   if (!state.failure.ok()) {
@@ -421,9 +462,10 @@ void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) 
     arrived.items.push_back(std::move(state.contributions[contribution]));
 
   lock.unlock();
-  Status status = fold(arrived.items, incoming.view());
-  if (status.ok())
-    status = apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
+  Status status = guarded([&] {
+    LOCKSTEP_RETURN_IF_ERROR(fold(arrived.items, incoming.view()));
+    return apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
+  });
   if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
     node.freed_.store(true, std::memory_order_release);
     node.release();

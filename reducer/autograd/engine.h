@@ -66,6 +66,7 @@ class Engine {
   void work(int worker);
   bool next_ready(GraphTask* task, int worker, Ready& ready);
   void execute(const Ready& ready, int worker, platform::MutexLock& lock);
+  void run_node(const Ready& ready, int worker, platform::MutexLock& lock);
   void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker);
   void push_ready(GraphTask& task, std::uint32_t index, int by);
   void note_done(GraphTask& task, int by);

@@ -51,6 +51,8 @@ const char* name_of(Code code) {
       return "poisoned";
     case Code::kCorrupted:
       return "corrupted data";
+    case Code::kOutOfMemory:
+      return "out of memory";
     case Code::kInternal:
       return "internal error";
   }
@@ -61,6 +63,14 @@ Status::Status(Code code, std::string detail) : failure_(std::make_unique<Failur
   LOCKSTEP_CHECK(code != Code::kOk);
   failure_->code = code;
   failure_->detail = std::move(detail);
+}
+
+Status out_of_memory() {
+  Failure failure;
+  failure.code = Code::kOutOfMemory;
+  failure.definite = true;
+  failure.detail = "there was no memory left";
+  return failure;
 }
 
 std::string Failure::to_string() const {
@@ -85,7 +95,7 @@ std::string Failure::to_string() const {
 
 namespace {
 
-constexpr std::uint32_t kFailureFormat = 1;
+constexpr std::uint32_t kFailureFormat = 2;
 // Of each list. A report has to be small, and to be readable on the other side: the first
 // parameters are the ones that tell.
 constexpr std::size_t kMaxStrings = 4096;

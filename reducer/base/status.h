@@ -35,6 +35,7 @@ enum class Code : std::uint8_t {
   kAborted,          // the process group was aborted here or by a peer
   kPoisoned,         // refused: an earlier failure has to be reset first (P12)
   kCorrupted,        // a checksum did not match (F3)
+  kOutOfMemory,      // memory was refused, here or in what a user's node or hook did (F1)
   kInternal,         // an invariant of the library does not hold: a bug of ours
 };
 
@@ -87,6 +88,9 @@ class [[nodiscard]] Status {
 
 template <typename T>
 using Result = tl::expected<T, Status>;
+
+// For where exceptions end (catch std::bad_alloc).
+Status out_of_memory();
 
 inline tl::unexpected<Status> failed(Status status) {
   return tl::unexpected<Status>(std::move(status));

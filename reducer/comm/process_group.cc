@@ -68,9 +68,13 @@ platform::Duration Work::completed_at() const {
   return completed_at_;
 }
 
-// The group keeps its own deadline and knows whom it waited for; this is the line behind that line.
 Status run(ProcessGroup& group, const Collective& collective) {
   Work work;
+  return run(group, collective, work);
+}
+
+// The group keeps its own deadline and knows whom it waited for; this is the line behind that line.
+Status run(ProcessGroup& group, const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
   const bool is_limited = group.timeout() < platform::Duration::max() / 4;
   const platform::Deadline deadline =

@@ -46,6 +46,7 @@ struct Collective {
   std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
   std::int64_t pass = kNone;      // labels for agreement, trace and errors
   int bucket = kNone;
+  std::int64_t source = kNone;  // which of several users of one group starts it (see Reducer)
 };
 
 class Work {
@@ -99,5 +100,6 @@ class ProcessGroup {
 
 // start() and wait() in one; aborts the group if the deadline passes.
 Status run(ProcessGroup& group, const Collective& collective);
+Status run(ProcessGroup& group, const Collective& collective, Work& work);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -13,6 +13,7 @@ std::string describe(const Header& header) {
   if (header.bucket != kNone) out += "bucket " + std::to_string(header.bucket) + ", ";
   if (header.pass != kNone) out += "pass " + std::to_string(header.pass) + ", ";
   out += "sequence " + std::to_string(header.sequence);
+  if (header.source > 0) out += ", source " + std::to_string(header.source);
   if (header.epoch != 0) out += ", epoch " + std::to_string(header.epoch);
   if (op == Op::kAllReduceSum) {
     if (header.reduction == static_cast<std::uint8_t>(Reduction::kRankOrdered)) {

@@ -52,11 +52,12 @@ struct Header {
   std::uint64_t count = 0;
   std::int64_t pass = kNone;
   std::int64_t sequence = 0;
+  std::int64_t source = kNone;
   std::uint64_t epoch = 0;          // of the group on a connection that several groups use in turn
   std::uint64_t segment_bytes = 0;  // the ring's message lengths depend on it
   bool operator==(const Header&) const = default;
 };
-static_assert(sizeof(Header) == 56 && std::has_unique_object_representations_v<Header>);
+static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 
 // "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)".
 std::string describe(const Header& header);

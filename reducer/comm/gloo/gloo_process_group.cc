@@ -268,6 +268,7 @@ Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
   header.count = collective.count;
   header.pass = collective.pass;
   header.sequence = operation.sequence;
+  header.source = collective.source;
   header.epoch = options_.epoch;
   header.segment_bytes = options_.max_segment_bytes;
   return header;

@@ -136,10 +136,15 @@ Result<Ref<Storage>> HostDevice::allocate(std::size_t bytes) {
   // A tensor without elements has a storage too: it is defined, and its storage has an identity.
   void* memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
   if (memory == nullptr)
-    return failed(Status(Code::kTransport, "the host has no memory left for " +
-                                               std::to_string(bytes) + " bytes of a tensor"));
+    return failed(Status(Code::kOutOfMemory, "the host has no memory left for " +
+                                                 std::to_string(bytes) + " bytes of a tensor"));
   allocated_ += bytes;
-  return make_ref<Storage>(*this, static_cast<std::byte*>(memory), bytes);
+  try {
+    return make_ref<Storage>(*this, static_cast<std::byte*>(memory), bytes);
+  } catch (const std::bad_alloc&) {
+    release(static_cast<std::byte*>(memory), bytes);
+    throw;
+  }
 }
 
 void HostDevice::release(std::byte* data, std::size_t bytes) {

@@ -1,0 +1,61 @@
+#include "reducer/diagnosis/account.h"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep {
+
+void Names::add(const std::string& name) {
+  if (first.size() < kKept) first.push_back(name);
+  ++count;
+}
+
+std::string Names::to_string() const {
+  std::string out;
+  for (std::size_t i = 0; i < first.size(); ++i) out += (i == 0 ? "" : " ") + first[i];
+  if (count > first.size()) out += " and " + std::to_string(count - first.size()) + " more";
+  return out;
+}
+
+bool AccountedCollective::same_as(const AccountedCollective& other) const {
+  const bool same_kind = pass == other.pass && what == other.what && op == other.op;
+  const bool same_data = dtype == other.dtype && count == other.count && bucket == other.bucket;
+  return same_kind && same_data && layout_hash == other.layout_hash;
+}
+
+std::string AccountedCollective::to_string() const {
+  std::string out = "pass " + std::to_string(pass) + ", " + op + " of ";
+  if (what == What::kBucket) {
+    out += "bucket " + std::to_string(bucket);
+    if (!parameters.empty()) out += " (" + parameters.to_string() + ")";
+  } else {
+    out += std::string("the ") + name_of(what);
+  }
+  return out + ", " + std::to_string(count) + " " + lockstep::name_of(dtype);
+}
+
+const AccountedCollective* Account::find(std::int64_t sequence) const {
+  if (collectives.empty() || sequence < collectives.front().sequence) return nullptr;
+  const auto at = static_cast<std::size_t>(sequence - collectives.front().sequence);
+  return at < collectives.size() ? &collectives[at] : nullptr;
+}
+
+const char* name_of(AccountedCollective::What what) {
+  static constexpr std::array kNames = {"bucket", "usage map", "order of buckets",
+                                        "values and buffers", "ranks that train"};
+  return kNames[static_cast<std::size_t>(what)];
+}
+
+const char* name_of(AccountedCollective::State state) {
+  static constexpr std::array kNames = {"in flight", "completed", "failed"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+const char* name_of(Account::Doing doing) {
+  static constexpr std::array kNames = {"no pass is open", "no backward has begun",
+                                        "in its backward", "between two backwards",
+                                        "waiting for sums"};
+  return kNames[static_cast<std::size_t>(doing)];
+}
+
+}  // namespace lockstep

@@ -1,0 +1,276 @@
+// An Account as lines of words, and back.
+#include <algorithm>
+#include <charconv>
+
+#include "reducer/diagnosis/account.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kTitle = "lockstep-account";
+constexpr int kVersion = 1;
+constexpr std::string_view kNothing = "-";  // an empty text
+constexpr int kMaxRanks = 1 << 20;          // of a group: more are a broken file
+
+char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
+
+std::string escaped(std::string_view text) {
+  if (text.empty()) return std::string(kNothing);
+  if (text == kNothing) return "%2d";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte > 0x20 && byte < 0x7f && c != '%')
+      out += c;
+    else
+      out.append({'%', digit(byte >> 4), digit(byte)});
+  }
+  return out;
+}
+
+class Line {
+ public:
+  Line(std::string& out, std::string_view keyword) : out_(out) { out_ += keyword; }
+  ~Line() { out_ += '\n'; }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  Line& text(std::string_view text) {
+    out_ += ' ';
+    out_ += escaped(text);
+    return *this;
+  }
+  Line& number(std::int64_t value) {
+    out_ += ' ';
+    out_ += std::to_string(value);
+    return *this;
+  }
+  Line& names(const Names& names) {
+    number(static_cast<std::int64_t>(names.count));
+    for (const std::string& name : names.first) text(name);
+    return *this;
+  }
+
+ private:
+  std::string& out_;
+};
+
+// Takes the words of a line one after the other; after the first wrong one nothing counts.
+class Words {
+ public:
+  explicit Words(std::string_view line) : rest_(line) {}
+
+  std::string_view raw() {
+    const std::size_t end = std::min(rest_.find(' '), rest_.size());
+    const std::string_view word = rest_.substr(0, end);
+    good_ = good_ && !word.empty();
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    return word;
+  }
+  std::string text() {
+    const std::string_view word = raw();
+    std::string out;
+    if (word == kNothing) return out;
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      if (word[i] != '%') {
+        out += word[i];
+        continue;
+      }
+      unsigned byte = 0;
+      const std::string_view digits = word.substr(i + 1, 2);
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+      good_ = good_ && digits.size() == 2 && error == std::errc() && end == digits.end();
+      out += static_cast<char>(byte);
+      i += 2;
+    }
+    return out;
+  }
+  template <class T>
+  void number(T& value) {
+    const std::string_view word = raw();
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    good_ = good_ && error == std::errc() && end == word.data() + word.size();
+  }
+  // The value among the first `count` of an enumeration that has this name.
+  template <class E>
+  void named(E& value, int count) {
+    const std::string name = text();
+    bool known = false;
+    for (int i = 0; i < count && !known; ++i) {
+      value = static_cast<E>(i);
+      known = name == name_of(value);
+    }
+    good_ = good_ && known;
+  }
+  void names(Names& names) {
+    number(names.count);
+    while (good_ && !rest_.empty() && names.first.size() < Names::kKept)
+      names.first.push_back(text());
+    good_ = good_ &&
+            names.first.size() == std::min<std::uint64_t>(names.count, std::uint64_t{Names::kKept});
+  }
+  bool good() const { return good_ && rest_.empty(); }  // after the last word
+
+ private:
+  std::string_view rest_;
+  bool good_ = true;
+};
+
+void write(std::string& out, const AccountedCollective& c) {
+  Line(out, "collective")
+      .number(c.sequence)
+      .number(c.pass)
+      .text(name_of(c.what))
+      .text(c.op)
+      .number(c.bucket)
+      .number(c.count)
+      .text(lockstep::name_of(c.dtype))
+      .text(name_of(c.state))
+      .number(c.launched_us)
+      .number(c.completed_us)
+      .text(std::to_string(c.layout_hash))
+      .names(c.parameters);
+}
+
+void read(Words& words, AccountedCollective& c) {
+  words.number(c.sequence);
+  words.number(c.pass);
+  words.named(c.what, static_cast<int>(AccountedCollective::What::kJoin) + 1);
+  c.op = words.text();
+  words.number(c.bucket);
+  words.number(c.count);
+  words.named(c.dtype, static_cast<int>(DType::kByte) + 1);
+  words.named(c.state, static_cast<int>(AccountedCollective::State::kFailed) + 1);
+  words.number(c.launched_us);
+  words.number(c.completed_us);
+  words.number(c.layout_hash);
+  words.names(c.parameters);
+}
+
+void write(std::string& out, const Failure& f) {
+  Line(out, "failure")
+      .text(name_of(f.code))
+      .number(f.rank)
+      .number(f.reported_by)
+      .number(f.pass)
+      .number(f.bucket)
+      .number(f.sequence)
+      .number(f.suspect)
+      .number(f.definite ? 1 : 0)
+      .text(f.collective)
+      .text(f.detail);
+  Names parameters;
+  for (const std::string& name : f.parameters) parameters.add(name);
+  Line(out, "failure-parameters").names(parameters);
+  for (const std::string& line : f.later) Line(out, "failure-later").text(line);
+}
+
+void read(Words& words, Failure& f) {
+  int definite = 0;
+  words.named(f.code, static_cast<int>(Code::kInternal) + 1);
+  words.number(f.rank);
+  words.number(f.reported_by);
+  words.number(f.pass);
+  words.number(f.bucket);
+  words.number(f.sequence);
+  words.number(f.suspect);
+  words.number(definite);
+  f.definite = definite != 0;
+  f.collective = words.text();
+  f.detail = words.text();
+}
+
+// One line after the title. False: it is wrong.
+bool read_line(std::string_view line, Account& account, bool& ended) {
+  Words words(line);
+  const std::string_view keyword = words.raw();
+  if (keyword == "rank") {
+    words.number(account.rank);
+    words.number(account.size);
+  } else if (keyword == "source") {
+    words.number(account.source);
+  } else if (keyword == "pass") {
+    words.number(account.pass);
+    words.named(account.doing, static_cast<int>(Account::Doing::kFinishing) + 1);
+  } else if (keyword == "next-bucket") {
+    words.number(account.next_bucket);
+    words.names(account.missing);
+  } else if (keyword == "failure") {
+    read(words, account.failure.emplace());
+  } else if (keyword == "failure-parameters" && account.failure) {
+    Names names;
+    words.names(names);
+    account.failure->parameters = std::move(names.first);
+  } else if (keyword == "failure-later" && account.failure) {
+    account.failure->later.push_back(words.text());
+  } else if (keyword == "collective") {
+    const std::int64_t due =
+        account.collectives.empty() ? kNone : account.collectives.back().sequence + 1;
+    read(words, account.collectives.emplace_back());
+    if (due != kNone && account.collectives.back().sequence != due) return false;
+  } else if (keyword == "end") {
+    words.number(account.next_sequence);
+    ended = true;
+  } else {
+    return false;
+  }
+  return words.good();
+}
+
+// What a rank can have written.
+bool is_possible(const Account& account) {
+  if (account.rank < 0 || account.rank >= account.size || account.size > kMaxRanks) return false;
+  if (account.next_sequence < 0) return false;
+  return account.collectives.empty() ||
+         account.collectives.back().sequence + 1 == account.next_sequence;
+}
+
+Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::move(detail)); }
+
+}  // namespace
+
+std::string to_text(const Account& account) {
+  std::string out;
+  Line(out, kTitle).number(kVersion);
+  Line(out, "rank").number(account.rank).number(account.size);
+  if (account.source != 0) Line(out, "source").number(account.source);
+  Line(out, "pass").number(account.pass).text(name_of(account.doing));
+  if (account.next_bucket != kNone)
+    Line(out, "next-bucket").number(account.next_bucket).names(account.missing);
+  if (account.failure) write(out, *account.failure);
+  for (const AccountedCollective& collective : account.collectives) write(out, collective);
+  Line(out, "end").number(account.next_sequence);
+  return out;
+}
+
+Result<Account> read_account(std::string_view text) {
+  Account account;
+  bool ended = false;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (number == 1) {
+      Words words(line);
+      int version = 0;
+      const bool is_account = words.raw() == kTitle;
+      words.number(version);
+      if (!is_account || !words.good())
+        return failed(invalid("it is no account of a rank: its first line is not '" +
+                              std::string(kTitle) + " " + std::to_string(kVersion) + "'"));
+      if (version != kVersion)
+        return failed(invalid("it is an account of version " + std::to_string(version) +
+                              ", and this is made for version " + std::to_string(kVersion)));
+      continue;
+    }
+    if (ended || !read_line(line, account, ended))
+      return failed(invalid("line " + std::to_string(number) + " is wrong: '" +
+                            escaped(line.substr(0, 60)) + "'"));
+  }
+  if (!ended) return failed(invalid("the account ends before its last line, 'end'"));
+  if (!is_possible(account)) return failed(invalid("its numbers do not fit together"));
+  return account;
+}
+
+}  // namespace lockstep

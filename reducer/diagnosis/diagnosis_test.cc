@@ -1,0 +1,267 @@
+// Accounts as text, and what is made of those of all ranks: clauses T1 and F6. Ranks that really
+// run: reducer_diagnosis_test.cc, and properties/lane/diagnosis_test.cc for the planted bugs.
+#include "reducer/diagnosis/diagnosis.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<int>;
+using What = AccountedCollective::What;
+using State = AccountedCollective::State;
+
+AccountedCollective bucket(std::int64_t pass, int b, State state = State::kCompleted) {
+  AccountedCollective c;
+  c.pass = pass;
+  c.op = "all_reduce";
+  c.bucket = b;
+  c.count = 2 + b;
+  c.layout_hash = 77;
+  c.parameters.add("p" + std::to_string(b));
+  c.state = state;
+  return c;
+}
+
+AccountedCollective usage_map(std::int64_t pass, State state = State::kCompleted) {
+  AccountedCollective c = bucket(pass, 0, state);
+  c.what = What::kUsageMap;
+  c.dtype = DType::kInt32;
+  c.bucket = kNone;
+  c.count = 3;
+  c.parameters = {};
+  return c;
+}
+
+Account account(int rank, int size, std::vector<AccountedCollective> collectives,
+                std::int64_t first = 0) {
+  Account made;
+  made.rank = rank;
+  made.size = size;
+  for (AccountedCollective& c : collectives) c.sequence = first++;
+  made.collectives = std::move(collectives);
+  made.next_sequence = first;
+  return made;
+}
+
+Failure own_failure(int rank) {
+  Failure failure;
+  failure.code = Code::kUserFailure;
+  failure.rank = rank;
+  failure.pass = 1;
+  failure.definite = true;
+  failure.detail = "the user's node threw";
+  return failure;
+}
+
+Diagnosis of(std::vector<Account> accounts) {
+  Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+  EXPECT_TRUE(diagnosis.has_value()) << diagnosis.error().to_string();
+  return std::move(*diagnosis);
+}
+
+TEST(Diagnosis, T1EqualAccountsGiveNone) {
+  std::vector<Account> accounts;
+  for (const int rank : {2, 0, 1})
+    accounts.push_back(account(rank, 3, {bucket(0, 0), bucket(0, 1), usage_map(0)}));
+  const Diagnosis diagnosis = of(std::move(accounts));
+  EXPECT_TRUE(diagnosis.clean());
+  EXPECT_EQ(diagnosis.to_string(), "3 ranks: nothing differs, nobody waits, nothing failed\n");
+}
+
+TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
+  const State open = State::kInFlight;
+  std::vector<Account> accounts = {
+      account(0, 3, {bucket(0, 0), usage_map(0, open)}),
+      account(1, 3, {bucket(0, 0), bucket(1, 0, open)}),
+      account(2, 3, {bucket(0, 0), usage_map(0, open)}),
+  };
+  accounts[1].pass = 1;
+  accounts[1].doing = Account::Doing::kBackward;
+  accounts[1].next_bucket = 1;
+  accounts[1].missing.add("p1");
+  for (const int rank : {0, 2})
+    accounts[static_cast<std::size_t>(rank)].doing = Account::Doing::kFinishing;
+  const Diagnosis diagnosis = of(std::move(accounts));
+  EXPECT_FALSE(diagnosis.clean());
+  EXPECT_EQ(diagnosis.odd, Ranks{1});
+  ASSERT_TRUE(diagnosis.difference.has_value());
+  EXPECT_EQ(diagnosis.difference->sequence, 1);
+  EXPECT_EQ(diagnosis.to_string(),
+            "3 ranks, the odd one out: rank 1 (its collective #1 is another one than that of most "
+            "ranks)\n"
+            "the first difference is in collective #1:\n"
+            "  ranks 0 2: pass 0, all_reduce of the usage map, 3 int32\n"
+            "  rank 1: pass 1, all_reduce of bucket 0 (p0), 2 float32\n"
+            "where each rank is:\n"
+            "  rank 0: pass 0, waiting for sums\n"
+            "  rank 0: waits in #1 for rank 1\n"
+            "  rank 1: pass 1, in its backward; its next bucket, 1, lacks p1\n"
+            "  rank 1: waits in #1 for ranks 0 2\n"
+            "  rank 2: pass 0, waiting for sums\n"
+            "  rank 2: waits in #1 for rank 1\n"
+            "the collectives, side by side:\n"
+            "  #  ranks 0 2                              rank 1\n"
+            "  0  pass 0 bucket 0, 2 float32, completed  pass 0 bucket 0, 2 float32, completed\n"
+            "  1  pass 0 usage map, 3 int32, in flight   pass 1 bucket 0, 2 float32, in flight\n");
+}
+
+// Each field that ranks must agree on makes a difference, alone.
+TEST(Diagnosis, F6OpBucketCountDtypePassAndLayoutCount) {
+  const auto change = [](auto member, auto value) {
+    AccountedCollective c = bucket(0, 0);
+    c.*member = value;
+    return c;
+  };
+  const std::vector<AccountedCollective> changed = {
+      change(&AccountedCollective::op, std::string("broadcast")),
+      change(&AccountedCollective::bucket, 1),
+      change(&AccountedCollective::count, std::int64_t{9}),
+      change(&AccountedCollective::dtype, DType::kFloat64),
+      change(&AccountedCollective::pass, std::int64_t{1}),
+      change(&AccountedCollective::layout_hash, std::uint64_t{78}),
+      change(&AccountedCollective::what, What::kOrder),
+  };
+  for (const AccountedCollective& other : changed) {
+    const Diagnosis diagnosis =
+        of({account(0, 3, {bucket(0, 0)}), account(1, 3, {bucket(0, 0)}), account(2, 3, {other})});
+    EXPECT_EQ(diagnosis.odd, Ranks{2}) << other.to_string();
+  }
+  AccountedCollective later = bucket(0, 0);
+  later.launched_us = 5;
+  EXPECT_TRUE(of({account(0, 2, {bucket(0, 0)}), account(1, 2, {later})}).clean());
+}
+
+TEST(Diagnosis, F6WithTwoRanksTheOneThatWentOnIsNamed) {
+  const State open = State::kInFlight;
+  const Diagnosis diagnosis = of({account(0, 2, {bucket(0, 0), usage_map(0, open)}),
+                                  account(1, 2, {bucket(0, 0), bucket(1, 0, open)})});
+  EXPECT_EQ(diagnosis.odd, Ranks{1});
+  EXPECT_NE(diagnosis.reason.find("went on to pass 1 without the collective #1"),
+            std::string::npos);
+  // In one pass nobody can tell who is wrong.
+  const Diagnosis order = of({account(0, 2, {bucket(0, 0, open), bucket(0, 1, open)}),
+                              account(1, 2, {bucket(0, 1, open), bucket(0, 0, open)})});
+  EXPECT_EQ(order.odd, Ranks{});
+  ASSERT_TRUE(order.difference.has_value());
+  EXPECT_EQ(order.difference->sides.size(), 2u);
+  EXPECT_FALSE(order.clean());
+}
+
+TEST(Diagnosis, T1ARankThatTellsNothingIsTheOddOne) {
+  std::vector<Account> accounts = {account(0, 3, {bucket(0, 0, State::kFailed)}),
+                                   account(1, 3, {bucket(0, 0, State::kFailed)})};
+  const Diagnosis diagnosis = of(std::move(accounts));
+  EXPECT_EQ(diagnosis.silent, Ranks{2});
+  EXPECT_EQ(diagnosis.odd, Ranks{2});
+  ASSERT_EQ(diagnosis.waits.size(), 2u);
+  EXPECT_EQ(diagnosis.waits[0].ranks, Ranks{2});
+  EXPECT_FALSE(diagnosis.difference.has_value());
+}
+
+TEST(Diagnosis, T1ARankThatIsBehindIsTheOddOneAndSoIsOneThatIsAheadOfMost) {
+  const State open = State::kInFlight;
+  Diagnosis behind =
+      of({account(0, 2, {bucket(0, 0), bucket(0, 1, open)}), account(1, 2, {bucket(0, 0)})});
+  EXPECT_EQ(behind.odd, Ranks{1});
+  EXPECT_EQ(behind.waits[0].ranks, Ranks{1});
+  Diagnosis ahead = of({account(0, 3, {bucket(0, 0), usage_map(0, open)}),
+                        account(1, 3, {bucket(0, 0)}), account(2, 3, {bucket(0, 0)})});
+  EXPECT_EQ(ahead.odd, Ranks{0});
+}
+
+TEST(Diagnosis, F2ARankThatFailedByItselfIsTheOddOneThoughOthersAreSilent) {
+  std::vector<Account> accounts = {account(0, 3, {bucket(0, 0, State::kFailed)}),
+                                   account(1, 3, {bucket(0, 0, State::kFailed)})};
+  for (Account& each : accounts) each.failure = own_failure(1);
+  const Diagnosis diagnosis = of(std::move(accounts));
+  EXPECT_EQ(diagnosis.odd, Ranks{1});
+  EXPECT_NE(diagnosis.to_string().find("the user's node threw"), std::string::npos);
+}
+
+// Old collectives are forgotten on the rank that is ahead; only what all remember is compared.
+TEST(Diagnosis, T1WhatOneRankHasForgottenIsNoDifference) {
+  std::vector<AccountedCollective> last = {bucket(2, 0), bucket(2, 1)};
+  const Diagnosis diagnosis =
+      of({account(0, 2, {bucket(0, 0), bucket(1, 0), bucket(2, 0), bucket(2, 1)}),
+          account(1, 2, std::move(last), 2)});
+  EXPECT_TRUE(diagnosis.clean()) << diagnosis.to_string();
+}
+
+TEST(Diagnosis, AccountsOfDifferentGroupsAreRefused) {
+  EXPECT_EQ(diagnose({}).error().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(diagnose({account(0, 2, {}), account(0, 2, {})}).has_value());
+  EXPECT_FALSE(diagnose({account(0, 2, {}), account(1, 3, {})}).has_value());
+  Account other = account(1, 2, {});
+  other.source = 7;
+  EXPECT_FALSE(diagnose({account(0, 2, {}), other}).has_value());
+}
+
+Account full_account() {
+  Account full = account(1, 3, {bucket(4, 0), usage_map(4, State::kFailed)}, 40);
+  full.source = 9;
+  full.pass = 4;
+  full.doing = Account::Doing::kBetween;
+  full.next_bucket = 2;
+  for (int i = 0; i < 40; ++i) full.missing.add("a name with % and \n, no. " + std::to_string(i));
+  full.missing.first[3] = "-";
+  full.missing.first[4] = "";
+  full.failure = own_failure(2);
+  full.failure->parameters = {"p0", "p1"};
+  full.failure->later = {"rank 0 saw: something\nelse"};
+  return full;
+}
+
+TEST(AccountText, ComesBackAsItWas) {
+  const Account full = full_account();
+  const std::string text = to_text(full);
+  const Result<Account> read = read_account(text);
+  ASSERT_TRUE(read.has_value()) << read.error().to_string();
+  EXPECT_EQ(to_text(*read), text);
+  EXPECT_EQ(read->missing, full.missing);
+  EXPECT_EQ(read->failure->to_string(), full.failure->to_string());
+  EXPECT_EQ(read->collectives[1].state, State::kFailed);
+  EXPECT_TRUE(read->collectives[0].same_as(full.collectives[0]));
+  EXPECT_EQ(read->next_sequence, 42);
+  EXPECT_EQ(read->source, 9);
+}
+
+// Cut anywhere, or with any one byte changed, a text is refused or is another account; never a
+// crash.
+TEST(AccountText, WhatIsCutOffIsRefusedAndWhatIsChangedIsRead) {
+  const std::string text = to_text(full_account());
+  for (std::size_t length = 0; length + 1 < text.size(); ++length) {
+    const Result<Account> read = read_account(text.substr(0, length));
+    // Of the last line's number a part is a number, too, but not the one that fits.
+    EXPECT_FALSE(read.has_value()) << "after " << length << " bytes";
+  }
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (const char byte : {'\0', ' ', '%', '\n', '9', '-', '\xff'}) {
+      std::string changed = text;
+      changed[at] = byte;
+      const Result<Account> read = read_account(changed);
+      if (read) (void)of({*read}).to_string();
+    }
+  }
+}
+
+TEST(AccountText, SaysWhichLineIsWrong) {
+  const auto why = [](const std::string& text) {
+    const Result<Account> read = read_account(text);
+    return read ? std::string() : read.error().failure().detail;
+  };
+  EXPECT_NE(why("").find("ends before its last line"), std::string::npos);
+  EXPECT_NE(why("hello\n").find("no account of a rank"), std::string::npos);
+  EXPECT_NE(why("lockstep-account 2\n").find("version 2"), std::string::npos);
+  EXPECT_NE(why("lockstep-account 1\nrank 0 2\nwhat is this\n").find("line 3 is wrong"),
+            std::string::npos);
+  EXPECT_NE(why("lockstep-account 1\nrank 2 2\nend 0\n").find("do not fit"), std::string::npos);
+  EXPECT_NE(why("lockstep-account 1\nrank 0 999999999\nend 0\n").find("do not fit"),
+            std::string::npos);
+  std::string gap = to_text(full_account());
+  gap.replace(gap.find("collective 41"), 13, "collective 43");
+  EXPECT_NE(why(gap).find("is wrong"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

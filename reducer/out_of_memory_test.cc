@@ -1,0 +1,377 @@
+// Memory that is refused (F1, F2, F4, F5). This program has an operator new of its own, which
+// refuses one request: the n-th of those that the library makes, for every n until a run needs
+// fewer. Claims: what comes back is kOutOfMemory and nothing else; nothing is lost; after a reset a
+// step is exact. The host device takes its memory from there, too. Requests of the user's own code
+// (a forward, a node) are left alone. (A program of its own, because there can be only one operator
+// new in each.)
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <ostream>
+#include <stdexcept>
+
+#include "reducer/comm/twin_group.h"
+#include "reducer/data_parallel.h"
+#include "reducer/device/host/host_device.h"
+#include "reducer/hooks/builtin_hooks.h"
+
+namespace {
+
+std::atomic<bool> is_armed{false};
+constexpr long kMany = 1'000'000;
+std::atomic<long> requests_left{kMany};
+std::atomic<long> alive{0};  // blocks
+
+void* take(std::size_t bytes, std::size_t alignment) {
+  if (is_armed.load() && requests_left.fetch_sub(1) == 0) return nullptr;
+  void* memory =
+      alignment <= alignof(std::max_align_t)
+          ? std::malloc(bytes == 0 ? 1 : bytes)
+          : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory != nullptr) alive.fetch_add(1);
+  return memory;
+}
+
+void* take_or_throw(std::size_t bytes, std::size_t alignment) {
+  void* memory = take(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void give(void* memory) {
+  if (memory != nullptr) alive.fetch_sub(1);
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return take_or_throw(bytes, 1); }
+void* operator new[](std::size_t bytes) { return take_or_throw(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return take_or_throw(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return take(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return take(bytes, 1); }
+void operator delete(void* memory) noexcept { give(memory); }
+void operator delete[](void* memory) noexcept { give(memory); }
+void operator delete(void* memory, std::size_t) noexcept { give(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { give(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { give(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { give(memory); }
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+  give(memory);
+}
+
+namespace lockstep {
+namespace {
+
+// Requests count while one lives.
+class Armed {
+ public:
+  Armed() { is_armed = true; }
+  ~Armed() { is_armed = false; }
+  Armed(const Armed&) = delete;
+  Armed& operator=(const Armed&) = delete;
+};
+// But not while one of these does: the user's own code runs.
+class Spared {
+ public:
+  Spared() : was_(is_armed.exchange(false)) {}
+  ~Spared() { is_armed = was_; }
+  Spared(const Spared&) = delete;
+  Spared& operator=(const Spared&) = delete;
+
+ private:
+  const bool was_;
+};
+
+class FanNode final : public Node {
+ public:
+  FanNode(Engine& engine, std::vector<Edge> edges) : Node(engine.next_sequence(), 1, 0) {
+    edges_ = std::move(edges);
+  }
+  Status apply(std::span<const Tensor> in, std::span<Tensor> out, const BackwardContext&) override {
+    for (Tensor& o : out) o = in[0];
+    return {};
+  }
+};
+
+struct Setting {
+  const char* name;
+  bool dynamic = false;
+  bool is_static = false;
+  bool views = false;
+  bool hook = false;
+  Schedule schedule = Schedule::kOverlapped;
+  int workers = 0;
+};
+
+void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
+
+class OutOfMemory : public ::testing::TestWithParam<Setting> {};
+class OutOfMemoryInAFailure : public OutOfMemory {};
+
+constexpr int kParameters = 6;  // more than a node's gradients have room for without memory
+constexpr std::int64_t kElements = 40;
+
+class ThrowingNode final : public Node {
+ public:
+  ThrowingNode(Engine& engine, std::vector<Edge> edges) : Node(engine.next_sequence(), 1, 0) {
+    edges_ = std::move(edges);
+  }
+  Status apply(std::span<const Tensor>, std::span<Tensor>, const BackwardContext&) override {
+    throw std::runtime_error("the user's node threw");
+  }
+};
+
+// One rank of two, the other of which does the same.
+class Job {
+ public:
+  explicit Job(const Setting& setting) : setting_(setting), engine_(setting.workers) {
+    for (int i = 0; i < kParameters; ++i)
+      parameters_.push_back(make_ref<Parameter>(
+          "parameter number " + std::to_string(i), devices_[i % (setting.workers + 1)],
+          DType::kFloat32, Shape::row_major({kElements}), true, engine_.next_sequence()));
+    gradient_ = *Tensor::empty(devices_[0], DType::kFloat32, Shape::row_major({kElements}));
+    for (std::int64_t i = 0; i < kElements; ++i)
+      reinterpret_cast<float*>(gradient_.data())[i] = static_cast<float>(i) + 1;
+  }
+
+  Status create() {
+    const Spared spared;
+    ReducerOptions options;
+    options.find_unused_parameters = setting_.dynamic;
+    options.static_graph = setting_.is_static;
+    options.gradient_as_bucket_view = setting_.views;
+    options.bucket_limits = {300};
+    options.coalesced_bytes = 300;
+    options.schedule = setting_.schedule;
+    if (setting_.hook) options.hook = make_all_reduce_hook();
+    options.failure_grace = std::chrono::milliseconds(0);
+    std::vector<Ref<Parameter>> parameters = parameters_;
+    Membership membership = fresh();
+    const Armed armed;
+    auto made = DataParallel::create(std::move(parameters), engine_, std::move(options),
+                                     std::move(membership));
+    if (!made) return made.error();
+    parallel_ = std::move(*made);
+    return {};
+  }
+
+  // In dynamic mode the last parameter is not used, so that one stays without a gradient.
+  Status step(bool synced) {
+    std::vector<Edge> outputs;
+    std::optional<DataParallel::NoSync> local;
+    if (!synced) local.emplace(*parallel_);
+    const auto module = [this](std::vector<Edge>& made) {
+      const Spared spared;
+      std::vector<Edge> edges;
+      for (int i = 0; i < kParameters - (setting_.dynamic ? 1 : 0); ++i)
+        edges.push_back({parameters_[static_cast<std::size_t>(i)], 0});
+      made.push_back({Ref<Node>(new FanNode(engine_, std::move(edges))), 0});
+      return Status();
+    };
+    const Armed armed;
+    LOCKSTEP_RETURN_IF_ERROR(parallel_->forward(module, outputs));
+    if (outputs.empty()) return Status(Code::kInternal, "a forward gave no output, and no error");
+    const std::array<Tensor, 1> gradients = {gradient_};
+    return engine_.backward(outputs, gradients, false);
+  }
+
+  // A step whose backward fails when its first bucket has been launched.
+  Status failing_step() {
+    std::vector<Edge> outputs;
+    const auto module = [this](std::vector<Edge>& made) {
+      std::vector<Edge> edges;
+      for (int i = 1; i < kParameters; ++i)
+        edges.push_back({parameters_[static_cast<std::size_t>(i)], 0});
+      const Edge first{parameters_[0], 0};
+      edges.push_back({Ref<Node>(new ThrowingNode(engine_, std::vector<Edge>(1, first))), 0});
+      made.push_back({Ref<Node>(new FanNode(engine_, std::move(edges))), 0});
+      return Status();
+    };
+    LOCKSTEP_RETURN_IF_ERROR(parallel_->forward(module, outputs));
+    const std::array<Tensor, 1> gradients = {gradient_};
+    const Armed armed;
+    return engine_.backward(outputs, gradients, false);
+  }
+
+  Status reset() {
+    const Spared spared;
+    Membership membership = fresh();
+    const Armed armed;
+    return parallel_->reset(std::move(membership));
+  }
+
+  void undefine_grads() {
+    for (const auto& p : parameters_) p->undefine_grad();
+  }
+  void expect_exact() const {
+    for (int i = 0; i < kParameters; ++i) {
+      const Tensor& grad = parameters_[static_cast<std::size_t>(i)]->grad();
+      if (setting_.dynamic && i == kParameters - 1) {
+        EXPECT_FALSE(grad.defined());
+        continue;
+      }
+      ASSERT_TRUE(grad.defined());
+      for (std::int64_t e = 0; e < kElements; ++e)  // both hold the same: so is the mean
+        ASSERT_EQ(reinterpret_cast<const float*>(grad.data())[e], static_cast<float>(e) + 1);
+    }
+  }
+  // P12: peers are in the middle of what was launched, unless the pass is complete; and they have
+  // new buckets when they were told an order (B2).
+  void expect_poisoned_if_launched() const {
+    const Reducer& reducer = parallel_->reducer();
+    const auto& trace = reducer.trace().entries();
+    const bool open = std::any_of(trace.begin(), trace.end(), [](const TraceEntry& entry) {
+      return entry.state != TraceEntry::State::kCompleted;
+    });
+    const bool told_order = std::any_of(trace.begin(), trace.end(), [](const TraceEntry& entry) {
+      return entry.what == TraceEntry::What::kRebuild;
+    });
+    const bool half_rebuilt = told_order && reducer.rebuilt_order().empty();
+    EXPECT_TRUE(!(open || half_rebuilt) || !reducer.poisoned().ok());
+  }
+  bool has_parallel() const { return parallel_ != nullptr; }
+  DataParallel& parallel() { return *parallel_; }
+
+ private:
+  static Membership fresh() {
+    return {std::make_shared<TwinGroup>(), std::make_shared<HashStore>()};
+  }
+
+  const Setting setting_;
+  HostDevice devices_[2] = {HostDevice(0), HostDevice(1)};  // check that nothing is left of theirs
+  Engine engine_;
+  std::vector<Ref<Parameter>> parameters_;
+  Tensor gradient_;
+  std::unique_ptr<DataParallel> parallel_;
+};
+
+// Construction, a local and a synced step, the step that rebuilds, a reset, one more step. The
+// first error, if there was one; what was refused is made up for then.
+Status run(const Setting& setting) {
+  Job job(setting);
+  Status status = job.create();
+  if (!status.ok()) {
+    EXPECT_FALSE(job.has_parallel());
+    EXPECT_TRUE(job.create().ok());
+  }
+  const auto step = [&](bool synced) {
+    if (!status.ok()) return;
+    if (synced) job.undefine_grads();
+    status = job.step(synced);
+    if (status.ok() && synced) job.expect_exact();
+  };
+  step(false);
+  for (int i = 0; i < 3; ++i) step(true);
+  if (status.ok()) status = job.reset();
+  for (int i = 0; i < 2; ++i) step(true);
+  if (status.ok()) return {};
+  job.expect_poisoned_if_launched();
+  job.parallel().abort(status);
+  EXPECT_FALSE(job.parallel().poisoned().ok());
+  const Status reset = job.reset();
+  EXPECT_TRUE(reset.ok()) << reset.to_string();
+  for (int i = 0; i < 3; ++i) {
+    job.undefine_grads();
+    const Status again = job.step(true);
+    EXPECT_TRUE(again.ok()) << again.to_string();
+    job.expect_exact();
+  }
+  return status;
+}
+
+TEST_P(OutOfMemory, F1F4F5TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
+  requests_left = kMany;
+  EXPECT_TRUE(run(GetParam()).ok());  // whatever is made once, in the first run
+  long n = 0;
+  while (true) {
+    SCOPED_TRACE("request " + std::to_string(n));
+    const long before = alive.load();
+    requests_left = n;
+    {
+      const Status status = run(GetParam());
+      const bool was_refused = requests_left.load() < 0;
+      requests_left = kMany;
+      // Memory that is only kept for later use may be done without.
+      EXPECT_TRUE(status.ok() || status.code() == Code::kOutOfMemory) << status.to_string();
+      if (!was_refused) {
+        EXPECT_TRUE(status.ok());
+        break;
+      }
+    }
+    EXPECT_EQ(alive.load(), before);
+    ASSERT_FALSE(HasFailure());
+    ++n;
+  }
+  EXPECT_GT(n, 100);
+  RecordProperty("requests", static_cast<int>(n));
+}
+
+// A failure is dealt with although memory is refused meanwhile: the group is closed, the reducer
+// poisoned.
+TEST_P(OutOfMemoryInAFailure, P12F4TheGroupIsClosedAndTheReducerPoisoned) {
+  const auto run_once = [](long n) {
+    Job job(GetParam());
+    EXPECT_TRUE(job.create().ok());
+    EXPECT_TRUE(job.step(true).ok());
+    requests_left = n;
+    const Status status = job.failing_step();
+    const bool was_refused = requests_left.load() < 0;
+    requests_left = kMany;
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(status.code() == Code::kUserFailure ||
+                (was_refused && status.code() == Code::kOutOfMemory))
+        << status.to_string();
+    job.expect_poisoned_if_launched();
+    job.parallel().abort(status);
+    EXPECT_FALSE(job.parallel().poisoned().ok());
+    EXPECT_TRUE(job.reset().ok());
+    job.undefine_grads();
+    EXPECT_TRUE(job.step(true).ok());
+    job.expect_exact();
+    return was_refused;
+  };
+  EXPECT_FALSE(run_once(kMany));  // whatever is made once, in the first run
+  long n = 0;
+  for (bool was_refused = true; was_refused; ++n) {
+    SCOPED_TRACE("request " + std::to_string(n));
+    const long before = alive.load();
+    was_refused = run_once(n);
+    EXPECT_EQ(alive.load(), before);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(n, 10);
+}
+
+const auto name_of_setting = [](const auto& each) { return each.param.name; };
+constexpr Setting kPlain = {"plain"};
+constexpr Setting kDynamic = {"dynamic", true};
+constexpr Setting kStatic = {"static", false, true};
+constexpr Setting kViews = {"views", false, false, true};
+constexpr Setting kDynamicViews = {"dynamic_views", true, false, true};
+constexpr Setting kHook = {"hook", false, false, false, true};
+constexpr Setting kAfter = {"after_backward", false, false, false, false, Schedule::kAfterBackward};
+constexpr Setting kTwoDevices = {"two_devices",         false, false, false, false,
+                                 Schedule::kOverlapped, 1};
+
+INSTANTIATE_TEST_SUITE_P(All, OutOfMemory,
+                         ::testing::Values(kPlain, kDynamic, kStatic, kViews, kDynamicViews, kHook,
+                                           kAfter, kTwoDevices),
+                         name_of_setting);
+// The others launch nothing before their backward ends.
+INSTANTIATE_TEST_SUITE_P(All, OutOfMemoryInAFailure,
+                         ::testing::Values(kPlain, kDynamic, kViews, kDynamicViews, kHook,
+                                           kTwoDevices),
+                         name_of_setting);
+
+}  // namespace
+}  // namespace lockstep

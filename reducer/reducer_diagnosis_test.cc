@@ -1,0 +1,190 @@
+// What ranks tell of themselves after a failure, and what is made of it: clauses T1, F2 and F6.
+// Accounts and their joining as such: diagnosis/diagnosis_test.cc.
+#include <gtest/gtest.h>
+
+#include "reducer/failure_board.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Ranks = std::vector<int>;
+using Doing = Account::Doing;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+constexpr int kRanks = 3;
+
+// Lets each rank do a good step and then `second`, with p and q in a bucket each, q's the first;
+// gives the accounts that the ranks then have.
+std::vector<Account> accounts_after(const std::function<void(Replica&, int)>& second,
+                                    bool dynamic = false,
+                                    platform::Duration timeout = seconds(20)) {
+  const auto memberships = local_memberships(kRanks, timeout);
+  std::vector<Account> accounts(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Replica rank;
+    rank.add("p");
+    rank.add("q");
+    ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
+    ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 1).ok());
+    second(rank, r);
+    const Account told = rank.parallel->account();
+    const Result<Account> read = read_account(to_text(told));  // as from a file
+    ASSERT_TRUE(read.has_value()) << read.error().to_string();
+    accounts[i] = *read;
+  });
+  return accounts;
+}
+
+TEST(ReducerDiagnosis, T1ACleanRunGivesNone) {
+  for (const bool dynamic : {false, true}) {
+    const auto accounts = accounts_after(
+        [](Replica& rank, int) {
+          ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 2).ok());
+        },
+        dynamic);
+    const Result<Diagnosis> diagnosis = diagnose(accounts);
+    ASSERT_TRUE(diagnosis.has_value());
+    EXPECT_TRUE(diagnosis->clean()) << diagnosis->to_string();
+    EXPECT_EQ(accounts[0].collectives.size(), dynamic ? 6u : 4u);
+    EXPECT_EQ(accounts[0].collectives[0].parameters.to_string(), "q");
+  }
+}
+
+TEST(ReducerDiagnosis, F2ARankThatThrowsIsTheOddOneAndItsNextBucketLacksWhatItDidNotReach) {
+  const auto accounts = accounts_after([](Replica& rank, int r) {
+    const Edge p{rank.parameters[0], 0};
+    const Edge q{rank.parameters[1], 0};
+    const Ref<Node> thrower = rank.thrower({p});
+    const auto outputs =
+        r == 1 ? rank.forward({{rank.fan({q, {thrower, 0}}), 0}}) : rank.forward({p, q});
+    EXPECT_FALSE(rank.backward(outputs, 1).ok());
+  });
+  const Result<Diagnosis> diagnosis = diagnose(accounts);
+  ASSERT_TRUE(diagnosis.has_value());
+  EXPECT_EQ(diagnosis->odd, Ranks{1}) << diagnosis->to_string();
+  EXPECT_EQ(accounts[1].next_bucket, 1);
+  EXPECT_EQ(accounts[1].missing.to_string(), "p");
+  EXPECT_EQ(accounts[1].pass, 1);
+  // How far the others came is a matter of time.
+  for (const std::size_t r : {0u, 2u}) EXPECT_EQ(accounts[r].failure->code, Code::kUserFailure);
+  EXPECT_NE(diagnosis->to_string().find("the user's node threw"), std::string::npos);
+}
+
+TEST(ReducerDiagnosis, P5ARankWithoutAGradientOfAParameterIsTheOddOne) {
+  const auto accounts = accounts_after([](Replica& rank, int r) {
+    const Ref<Parameter>& q = rank.parameters[1];
+    const auto outputs = r == 2 ? rank.forward_of({q}) : rank.forward_of(rank.parameters);
+    EXPECT_FALSE(rank.backward(outputs, 1).ok());
+  });
+  const Result<Diagnosis> diagnosis = diagnose(accounts);
+  ASSERT_TRUE(diagnosis.has_value());
+  EXPECT_EQ(diagnosis->odd, Ranks{2}) << diagnosis->to_string();
+  EXPECT_EQ(accounts[2].doing, Doing::kBetween);
+  EXPECT_EQ(accounts[2].missing.to_string(), "p");
+  EXPECT_EQ(accounts[2].failure->code, Code::kIncomplete);
+}
+
+TEST(ReducerDiagnosis, P8ARankThatHasNotCalledBackwardIsTheOddOne) {
+  const auto accounts = accounts_after(
+      [](Replica& rank, int r) {
+        const auto outputs = rank.forward_of(rank.parameters);
+        if (r == 0) return;
+        EXPECT_FALSE(rank.backward(outputs, 1).ok());
+      },
+      false, milliseconds(50));
+  const Result<Diagnosis> diagnosis = diagnose(accounts);
+  ASSERT_TRUE(diagnosis.has_value());
+  EXPECT_EQ(diagnosis->odd, Ranks{0}) << diagnosis->to_string();
+  EXPECT_EQ(accounts[0].doing, Doing::kArmed);
+  EXPECT_EQ(accounts[0].missing.to_string(), "q");
+  ASSERT_EQ(diagnosis->waits.size(), 2u);
+  for (const Diagnosis::Wait& wait : diagnosis->waits) {
+    EXPECT_EQ(wait.sequence, 2);
+    EXPECT_EQ(wait.ranks, Ranks{0});
+  }
+}
+
+TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndADeadRankIsSilent) {
+  const auto memberships = local_memberships(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    Replica rank;
+    const auto p = rank.add("p");
+    ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], quick_options(false)).ok());
+    ASSERT_TRUE(rank.backward(rank.forward_of({p}), 1).ok());
+    if (r == 2) return memberships[2].group->abort(Status(Code::kAborted, "as if it had died"));
+    ASSERT_FALSE(rank.backward(rank.forward_of({p}), 1).ok());
+    const Result<Diagnosis> diagnosis = rank.parallel->diagnose(seconds(1));
+    ASSERT_TRUE(diagnosis.has_value());
+    EXPECT_EQ(diagnosis->accounts.size(), 2u) << diagnosis->to_string();
+    EXPECT_EQ(diagnosis->silent, Ranks{2});
+    EXPECT_EQ(diagnosis->odd, Ranks{2});
+  });
+}
+
+TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
+  const auto memberships = local_memberships(kRanks);
+  std::vector<Ranks> odd(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    Replica rank;
+    const auto p = rank.add("p");
+    const auto q = rank.add("q");
+    const auto i = static_cast<std::size_t>(r);
+    ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
+    const auto outputs = r == 1 ? rank.forward_of({q}) : rank.forward_of({p, q});
+    ASSERT_FALSE(rank.backward(outputs, 1).ok());
+    const Result<Diagnosis> diagnosis = rank.parallel->diagnose(seconds(20));
+    ASSERT_TRUE(diagnosis.has_value());
+    EXPECT_TRUE(diagnosis->silent.empty()) << diagnosis->to_string();
+    odd[i] = diagnosis->odd;
+  });
+  for (const Ranks& each : odd) EXPECT_EQ(each, Ranks{1});
+}
+
+using ReducerAccount = ReducerTest;
+
+TEST_F(ReducerAccount, T1AFailureIsToldUntilAPassBeginsOrAReset) {
+  create(false);
+  EXPECT_EQ(parallel().account().doing, Doing::kIdle);
+  ASSERT_EQ(rank_.backward(rank_.forward({{rank_.thrower({{p_, 0}, {q_, 0}}), 0}}), 1).code(),
+            Code::kUserFailure);
+  EXPECT_TRUE(parallel().poisoned().ok());  // nothing had been launched
+  ASSERT_TRUE(parallel().account().failure.has_value());
+  EXPECT_EQ(parallel().account().failure->code, Code::kUserFailure);
+  EXPECT_EQ(parallel().account().missing.to_string(), "q");
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+  EXPECT_FALSE(parallel().account().failure.has_value());
+  parallel().abort(Status(Code::kUserFailure, "given up"));
+  EXPECT_TRUE(parallel().account().failure.has_value());
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  EXPECT_FALSE(parallel().account().failure.has_value());
+  EXPECT_EQ(parallel().account().next_sequence, 0);
+}
+
+TEST_F(ReducerAccount, T1BetweenTwoBackwardsItSaysWhatTheNextBucketLacks) {
+  create(false);
+  const auto outputs = rank_.forward_of({p_, q_});
+  EXPECT_EQ(parallel().account().doing, Doing::kArmed);
+  ASSERT_TRUE(rank_.backward({outputs[0]}, 1).ok());
+  const Account account = parallel().account();
+  EXPECT_EQ(account.doing, Doing::kBetween);
+  EXPECT_EQ(account.next_bucket, 0);
+  EXPECT_EQ(account.missing.to_string(), "q");
+}
+
+TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
+  auto store = std::make_shared<HashStore>();
+  ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());
+  Account own;
+  own.size = 3;
+  Account wrong = own;  // under the key of another rank
+  ASSERT_TRUE(store->set("account/0/2", to_text(wrong)).has_value());
+  const auto accounts =
+      FailureBoard(store, 0, 3).accounts(own, platform::Deadline::in(milliseconds(10)));
+  ASSERT_EQ(accounts.size(), 1u);
+  EXPECT_EQ(accounts[0].rank, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,229 @@
+// Groups that are not the whole job: ranks that are not those of the job, several groups at once,
+// several reducers on one group or one after the other. Clauses G1, F2 to F4, F6 and F7. Over
+// sockets: comm/gloo/gloo_groups_test.cc.
+#include <gtest/gtest.h>
+
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Parallel = std::unique_ptr<DataParallel>;
+using std::chrono::seconds;
+
+// One process of the job, with parameters p and q that reducers share out between them.
+struct Process {
+  Parallel reduce(const Ref<Parameter>& parameter, const Membership& membership,
+                  bool dynamic = false) {
+    ReducerOptions options = quick_options(dynamic);
+    options.failure_grace = seconds(10);
+    auto made = DataParallel::create({parameter}, rank.engine, options, membership);
+    EXPECT_TRUE(made.has_value()) << made.error().to_string();
+    return made ? std::move(*made) : nullptr;
+  }
+  // The outputs of a forward that is the parameter itself.
+  std::vector<Edge> forward(DataParallel& parallel, const Ref<Parameter>& parameter) {
+    std::vector<Edge> outputs;
+    const auto module = [&](std::vector<Edge>& made) {
+      made.push_back({parameter, 0});
+      return Status();
+    };
+    forward_status = parallel.forward(module, outputs);
+    return outputs;
+  }
+  Status step(DataParallel& parallel, const Ref<Parameter>& parameter, double value) {
+    parameter->undefine_grad();
+    const auto outputs = forward(parallel, parameter);
+    LOCKSTEP_RETURN_IF_ERROR(std::move(forward_status));
+    return rank.backward(outputs, {value, 8});
+  }
+
+  Replica rank;
+  Ref<Parameter> p = rank.add("p");
+  Ref<Parameter> q = rank.add("q");
+  Status forward_status;
+};
+
+Values gradient(const Ref<Parameter>& parameter) { return values_of(parameter->grad()); }
+
+// Of four processes, 3 and 1 are ranks 0 and 1 of one group, 0 and 2 those of another.
+TEST(SubGroups, G1F2RanksAreThoseOfTheGroupAndGroupsDoNotDisturbEachOther) {
+  const auto odd = local_memberships(2);
+  const auto even = local_memberships(2);
+  const Membership of_process[] = {even[0], odd[1], even[1], odd[0]};
+  on_ranks(4, [&](int process) {
+    Process self;
+    const bool is_odd = process % 2 == 1;
+    const Parallel parallel = self.reduce(self.p, of_process[process]);
+    ASSERT_NE(parallel, nullptr);
+    for (int step = 0; step < 5; ++step) {
+      ASSERT_TRUE(self.step(*parallel, self.p, 4.0 * process).ok());
+      EXPECT_EQ(gradient(self.p), (Values{is_odd ? 8.0 : 4.0, 8}));
+    }
+    // Process 1, rank 1 of its group, gives up; the other group goes on.
+    if (process == 1) parallel->abort(Status(Code::kUserFailure, "no more data"));
+    const Status status = self.step(*parallel, self.p, 1);
+    EXPECT_EQ(status.ok(), !is_odd) << status.to_string();
+    if (process == 3) {
+      EXPECT_EQ(status.failure().rank, 1) << status.to_string();
+      EXPECT_EQ(status.failure().reported_by, 0);
+      EXPECT_EQ(status.code(), Code::kUserFailure);
+    }
+  });
+}
+
+// p is reduced over all, q over pairs, by two reducers of each process; passes lie in each other,
+// and one backward may serve both.
+TEST(SubGroups, G1GroupsThatOverlapAreReducedAtTheSameTime) {
+  const auto world = local_memberships(4);
+  const std::vector<std::vector<Membership>> pairs = {local_memberships(2), local_memberships(2)};
+  on_ranks(4, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Process self;
+    const Parallel all = self.reduce(self.p, world[i]);
+    const Parallel pair = self.reduce(self.q, pairs[i % 2][i / 2], true);
+    const double mean_of_pair = 4.0 * (r % 2) + 4;  // of ranks 0 and 2, or 1 and 3
+    for (int step = 0; step < 6; ++step) {
+      self.rank.undefine_grads();
+      const auto a = self.forward(*all, self.p);
+      const auto b = self.forward(*pair, self.q);
+      const Values mine{4.0 * r, 8};
+      if (step % 3 == 0) {
+        ASSERT_TRUE(self.rank.backward(a, mine).ok());
+        ASSERT_TRUE(self.rank.backward(b, mine).ok());
+      } else if (step % 3 == 1) {
+        ASSERT_TRUE(self.rank.backward(b, mine).ok());
+        ASSERT_TRUE(self.rank.backward(a, mine).ok());
+      } else {
+        ASSERT_TRUE(self.rank.backward({a[0], b[0]}, mine).ok());
+      }
+      EXPECT_EQ(gradient(self.p), (Values{6, 8}));
+      EXPECT_EQ(gradient(self.q), (Values{mean_of_pair, 8}));
+    }
+  });
+}
+
+TEST(TwoReducersOnOneGroup, F7PassesOneAfterTheOtherAndInEachOther) {
+  for (const bool dynamic : {false, true}) {
+    const auto memberships = local_memberships(3);
+    on_ranks(3, [&](int r) {
+      Process self;
+      const Membership& membership = memberships[static_cast<std::size_t>(r)];
+      const Parallel first = self.reduce(self.p, membership, dynamic);
+      const Parallel second = self.reduce(self.q, membership, dynamic);
+      for (int step = 0; step < 6; ++step) {
+        self.rank.undefine_grads();
+        const auto a = self.forward(*first, self.p);
+        const auto b = self.forward(*second, self.q);
+        ASSERT_TRUE(self.rank.backward(step % 2 ? a : b, {3.0 * r, 8}).ok());
+        ASSERT_TRUE(self.rank.backward(step % 2 ? b : a, {3.0 * r, 8}).ok());
+        double mean = 0;
+        for (int i = 0; i < 3; ++i)
+          mean = rounded(DType::kFloat32,
+                         mean + rounded(DType::kFloat32, 3.0 * i * factor_of(DType::kFloat32, 3)));
+        EXPECT_EQ(gradient(self.p)[0], mean);
+        EXPECT_EQ(gradient(self.q)[0], mean);
+      }
+    });
+  }
+}
+
+// Their buckets are alike in everything: op, count, dtype, bucket, pass. Sums of p and q must not
+// get mixed up.
+TEST(TwoReducersOnOneGroup, F3F7ABackwardOfTheOneDoesNotMeetThatOfTheOther) {
+  const auto memberships = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    Process self;
+    const Membership& membership = memberships[static_cast<std::size_t>(r)];
+    const Parallel first = self.reduce(self.p, membership);
+    const Parallel second = self.reduce(self.q, membership);
+    const auto a = self.forward(*first, self.p);
+    const auto b = self.forward(*second, self.q);
+    const Status status = self.rank.backward(r == 0 ? a : b, 1);
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+  });
+}
+
+TEST(TwoReducersOnOneGroup, F7F4WhenOneFailsTheOtherIsToldAndBothCanBeReset) {
+  const auto memberships = local_memberships(2);
+  const auto later = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    Process self;
+    const Parallel first = self.reduce(self.p, memberships[i]);
+    const Parallel second = self.reduce(self.q, memberships[i]);
+    if (r == 1) first->abort(Status(Code::kUserFailure, "no more data"));
+    for (DataParallel* parallel : {first.get(), second.get()}) {
+      const Status status = self.step(*parallel, parallel == first.get() ? self.p : self.q, 1);
+      ASSERT_FALSE(status.ok());
+      EXPECT_NE(status.to_string().find("no more data"), std::string::npos) << status.to_string();
+      EXPECT_EQ(status.failure().rank, 1);
+    }
+    ASSERT_TRUE(first->reset(later[i]).ok());
+    ASSERT_TRUE(second->reset(later[i]).ok());
+    for (int step = 0; step < 2; ++step) {
+      ASSERT_TRUE(self.step(*first, self.p, 2.0 * r).ok());
+      ASSERT_TRUE(self.step(*second, self.q, 4.0 * r).ok());
+      EXPECT_EQ(gradient(self.p), (Values{1, 8}));
+      EXPECT_EQ(gradient(self.q), (Values{2, 8}));
+    }
+  });
+}
+
+// Accounts of both lie in one store.
+TEST(TwoReducersOnOneGroup, T1EachIsDiagnosedByItself) {
+  const auto memberships = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    Process self;
+    const Membership& membership = memberships[static_cast<std::size_t>(r)];
+    const Parallel first = self.reduce(self.p, membership);
+    const Parallel second = self.reduce(self.q, membership);
+    ASSERT_TRUE(self.step(*second, self.q, 1).ok());
+    const Status cause(Code::kUserFailure, "given up");
+    for (DataParallel* parallel : {first.get(), second.get()}) {
+      parallel->abort(cause);
+      const Result<Diagnosis> diagnosis = parallel->diagnose(seconds(20));
+      ASSERT_TRUE(diagnosis.has_value());
+      EXPECT_TRUE(diagnosis->silent.empty());
+      EXPECT_EQ(diagnosis->accounts[0].next_sequence, parallel == first.get() ? 0 : 1);
+      EXPECT_FALSE(diagnosis->difference.has_value());
+    }
+  });
+}
+
+TEST(ReducerAfterAnother, F5TheSameParametersOnTheSameGroupAndOnANewOne) {
+  for (const bool views : {false, true}) {
+    const auto memberships = local_memberships(2);
+    const auto later = local_memberships(2);
+    on_ranks(2, [&](int r) {
+      const auto i = static_cast<std::size_t>(r);
+      Replica rank;
+      const auto p = rank.add("p");
+      for (const Membership& membership : {memberships[i], memberships[i], later[i]}) {
+        ReducerOptions options = quick_options(false);
+        options.gradient_as_bucket_view = views;
+        const auto made = DataParallel::create({p}, rank.engine, options, membership);
+        ASSERT_TRUE(made.has_value()) << made.error().to_string();
+        for (int step = 0; step < 3; ++step) {
+          // In view mode the gradient of the step before lies in the bucket, also in that of a
+          // reducer that is gone.
+          if (p->grad().defined()) p->fill_grad_with_zeros();
+          std::vector<Edge> outputs;
+          ASSERT_TRUE((*made)
+                          ->forward(
+                              [&](std::vector<Edge>& edges) {
+                                edges.push_back({p, 0});
+                                return Status();
+                              },
+                              outputs)
+                          .ok());
+          ASSERT_TRUE(rank.backward(outputs, {4.0 * r, 8}).ok());
+          EXPECT_EQ(gradient(p), (Values{2, 8}));
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
