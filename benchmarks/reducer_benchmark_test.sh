@@ -3,7 +3,7 @@
 # and sees one wrong element; bad input is refused; a signal leaves nothing behind. No time is judged.
 # shellcheck source=ci/checks/test_lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../ci/checks/test_lib.sh"
-program=$1
+program=$(realpath -- "$1")
 cd "$scratch"
 export TMPDIR=$scratch/tmp
 mkdir "$TMPDIR"
