@@ -188,6 +188,7 @@ Status Reducer::start_over() {
   next_pass_ = 0;
   launched_ = 0;
   counted_ = false;
+  if (options_.hook) options_.hook->reset();
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();

@@ -9,6 +9,7 @@
 #include "reference/buckets.h"
 #include "reference/graph.h"
 #include "reference/order.h"
+#include "reference/power_sgd.h"
 #include "reference/values.h"
 
 namespace lockstep::reference {
@@ -53,6 +54,7 @@ class Model {
  private:
   void lay_out_elements();
   void place_in_buckets();
+  std::vector<OrderRun> order_of(std::uint64_t count, DType wire) const;
   void order_additions();
   void rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders);
   const std::vector<ExpectedBucket>& buckets() const {
@@ -80,6 +82,9 @@ class Model {
   void list_collectives(ExpectedStep& expected) const;
   void reduce();
   void reduce_one(std::uint32_t parameter);
+  bool is_power_sgd(const ExpectedBucket& bucket) const;
+  void reduce_by_power_sgd(const ExpectedBucket& bucket);
+  void set_reduced(std::uint32_t parameter, bool is_loose);
   void record(ExpectedStep& expected);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
 
@@ -95,6 +100,9 @@ class Model {
     return program_.options.rebuild && program_.options.pinned == 0 && !is_after_backward();
   }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
+  bool is_reduced(std::uint32_t parameter) const {
+    return is_in_use_[parameter] || program_.options.mode == Mode::kPlain;
+  }
 
   const Program& program_;
   const Contract contract_;
@@ -114,6 +122,9 @@ class Model {
   std::array<std::vector<double>, kMaxDepth + 1> sums_;
   std::vector<double> arrived_;        // the tensor of one use
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
+
+  PowerSgd power_sgd_;
+  std::vector<std::uint8_t> is_power_loose_;  // by parameter: what it keeps is not known
 
   // B2: 0, or 1 + the index into Expectation::rebuilt.
   std::uint32_t layout_ = 0;
@@ -142,7 +153,8 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
       contract_(contract),
       out_(out),
       owners_(owners_of(program)),
-      graph_(owners_) {
+      graph_(owners_),
+      power_sgd_(program) {
   const std::size_t parameters = program.parameters.size();
   assign_buckets(program_, contract_, nullptr, out_.buckets);
   out_.rebuilt.clear();
@@ -155,6 +167,7 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   hooks_now_.resize(parameters);
   is_left_out_.resize(parameters);
   is_unknown_.resize(parameters);
+  is_power_loose_.resize(parameters);
 }
 
 void Model::lay_out_elements() {
@@ -185,6 +198,8 @@ void Model::place_in_buckets() {
 // F4, as model.h has it.
 void Model::recover(const std::vector<std::uint32_t>& survivors) {
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  power_sgd_.forget();
+  std::fill(is_power_loose_.begin(), is_power_loose_.end(), std::uint8_t{0});
   survivors_ = survivors;
   is_counted_ = false;
   is_recorded_ = false;
@@ -193,26 +208,25 @@ void Model::recover(const std::vector<std::uint32_t>& survivors) {
   order_additions();
 }
 
-// G3, for every bucket.
+// G3
+std::vector<OrderRun> Model::order_of(std::uint64_t count, DType wire) const {
+  const auto ranks = static_cast<std::uint32_t>(survivors_.size());
+  switch (program_.options.order) {
+    case Order::kRing:
+      return gloo_ring(ranks, count, size_of(wire), contract_.max_segment_bytes);
+    case Order::kBcube:
+      return gloo_bcube(ranks, count);
+    case Order::kRankOrder:
+      break;
+  }
+  return rank_order(ranks, count);
+}
+
 void Model::order_additions() {
   orders_.clear();
   if (survivors_.empty()) return;
-  const auto ranks = static_cast<std::uint32_t>(survivors_.size());
-  for (const ExpectedBucket& bucket : buckets()) {
-    const std::uint32_t element_bytes = size_of(wire_dtype(program_.options.hook, bucket.dtype));
-    switch (program_.options.order) {
-      case Order::kRing:
-        orders_.push_back(
-            gloo_ring(ranks, bucket.count, element_bytes, contract_.max_segment_bytes));
-        break;
-      case Order::kBcube:
-        orders_.push_back(gloo_bcube(ranks, bucket.count));
-        break;
-      case Order::kRankOrder:
-        orders_.push_back(rank_order(ranks, bucket.count));
-        break;
-    }
-  }
+  for (const ExpectedBucket& bucket : buckets())
+    orders_.push_back(order_of(bucket.count, wire_dtype(program_.options.hook, bucket.dtype)));
 }
 
 // B2. Gradients that lie in buckets move along.
@@ -524,11 +538,19 @@ void Model::list_collectives(ExpectedStep& expected) const {
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
-    collective.count = buckets()[b].count;
+    const bool is_compressed = is_power_sgd(buckets()[b]);
+    collective.count = is_compressed ? power_sgd_.first_count(buckets()[b]) : buckets()[b].count;
     collective.dtype = wire_dtype(program_.options.hook, buckets()[b].dtype);
     expected.collectives.push_back(collective);
   }
   if (has_usage_map && is_dynamic() && !trained_.empty()) expected.collectives.push_back(usage);
+  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
+    if (!is_power_sgd(buckets()[b])) continue;
+    ExpectedCollective collective;
+    collective.bucket = b;
+    collective.count = power_sgd_.second_count(buckets()[b]);
+    expected.collectives.push_back(collective);
+  }
 }
 
 // G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter. In
@@ -540,8 +562,11 @@ void Model::reduce() {
           std::any_of(survivors_.begin(), survivors_.end(),
                       [&](std::uint32_t rank) { return gradient(rank, parameter).used; });
     }
-    if (is_in_use_[parameter] || program_.options.mode == Mode::kPlain) reduce_one(parameter);
+    if (is_reduced(parameter) && !is_power_sgd(buckets()[places_[parameter].bucket]))
+      reduce_one(parameter);
   }
+  for (const ExpectedBucket& bucket : buckets())
+    if (is_power_sgd(bucket)) reduce_by_power_sgd(bucket);
 }
 
 // G1, G2, G3. The additions of a run are carried out for the part of the run that lies in the
@@ -581,15 +606,60 @@ void Model::reduce_one(std::uint32_t parameter) {
     begin = end;
   }
   assert(begin == place.count);
-  // All ranks have the same bits: they are written once.
+  set_reduced(parameter, std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
+                return gradient(rank, parameter).loose;
+              }));
+}
+
+bool Model::is_power_sgd(const ExpectedBucket& bucket) const {
+  return program_.options.hook == Hook::kPowerSgd && power_sgd_.second_count(bucket) > 0;
+}
+
+// S4. What no rank used takes part, too: a hook does not know.
+void Model::reduce_by_power_sgd(const ExpectedBucket& bucket) {
+  std::vector<std::vector<PowerSgd::Floats>> given(survivors_.size());
+  for (const std::uint32_t parameter : bucket.parameters)  // nothing is kept of the others
+    if (power_matrix(program_.parameters[parameter]).factors == 0) is_power_loose_[parameter] = 0;
+  for (std::size_t i = 0; i < survivors_.size(); ++i) {
+    for (const std::uint32_t parameter : bucket.parameters) {
+      const double* from = elements(survivors_[i], parameter);
+      const Gradient& own = gradient(survivors_[i], parameter);
+      PowerSgd::Floats& values = given[i].emplace_back(places_[parameter].count, 0.0);
+      if (own.defined) std::copy_n(from, values.size(), values.begin());
+      if (own.defined && own.loose) is_power_loose_[parameter] = 1;
+    }
+  }
+  const auto sum = [this](std::vector<PowerSgd::Floats> parts) {
+    PowerSgd::Floats out;
+    for (const OrderRun& run : order_of(parts[0].size(), DType::kFloat32)) {
+      const std::size_t begin = out.size();
+      for (std::size_t i = 0; i + 1 < parts.size(); ++i)
+        add_values(DType::kFloat32, parts[run.additions[i].into].data() + begin,
+                   parts[run.additions[i].from].data() + begin, run.end - begin);
+      const double* result = parts[run.result].data();
+      out.insert(out.end(), result + begin, result + run.end);
+    }
+    return out;
+  };
+  const auto results = power_sgd_.reduce(bucket, survivors_, given, sum);
+  for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+    const std::uint32_t parameter = bucket.parameters[m];
+    if (!is_reduced(parameter)) continue;
+    for (const std::uint32_t rank : survivors_)
+      std::copy(results[m].begin(), results[m].end(), elements(rank, parameter));
+    set_reduced(parameter, is_power_loose_[parameter] != 0);
+  }
+}
+
+// All ranks have the same bits: they are written once.
+void Model::set_reduced(std::uint32_t parameter, bool is_loose) {
   Gradient reduced;
   reduced.defined = true;
   reduced.touched = true;
   reduced.reduced = true;
   reduced.recorded = true;
   reduced.in_bucket = program_.options.views;
-  reduced.loose = std::any_of(survivors_.begin(), survivors_.end(),
-                              [&](std::uint32_t rank) { return gradient(rank, parameter).loose; });
+  reduced.loose = is_loose;
   reduced.offset = record_bits(survivors_.front(), parameter);
   for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
 }

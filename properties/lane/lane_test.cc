@@ -159,6 +159,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     chosen.order = reference::Order::kRing;
     c.program.values = reference::Values::kGeneral;
     if (chosen.mode == reference::Mode::kStatic || c.program.world < 3 || !is_known(c)) continue;
+    if (chosen.hook == reference::Hook::kPowerSgd) continue;  // what it keeps is not saved
     const Verdict whole = runner.run(c);
     ASSERT_TRUE(whole.ok()) << "case " << i << ": " << whole.message;
     const auto orders = runner.observation().ready_orders();
