@@ -32,11 +32,15 @@ std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
   const BucketLayout& shape = layout.buckets[b];
   Tensor flat(bucket.storage, 0, shape.dtype, Shape::row_major({shape.elements}));
   std::vector<Tensor> views;
-  for (const std::size_t slot : bucket.slots) views.push_back(places[slot]);
+  std::vector<std::size_t> parameters;
+  for (const std::size_t slot : bucket.slots) {
+    views.push_back(places[slot]);
+    parameters.push_back(slots_[slot].info);
+  }
   const bool is_last = b + 1 == layout.buckets.size();
   HookCollectives& collectives = *this;
   return std::make_unique<HookBucket>(collectives, static_cast<int>(b), is_last, std::move(flat),
-                                      std::move(views));
+                                      std::move(views), std::move(parameters));
 }
 
 // HookCollectives: under the same lock as the launches of buckets without a hook.

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "reducer/hooks/builtin_hooks.h"
+#include "reducer/hooks/power_sgd_hook.h"
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {
@@ -291,6 +292,88 @@ TEST_F(ReducerHooks, B2AfterARebuildIndexAndViewsAreThoseOfTheNewBuckets) {
       EXPECT_EQ(seen.flat.size(), order[i % 2] == 0 ? 1u : 5u);
     }
   }
+}
+
+// 6 rows of 7 columns; the values depend on the pass.
+Tensor matrix_for(Replica& rank, int pass) {
+  Values values;
+  for (int e = 0; e < 42; ++e) values.push_back((e * (pass + 3)) % 11 - 5);
+  Tensor flat = rank.tensor(values);
+  return Tensor(flat.storage(), 0, DType::kFloat32, Shape::row_major({6, 7}));
+}
+
+class PowerSgd : public ReducerHooks {
+ protected:
+  void create_power_sgd(int rank, bool rebuild = false) {
+    create_with(make_power_sgd_hook({rank, 1}), [&](ReducerOptions& options) {
+      options.bucket_limits = {1u << 20};
+      options.rebuild_buckets = rebuild;
+    });
+  }
+  Status train_matrix(int pass) {
+    rank_.undefine_grads();
+    const std::vector<Ref<Parameter>> all = {p_, q_, matrix_};
+    const std::vector<Edge> outputs = rank_.forward_of(all);
+    const std::vector<Tensor> gradients = {rank_.tensor({1, 2}), rank_.tensor({3, 4}),
+                                           matrix_for(rank_, pass)};
+    return rank_.engine.backward(outputs, gradients, false);
+  }
+  Ref<Parameter> matrix_ = rank_.add("m", {DType::kFloat32, Shape::row_major({6, 7})});
+};
+
+TEST_F(PowerSgd, S4TwoSmallSumsTakeThePlaceOfTheBuckets) {
+  create_power_sgd(2);
+  ASSERT_TRUE(train_matrix(0).ok());
+  ASSERT_EQ(launches(), 2u);
+  EXPECT_EQ(launched(0).count, 2u + 2 + 6 * 2);  // p and q as they are, P
+  EXPECT_EQ(launched(1).count, 7u * 2);          // Q
+  // Both ranks hold the same: the average is what each has.
+  EXPECT_EQ(values_of(p_->grad()), (Values{1, 2}));
+  EXPECT_EQ(values_of(q_->grad()), (Values{3, 4}));
+}
+
+TEST_F(PowerSgd, S4WhatDoesNotPayTravelsAsItIs) {
+  create_power_sgd(6);  // 6 * (6 + 7) elements in place of 42
+  ASSERT_TRUE(train_matrix(0).ok());
+  ASSERT_EQ(launches(), 1u);
+  EXPECT_EQ(values_of(matrix_->grad()), values_of(matrix_for(rank_, 0)));
+}
+
+TEST_F(PowerSgd, S4EqualGradientsArriveInTheLongRun) {
+  create_power_sgd(1);
+  Values total(42, 0.0);
+  constexpr int kPasses = 64;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    ASSERT_TRUE(train_matrix(0).ok());
+    const Values got = values_of(matrix_->grad());
+    for (std::size_t e = 0; e < 42; ++e) total[e] += got[e] / kPasses;
+  }
+  const Values wanted = values_of(matrix_for(rank_, 0));
+  for (std::size_t e = 0; e < 42; ++e) EXPECT_NEAR(total[e], wanted[e], 1) << e;
+}
+
+TEST_F(PowerSgd, B2StateSurvivesARebuild) {
+  std::vector<Values> results[2];
+  for (const bool rebuild : {false, true}) {
+    create_power_sgd(1, rebuild);
+    for (int pass = 0; pass < 4; ++pass) {
+      ASSERT_TRUE(train_matrix(pass).ok());
+      results[rebuild].push_back(values_of(matrix_->grad()));
+    }
+    rank_.parallel.reset();
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_F(PowerSgd, F4AResetForgetsErrorsAndFactors) {
+  create_power_sgd(1);
+  ASSERT_TRUE(train_matrix(0).ok());
+  const Values first = values_of(matrix_->grad());
+  ASSERT_TRUE(train_matrix(0).ok());
+  EXPECT_NE(values_of(matrix_->grad()), first);
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  ASSERT_TRUE(train_matrix(0).ok());
+  EXPECT_EQ(values_of(matrix_->grad()), first);
 }
 
 TEST_F(ReducerHooks, S4StaticAndDynamicModesCallTheHookAlike) {

@@ -234,6 +234,7 @@ Status Reducer::start_over() {
   counted_ = false;
   use_agreed_ = false;
   joining_.reset();
+  if (options_.hook) options_.hook->reset();
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
   poison_ = Status();

@@ -177,19 +177,22 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
  private:
   friend class Pass;
 
-  // One parameter that takes part.
-  struct Slot {
+  // One parameter that takes part. What every pass needs of every slot lies in one cache line: the
+  // graph has been run since they were last looked at, and with many small parameters fetching them
+  // is most of what a pass costs.
+  struct alignas(64) Slot {
     Ref<Parameter> parameter;
-    std::size_t info = 0;  // its index in infos_
     std::size_t bucket = 0;
-    Tensor place;             // in the bucket, dense in the parameter's strides
-    Tensor kept;              // view mode: what `place` held, while it may have to come back (G5)
-    std::uint32_t hooks = 0;  // that fired in the pass that is running
+    std::uint32_t hooks = 0;      // that fired in the pass that is running
     std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
     std::uint32_t due = 1;        // after how many hooks it is ready
     bool ready = false;           // in the pass that is running
     bool used = false;            // by this rank, as of when it became ready (G6)
     bool in_use = false;          // static mode: by some rank, in the pass that was counted
+    bool is_kept = false;         // `kept` is defined
+    std::size_t info = 0;         // its index in infos_
+    Tensor place;                 // in the bucket, dense in the parameter's strides
+    Tensor kept;  // view mode: what `place` held, while it may have to come back (G5)
   };
   struct Bucket {
     Ref<Storage> storage;
@@ -268,6 +271,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
+  bool group_scales(DType dtype) const {
+    return !options_.hook && backward_group().can_scale(dtype);
+  }
 
   std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket,
                                      const std::vector<Tensor>& places);
@@ -279,6 +285,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status hook_never_ended(std::size_t b) const;
   Status deliver(Slot& slot);
   void put_back(Slot& slot);
+  void let_go(Slot& slot);
   void open_pass();
   void close_pass(bool complete);
 

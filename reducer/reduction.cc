@@ -88,13 +88,14 @@ bool Reducer::in_place(const Slot& slot) const {
          gradient.data() == slot.place.data() && gradient.shape().same_strides(slot.place.shape());
 }
 
-// Brings the accumulated gradient, scaled (G2) unless a hook does that (G4), to its place; an
-// undefined one counts as +0 (G1).
+// Brings the accumulated gradient, scaled (G2) unless a hook (G4) or the sum does that, to its
+// place; an undefined one counts as +0 (G1).
 Status Reducer::fill(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
-  const double factor = options_.hook ? 1.0 : factor_of(parameter.dtype());
+  const bool as_it_is = options_.hook || group_scales(parameter.dtype());
+  const double factor = as_it_is ? 1.0 : factor_of(parameter.dtype());
   slot.used = !shadowing_ && parameter.used();
   const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
   const bool viewed = in_place(slot);
@@ -118,14 +119,20 @@ Status Reducer::keep(Slot& slot) {
   if (!kept) return kept.error();
   device.copy(device.current_stream(), slot.place, *kept);
   slot.kept = std::move(*kept);
+  slot.is_kept = true;
   return {};
 }
 
 void Reducer::put_back(Slot& slot) {
-  if (!slot.kept.defined()) return;
+  if (!slot.is_kept) return;
   Device& device = slot.parameter->device();
   device.copy(device.current_stream(), slot.kept, slot.place);
+  let_go(slot);
+}
+
+void Reducer::let_go(Slot& slot) {
   slot.kept = Tensor();
+  slot.is_kept = false;
 }
 
 // Launches in index order, whatever order buckets become ready in (P3).
@@ -147,6 +154,7 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
     Collective collective;
     collective.dtype = layout.dtype;
     collective.reduction = options_.reduction;
+    if (group_scales(layout.dtype)) collective.factor = factor_of(layout.dtype);
     collective.count = static_cast<std::uint64_t>(layout.elements);
     collective.data = bucket.storage->data();
     collective.bucket = static_cast<int>(next_bucket_);
@@ -308,7 +316,7 @@ Status Reducer::finalize() {
 Status Reducer::deliver(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
-  slot.kept = Tensor();
+  if (slot.is_kept) let_go(slot);
   if (options_.gradient_as_bucket_view) {
     if (!in_place(slot)) parameter.move_grad(slot.place);
     parameter.mark_reduced();

@@ -9,6 +9,7 @@
 #include "reference/buckets.h"
 #include "reference/graph.h"
 #include "reference/order.h"
+#include "reference/power_sgd.h"
 #include "reference/state.h"
 #include "reference/values.h"
 
@@ -54,6 +55,7 @@ class Model {
  private:
   void lay_out_elements();
   void place_in_buckets();
+  std::vector<OrderRun> order_of(std::uint64_t count, DType wire) const;
   void order_additions();
   void rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders);
   const std::vector<ExpectedBucket>& buckets() const {
@@ -73,6 +75,7 @@ class Model {
   void zero(std::uint32_t rank, ZeroGrad kind);
   void train(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   std::uint32_t hooks_due(std::uint32_t rank, std::uint32_t parameter) const;
+  void find_elsewhere(const RankPass& pass, std::uint32_t calls);
   bool find_ready_twice(const std::vector<Event>& events, std::uint32_t rank,
                         std::vector<std::uint32_t>& found);
   bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
@@ -88,6 +91,9 @@ class Model {
   void list_collectives(ExpectedStep& expected) const;
   void reduce();
   void reduce_one(std::uint32_t parameter);
+  bool is_power_sgd(const ExpectedBucket& bucket) const;
+  void reduce_by_power_sgd(const ExpectedBucket& bucket);
+  void set_reduced(std::uint32_t parameter, bool is_loose);
   void record(std::vector<ExpectedRankStep>& ranks);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
 
@@ -97,12 +103,23 @@ class Model {
   double* elements(std::uint32_t rank, std::uint32_t parameter) {
     return elements_.data() + rank * total_ + places_[parameter].start;
   }
+  // S2: whether the rank has inputs in this step, and N.
+  bool trains(std::uint32_t rank) const {
+    return std::binary_search(active_.begin(), active_.end(), rank);
+  }
+  std::uint32_t divisor() const {
+    const bool by_active = program_.options.join == Join::kByActive;
+    return static_cast<std::uint32_t>(by_active ? active_.size() : survivors_.size());
+  }
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
   bool is_after_backward() const { return program_.options.launch == Launch::kAfterBackward; }
   bool may_rebuild() const {
     return program_.options.rebuild && program_.options.pinned == 0 && !is_after_backward();
   }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
+  bool is_reduced(std::uint32_t parameter) const {
+    return is_in_use_[parameter] || program_.options.mode == Mode::kPlain;
+  }
 
   const Program& program_;
   const Contract contract_;
@@ -126,6 +143,9 @@ class Model {
   std::vector<double> arrived_;        // the tensor of one use
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
 
+  PowerSgd power_sgd_;
+  std::vector<std::uint8_t> is_power_loose_;  // by parameter: what it keeps is not known
+
   // B2: 0, or 1 + the index into Expectation::rebuilt.
   std::uint32_t layout_ = 0;
   bool is_rebuilding_ = false;  // in this step
@@ -144,6 +164,7 @@ class Model {
   std::vector<std::uint32_t> sums_due_;      // and in all
   std::vector<std::uint8_t> had_gradient_;   // before the call
   std::vector<std::uint8_t> is_exact_;       // all that was added in the call, and what was there
+  std::vector<std::uint8_t> is_elsewhere_;   // see find_elsewhere()
   std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
   // Of the step.
   std::vector<std::uint8_t> is_unknown_;  // by parameter
@@ -156,6 +177,7 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
       out_(out),
       owners_(owners_of(program)),
       graph_(owners_),
+      power_sgd_(program),
       states_(program) {
   const std::size_t parameters = program.parameters.size();
   assign_buckets(program_, contract_, nullptr, out_.buckets);
@@ -169,6 +191,7 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   hooks_now_.resize(parameters);
   is_left_out_.resize(parameters);
   is_unknown_.resize(parameters);
+  is_power_loose_.resize(parameters);
 }
 
 void Model::lay_out_elements() {
@@ -177,7 +200,7 @@ void Model::lay_out_elements() {
     if (owners_[i] != i) continue;
     trained_.push_back(i);
     const Parameter& parameter = program_.parameters[i];
-    if (is_reduced(parameter)) reduced_.push_back(i);
+    if (reference::is_reduced(parameter)) reduced_.push_back(i);
     places_[i].start = total_;
     places_[i].count = element_count(parameter);
     total_ += places_[i].count;
@@ -200,6 +223,8 @@ void Model::place_in_buckets() {
 // F4, as model.h has it.
 void Model::recover(const std::vector<std::uint32_t>& survivors) {
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  power_sgd_.forget();
+  std::fill(is_power_loose_.begin(), is_power_loose_.end(), std::uint8_t{0});
   survivors_ = survivors;
   if (!survivors.empty()) root_ = survivors.front();
   is_counted_ = false;
@@ -271,26 +296,25 @@ void Model::end() {
   record(out_.ending);
 }
 
-// G3, for every bucket.
+// G3, of a sum of so many elements.
+std::vector<OrderRun> Model::order_of(std::uint64_t count, DType wire) const {
+  const auto ranks = static_cast<std::uint32_t>(survivors_.size());
+  switch (program_.options.order) {
+    case Order::kRing:
+      return gloo_ring(ranks, count, size_of(wire), contract_.max_segment_bytes);
+    case Order::kBcube:
+      return gloo_bcube(ranks, count);
+    case Order::kRankOrder:
+      break;
+  }
+  return rank_order(ranks, count);
+}
+
 void Model::order_additions() {
   orders_.clear();
   if (survivors_.empty()) return;
-  const auto ranks = static_cast<std::uint32_t>(survivors_.size());
-  for (const ExpectedBucket& bucket : buckets()) {
-    const std::uint32_t element_bytes = size_of(wire_dtype(program_.options.hook, bucket.dtype));
-    switch (program_.options.order) {
-      case Order::kRing:
-        orders_.push_back(
-            gloo_ring(ranks, bucket.count, element_bytes, contract_.max_segment_bytes));
-        break;
-      case Order::kBcube:
-        orders_.push_back(gloo_bcube(ranks, bucket.count));
-        break;
-      case Order::kRankOrder:
-        orders_.push_back(rank_order(ranks, bucket.count));
-        break;
-    }
-  }
+  for (const ExpectedBucket& bucket : buckets())
+    orders_.push_back(order_of(bucket.count, wire_dtype(program_.options.hook, bucket.dtype)));
 }
 
 // B2. Gradients that lie in buckets move along.
@@ -405,6 +429,7 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
       expected.error = Error::kSecondBackward;
       return;
     }
+    if (is_synced && is_dynamic()) find_elsewhere(pass, calls);
     const std::vector<Event>& events = graph_.backward(pass, call);
     if (is_synced && find_ready_twice(events, rank, expected.parameters)) {
       expected.error = Error::kReadyTwice;
@@ -441,6 +466,36 @@ std::uint32_t Model::hooks_due(std::uint32_t rank, std::uint32_t parameter) cons
   return is_counted_ ? hooks_per_pass_[rank * program_.parameters.size() + parameter] : kNever;
 }
 
+// P6, dynamic mode: what the first call of a pass does not reach from outside of checkpoints, but
+// an output of another forward that is alive does: the unused search has seen it.
+void Model::find_elsewhere(const RankPass& pass, std::uint32_t calls) {
+  is_elsewhere_.assign(program_.parameters.size(), 0);
+  if (calls == 1 && !pass.keep_outputs) return;  // the others were let go
+  const auto note = [this](const RankPass& outputs, std::uint8_t value) {
+    if (kept_outputs(outputs) == 0) return;
+    for (const Event& event : graph_.backward(outputs, 0))
+      if (event.kind == Event::Kind::kHook && event.depth == 0)
+        is_elsewhere_[event.parameter] = value;
+  };
+  RankPass all = pass;
+  all.backwards.clear();
+  note(all, 1);
+  if (pass.backwards.empty() || pass.backwards[0].roots.empty()) return note(all, 0);
+  RankPass of_call = all;
+  std::uint32_t before = 0;
+  const std::uint32_t count = kept_outputs(pass);
+  for (Forward& forward : of_call.forwards) {
+    if (forward.discard) continue;
+    const std::uint32_t end = before + static_cast<std::uint32_t>(forward.outputs.size());
+    const auto& roots = pass.backwards[0].roots;
+    forward.discard = std::none_of(roots.begin(), roots.end(), [&](std::uint32_t root) {
+      return before <= root % count && root % count < end;
+    });
+    before = end;
+  }
+  note(of_call, 0);
+}
+
 // P6, for one call, and P11. In dynamic mode the unused search does not see into checkpoints: the
 // first hook of the pass marked what is in there, so that its own hook counts as a second one. A
 // parameter whose slot was filled by an earlier call was reduced with what it had then; of one that
@@ -450,7 +505,8 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
   std::fill(hooks_now_.begin(), hooks_now_.end(), 0U);
   for (const Event& event : events) {
     if (event.kind != Event::Kind::kHook) continue;
-    hooks_now_[event.parameter] += is_dynamic() && event.depth > 0 ? 2 : 1;
+    const bool is_marked = is_dynamic() && event.depth > 0 && !is_elsewhere_[event.parameter];
+    hooks_now_[event.parameter] += is_marked ? 2 : 1;
   }
   for (const std::uint32_t parameter : reduced_) {
     const std::uint32_t before = hooks_[parameter];
@@ -604,11 +660,19 @@ void Model::list_collectives(ExpectedStep& expected) const {
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
-    collective.count = buckets()[b].count;
+    const bool is_compressed = is_power_sgd(buckets()[b]);
+    collective.count = is_compressed ? power_sgd_.first_count(buckets()[b]) : buckets()[b].count;
     collective.dtype = wire_dtype(program_.options.hook, buckets()[b].dtype);
     expected.collectives.push_back(collective);
   }
   if (has_usage_map && is_dynamic() && !reduced_.empty()) expected.collectives.push_back(usage);
+  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
+    if (!is_power_sgd(buckets()[b])) continue;
+    ExpectedCollective collective;
+    collective.bucket = b;
+    collective.count = power_sgd_.second_count(buckets()[b]);
+    expected.collectives.push_back(collective);
+  }
 }
 
 // G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter. In
@@ -620,8 +684,11 @@ void Model::reduce() {
         return gradient(rank, parameter).used;
       });
     }
-    if (is_in_use_[parameter] || program_.options.mode == Mode::kPlain) reduce_one(parameter);
+    if (is_reduced(parameter) && !is_power_sgd(buckets()[places_[parameter].bucket]))
+      reduce_one(parameter);
   }
+  for (const ExpectedBucket& bucket : buckets())
+    if (is_power_sgd(bucket)) reduce_by_power_sgd(bucket);
 }
 
 // G1, G2, G3. The additions of a run are carried out for the part of the run that lies in the
@@ -633,13 +700,10 @@ void Model::reduce_one(std::uint32_t parameter) {
   const Place& place = places_[parameter];
   const std::size_t ranks = survivors_.size();
   if (contributions_.size() < ranks * place.count) contributions_.resize(ranks * place.count);
-  const bool by_active = program_.options.join == Join::kByActive;
-  const double factor =
-      scale_factor(dtype, static_cast<std::uint32_t>(by_active ? active_.size() : ranks));
+  const double factor = scale_factor(dtype, divisor());
   for (std::size_t i = 0; i < ranks; ++i) {
     double* scaled = contributions_.data() + i * place.count;
-    const bool trains = std::binary_search(active_.begin(), active_.end(), survivors_[i]);  // S2
-    if (trains && gradient(survivors_[i], parameter).defined) {
+    if (trains(survivors_[i]) && gradient(survivors_[i], parameter).defined) {
       scale_values(dtype, scaled, elements(survivors_[i], parameter), factor, place.count);
       for (std::size_t e = 0; wire != dtype && e < place.count; ++e)
         scaled[e] = nearest(wire, scaled[e]);
@@ -664,15 +728,61 @@ void Model::reduce_one(std::uint32_t parameter) {
     begin = end;
   }
   assert(begin == place.count);
-  // All ranks have the same bits: they are written once.
+  set_reduced(parameter, std::any_of(active_.begin(), active_.end(), [&](std::uint32_t rank) {
+                return gradient(rank, parameter).loose;
+              }));
+}
+
+bool Model::is_power_sgd(const ExpectedBucket& bucket) const {
+  return program_.options.hook == Hook::kPowerSgd && power_sgd_.second_count(bucket) > 0;
+}
+
+// S4. What no rank used takes part, too: a hook does not know.
+void Model::reduce_by_power_sgd(const ExpectedBucket& bucket) {
+  std::vector<std::vector<PowerSgd::Floats>> given(survivors_.size());
+  for (const std::uint32_t parameter : bucket.parameters)  // nothing is kept of the others
+    if (power_matrix(program_.parameters[parameter]).factors == 0) is_power_loose_[parameter] = 0;
+  for (std::size_t i = 0; i < survivors_.size(); ++i) {
+    for (const std::uint32_t parameter : bucket.parameters) {
+      const double* from = elements(survivors_[i], parameter);
+      const Gradient& own = gradient(survivors_[i], parameter);
+      PowerSgd::Floats& values = given[i].emplace_back(places_[parameter].count, 0.0);
+      if (!trains(survivors_[i]) || !own.defined) continue;
+      std::copy_n(from, values.size(), values.begin());
+      if (own.loose) is_power_loose_[parameter] = 1;
+    }
+  }
+  const auto sum = [this](std::vector<PowerSgd::Floats> parts) {
+    PowerSgd::Floats out;
+    for (const OrderRun& run : order_of(parts[0].size(), DType::kFloat32)) {
+      const std::size_t begin = out.size();
+      for (std::size_t i = 0; i + 1 < parts.size(); ++i)
+        add_values(DType::kFloat32, parts[run.additions[i].into].data() + begin,
+                   parts[run.additions[i].from].data() + begin, run.end - begin);
+      const double* result = parts[run.result].data();
+      out.insert(out.end(), result + begin, result + run.end);
+    }
+    return out;
+  };
+  const auto results = power_sgd_.reduce(bucket, survivors_, divisor(), given, sum);
+  for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+    const std::uint32_t parameter = bucket.parameters[m];
+    if (!is_reduced(parameter)) continue;
+    for (const std::uint32_t rank : survivors_)
+      std::copy(results[m].begin(), results[m].end(), elements(rank, parameter));
+    set_reduced(parameter, is_power_loose_[parameter] != 0);
+  }
+}
+
+// All ranks have the same bits: they are written once.
+void Model::set_reduced(std::uint32_t parameter, bool is_loose) {
   Gradient reduced;
   reduced.defined = true;
   reduced.touched = true;
   reduced.reduced = true;
   reduced.recorded = true;
   reduced.in_bucket = program_.options.views;
-  reduced.loose = std::any_of(active_.begin(), active_.end(),
-                              [&](std::uint32_t rank) { return gradient(rank, parameter).loose; });
+  reduced.loose = is_loose;
   reduced.offset = record_bits(survivors_.front(), parameter);
   for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
 }

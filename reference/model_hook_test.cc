@@ -2,11 +2,15 @@
 // to compute by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/order.h"
+#include "reference/power_sgd.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::reference {
@@ -105,6 +109,117 @@ TEST(ModelS4, TheOrderOfAdditionsIsThatOfTheWire) {
     }
     begin = run.end;
   }
+}
+
+Case power_sgd(std::vector<std::uint32_t> sizes) {
+  Case made(2, Mode::kPlain, 2);
+  made.program.options.hook = Hook::kPowerSgd;
+  made.program.parameters[0].sizes = std::move(sizes);
+  made.step({uses({0, 1})}).step({uses({0, 1})});
+  made.run();
+  return made;
+}
+
+TEST(ModelS4, PowerSgdCompressesWhatGetsSmaller) {
+  const auto factors_of = [](std::vector<std::uint32_t> sizes) {
+    Parameter parameter;
+    parameter.sizes = std::move(sizes);
+    return power_matrix(parameter).factors;
+  };
+  EXPECT_EQ(factors_of({4, 5}), 2U);  // 18 of 20
+  EXPECT_EQ(factors_of({4, 4}), 0U);  // 16 of 16
+  EXPECT_EQ(factors_of({1, 4, 1, 5}), 2U);
+  EXPECT_EQ(factors_of({40}), 0U);
+  EXPECT_EQ(factors_of({0, 40}), 0U);
+  Parameter wide;
+  wide.sizes = {4, 5};
+  wide.column_major = true;
+  EXPECT_EQ(power_matrix(wide).rows, 5U);
+  wide.dtype = DType::kFloat64;
+  EXPECT_EQ(power_matrix(wide).factors, 0U);
+}
+
+TEST(ModelS4, PowerSgdSumsTwiceAndTheSecondTimeAfterAllBuckets) {
+  const Case t = power_sgd({6, 7});
+  ASSERT_EQ(t.expectation.buckets.size(), 1U);
+  const auto& collectives = t.expectation.steps[0].collectives;
+  ASSERT_EQ(collectives.size(), 2U);
+  EXPECT_EQ(collectives[0].count, 1U + 6 * 2);  // the other parameter, then P
+  EXPECT_EQ(collectives[1].count, 7U * 2);
+  EXPECT_EQ(power_sgd({4, 4}).expectation.steps[0].collectives.size(), 1U);
+}
+
+// A matrix of rank one gets through whole: all that is lost is rounding.
+TEST(ModelS4, PowerSgdLosesNothingOfAMatrixOfItsRank) {
+  Program program;
+  program.world = 2;
+  program.options.hook = Hook::kPowerSgd;
+  program.parameters.resize(1);
+  program.parameters[0].sizes = {5, 6};
+  PowerSgd hook(program);
+  ExpectedBucket bucket;
+  bucket.parameters = {0};
+  std::vector<std::vector<PowerSgd::Floats>> given(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    PowerSgd::Floats& matrix = given[rank].emplace_back();
+    for (std::size_t i = 0; i < 5; ++i)
+      for (std::size_t j = 0; j < 6; ++j)
+        matrix.push_back(static_cast<double>((i + 1) * (j + 2) * (rank + 1)));
+  }
+  const auto sum = [](std::vector<PowerSgd::Floats> parts) {
+    add_values(DType::kFloat32, parts[0].data(), parts[1].data(), parts[0].size());
+    return parts[0];
+  };
+  const auto results = hook.reduce(bucket, {0, 1}, 2, given, sum);
+  for (std::size_t e = 0; e < 30; ++e)
+    EXPECT_NEAR(results[0][e], (given[0][0][e] + given[1][0][e]) / 2, 1e-4);
+}
+
+// What a pass loses, a later one brings: of equal gradients the sums of the results stay close to
+// the sums of the gradients, and would not without the error.
+TEST(ModelS4, PowerSgdBringsInTheNextPassesWhatItLost) {
+  Program program;
+  program.world = 1;
+  program.options.hook = Hook::kPowerSgd;
+  program.parameters.resize(1);
+  program.parameters[0].sizes = {8, 9};
+  ExpectedBucket bucket;
+  bucket.parameters = {0};
+  std::vector<std::vector<PowerSgd::Floats>> given(1, {PowerSgd::Floats(72)});
+  for (std::size_t e = 0; e < 72; ++e) given[0][0][e] = static_cast<double>(e * e % 17) - 8;
+  const auto alone = [](std::vector<PowerSgd::Floats> parts) { return parts[0]; };
+  const auto distance_after = [&](int passes, bool forgets) {
+    PowerSgd hook(program);
+    PowerSgd::Floats total(72, 0.0);
+    for (int pass = 0; pass < passes; ++pass) {
+      const auto results = hook.reduce(bucket, {0}, 1, given, alone);
+      for (std::size_t e = 0; e < 72; ++e) total[e] += results[0][e];
+      if (forgets) hook.forget();
+    }
+    double distance = 0;
+    for (std::size_t e = 0; e < 72; ++e)
+      distance += std::abs(total[e] / passes - given[0][0][e]) / 72;
+    return distance;
+  };
+  EXPECT_LT(distance_after(64, false), distance_after(64, true) / 8);
+}
+
+TEST(ModelS4, PowerSgdStartsAnewAfterWhatIsNotFinite) {
+  const Case t = power_sgd({6, 7});
+  PowerSgd hook(t.program);
+  const ExpectedBucket& bucket = t.expectation.buckets[0];
+  const auto matrix_at =
+      static_cast<std::size_t>(std::find(bucket.parameters.begin(), bucket.parameters.end(), 0U) -
+                               bucket.parameters.begin());
+  std::vector<std::vector<PowerSgd::Floats>> given(1);
+  for (const std::uint32_t parameter : bucket.parameters)
+    given[0].emplace_back(parameter == 0 ? 42 : 1, 1.0);
+  const auto alone = [](std::vector<PowerSgd::Floats> parts) { return parts[0]; };
+  given[0][matrix_at][3] = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(std::isfinite(hook.reduce(bucket, {0}, 1, given, alone)[matrix_at][3]));
+  given[0][matrix_at][3] = 1;
+  const auto results = hook.reduce(bucket, {0}, 1, given, alone);
+  for (const double value : results[matrix_at]) EXPECT_NEAR(value, 1, 1e-5);
 }
 
 TEST(ModelS4, NothingButTheBitsDependsOnTheHook) {

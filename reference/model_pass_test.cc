@@ -179,6 +179,19 @@ TEST(ModelP6, OnlyInACheckpointIsFineInPlainModeAndReadyTwiceInDynamic) {
   EXPECT_EQ(dynamic.at(0, 1).outcome, Outcome::kSuccessOrPeerError);
 }
 
+// The search has seen the parameter by way of the second forward, so that nothing marked it.
+TEST(ModelP6, ANestedHookIsTheFirstOneWhenAnotherForwardIsLeftToALaterCall) {
+  RankPass pass = with_backwards(graph({checkpoint({use(0, 8)}, {})}), {{{0}}, {}});
+  pass.forwards.push_back(uses({0}).forwards[0]);
+  const Case t = Case(1, Mode::kDynamic, 1).step({pass}).run();
+  EXPECT_EQ(t.at(0, 0).error, Error::kSecondBackward);  // the first call has reduced it
+  EXPECT_EQ(t.at(0, 0).error_call, 1U);
+  // Let go of, the second forward is not seen.
+  pass.backwards.resize(1);
+  const Case alone = Case(1, Mode::kDynamic, 1).step({pass}).run();
+  EXPECT_EQ(alone.at(0, 0).error, Error::kReadyTwice);
+}
+
 TEST(ModelP7, ASecondBackwardOfACompletePassRaises) {
   for (const Mode mode : {Mode::kPlain, Mode::kDynamic}) {
     const RankPass twice = with_backwards(uses({0}), {{}, {}});

@@ -124,7 +124,7 @@ void normalize(Program& program) {
   limit(program.values, Values::kSpecial);
   limit(program.options.mode, Mode::kStatic);
   limit(program.options.order, Order::kRankOrder);
-  limit(program.options.hook, Hook::kElsewhere);
+  limit(program.options.hook, Hook::kPowerSgd);
   limit(program.options.launch, Launch::kAfterBackward);
   limit(program.options.join, Join::kByActive);
   if (program.inputs.size() > program.world) program.inputs.resize(program.world);

@@ -86,8 +86,8 @@ enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
 enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 // What reduces a bucket (S4): no hook; the built-in ones; a hook of the user's own that does what
 // kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
-// not called as S4 says.
-enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere };
+// not called as S4 says; PowerSGD, with the rank and the seed of power_sgd.h.
+enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere, kPowerSgd };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 

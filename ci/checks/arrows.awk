@@ -59,9 +59,11 @@ function check_outside(from, path, where, header) {
   }
 }
 
-# Which parts of reducer/ its own parts, and faults/, may see.
+# Which parts of reducer/ its own parts, and faults/, may see. An example sees what users see.
 function check_reducer_part(from, path, where, header) {
-  if (from == "reducer") {
+  if (path ~ /^reducer\/example\//) return
+  if (header ~ /^reducer\/example\//) complain(where, header " is an example: nothing stands on it")
+  else if (from == "reducer") {
     if (path ~ /^reducer\/base\// && header !~ /^reducer\/base\//)
       complain(where, "reducer/base/ includes " header ": base stands on nothing")
     else if (path ~ /^reducer\/platform\// && header !~ /^reducer\/(base|platform)\//)

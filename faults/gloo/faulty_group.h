@@ -29,6 +29,7 @@ class FaultyGroup final : public ProcessGroup {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
+  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override { return inner_->timeout(); }

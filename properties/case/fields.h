@@ -233,7 +233,7 @@ struct Names<reference::Order> {
 };
 template <>
 struct Names<reference::Hook> {
-  static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere"};
+  static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere", "power_sgd"};
 };
 template <>
 struct Names<reference::Join> {

@@ -86,7 +86,7 @@ expect 0 "bits" "$program" replay "$case_file" --subject seeded:R01 --expect-fai
 expect 0 "ok" "$program" replay "$case_file" --trace trace.json
 grep -q traceEvents trace.json || { echo "FAILED: no trace"; failures=$((failures + 1)); }
 expect 2 "expected to fail" "$program" replay "$case_file" --expect-fail
-expect 0 "ranks" "$program" show "$case_file"
+expect 0 "dynamic mode" "$program" show "$case_file"
 expect 65 "case:" "$program" shrink "$case_file" --subject seeded:R01 --budget 10
 expect 2 "does not fail" "$program" shrink "$case_file"
 mkdir corpus && cp "$case_file" corpus/

@@ -11,6 +11,7 @@
 #include "properties/report/expression.h"
 #include "reference/graph.h"
 #include "reference/model.h"
+#include "reference/power_sgd.h"
 #include "reference/state.h"
 
 namespace lockstep::properties {
@@ -47,6 +48,10 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "hook fp16",
     "hook bf16",
     "hook elsewhere",
+    "hook power_sgd",
+    "power_sgd: a matrix, 2 synced steps or more",
+    "power_sgd: a bucket of matrices and others",
+    "power_sgd: a matrix, buckets rebuilt",
     "hook: compresses a dtype",
     "hook: leaves a dtype as it is",
     "hook in static mode",
@@ -267,6 +272,7 @@ class Features {
   void hooks(const reference::Expectation& expected);
   void state(const reference::Expectation& expected);
   void inputs();
+  void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
   void ways();
 
   const Case& case_;
@@ -590,6 +596,7 @@ void Features::hooks(const reference::Expectation& expected) {
     const bool can = hook == reference::Hook::kFloat16 || hook == reference::Hook::kBFloat16;
     add_if(can && !compresses, "hook: leaves a dtype as it is");
   }
+  if (hook == reference::Hook::kPowerSgd) power_sgd(expected, reduced, is_rebuilt);
   add_if(program_.options.mode == Mode::kStatic, "hook in static mode");
   add_if(program_.options.mode == Mode::kDynamic, "hook in dynamic mode");
   add_if(is_rebuilt, "hook: buckets rebuilt");
@@ -687,6 +694,22 @@ void Features::inputs() {
   pair("manual sync", ", manual sync");
   pair("an error of its own", ", an error of its own");
   pair("a fault that ends a step", ", a fault that ends a step");
+}
+
+void Features::power_sgd(const reference::Expectation& expected, std::size_t reduced,
+                         bool is_rebuilt) {
+  bool has_matrix = false;
+  bool is_mixed = false;
+  for (const auto& bucket : expected.buckets) {
+    std::size_t matrices = 0;
+    for (const std::uint32_t parameter : bucket.parameters)
+      matrices += reference::power_matrix(program_.parameters[parameter]).factors > 0 ? 1 : 0;
+    has_matrix = has_matrix || matrices > 0;
+    is_mixed = is_mixed || (matrices > 0 && matrices < bucket.parameters.size());
+  }
+  add_if(has_matrix && reduced >= 2, "power_sgd: a matrix, 2 synced steps or more");
+  add_if(is_mixed, "power_sgd: a bucket of matrices and others");
+  add_if(has_matrix && is_rebuilt, "power_sgd: a matrix, buckets rebuilt");
 }
 
 // Pairs of the ways in which a program can be run with what else it has.

@@ -448,11 +448,24 @@ void ProgramDrawer::draw() {
   draw_steps();
 }
 
+// Few parameters are such that compressing them pays: some become matrices that are.
+void draw_matrices(Dice& dice, Program& program) {
+  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+    Parameter& parameter = program.parameters[i];
+    if (parameter.shared_with > 0) {
+      parameter.sizes = program.parameters[i - parameter.shared_with].sizes;
+    } else if (parameter.dtype == DType::kFloat32 && dice.percent(75)) {
+      parameter.sizes = {dice.between(4, 9), dice.between(3, 12)};
+    }
+  }
+}
+
 // Drawn last, so that it changes nothing else of a case.
 void draw_hook(Dice& dice, const GenerateOptions& options, Program& program) {
   if (!options.capabilities.has(Capability::kHooks) || !dice.percent(30)) return;
-  const std::array<std::uint16_t, 4> weights{15, 25, 25, 35};
+  const std::array<std::uint16_t, 5> weights{15, 25, 25, 35, 50};
   program.options.hook = static_cast<reference::Hook>(1 + dice.weighted(weights));
+  if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(dice, program);
 }
 
 // S3. Numbers of its own, as draw_ways() has.

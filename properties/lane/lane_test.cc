@@ -54,7 +54,7 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
 
 // Every planted bug must be found: the pipeline as a whole can still fail.
 TEST(SimLane, EveryPlantedBugIsFound) {
-  ASSERT_GE(seeded::bugs().size(), 30u);
+  ASSERT_GE(seeded::bugs().size(), 32u);
   const MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     const Result<Subject> subject = parse_subject("seeded:" + std::string(bug.id));
@@ -160,6 +160,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     chosen.join = reference::Join::kNone;  // its inputs count from the first step
     c.program.values = reference::Values::kGeneral;
     if (chosen.mode == reference::Mode::kStatic || c.program.world < 3 || !is_known(c)) continue;
+    if (chosen.hook == reference::Hook::kPowerSgd) continue;  // what it keeps is not saved
     const Verdict whole = runner.run(c);
     ASSERT_TRUE(whole.ok()) << "case " << i << ": " << whole.message;
     const auto orders = runner.observation().ready_orders();

@@ -5,6 +5,8 @@
 #include "properties/lane/user_hook.h"
 #include "reducer/base/check.h"
 #include "reducer/hooks/builtin_hooks.h"
+#include "reducer/hooks/power_sgd_hook.h"
+#include "reference/power_sgd.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -152,6 +154,8 @@ class ProductionSubject final : public TrainingSubject {
         return make_bf16_compress_hook();
       case reference::Hook::kElsewhere:
         return make_user_hook(environment);
+      case reference::Hook::kPowerSgd:
+        return make_power_sgd_hook({reference::kPowerSgdRank, reference::kPowerSgdSeed});
       case reference::Hook::kNone:
         break;
     }

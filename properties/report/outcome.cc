@@ -18,6 +18,10 @@ std::string name_of(const ObservedCollective& collective) {
       return "all_reduce usage map";
     case ObservedCollective::Op::kBroadcastOrder:
       return "broadcast order of buckets";
+    case ObservedCollective::Op::kBroadcastBuffers:
+      return "broadcast values and buffers";
+    case ObservedCollective::Op::kAnnounce:
+      return "all_reduce ranks that train";
     case ObservedCollective::Op::kOther:
       break;
   }

@@ -41,7 +41,10 @@ struct Collective {
   DType dtype = DType::kFloat32;
   std::uint64_t count = 0;  // elements: of `data`; for kAllGather of one rank's contribution
   Reduction reduction = Reduction::kNative;  // kAllReduceSum
-  int root = 0;                              // kBroadcast
+  // kAllReduceSum: every rank's elements count as round(factor * x), rounded to the dtype (G2).
+  // Other than 1 only where the group can_scale().
+  double factor = 1.0;
+  int root = 0;                   // kBroadcast
   std::byte* data = nullptr;      // in place: input and result; kAllGather: the contribution
   std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
   std::int64_t pass = kNone;      // labels for agreement, trace and errors
@@ -86,6 +89,10 @@ class ProcessGroup {
 
   // Whether the group can sum this dtype (P17).
   virtual bool can_reduce(DType dtype) const = 0;
+
+  // Whether its sums of this dtype scale what they add: the bits of scaling it first, for the price
+  // of one pass over the data less. `data` is not scaled before the Work is done.
+  virtual bool can_scale(DType) const { return false; }
 
   // Starts a collective; an error means that nothing was started and `work` is not in flight.
   virtual Status start(const Collective& collective, Work& work) = 0;

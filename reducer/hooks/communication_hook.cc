@@ -6,12 +6,14 @@
 namespace lockstep::inline LOCKSTEP_NS {
 
 HookBucket::HookBucket(HookCollectives& reducer, int index, bool is_last, Tensor flat,
-                       std::vector<Tensor> views)
+                       std::vector<Tensor> views, std::vector<std::size_t> parameters)
     : reducer_(reducer),
       index_(index),
       is_last_(is_last),
       flat_(std::move(flat)),
-      views_(std::move(views)) {
+      views_(std::move(views)),
+      parameters_(std::move(parameters)) {
+  LOCKSTEP_CHECK_EQ(views_.size(), parameters_.size());
   LOCKSTEP_CHECK_GE(index, 0);
   LOCKSTEP_CHECK(flat_.defined());
 }

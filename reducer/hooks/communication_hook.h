@@ -39,9 +39,9 @@ class HookCollectives {
 
 class HookBucket {
  public:
-  // `views` in the order of the bucket's members.
+  // `views` and `parameters` in the order of the bucket's members.
   HookBucket(HookCollectives& reducer, int index, bool is_last, Tensor flat,
-             std::vector<Tensor> views);
+             std::vector<Tensor> views, std::vector<std::size_t> parameters);
   HookBucket(const HookBucket&) = delete;
   HookBucket& operator=(const HookBucket&) = delete;
 
@@ -53,6 +53,9 @@ class HookBucket {
   const Tensor& flat() const { return flat_; }  // all of it: one dimension, with the padding
   // Each parameter's gradient in it, with the parameter's sizes and strides.
   std::span<const Tensor> views() const { return views_; }
+  // Whose they are: the same number for a parameter in every bucket that it comes to lie in, equal
+  // on all ranks. It counts distinct parameters, frozen ones included, from 0.
+  std::span<const std::size_t> parameters() const { return parameters_; }
 
   // Starts the sum over all ranks of a dense tensor, in place, added up as the reducer was told to
   // (G3). The bucket keeps the tensor alive until the sum is there.
@@ -81,6 +84,7 @@ class HookBucket {
   const bool is_last_;
   const Tensor flat_;
   const std::vector<Tensor> views_;
+  const std::vector<std::size_t> parameters_;
   std::int64_t pass_ = kNone;
   int ranks_ = 1;
   double factor_ = 1.0;
@@ -104,6 +108,10 @@ class CommunicationHook {
   // The bucket's average: bucket.flat(), or a dense tensor of its size and dtype on its device,
   // which is copied there before the call for the next bucket.
   virtual Result<Tensor> finish(HookBucket& bucket) = 0;
+
+  // Before the first pass, and before the first one after a reset, on every rank: what was kept
+  // from pass to pass belongs to another group. A failure whose pass launched nothing needs none.
+  virtual void reset() noexcept {}
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

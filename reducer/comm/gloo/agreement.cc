@@ -1,5 +1,6 @@
 #include "reducer/comm/gloo/agreement.h"
 
+#include <bit>
 #include <utility>
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -8,6 +9,8 @@ std::string describe(const Header& header) {
   const Op op = static_cast<Op>(header.op);
   std::string out = std::string(name_of(op)) + " of " + std::to_string(header.count) + " " +
                     name_of(static_cast<DType>(header.dtype));
+  const auto factor = std::bit_cast<double>(header.factor_bits);
+  if (op == Op::kAllReduceSum && factor != 1.0) out += " times " + std::to_string(factor);
   if (op == Op::kBroadcast) out += " from root " + std::to_string(header.root);
   out += " (";
   if (header.bucket != kNone) out += "bucket " + std::to_string(header.bucket) + ", ";

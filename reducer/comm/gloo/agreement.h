@@ -55,9 +55,10 @@ struct Header {
   std::int64_t source = kNone;
   std::uint64_t epoch = 0;          // of the group on a connection that several groups use in turn
   std::uint64_t segment_bytes = 0;  // the ring's message lengths depend on it
+  std::uint64_t factor_bits = 0;    // of the double
   bool operator==(const Header&) const = default;
 };
-static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
+static_assert(sizeof(Header) == 72 && std::has_unique_object_representations_v<Header>);
 
 // "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)".
 std::string describe(const Header& header);

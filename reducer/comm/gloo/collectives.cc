@@ -19,6 +19,35 @@ std::size_t bytes_of(const Collective& collective) {
   return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
 }
 
+// Scales while it adds. In Gloo's ring (gloo/allreduce.cc) the elements are cut into one chunk a
+// rank, and each chunk goes once around, summed up on its way: chunk c sets out from rank c - 1, as
+// it is, and every other rank adds to it, once. So a rank scales what it has of each chunk that
+// comes; and what comes, too, where that is the first hop: chunk rank + 2, from rank + 1.
+::gloo::AllreduceOptions::Func scaled_ring_sum(const Collective& collective,
+                                               const ::gloo::Context& context,
+                                               const GlooOptions& options) {
+  const std::uint64_t width = size_of(collective.dtype);
+  const std::uint64_t bytes = collective.count * width;
+  const auto ranks = static_cast<std::uint64_t>(context.size);
+  const auto round_up = [](std::uint64_t value, std::uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+  };
+  const std::uint64_t longest =
+      width * std::max<std::uint64_t>(1, options.max_segment_bytes / width);
+  const std::uint64_t segments =
+      round_up(std::max((bytes + longest - 1) / longest, 2 * ranks), ranks);
+  const std::uint64_t chunk = segments / ranks * round_up((bytes + segments - 1) / segments, width);
+  const std::uint64_t first = (static_cast<std::uint64_t>(context.rank) + 2) % ranks * chunk;
+  const auto sum = scaled_sum_function(collective.dtype);
+  const std::byte* const data = collective.data;
+  const double factor = collective.factor;
+  return [=](void* out, const void* local, const void* incoming, std::size_t elements) {
+    const auto at = static_cast<std::uint64_t>(static_cast<const std::byte*>(out) - data);
+    const bool is_first_hop = at >= first && at - first < chunk;
+    sum(out, local, incoming, elements, factor, is_first_hop ? Scaled::kBoth : Scaled::kLocal);
+  };
+}
+
 void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                 std::uint32_t tag, const GlooOptions& options) {
   ::gloo::AllreduceOptions gloo(context);
@@ -35,13 +64,32 @@ void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Cont
       gloo.setOutput<std::uint16_t>(std::move(buffer));
       break;
   }
-  gloo.setReduceFunction(sum_function(collective.dtype));
+  if (collective.factor == 1.0)
+    gloo.setReduceFunction(sum_function(collective.dtype));
+  else
+    gloo.setReduceFunction(scaled_ring_sum(collective, *context, options));
   gloo.setAlgorithm(options.algorithm == GlooOptions::Algorithm::kRing
                         ? ::gloo::AllreduceOptions::Algorithm::RING
                         : ::gloo::AllreduceOptions::Algorithm::BCUBE);
   gloo.setMaxSegmentSize(static_cast<std::size_t>(options.max_segment_bytes));
   gloo.setTag(tag);
   ::gloo::allreduce(gloo);
+}
+
+// sum = ((x0 + x1) + x2) + ..., of the ranks' parts of `bytes` bytes each, one after the other.
+void add_in_order(const Collective& collective, const std::byte* parts, std::size_t bytes,
+                  std::uint64_t ranks, std::byte* sum) {
+  const std::size_t elements = bytes / size_of(collective.dtype);
+  if (collective.factor == 1.0) {
+    std::memcpy(sum, parts, bytes);
+    for (std::uint64_t r = 1; r < ranks; ++r)
+      sum_function(collective.dtype)(sum, sum, parts + r * bytes, elements);
+    return;
+  }
+  const auto add = scaled_sum_function(collective.dtype);
+  add(sum, parts, parts + bytes, elements, collective.factor, Scaled::kBoth);
+  for (std::uint64_t r = 2; r < ranks; ++r)
+    add(sum, sum, parts + r * bytes, elements, collective.factor, Scaled::kIncoming);
 }
 
 // Every rank gets its share of the elements from all the others, adds in the order of the ranks,
@@ -69,9 +117,7 @@ void rank_ordered_all_reduce(const Collective& collective,
     ::gloo::alltoallv(gloo);
   }
   std::byte* const sum = collective.data + begin(rank) * width;
-  if (own > 0) std::memcpy(sum, scratch.data(), own);
-  for (std::uint64_t r = 1; r < world && own > 0; ++r)
-    sum_function(collective.dtype)(sum, sum, scratch.data() + r * own, own / width);
+  if (own > 0) add_in_order(collective, scratch.data(), own, world, sum);
   ::gloo::AllgathervOptions gloo(context);
   std::vector<std::size_t> counts(sent.begin(), sent.end());
   gloo.setOutput<std::uint8_t>(context->createUnboundBuffer(collective.data, bytes_of(collective)),

@@ -115,6 +115,18 @@ INSTANTIATE_TEST_SUITE_P(Gloo, Mismatch,
                                   std::to_string(std::get<2>(parameter.param));
                          });
 
+TEST(GlooMismatch, FactorsMustAgree) {
+  Groups groups = connect_threads(3, with_timeout(kLong));
+  const auto statuses = run_on_all(groups, [](int rank, Collective& collective) {
+    collective.factor = rank == 2 ? 0.25 : 0.5;
+    return true;
+  });
+  for (const Status& status : statuses) {
+    ASSERT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.to_string().find("times 0.25"), std::string::npos) << status.to_string();
+  }
+}
+
 TEST(GlooMismatch, RootsOfABroadcastMustAgree) {
   Groups groups = connect_threads(3, with_timeout(kLong));
   const auto statuses = run_on_all(groups, [](int rank, Collective& collective) {

@@ -1,5 +1,6 @@
 #include "reducer/comm/gloo/gloo_process_group.h"
 
+#include <bit>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -29,6 +30,11 @@ class GlooProcessGroup::Impl {
 
   Status start(const Collective& collective, Work& work);
   void abort(const Status& cause) { mesh_.abort(cause); }
+  // A group of one rank has no sum to do it in; a bcube adds up in more than one step.
+  bool can_scale(DType dtype) const {
+    return mesh_.size() > 1 && options_.algorithm == GlooOptions::Algorithm::kRing &&
+           scaled_sum_function(dtype) != nullptr;
+  }
 
   Mesh& mesh() { return mesh_; }
   const GlooOptions& options() const { return options_; }
@@ -54,6 +60,9 @@ class GlooProcessGroup::Impl {
   void begin_threads();
   void end_threads();
   Status check(const Collective& collective) const;
+  bool can_scale(const Collective& collective) const {
+    return collective.op == Op::kAllReduceSum && can_scale(collective.dtype);
+  }
   bool asks_others(const Collective& collective) const;
   void work(int index);
   Status execute(const Operation& operation, Worker& worker);
@@ -139,6 +148,8 @@ Status GlooProcessGroup::Impl::check(const Collective& collective) const {
   const bool is_gather = collective.op == Op::kAllGather;
   if (collective.op == Op::kAllReduceSum && sum_function(collective.dtype) == nullptr)
     return invalid("an all_reduce cannot sum elements of this dtype");
+  if (collective.factor != 1.0 && !can_scale(collective))
+    return invalid("a collective is to be scaled that this group cannot scale");
   if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= mesh_.size()))
     return invalid("the root of a broadcast is not a rank of the group");
   if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks)
@@ -267,6 +278,7 @@ Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
   header.bucket = collective.bucket;
   header.count = collective.count;
   header.pass = collective.pass;
+  header.factor_bits = std::bit_cast<std::uint64_t>(collective.factor);
   header.sequence = operation.sequence;
   header.source = collective.source;
   header.epoch = options_.epoch;
@@ -387,6 +399,8 @@ GlooProcessGroup::~GlooProcessGroup() = default;
 int GlooProcessGroup::rank() const { return impl_->mesh().rank(); }
 int GlooProcessGroup::size() const { return impl_->mesh().size(); }
 bool GlooProcessGroup::can_reduce(DType dtype) const { return sum_function(dtype) != nullptr; }
+
+bool GlooProcessGroup::can_scale(DType dtype) const { return impl_->can_scale(dtype); }
 
 Status GlooProcessGroup::start(const Collective& collective, Work& work) {
   return impl_->start(collective, work);

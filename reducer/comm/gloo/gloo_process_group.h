@@ -71,6 +71,7 @@ class GlooProcessGroup final : public ProcessGroup {
   int rank() const override;
   int size() const override;
   bool can_reduce(DType dtype) const override;  // all but kByte
+  bool can_scale(DType dtype) const override;   // float32 and float64, but not with kBcube
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override;

@@ -202,6 +202,70 @@ TEST(GlooProcessGroup, SumsHaveTheBitsOfPlainGloo) {
   }
 }
 
+template <typename T>
+Collective sum_of(std::vector<T>& data, DType dtype, Reduction reduction) {
+  Collective collective;
+  collective.dtype = dtype;
+  collective.reduction = reduction;
+  collective.count = data.size();
+  collective.data = reinterpret_cast<std::byte*>(data.data());
+  return collective;
+}
+
+// The bits of elements that were scaled before, for numbers and a factor whose every rounding
+// counts.
+template <typename T>
+void expect_scaled_sums(GlooProcessGroup& group, DType dtype, T factor) {
+  std::mt19937 random(static_cast<unsigned>(group.rank()));
+  std::normal_distribution<T> normal;
+  for (const Reduction reduction : {Reduction::kNative, Reduction::kRankOrdered}) {
+    for (const std::size_t count : {1u, 2u, 5u, 17u, 64u, 1000u, 4099u}) {
+      std::vector<T> data(count);
+      for (T& value : data) value = normal(random);
+      std::vector<T> expected = data;
+      for (T& value : expected) value *= factor;
+      Collective scaled = sum_of(data, dtype, reduction);
+      scaled.factor = factor;
+      ASSERT_TRUE(run(group, sum_of(expected, dtype, reduction)).ok());
+      ASSERT_TRUE(run(group, scaled).ok());
+      EXPECT_EQ(std::memcmp(data.data(), expected.data(), count * sizeof(T)), 0)
+          << group.size() << " ranks, " << count << " elements of " << name_of(dtype);
+    }
+  }
+}
+
+TEST(GlooProcessGroup, ScaledSumsHaveTheBitsOfScaledElements) {
+  for (const int size : {2, 3, 4, 5}) {
+    for (const std::uint64_t segment : {200u, 1u << 20}) {
+      GlooOptions options;
+      options.max_segment_bytes = segment;
+      Groups groups = connect_threads(size, options);
+      on_groups(groups, [size](int, GlooProcessGroup& group) {
+        ASSERT_TRUE(group.can_scale(DType::kFloat32));
+        expect_scaled_sums(group, DType::kFloat32, 1.0f / static_cast<float>(size + 1));
+        expect_scaled_sums(group, DType::kFloat64, 1.0 / (size + 1));
+      });
+    }
+  }
+}
+
+TEST(GlooProcessGroup, RefusesToScaleWhatItCannot) {
+  GlooOptions bcube;
+  bcube.algorithm = GlooOptions::Algorithm::kBcube;
+  for (const auto& [size, options, dtype] :
+       {std::tuple(1, GlooOptions(), DType::kFloat32), std::tuple(2, bcube, DType::kFloat32),
+        std::tuple(2, GlooOptions(), DType::kFloat16)}) {
+    Groups groups = connect_threads(size, options);
+    EXPECT_FALSE(groups[0]->can_scale(dtype));
+    Elements elements = part(dtype, 0, 4);
+    Collective collective = all_reduce_of(elements, dtype);
+    collective.factor = 0.5;
+    Work work;
+    EXPECT_EQ(groups[0]->start(collective, work).code(), Code::kInvalidArgument);
+    EXPECT_TRUE(work.done());
+  }
+}
+
 TEST(GlooProcessGroup, OperationsInFlightAreExact) {
   for (const int workers : {1, 2, 4}) {
     GlooOptions options;

@@ -44,6 +44,42 @@ void sum(void* out, const void* local, const void* incoming, std::size_t element
   }
 }
 
+// No multiplication is fused with an addition: the build says -ffp-contract=off.
+template <typename T, bool kScaleLocal, bool kScaleIncoming>
+void scaled_sum_of(void* out, const void* local, const void* incoming, std::size_t elements,
+                   T factor) {
+  auto* to = static_cast<std::byte*>(out);
+  const auto* a = static_cast<const std::byte*>(local);
+  const auto* b = static_cast<const std::byte*>(incoming);
+  const std::size_t bytes = elements * sizeof(T);
+  const auto add = [=](std::size_t i, auto left) {
+    decltype(left) right;
+    std::memcpy(&left, a + i, sizeof left);
+    std::memcpy(&right, b + i, sizeof right);
+    if constexpr (kScaleLocal) left *= factor;
+    if constexpr (kScaleIncoming) right *= factor;
+    left += right;
+    std::memcpy(to + i, &left, sizeof left);
+  };
+  std::size_t i = 0;
+  for (; i + kVectorBytes <= bytes; i += kVectorBytes) add(i, Vector<T>{});
+  for (; i < bytes; i += sizeof(T)) add(i, T{});
+}
+
+template <typename T>
+void scaled_sum(void* out, const void* local, const void* incoming, std::size_t elements,
+                double factor, Scaled scaled) {
+  const auto k = static_cast<T>(factor);
+  switch (scaled) {
+    case Scaled::kBoth:
+      return scaled_sum_of<T, true, true>(out, local, incoming, elements, k);
+    case Scaled::kLocal:
+      return scaled_sum_of<T, true, false>(out, local, incoming, elements, k);
+    case Scaled::kIncoming:
+      return scaled_sum_of<T, false, true>(out, local, incoming, elements, k);
+  }
+}
+
 template <float (*kWiden)(std::uint16_t), std::uint16_t (*kRound)(float)>
 void sum_16(void* out, const void* local, const void* incoming, std::size_t elements) {
   auto* to = static_cast<std::byte*>(out);
@@ -132,6 +168,12 @@ SumFunction float16_function() {
 void sum_float16_portable(void* out, const void* local, const void* incoming,
                           std::size_t elements) {
   sum_16<half_to_float, float_to_half>(out, local, incoming, elements);
+}
+
+ScaledSumFunction scaled_sum_function(DType dtype) {
+  if (dtype == DType::kFloat64) return scaled_sum<double>;
+  if (dtype == DType::kFloat32) return scaled_sum<float>;
+  return nullptr;
 }
 
 SumFunction sum_function(DType dtype) {

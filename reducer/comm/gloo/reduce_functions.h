@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "reducer/base/dtype.h"
 #include "reducer/platform/platform.h"
@@ -22,6 +23,14 @@ using SumFunction = void (*)(void* out, const void* local, const void* incoming,
 
 // The sum for a dtype, or null for one that cannot be summed (kByte).
 SumFunction sum_function(DType dtype);
+
+// out[i] = local[i] + incoming[i], of which each that is wanted scaled counts as round(factor * x).
+enum class Scaled : std::uint8_t { kBoth, kLocal, kIncoming };
+using ScaledSumFunction = void (*)(void* out, const void* local, const void* incoming,
+                                   std::size_t elements, double factor, Scaled scaled);
+
+// For float32 and float64; null for others. `factor` is a value of the dtype.
+ScaledSumFunction scaled_sum_function(DType dtype);
 
 // The float16 sum without the processor's conversion instructions; sum_function() takes it where
 // there are none. Here for the test that compares the two.

@@ -188,6 +188,39 @@ TEST(Sum, FloatsAddByIeee) {
                                               std::numeric_limits<double>::denorm_min(), 1e308});
 }
 
+// Whatever is scaled, the product is rounded before it is added.
+template <typename T>
+void expect_scaled_sums(DType dtype, const std::vector<T>& values) {
+  const T factor = static_cast<T>(1) / static_cast<T>(3);
+  for (const Scaled scaled : {Scaled::kBoth, Scaled::kLocal, Scaled::kIncoming}) {
+    const T of_left = scaled == Scaled::kIncoming ? T{1} : factor;
+    const T of_right = scaled == Scaled::kLocal ? T{1} : factor;
+    for (const std::size_t count : {0u, 1u, 7u, 8u, 9u, 65u}) {
+      std::vector<T> left;
+      std::vector<T> right;
+      for (std::size_t i = 0; i < count; ++i) left.push_back(values[i % values.size()]);
+      for (std::size_t i = 0; i < count; ++i) right.push_back(values[(i * 5 + 1) % values.size()]);
+      std::vector<T> out(count + 1, T{7});
+      scaled_sum_function(dtype)(out.data(), left.data(), right.data(), count, factor, scaled);
+      EXPECT_EQ(out[count], T{7});
+      for (std::size_t i = 0; i < count; ++i) {
+        volatile T a = left[i] * of_left;
+        volatile T b = right[i] * of_right;
+        const T want = a + b;
+        EXPECT_TRUE(want != want ? out[i] != out[i] : std::memcmp(&out[i], &want, sizeof(T)) == 0)
+            << left[i] << ", " << right[i] << " gave " << out[i];
+      }
+    }
+  }
+}
+
+TEST(Sum, ScaledFloatsAreRoundedBeforeTheyAreAdded) {
+  expect_scaled_sums<float>(DType::kFloat32, {1.5f, -0.1f, 3e38f, -1e-38f, 0.7f, -0.0f, 1e-40f});
+  expect_scaled_sums<double>(DType::kFloat64, {1.5, -0.1, 1e308, -1e-308, 0.7, -0.0, 5e-324});
+  EXPECT_EQ(scaled_sum_function(DType::kFloat16), nullptr);
+  EXPECT_EQ(scaled_sum_function(DType::kInt32), nullptr);
+}
+
 TEST(Sum, IntegersWrap) {
   const std::int32_t max = std::numeric_limits<std::int32_t>::max();
   const std::int32_t left[] = {max, -5, 7};

@@ -1,0 +1,124 @@
+#include "benchmarks/contender.h"
+
+#include <gloo/allreduce.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <exception>
+#include <filesystem>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/gloo/file_store.h"
+#include "reducer/comm/gloo/gloo_process_group.h"
+#include "reducer/comm/gloo/reduce_functions.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{120};
+
+Ref<Storage> allocate(HostDevice& device, std::int64_t elements) {
+  Result<Ref<Storage>> made = device.allocate(static_cast<std::size_t>(elements) * sizeof(float));
+  LOCKSTEP_CHECK(made.has_value());
+  return std::move(*made);
+}
+
+float* floats(const Ref<Storage>& memory) { return reinterpret_cast<float*>(memory->data()); }
+
+std::shared_ptr<::gloo::Context> connect_alone(const Place& place) {
+  const std::string directory = place.directory + "/flat";
+  std::filesystem::create_directories(directory);
+  ::gloo::rendezvous::FileStore store(directory);
+  ::gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.1";
+  std::shared_ptr<::gloo::transport::Device> device =
+      ::gloo::transport::tcp::CreateDevice(attributes);
+  auto context = std::make_shared<::gloo::rendezvous::Context>(place.rank, place.ranks);
+  context->setTimeout(kTimeout);
+  context->connectFullMesh(store, device);
+  return context;
+}
+
+}  // namespace
+
+Result<Place> take_place(int rank, int ranks, const std::string& directory) {
+  Place place{rank, ranks, directory, std::make_shared<FileStore>(directory), nullptr};
+  GlooOptions options;
+  options.timeout = kTimeout;
+  auto group = GlooProcessGroup::connect(std::make_shared<PrefixStore>("group", place.store), rank,
+                                         ranks, options);
+  if (!group) return failed(std::move(group.error()));
+  place.group = std::move(*group);
+  return place;
+}
+
+FlatSum::FlatSum(const Place& place, std::int64_t elements)
+    : rank_(place.rank),
+      elements_(elements),
+      memory_(allocate(device_, elements)),
+      context_(connect_alone(place)) {}
+
+FlatSum::~FlatSum() = default;
+
+Status FlatSum::prepare(const Values& values) {
+  values.fill(rank_, 0, elements_, floats(memory_));
+  return {};
+}
+
+Status FlatSum::step() {
+  try {
+    ::gloo::AllreduceOptions options(context_);
+    options.setOutput(floats(memory_), static_cast<std::size_t>(elements_));
+    options.setReduceFunction(sum_function(DType::kFloat32));
+    ::gloo::allreduce(options);
+  } catch (const std::exception& error) {
+    return Status(Code::kTransport, error.what());
+  }
+  return {};
+}
+
+std::uint64_t FlatSum::wrong(const Values& values) const {
+  return values.not_sum(0, elements_, floats(memory_));
+}
+
+GroupSums::GroupSums(const Place& place, const std::vector<std::int64_t>& elements,
+                     Reduction reduction)
+    : place_(place), reduction_(reduction) {
+  std::int64_t first = 0;
+  for (const std::int64_t count : elements) {
+    buckets_.push_back({first, count, allocate(device_, count), std::make_unique<Work>()});
+    first += count;
+  }
+}
+
+Status GroupSums::prepare(const Values& values) {
+  for (const Bucket& bucket : buckets_)
+    values.fill(place_.rank, bucket.first, bucket.elements, floats(bucket.memory));
+  return {};
+}
+
+Status GroupSums::step() {
+  for (const Bucket& bucket : buckets_) {
+    Collective collective;
+    collective.count = static_cast<std::uint64_t>(bucket.elements);
+    collective.reduction = reduction_;
+    collective.data = bucket.memory->data();
+    LOCKSTEP_RETURN_IF_ERROR(place_.group->start(collective, *bucket.work));
+  }
+  Status status;
+  for (const Bucket& bucket : buckets_) {
+    Status ended = bucket.work->wait(platform::Deadline::in(2 * kTimeout));
+    if (status.ok()) status = std::move(ended);
+  }
+  return status;
+}
+
+std::uint64_t GroupSums::wrong(const Values& values) const {
+  std::uint64_t wrong = 0;
+  for (const Bucket& bucket : buckets_)
+    wrong += values.not_sum(bucket.first, bucket.elements, floats(bucket.memory));
+  return wrong;
+}
+
+}  // namespace lockstep::benchmarks

@@ -1,0 +1,209 @@
+// What the reducer itself costs, without a network: two ranks, of which the other one is played in
+// this process and always holds the same gradients, so that a sum is a doubling.
+//
+//   HookOfSmallParameters      one hook of a parameter of few elements, its copy included; the copy
+//                              alone is measured beside it, in the same run (counters hook_ns,
+//                              copy_ns, and own_ns, their difference)
+//   BackwardAndReduce          backward of 1,000 parameters of 64 elements, whole: engine, hooks,
+//                              sums, finalization; beside it the same backward without a reducer
+//   LaunchAndFinalizeOfBucket  what one bucket costs besides its members' hooks (bucket_ns)
+//
+// Times are processor time of the one thread that does it all.
+#include <benchmark/benchmark.h>
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/comm/twin_group.h"
+#include "reducer/data_parallel.h"
+#include "reducer/device/host/host_device.h"
+
+namespace lockstep {
+namespace {
+
+// Of this thread, which does all the work here: what other programs do meanwhile does not count.
+double cpu_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+// A model of `count` parameters, all below one node.
+struct Model {
+  Model(std::int64_t count, std::int64_t elements) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      parameters.push_back(make_ref<Parameter>("p" + std::to_string(i), device, DType::kFloat32,
+                                               Shape::row_major({elements}), true,
+                                               engine.next_sequence()));
+      Tensor zeros = *Tensor::empty(device, DType::kFloat32, Shape::row_major({elements}));
+      device.fill_zero({}, zeros.data(), zeros.storage()->bytes());
+      parameters.back()->set_grad(zeros);
+    }
+    gradient.push_back(*Tensor::empty(device, DType::kFloat32, Shape::row_major({elements})));
+    device.fill_zero({}, gradient[0].data(), gradient[0].storage()->bytes());
+  }
+
+  void reduce(bool dynamic, std::uint64_t bucket_bytes) {
+    ReducerOptions options;
+    options.find_unused_parameters = dynamic;
+    options.bucket_limits = {bucket_bytes};
+    auto made =
+        DataParallel::create(parameters, engine, options,
+                             {std::make_shared<TwinGroup>(), std::make_shared<HashStore>()});
+    parallel = std::move(*made);
+  }
+
+  // A forward whose output is `node`, synced if there is a reducer.
+  Status forward(const Ref<Node>& node) {
+    outputs.clear();
+    const auto module = [&](std::vector<Edge>& edges) {
+      edges.push_back({node, 0});
+      return Status();
+    };
+    return parallel ? parallel->forward(module, outputs) : module(outputs);
+  }
+  Status backward() { return engine.backward(outputs, gradient, false); }
+
+  HostDevice device;
+  Engine engine{0};
+  std::vector<Ref<Parameter>> parameters;
+  std::vector<Tensor> gradient;
+  std::unique_ptr<DataParallel> parallel;
+  std::vector<Edge> outputs;
+};
+
+void check(const Status& status, benchmark::State& state) {
+  if (!status.ok()) state.SkipWithError(status.to_string().c_str());
+}
+
+class FanNode final : public Node {
+ public:
+  explicit FanNode(Model& model) : Node(model.engine.next_sequence(), 1, 0) {
+    for (const auto& parameter : model.parameters) edges_.push_back({parameter, 0});
+  }
+  Status apply(std::span<const Tensor> in, std::span<Tensor> out, const BackwardContext&) override {
+    for (Tensor& o : out) o = in[0];
+    return {};
+  }
+};
+
+// Runs the hooks of all parameters in a row and takes the time. The gradients stay as they are:
+// nothing arrives at the accumulators. The last hook, which launches the bucket, is left out.
+class HookNode final : public Node {
+ public:
+  HookNode(Model& model, double& nanoseconds)
+      : Node(model.engine.next_sequence(), 1, 0), model_(model), nanoseconds_(nanoseconds) {}
+  Status apply(std::span<const Tensor>, std::span<Tensor>, const BackwardContext& here) override {
+    const Tensor nothing;
+    const auto all = std::span(model_.parameters);
+    const double start = cpu_nanoseconds();
+    for (const auto& parameter : all.first(all.size() - 1))
+      if (Status status = parameter->apply({&nothing, 1}, {}, here); !status.ok()) return status;
+    nanoseconds_ = (cpu_nanoseconds() - start);
+    return all.back()->apply({&nothing, 1}, {}, here);
+  }
+
+ private:
+  Model& model_;
+  double& nanoseconds_;
+};
+
+// The copies that the hooks make, alone: one call a parameter, into places 64 bytes apart.
+double time_copies(Model& model, Storage& bucket, std::int64_t elements) {
+  const std::size_t stride = (static_cast<std::size_t>(elements) * 4 + 63) / 64 * 64;
+  const auto all = std::span(model.parameters);
+  std::byte* place = bucket.data();
+  const double start = cpu_nanoseconds();
+  for (const auto& parameter : all.first(all.size() - 1)) {
+    const Transfer transfer{&parameter->grad(), place, &parameter->shape()};
+    model.device.gather({}, {&transfer, 1}, 0.5);
+    place += stride;
+  }
+  return (cpu_nanoseconds() - start);
+}
+
+void HookOfSmallParameters(benchmark::State& state) {
+  constexpr std::int64_t kCount = 1000;
+  const std::int64_t elements = state.range(0);
+  Model model(kCount, elements);
+  model.reduce(false, std::uint64_t{1} << 40);
+  const Ref<Storage> bucket =
+      *model.device.allocate(kCount * (static_cast<std::size_t>(elements) * 4 + 64));
+  double hooks = 0;
+  double copies = 0;
+  for (auto _ : state) {
+    double nanoseconds = 0;
+    check(model.forward(make_ref<HookNode>(model, nanoseconds)), state);
+    check(model.backward(), state);
+    state.SetIterationTime(nanoseconds * 1e-9);
+    hooks += nanoseconds;
+    copies += time_copies(model, *bucket, elements);
+  }
+  const double count = static_cast<double>(state.iterations()) * (kCount - 1);
+  state.counters["hook_ns"] = hooks / count;
+  state.counters["copy_ns"] = copies / count;
+  state.counters["own_ns"] = (hooks - copies) / count;
+}
+BENCHMARK(HookOfSmallParameters)
+    ->ArgName("elements")
+    ->Arg(1)
+    ->Arg(16)
+    ->Arg(64)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+enum Mode : std::int64_t { kNoReducer, kPlain, kDynamic };
+
+void BackwardAndReduce(benchmark::State& state) {
+  constexpr std::int64_t kCount = 1000;
+  Model model(kCount, 64);
+  if (state.range(0) != kNoReducer) model.reduce(state.range(0) == kDynamic, 64u << 10);
+  for (auto _ : state) {  // the graph is built outside of what is timed
+    check(model.forward(make_ref<FanNode>(model)), state);
+    const double start = cpu_nanoseconds();
+    check(model.backward(), state);
+    state.SetIterationTime((cpu_nanoseconds() - start) * 1e-9);
+  }
+  const double passes = static_cast<double>(state.iterations());
+  state.counters["per_parameter"] = benchmark::Counter(
+      passes * kCount, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(BackwardAndReduce)
+    ->ArgName("no_reducer0_plain1_dynamic2")
+    ->Arg(kNoReducer)
+    ->Arg(kPlain)
+    ->Arg(kDynamic)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+// 1,000 parameters of one element, in one bucket or in 1,000: what there is more of is launching,
+// waiting for, and finalizing buckets.
+void LaunchAndFinalizeOfBucket(benchmark::State& state) {
+  constexpr std::int64_t kCount = 1000;
+  Model one(kCount, 1);
+  Model many(kCount, 1);
+  one.reduce(false, std::uint64_t{1} << 40);
+  many.reduce(false, 1);
+  const auto time_of = [&](Model& model) {
+    check(model.forward(make_ref<FanNode>(model)), state);
+    const double start = cpu_nanoseconds();
+    check(model.backward(), state);
+    return (cpu_nanoseconds() - start);
+  };
+  double total = 0;
+  for (auto _ : state) {
+    const double few = time_of(one);
+    const double all = time_of(many);
+    total += all - few;
+    state.SetIterationTime(all * 1e-9);
+  }
+  state.counters["bucket_ns"] = total / (static_cast<double>(state.iterations()) * (kCount - 1));
+}
+BENCHMARK(LaunchAndFinalizeOfBucket)->UseManualTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace lockstep
+
+BENCHMARK_MAIN();

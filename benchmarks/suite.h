@@ -1,0 +1,51 @@
+// Suite: what is measured beside what.
+//
+//   resnet50, small_1000, one_tensor  a step of the reducer in each mode, beside two floors:
+//   `flat`,
+//                      one all-reduce of Gloo, and `buckets`, the reducer's buckets in flight
+//                      without a reducer
+//   orders             rank-ordered sums beside Gloo's ring, in a process group
+//   overlap            buckets of several sizes below a backward that takes as long as the sum of
+//                      its gradients
+//   tiny               for tests: runs only if it is asked for
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "benchmarks/measure.h"
+#include "benchmarks/report.h"
+
+namespace lockstep::benchmarks {
+
+struct Choice {
+  std::vector<std::string> only;  // empty: all but tiny
+  std::vector<int> ranks = {2, 4};
+  int repetitions = 0;  // 0: as many as each part has by itself
+  bool spoil = false;
+};
+
+std::vector<std::string> suite_parts();
+
+class Suite {
+ public:
+  explicit Suite(Choice choice) : choice_(std::move(choice)) {}
+
+  // Prints rows as they come. 0, or the exit code of the program: see measure().
+  int run();
+  const Report& report() const { return report_; }
+
+ private:
+  bool is_on(const std::string& part) const;
+  Plan plan(int ranks, int repetitions, std::size_t contenders) const;
+  int steps(const Workload& workload, int ranks);
+  int orders(int ranks);
+  int overlap(const Workload& workload, int ranks);
+  void add_rows(const std::string& workload, int ranks, const std::vector<std::string>& modes,
+                const std::vector<Summary>& found);
+
+  const Choice choice_;
+  Report report_;
+};
+
+}  // namespace lockstep::benchmarks
