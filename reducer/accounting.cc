@@ -99,6 +99,7 @@ Account Reducer::account() const try {
   Account nothing;  // but who it is
   nothing.rank = membership_.group->rank();
   nothing.size = membership_.group->size();
+  nothing.source = source_;
   return nothing;
 }
 

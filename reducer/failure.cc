@@ -136,6 +136,8 @@ Status Reducer::reserved(Code code, const char* detail) {
 // Tells the peers what is known, wakes them by closing the group, and finds the first cause.
 // Without memory for the rest of it the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
+  // The first cause stays (F2), also when it was this function that ran out of memory.
+  if (!poison_.ok()) return copy_of_poison();
   const int rank = membership_.group->rank();
   FailureBoard board(membership_.store, rank, membership_.group->size());
   failure.reported_by = rank;
@@ -150,7 +152,13 @@ Status Reducer::fail(Failure failure) {
   poison_ = std::move(own);
   attempt([&] { poison_ = Status(board.settle(poison_.failure(), options_.failure_grace)); });
   close_pass(false);
-  return poison_;
+  return copy_of_poison();
+}
+
+Status Reducer::copy_of_poison() const {
+  Status copy;
+  attempt([&] { copy = poison_; });
+  return copy.ok() ? out_of_memory() : copy;
 }
 
 void Reducer::abort(const Status& cause) {

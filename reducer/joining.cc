@@ -18,10 +18,10 @@ constexpr std::size_t kThrows = kEvents;
 constexpr std::size_t kByActive = kEvents + 1;
 constexpr std::size_t kFirstRank = kEvents + 2;
 
-std::string ranks_listed(std::span<const std::int32_t> flags, bool wanted) {
-  std::string out;
+std::vector<int> ranks_where(std::span<const std::int32_t> flags, bool wanted) {
+  std::vector<int> out;
   for (std::size_t r = 0; r < flags.size(); ++r)
-    if ((flags[r] != 0) == wanted) out += (out.empty() ? "" : ", ") + std::to_string(r);
+    if ((flags[r] != 0) == wanted) out.push_back(static_cast<int>(r));
   return out;
 }
 
@@ -41,7 +41,7 @@ Status Reducer::begin_join(const JoinOptions& options) try {
 }
 
 // All ranks of the group say where they are; kNone is a rank out of inputs. Returns the event.
-Result<Reducer::JoinEvent> Reducer::announce(JoinEvent event) {
+Result<Reducer::JoinEvent> Reducer::announce(JoinEvent event) try {
   const auto size = static_cast<std::size_t>(membership_.group->size());
   announced_.assign(kFirstRank + size, 0);
   if (event != JoinEvent::kNone) {
@@ -60,6 +60,8 @@ Result<Reducer::JoinEvent> Reducer::announce(JoinEvent event) {
   if (status.ok()) status = await(usage_work_, sequence, kNone);
   if (!status.ok()) return failed(fail(std::move(status.failure())));
   return heard(std::span(announced_).subspan(kFirstRank));
+} catch (const std::bad_alloc&) {
+  return failed(fail(std::move(out_of_memory().failure())));  // the others are told, and wait
 }
 
 // What the sum means: the same on every rank, so that all go on, or all raise.
@@ -69,14 +71,18 @@ Result<Reducer::JoinEvent> Reducer::heard(std::span<const std::int32_t> flags) {
   const auto uniform = [&](std::size_t i) { return announced_[i] == 0 || announced_[i] == size; };
   const auto at = std::find(announced_.begin(), announced_.begin() + kEvents, active);
   if (!uniform(kThrows) || !uniform(kByActive) || at == announced_.begin() + kEvents) {
-    Failure failure =
-        describe(Code::kMismatch,
-                 uniform(kThrows) && uniform(kByActive)
-                     ? "ranks that train are at different points: of " + std::to_string(active) +
-                           ", " + std::to_string(announced_[0]) + " broadcast buffers, " +
-                           std::to_string(announced_[1]) + " rebuild buckets, " +
-                           std::to_string(announced_[2]) + " begin a backward"
-                     : std::string("ranks called begin_join with different options"));
+    Failure failure = describe(
+        Code::kMismatch,
+        uniform(kThrows) && uniform(kByActive)
+            ? "ranks that train are at different points: of " + std::to_string(active) + ", " +
+                  std::to_string(announced_[0]) + " broadcast buffers, " +
+                  std::to_string(announced_[1]) + " rebuild buckets, " +
+                  std::to_string(announced_[2]) + " begin a backward"
+            : "ranks called begin_join with different options: of " + std::to_string(size) + ", " +
+                  std::to_string(announced_[kThrows]) + " have throw_on_early_termination on, " +
+                  std::to_string(announced_[kByActive]) + " divide_by_active");
+    failure.rank = kNone;  // nobody can tell who is wrong
+    failure.definite = true;
     failure.collective = name_of(Op::kAllReduceSum);
     annotate(failure, kNone);
     return failed(fail(std::move(failure)));
@@ -86,9 +92,9 @@ Result<Reducer::JoinEvent> Reducer::heard(std::span<const std::int32_t> flags) {
   divide_by(joining_->divide_by_active ? active : size);
   if (active < size && joining_->throw_on_early_termination) {
     Failure failure =
-        describe(Code::kUnevenInputs,
-                 "ranks " + ranks_listed(flags, false) + " are out of inputs and ranks " +
-                     ranks_listed(flags, true) + " are not, and throw_on_early_termination is on");
+        describe(Code::kUnevenInputs, "out of inputs: " + rank_list(ranks_where(flags, false)) +
+                                          ", not yet: " + rank_list(ranks_where(flags, true)) +
+                                          "; throw_on_early_termination is on");
     failure.rank = static_cast<int>(std::find(flags.begin(), flags.end(), 0) - flags.begin());
     failure.pass = next_pass_;
     failure.definite = true;
@@ -128,7 +134,7 @@ Status Reducer::end_join() try {
   const int root = static_cast<int>(std::find(active_.begin(), active_.end(), 1) - active_.begin());
   Status status = state_->broadcast_all(*this, membership_.group->rank(), root);
   leave_join();
-  return status.ok() ? status : fail(std::move(status.failure()));
+  return status.ok() ? status : fail(state_failure(std::move(status)));
 } catch (const std::bad_alloc&) {
   shadowing_ = false;
   return fail(std::move(out_of_memory().failure()));  // the others are in the middle of a pass

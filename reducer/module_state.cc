@@ -25,6 +25,7 @@ ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
   for (const Ref<Buffer>& buffer : buffers_) {
     shapes_.push_back(buffer->value().shape());
     dtypes_.push_back(buffer->value().dtype());
+    devices_.push_back(&buffer->value().device());
   }
 }
 
@@ -37,26 +38,30 @@ Status ModuleState::check_buffers() const {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const Tensor& value = buffers_[i]->value();
     const bool fits = value.defined() && value.dtype() == dtypes_[i] &&
-                      value.shape().same_sizes(shapes_[i]) && value.shape().is_dense();
+                      &value.device() == devices_[i] && value.shape().same_sizes(shapes_[i]) &&
+                      value.shape().same_strides(shapes_[i]);
     if (!fits)
       return Status(Code::kInvalidArgument,
                     "buffer " + buffers_[i]->name() +
-                        " has another dtype or shape than when the reducer was made");
+                        " has another dtype, shape or device than when the reducer was made");
   }
   return {};
 }
 
 Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
+  tensors_.clear();  // a call that was thrown out of may have left some
   for (const Ref<Parameter>& parameter : parameters_) tensors_.push_back(parameter->value());
   for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
   Status status = broadcast(broadcaster, rank, root);
-  staging_ = Ref<Storage>();
+  if (status.ok())
+    staging_ = Ref<Storage>();  // else it may be in flight until the group is stopped
   return status;
 }
 
 Status ModuleState::broadcast_buffers(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
+  tensors_.clear();
   for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
   return broadcast(broadcaster, rank, root);
 }
@@ -81,8 +86,8 @@ Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
 
 Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor> tensors,
                                std::size_t bytes, bool is_root, int root) {
-  if (tensors.size() == 1 && tensors[0].shape().is_dense())
-    return broadcaster.broadcast(tensors[0].data(), bytes, root);
+  if (tensors.size() == 1)
+    return broadcaster.broadcast(tensors[0].device(), tensors[0].data(), bytes, root);
   Device& device = tensors[0].device();
   if (!staging_ || staging_->bytes() < bytes || &staging_->device() != &device) {
     Result<Ref<Storage>> storage = device.allocate(bytes);
@@ -104,7 +109,7 @@ Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor>
     each_place(
         [&](const Tensor& tensor, const Tensor& place) { device.copy(stream, tensor, place); });
   }
-  LOCKSTEP_RETURN_IF_ERROR(broadcaster.broadcast(staging_->data(), bytes, root));
+  LOCKSTEP_RETURN_IF_ERROR(broadcaster.broadcast(device, staging_->data(), bytes, root));
   if (!is_root)
     each_place(
         [&](const Tensor& tensor, const Tensor& place) { device.copy(stream, place, tensor); });

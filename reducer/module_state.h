@@ -2,10 +2,10 @@
 // of parameters, and buffers, such as the running means of a normalization (contract S3).
 //
 // Buffer: a tensor of the model that no gradient belongs to. Its tensor may be replaced at any time
-// between forwards, by one of the same sizes and dtype: it is read anew for every broadcast.
-// Threads: the one that trains. Memory: what is sent together goes through one staging buffer, of
-// the largest chunk of buffers; that of parameters is given back after use. Failure: a broadcast
-// that fails leaves the values of this rank partly replaced.
+// between forwards, by one of the same shape and dtype, on the same device: it is read anew for
+// every broadcast. Threads: the one that trains. Memory: what is sent together goes through one
+// staging buffer, of the largest chunk of buffers; that of parameters is given back after use.
+// Failure: a broadcast that fails leaves the values of this rank partly replaced.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ class Buffer final : public RefCounted {
 class Broadcaster {
  public:
   virtual ~Broadcaster() = default;
-  virtual Status broadcast(std::byte* data, std::uint64_t bytes, int root) = 0;
+  // What was submitted to the device before has to be done first.
+  virtual Status broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) = 0;
 };
 
 class ModuleState {
@@ -65,6 +66,7 @@ class ModuleState {
   std::vector<Ref<Buffer>> buffers_;
   std::vector<Shape> shapes_;  // of the buffers at first: what all ranks agree on
   std::vector<DType> dtypes_;
+  std::vector<Device*> devices_;
   const std::uint64_t chunk_bytes_;
   std::vector<Tensor> tensors_;  // what is being sent; empty in between, for its memory
   Ref<Storage> staging_;

@@ -130,6 +130,10 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   }
   state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
   usage_map_.resize(slots_.size());
+  for (PassStatistics* each : {&times_, &last_pass_}) {  // no pass allocates
+    each->gradients.reserve(infos_.size());
+    each->buckets.reserve(slots_.size());
+  }
   if (!options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   return start_over();
 }
@@ -237,6 +241,7 @@ Status Reducer::start_over() {
   if (options_.hook) options_.hook->reset();
   for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
   trace_.clear();
+  last_pass_.pass = kNone;
   poison_ = Status();
   failed_at_.reset();
   if (reserve_.ok()) reserve_ = Status(Failure());
@@ -295,7 +300,9 @@ Status Reducer::lay_out_in_ready_order() {
   return {};
 }
 
-Status Reducer::broadcast(std::byte* data, std::uint64_t bytes, int root) {
+Status Reducer::broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      device.synchronize(device.record(device.current_stream()), operation_deadline()));
   Collective collective;
   collective.op = Op::kBroadcast;
   collective.dtype = DType::kByte;
@@ -311,13 +318,14 @@ Status Reducer::broadcast(std::byte* data, std::uint64_t bytes, int root) {
 // At construction and after a reset: all ranks begin with what the first one has.
 Status Reducer::broadcast_state() {
   Status status = state_->broadcast_all(*this, membership_.group->rank(), 0);
-  if (!status.ok()) stop_group(status);  // lets go of what was being sent
+  if (status.ok()) return status;
+  status = Status(state_failure(std::move(status)));
+  stop_group(status);  // lets go of what was being sent
   return status;
 }
 
 Status Reducer::broadcast_buffers() try {
-  if (std::exchange(window_open_, true) || !options_.broadcast_buffers) return {};
-  if (!state_->has_buffers()) return {};
+  if (window_open_ || !options_.broadcast_buffers || !state_->has_buffers()) return {};
   if (joining_)
     if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
   return send_buffers();
@@ -329,7 +337,19 @@ Status Reducer::broadcast_buffers() try {
 Status Reducer::send_buffers() {
   window_open_ = true;
   Status status = state_->broadcast_buffers(*this, membership_.group->rank(), 0);
-  return status.ok() ? status : fail(std::move(status.failure()));
+  return status.ok() ? status : fail(state_failure(std::move(status)));
+}
+
+// One that no collective brought about is this rank's own: a value that does not fit.
+Failure Reducer::state_failure(Status status) const {
+  Failure& failure = status.failure();
+  failure.reported_by = membership_.group->rank();
+  failure.pass = next_pass_;
+  if (failure.rank == kNone && failure.suspect == kNone) {
+    failure.rank = failure.reported_by;
+    failure.definite = true;
+  }
+  return std::move(failure);
 }
 
 std::vector<std::size_t> Reducer::rebuilt_order() const {
@@ -358,6 +378,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   if (outputs.empty()) return {};
   if (!pass_) open_pass();
   LOCKSTEP_CHECK(pass_->state == Pass::State::kOpen);
+  armed_ = platform::now();
   if (options_.find_unused_parameters) {
     std::vector<Edge> inputs(std::make_move_iterator(outputs.begin()),
                              std::make_move_iterator(outputs.end()));
@@ -416,7 +437,7 @@ void Reducer::start_pass(Pass& pass) {
   pass.state = Pass::State::kRunning;
   pass.number = next_pass_++;
   failed_at_.reset();
-  launched_ = 0;
+  launched_ = joining_ ? 1 : 0;  // its announcement
   next_bucket_ = 0;
   launching_ = false;
   unready_ = slots_.size();
@@ -428,6 +449,8 @@ void Reducer::start_pass(Pass& pass) {
   }
   if (!recorded_) ready_order_.clear();
   hooks_ = 0;
+  times_.gradients.assign(infos_.size(), {});
+  times_.buckets.assign(buckets_.size(), {});
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     buckets_[b].pending = layout_.buckets[b].members.size();
 }

@@ -37,6 +37,7 @@
 #include "reducer/failure_board.h"
 #include "reducer/hooks/communication_hook.h"
 #include "reducer/module_state.h"
+#include "reducer/statistics.h"
 #include "reducer/trace.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -163,6 +164,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<std::size_t> rebuilt_order() const;
   const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
   const Trace& trace() const { return trace_; }
+  // Of the last pass that this rank trained in and completed (T3).
+  const PassStatistics& last_pass() const { return last_pass_; }
   // What this rank tells of itself (T1): as of now, or of the last failure if no pass has begun
   // since. By the thread that trains, outside of backward. to_text() makes a file of it.
   Account account() const;
@@ -217,7 +220,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status lay_out(Layout layout);
   Status leave_out_ignored(std::vector<Ref<Parameter>>& parameters);
   Status add_parameter(const Ref<Parameter>& parameter);
-  Status broadcast(std::byte* data, std::uint64_t bytes, int root) override;
+  Status broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) override;
+  Failure state_failure(Status status) const;
   Status broadcast_state();
   enum class JoinEvent : std::uint8_t { kBuffers, kRebuild, kPass, kNone };
   Result<JoinEvent> announce(JoinEvent event);
@@ -254,6 +258,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   bool counting() const { return options_.static_graph && !counted_; }
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
   void note_ready(const Slot& slot);
+  void note_filled(const Slot& slot);
+  void keep_statistics();
   bool in_place(const Slot& slot) const;
   Failure ready_twice(const Slot& slot) const;
   Status mark_ready(Slot& slot, platform::MutexLock& lock);
@@ -296,13 +302,14 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status incomplete();
   Status give_up(Status status);
   Status fail(Failure failure);
+  Status copy_of_poison() const;
   Status reserved(Code code, const char* detail);
   void stop_group(const Status& cause);
   platform::Deadline operation_deadline() const override;
 
   ReducerOptions options_;  // not changed after construction
   Membership membership_;
-  int divisor_ = 1;            // N
+  int divisor_ = 1;  // N
   // Of its collectives: the number, in the group, of the one with which ranks agreed. So two
   // reducers on one group cannot take each other's sums for their own (F3).
   std::int64_t source_ = kNone;
@@ -343,6 +350,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;
   Trace trace_;
+  platform::Duration armed_{};  // the pass that is open, on the platform's clock, as in `times_`
+  PassStatistics times_;        // of the running pass
+  PassStatistics last_pass_;
   Status poison_;
   Status
       reserve_;  // memory for one failure, so that nothing can keep a reducer from being poisoned

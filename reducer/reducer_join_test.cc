@@ -20,6 +20,7 @@ struct Seen {
   double buffer = 0;
   Layout layout;
   bool poisoned = false;
+  Status after;  // of one more step
 };
 
 struct Plan {
@@ -67,6 +68,8 @@ Seen run_rank(const Plan& plan, Membership membership, int r) {
   seen.buffer = values_of(buffer->value())[0];
   seen.layout = rank.parallel->reducer().layout();
   seen.poisoned = !rank.parallel->poisoned().ok();
+  rank.undefine_grads();
+  seen.after = rank.backward(rank.forward_of({p, q}), 1);
   return seen;
 }
 
@@ -223,8 +226,11 @@ TEST(ReducerJoin, S2EarlyTerminationIsRaisedOnAllRanksAndNamesThem) {
     ASSERT_EQ(status.code(), Code::kUnevenInputs) << status.to_string();
     EXPECT_EQ(status.failure().rank, 1);
     EXPECT_EQ(status.failure().pass, 1);
-    EXPECT_NE(status.to_string().find("ranks 1 are out of inputs"), std::string::npos);
+    EXPECT_NE(status.to_string().find("out of inputs: rank 1, not yet: ranks 0 2"),
+              std::string::npos)
+        << status.to_string();
     EXPECT_FALSE(rank.poisoned);
+    EXPECT_TRUE(rank.after.ok()) << rank.after.to_string();
   }
 }
 

@@ -1,6 +1,8 @@
 // S3: values of parameters, buffers, and what is ignored.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "reducer/module_state.h"
 #include "reducer/test_ranks.h"
 
@@ -118,6 +120,23 @@ TEST_F(ReducerState, S3ABufferOfAnotherShapeStopsTheForwardAndIsNamed) {
   EXPECT_EQ(rank_.forward_status.code(), Code::kInvalidArgument);
   EXPECT_NE(rank_.forward_status.to_string().find("buffer a"), std::string::npos);
   EXPECT_FALSE(parallel().poisoned().ok());  // the others are waiting for it
+  EXPECT_EQ(rank_.forward_status.failure().rank, 0);
+  EXPECT_EQ(rank_.forward_status.failure().pass, 0);
+  EXPECT_TRUE(rank_.forward_status.failure().definite);
+}
+
+TEST_F(ReducerState, S3ABufferInOtherStridesOrOnAnotherDeviceDoesNotFit) {
+  const auto make = [&](const Shape& shape, int device) {
+    return *Tensor::empty(rank_.devices[device], DType::kFloat32, shape);
+  };
+  for (const Tensor& other : {make(Shape::column_major(std::array<std::int64_t, 2>{2, 3}), 0),
+                              make(Shape::row_major({2, 3}), 1)}) {
+    const auto a = make_ref<Buffer>("a", make(Shape::row_major({2, 3}), 0));
+    create_with({a});
+    a->set_value(other);
+    EXPECT_TRUE(rank_.forward_of({p_, q_}).empty());
+    EXPECT_EQ(rank_.forward_status.code(), Code::kInvalidArgument);
+  }
 }
 
 TEST_F(ReducerState, F2ABroadcastThatStallsNamesThePassThatItComesBefore) {

@@ -55,8 +55,7 @@ Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
   LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   LOCKSTEP_CHECK(unready_ > 0);
   --unready_;
-  LOCKSTEP_CHECK(buckets_[slot.bucket].pending > 0);
-  --buckets_[slot.bucket].pending;
+  note_filled(slot);
   return launch_ready_buckets(lock);
 }
 
@@ -72,13 +71,20 @@ Status Reducer::fill_unreached(Slot& slot) {
   note_ready(slot);
   LOCKSTEP_RETURN_IF_ERROR(fill(slot));
   --unready_;
-  --buckets_[slot.bucket].pending;
+  note_filled(slot);
   return {};
 }
 
-// The order that the buckets are to follow (B2).
+void Reducer::note_filled(const Slot& slot) {
+  Bucket& bucket = buckets_[slot.bucket];
+  LOCKSTEP_CHECK(bucket.pending > 0);
+  if (--bucket.pending == 0) times_.buckets[slot.bucket].ready = platform::now();
+}
+
+// The order that the buckets are to follow (B2), and when (T3).
 void Reducer::note_ready(const Slot& slot) {
   if (!recorded_) ready_order_.push_back(static_cast<std::int32_t>(&slot - slots_.data()));
+  times_.gradients[slot.info] = platform::now();
 }
 
 // Whether the gradient is the bucket's view already (B7).
@@ -147,6 +153,7 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
     LOCKSTEP_RETURN_IF_ERROR(
         device.synchronize(device.record(device.current_stream()), operation_deadline()));
     if (options_.hook) {
+      times_.buckets[next_bucket_].launched = platform::now();
       LOCKSTEP_RETURN_IF_ERROR(start_hook(next_bucket_, lock));
       ++next_bucket_;
       continue;
@@ -158,6 +165,7 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
     collective.count = static_cast<std::uint64_t>(layout.elements);
     collective.data = bucket.storage->data();
     collective.bucket = static_cast<int>(next_bucket_);
+    times_.buckets[next_bucket_].launched = platform::now();
     LOCKSTEP_RETURN_IF_ERROR(
         launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence));
     ++next_bucket_;
@@ -180,8 +188,10 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
   collective.source = source_;
-  const bool is_of_forward = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
-  ProcessGroup& group = is_of_forward ? *membership_.group : backward_group();
+  const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
+  ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
+  if (!pass_ || pass_->state == Pass::State::kOpen)
+    failed_at_.reset();  // what failed before, and left the reducer clean, is over
   if (Status status = group.start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     annotate(status.failure(), collective.bucket);
@@ -208,14 +218,30 @@ Status Reducer::end_backward() {
     platform::MutexLock lock(mutex_);
     running_task_ = nullptr;
   }
+  times_.backward_ended = platform::now();
   if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
   if (Status status = complete_slots(); !status.ok()) return give_up(std::move(status));
   if (Status status = usage_changed(); !status.ok()) return give_up(std::move(status));
   if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   counted_ = options_.static_graph;
+  keep_statistics();
   end_pass();
   return {};
+}
+
+void Reducer::keep_statistics() {
+  times_.pass = pass_->number;
+  times_.finished = platform::now();
+  for (const Slot& slot : slots_) times_.gradients[slot.info] -= armed_;
+  for (PassStatistics::Bucket& bucket : times_.buckets) {
+    bucket.ready -= armed_;
+    bucket.launched -= armed_;
+    bucket.completed -= armed_;
+  }
+  times_.backward_ended -= armed_;
+  times_.finished -= armed_;
+  std::swap(times_, last_pass_);
 }
 
 void Reducer::end_pass() {
@@ -296,6 +322,7 @@ Status Reducer::finalize() {
     LOCKSTEP_RETURN_IF_ERROR(
         options_.hook ? finish_hook(b)
                       : await(buckets_[b].work, buckets_[b].trace_sequence, static_cast<int>(b)));
+    times_.buckets[b].completed = options_.hook ? platform::now() : buckets_[b].work.completed_at();
     for (const std::size_t index : buckets_[b].slots) {
       Slot& slot = slots_[index];
       if (options_.static_graph && !slot.in_use) continue;
@@ -347,7 +374,8 @@ void Reducer::close_trace(std::int64_t sequence, const Status& status) {
 
 // The process group ends every collective within its timeout; this is the line behind that line.
 platform::Deadline Reducer::operation_deadline() const {
-  const platform::Duration timeout = backward_group().timeout();
+  const platform::Duration timeout =
+      std::max(membership_.group->timeout(), backward_group().timeout());
   if (timeout == platform::Duration::max()) return platform::Deadline::never();
   return platform::Deadline::in(2 * timeout + std::chrono::seconds(1));
 }

@@ -54,6 +54,7 @@ class ProductionSubject final : public TrainingSubject {
     parallel_ = std::move(*parallel);
     seen_ = parallel_->reducer().trace().next_sequence();
     manual_sync_ = program.options.manual_sync;
+    meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
     return {};
   }
 
@@ -85,10 +86,10 @@ class ProductionSubject final : public TrainingSubject {
     return status;
   }
 
-  // Asks the way a user would find out: the next forward is refused. Only one that says so is
-  // asked: others may have to meet in a forward.
+  // Asks the way a user would find out: the next forward is refused. Where ranks may have to meet
+  // in a local forward, only one that says that it is poisoned can be asked.
   bool poisoned() const override {
-    if (parallel_->poisoned().ok()) return false;
+    if (meets_in_forwards_ && parallel_->poisoned().ok()) return false;
     const DataParallel::NoSync guard(*parallel_);
     std::vector<Edge> outputs;
     const Status status = parallel_->forward([](std::vector<Edge>&) { return Status(); }, outputs);
@@ -215,6 +216,7 @@ class ProductionSubject final : public TrainingSubject {
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;
+  bool meets_in_forwards_ = false;
   std::int64_t seen_ = 0;
 };
 

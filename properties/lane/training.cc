@@ -235,6 +235,7 @@ class Training {
              [this](Membership membership) { return subject_->reset(std::move(membership)); });
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     observation_.ending.clear();
+    observation_.joining = Status();
     return observation_.recovery.ok();
   }
 

@@ -60,8 +60,7 @@ class ErrorOracle {
         if (seen.exited && i + 1 == seen.steps.size()) break;  // a rank that is gone owes nothing
         if (Verdict verdict = judge_step(seen.steps[i]); !verdict.ok()) return verdict;
       }
-      if (!seen.joining.ok() && fatal_.empty() && !program_fails())
-        return wrong("error", "end_join failed without a reason: " + seen.joining.to_string());
+      if (Verdict verdict = judge_joining(seen.joining); !verdict.ok()) return verdict;
       if (!seen.finished && !seen.exited)
         return wrong("progress", "left before the end of its program");
     }
@@ -76,6 +75,17 @@ class ErrorOracle {
   Verdict wrong_step(const std::string& oracle, const ObservedStep& step, const std::string& what,
                      Failing failing = Failing::kWrongError) {
     return wrong(oracle, fmt::format("step {}: {}", step.step, what), failing);
+  }
+
+  // S2: a rank without inputs learns why the passes of others ended.
+  Verdict judge_joining(const Status& joining) {
+    if (joining.ok()) return {};
+    if (fatal_.empty() && !program_fails())
+      return wrong("error", "end_join failed without a reason: " + joining.to_string());
+    const Code code = joining.code();
+    if (code == Code::kInternal || code == Code::kPoisoned || joining.failure().pass < 0)
+      return wrong("error", "end_join does not tell a cause: " + joining.to_string());
+    return {};
   }
 
   bool is_local(const ObservedStep& step) const {
@@ -108,9 +118,13 @@ class ErrorOracle {
   }
 
   // S2: a rank that ended the step well leaves its group, if a peer must fail in it.
+  // Its own peers may hear of that before they hear of the error; whoever has an error of its own
+  // does not excuse it so.
   bool is_left_by_peer(const ObservedStep& step, const Failure& failure) const {
-    return case_.program.options.join != reference::Join::kNone &&
-           expectation_.steps[step.step].any_error &&
+    const reference::ExpectedStep& expected = expectation_.steps[step.step];
+    return case_.program.options.join != reference::Join::kNone && expected.any_error &&
+           expected.ranks[rank_].outcome == Outcome::kSuccessOrPeerError &&
+           failure.reported_by == group_rank(step.step, rank_) &&
            (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
   }
 
@@ -266,7 +280,8 @@ class ErrorOracle {
     const bool has_hook = case_.program.options.hook == reference::Hook::kElsewhere;
     const bool in_backward =
         failure.code == Code::kReadyTwice || (failure.code == Code::kUserFailure && !has_hook);
-    if (after && own && in_backward && step.launched && !is_local(step))
+    const bool joins = case_.program.options.join != reference::Join::kNone;  // that is announced
+    if (after && own && in_backward && step.launched && !is_local(step) && !joins)
       return wrong_step(
           "schedule", step,
           "collectives were started before the backward ended: " + failure.to_string());

@@ -145,6 +145,10 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
   const auto compare = [&](std::size_t rank, const ObservedStep& step,
                            const reference::ExpectedRankStep& expected) -> Verdict {
     if (!step.status.ok() || !expected.present) return {};
+    if (step.state.size() != expected.state.size())
+      return {Failing::kWrongBits, "state",
+              fmt::format("rank {}, step {}: values of {} tensors instead of {}", rank, step.step,
+                          step.state.size(), expected.state.size())};
     for (std::size_t t = 0; t < step.state.size(); ++t) {
       if (step.state[t] == expected.state[t]) continue;
       const std::size_t values = tensors.size() - buffers;

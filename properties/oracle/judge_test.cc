@@ -178,6 +178,50 @@ TEST_F(JudgeTest, ABufferThatIsNotWhatItMustBeIsSeen) {
   EXPECT_NE(verdict().message.find("buffer b1"), std::string::npos);
 }
 
+TEST_F(JudgeTest, AValueThatIsNotWhatItMustBeIsSeen) {
+  case_.program.options.with_values = true;
+  observe();
+  step(0).state[0] ^= 1;
+  expect(Failing::kWrongBits, "state");
+  EXPECT_NE(verdict().message.find("the value of parameter 0"), std::string::npos);
+  step(0).state.clear();
+  expect(Failing::kWrongBits, "state");
+}
+
+// S2: rank 1 has no inputs.
+TEST_F(JudgeTest, WhatARankWithoutInputsEndsWithIsSeen) {
+  case_.program.options.join = reference::Join::kByAll;
+  case_.program.inputs = {1, 0};
+  case_.program.buffers.resize(1);
+  observe();
+  RankObservation& out = observation_.ranks[1];
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  ASSERT_EQ(out.ending.size(), 1u);
+  const ObservedStep right = out.ending[0];
+  out.bits[right.gradients[0].offset] ^= 1;
+  expect(Failing::kWrongBits, "bits");
+  out.bits[right.gradients[0].offset] ^= 1;
+  out.ending[0].gradients[0].defined = false;
+  expect(Failing::kWrongBits, "definedness");
+  out.ending[0] = right;
+  out.ending[0].state[0] ^= 1;
+  expect(Failing::kWrongBits, "state");
+  out.ending[0] = right;
+  Failure failure;
+  failure.code = Code::kPeerLost;
+  failure.pass = 0;
+  out.joining = failure;
+  expect(Failing::kWrongError, "error");
+}
+
+TEST_F(JudgeTest, AnnouncementsBelongToTheTrace) {
+  case_.program.options.join = reference::Join::kByAll;
+  observe();
+  ASSERT_EQ(step(0).collectives.size(), 2u);
+  step(0).collectives.erase(step(0).collectives.begin());
+  expect(Failing::kWrongBits, "trace");
+}
+
 TEST_F(JudgeTest, AnErrorWithoutAReasonIsSeen) {
   fail(0, Code::kPeerLost);
   expect(Failing::kWrongError, "error");

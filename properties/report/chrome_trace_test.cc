@@ -82,7 +82,8 @@ TEST(ChromeTrace, CollectivesThatOverlapLieOnDifferentThreads) {
   std::set<std::uint32_t> threads;
   for (const Json& event : trace["traceEvents"]) {
     ++phases[event.at("ph")];
-    if (event.at("ph") == "X" && event.at("pid") == 0) threads.insert(event.at("tid").get<int>());
+    if (event.at("ph") == "X" && event.at("pid") == 0)
+      threads.insert(event.at("tid").get<std::uint32_t>());
   }
   EXPECT_EQ(phases["X"], 6);
   EXPECT_EQ(phases["s"], 1);  // from rank 1, which was first, to rank 0

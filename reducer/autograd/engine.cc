@@ -505,11 +505,11 @@ void Engine::push_ready(GraphTask& task, std::uint32_t index, int by) {
   ready.accumulator = node.kind() == Node::Kind::kParameter;
   ready.order =
       ready.accumulator && tie_seed_ != 0 ? mix(node.sequence() ^ tie_seed_) : node.sequence();
-  ++state.outstanding;
   const auto worker = static_cast<std::size_t>(node.worker());
   auto& queue = worker == 0 ? state.ready : impl_->workers[worker]->ready;
   queue.push_back(ready);
   std::push_heap(queue.begin(), queue.end());
+  ++state.outstanding;  // not before: memory may be refused
   if (worker != 0) {
     if (node.worker() != by) impl_->workers[worker]->wake.notify_all();
   } else {

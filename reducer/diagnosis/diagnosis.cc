@@ -3,9 +3,6 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-using Side = Diagnosis::Side;
 
 std::string rank_list(const std::vector<int>& ranks) {
   std::string out = ranks.size() == 1 ? "rank " : "ranks ";
@@ -19,6 +16,10 @@ std::string rank_list(const std::vector<int>& ranks) {
   }
   return out;
 }
+
+namespace {
+
+using Side = Diagnosis::Side;
 
 std::vector<Side> sides_at(const std::vector<Account>& accounts, std::int64_t sequence) {
   std::vector<Side> sides;

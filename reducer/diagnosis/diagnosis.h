@@ -48,4 +48,7 @@ struct Diagnosis {
 // kInvalidArgument if the accounts are not those of one group.
 Result<Diagnosis> diagnose(std::vector<Account> accounts);
 
+// "rank 1", "ranks 0 2-4".
+std::string rank_list(const std::vector<int>& ranks);
+
 }  // namespace lockstep

@@ -38,7 +38,9 @@ constexpr float kBest[kOutputs][kInputs + 1] = {{3, -1, 4, 1, -5, 9, -2, 6},
                                                 {2, 7, -1, 8, 2, -8, 1, 8}};  // biases last
 
 // A sample's row of the Hadamard matrix of order 8. Column 0 is all ones: that of the bias.
-float sign(int sample, int column) { return __builtin_popcount(sample & column) % 2 == 0 ? 1 : -1; }
+float sign(int sample, int column) {
+  return __builtin_popcount(static_cast<unsigned>(sample & column)) % 2 == 0 ? 1 : -1;
+}
 float input(int sample, int i) { return sign(sample, i + 1); }
 
 float target(int sample, int output) {

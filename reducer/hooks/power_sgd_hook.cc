@@ -131,11 +131,11 @@ State& PowerSgdHook::state_of(std::size_t parameter, const Matrix& matrix) {
   State& state = states_[parameter];
   if (state.matrix != matrix) {
     const std::size_t elements = matrix.rows * matrix.columns;
-    state.matrix = matrix;
     state.error.assign(elements, 0.0f);
     state.sent.resize(elements);
     state.scaled.resize(elements);
     state.q.assign(matrix.columns * matrix.factors, 0.0f);
+    state.matrix = matrix;  // last: until then it is made again
   }
   return state;
 }

@@ -5,9 +5,9 @@
 // Compressed are float32 parameters of two dimensions and more, taken as a matrix of n rows (the
 // outermost dimension in memory) and m columns, if rank * (n + m) < n * m: that many elements
 // travel instead, in two sums, of which the second one comes after backward. Everything else is
-// scaled and summed as without a hook. Memory: two copies of what is compressed, for the error and
-// for what was sent; allocated in the first pass of a parameter. Time: some 4 * rank
-// multiplications an element.
+// scaled and summed as without a hook. Memory: three copies of what is compressed, for the error
+// and for what was sent, unscaled and scaled; allocated in the first pass of a parameter. Time:
+// some 4 * rank multiplications an element.
 //
 // State (errors, and the factors that a pass starts from) belongs to parameters, not to buckets, so
 // that it survives a rebuild. A reset forgets it, on all ranks alike, and a saved layout does not

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "reducer/tensor/half.h"
 
@@ -52,8 +53,9 @@ void scaled_sum_of(void* out, const void* local, const void* incoming, std::size
   const auto* a = static_cast<const std::byte*>(local);
   const auto* b = static_cast<const std::byte*>(incoming);
   const std::size_t bytes = elements * sizeof(T);
-  const auto add = [=](std::size_t i, auto left) {
-    decltype(left) right;
+  // `left`: for its type, a vector or a single element.
+  const auto add = [=](std::size_t i, auto&& left) {
+    std::remove_reference_t<decltype(left)> right;
     std::memcpy(&left, a + i, sizeof left);
     std::memcpy(&right, b + i, sizeof right);
     if constexpr (kScaleLocal) left *= factor;
