@@ -164,7 +164,13 @@ class ProcessRanks::Run {
       if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
       // A rank may have ended while it was stopped: kill(-1) would reach every process of the
       // machine.
-      if (const pid_t pid = owner_.processes_[rank].pid; pid > 0) ::kill(pid, SIGCONT);
+      if (const pid_t pid = owner_.processes_[rank].pid; pid > 0) {
+        siginfo_t stop{};
+        const bool is_child =
+            ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG) == 0;
+        if (is_child && stop.si_pid == 0) continue;  // it said so, and has not stopped yet
+        ::kill(pid, SIGCONT);
+      }
       wake_at_[rank] = {};
     }
   }
