@@ -118,12 +118,13 @@ class ErrorOracle {
   }
 
   // S2: a rank that ended the step well leaves its group, if a peer must fail in it.
-  // Its own peers may hear of that before they hear of the error; whoever has an error of its own
-  // does not excuse it so.
+  // Others may hear of that before they hear of the error, and before their own last bytes came: a
+  // second backward is then not reached. No other own error is excused so.
   bool is_left_by_peer(const ObservedStep& step, const Failure& failure) const {
     const reference::ExpectedStep& expected = expectation_.steps[step.step];
     return case_.program.options.join != reference::Join::kNone && expected.any_error &&
-           expected.ranks[rank_].outcome == Outcome::kSuccessOrPeerError &&
+           (expected.ranks[rank_].outcome == Outcome::kSuccessOrPeerError ||
+            expected.ranks[rank_].error == Error::kSecondBackward) &&
            failure.reported_by == group_rank(step.step, rank_) &&
            (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
   }
