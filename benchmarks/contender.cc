@@ -5,6 +5,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <cstring>
 #include <exception>
 #include <filesystem>
 
@@ -24,7 +25,8 @@ Ref<Storage> allocate(HostDevice& device, std::int64_t elements) {
   return std::move(*made);
 }
 
-float* floats(const Ref<Storage>& memory) { return reinterpret_cast<float*>(memory->data()); }
+float* floats(const Storage& memory) { return reinterpret_cast<float*>(memory.data()); }
+float* floats(const Ref<Storage>& memory) { return floats(*memory); }
 
 std::shared_ptr<::gloo::Context> connect_alone(const Place& place) {
   const std::string directory = place.directory + "/flat";
@@ -83,23 +85,27 @@ std::uint64_t FlatSum::wrong(const Values& values) const {
 }
 
 GroupSums::GroupSums(const Place& place, const std::vector<std::int64_t>& elements,
-                     Reduction reduction)
+                     Reduction reduction, Copies copies)
     : place_(place), reduction_(reduction) {
   std::int64_t first = 0;
   for (const std::int64_t count : elements) {
-    buckets_.push_back({first, count, allocate(device_, count), std::make_unique<Work>()});
+    const Ref<Storage> outside =
+        copies == Copies::kNone ? Ref<Storage>() : allocate(device_, count);
+    buckets_.push_back({first, count, allocate(device_, count), outside, std::make_unique<Work>()});
     first += count;
   }
 }
 
 Status GroupSums::prepare(const Values& values) {
   for (const Bucket& bucket : buckets_)
-    values.fill(place_.rank, bucket.first, bucket.elements, floats(bucket.memory));
+    values.fill(place_.rank, bucket.first, bucket.elements, floats(bucket.home()));
   return {};
 }
 
 Status GroupSums::step() {
   for (const Bucket& bucket : buckets_) {
+    if (bucket.outside)
+      std::memcpy(bucket.memory->data(), bucket.outside->data(), bucket.memory->bytes());
     Collective collective;
     collective.count = static_cast<std::uint64_t>(bucket.elements);
     collective.reduction = reduction_;
@@ -109,6 +115,8 @@ Status GroupSums::step() {
   Status status;
   for (const Bucket& bucket : buckets_) {
     Status ended = bucket.work->wait(platform::Deadline::in(2 * kTimeout));
+    if (bucket.outside)
+      std::memcpy(bucket.outside->data(), bucket.memory->data(), bucket.memory->bytes());
     if (status.ok()) status = std::move(ended);
   }
   return status;
@@ -117,7 +125,7 @@ Status GroupSums::step() {
 std::uint64_t GroupSums::wrong(const Values& values) const {
   std::uint64_t wrong = 0;
   for (const Bucket& bucket : buckets_)
-    wrong += values.not_sum(bucket.first, bucket.elements, floats(bucket.memory));
+    wrong += values.not_sum(bucket.first, bucket.elements, floats(bucket.home()));
   return wrong;
 }
 

@@ -66,20 +66,25 @@ class FlatSum final : public Contender {
 };
 
 // Some all-reduces of a process group, all in flight at once: what is left of a reducer without
-// gradients, hooks and copies.
+// gradients, hooks and copies; or with copies of each bucket as a whole, to where it is summed and
+// back.
 class GroupSums final : public Contender {
  public:
-  GroupSums(const Place& place, const std::vector<std::int64_t>& elements, Reduction reduction);
+  enum class Copies : std::uint8_t { kNone, kInAndOut };
+  GroupSums(const Place& place, const std::vector<std::int64_t>& elements, Reduction reduction,
+            Copies copies = Copies::kNone);
   Status prepare(const Values& values) override;
   Status step() override;
   std::uint64_t wrong(const Values& values) const override;
-  float* first_result() override { return reinterpret_cast<float*>(buckets_[0].memory->data()); }
+  float* first_result() override { return reinterpret_cast<float*>(buckets_[0].home().data()); }
 
  private:
   struct Bucket {
     std::int64_t first = 0;  // element
     std::int64_t elements = 0;
-    Ref<Storage> memory;
+    Ref<Storage> memory;   // where it is summed
+    Ref<Storage> outside;  // where it comes from, and goes; null: the same
+    Storage& home() const { return outside ? *outside : *memory; }
     std::unique_ptr<Work> work;
   };
   const Place place_;

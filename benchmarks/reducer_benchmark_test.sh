@@ -11,7 +11,7 @@ mkdir "$TMPDIR"
 claim "every mode and both floors run, and nothing is wrong"
 run "$program" --only tiny,overlap --repetitions 1 --json rows.json
 expect_code 0
-for mode in flat buckets view copying rank_ordered; do
+for mode in flat buckets buckets_copied view copying rank_ordered; do
   for ranks in 2 4; do expect_text "^tiny +$ranks +$mode .* 0\$"; done
 done
 expect_text '^tiny +2 +after backward .* 0$'

@@ -45,8 +45,9 @@ Status add_reduced(Contenders& contenders, const Place& place, const std::string
   return add(contenders, place, std::move(*reduced));
 }
 
-// The modes, then the floors: one of these needs the buckets that a reducer ends up with.
-const std::vector<std::string> kStepModes = {"copying", "view", "rank_ordered", "buckets", "flat"};
+// The modes, then the floors: some of these need the buckets that a reducer ends up with.
+const std::vector<std::string> kStepModes = {"copying",        "view",    "rank_ordered",
+                                             "buckets_copied", "buckets", "flat"};
 Status add_steps(Contenders& contenders, const Place& place, const Workload& workload) {
   ReducerOptions options;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "copying", workload, options));
@@ -56,8 +57,11 @@ Status add_steps(Contenders& contenders, const Place& place, const Workload& wor
   options.gradient_as_bucket_view = false;
   options.reduction = Reduction::kRankOrdered;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "rank_ordered", workload, options));
-  LOCKSTEP_RETURN_IF_ERROR(
-      add(contenders, place, std::make_unique<GroupSums>(place, buckets, Reduction::kNative)));
+  using Copies = GroupSums::Copies;
+  for (const Copies copies : {Copies::kInAndOut, Copies::kNone})
+    LOCKSTEP_RETURN_IF_ERROR(
+        add(contenders, place,
+            std::make_unique<GroupSums>(place, buckets, Reduction::kNative, copies)));
   return add(contenders, place, std::make_unique<FlatSum>(place, workload.elements()));
 }
 

@@ -1,4 +1,5 @@
 // The way of a bucket through a communication hook (S4).
+#include <algorithm>
 #include <exception>
 #include <new>
 
@@ -37,10 +38,14 @@ std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
     views.push_back(places[slot]);
     parameters.push_back(slots_[slot].info);
   }
-  const bool is_last = b + 1 == layout.buckets.size();
+  const auto is_dense = [](const BucketLayout& each) { return !each.sparse; };
+  const auto at = layout.buckets.begin() + static_cast<std::ptrdiff_t>(b);
+  const HookBucket::Position position{static_cast<int>(b),
+                                      std::none_of(layout.buckets.begin(), at, is_dense),
+                                      std::none_of(at + 1, layout.buckets.end(), is_dense)};
   HookCollectives& collectives = *this;
-  return std::make_unique<HookBucket>(collectives, static_cast<int>(b), is_last, std::move(flat),
-                                      std::move(views), std::move(parameters));
+  return std::make_unique<HookBucket>(collectives, position, std::move(flat), std::move(views),
+                                      std::move(parameters));
 }
 
 // HookCollectives: under the same lock as the launches of buckets without a hook.

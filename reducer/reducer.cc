@@ -37,6 +37,7 @@ std::string describe_parameter(std::size_t index, const Parameter& parameter) {
   return describe_tensor("parameter", index, parameter.name(), parameter.dtype(), parameter.shape(),
                          parameter.device())
       .append(parameter.requires_grad() ? " requires_grad" : " frozen")
+      .append(parameter.has_sparse_gradients() ? " sparse" : "")
       .append(parameter.value().defined() ? "" : ", its value kept elsewhere");
 }
 
@@ -141,14 +142,21 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
 Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
   agreement_.push_back(describe_parameter(infos_.size(), *parameter));
   infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
-                    parameter->shape().elements(), parameter->requires_grad()});
+                    parameter->shape().elements(), parameter->requires_grad(),
+                    parameter->has_sparse_gradients()});
   if (!parameter->requires_grad()) return {};
   const DType dtype = parameter->dtype();
-  if (!backward_group().can_reduce(dtype))
+  if (!parameter->shape().is_dense())
+    return Status(Code::kInvalidArgument,
+                  "parameter " + parameter->name() +
+                      " is expanded, or has holes: its gradient has no place in a bucket. Make it "
+                      "dense, or leave it out by ReducerOptions::ignored");
+  if (!backward_group().can_reduce(real_of(dtype)))
     return Status(Code::kInvalidArgument, "the process group cannot reduce " +
                                               std::string(name_of(dtype)) +
                                               ", the dtype of parameter " + parameter->name());
-  if (options_.hook && !backward_group().can_reduce(options_.hook->wire_dtype(dtype)))
+  const bool is_hooked = options_.hook && !parameter->has_sparse_gradients();
+  if (is_hooked && !backward_group().can_reduce(real_of(options_.hook->wire_dtype(dtype))))
     return Status(Code::kInvalidArgument,
                   "the process group cannot reduce " +
                       std::string(name_of(options_.hook->wire_dtype(dtype))) + ", which the hook " +
@@ -182,15 +190,21 @@ Status Reducer::lay_out(Layout layout) {
   std::vector<Tensor> places(slots_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const BucketLayout& bucket = layout.buckets[b];
+    Parameter& first = *slots_[slot_of[bucket.members[0].parameter]].parameter;
+    for (const BucketMember& member : bucket.members)
+      buckets[b].slots.push_back(slot_of[member.parameter]);
+    if (bucket.sparse) {
+      buckets[b].sparse = std::make_unique<SparseSum>(first);
+      continue;
+    }
     const std::size_t bytes = static_cast<std::size_t>(bucket.elements) * size_of(bucket.dtype);
-    Device& device = slots_[slot_of[bucket.members[0].parameter]].parameter->device();
+    Device& device = first.device();
     Result<Ref<Storage>> storage = device.allocate(bytes);
     if (!storage) return storage.error();
     device.fill_zero(device.current_stream(), (*storage)->data(), bytes);
     buckets[b].storage = std::move(*storage);
     for (const BucketMember& member : bucket.members) {
       const std::size_t slot = slot_of[member.parameter];
-      buckets[b].slots.push_back(slot);
       places[slot] =
           Tensor(buckets[b].storage, member.offset, bucket.dtype, slots_[slot].parameter->shape());
     }
@@ -200,7 +214,7 @@ Status Reducer::lay_out(Layout layout) {
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     for (const std::size_t index : buckets[b].slots) {
       Slot& slot = slots_[index];
-      if (slot.place.defined() && in_place(slot)) {
+      if (in_place(slot)) {
         Device& device = slot.parameter->device();
         device.copy(device.current_stream(), slot.place, places[index]);
         slot.parameter->move_grad(places[index]);

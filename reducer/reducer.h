@@ -37,6 +37,7 @@
 #include "reducer/failure_board.h"
 #include "reducer/hooks/communication_hook.h"
 #include "reducer/module_state.h"
+#include "reducer/sparse_sum.h"
 #include "reducer/statistics.h"
 #include "reducer/trace.h"
 
@@ -194,13 +195,14 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     bool in_use = false;          // static mode: by some rank, in the pass that was counted
     bool is_kept = false;         // `kept` is defined
     std::size_t info = 0;         // its index in infos_
-    Tensor place;                 // in the bucket, dense in the parameter's strides
-    Tensor kept;  // view mode: what `place` held, while it may have to come back (G5)
+    Tensor place;  // in the bucket, dense in the parameter's strides; undefined: it is sparse
+    Tensor kept;   // view mode: what `place` held, while it may have to come back (G5)
   };
   struct Bucket {
-    Ref<Storage> storage;
-    std::vector<std::size_t> slots;  // its members, in their order
-    std::size_t pending = 0;         // members that are not ready
+    Ref<Storage> storage;               // null if it is sparse
+    std::unique_ptr<SparseSum> sparse;  // null if it is not
+    std::vector<std::size_t> slots;     // its members, in their order
+    std::size_t pending = 0;            // members that are not ready
     std::int64_t trace_sequence = 0;
     Work work;
     std::unique_ptr<HookBucket> hooked;  // what the hook sees of it; null without one
@@ -266,19 +268,24 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status mark_unused_ready(platform::MutexLock& lock);
   Status fill_unreached(Slot& slot);
   Status fill(Slot& slot);
+  Status fill_bucket(Slot& slot, double factor);
+  Failure requires_grad(const Slot& slot) const;
   Status keep(Slot& slot);
   Status complete_slots();
   std::vector<std::size_t> by_last_hook() const;
   Status agree_on_use();
   Status usage_changed() const;
   Status launch_ready_buckets(platform::MutexLock& lock);
+  Status launch_bucket(std::size_t b);
+  Status finish_bucket(std::size_t b);
+  Status finish_sparse(std::size_t b);
   Status launch_usage_map();
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
   bool group_scales(DType dtype) const {
-    return !options_.hook && backward_group().can_scale(dtype);
+    return !options_.hook && backward_group().can_scale(real_of(dtype));
   }
 
   std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket,

@@ -90,19 +90,39 @@ void Reducer::note_ready(const Slot& slot) {
 // Whether the gradient is the bucket's view already (B7).
 bool Reducer::in_place(const Slot& slot) const {
   const Tensor& gradient = slot.parameter->grad();
-  return gradient.defined() && gradient.storage() == slot.place.storage() &&
+  return gradient.defined() && slot.place.defined() && gradient.storage() == slot.place.storage() &&
          gradient.data() == slot.place.data() && gradient.shape().same_strides(slot.place.shape());
 }
 
 // Brings the accumulated gradient, scaled (G2) unless a hook (G4) or the sum does that, to its
 // place; an undefined one counts as +0 (G1).
 Status Reducer::fill(Slot& slot) {
+  const Parameter& parameter = *slot.parameter;
+  if (parameter.grad().requires_grad() && !shadowing_) return requires_grad(slot);
+  slot.used = !shadowing_ && parameter.used();
+  const double factor = factor_of(parameter.dtype());
+  if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get())
+    return sparse->take(shadowing_ ? Tensor() : parameter.grad(), factor);
+  const bool as_it_is = options_.hook || group_scales(parameter.dtype());
+  return fill_bucket(slot, as_it_is ? 1.0 : factor);
+}
+
+// P16. The average would not be what the gradient's graph says it is.
+Failure Reducer::requires_grad(const Slot& slot) const {
+  Failure failure = describe(
+      Code::kRequiresGrad,
+      "its gradient requires a gradient itself: a sum over ranks cannot be differentiated. "
+      "Run the backward that made it without a graph of its own, or outside of the reducer");
+  failure.bucket = static_cast<int>(slot.bucket);
+  failure.parameters = {slot.parameter->name()};
+  failure.definite = true;
+  return failure;
+}
+
+Status Reducer::fill_bucket(Slot& slot, double factor) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
-  const bool as_it_is = options_.hook || group_scales(parameter.dtype());
-  const double factor = as_it_is ? 1.0 : factor_of(parameter.dtype());
-  slot.used = !shadowing_ && parameter.used();
   const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
   const bool viewed = in_place(slot);
   if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
@@ -148,29 +168,32 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
   if (after_backward() && (running_task_ != nullptr || unready_ != 0)) return {};
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
-    const BucketLayout& layout = layout_.buckets[next_bucket_];
-    Device& device = bucket.storage->device();
+    Device& device = slots_[bucket.slots[0]].parameter->device();
     LOCKSTEP_RETURN_IF_ERROR(
         device.synchronize(device.record(device.current_stream()), operation_deadline()));
-    if (options_.hook) {
-      times_.buckets[next_bucket_].launched = platform::now();
-      LOCKSTEP_RETURN_IF_ERROR(start_hook(next_bucket_, lock));
-      ++next_bucket_;
-      continue;
-    }
-    Collective collective;
-    collective.dtype = layout.dtype;
-    collective.reduction = options_.reduction;
-    if (group_scales(layout.dtype)) collective.factor = factor_of(layout.dtype);
-    collective.count = static_cast<std::uint64_t>(layout.elements);
-    collective.data = bucket.storage->data();
-    collective.bucket = static_cast<int>(next_bucket_);
     times_.buckets[next_bucket_].launched = platform::now();
-    LOCKSTEP_RETURN_IF_ERROR(
-        launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence));
+    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_, lock)
+                                           : launch_bucket(next_bucket_));
     ++next_bucket_;
   }
   return {};
+}
+
+Status Reducer::launch_bucket(std::size_t b) {
+  Bucket& bucket = buckets_[b];
+  Collective collective;
+  if (bucket.sparse) {
+    collective = bucket.sparse->count(backward_group().size());
+  } else {
+    const BucketLayout& layout = layout_.buckets[b];
+    collective.dtype = real_of(layout.dtype);
+    collective.reduction = options_.reduction;
+    if (group_scales(layout.dtype)) collective.factor = factor_of(layout.dtype);
+    collective.count = static_cast<std::uint64_t>(layout.elements * parts_of(layout.dtype));
+    collective.data = bucket.storage->data();
+  }
+  collective.bucket = static_cast<int>(b);
+  return launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence);
 }
 
 // How many ranks used each parameter: what nobody used stays untouched (G5). Follows the last
@@ -319,10 +342,9 @@ Status Reducer::finalize() {
   bool usage_pending = options_.find_unused_parameters && !slots_.empty();
   if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        options_.hook ? finish_hook(b)
-                      : await(buckets_[b].work, buckets_[b].trace_sequence, static_cast<int>(b)));
-    times_.buckets[b].completed = options_.hook ? platform::now() : buckets_[b].work.completed_at();
+    LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
+    const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;
+    times_.buckets[b].completed = is_sum ? buckets_[b].work.completed_at() : platform::now();
     for (const std::size_t index : buckets_[b].slots) {
       Slot& slot = slots_[index];
       if (options_.static_graph && !slot.in_use) continue;
@@ -339,10 +361,38 @@ Status Reducer::finalize() {
   return {};
 }
 
+Status Reducer::finish_bucket(std::size_t b) {
+  Bucket& bucket = buckets_[b];
+  if (bucket.hooked) return finish_hook(b);
+  LOCKSTEP_RETURN_IF_ERROR(await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
+  return bucket.sparse ? finish_sparse(b) : Status();
+}
+
+// All ranks know how many rows each has.
+Status Reducer::finish_sparse(std::size_t b) {
+  Bucket& bucket = buckets_[b];
+  Result<std::vector<Collective>> rows = bucket.sparse->prepare();
+  if (!rows) return rows.error();
+  for (Collective& collective : *rows) {
+    collective.bucket = static_cast<int>(b);
+    LOCKSTEP_RETURN_IF_ERROR(
+        launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence));
+    LOCKSTEP_RETURN_IF_ERROR(await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
+  }
+  return {};
+}
+
 // The sum in the slot becomes the gradient.
 Status Reducer::deliver(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
+  if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
+    Result<Tensor> sum = sparse->sum();
+    if (!sum) return sum.error();
+    parameter.move_grad(std::move(*sum));
+    parameter.mark_reduced();
+    return {};
+  }
   if (slot.is_kept) let_go(slot);
   if (options_.gradient_as_bucket_view) {
     if (!in_place(slot)) parameter.move_grad(slot.place);

@@ -40,6 +40,8 @@ inline double element(DType dtype, const std::byte* data, std::size_t index) {
       return bfloat16_to_float(load(std::uint16_t{}));
     case DType::kInt32:
       return load(std::int32_t{});
+    case DType::kComplex64:  // has parts: see Tensor::as_real()
+      break;
     case DType::kByte:
       return load(std::uint8_t{});
   }
@@ -61,6 +63,8 @@ inline void set_element(DType dtype, std::byte* data, std::size_t index, double 
       return store(float_to_bfloat16(static_cast<float>(value)));
     case DType::kInt32:
       return store(static_cast<std::int32_t>(value));
+    case DType::kComplex64:
+      break;
     case DType::kByte:
       return store(static_cast<std::uint8_t>(value));
   }
@@ -325,6 +329,7 @@ struct ParameterSpec {
   Shape shape = Shape::row_major({2});
   bool requires_grad = true;
   int device = 0;
+  Parameter::Gradients gradients = Parameter::Gradients::kDense;
 };
 
 // A bucket for each parameter, unless limits say otherwise, and as it was made: no rebuild; little
@@ -346,7 +351,8 @@ class Replica {
 
   Ref<Parameter> add(const std::string& name, const ParameterSpec& spec = {}) {
     parameters.push_back(make_ref<Parameter>(name, devices[spec.device], spec.dtype, spec.shape,
-                                             spec.requires_grad, engine.next_sequence()));
+                                             spec.requires_grad, engine.next_sequence(),
+                                             spec.gradients));
     return parameters.back();
   }
 

@@ -32,6 +32,7 @@ inline std::uint64_t narrow_bits(const Format& format, double x) {
 void round_all(DType dtype, double* values, std::size_t count) {
   switch (dtype) {
     case DType::kFloat32:
+    case DType::kComplex64:
       for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kFloat32, values[i]);
       return;
     case DType::kFloat64:
@@ -49,7 +50,7 @@ void round_all(DType dtype, double* values, std::size_t count) {
 
 double to_double(DType dtype, std::uint64_t bits) {
   if (dtype == DType::kFloat64) return std::bit_cast<double>(bits);
-  if (dtype == DType::kFloat32) {
+  if (dtype == DType::kFloat32 || dtype == DType::kComplex64) {
     return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
   }
   if (dtype == DType::kBFloat16) {  // the upper half of a float
@@ -91,6 +92,7 @@ template <class F>
 void with_dtype(DType dtype, F f) {
   switch (dtype) {
     case DType::kFloat32:
+    case DType::kComplex64:
       return f(Chosen<DType::kFloat32>{});
     case DType::kFloat64:
       return f(Chosen<DType::kFloat64>{});

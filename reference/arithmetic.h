@@ -1,4 +1,4 @@
-// Arithmetic: exactly rounded conversion, addition and scaling for the four dtypes, to nearest,
+// Arithmetic: exactly rounded conversion, addition and scaling for the dtypes, to nearest,
 // ties to even, subnormals kept (G2, G9). Pure functions; any thread; nothing fails.
 //
 // An element has two forms. Its *bits* are the dtype's bit pattern in the low bytes of a 64-bit
@@ -49,13 +49,14 @@ constexpr Format format_of(DType dtype) {
     case DType::kBFloat16:
       return {2, 7, 8, -126, 127};
     case DType::kFloat32:
+    case DType::kComplex64:  // of a part
       break;
   }
   return {4, 23, 8, -126, 127};
 }
 
 constexpr std::uint32_t size_of(DType dtype) {
-  return static_cast<std::uint32_t>(format_of(dtype).bytes);
+  return static_cast<std::uint32_t>(format_of(dtype).bytes) * parts_of(dtype);
 }
 
 // Rounds a double to a narrower format by hand; for those the processor does not know.
@@ -93,6 +94,7 @@ inline double nearest(DType dtype, double x) {
     case DType::kBFloat16:
       return nearest_narrow(format_of(DType::kBFloat16), x);
     case DType::kFloat32:
+    case DType::kComplex64:
       break;
   }
   return static_cast<double>(static_cast<float>(x));

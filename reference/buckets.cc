@@ -31,6 +31,20 @@ Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Op
   return groups.emplace_back(group);
 }
 
+// Bucket number `at`, empty, for this parameter.
+ExpectedBucket& open_bucket(std::vector<ExpectedBucket>& buckets, std::size_t at,
+                            const Parameter& parameter) {
+  if (buckets.size() <= at) buckets.resize(at + 1);
+  ExpectedBucket& opened = buckets[at];
+  opened.dtype = parameter.dtype;
+  opened.device = parameter.device;
+  opened.sparse = parameter.sparse;
+  opened.count = 0;
+  opened.parameters.clear();
+  opened.offsets.clear();
+  return opened;
+}
+
 // B3: a member starts where the one before it ends, rounded up to the alignment.
 void append(ExpectedBucket& bucket, std::uint32_t index, std::uint64_t elements,
             std::uint64_t alignment) {
@@ -56,18 +70,16 @@ void assign_buckets(const Program& program, const Contract& contract,
     const std::uint32_t index = order ? (*order)[step] : step;
     const Parameter& parameter = program.parameters[index];
     if (!is_reduced(parameter) || owner_of(program, index) != index) continue;
+    if (parameter.sparse) {
+      append(open_bucket(buckets, used++, parameter), index, element_count(parameter), 1);
+      continue;
+    }
     Group& group = group_of(groups, parameter, program.options);
     if (!group.is_open) {
       group.is_open = true;
       group.open = used++;
       group.bytes = 0;
-      if (buckets.size() < used) buckets.emplace_back();
-      ExpectedBucket& opened = buckets[group.open];
-      opened.dtype = parameter.dtype;
-      opened.device = parameter.device;
-      opened.count = 0;
-      opened.parameters.clear();
-      opened.offsets.clear();
+      open_bucket(buckets, group.open, parameter);
     }
     const std::uint64_t elements = element_count(parameter);
     const std::uint32_t element_bytes = size_of(parameter.dtype);

@@ -21,13 +21,20 @@ struct ExpectedGradient {
   bool reduced = false;  // in this step: all ranks have the same bits
   // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
   bool in_bucket = false;
-  // Of the first element in Expectation::bits; elements in row-major order. Gradients with the
-  // same bits may share them.
+  // Of the first element in Expectation::bits; elements in row-major order, then, of a sparse one,
+  // which rows there are (gradient_words). Gradients with the same bits may share them.
   std::uint64_t offset = 0;
 };
 
-// Clauses P5, P6, P7, P11.
-enum class Error : std::uint8_t { kNone, kIncomplete, kReadyTwice, kSecondBackward, kUsageChanged };
+// Clauses P5, P6, P7, P11, P16.
+enum class Error : std::uint8_t {
+  kNone,
+  kIncomplete,
+  kReadyTwice,
+  kSecondBackward,
+  kUsageChanged,
+  kRequiresGrad
+};
 
 enum class Outcome : std::uint8_t {
   kSuccess,  // every call of the step succeeds
@@ -45,8 +52,10 @@ struct ExpectedRankStep {
   // kOwnError: which backward call, from 0; the number of calls means check_complete().
   std::uint32_t error_call = 0;
   // First owners, ascending. kIncomplete: all that are missing; kUsageChanged: all that
-  // were not in use; kReadyTwice: those that can be named.
+  // were not in use; kReadyTwice, kRequiresGrad: those that can be named.
   std::vector<std::uint32_t> parameters;
+  // With kReadyTwice: those that kRequiresGrad can name, if that comes first.
+  std::vector<std::uint32_t> requiring;
   // Per parameter of the program, after the step; meaningful on success.
   std::vector<ExpectedGradient> gradients;
   // S3: hash_of_state() of each tensor of state_tensors(); meaningful on success.
@@ -60,10 +69,11 @@ struct ExpectedCollective {
     kBroadcastOrder,
     kBroadcastBuffers,  // a chunk of them; `count` is in bytes
     kAnnounce,          // S2
+    kGatherSparse,      // S1: of a bucket; `count` is in bytes, of one rank
   };
   Op op = Op::kAllReduceBucket;
   std::uint32_t bucket = 0;       // index in launch order; 0 for the usage map
-  std::uint64_t count = 0;        // elements, padding between members included
+  std::uint64_t count = 0;        // elements, or their parts; padding between members included
   DType dtype = DType::kFloat32;  // of a bucket, on the wire (S4); the usage map is int32
 };
 
@@ -81,6 +91,7 @@ struct ExpectedBucket {
   DType dtype = DType::kFloat32;
   std::uint32_t device = 0;
   std::uint64_t count = 0;
+  bool sparse = false;  // S1: of one parameter
   // Indices into Program::parameters, first owners of shared tensors.
   std::vector<std::uint32_t> parameters;
   std::vector<std::uint64_t> offsets;  // in elements, one per member

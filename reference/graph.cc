@@ -153,6 +153,8 @@ void Graph::visit_use(const Node& node, const Arrived& arrived, std::uint32_t de
   if (arrived.defined[0]) {
     event.first = !target.defined;
     event.node_key = node.key;
+    event.entries = node.entries;
+    event.requires_grad = node.requires_grad;
     event.scalar = arrived.scalar[0];
     events_.push_back(event);
     target.defined = true;

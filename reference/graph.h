@@ -23,6 +23,8 @@ struct Event {
   std::uint32_t depth = 0;  // 0: the outermost call; a nested one adds 1
   std::uint32_t parameter = 0;
   std::uint32_t node_key = 0;
+  bool requires_grad = false;  // kTensor
+  std::uint32_t entries = 0;   // kTensor: of a sparse parameter
   double scalar = 0;
 };
 

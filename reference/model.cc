@@ -4,12 +4,14 @@
 #include <array>
 #include <cassert>
 #include <cmath>
+#include <span>
 
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
 #include "reference/graph.h"
 #include "reference/order.h"
 #include "reference/power_sgd.h"
+#include "reference/sparse.h"
 #include "reference/state.h"
 #include "reference/values.h"
 
@@ -20,10 +22,10 @@ constexpr std::uint32_t kNever = ~std::uint32_t{0};  // of hooks
 
 // Where a parameter that is trained lies: in the arrays of elements, and in its bucket.
 struct Place {
-  std::size_t start = 0;  // of its elements, in memory order
+  std::size_t start = 0;  // of its values, in memory order
   std::size_t count = 0;
   std::uint32_t bucket = 0;
-  std::uint64_t offset = 0;  // in the bucket
+  std::uint64_t offset = 0;  // in the bucket, in values
 };
 
 // The gradient of one parameter on one rank; its elements are in Model::elements_.
@@ -34,7 +36,8 @@ struct Gradient {
   bool reduced = false;    // in this step
   bool recorded = false;   // its bits are in Expectation::bits, at `offset`
   bool in_bucket = false;  // B7
-  bool loose = false;      // added to in an order that time decides: the bits are not known
+  bool requires_grad = false;
+  bool loose = false;  // added to in an order that time decides: the bits are not known
   std::uint64_t offset = 0;
 };
 
@@ -80,25 +83,38 @@ class Model {
                         std::vector<std::uint32_t>& found);
   bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
   std::vector<std::uint32_t> missing(std::uint32_t rank) const;
-  bool blocks_others(std::uint32_t rank, Error error) const;
+  bool find_requiring(const std::vector<Event>& events, std::uint32_t rank, bool begins_pass,
+                      bool ends_count, std::vector<std::uint32_t>& found);
+  bool blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const;
   void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
+  void accumulate_entries(const Event& event, std::uint32_t rank, std::uint32_t step_key);
   bool adds_exactly(std::uint32_t parameter, const double* values) const;
+  static bool adds_exactly(DType dtype, std::span<const double> values);
+  static void set_added(Gradient& target);
   void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
 
   // All ranks.
   void decide_outcomes(ExpectedStep& expected);
-  void list_collectives(ExpectedStep& expected) const;
+  void list_collectives(ExpectedStep& expected);
   void reduce();
   void reduce_one(std::uint32_t parameter);
+  Rows rows_of(std::uint32_t rank, std::uint32_t parameter);
+  std::uint64_t most_rows(const ExpectedBucket& bucket);
+  void reduce_sparse(std::uint32_t parameter);
   bool is_power_sgd(const ExpectedBucket& bucket) const;
   void reduce_by_power_sgd(const ExpectedBucket& bucket);
   void set_reduced(std::uint32_t parameter, bool is_loose);
   void record(std::vector<ExpectedRankStep>& ranks);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
+  void record_rows(const Parameter& parameter, const Entries& entries);
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
     return gradients_[rank * program_.parameters.size() + parameter];
+  }
+  bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
+  Entries& entries(std::uint32_t rank, std::uint32_t parameter) {
+    return entries_[rank * program_.parameters.size() + parameter];
   }
   double* elements(std::uint32_t rank, std::uint32_t parameter) {
     return elements_.data() + rank * total_ + places_[parameter].start;
@@ -138,9 +154,12 @@ class Model {
   std::vector<std::vector<OrderRun>> orders_;  // by bucket, for this many survivors
   std::vector<Gradient> gradients_;
   std::vector<double> elements_;
+  std::vector<Entries> entries_;  // S1: by rank and parameter; sparse ones have no elements
   // Sums of one backward call, by depth of nested calls; a depth is allocated when first used.
   std::array<std::vector<double>, kMaxDepth + 1> sums_;
-  std::vector<double> arrived_;        // the tensor of one use
+  std::array<std::vector<std::uint8_t>, kMaxDepth + 1> sum_requires_grad_;  // by parameter
+  std::array<std::vector<Entries>, kMaxDepth + 1> sparse_sums_;             // by parameter
+  std::vector<double> arrived_;                                             // the tensor of one use
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
 
   PowerSgd power_sgd_;
@@ -165,6 +184,7 @@ class Model {
   std::vector<std::uint8_t> had_gradient_;   // before the call
   std::vector<std::uint8_t> is_exact_;       // all that was added in the call, and what was there
   std::vector<std::uint8_t> is_elsewhere_;   // see find_elsewhere()
+  std::vector<std::uint8_t> is_requiring_;   // see find_requiring()
   std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
   // Of the step.
   std::vector<std::uint8_t> is_unknown_;  // by parameter
@@ -185,6 +205,11 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   lay_out_elements();
   gradients_.resize(program.world * parameters);
   elements_.resize(program.world * total_);
+  const auto is_sparse = [](const Parameter& parameter) { return parameter.sparse; };
+  if (std::any_of(program.parameters.begin(), program.parameters.end(), is_sparse)) {
+    entries_.resize(program.world * parameters);
+    for (std::vector<Entries>& sums : sparse_sums_) sums.resize(parameters);
+  }
   hooks_per_pass_.resize(program.world * parameters);
   is_in_use_.resize(parameters);
   hooks_.resize(parameters);
@@ -202,7 +227,7 @@ void Model::lay_out_elements() {
     const Parameter& parameter = program_.parameters[i];
     if (reference::is_reduced(parameter)) reduced_.push_back(i);
     places_[i].start = total_;
-    places_[i].count = element_count(parameter);
+    places_[i].count = parameter.sparse ? 0 : value_count(parameter);
     total_ += places_[i].count;
     for (std::uint64_t element = 0; element < places_[i].count; ++element) {
       memory_of_.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, element)));
@@ -215,7 +240,7 @@ void Model::place_in_buckets() {
     const ExpectedBucket& bucket = buckets()[b];
     for (std::size_t member = 0; member < bucket.parameters.size(); ++member) {
       places_[bucket.parameters[member]].bucket = b;
-      places_[bucket.parameters[member]].offset = bucket.offsets[member];
+      places_[bucket.parameters[member]].offset = bucket.offsets[member] * parts_of(bucket.dtype);
     }
   }
 }
@@ -301,7 +326,7 @@ std::vector<OrderRun> Model::order_of(std::uint64_t count, DType wire) const {
   const auto ranks = static_cast<std::uint32_t>(survivors_.size());
   switch (program_.options.order) {
     case Order::kRing:
-      return gloo_ring(ranks, count, size_of(wire), contract_.max_segment_bytes);
+      return gloo_ring(ranks, count, size_of(wire) / parts_of(wire), contract_.max_segment_bytes);
     case Order::kBcube:
       return gloo_bcube(ranks, count);
     case Order::kRankOrder:
@@ -314,7 +339,8 @@ void Model::order_additions() {
   orders_.clear();
   if (survivors_.empty()) return;
   for (const ExpectedBucket& bucket : buckets())
-    orders_.push_back(order_of(bucket.count, wire_dtype(program_.options.hook, bucket.dtype)));
+    orders_.push_back(order_of(bucket.count * parts_of(bucket.dtype),
+                               wire_dtype(program_.options.hook, bucket.dtype)));
 }
 
 // B2. Gradients that lie in buckets move along.
@@ -368,6 +394,7 @@ void Model::prepare(std::vector<ExpectedRankStep>& ranks) const {
     rank.error = Error::kNone;
     rank.error_call = 0;
     rank.parameters.clear();
+    rank.requiring.clear();
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
 }
@@ -406,8 +433,10 @@ void Model::zero(std::uint32_t rank, ZeroGrad kind) {
     if (kind == ZeroGrad::kUndefine) zeroed.defined = zeroed.in_bucket = false;
     zeroed.used = false;
     zeroed.loose = false;
+    zeroed.requires_grad = false;
     zeroed.recorded = false;
     std::fill_n(elements(rank, parameter), places_[parameter].count, 0.0);
+    if (is_sparse(parameter)) entries(rank, parameter) = {};
   }
 }
 
@@ -435,12 +464,19 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
       expected.error = Error::kReadyTwice;
     }
     accumulate(rank, step.key, events);
-    if (is_synced && expected.error == Error::kNone && find_new_use(rank, expected.parameters)) {
+    const bool ends_count =
+        is_static() && !is_counted_ && call + 1 == calls && !leaves_outputs(pass);
+    if (is_synced && find_requiring(events, rank, call == 0, ends_count, expected.requiring)) {
+      if (expected.error == Error::kNone) {
+        expected.error = Error::kRequiresGrad;
+        expected.parameters.swap(expected.requiring);
+      }
+    } else if (is_synced && expected.error == Error::kNone &&
+               find_new_use(rank, expected.parameters)) {
       expected.error = Error::kUsageChanged;
     }
     if (expected.error != Error::kNone) {
-      const bool is_early = !is_dynamic() || is_after_backward();
-      if (is_early && blocks_others(rank, expected.error)) ++blocking_ranks_;
+      if (blocks_others(rank, expected)) ++blocking_ranks_;
       return;
     }
     // In dynamic mode whatever did not fire in the first call counts as unused.
@@ -456,7 +492,7 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
   expected.error = Error::kIncomplete;
   expected.error_call = leaves_outputs(pass) ? calls : calls - 1;
   expected.parameters = missing(rank);
-  if (blocks_others(rank, expected.error)) ++blocking_ranks_;
+  if (blocks_others(rank, expected)) ++blocking_ranks_;
 }
 
 // After how many hooks of a pass the parameter is ready. While static mode counts, nothing is
@@ -540,20 +576,51 @@ std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
   return missing;
 }
 
+// P16, for what this call brings to its bucket: with each hook that makes a parameter ready, and
+// with the first hook of the pass what will have none. Of what is ready twice it may be the first
+// of the two errors.
+bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank, bool begins_pass,
+                           bool ends_count, std::vector<std::uint32_t>& found) {
+  is_requiring_.assign(program_.parameters.size(), 0);
+  for (const Event& event : events)
+    if (event.requires_grad) is_requiring_[event.parameter] = is_left_out_[event.parameter];
+  for (const std::uint32_t parameter : reduced_) {
+    const std::uint32_t due = hooks_due(rank, parameter);
+    const std::uint32_t before = hooks_[parameter] - hooks_now_[parameter];
+    bool is_filled = before < due && hooks_[parameter] >= due;
+    if (is_dynamic() || due == 0) is_filled = begins_pass;
+    if (is_static() && !is_counted_) is_filled = ends_count;
+    const bool requires_grad = gradient(rank, parameter).requires_grad || is_requiring_[parameter];
+    if (is_filled && requires_grad) found.push_back(parameter);
+  }
+  return !found.empty();
+}
+
 // A rank that lacks parameters launches the bucket of none of them, and no later one (P3); while
-// static mode counts, not even the usage map. Whether the others notice that a bucket without
-// elements was not launched is left open. After backward (P14) a rank launches all buckets or, when
-// its backward failed or its pass is not complete, none.
-bool Model::blocks_others(std::uint32_t rank, Error error) const {
-  const std::vector<std::uint32_t> lacking = missing(rank);
-  if (is_static() && !is_counted_ && !lacking.empty()) return true;
+// static mode counts, not even the usage map, unless it is what comes to the buckets that is
+// refused. Whether the others notice that a bucket without elements was not launched is left open.
+// After backward (P14) a rank launches all buckets or, when its backward failed or its pass is not
+// complete, none. In dynamic mode it lacks nothing but what is refused.
+bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const {
+  const bool is_refused = expected.error == Error::kRequiresGrad;
+  const bool counts = is_static() && !is_counted_;
+  std::vector<std::uint32_t> lacking = expected.requiring;
+  if (is_refused) lacking = expected.parameters;
+  std::erase_if(lacking, [&](std::uint32_t parameter) { return is_left_out_[parameter] != 0; });
+  if (!is_dynamic() && !(counts && is_refused)) {
+    const std::vector<std::uint32_t> others = missing(rank);
+    lacking.insert(lacking.end(), others.begin(), others.end());
+    if (counts && !others.empty()) return true;
+  }
   std::size_t first = buckets().size();
-  if (is_after_backward() && (error == Error::kReadyTwice || !lacking.empty())) first = 0;
+  const bool is_failed = expected.error == Error::kReadyTwice || (is_refused && !counts);
+  if (is_after_backward() && (is_failed || !lacking.empty())) first = 0;
   for (const std::uint32_t parameter : lacking) {
     first = std::min<std::size_t>(first, places_[parameter].bucket);
   }
-  return std::any_of(buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
-                     [](const ExpectedBucket& bucket) { return bucket.count > 0; });
+  return std::any_of(
+      buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
+      [](const ExpectedBucket& bucket) { return bucket.count > 0 || bucket.sparse; });
 }
 
 void Model::accumulate(std::uint32_t rank, std::uint32_t step_key,
@@ -567,9 +634,19 @@ void Model::accumulate(std::uint32_t rank, std::uint32_t step_key,
   }
   for (const Event& event : events) {
     if (is_left_out_[event.parameter]) continue;
+    std::vector<std::uint8_t>& requires_grad = sum_requires_grad_[event.depth];
+    requires_grad.resize(program_.parameters.size());
+    if (event.kind == Event::Kind::kTensor) {
+      const bool before = !event.first && requires_grad[event.parameter] != 0;
+      requires_grad[event.parameter] = before || event.requires_grad;
+    } else if (event.defined && requires_grad[event.parameter] != 0) {
+      gradient(rank, event.parameter).requires_grad = true;
+    }
     std::vector<double>& sums = sums_[event.depth];
     if (sums.empty()) sums.resize(total_);
-    if (event.kind == Event::Kind::kTensor) {
+    if (is_sparse(event.parameter)) {
+      accumulate_entries(event, rank, step_key);
+    } else if (event.kind == Event::Kind::kTensor) {
       add_tensor(event, rank, step_key, sums.data());
     } else if (event.defined) {
       add_sum(event.parameter, rank, sums.data());
@@ -591,13 +668,51 @@ void Model::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t ste
   if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
 }
 
+// S1, and G11 for it: nothing is added up yet.
+void Model::accumulate_entries(const Event& event, std::uint32_t rank, std::uint32_t step_key) {
+  const Parameter& parameter = program_.parameters[event.parameter];
+  Entries& sum = sparse_sums_[event.depth][event.parameter];
+  if (event.kind == Event::Kind::kTensor) {
+    if (event.first) sum = {};
+    const Use use{step_key, event.node_key, event.entries};
+    append(sum, entries_of(program_, parameter, rank, use, event.scalar));
+    return;
+  }
+  if (!event.defined) return;
+  Gradient& target = gradient(rank, event.parameter);
+  Entries& own = entries(rank, event.parameter);
+  if (!target.defined) own = {};
+  // A nested call and the outer one run side by side: either may come first.
+  if (sums_due_[event.parameter] > 1) {
+    std::uint8_t& is_exact = is_exact_[event.parameter];
+    const bool is_first = ++sums_in_call_[event.parameter] == 1;
+    if (is_first) is_exact = adds_exactly(parameter.dtype, own.values);
+    if (!adds_exactly(parameter.dtype, sum.values)) is_exact = 0;
+    if (!is_first && !is_exact) target.loose = true;
+  }
+  append(own, sum);
+  set_added(target);
+}
+
 // Whether sums of such values are the same in every order: integers far below the last place. The
 // 16-bit types run out of bits after a few additions.
 bool Model::adds_exactly(std::uint32_t parameter, const double* values) const {
-  if (size_of(program_.parameters[parameter].dtype) < 4) return false;
-  return std::all_of(values, values + places_[parameter].count, [](double value) {
+  return adds_exactly(program_.parameters[parameter].dtype,
+                      {values, values + places_[parameter].count});
+}
+
+bool Model::adds_exactly(DType dtype, std::span<const double> values) {
+  if (size_of(dtype) < 4) return false;
+  return std::all_of(values.begin(), values.end(), [](double value) {
     return std::abs(value) < 1 << 20 && value == std::trunc(value);
   });
+}
+
+void Model::set_added(Gradient& target) {
+  target.defined = true;
+  target.used = true;
+  target.touched = true;
+  target.recorded = false;
 }
 
 // G11: the sum of one call arrives at the gradient.
@@ -622,10 +737,7 @@ void Model::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* s
   } else {
     std::copy_n(sums + place.start, place.count, elements(rank, parameter));
   }
-  target.defined = true;
-  target.used = true;
-  target.touched = true;
-  target.recorded = false;
+  set_added(target);
 }
 
 // What a rank's own error means for the others. A second backward (P7) is reached only when the
@@ -651,7 +763,7 @@ void Model::decide_outcomes(ExpectedStep& expected) {
 }
 
 // T2.
-void Model::list_collectives(ExpectedStep& expected) const {
+void Model::list_collectives(ExpectedStep& expected) {
   const bool has_usage_map = is_dynamic() || (is_static() && !is_counted_);
   ExpectedCollective usage;
   usage.op = ExpectedCollective::Op::kAllReduceUsage;
@@ -660,18 +772,38 @@ void Model::list_collectives(ExpectedStep& expected) const {
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
+    if (buckets()[b].sparse) {  // how many rows
+      collective.op = ExpectedCollective::Op::kGatherSparse;
+      collective.count = sizeof(std::uint64_t);
+      expected.collectives.push_back(collective);
+      continue;
+    }
     const bool is_compressed = is_power_sgd(buckets()[b]);
-    collective.count = is_compressed ? power_sgd_.first_count(buckets()[b]) : buckets()[b].count;
-    collective.dtype = wire_dtype(program_.options.hook, buckets()[b].dtype);
+    const std::uint32_t parts = parts_of(buckets()[b].dtype);
+    collective.count =
+        is_compressed ? power_sgd_.first_count(buckets()[b]) : buckets()[b].count * parts;
+    const DType wire = wire_dtype(program_.options.hook, buckets()[b].dtype);
+    collective.dtype = parts > 1 ? DType::kFloat32 : wire;
     expected.collectives.push_back(collective);
   }
   if (has_usage_map && is_dynamic() && !reduced_.empty()) expected.collectives.push_back(usage);
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
-    if (!is_power_sgd(buckets()[b])) continue;
+    const ExpectedBucket& bucket = buckets()[b];
     ExpectedCollective collective;
     collective.bucket = b;
-    collective.count = power_sgd_.second_count(buckets()[b]);
-    expected.collectives.push_back(collective);
+    if (bucket.sparse) {
+      collective.op = ExpectedCollective::Op::kGatherSparse;
+      const Parameter& parameter = program_.parameters[bucket.parameters[0]];
+      const std::uint64_t rows = most_rows(bucket);
+      collective.count = rows * sizeof(std::uint64_t);
+      if (rows > 0) expected.collectives.push_back(collective);
+      collective.count =
+          rows * row_elements(parameter) * size_of(parameter.dtype) / parts_of(parameter.dtype);
+      if (collective.count > 0) expected.collectives.push_back(collective);
+    } else if (is_power_sgd(bucket)) {
+      collective.count = power_sgd_.second_count(bucket);
+      expected.collectives.push_back(collective);
+    }
   }
 }
 
@@ -684,11 +816,41 @@ void Model::reduce() {
         return gradient(rank, parameter).used;
       });
     }
-    if (is_reduced(parameter) && !is_power_sgd(buckets()[places_[parameter].bucket]))
-      reduce_one(parameter);
+    if (!is_reduced(parameter) || is_power_sgd(buckets()[places_[parameter].bucket])) continue;
+    is_sparse(parameter) ? reduce_sparse(parameter) : reduce_one(parameter);
   }
   for (const ExpectedBucket& bucket : buckets())
     if (is_power_sgd(bucket)) reduce_by_power_sgd(bucket);
+}
+
+// S1: what the rank gives to a sum, not scaled.
+Rows Model::rows_of(std::uint32_t rank, std::uint32_t parameter) {
+  if (!trains(rank) || !gradient(rank, parameter).defined) return {};
+  return coalesced(program_.parameters[parameter], entries(rank, parameter));
+}
+
+std::uint64_t Model::most_rows(const ExpectedBucket& bucket) {
+  std::size_t most = 0;
+  for (const std::uint32_t rank : survivors_)
+    most = std::max(most, rows_of(rank, bucket.parameters[0]).size());
+  return most;
+}
+
+// S1: the rows of all ranks, each scaled, in the order of the ranks.
+void Model::reduce_sparse(std::uint32_t parameter) {
+  const Parameter& record = program_.parameters[parameter];
+  const double factor = scale_factor(record.dtype, divisor());
+  Entries all;
+  bool is_loose = false;
+  for (const std::uint32_t rank : survivors_) {
+    Entries own = entries_of(rows_of(rank, parameter));
+    scale_values(record.dtype, own.values.data(), own.values.data(), factor, own.values.size());
+    append(all, own);
+    is_loose = is_loose || (trains(rank) && gradient(rank, parameter).loose);
+  }
+  const Entries sum = entries_of(coalesced(record, all));
+  for (const std::uint32_t rank : survivors_) entries(rank, parameter) = sum;
+  set_reduced(parameter, is_loose);
 }
 
 // G1, G2, G3. The additions of a run are carried out for the part of the run that lies in the
@@ -734,7 +896,8 @@ void Model::reduce_one(std::uint32_t parameter) {
 }
 
 bool Model::is_power_sgd(const ExpectedBucket& bucket) const {
-  return program_.options.hook == Hook::kPowerSgd && power_sgd_.second_count(bucket) > 0;
+  return program_.options.hook == Hook::kPowerSgd && !bucket.sparse &&
+         power_sgd_.second_count(bucket) > 0;
 }
 
 // S4. What no rank used takes part, too: a hook does not know.
@@ -781,7 +944,7 @@ void Model::set_reduced(std::uint32_t parameter, bool is_loose) {
   reduced.touched = true;
   reduced.reduced = true;
   reduced.recorded = true;
-  reduced.in_bucket = program_.options.views;
+  reduced.in_bucket = program_.options.views && !is_sparse(parameter);
   reduced.loose = is_loose;
   reduced.offset = record_bits(survivors_.front(), parameter);
   for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
@@ -811,11 +974,27 @@ void Model::record(std::vector<ExpectedRankStep>& ranks) {
   }
 }
 
+void Model::record_rows(const Parameter& parameter, const Entries& entries) {
+  const std::uint64_t offset = out_.bits.size();
+  const std::uint64_t elements = value_count(parameter);
+  const std::uint64_t width = row_elements(parameter);
+  out_.bits.resize(offset + gradient_words(parameter));
+  for (const auto& [row, values] : coalesced(parameter, entries)) {
+    out_.bits[offset + elements + row] = 1;
+    for (std::uint64_t e = 0; e < width; ++e)
+      out_.bits[offset + row * width + e] = round_from_double(parameter.dtype, values[e]);
+  }
+}
+
 // Appends a gradient to the expectation, and says where it is.
 std::uint64_t Model::record_bits(std::uint32_t rank, std::uint32_t parameter) {
   const DType dtype = program_.parameters[parameter].dtype;
   const Place& place = places_[parameter];
   const std::uint64_t offset = out_.bits.size();
+  if (is_sparse(parameter)) {
+    record_rows(program_.parameters[parameter], entries(rank, parameter));
+    return offset;
+  }
   out_.bits.resize(offset + place.count);
   round_values(dtype, out_.bits.data() + offset, elements(rank, parameter),
                memory_of_.data() + place.start, place.count);

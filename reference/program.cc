@@ -32,9 +32,10 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     const std::uint32_t distance = parameter.shared_with > i ? 0 : parameter.shared_with;
     if (distance > 0) parameter = parameters[i - distance];
     parameter.shared_with = distance;
-    limit(parameter.dtype, DType::kBFloat16);
+    limit(parameter.dtype, DType::kComplex64);
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
+    parameter.sparse = parameter.sparse && !parameter.sizes.empty();
   }
 }
 
@@ -50,6 +51,7 @@ void limit_nodes(std::vector<Node>& nodes, std::uint32_t depth, std::uint32_t& b
     Node& node = nodes[i];
     limit(node.kind, Node::Kind::kCheckpoint);
     node.factor = std::clamp(node.factor, -2, 2);
+    node.entries = std::min(node.entries, kMaxEntries);
     if (node.inputs.size() > kMaxInputs) node.inputs.resize(kMaxInputs);
     if (node.kind == Node::Kind::kCheckpoint && depth < kMaxDepth) {
       limit_nodes(node.body, depth + 1, budget);
@@ -131,7 +133,7 @@ void normalize(Program& program) {
   limit_parameters(program.parameters);
   if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
   for (Buffer& buffer : program.buffers) {
-    limit(buffer.dtype, DType::kBFloat16);
+    limit(buffer.dtype, DType::kComplex64);
     buffer.device %= kMaxDevices;
     limit_sizes(buffer.sizes);
   }
@@ -166,6 +168,14 @@ std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {
 
 std::uint64_t element_count(const Parameter& parameter) { return element_count(parameter.sizes); }
 
+std::uint64_t value_count(const Parameter& parameter) {
+  return element_count(parameter) * parts_of(parameter.dtype);
+}
+
+std::uint64_t gradient_words(const Parameter& parameter) {
+  return value_count(parameter) + (parameter.sparse ? parameter.sizes[0] : 0);
+}
+
 DType wire_dtype(Hook hook, DType dtype) {
   const bool is_wide = dtype == DType::kFloat32 || dtype == DType::kFloat64;
   if (is_wide && hook == Hook::kFloat16) return DType::kFloat16;
@@ -183,8 +193,11 @@ std::uint32_t owner_of(const Program& program, std::uint32_t index) {
 }
 
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element) {
-  assert(element < element_count(parameter));
+  assert(element < value_count(parameter));
   if (!parameter.column_major) return element;
+  const std::uint64_t parts = parts_of(parameter.dtype);
+  const std::uint64_t part = element % parts;
+  element /= parts;
   std::uint64_t stride = element_count(parameter);  // column-major: the first dimension's is 1
   std::uint64_t position = 0;
   for (std::size_t dim = parameter.sizes.size(); dim-- > 0;) {
@@ -192,7 +205,7 @@ std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t elem
     position += element % parameter.sizes[dim] * stride;
     element /= parameter.sizes[dim];
   }
-  return position;
+  return position * parts + part;
 }
 
 }  // namespace lockstep::reference

@@ -42,6 +42,7 @@
 //                by element: the product is computed in double, then rounded once to the
 //                parameter's dtype (to nearest, ties to even). An undefined s gives an undefined
 //                tensor. As an output with no other consumer it still is a node of its own.
+//                To a sparse parameter (S1) it passes entries instead: sparse.h says which.
 //   kSum         passes s to each input.
 //   kScale       passes s * factor to each input. factor is an integer in [-2, 2]; 0 gives a
 //                defined zero.
@@ -67,7 +68,8 @@
 // static; under no_sync they are legal, and of their bits nothing is expected where the order
 // shows (ExpectedGradient::known).
 // The gradient of the parameter then becomes: the sum, if it was undefined; otherwise old + sum,
-// rounded to its dtype.
+// rounded to its dtype. Entries of a sparse parameter are put one after the other instead, in the
+// same order; what is compared of such a gradient are its rows (ExpectedGradient::offset).
 #pragma once
 
 #include <cstdint>
@@ -76,7 +78,9 @@
 
 namespace lockstep::reference {
 
-enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16 };
+// kComplex64: pairs of float32, the real part first, each part an element of its own wherever
+// values are made, added, scaled and compared.
+enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kComplex64 };
 enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };  // static: P11
 enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
 // Undefine it; fill it with zeros (one that is undefined stays so); leave it.
@@ -103,6 +107,7 @@ struct Parameter {
   bool column_major = false;  // dense strides in reversed order of dimensions
   bool frozen = false;        // requires no gradient: not reduced, uses of it pass nothing to it
   bool ignored = false;       // the reducer leaves it alone (S3): its gradient stays local
+  bool sparse = false;        // its gradients are (S1); not without a dimension
   // 0: a parameter of its own; k: the same tensor as the one k places before. After normalize()
   // that one exists, and all other fields are equal to its fields.
   std::uint32_t shared_with = 0;
@@ -134,6 +139,8 @@ struct Node {
   std::int32_t factor = 0;
   // kUse: the gradient tensor comes in row-major strides whatever the parameter's are.
   bool row_major = false;
+  bool requires_grad = false;  // kUse: the gradient tensor could be differentiated again (P16)
+  std::uint32_t entries = 0;   // kUse of a sparse parameter: at most so many, each rank its own
   std::vector<Input> inputs;
   std::vector<Node> body;  // kCheckpoint only, and never empty there
 };
@@ -215,6 +222,7 @@ constexpr std::uint32_t kMaxOutputs = 8;  // of one forward
 constexpr std::uint32_t kMaxBackwards = 4;
 constexpr std::uint32_t kMaxRoots = kMaxForwards * kMaxOutputs;
 constexpr std::uint32_t kMaxDevices = 2;
+constexpr std::uint32_t kMaxEntries = 64;
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
 // needed: world 1..8, at least one parameter, one to `world` variants per step, at least one
@@ -229,8 +237,18 @@ void normalize(Program& program);
 // The first owners of all that is trained, in an order drawn from Options::pinned.
 std::vector<std::uint32_t> pinned_order(const Program& program);
 
+// Of one element.
+constexpr std::uint32_t parts_of(DType dtype) { return dtype == DType::kComplex64 ? 2 : 1; }
+
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes);
 std::uint64_t element_count(const Parameter& parameter);
+
+// Numbers of which it has one value each: elements, or their parts.
+std::uint64_t value_count(const Parameter& parameter);
+
+// How many numbers tell a gradient of it: its values; of a sparse one, besides, one a row, 1 if
+// the gradient has that row and 0 if not. Elements of rows that it does not have are 0.
+std::uint64_t gradient_words(const Parameter& parameter);
 
 // Whether the rank trains in the step.
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step);
@@ -246,8 +264,7 @@ DType wire_dtype(Hook hook, DType dtype);
 // The first owner of the tensor of parameter `index`, through chains of shared_with.
 std::uint32_t owner_of(const Program& program, std::uint32_t index);
 
-// Where the element with row-major index `element` lies in the parameter's own memory, in
-// elements.
+// Where the value with row-major index `element` lies in the parameter's own memory, in values.
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element);
 
 // The element with row-major index `element` of the constant c of a use, as the bits of the

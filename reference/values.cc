@@ -120,6 +120,10 @@ double UseValues::at(std::uint64_t element) const {
   return value;
 }
 
+std::uint64_t UseValues::number(std::uint64_t index) const {
+  return mix(mix(~seed_ + rank_ * kGolden) + index * kGolden) >> 8;
+}
+
 void UseValues::read(double* into, const std::uint32_t* position, std::size_t count) const {
   read_to(into, count, [position](std::size_t i) { return position[i]; });
 }

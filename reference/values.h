@@ -18,6 +18,9 @@ class UseValues {
   // The element with this row-major index, as a double that the dtype can hold.
   double at(std::uint64_t element) const;
 
+  // Any number, of this rank's own; none is that of an element.
+  std::uint64_t number(std::uint64_t index) const;
+
   // Elements 0 .. count - 1; that with row-major index i goes to into[position[i]], or to into[i].
   void read(double* into, const std::uint32_t* position, std::size_t count) const;
   void read(double* into, std::size_t count) const;

@@ -24,7 +24,8 @@ void sum(std::byte* into, const std::byte* from, std::size_t bytes, Add add) {
 
 }  // namespace
 
-bool can_sum(DType dtype) { return dtype != DType::kByte; }
+// A pair of floats goes as these.
+bool can_sum(DType dtype) { return dtype != DType::kByte && dtype != DType::kComplex64; }
 
 void sum_into(DType dtype, std::byte* into, const std::byte* from, std::size_t bytes) {
   switch (dtype) {
@@ -43,6 +44,7 @@ void sum_into(DType dtype, std::byte* into, const std::byte* from, std::size_t b
     case DType::kInt32:
       return sum<std::uint32_t>(into, from, bytes,
                                 [](std::uint32_t a, std::uint32_t b) { return a + b; });
+    case DType::kComplex64:
     case DType::kByte:
       break;
   }

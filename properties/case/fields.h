@@ -62,8 +62,8 @@ struct Table<reference::Node> {
   using R = reference::Node;
   static constexpr auto list = std::make_tuple(
       field("key", &R::key), field("kind", &R::kind), field("parameter", &R::parameter),
-      field("factor", &R::factor), field("row_major", &R::row_major),
-      field("inputs", &R::inputs, reference::kMaxInputs),
+      field("factor", &R::factor), field("row_major", &R::row_major), field("entries", &R::entries),
+      field("requires_grad", &R::requires_grad), field("inputs", &R::inputs, reference::kMaxInputs),
       field("body", &R::body, reference::kMaxNodes));
 };
 
@@ -104,7 +104,7 @@ struct Table<reference::Parameter> {
   static constexpr auto list = std::make_tuple(
       field("key", &R::key), field("dtype", &R::dtype),
       field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
-      field("frozen", &R::frozen), field("ignored", &R::ignored),
+      field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
       field("shared_with", &R::shared_with), field("device", &R::device));
 };
 
@@ -209,7 +209,7 @@ struct Names;
 
 template <>
 struct Names<reference::DType> {
-  static constexpr std::array list{"float32", "float64", "float16", "bfloat16"};
+  static constexpr std::array list{"float32", "float64", "float16", "bfloat16", "complex64"};
 };
 template <>
 struct Names<reference::Mode> {

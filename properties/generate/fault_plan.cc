@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "properties/case/nearest.h"
+#include "reference/arithmetic.h"
 
 namespace lockstep::properties {
 namespace {
@@ -32,11 +33,6 @@ bool at_message(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kMessageStall || kind == Kind::kLinkReset;
 }
 bool at_node(Kind kind) { return kind == Kind::kNodeThrows || kind == Kind::kSlowThread; }
-
-std::uint32_t bytes_of(reference::DType dtype) {
-  if (dtype == reference::DType::kFloat64) return 8;
-  return dtype == reference::DType::kFloat32 ? 4 : 2;
-}
 
 class PlanDrawer {
  public:
@@ -190,7 +186,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
     std::uint64_t bytes = 0;
     bool open = false;
   };
-  constexpr std::size_t kMaxGroups = 4 * reference::kMaxDevices;
+  constexpr std::size_t kMaxGroups = 5 * reference::kMaxDevices;
   std::array<Group, kMaxGroups> groups;
   std::size_t group_count = 0;
   std::uint32_t buckets = 0;
@@ -201,6 +197,10 @@ std::uint32_t bucket_count(const reference::Program& program) {
   for (std::size_t i = 0; i < walked; ++i) {
     const reference::Parameter& parameter = program.parameters[pinned ? order[i] : i];
     if (parameter.shared_with > 0 || !reference::is_reduced(parameter)) continue;
+    if (parameter.sparse) {
+      ++buckets;
+      continue;
+    }
     std::size_t g = 0;
     while (g < group_count &&
            (groups[g].dtype != parameter.dtype || groups[g].device != parameter.device))
@@ -214,7 +214,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
     Group& group = groups[g];
     if (!group.open) ++buckets;
     group.open = true;
-    group.bytes += reference::element_count(parameter) * bytes_of(parameter.dtype);
+    group.bytes += reference::element_count(parameter) * reference::size_of(parameter.dtype);
     if (group.bytes < group.limit) continue;
     group = {group.dtype, group.device, program.options.bucket_bytes};
   }

@@ -9,9 +9,11 @@
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/report/expression.h"
+#include "reference/arithmetic.h"
 #include "reference/graph.h"
 #include "reference/model.h"
 #include "reference/power_sgd.h"
+#include "reference/sparse.h"
 #include "reference/state.h"
 
 namespace lockstep::properties {
@@ -107,6 +109,11 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "dtype float64",
     "dtype float16",
     "dtype bfloat16",
+    "dtype complex64",
+    "dtype complex64, a hook",
+    "dtype complex64, gradients as views",
+    "dtype complex64, a sparse parameter",
+    "dtype complex64, column-major",
     "mixed dtypes",
     "shared parameter",
     "frozen parameter",
@@ -164,6 +171,29 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "error: second backward (P7)",
     "error: not the graph of the first pass (P11)",
     "error: usage changed (P11)",
+    "error: gradient requires grad (P16)",
+    "sparse parameter",
+    "sparse parameter, 2 ranks or more",
+    "sparse parameters alone",
+    "sparse parameters and others",
+    "sparse: a pass with rows",
+    "sparse: a pass without rows",
+    "sparse: a rank without rows in a pass that has some",
+    "sparse: a shared parameter",
+    "sparse: an ignored parameter",
+    "sparse: local passes before",
+    "sparse in dynamic mode",
+    "sparse in static mode",
+    "sparse, gradients as views",
+    "sparse, buckets rebuilt",
+    "sparse, a hook",
+    "sparse, a pinned layout",
+    "sparse, after backward",
+    "sparse, manual sync",
+    "sparse, uneven inputs",
+    "sparse, a nested backward",
+    "sparse, an error of its own",
+    "sparse, a fault that ends a step",
     "static: several hooks of a parameter in one pass",
     "static: other parameters used on other ranks",
     "legal static program, 2 synced steps or more",
@@ -258,6 +288,7 @@ class Features {
 
   void parameters();
   void sizes(const Parameter& parameter);
+  void complex(const Parameter& parameter);
   void steps();
   void use(const Step& step);
   void dropped(const Step& step);
@@ -272,6 +303,8 @@ class Features {
   void hooks(const reference::Expectation& expected);
   void state(const reference::Expectation& expected);
   void inputs();
+  void sparse(const reference::Expectation& expected);
+  void uneven_rows(const Step& step);
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
   void ways();
 
@@ -287,12 +320,19 @@ void Features::sizes(const Parameter& parameter) {
   add_if(count == 1, "one-element parameter");
   add_if(count == world, "W elements");
   add_if(count == 2 * world - 1 || count == 2 * world + 1, "2W-1 or 2W+1 elements");
-  const std::uint64_t line = parameter.dtype == reference::DType::kFloat64   ? 8
-                             : parameter.dtype == reference::DType::kFloat32 ? 16
-                                                                             : 32;
+  const std::uint64_t line = 64 / reference::size_of(parameter.dtype);
   add_if(count == line - 1 || count == line + 1, "one element more or less than 64 bytes");
   add_if(count > 100, "more than 100 elements");
   add_if(parameter.column_major && parameter.sizes.size() > 1, "column-major parameter");
+}
+
+void Features::complex(const Parameter& parameter) {
+  if (parameter.dtype != reference::DType::kComplex64) return;
+  const std::string way = "dtype complex64";
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  add_if(program_.options.views, way + ", gradients as views");
+  add_if(parameter.sparse, way + ", a sparse parameter");
+  add_if(parameter.column_major && parameter.sizes.size() > 1, way + ", column-major");
 }
 
 void Features::parameters() {
@@ -306,6 +346,7 @@ void Features::parameters() {
     if (!owns(i)) continue;
     add_if(true, std::string("dtype ") + fields::name_of(parameter.dtype));
     dtypes.insert(parameter.dtype);
+    complex(parameter);
     sizes(parameter);
     add_if(parameter.device == 1, "second device");
     add_if(parameter.frozen, "frozen parameter");
@@ -703,13 +744,76 @@ void Features::power_sgd(const reference::Expectation& expected, std::size_t red
   for (const auto& bucket : expected.buckets) {
     std::size_t matrices = 0;
     for (const std::uint32_t parameter : bucket.parameters)
-      matrices += reference::power_matrix(program_.parameters[parameter]).factors > 0 ? 1 : 0;
+      if (!bucket.sparse && reference::power_matrix(program_.parameters[parameter]).factors > 0)
+        ++matrices;
     has_matrix = has_matrix || matrices > 0;
     is_mixed = is_mixed || (matrices > 0 && matrices < bucket.parameters.size());
   }
   add_if(has_matrix && reduced >= 2, "power_sgd: a matrix, 2 synced steps or more");
   add_if(is_mixed, "power_sgd: a bucket of matrices and others");
   add_if(has_matrix && is_rebuilt, "power_sgd: a matrix, buckets rebuilt");
+}
+
+// S1.
+void Features::sparse(const reference::Expectation& expected) {
+  std::size_t dense = 0;
+  std::size_t sparse = 0;
+  for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+    const Parameter& parameter = program_.parameters[i];
+    if (trains(i)) ++(parameter.sparse ? sparse : dense);
+    add_if(parameter.sparse && !owns(i), "sparse: a shared parameter");
+    add_if(parameter.sparse && parameter.ignored, "sparse: an ignored parameter");
+  }
+  if (sparse == 0) return;
+  const std::string way = "sparse";
+  add_if(true, "sparse parameter");
+  add_if(program_.world > 1, "sparse parameter, 2 ranks or more");
+  add_if(dense == 0, "sparse parameters alone");
+  add_if(dense > 0, "sparse parameters and others");
+  using Op = reference::ExpectedCollective::Op;
+  for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+    const auto& collectives = expected.steps[s].collectives;
+    const auto gathers =
+        std::count_if(collectives.begin(), collectives.end(),
+                      [](const auto& each) { return each.op == Op::kGatherSparse; });
+    add_if(gathers == 1, "sparse: a pass without rows");
+    add_if(gathers > 1 && sparse == 1, "sparse: a pass with rows");
+    if (gathers > 1 && sparse == 1) uneven_rows(program_.steps[s]);
+  }
+  const auto pair = [&](const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  pair("window kept up to its synced step", ": local passes before");
+  pair("mode dynamic", " in dynamic mode");
+  pair("mode static", " in static mode");
+  pair("gradients as views", ", gradients as views");
+  pair("buckets rebuilt", ", buckets rebuilt");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  pair("pinned layout", ", a pinned layout");
+  pair("after backward", ", after backward");
+  pair("manual sync", ", manual sync");
+  pair("uneven inputs", ", uneven inputs");
+  pair("nested backward in a synced pass", ", a nested backward");
+  pair("an error of its own", ", an error of its own");
+  pair("a fault that ends a step", ", a fault that ends a step");
+}
+
+// Whether some ranks look rows up, and others none.
+void Features::uneven_rows(const Step& step) {
+  std::set<bool> looks_up;
+  for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
+    bool any = false;
+    const auto look = [&](const Node& node) {
+      const Parameter& parameter = program_.parameters[node.parameter % program_.parameters.size()];
+      if (node.kind != Node::Kind::kUse || !parameter.sparse) return;
+      const reference::Use use{step.key, node.key, node.entries};
+      any = any || !reference::looked_up(program_, parameter, rank, use).empty();
+    };
+    for (const Forward& forward : pass_of(step, rank).forwards)
+      std::for_each(forward.nodes.begin(), forward.nodes.end(), look);
+    looks_up.insert(any);
+  }
+  add_if(looks_up.size() > 1, "sparse: a rank without rows in a pass that has some");
 }
 
 // Pairs of the ways in which a program can be run with what else it has.
@@ -776,6 +880,7 @@ void Features::errors() {
       add_if(rank.error == reference::Error::kReadyTwice, "error: ready twice (P6)");
       add_if(rank.error == reference::Error::kSecondBackward, "error: second backward (P7)");
       add_if(rank.error == reference::Error::kUsageChanged, "error: usage changed (P11)");
+      add_if(rank.error == reference::Error::kRequiresGrad, "error: gradient requires grad (P16)");
       add_if(
           program_.options.mode == Mode::kStatic && (rank.error == reference::Error::kReadyTwice ||
                                                      rank.error == reference::Error::kIncomplete),
@@ -790,6 +895,7 @@ void Features::errors() {
   ways();
   state(expected);
   inputs();
+  sparse(expected);
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

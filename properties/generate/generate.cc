@@ -7,6 +7,7 @@
 #include "properties/generate/dice.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
+#include "reference/arithmetic.h"
 
 namespace lockstep::properties {
 namespace {
@@ -79,7 +80,7 @@ class ProgramDrawer {
   Capabilities can_;
   Program& program_;
   Features features_;
-  std::array<DType, 4> dtypes_{};
+  std::array<DType, 5> dtypes_{};
   std::uint32_t dtype_count_ = 1;
   ParameterSet trains_ = 0;
   ParameterSet frozen_ = 0;
@@ -176,11 +177,12 @@ void ProgramDrawer::draw_ways() {
 }
 
 void ProgramDrawer::draw_dtypes() {
-  std::array<DType, 4> able{DType::kFloat32};
+  std::array<DType, 5> able{DType::kFloat32};
   std::uint32_t count = 1;
   if (can_.has(Capability::kFloat64)) able[count++] = DType::kFloat64;
   if (can_.has(Capability::kFloat16)) able[count++] = DType::kFloat16;
   if (can_.has(Capability::kBFloat16)) able[count++] = DType::kBFloat16;
+  if (can_.has(Capability::kComplex64)) able[count++] = DType::kComplex64;
   for (std::uint32_t i = count; i > 1; --i) std::swap(able[i - 1], able[dice_.below(i)]);
   dtypes_ = able;
   const bool mixed = dice_.percent(40);
@@ -205,9 +207,7 @@ std::uint32_t ProgramDrawer::draw_elements(const Parameter& parameter) {
     case 3:
       return 2 * world + dice_.below(3) - 1;
     case 4: {
-      const std::uint32_t line = parameter.dtype == DType::kFloat64   ? 8
-                                 : parameter.dtype == DType::kFloat32 ? 16
-                                                                      : 32;
+      const std::uint32_t line = 64 / reference::size_of(parameter.dtype);
       const std::uint32_t lines = dice_.between(1, 3);  // apart: operands have no order
       return line * lines + dice_.below(3) - 1;
     }
@@ -495,6 +495,63 @@ void draw_state(Dice dice, const GenerateOptions& options, Program& program) {
   }
 }
 
+template <class F>
+void for_each_node(std::vector<reference::Node>& nodes, const F& f) {
+  for (reference::Node& node : nodes) {
+    f(node);
+    for_each_node(node.body, f);
+  }
+}
+
+// S1: some parameters become tables of rows. Numbers of its own.
+void draw_sparse(Dice dice, const GenerateOptions& options, Program& program) {
+  if (!dice.percent(16) || !options.capabilities.has(Capability::kSparse)) return;
+  const std::uint32_t share = dice.percent(25) ? 100 : 45;
+  const bool zero_size = options.capabilities.has(Capability::kZeroSize);
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    Parameter& parameter = program.parameters[p];
+    if (parameter.shared_with > 0) {
+      parameter.sparse = program.parameters[p - parameter.shared_with].sparse;
+      parameter.sizes = program.parameters[p - parameter.shared_with].sizes;
+      continue;
+    }
+    parameter.sparse = dice.percent(share);
+    const std::uint32_t rows = dice.percent(20) ? 1 : dice.between(2, 12);
+    const std::uint32_t columns = dice.between(1, 6);
+    const bool has_columns = dice.percent(60);
+    const bool is_empty = dice.percent(4) && zero_size;
+    if (!parameter.sparse) continue;
+    parameter.sizes = {rows};
+    if (has_columns) parameter.sizes.push_back(columns);
+    if (is_empty)
+      parameter.sizes[dice.below(static_cast<std::uint32_t>(parameter.sizes.size()))] = 0;
+  }
+  const std::uint32_t most = dice.percent(20) ? 20 : 6;
+  const auto draw_entries = [&](reference::Node& node) {
+    const std::uint32_t entries = dice.below(most);  // 0 for some
+    const auto& used = program.parameters[node.parameter % program.parameters.size()];
+    if (node.kind == reference::Node::Kind::kUse && used.sparse) node.entries = entries;
+  };
+  for (Step& step : program.steps)
+    for (RankPass& pass : step.variants)
+      for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw_entries);
+}
+
+// P16: some gradients that are refused, mostly one alone. Numbers of its own.
+void draw_requires_grad(Dice dice, const GenerateOptions& options, Program& program) {
+  const Capabilities can = options.capabilities;
+  const bool is_able = can.has(Capability::kRequiresGrad) && can.has(Capability::kErrors) &&
+                       can.has(Capability::kRecovery);
+  if (!dice.percent(4) || !is_able) return;
+  const std::uint32_t share = dice.percent(30) ? 30 : 6;
+  const auto draw = [&](reference::Node& node) {
+    if (node.kind == reference::Node::Kind::kUse) node.requires_grad = dice.percent(share);
+  };
+  for (Step& step : program.steps)
+    for (RankPass& pass : step.variants)
+      for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw);
+}
+
 // S2. Numbers of its own.
 void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   if (!dice.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
@@ -550,6 +607,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   draw_state(Dice(seed ^ kState, index), options, out.program);
   constexpr std::uint64_t kJoin = 0x6a6f696e;
   draw_join(Dice(seed ^ kJoin, index), options, out.program);
+  constexpr std::uint64_t kSparse = 0x737061727365;
+  draw_sparse(Dice(seed ^ kSparse, index), options, out.program);
+  constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
+  draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   draw_hook(dice, options, out.program);

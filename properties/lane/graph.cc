@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "reducer/base/check.h"
+#include "reducer/tensor/sparse.h"
 #include "reference/arithmetic.h"
+#include "reference/sparse.h"
 #include "reference/values.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -22,6 +24,8 @@ DType dtype_of(reference::DType dtype) {
       return DType::kFloat16;
     case reference::DType::kBFloat16:
       return DType::kBFloat16;
+    case reference::DType::kComplex64:
+      return DType::kComplex64;
   }
   return DType::kFloat32;
 }
@@ -133,10 +137,30 @@ class UseNode final : public ProgramNode {
     const std::size_t inputs = outgoing.size() - (wants_gradient_ ? 1 : 0);
     for (std::size_t i = 0; i < inputs; ++i) outgoing[i] = s;
     if (!wants_gradient_ || !s.defined()) return {};
-    return gradient(value_of_scalar(s), outgoing[inputs]);
+    const double scalar = value_of_scalar(s);
+    Tensor& sent = outgoing[inputs];
+    LOCKSTEP_RETURN_IF_ERROR(builder_.program_.parameters[index_].sparse ? entries(scalar, sent)
+                                                                         : gradient(scalar, sent));
+    sent.set_requires_grad(record_.requires_grad);
+    return {};
   }
 
  private:
+  Status entries(double s, Tensor& out) {
+    Parameter& parameter = *builder_.parameters_[index_];
+    const reference::Parameter& record = builder_.program_.parameters[index_];
+    const reference::Use use{step_key_, record_.key, record_.entries};
+    const reference::Entries entries =
+        reference::entries_of(builder_.program_, record, builder_.environment_.rank(), use, s);
+    Result<Tensor> fresh = empty_sparse(parameter.device(), parameter.dtype(), parameter.shape(),
+                                        {entries.rows.begin(), entries.rows.end()});
+    if (!fresh) return fresh.error();
+    reference::store_values(record.dtype, fresh->data(), entries.values.data(), 1.0,
+                            entries.values.size());
+    out = std::move(*fresh);
+    return {};
+  }
+
   Status gradient(double s, Tensor& out) {
     Parameter& parameter = *builder_.parameters_[index_];
     const reference::Parameter& record = builder_.program_.parameters[index_];
@@ -146,7 +170,7 @@ class UseNode final : public ProgramNode {
                             : parameter.shape();
     Result<Tensor> fresh = Tensor::empty(parameter.device(), parameter.dtype(), shape);
     if (!fresh) return fresh.error();
-    const auto count = static_cast<std::size_t>(parameter.shape().elements());
+    const std::size_t count = reference::value_count(record);
     std::array<double, kFewElements> few;
     std::vector<double> many(count > few.size() ? count : 0);
     double* const c = many.empty() ? few.data() : many.data();
@@ -175,7 +199,7 @@ std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
   for (std::size_t i = 0; i < orders.size(); ++i) {
     const reference::Parameter& record = program.parameters[i];
     if (!record.column_major || record.shared_with != 0) continue;
-    orders[i].resize(reference::element_count(record));
+    orders[i].resize(reference::value_count(record));
     for (std::size_t e = 0; e < orders[i].size(); ++e)
       orders[i][e] = static_cast<std::uint32_t>(reference::row_major_to_memory(record, e));
   }

@@ -21,6 +21,7 @@ std::uint32_t to_c(DType dtype) {
       return LOCKSTEP_BFLOAT16;
     case DType::kInt32:
       return LOCKSTEP_INT32;
+    case DType::kComplex64:  // no subject is given one
     case DType::kByte:
       break;
   }

@@ -34,6 +34,7 @@ struct ObservedCollective {  // from the subject's own trace (T1); those of cons
     kBroadcastOrder,
     kBroadcastBuffers,
     kAnnounce,
+    kGatherSparse,
     kOther
   };
   Op op = Op::kOther;

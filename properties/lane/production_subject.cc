@@ -109,9 +109,10 @@ class ProductionSubject final : public TrainingSubject {
     out.reserve(out.size() + entries.size());
     for (const TraceEntry& entry : entries) {
       ObservedCollective collective;
-      collective.op = op_of(entry.what);
+      collective.op = op_of(entry);
       collective.bucket = entry.bucket;
-      collective.count = static_cast<std::uint64_t>(entry.count);
+      const bool is_sparse = collective.op == ObservedCollective::Op::kGatherSparse;
+      collective.count = is_sparse ? entry.bytes() : static_cast<std::uint64_t>(entry.count);
       collective.dtype = entry.dtype;
       collective.sequence = entry.sequence;
       collective.launched_us = microseconds(entry.launched);
@@ -173,7 +174,7 @@ class ProductionSubject final : public TrainingSubject {
       const Parameter& each = *parameters[i];
       number_of[i] = infos.size();
       infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),
-                       each.requires_grad()});
+                       each.requires_grad(), each.has_sparse_gradients()});
     }
     std::vector<std::size_t> order;
     for (const std::uint32_t parameter : reference::pinned_order(program))
@@ -186,10 +187,11 @@ class ProductionSubject final : public TrainingSubject {
     return std::move(*layout);
   }
 
-  static ObservedCollective::Op op_of(TraceEntry::What what) {
-    switch (what) {
+  static ObservedCollective::Op op_of(const TraceEntry& entry) {
+    switch (entry.what) {
       case TraceEntry::What::kBucket:
-        return ObservedCollective::Op::kAllReduceBucket;
+        return entry.op == lockstep::Op::kAllGather ? ObservedCollective::Op::kGatherSparse
+                                                    : ObservedCollective::Op::kAllReduceBucket;
       case TraceEntry::What::kUsageMap:
         return ObservedCollective::Op::kAllReduceUsage;
       case TraceEntry::What::kRebuild:

@@ -8,6 +8,7 @@
 #include "properties/lane/graph.h"
 #include "properties/lane/module_state.h"
 #include "reducer/base/check.h"
+#include "reducer/tensor/sparse.h"
 #include "reference/model.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -65,9 +66,10 @@ class Training {
         continue;
       }
       const reference::Parameter& record = program.parameters[i];
-      parameters_.push_back(make_ref<Parameter>("p" + std::to_string(i), *devices[record.device],
-                                                dtype_of(record.dtype), shape_of(record),
-                                                !record.frozen, engine_.next_sequence()));
+      parameters_.push_back(make_ref<Parameter>(
+          "p" + std::to_string(i), *devices[record.device], dtype_of(record.dtype),
+          shape_of(record), !record.frozen, engine_.next_sequence(),
+          record.sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense));
     }
     state_.emplace(program, environment.rank(), parameters_, devices);
     builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
@@ -341,7 +343,7 @@ class Training {
       gradient.byte_in_storage =
           static_cast<std::uint64_t>(tensor.data() - tensor.storage()->data());
       if (program_.options.views) gradient.shares_with = first_in_storage(i);
-      append_bits(tensor);
+      tensor.is_sparse() ? append_rows(tensor, parameters_[i]->shape()) : append_bits(tensor);
     }
     storages_.clear();
     state_->record(observed.state);
@@ -362,8 +364,31 @@ class Training {
     return first;
   }
 
+  // As reference::gradient_words() says.
+  void append_rows(const Tensor& tensor, const Shape& whole) {
+    Result<Tensor> rows = coalesce(tensor, whole);
+    LOCKSTEP_CHECK(rows.has_value());
+    const std::size_t begin = observation_.bits.size();
+    append_bits(*rows);
+    const std::vector<std::uint64_t> values(
+        observation_.bits.begin() + static_cast<std::ptrdiff_t>(begin), observation_.bits.end());
+    observation_.bits.resize(begin);
+    const auto elements = static_cast<std::size_t>(whole.elements() * parts_of(tensor.dtype()));
+    const auto count = static_cast<std::size_t>(whole.sizes[0]);
+    observation_.bits.resize(begin + elements + count);
+    const std::size_t width = count == 0 ? 0 : elements / count;
+    for (std::size_t i = 0; i < rows->rows().size(); ++i) {
+      const auto row = static_cast<std::size_t>(rows->rows()[i]);
+      LOCKSTEP_CHECK_LT(row, count);
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * width), width,
+                  observation_.bits.begin() + static_cast<std::ptrdiff_t>(begin + row * width));
+      observation_.bits[begin + elements + row] = 1;
+    }
+  }
+
   // The elements in row-major order, whatever the strides.
-  void append_bits(const Tensor& tensor) {
+  void append_bits(const Tensor& given) {
+    const Tensor tensor = given.as_real();
     switch (size_of(tensor.dtype())) {
       case 8:
         return append<std::uint64_t>(tensor);

@@ -15,12 +15,12 @@ class UserHook final : public CommunicationHook {
   std::string name() const override { return "user"; }
 
   Status start(HookBucket& bucket) override {
-    const bool begins = bucket.index() == 0;  // a pass, also after one that failed or a reset
+    const bool begins = bucket.is_first();  // a pass, also after one that failed or a reset
     if (begins) next_ = 0;
-    expect(bucket.index() == next_, "its buckets do not come in order");
+    expect(bucket.index() >= next_, "its buckets do not come in order");
     expect(begins || !was_last_, "a bucket comes after the last one");
     was_last_ = bucket.is_last();
-    ++next_;
+    next_ = bucket.index() + 1;
     check_views(bucket);
     environment_.visit_node();
     const Tensor& flat = bucket.flat();

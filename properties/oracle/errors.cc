@@ -23,6 +23,8 @@ Code code_of(Error error) {
       return Code::kSecondBackward;
     case Error::kUsageChanged:
       return Code::kUsageChanged;
+    case Error::kRequiresGrad:
+      return Code::kRequiresGrad;
     case Error::kNone:
       break;
   }
@@ -31,7 +33,7 @@ Code code_of(Error error) {
 
 bool is_own_error(Code code) {
   return code == Code::kIncomplete || code == Code::kReadyTwice || code == Code::kSecondBackward ||
-         code == Code::kUsageChanged || code == Code::kUserFailure;
+         code == Code::kUsageChanged || code == Code::kRequiresGrad || code == Code::kUserFailure;
 }
 
 class ErrorOracle {
@@ -176,14 +178,23 @@ class ErrorOracle {
     const auto& ranks = expectation_.steps[at].ranks;
     for (std::size_t q = 0; q < ranks.size(); ++q) {
       const ExpectedRankStep& cause = ranks[q];
-      if (cause.outcome != Outcome::kOwnError || failure.code != code_of(cause.error)) continue;
+      const bool is_other = !cause.requiring.empty() && failure.code == Code::kRequiresGrad;
+      if (cause.outcome != Outcome::kOwnError) continue;
+      if (failure.code != code_of(cause.error) && !is_other) continue;
       if (failure.rank != group_rank(step.step, q) || failure.pass < 0) continue;
       const bool own_call =
           q == rank_ && step.failed_call != static_cast<std::int32_t>(cause.error_call);
       if (q == rank_ && (at != step.step || own_call)) continue;
-      if (names_match(cause, failure)) return true;
+      if (is_other ? names_one_of(cause.requiring, failure) : names_match(cause, failure))
+        return true;
     }
     return false;
+  }
+
+  static bool names_one_of(const std::vector<std::uint32_t>& parameters, const Failure& failure) {
+    return failure.parameters.size() == 1 &&
+           std::any_of(parameters.begin(), parameters.end(),
+                       [&](std::uint32_t p) { return failure.parameters[0] == name(p); });
   }
 
   static bool names_match(const ExpectedRankStep& cause, const Failure& failure) {
@@ -197,8 +208,8 @@ class ErrorOracle {
         return named.size() == cause.parameters.size() &&
                std::all_of(cause.parameters.begin(), cause.parameters.end(), is_named);
       case Error::kReadyTwice:
-        return named.size() == 1 &&
-               std::any_of(cause.parameters.begin(), cause.parameters.end(), is_named);
+      case Error::kRequiresGrad:
+        return names_one_of(cause.parameters, failure);
       default:
         return true;
     }
@@ -276,11 +287,13 @@ class ErrorOracle {
     bool must = !own || (step.launched && !is_local(step));
     if (own && failure.code == Code::kSecondBackward) must = false;
     // P14: a backward that failed by itself had started nothing. A communication hook fails when
-    // backward has ended.
+    // backward has ended, and what static mode counts is looked at then.
     const bool after = case_.program.options.launch == reference::Launch::kAfterBackward;
     const bool has_hook = case_.program.options.hook == reference::Hook::kElsewhere;
-    const bool in_backward =
-        failure.code == Code::kReadyTwice || (failure.code == Code::kUserFailure && !has_hook);
+    const bool is_static = case_.program.options.mode == reference::Mode::kStatic;
+    const bool in_backward = failure.code == Code::kReadyTwice ||
+                             (failure.code == Code::kRequiresGrad && !is_static) ||
+                             (failure.code == Code::kUserFailure && !has_hook);
     const bool joins = case_.program.options.join != reference::Join::kNone;  // that is announced
     if (after && own && in_backward && step.launched && !is_local(step) && !joins)
       return wrong_step(

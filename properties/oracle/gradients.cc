@@ -13,10 +13,20 @@ namespace {
 using reference::ExpectedGradient;
 using reference::Outcome;
 
-std::string show(reference::DType dtype, std::uint64_t bits) {
-  static constexpr int kDigits[] = {8, 16, 4, 4};
-  return fmt::format("0x{:0{}x} ({})", bits, kDigits[static_cast<std::size_t>(dtype)],
-                     reference::to_double(dtype, bits));
+// Word `e` of a gradient (reference::gradient_words).
+std::string show(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e) {
+  if (e >= reference::value_count(parameter)) return bits == 0 ? "absent" : "present";
+  static constexpr int kDigits[] = {8, 16, 4, 4, 8};
+  return fmt::format("0x{:0{}x} ({})", bits, kDigits[static_cast<std::size_t>(parameter.dtype)],
+                     reference::to_double(parameter.dtype, bits));
+}
+
+std::string name_of(const reference::Parameter& parameter, std::uint64_t e) {
+  const std::uint64_t values = reference::value_count(parameter);
+  if (e >= values) return fmt::format("row {}", e - values);
+  const std::uint32_t parts = reference::parts_of(parameter.dtype);
+  const char* part = parts == 1 ? "" : e % parts == 0 ? ", real part" : ", imaginary part";
+  return fmt::format("element {} of {}{}", e / parts, values / parts, part);
 }
 
 // What each rank put in: the model, with the step turned into a local one, leaves it in the
@@ -35,10 +45,11 @@ std::string contributions(const Case& c, const Observation& observation, std::ui
     const auto& expected = expectation.steps[step].ranks[rank];
     if (!expected.present || parameter >= expected.gradients.size()) continue;
     const ExpectedGradient& gradient = expected.gradients[parameter];
-    const reference::DType dtype = c.program.parameters[parameter].dtype;
+    const reference::Parameter& record = c.program.parameters[parameter];
     out += fmt::format("\n  rank {} contributes {}", rank,
-                       gradient.defined ? show(dtype, expectation.bits[gradient.offset + element])
-                                        : std::string("nothing (undefined)"));
+                       gradient.defined
+                           ? show(record, expectation.bits[gradient.offset + element], element)
+                           : std::string("nothing (undefined)"));
   }
   return out;
 }
@@ -56,14 +67,15 @@ struct Place {
 Verdict compare_bits(const Case& c, const Observation& observation, const Place& place,
                      const std::uint64_t* expected, const std::uint64_t* seen) {
   const reference::Parameter& parameter = c.program.parameters[place.parameter];
-  const std::uint64_t count = reference::element_count(parameter);
+  const std::uint64_t count = reference::gradient_words(parameter);
   for (std::uint64_t e = 0; e < count; ++e) {
     if (expected[e] == seen[e] || reference::same_bits(parameter.dtype, expected[e], seen[e]))
       continue;
-    return {Failing::kWrongBits, "bits",
-            fmt::format("{}, element {} of {}:\n  expected {}\n  got      {}{}", place.text(), e,
-                        count, show(parameter.dtype, expected[e]), show(parameter.dtype, seen[e]),
-                        contributions(c, observation, place.step.step, place.parameter, e))};
+    return {
+        Failing::kWrongBits, "bits",
+        fmt::format("{}, {}:\n  expected {}\n  got      {}{}", place.text(), name_of(parameter, e),
+                    show(parameter, expected[e], e), show(parameter, seen[e], e),
+                    contributions(c, observation, place.step.step, place.parameter, e))};
   }
   return {};
 }
@@ -137,13 +149,13 @@ Verdict compare_ranks(const Case& c, const Observation& observation, const Place
   };
   if (a.defined != b.defined) return differ("defined on one of them only");
   if (!a.defined) return {};
-  for (std::uint64_t e = 0; e < reference::element_count(parameter); ++e) {
+  for (std::uint64_t e = 0; e < reference::gradient_words(parameter); ++e) {
     const std::uint64_t x = observation.ranks[place.rank].bits[a.offset + e];
     const std::uint64_t y = observation.ranks[other_rank].bits[b.offset + e];
     if (x != y && !reference::same_bits(parameter.dtype, x, y))
       return differ(
-          fmt::format("element {} is {} here and {} there{}", e, show(parameter.dtype, x),
-                      show(parameter.dtype, y),
+          fmt::format("{} is {} here and {} there{}", name_of(parameter, e), show(parameter, x, e),
+                      show(parameter, y, e),
                       contributions(c, observation, place.step.step, place.parameter, e)));
   }
   return {};

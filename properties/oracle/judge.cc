@@ -54,6 +54,8 @@ ObservedCollective::Op observed_as(reference::ExpectedCollective::Op op) {
       return ObservedCollective::Op::kBroadcastBuffers;
     case Op::kAnnounce:
       return ObservedCollective::Op::kAnnounce;
+    case Op::kGatherSparse:
+      return ObservedCollective::Op::kGatherSparse;
   }
   return ObservedCollective::Op::kOther;
 }
@@ -67,6 +69,7 @@ lockstep::DType observed_as(reference::DType dtype) {
     case reference::DType::kBFloat16:
       return DType::kBFloat16;
     case reference::DType::kFloat32:
+    case reference::DType::kComplex64:
       break;
   }
   return DType::kFloat32;
@@ -195,7 +198,9 @@ Verdict judge_trace(const reference::Expectation& expectation, const Observation
         const bool is_bucket = expected[i].op == Op::kAllReduceBucket;
         if (seen.op != observed_as(expected[i].op))
           return wrong(i, "another operation than expected");
-        if (is_bucket && seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
+        const bool is_sparse = expected[i].op == Op::kGatherSparse;
+        if ((is_bucket || is_sparse) &&
+            seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
           return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
         if (is_bucket && seen.dtype != observed_as(expected[i].dtype))
           return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype),

@@ -77,6 +77,7 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   out += fields::name_of(parameter.dtype);
   if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
   if (parameter.column_major) out += " column-major";
+  if (parameter.sparse) out += " sparse";
   if (parameter.frozen) out += " frozen";
   if (parameter.ignored) out += " ignored";
   if (parameter.device > 0) out += fmt::format(" on device {}", parameter.device);

@@ -91,6 +91,8 @@ class Writer {
         // Strides are the same either way unless the parameter's own are column-major.
         const auto& parameter = program_.parameters[node.parameter % program_.parameters.size()];
         if (node.row_major && parameter.column_major) name += ":row-major";
+        if (node.requires_grad) name += ":requires-grad";
+        if (parameter.sparse) name += fmt::format(":{}-entries", node.entries);
         return in.empty() ? name : applied(name);
       }
       case Node::Kind::kSum:

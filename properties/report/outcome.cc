@@ -22,6 +22,8 @@ std::string name_of(const ObservedCollective& collective) {
       return "broadcast values and buffers";
     case ObservedCollective::Op::kAnnounce:
       return "all_reduce ranks that train";
+    case ObservedCollective::Op::kGatherSparse:
+      return fmt::format("all_gather rows of bucket {}", collective.bucket);
     case ObservedCollective::Op::kOther:
       break;
   }

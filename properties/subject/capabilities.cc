@@ -49,6 +49,9 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"state", "buffers and values of parameters"},
     {"ignored", "ignored parameters"},
     {"join", "uneven inputs"},
+    {"sparse", "sparse gradients"},
+    {"requires_grad", "gradients that require a gradient"},
+    {"complex64", "complex numbers"},
 }};
 
 class Collector {
@@ -67,6 +70,8 @@ class Collector {
     add_if(parameter.dtype == DType::kFloat64, Capability::kFloat64);
     add_if(parameter.dtype == DType::kFloat16, Capability::kFloat16);
     add_if(parameter.dtype == DType::kBFloat16, Capability::kBFloat16);
+    add_if(parameter.dtype == DType::kComplex64, Capability::kComplex64);
+    add_if(parameter.sparse, Capability::kSparse);
     add_if(parameter.column_major, Capability::kStrides);
     add_if(reference::element_count(parameter) == 0, Capability::kZeroSize);
     add_if(parameter.device % reference::kMaxDevices != 0, Capability::kTwoDevices);
@@ -75,6 +80,7 @@ class Collector {
     for (const Node& node : list) {
       add_if(node.kind == Node::Kind::kUse && node.row_major, Capability::kStrides);
       add_if(node.kind == Node::Kind::kCheckpoint, Capability::kCheckpoint);
+      add_if(node.kind == Node::Kind::kUse && node.requires_grad, Capability::kRequiresGrad);
       if (node.kind == Node::Kind::kCheckpoint) nodes(node.body);
     }
   }

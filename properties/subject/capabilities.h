@@ -44,8 +44,11 @@ enum class Capability : std::uint8_t {
   kState,          // values of parameters and buffers that are broadcast
   kIgnored,        // parameters that are left alone
   kJoin,           // ranks that run out of inputs before others
+  kSparse,         // parameters with sparse gradients
+  kRequiresGrad,   // gradients that require a gradient themselves, which must be refused (P16)
+  kComplex64,      // pairs of 32-bit floats
 };
-constexpr int kCapabilities = 31;
+constexpr int kCapabilities = 34;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

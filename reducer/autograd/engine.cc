@@ -9,6 +9,7 @@
 #include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
 #include "reducer/base/check.h"
+#include "reducer/tensor/sparse.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -44,7 +45,7 @@ bool sent_before(const Contribution& a, const Contribution& b) {
 
 // sum += term; the first addition takes memory of its own, because what a node sent may be shared
 // between its receivers.
-Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
+Status add_elements(Tensor& sum, bool& owned, const Tensor& term) {
   Device& device = term.device();
   const Stream stream = device.current_stream();
   if (!owned) {
@@ -55,6 +56,24 @@ Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
     owned = true;
   }
   device.add(stream, term, sum);
+  return {};
+}
+
+Status add_entries(Tensor& sum, const Tensor& term) {
+  Result<Tensor> both = append(sum, term);
+  if (!both) return both.error();
+  sum = std::move(*both);
+  return {};
+}
+
+Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
+  if (sum.is_sparse() != term.is_sparse())
+    return Status(Code::kInvalidArgument,
+                  "a sparse and a dense gradient meet at one node: they cannot be added");
+  const bool requires_grad = sum.requires_grad() || term.requires_grad();
+  LOCKSTEP_RETURN_IF_ERROR(sum.is_sparse() ? add_entries(sum, term)
+                                           : add_elements(sum, owned, term));
+  sum.set_requires_grad(requires_grad);
   return {};
 }
 

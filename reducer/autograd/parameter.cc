@@ -3,20 +3,25 @@
 #include <algorithm>
 
 #include "reducer/base/check.h"
+#include "reducer/tensor/sparse.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 Status GradientHook::gradient_arriving(Parameter&, std::size_t, GraphTask&) { return {}; }
 
 Parameter::Parameter(std::string name, Device& device, DType dtype, const Shape& shape,
-                     bool requires_grad, std::uint64_t sequence)
+                     bool requires_grad, std::uint64_t sequence, Gradients gradients)
     : Node(sequence, 1, device.index(), Kind::kParameter),
       name_(std::move(name)),
       device_(device),
       dtype_(dtype),
       shape_(shape),
-      requires_grad_(requires_grad) {
-  LOCKSTEP_CHECK(shape.is_dense());
+      grad_shape_(shape.is_dense() ? shape
+                                   : Shape::row_major({shape.sizes.data(),
+                                                       static_cast<std::size_t>(shape.dims)})),
+      requires_grad_(requires_grad),
+      gradients_(gradients) {
+  LOCKSTEP_CHECK(!has_sparse_gradients() || shape.dims > 0);
 }
 
 void Parameter::set_value(Tensor value) {
@@ -27,20 +32,33 @@ void Parameter::set_value(Tensor value) {
   value_ = std::move(value);
 }
 
+bool Parameter::fits(const Tensor& gradient) const {
+  if (gradient.dtype() != dtype_) return false;
+  if (has_sparse_gradients()) return is_sparse_of(gradient, shape_);
+  return !gradient.is_sparse() && gradient.shape().same_sizes(shape_);
+}
+
 void Parameter::set_grad(Tensor grad) {
-  if (grad.defined()) {
-    LOCKSTEP_CHECK(grad.shape().same_sizes(shape_));
-    LOCKSTEP_CHECK(grad.dtype() == dtype_);
-  }
+  LOCKSTEP_CHECK(!grad.defined() || fits(grad));
   grad_ = std::move(grad);
   used_ = false;
 }
 
 void Parameter::undefine_grad() { set_grad(Tensor()); }
 
+void Parameter::move_grad(Tensor place) {
+  place.set_requires_grad(grad_.requires_grad());
+  grad_ = std::move(place);
+}
+
 void Parameter::fill_grad_with_zeros() {
   used_ = false;
   if (!grad_.defined()) return;
+  grad_.set_requires_grad(false);
+  if (has_sparse_gradients()) {
+    grad_ = without_entries(grad_);
+    return;
+  }
   const auto bytes = static_cast<std::size_t>(grad_.shape().extent()) * size_of(dtype_);
   device_.fill_zero(device_.current_stream(), grad_.data(), bytes);
 }
@@ -65,24 +83,54 @@ Status Parameter::apply(std::span<const Tensor> incoming, std::span<Tensor>,
   return {};
 }
 
-Status Parameter::accumulate(const Tensor& arrived) {
-  if (!arrived.shape().same_sizes(shape_) || arrived.dtype() != dtype_) {
-    return Status(Code::kInvalidArgument,
-                  "a gradient of another shape or dtype arrived at parameter " + name_);
+Status Parameter::refuse(const Tensor& arrived) const {
+  const char* what = "of another shape or dtype";
+  if (arrived.is_sparse() != has_sparse_gradients())
+    what = arrived.is_sparse() ? "that is sparse, and not declared to be,"
+                               : "that is dense, and declared sparse,";
+  else if (arrived.is_sparse())
+    what = "of another dtype, or with rows that it does not have,";
+  Status status(Code::kInvalidArgument,
+                std::string("a gradient ") + what + " arrived at parameter " + name_);
+  status.failure().parameters = {name_};
+  return status;
+}
+
+// Entries are added up when they must be.
+Status Parameter::accumulate_entries(const Tensor& arrived) {
+  if (!grad_.defined()) {
+    grad_ = arrived;
+    return {};
   }
+  Result<Tensor> sum = append(grad_, arrived);
+  if (!sum) return sum.error();
+  grad_ = std::move(*sum);
+  return {};
+}
+
+Status Parameter::accumulate(const Tensor& arrived) {
+  if (!fits(arrived)) return refuse(arrived);
   used_ = true;
+  const bool requires_grad = arrived.requires_grad() || (grad_.defined() && grad_.requires_grad());
+  LOCKSTEP_RETURN_IF_ERROR(has_sparse_gradients() ? accumulate_entries(arrived)
+                                                  : accumulate_elements(arrived));
+  grad_.set_requires_grad(requires_grad);
+  return {};
+}
+
+Status Parameter::accumulate_elements(const Tensor& arrived) {
   const Stream stream = device_.current_stream();
   if (grad_.defined()) {
     device_.add(stream, arrived, grad_);
     return {};
   }
-  // The gradient takes the parameter's own strides. A tensor that is ours alone and has them
-  // already becomes it.
-  if (arrived.shape().same_strides(shape_) && arrived.storage()->use_count() == 1) {
+  // The gradient takes the parameter's own strides, if they are dense. A tensor that is ours alone
+  // and has them already becomes it.
+  if (arrived.shape().same_strides(grad_shape_) && arrived.storage()->use_count() == 1) {
     grad_ = arrived;
     return {};
   }
-  Result<Tensor> fresh = Tensor::empty(device_, dtype_, shape_);
+  Result<Tensor> fresh = Tensor::empty(device_, dtype_, grad_shape_);
   if (!fresh) return fresh.error();
   device_.copy(stream, arrived, *fresh);
   grad_ = std::move(*fresh);

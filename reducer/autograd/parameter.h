@@ -34,16 +34,19 @@ class GradientHook {
 
 class Parameter final : public Node {
  public:
-  // `shape` must be dense. `sequence` as for any node; parameters are older than the graphs that
-  // use them.
+  // A reducer takes none whose `shape` is not dense. `sequence` as for any node; parameters are
+  // older than the graphs that use them. kSparse: its gradients are sparse (S1), all of them; one
+  // dimension at least.
+  enum class Gradients : std::uint8_t { kDense, kSparse };
   Parameter(std::string name, Device& device, DType dtype, const Shape& shape, bool requires_grad,
-            std::uint64_t sequence);
+            std::uint64_t sequence, Gradients gradients = Gradients::kDense);
 
   const std::string& name() const { return name_; }
   Device& device() const { return device_; }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   bool requires_grad() const { return requires_grad_; }
+  bool has_sparse_gradients() const { return gradients_ == Gradients::kSparse; }
 
   // What the model computes with, if it is kept here: dense, of the parameter's shape and dtype; or
   // undefined. Gradients do not depend on it.
@@ -53,13 +56,14 @@ class Parameter final : public Node {
   const Tensor& grad() const { return grad_; }
   bool used() const { return used_; }
 
-  void set_grad(Tensor grad);  // same sizes and dtype, or undefined
+  void set_grad(Tensor grad);  // same sizes and dtype, or undefined; sparse where it must be
   void undefine_grad();
-  void fill_grad_with_zeros();  // keeps the storage; undefined stays undefined
+  // Keeps the storage; undefined stays undefined, a sparse one is left without entries.
+  void fill_grad_with_zeros();
   // For reducers: the gradient now holds the result of a pass.
   void mark_reduced() { used_ = false; }
-  // For reducers: the gradient moves to another place, its use stays.
-  void move_grad(Tensor place) { grad_ = std::move(place); }
+  // For reducers: the gradient moves to another place; what is known of it stays.
+  void move_grad(Tensor place);
 
   void add_hook(GradientHook* hook, std::size_t index);
   void remove_hook(GradientHook* hook);
@@ -72,13 +76,19 @@ class Parameter final : public Node {
     GradientHook* hook;
     std::size_t index;
   };
+  bool fits(const Tensor& gradient) const;
+  Status refuse(const Tensor& arrived) const;
   Status accumulate(const Tensor& arrived);
+  Status accumulate_elements(const Tensor& arrived);
+  Status accumulate_entries(const Tensor& arrived);
 
   const std::string name_;
   Device& device_;
   const DType dtype_;
   const Shape shape_;
+  const Shape grad_shape_;  // the same, or where that is not dense, row-major
   const bool requires_grad_;
+  const Gradients gradients_;
   Tensor value_;
   Tensor grad_;
   bool used_ = false;

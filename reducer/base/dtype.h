@@ -6,11 +6,28 @@
 
 namespace lockstep {
 
-enum class DType : std::uint8_t { kFloat64, kFloat32, kFloat16, kBFloat16, kInt32, kByte };
+// kComplex64 is a pair of float32, the real part first: it is added, scaled and sent as these.
+enum class DType : std::uint8_t {
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kInt32,
+  kByte,
+  kComplex64
+};
+
+// What an element is made of, and how many of that.
+constexpr DType real_of(DType dtype) {
+  return dtype == DType::kComplex64 ? DType::kFloat32 : dtype;
+}
+constexpr int parts_of(DType dtype) { return dtype == DType::kComplex64 ? 2 : 1; }
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
+      return 8;
+    case DType::kComplex64:
       return 8;
     case DType::kFloat32:
       return 4;
@@ -40,6 +57,8 @@ constexpr const char* name_of(DType dtype) {
       return "int32";
     case DType::kByte:
       return "byte";
+    case DType::kComplex64:
+      return "complex64";
   }
   return "unknown";
 }

@@ -27,6 +27,8 @@ const char* name_of(Code code) {
       return "incomplete pass";
     case Code::kReadyTwice:
       return "ready twice";
+    case Code::kRequiresGrad:
+      return "gradient requires grad";
     case Code::kUsageChanged:
       return "usage changed";
     case Code::kUnevenInputs:

@@ -19,11 +19,12 @@ namespace lockstep {
 
 enum class Code : std::uint8_t {
   kOk,
-  kInvalidArgument,  // a wrong argument or option: nothing was changed (B5, P16, ...)
+  kInvalidArgument,  // a wrong argument or option: nothing was changed (B5, ...)
   kDisagreement,     // ranks were constructed with different parameters or options (B4)
   kIncomplete,       // backward ended with parameters missing (P5)
   kReadyTwice,       // a parameter's hook fired twice in one pass (P6)
   kUsageChanged,     // a parameter is used that static mode takes for unused (P11)
+  kRequiresGrad,     // a gradient to be reduced requires a gradient itself (P16)
   kUnevenInputs,     // a rank is out of inputs before another, and must not be (S2)
   kSecondBackward,   // a second backward of a pass that is complete (P7)
   kGraphFreed,       // backward through a graph whose buffers are gone (E)

@@ -36,6 +36,7 @@ BucketLayout place(std::span<const ParameterInfo> parameters,
   BucketLayout bucket;
   bucket.dtype = parameters[members[0]].dtype;
   bucket.device = parameters[members[0]].device;
+  bucket.sparse = parameters[members[0]].sparse;
   for (const std::size_t index : members) {
     const std::int64_t offset = align(bucket.elements, bucket.dtype);
     bucket.members.push_back({index, offset, parameters[index].elements});
@@ -50,6 +51,7 @@ std::uint64_t hash_of(const Layout& layout) {
   for (const BucketLayout& bucket : layout.buckets) {
     hasher.add(static_cast<std::uint64_t>(bucket.dtype));
     hasher.add(static_cast<std::uint64_t>(bucket.device));
+    if (bucket.sparse) hasher.add(~std::uint64_t{0});
     hasher.add(static_cast<std::uint64_t>(bucket.elements));
     hasher.add(bucket.members.size());
     for (const BucketMember& member : bucket.members) {
@@ -77,6 +79,10 @@ std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo
   std::vector<std::vector<std::size_t>> lists;  // opened in the order of their first members
   for (const std::size_t i : order) {
     LOCKSTEP_CHECK_GE(parameters[i].elements, 0);
+    if (parameters[i].sparse) {
+      lists.push_back({i});
+      continue;
+    }
     Group& group = groups[{parameters[i].dtype, parameters[i].device}];
     if (!group.is_open) {
       group.is_open = true;
@@ -146,6 +152,10 @@ Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
         return failed(invalid(where + " mixes dtypes: " + first.name + " is " +
                               name_of(first.dtype) + ", " + info.name + " is " +
                               name_of(info.dtype)));
+      if ((info.sparse || first.sparse) && buckets[b].size() > 1)
+        return failed(invalid(where + " holds parameter " + (first.sparse ? first : info).name +
+                              " beside others: its gradients are sparse, and need a bucket of "
+                              "their own"));
       if (info.device != first.device)
         return failed(invalid(where + " mixes devices: " + first.name + " is on " +
                               std::to_string(first.device) + ", " + info.name + " on " +
@@ -178,6 +188,10 @@ Status check_layout(const Layout& layout, std::span<const ParameterInfo> paramet
     if (theirs.dtype != ours.dtype)
       return invalid(where + "is of " + name_of(theirs.dtype) + ", its parameters are of " +
                      name_of(ours.dtype));
+    if (theirs.sparse != ours.sparse)
+      return invalid(where + (theirs.sparse
+                                  ? "is of sparse gradients, those of its parameters are not"
+                                  : "is not of sparse gradients, its parameter's are"));
     if (theirs.device != ours.device)
       return invalid(where + "is on device " + std::to_string(theirs.device) +
                      ", its parameters are on device " + std::to_string(ours.device));
@@ -280,12 +294,14 @@ class LayoutReader {
   bool read_bucket(BucketLayout& bucket) {
     const std::string_view dtype = next_word();
     bool known = false;
-    for (int i = 0; i <= static_cast<int>(DType::kByte) && !known; ++i) {
+    for (int i = 0; i <= static_cast<int>(DType::kComplex64) && !known; ++i) {
       bucket.dtype = static_cast<DType>(i);
       known = name_of(bucket.dtype) == dtype;
     }
     bucket.device = number<int>();
     bucket.elements = number<std::int64_t>();
+    bucket.sparse = line_ == "sparse";
+    if (bucket.sparse) next_word();
     return known;
   }
   void read_member(BucketMember& member) {
@@ -308,7 +324,7 @@ std::string save(const Layout& layout) {
   for (const std::uint64_t limit : layout.limits) text += " " + std::to_string(limit);
   for (const BucketLayout& bucket : layout.buckets) {
     text += std::string("\nbucket ") + name_of(bucket.dtype) + " " + std::to_string(bucket.device) +
-            " " + std::to_string(bucket.elements);
+            " " + std::to_string(bucket.elements) + (bucket.sparse ? " sparse" : "");
     for (const BucketMember& member : bucket.members)
       text += "\nmember " + std::to_string(member.parameter) + " " + std::to_string(member.offset) +
               " " + std::to_string(member.elements);

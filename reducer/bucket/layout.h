@@ -27,6 +27,7 @@ struct ParameterInfo {
   int device = 0;
   std::int64_t elements = 0;
   bool requires_grad = true;
+  bool sparse = false;  // its gradients are (S1)
 };
 
 struct BucketMember {
@@ -39,6 +40,7 @@ struct BucketLayout {
   DType dtype = DType::kFloat32;
   int device = 0;
   std::int64_t elements = 0;  // padding between members included
+  bool sparse = false;        // of one parameter with sparse gradients: it has no memory
   std::vector<BucketMember> members;
 };
 
@@ -53,8 +55,9 @@ struct Layout {
 
 // B1 and B2: every group of (dtype, device) fills buckets in the order of parameters; a bucket
 // closes when it reaches its limit: limits[i] for the group's i-th bucket, the last limit for all
-// further ones. The list, ordered by first members, is reversed. Parameters that require no
-// gradient are left out. An empty list of limits is an error.
+// further ones. A parameter with sparse gradients has a bucket of its own, besides. The list,
+// ordered by first members, is reversed. Parameters that require no gradient are left out. An empty
+// list of limits is an error.
 Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
                               std::span<const std::uint64_t> limits);
 
@@ -67,8 +70,8 @@ Result<Layout> assign_buckets_in_order(std::span<const ParameterInfo> parameters
                                        std::span<const std::size_t> order);
 
 // A layout from explicit bucket contents, in launch order; offsets are computed. B5: an index out
-// of range, twice or missing, a frozen parameter, mixed dtypes or devices in a bucket, or an empty
-// bucket are errors that name it.
+// of range, twice or missing, a frozen parameter, mixed dtypes or devices in a bucket, one with
+// sparse gradients beside others, or an empty bucket are errors that name it.
 Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
                                    std::span<const std::vector<std::size_t>> buckets);
 

@@ -41,6 +41,48 @@ TEST(Layout, EveryDtypeAndDeviceHasItsOwnGroupWithItsOwnFirstLimit) {
   EXPECT_EQ(assign(p, {2, 1u << 20}), (Lists{{4}, {3}, {2}, {1}, {0}}));
 }
 
+ParameterInfo table(std::string name, std::int64_t elements) {
+  ParameterInfo made = info(std::move(name), elements);
+  made.sparse = true;
+  return made;
+}
+
+TEST(Layout, B1SparseGradientsHaveABucketEachAndCloseNoOther) {
+  const std::vector<ParameterInfo> p = {info("a", 1), table("t", 100), info("b", 1),
+                                        table("u", 100)};
+  const Layout layout = *assign_buckets(p, std::vector<std::uint64_t>{1u << 20});
+  EXPECT_EQ(members_of(layout), (Lists{{3}, {1}, {0, 2}}));
+  EXPECT_TRUE(layout.buckets[0].sparse);
+  EXPECT_FALSE(layout.buckets[2].sparse);
+  const std::vector<std::size_t> order = {2, 3, 0, 1};
+  EXPECT_EQ(members_of(*assign_buckets_in_order(p, std::vector<std::uint64_t>{1u << 20}, order)),
+            (Lists{{2, 0}, {3}, {1}}));
+}
+
+TEST(Layout, B5SparseGradientsBesideOthersAreRefused) {
+  const std::vector<ParameterInfo> p = {info("a", 1), table("t", 100)};
+  const auto layout = layout_from_buckets(p, Lists{{0, 1}});
+  ASSERT_FALSE(layout);
+  EXPECT_NE(layout.error().to_string().find("parameter t beside others"), std::string::npos);
+}
+
+TEST(Layout, B3ASavedLayoutTellsWhichBucketsAreSparse) {
+  const std::vector<ParameterInfo> p = {info("a", 1), table("t", 100)};
+  const std::vector<ParameterInfo> dense = {info("a", 1), info("t", 100)};
+  const Layout layout = *layout_from_buckets(p, Lists{{0}, {1}});
+  const Result<Layout> loaded = load_layout(save(layout));
+  ASSERT_TRUE(loaded) << loaded.error().to_string();
+  EXPECT_TRUE(*loaded == layout);
+  EXPECT_TRUE(loaded->buckets[1].sparse);
+  EXPECT_TRUE(check_layout(*loaded, p).ok());
+  const Status status = check_layout(*loaded, dense);
+  EXPECT_NE(status.to_string().find("is of sparse gradients"), std::string::npos)
+      << status.to_string();
+  const Layout other = *layout_from_buckets(dense, Lists{{0}, {1}});
+  EXPECT_FALSE(other == layout);
+  EXPECT_FALSE(check_layout(other, p).ok());
+}
+
 TEST(Layout, FrozenParametersAreInNoBucket) {
   const std::vector<ParameterInfo> p = {info("a", 4, DType::kFloat32, 0, false), info("b", 4),
                                         info("c", 4, DType::kFloat64, 0, false)};

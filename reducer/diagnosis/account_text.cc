@@ -140,7 +140,7 @@ void read(Words& words, AccountedCollective& c) {
   c.op = words.text();
   words.number(c.bucket);
   words.number(c.count);
-  words.named(c.dtype, static_cast<int>(DType::kByte) + 1);
+  words.named(c.dtype, static_cast<int>(DType::kComplex64) + 1);
   words.named(c.state, static_cast<int>(AccountedCollective::State::kFailed) + 1);
   words.number(c.launched_us);
   words.number(c.completed_us);

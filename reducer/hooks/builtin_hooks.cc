@@ -30,7 +30,9 @@ class CompressHook final : public CommunicationHook {
   CompressHook(std::string name, DType wire) : name_(std::move(name)), wire_(wire) {}
 
   std::string name() const override { return name_; }
-  DType wire_dtype(DType dtype) const override { return size_of(dtype) > 2 ? wire_ : dtype; }
+  DType wire_dtype(DType dtype) const override {
+    return size_of(dtype) > 2 && parts_of(dtype) == 1 ? wire_ : dtype;
+  }
 
   Status start(HookBucket& bucket) override {
     const Tensor& flat = bucket.flat();

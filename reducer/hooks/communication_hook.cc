@@ -5,16 +5,15 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-HookBucket::HookBucket(HookCollectives& reducer, int index, bool is_last, Tensor flat,
+HookBucket::HookBucket(HookCollectives& reducer, const Position& position, Tensor flat,
                        std::vector<Tensor> views, std::vector<std::size_t> parameters)
     : reducer_(reducer),
-      index_(index),
-      is_last_(is_last),
+      position_(position),
       flat_(std::move(flat)),
       views_(std::move(views)),
       parameters_(std::move(parameters)) {
   LOCKSTEP_CHECK_EQ(views_.size(), parameters_.size());
-  LOCKSTEP_CHECK_GE(index, 0);
+  LOCKSTEP_CHECK_GE(position.index, 0);
   LOCKSTEP_CHECK(flat_.defined());
 }
 
@@ -45,12 +44,12 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
   if (started_ == flights_.size()) flights_.push_back(std::make_unique<Flight>());
   Flight& flight = *flights_[started_];
   Collective collective;
-  collective.dtype = tensor.dtype();
+  collective.dtype = real_of(tensor.dtype());
   collective.reduction = reduction_;
-  collective.count = static_cast<std::uint64_t>(tensor.elements());
+  collective.count = static_cast<std::uint64_t>(tensor.elements() * parts_of(tensor.dtype()));
   collective.data = tensor.data();
   collective.pass = pass_;
-  collective.bucket = index_;
+  collective.bucket = position_.index;
   LOCKSTEP_RETURN_IF_ERROR(reducer_.start(collective, flight.work, flight.trace_sequence));
   flight.tensor = tensor;
   ++started_;

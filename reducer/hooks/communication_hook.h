@@ -15,7 +15,8 @@
 // order; what finish() starts comes after the usage map (T2). Failure: an error or an exception of
 // the hook is kUserFailure, with pass, bucket and parameters, on every rank; an error of a
 // collective stays what it is. After a failure start() may be called for a bucket that finish() was
-// never called for; bucket 0 always begins a pass.
+// never called for; the bucket that is_first() always begins a pass. Sparse gradients go by no hook
+// (S1): their buckets are left out, and count all the same in index().
 #pragma once
 
 #include <memory>
@@ -40,13 +41,20 @@ class HookCollectives {
 class HookBucket {
  public:
   // `views` and `parameters` in the order of the bucket's members.
-  HookBucket(HookCollectives& reducer, int index, bool is_last, Tensor flat,
+  struct Position {
+    int index = 0;  // in launch order
+    bool is_first = true;
+    bool is_last = true;
+  };
+  HookBucket(HookCollectives& reducer, const Position& position, Tensor flat,
              std::vector<Tensor> views, std::vector<std::size_t> parameters);
   HookBucket(const HookBucket&) = delete;
   HookBucket& operator=(const HookBucket&) = delete;
 
-  int index() const { return index_; }  // in launch order, from 0
-  bool is_last() const { return is_last_; }
+  int index() const { return position_.index; }  // in launch order, from 0
+  // Of a pass, among those that the hook sees.
+  bool is_first() const { return position_.is_first; }
+  bool is_last() const { return position_.is_last; }
   std::int64_t pass() const { return pass_; }
   int ranks() const { return ranks_; }          // N: what the sum is to be divided by
   double factor() const { return factor_; }     // k of G2 for this bucket's dtype
@@ -80,8 +88,7 @@ class HookBucket {
     Tensor tensor;
   };
   HookCollectives& reducer_;
-  const int index_;
-  const bool is_last_;
+  const Position position_;
   const Tensor flat_;
   const std::vector<Tensor> views_;
   const std::vector<std::size_t> parameters_;

@@ -76,6 +76,21 @@ std::int64_t Shape::extent() const {
   return last + 1;
 }
 
+Shape Shape::of_pairs() const {
+  LOCKSTEP_CHECK_LT(dims, kMaxDims);
+  Shape shape = *this;
+  const auto last = static_cast<std::size_t>(shape.dims++);
+  for (std::size_t i = 0; i < last; ++i) shape.strides[i] *= 2;
+  shape.sizes[last] = 2;
+  shape.strides[last] = 1;
+  return shape;
+}
+
+Tensor Tensor::as_real() const {
+  if (parts_of(dtype_) == 1) return *this;
+  return Tensor(storage_, 2 * offset_, real_of(dtype_), shape_.of_pairs());
+}
+
 Tensor::Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Shape& shape)
     : storage_(std::move(storage)),
       offset_(offset),
@@ -86,6 +101,12 @@ Tensor::Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Sha
   LOCKSTEP_CHECK_GE(offset, 0);
   const auto end = static_cast<std::size_t>(offset + shape.extent()) * size_of(dtype);
   LOCKSTEP_CHECK_LE(end, storage_->bytes());
+}
+
+Tensor::Tensor(const Tensor& values, Ref<const RowNumbers> rows) : Tensor(values) {
+  rows_ = std::move(rows);
+  LOCKSTEP_CHECK(defined() && is_sparse() && shape_.dims > 0);
+  LOCKSTEP_CHECK_EQ(static_cast<std::size_t>(shape_.sizes[0]), rows_->numbers().size());
 }
 
 Result<Tensor> Tensor::empty(Device& device, DType dtype, const Shape& shape) {

@@ -5,6 +5,10 @@
 // twice unless a stride is 0 (expanded). A Tensor is a handle: copies share the storage; a
 // default-constructed one is undefined. Threads: handles are values; the memory is guarded by
 // whoever shares it. Identity: two tensors have the same storage iff storage() pointers are equal.
+//
+// A *sparse* tensor (S1) is a list of entries of something larger, a gradient of an embedding: the
+// number of a row of that, and the row's values. It is a tensor of these values, one row an entry,
+// that knows the numbers; what can be done with it is in sparse.h.
 #pragma once
 
 #include <array>
@@ -12,6 +16,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "reducer/base/dtype.h"
 #include "reducer/base/ref.h"
@@ -37,7 +42,7 @@ class Storage final : public RefCounted {
   std::size_t bytes_;
 };
 
-constexpr int kMaxDims = 6;
+constexpr int kMaxDims = 7;  // of a complex tensor one fewer: see as_real()
 
 struct Shape {
   int dims = 0;
@@ -58,12 +63,26 @@ struct Shape {
       const;  // every element of a contiguous range exactly once, in some order of dimensions
   std::int64_t extent()
       const;  // elements from the first to the last that are reached, both included
+  // Of elements that are pairs: with the two parts as a last dimension.
+  Shape of_pairs() const;
+};
+
+// Which rows the entries of a sparse tensor are of: in any order, and a row may come several times.
+class RowNumbers final : public RefCounted {
+ public:
+  explicit RowNumbers(std::vector<std::int64_t> numbers) : numbers_(std::move(numbers)) {}
+  std::span<const std::int64_t> numbers() const { return numbers_; }
+
+ private:
+  const std::vector<std::int64_t> numbers_;
 };
 
 class Tensor {
  public:
   Tensor() = default;
   Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Shape& shape);
+  // Sparse: as many numbers as `values` has rows. Not an undefined one.
+  Tensor(const Tensor& values, Ref<const RowNumbers> rows);
 
   // New memory on `device`, not initialised. kTransport with a clear text when the device has none
   // left.
@@ -79,11 +98,25 @@ class Tensor {
   const Ref<Storage>& storage() const { return storage_; }
   Device& device() const { return storage_->device(); }
 
+  // Part of a graph itself: a gradient that was computed in such a way that it can be
+  // differentiated again. What is computed from it is not marked by itself.
+  bool requires_grad() const { return requires_grad_; }
+  void set_requires_grad(bool requires_grad) { requires_grad_ = requires_grad; }
+
+  // The same memory as real numbers: of a complex tensor the parts are a last dimension.
+  Tensor as_real() const;
+
+  bool is_sparse() const { return static_cast<bool>(rows_); }
+  // Of a sparse one: by entry.
+  std::span<const std::int64_t> rows() const { return rows_->numbers(); }
+
  private:
   Ref<Storage> storage_;
+  Ref<const RowNumbers> rows_;
   std::int64_t offset_ = 0;
   std::int64_t elements_ = 0;
   DType dtype_ = DType::kFloat32;
+  bool requires_grad_ = false;
   Shape shape_;
 };
 

@@ -67,6 +67,8 @@ class Elements {
         return store(index, static_cast<std::int32_t>(value));
       case DType::kByte:
         return store(index, static_cast<std::uint8_t>(value));
+      case DType::kComplex64:  // goes as float32
+        break;
     }
   }
 
@@ -84,6 +86,8 @@ class Elements {
         return load<std::int32_t>(index);
       case DType::kByte:
         return load<std::uint8_t>(index);
+      case DType::kComplex64:
+        break;
     }
     return 0;
   }

@@ -77,6 +77,15 @@ typename Format::Memory store_as(double value) {
     return Format::store(static_cast<typename Format::Compute>(value));
 }
 
+// An element that is moved, and not computed with.
+struct Moved64 {
+  using Memory = std::uint64_t;
+};
+template <class F>
+void with_memory(DType dtype, F f) {
+  dtype == DType::kComplex64 ? f(Moved64{}) : with_format(dtype, f);
+}
+
 // Calls f(a, b) with the offsets, in elements, of each element in two layouts of the same sizes.
 template <class F>
 void for_each_element(const Shape& a, const Shape& b, F f) {
@@ -122,7 +131,7 @@ void copy_elements(DType dtype, const std::byte* from, const Shape& from_shape, 
     std::memcpy(to, from, static_cast<std::size_t>(count) * size_of(dtype));
     return;
   }
-  with_format(dtype, [&](auto format) {
+  with_memory(dtype, [&](auto format) {
     using Memory = typename decltype(format)::Memory;
     map_elements<Memory>(from, from_shape, to, to_shape, [](Memory s, Memory) { return s; });
   });
@@ -162,9 +171,10 @@ void HostDevice::copy(const Stream&, const Tensor& from, const Tensor& to) {
   copy_elements(from.dtype(), from.data(), from.shape(), to.data(), to.shape());
 }
 
-void HostDevice::add(const Stream&, const Tensor& from, const Tensor& to) {
+void HostDevice::add(const Stream& stream, const Tensor& from, const Tensor& to) {
   LOCKSTEP_CHECK(from.dtype() == to.dtype());
   LOCKSTEP_CHECK(from.shape().same_sizes(to.shape()));
+  if (from.dtype() == DType::kComplex64) return add(stream, from.as_real(), to.as_real());
   with_format(from.dtype(), [&](auto format) {
     using Format = decltype(format);
     using Memory = typename Format::Memory;
@@ -174,12 +184,19 @@ void HostDevice::add(const Stream&, const Tensor& from, const Tensor& to) {
   });
 }
 
-void HostDevice::gather(const Stream&, std::span<const Transfer> transfers, double factor) {
+void HostDevice::gather(const Stream& stream, std::span<const Transfer> transfers, double factor) {
   for (const Transfer& transfer : transfers) {
     const Tensor& gradient = *transfer.gradient;
     if (factor == 1.0) {
       copy_elements(gradient.dtype(), gradient.data(), gradient.shape(), transfer.slot,
                     *transfer.order);
+      continue;
+    }
+    if (gradient.dtype() == DType::kComplex64) {
+      const Tensor real = gradient.as_real();
+      const Shape order = transfer.order->of_pairs();
+      const Transfer parts{&real, transfer.slot, &order};
+      gather(stream, {&parts, 1}, factor);
       continue;
     }
     with_format(gradient.dtype(), [&](auto format) {
@@ -192,7 +209,11 @@ void HostDevice::gather(const Stream&, std::span<const Transfer> transfers, doub
   }
 }
 
-void HostDevice::convert(const Stream&, const Tensor& from, const Tensor& to, double factor) {
+void HostDevice::convert(const Stream& stream, const Tensor& from, const Tensor& to,
+                         double factor) {
+  LOCKSTEP_CHECK_EQ(parts_of(from.dtype()), parts_of(to.dtype()));
+  if (from.dtype() == DType::kComplex64)
+    return convert(stream, from.as_real(), to.as_real(), factor);
   LOCKSTEP_CHECK(from.shape().same_sizes(to.shape()));
   LOCKSTEP_CHECK(from.shape().same_strides(to.shape()));
   LOCKSTEP_CHECK(to.shape().is_dense());

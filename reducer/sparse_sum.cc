@@ -1,0 +1,80 @@
+#include "reducer/sparse_sum.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reducer/tensor/sparse.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::int64_t kPadding = -1;
+
+Collective all_gather(DType dtype, std::uint64_t count, const void* data, void* gathered) {
+  Collective collective;
+  collective.op = Op::kAllGather;
+  collective.dtype = dtype;
+  collective.count = count;
+  collective.data = static_cast<std::byte*>(const_cast<void*>(data));
+  collective.gathered = static_cast<std::byte*>(gathered);
+  return collective;
+}
+
+}  // namespace
+
+Status SparseSum::take(const Tensor& gradient, double factor) {
+  const Shape& whole = parameter_.shape();
+  Device& device = parameter_.device();
+  Result<Tensor> own = gradient.defined() ? coalesce(gradient, whole)
+                                          : empty_sparse(device, parameter_.dtype(), whole, {});
+  if (!own) return own.error();
+  const Transfer scaled{&*own, own->data(), &own->shape()};
+  device.gather(device.current_stream(), {&scaled, 1}, factor);
+  own_ = std::move(*own);
+  own_count_ = static_cast<std::int64_t>(own_.rows().size());
+  return {};
+}
+
+Collective SparseSum::count(int ranks) {
+  counts_.assign(static_cast<std::size_t>(ranks), 0);
+  return all_gather(DType::kByte, sizeof own_count_, &own_count_, counts_.data());
+}
+
+Result<std::vector<Collective>> SparseSum::prepare() {
+  values_ = Tensor();  // of a pass whose sum nobody wanted
+  const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());
+  if (longest == 0) return std::vector<Collective>();
+  const auto ranks = static_cast<std::int64_t>(counts_.size());
+  sent_numbers_.assign(own_.rows().begin(), own_.rows().end());
+  sent_numbers_.resize(static_cast<std::size_t>(longest), kPadding);
+  numbers_.resize(static_cast<std::size_t>(ranks * longest));
+  Device& device = parameter_.device();
+  const Shape& whole = parameter_.shape();
+  const DType dtype = parameter_.dtype();
+  Result<Tensor> sent = Tensor::empty(device, dtype, rows_shape(whole, longest));
+  Result<Tensor> all = Tensor::empty(device, dtype, rows_shape(whole, ranks * longest));
+  if (!sent || !all) return failed(sent ? all.error() : sent.error());
+  const auto bytes = static_cast<std::size_t>(sent->elements()) * size_of(dtype);
+  const Stream stream = device.current_stream();
+  device.fill_zero(stream, sent->data(), bytes);
+  device.copy(stream, own_, Tensor(sent->storage(), 0, dtype, own_.shape()));
+  sent_values_ = std::move(*sent);
+  values_ = std::move(*all);
+  std::vector<Collective> out{all_gather(DType::kByte, sent_numbers_.size() * sizeof longest,
+                                         sent_numbers_.data(), numbers_.data())};
+  if (bytes > 0)
+    out.push_back(all_gather(dtype, static_cast<std::uint64_t>(sent_values_.elements()),
+                             sent_values_.data(), values_.data()));
+  return out;
+}
+
+Result<Tensor> SparseSum::sum() {
+  const Shape& whole = parameter_.shape();
+  sent_values_ = Tensor();
+  own_ = Tensor();
+  const Tensor values = std::exchange(values_, Tensor());
+  if (!values.defined()) return empty_sparse(parameter_.device(), parameter_.dtype(), whole, {});
+  return coalesce(Tensor(values, make_ref<const RowNumbers>(std::exchange(numbers_, {}))), whole);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS
