@@ -142,17 +142,17 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, (void)m, (void)n, (void)o, 15u;
+           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, 16u;
   };
   const auto program = [](reference::Program value) {
     auto& [a, b, c, d, e, f, g, h] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
   };
   const auto fault = [](faults::Fault value) {
-    auto& [a, b, c, d, e] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, 5u;
+    auto& [a, b, c, d, e, f, g] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
   };
   const auto whole = [](Case value) {
     auto& [a, b, c, d] = value;

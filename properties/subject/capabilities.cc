@@ -49,6 +49,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"state", "buffers and values of parameters"},
     {"ignored", "ignored parameters"},
     {"join", "uneven inputs"},
+    {"verify", "checksums of what travels"},
 }};
 
 class Collector {
@@ -123,6 +124,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.mode == reference::Mode::kDynamic, Capability::kDynamic);
   out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
+  out.add_if(program.options.verify, Capability::kVerify);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);

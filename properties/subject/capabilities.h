@@ -44,8 +44,9 @@ enum class Capability : std::uint8_t {
   kState,          // values of parameters and buffers that are broadcast
   kIgnored,        // parameters that are left alone
   kJoin,           // ranks that run out of inputs before others
+  kVerify,         // what travels is checked on arrival
 };
-constexpr int kCapabilities = 31;
+constexpr int kCapabilities = 32;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

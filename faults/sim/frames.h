@@ -1,0 +1,43 @@
+// SimFrames: the exchange of a verified collective (reducer/comm/verified.h) as messages of the
+// simulated network, and the payload faults of the plan, which act on what a rank is about to send.
+#pragma once
+
+#include <cstdint>
+
+#include "faults/payload.h"
+#include "faults/sim/collectives.h"
+#include "faults/sim/network.h"
+#include "reducer/comm/verified.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+// What a rank sent last, for faults that send it again. Kept only while a plan has such a fault.
+struct SentBefore {
+  std::vector<std::byte> bytes;
+  std::size_t frame_bytes = 0;
+};
+
+class SimFrames final : public FrameExchange {
+ public:
+  SimFrames(Exchange& exchange, const Mesh& mesh, faults::Injector& injector, SentBefore& before)
+      : exchange_(exchange), mesh_(mesh), injector_(injector), before_(before) {}
+
+  int rank() const override { return exchange_.rank(); }
+  int size() const override { return exchange_.size(); }
+  bool exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) override;
+  void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
+                    std::size_t bytes, std::byte* sum) override;
+
+ private:
+  void act_on(const faults::Frames& out);
+  void corrupt(const std::vector<faults::Fault>& planned, const faults::Frames& out);
+  int member(std::uint32_t world_rank) const;
+
+  Exchange& exchange_;
+  const Mesh& mesh_;
+  faults::Injector& injector_;
+  SentBefore& before_;
+  std::uint32_t part_ = 0;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated
