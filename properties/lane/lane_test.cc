@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
 #include <cctype>
 #include <sstream>
 
@@ -55,7 +56,7 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
 
 // Every planted bug must be found: the pipeline as a whole can still fail.
 TEST(SimLane, EveryPlantedBugIsFound) {
-  ASSERT_GE(seeded::bugs().size(), 32u);
+  ASSERT_GE(seeded::bugs().size(), 35u);
   const MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     const Result<Subject> subject = parse_subject("seeded:" + std::string(bug.id));
@@ -97,6 +98,24 @@ bool is_known(const Case& c) {
         if (!gradient.known) return false;
   }
   return true;
+}
+
+// F3: with checks on, whatever is changed on its way ends in an error that names its sender, or in
+// the right bits where the change was none.
+TEST(SimLane, F3NothingThatIsChangedGoesByUnnoticed) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  std::array<int, faults::kKinds> fired{};
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const Case c = generate(15, i);
+    if (!c.program.options.verify) continue;
+    const Verdict verdict = runner.run(c);
+    ASSERT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+    for (std::size_t k = 0; k < fired.size(); ++k)
+      fired[k] += runner.observation().fired.counts[k] > 0 ? 1 : 0;
+  }
+  for (int k = static_cast<int>(faults::Kind::kPayloadFlip); k < faults::kKinds; ++k)
+    EXPECT_GT(fired[static_cast<std::size_t>(k)], 15)
+        << faults::name_of(static_cast<faults::Kind>(k));
 }
 
 using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
@@ -170,7 +189,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
   int compared = 0;
   int layout_mattered = 0;
   for (std::uint64_t i = 0; compared < 200; ++i) {
-    Case c = generate(15, i, options);
+    Case c = generate(15, i);
     reference::Options& chosen = c.program.options;
     chosen.rebuild = true;
     chosen.pinned = 0;
