@@ -69,7 +69,8 @@ class FlatSum final : public Contender {
 // gradients, hooks and copies.
 class GroupSums final : public Contender {
  public:
-  GroupSums(const Place& place, const std::vector<std::int64_t>& elements, Reduction reduction);
+  GroupSums(const Place& place, const std::vector<std::int64_t>& elements, Reduction reduction,
+            bool verify = false);
   Status prepare(const Values& values) override;
   Status step() override;
   std::uint64_t wrong(const Values& values) const override;
@@ -84,6 +85,7 @@ class GroupSums final : public Contender {
   };
   const Place place_;
   const Reduction reduction_;
+  const bool verify_;
   HostDevice device_;
   std::vector<Bucket> buckets_;
 };
