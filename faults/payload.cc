@@ -1,6 +1,7 @@
 #include "faults/payload.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::faults {
 
@@ -37,6 +38,41 @@ void corrupt(const Fault& fault, std::size_t peer, const Frames& frames, const F
     default:
       break;
   }
+}
+
+namespace {
+
+// Faults of one exchange may undo each other: what has fired is seen when all have acted.
+void corrupt_all(const std::vector<Fault>& planned, Injector& injector,
+                 std::span<const std::uint32_t> members, const Frames& out, const Frames& before) {
+  const std::vector<std::byte> meant(out.bytes.begin(), out.bytes.end());
+  const auto rank_of = [members](const Fault& fault) {  // of no member: the number of them
+    return static_cast<std::size_t>(std::find(members.begin(), members.end(), fault.peer) -
+                                    members.begin());
+  };
+  for (const Fault& fault : planned) corrupt(fault, rank_of(fault), out, before);
+  for (const Fault& fault : planned) {
+    const std::size_t peer = rank_of(fault);
+    if (peer >= out.count()) continue;
+    const std::span<std::byte> frame = out.at(peer);
+    const auto offset = static_cast<std::ptrdiff_t>(peer * out.frame_bytes);
+    if (!std::equal(frame.begin(), frame.end(), meant.begin() + offset))
+      injector.note_effect(fault);
+  }
+}
+
+}  // namespace
+
+void disturb(Injector& injector, std::uint32_t rank, std::span<const std::uint32_t> members,
+             const Frames& out, SentBefore& before) {
+  const std::vector<Fault> planned = injector.on_exchange(rank);
+  std::vector<std::byte> meant;
+  if (injector.has_stale()) meant.assign(out.bytes.begin(), out.bytes.end());
+  if (!planned.empty())
+    corrupt_all(planned, injector, members, out, {before.bytes, before.frame_bytes});
+  if (!injector.has_stale()) return;
+  before.bytes = std::move(meant);
+  before.frame_bytes = out.frame_bytes;
 }
 
 }  // namespace lockstep::faults

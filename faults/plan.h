@@ -28,7 +28,7 @@ enum class Kind : std::uint8_t {
   kNodeThrows,      // the site-th node that `rank` executes in the step throws sim, gloo
   kSlowThread,      // at that node the engine's worker sleeps for `duration_us` sim, gloo
   // F3, where what travels is verified; `site` counts the exchanges of frames of `rank`. Of the
-  // frame that goes to `peer` in that one, all in the simulator:
+  // frame that goes to `peer` in that one, sim and gloo:
   kPayloadFlip,      // one bit, number `at`, is the other one
   kPayloadTruncate,  // what lies behind `at` bytes is lost, and zeros stand there
   kPayloadSwap,      // it and the one for the next rank (of both, this rank included) change places

@@ -11,15 +11,10 @@
 
 namespace lockstep::inline LOCKSTEP_NS::simulated {
 
-// What a rank sent last, for faults that send it again. Kept only while a plan has such a fault.
-struct SentBefore {
-  std::vector<std::byte> bytes;
-  std::size_t frame_bytes = 0;
-};
-
 class SimFrames final : public FrameExchange {
  public:
-  SimFrames(Exchange& exchange, const Mesh& mesh, faults::Injector& injector, SentBefore& before)
+  SimFrames(Exchange& exchange, const Mesh& mesh, faults::Injector& injector,
+            faults::SentBefore& before)
       : exchange_(exchange), mesh_(mesh), injector_(injector), before_(before) {}
 
   int rank() const override { return exchange_.rank(); }
@@ -29,14 +24,10 @@ class SimFrames final : public FrameExchange {
                     std::size_t bytes, std::byte* sum) override;
 
  private:
-  void act_on(const faults::Frames& out);
-  void corrupt(const std::vector<faults::Fault>& planned, const faults::Frames& out);
-  int member(std::uint32_t world_rank) const;
-
   Exchange& exchange_;
   const Mesh& mesh_;
   faults::Injector& injector_;
-  SentBefore& before_;
+  faults::SentBefore& before_;
   std::uint32_t part_ = 0;
 };
 

@@ -93,7 +93,7 @@ class SimProcessGroup : public ProcessGroup {
   std::size_t count_ = 0;
   std::int64_t next_sequence_ = 0;
   FrameMemory frames_;  // of verified collectives
-  SentBefore sent_before_;
+  faults::SentBefore sent_before_;
   bool is_closing_ = false;
   Status cause_;  // of the group's death
 };

@@ -21,7 +21,12 @@ constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kRankExit)
                                       .with(Kind::kRankPause)
                                       .with(Kind::kNodeThrows)
-                                      .with(Kind::kSlowThread);
+                                      .with(Kind::kSlowThread)
+                                      .with(Kind::kPayloadFlip)
+                                      .with(Kind::kPayloadTruncate)
+                                      .with(Kind::kPayloadSwap)
+                                      .with(Kind::kPayloadStale)
+                                      .with(Kind::kPayloadShift);
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are dear
 constexpr std::uint32_t kGlooFaultPercent = 25;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
@@ -41,7 +46,6 @@ std::uint32_t bytes_of(reference::DType dtype) {
 // Whether something travels here that can be changed, and must not pass unnoticed then (F3).
 bool changes_payload(const GenerateOptions& options, const Case& value) {
   return value.program.options.verify && value.program.world > 1 &&
-         options.lane == GenerateOptions::Lane::kSim &&
          options.capabilities.has(Capability::kRecovery);
 }
 

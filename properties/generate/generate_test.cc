@@ -146,7 +146,9 @@ TEST(Generate, TheGlooLaneHasOnlyFaultsOfProcesses) {
   }
   using faults::Kind;
   EXPECT_EQ(seen, (std::set<Kind>{Kind::kOperationDelay, Kind::kOperationStall, Kind::kRankExit,
-                                  Kind::kRankPause, Kind::kNodeThrows, Kind::kSlowThread}));
+                                  Kind::kRankPause, Kind::kNodeThrows, Kind::kSlowThread,
+                                  Kind::kPayloadFlip, Kind::kPayloadTruncate, Kind::kPayloadSwap,
+                                  Kind::kPayloadStale, Kind::kPayloadShift}));
   EXPECT_LE(with_timeout, 5000u / 20);
 }
 
