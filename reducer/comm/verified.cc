@@ -35,8 +35,13 @@ class VerifiedRun {
  private:
   std::size_t begin_of(std::size_t rank) const { return std::min(rank * share_, bytes_); }
   std::size_t share_of(std::size_t rank) const { return begin_of(rank + 1) - begin_of(rank); }
-  const std::byte* came_from(std::size_t rank) const {
+  std::byte* came_from(std::size_t rank) const {
     return memory_.in.data() + rank * frame_bytes_ + kSealBytes;
+  }
+  template <class Do>
+  void for_peers(Do act) const {
+    for (std::size_t r = 0; r < world_; ++r)
+      if (r != rank_) act(r);
   }
   void make_frames(std::size_t payload_bytes);
   void put(std::size_t to, const std::byte* payload, std::size_t bytes);
@@ -91,6 +96,7 @@ template <class BytesFrom>
 bool VerifiedRun::exchange(BytesFrom bytes_from) {
   if (!exchange_.exchange(memory_.out.data(), memory_.in.data(), frame_bytes_)) return false;
   for (std::size_t r = 0; r < world_; ++r) {
+    if (r == rank_) continue;
     const std::byte* const frame = memory_.in.data() + r * frame_bytes_;
     std::string what = flaw_of(seal_of(r, rank_, bytes_from(r)), frame, frame_bytes_);
     if (what.empty()) continue;
@@ -104,22 +110,23 @@ bool VerifiedRun::exchange(BytesFrom bytes_from) {
 
 // What both kinds end with: each rank has the result of its share, and all get it.
 bool VerifiedRun::hand_on_own_share() {
-  for (std::size_t r = 0; r < world_; ++r)
-    put(r, collective_.data + begin_of(rank_), share_of(rank_));
+  for_peers([&](std::size_t r) { put(r, collective_.data + begin_of(rank_), share_of(rank_)); });
   if (!exchange([this](std::size_t r) { return share_of(r); })) return false;
-  for (std::size_t r = 0; r < world_; ++r)
-    if (r != rank_ && share_of(r) > 0)
-      std::memcpy(collective_.data + begin_of(r), came_from(r), share_of(r));
+  for_peers([&](std::size_t r) {
+    if (share_of(r) > 0) std::memcpy(collective_.data + begin_of(r), came_from(r), share_of(r));
+  });
   return true;
 }
 
 bool VerifiedRun::all_reduce() {
   make_frames(share_);
-  for (std::size_t r = 0; r < world_; ++r) put(r, collective_.data + begin_of(r), share_of(r));
+  for_peers([&](std::size_t r) { put(r, collective_.data + begin_of(r), share_of(r)); });
   if (!exchange([this](std::size_t) { return share_of(rank_); })) return false;
-  if (share_of(rank_) > 0)
-    exchange_.add_in_order(collective_, came_from(0), frame_bytes_, share_of(rank_),
-                           collective_.data + begin_of(rank_));
+  if (const std::size_t bytes = share_of(rank_); bytes > 0) {
+    std::byte* const own = collective_.data + begin_of(rank_);
+    std::memcpy(came_from(rank_), own, bytes);
+    exchange_.add_in_order(collective_, came_from(0), frame_bytes_, bytes, own);
+  }
   return hand_on_own_share();
 }
 
@@ -127,21 +134,23 @@ bool VerifiedRun::broadcast() {
   make_frames(share_);
   const auto root = static_cast<std::size_t>(collective_.root);
   const bool is_root = rank_ == root;
-  for (std::size_t r = 0; r < world_; ++r)
-    put(r, collective_.data + begin_of(r), is_root ? share_of(r) : 0);
+  for_peers(
+      [&](std::size_t r) { put(r, collective_.data + begin_of(r), is_root ? share_of(r) : 0); });
   const auto bytes_from = [&](std::size_t r) { return r == root ? share_of(rank_) : 0; };
   if (!exchange(bytes_from)) return false;
-  if (share_of(rank_) > 0)
+  if (!is_root && share_of(rank_) > 0)
     std::memcpy(collective_.data + begin_of(rank_), came_from(root), share_of(rank_));
   return hand_on_own_share();
 }
 
 bool VerifiedRun::all_gather() {
   make_frames(bytes_);
-  for (std::size_t r = 0; r < world_; ++r) put(r, collective_.data, bytes_);
+  for_peers([&](std::size_t r) { put(r, collective_.data, bytes_); });
   if (!exchange([this](std::size_t) { return bytes_; })) return false;
-  for (std::size_t r = 0; r < world_; ++r)
-    std::memcpy(collective_.gathered + r * bytes_, came_from(r), bytes_);
+  std::byte* const own = collective_.gathered + rank_ * bytes_;
+  if (own != collective_.data) std::memmove(own, collective_.data, bytes_);
+  for_peers(
+      [&](std::size_t r) { std::memcpy(collective_.gathered + r * bytes_, came_from(r), bytes_); });
   return true;
 }
 

@@ -30,8 +30,9 @@ class FrameExchange {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Frame r of `out` goes to rank r, and frame r of `in` is what rank r sent here; the own one is
-  // copied. False: the exchange ended before that, and its group knows why. `out` may be changed.
+  // Frame r of `out` goes to rank r, and frame r of `in` is what rank r sent here; of the own one
+  // nothing is asked. False: the exchange ended before that, and its group knows why. `out` may be
+  // changed.
   virtual bool exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) = 0;
 
   // ((x0 + x1) + x2) + ... of the ranks' parts of `bytes` bytes, `stride` bytes apart.

@@ -1,20 +1,32 @@
 #include "reducer/comm/gloo/gloo_frames.h"
 
-#include <gloo/alltoall.h>
+#include <gloo/types.h>
 
 #include "reducer/comm/gloo/collectives.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-// Both exchanges of a collective have one tag: messages of one tag keep their order on a
-// connection, and a rank receives those of the second when it has all of the first.
+// As gloo::alltoall does it. Both exchanges of a collective have one tag: messages of one tag keep
+// their order on a connection, and a rank receives those of the second when it has all of the
+// first.
 bool GlooFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
-  const std::size_t all = static_cast<std::size_t>(size()) * frame_bytes;
-  ::gloo::AlltoallOptions gloo(context_);
-  gloo.setInput<std::uint8_t>(context_->createUnboundBuffer(out, all));
-  gloo.setOutput<std::uint8_t>(context_->createUnboundBuffer(in, all));
-  gloo.setTag(tag_);
-  ::gloo::alltoall(gloo);
+  const auto world = static_cast<std::size_t>(size());
+  const auto self = static_cast<std::size_t>(rank());
+  const auto slot = ::gloo::Slot::build(::gloo::kAlltoallSlotPrefix, tag_);
+  const auto sender = context_->createUnboundBuffer(out, world * frame_bytes);
+  const auto receiver = context_->createUnboundBuffer(in, world * frame_bytes);
+  for (std::size_t i = 1; i < world; ++i) {
+    const std::size_t from = (self + world - i) % world;
+    receiver->recv(static_cast<int>(from), slot, from * frame_bytes, frame_bytes);
+  }
+  for (std::size_t i = 1; i < world; ++i) {
+    const std::size_t to = (self + i) % world;
+    sender->send(static_cast<int>(to), slot, to * frame_bytes, frame_bytes);
+  }
+  for (std::size_t i = 1; i < world; ++i) {
+    sender->waitSend(context_->getTimeout());
+    receiver->waitRecv(context_->getTimeout());
+  }
   return true;
 }
 
