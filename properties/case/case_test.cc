@@ -56,6 +56,27 @@ TEST(Normalize, IsIdempotentOnAnyBits) {
   }
 }
 
+TEST(Normalize, F3ChecksAreOfTheOrderOfRanksAndChangesOfAnotherRank) {
+  Case value;
+  value.program.options.verify = true;
+  faults::Fault fault;
+  fault.peer = 7;
+  fault.at = 5;
+  value.faults.faults = {fault, fault};
+  value.faults.faults[1].kind = faults::Kind::kPayloadSwap;
+  value.faults.faults[1].rank = 1;
+  normalize(value);
+  EXPECT_FALSE(value.program.options.verify);
+  EXPECT_EQ(value.faults.faults[0].peer, 0u);  // of a message that is late
+  EXPECT_EQ(value.faults.faults[0].at, 0u);
+  EXPECT_EQ(value.faults.faults[1].peer, 0u);
+  EXPECT_EQ(value.faults.faults[1].at, 5u);
+  value.program.options.order = reference::Order::kRankOrder;
+  value.program.options.verify = true;
+  normalize(value);
+  EXPECT_TRUE(value.program.options.verify);
+}
+
 TEST(Normalize, DropsDeviationsOfOtherPolicies) {
   Case value;
   value.schedule = {Schedule::Policy::kRandomWalk, 7, {{1, 2}}};
