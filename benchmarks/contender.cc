@@ -85,8 +85,8 @@ std::uint64_t FlatSum::wrong(const Values& values) const {
 }
 
 GroupSums::GroupSums(const Place& place, const std::vector<std::int64_t>& elements,
-                     Reduction reduction, Copies copies)
-    : place_(place), reduction_(reduction) {
+                     Reduction reduction, Copies copies, bool verify)
+    : place_(place), reduction_(reduction), verify_(verify) {
   std::int64_t first = 0;
   for (const std::int64_t count : elements) {
     const Ref<Storage> outside =
@@ -109,6 +109,7 @@ Status GroupSums::step() {
     Collective collective;
     collective.count = static_cast<std::uint64_t>(bucket.elements);
     collective.reduction = reduction_;
+    collective.verify = verify_;
     collective.data = bucket.memory->data();
     LOCKSTEP_RETURN_IF_ERROR(place_.group->start(collective, *bucket.work));
   }

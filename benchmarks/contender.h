@@ -72,7 +72,7 @@ class GroupSums final : public Contender {
  public:
   enum class Copies : std::uint8_t { kNone, kInAndOut };
   GroupSums(const Place& place, const std::vector<std::int64_t>& elements, Reduction reduction,
-            Copies copies = Copies::kNone);
+            Copies copies = Copies::kNone, bool verify = false);
   Status prepare(const Values& values) override;
   Status step() override;
   std::uint64_t wrong(const Values& values) const override;
@@ -89,6 +89,7 @@ class GroupSums final : public Contender {
   };
   const Place place_;
   const Reduction reduction_;
+  const bool verify_;
   HostDevice device_;
   std::vector<Bucket> buckets_;
 };

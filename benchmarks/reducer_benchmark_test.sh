@@ -11,7 +11,7 @@ mkdir "$TMPDIR"
 claim "every mode and both floors run, and nothing is wrong"
 run "$program" --only tiny,overlap --repetitions 1 --json rows.json
 expect_code 0
-for mode in flat buckets buckets_copied view copying rank_ordered; do
+for mode in flat buckets buckets_copied view copying rank_ordered verified; do
   for ranks in 2 4; do expect_text "^tiny +$ranks +$mode .* 0\$"; done
 done
 expect_text '^tiny +2 +after backward .* 0$'
@@ -24,14 +24,14 @@ expect_no_text '"wrong": [^0]'
 claim "orders of additions run, too"
 run "$program" --only orders --ranks 2 --repetitions 1
 expect_code 0
-expect_text '^all_reduce_1MiB +2 +rank_ordered .* 0$'
+for mode in rank_ordered verified; do expect_text "^all_reduce_1MiB +2 +$mode .* 0\$"; done
 
 claim "one element that is wrong is seen in every row"
 run "$program" --only tiny --ranks 2 --repetitions 1 --spoil --json spoiled.json
 expect_code 65
-expect_text 'reducer_benchmark: 5 elements are wrong'
+expect_text 'reducer_benchmark: 6 elements are wrong'
 run grep -c '"wrong": 1$' spoiled.json
-expect_text '^5$'
+expect_text '^6$'
 
 claim "what makes no sense is refused in one line, and leaves no file"
 for wrong in "--ranks 3" "--only nothing" "--repetitions 0" "--fast" "--json $scratch/no/such/folder"; do

@@ -1,6 +1,7 @@
 #include "benchmarks/suite.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "benchmarks/reduced.h"
 
@@ -46,8 +47,8 @@ Status add_reduced(Contenders& contenders, const Place& place, const std::string
 }
 
 // The modes, then the floors: some of these need the buckets that a reducer ends up with.
-const std::vector<std::string> kStepModes = {"copying",        "view",    "rank_ordered",
-                                             "buckets_copied", "buckets", "flat"};
+const std::vector<std::string> kStepModes = {"copying",  "view",           "rank_ordered",
+                                             "verified", "buckets_copied", "buckets", "flat"};
 Status add_steps(Contenders& contenders, const Place& place, const Workload& workload) {
   ReducerOptions options;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "copying", workload, options));
@@ -57,6 +58,8 @@ Status add_steps(Contenders& contenders, const Place& place, const Workload& wor
   options.gradient_as_bucket_view = false;
   options.reduction = Reduction::kRankOrdered;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "rank_ordered", workload, options));
+  options.verify_payload = true;
+  LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "verified", workload, options));
   using Copies = GroupSums::Copies;
   for (const Copies copies : {Copies::kInAndOut, Copies::kNone})
     LOCKSTEP_RETURN_IF_ERROR(
@@ -65,12 +68,16 @@ Status add_steps(Contenders& contenders, const Place& place, const Workload& wor
   return add(contenders, place, std::make_unique<FlatSum>(place, workload.elements()));
 }
 
-const std::vector<std::string> kOrderModes = {"rank_ordered", "native", "flat"};
+const std::vector<std::string> kOrderModes = {"verified", "rank_ordered", "native", "flat"};
 Status add_orders(Contenders& contenders, const Place& place, std::int64_t elements) {
-  for (const Reduction reduction : {Reduction::kRankOrdered, Reduction::kNative})
+  using enum Reduction;
+  constexpr std::pair<Reduction, bool> kWays[] = {
+      {kRankOrdered, true}, {kRankOrdered, false}, {kNative, false}};
+  for (const auto& [reduction, verify] : kWays)
     LOCKSTEP_RETURN_IF_ERROR(
         add(contenders, place,
-            std::make_unique<GroupSums>(place, std::vector<std::int64_t>{elements}, reduction)));
+            std::make_unique<GroupSums>(place, std::vector<std::int64_t>{elements}, reduction,
+                                        verify)));
   return add(contenders, place, std::make_unique<FlatSum>(place, elements));
 }
 

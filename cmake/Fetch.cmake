@@ -23,7 +23,8 @@ set(lockstep_pins
   "googletest|google/googletest|1.12.1|58d77fa8070e8cec2dc1ed015d66b454c8d78850"
   "benchmark|google/benchmark|1.7.1|d572f4777349d43653b21d6c2fc63020ab326db2"
   "rapidcheck|emil-e/rapidcheck|master of December 2021|08b505857e32d52a20b2240b5125d937d67a6d86"
-  "gloo|facebookincubator/gloo|master of May 2022|5b143513263133af2b95547e97c07cebeb72bf72")
+  "gloo|facebookincubator/gloo|master of May 2022|5b143513263133af2b95547e97c07cebeb72bf72"
+  "xxhash|Cyan4973/xxHash|0.8.1|35b0373c697b5f160d3db26b1cbb45a0d5ba788c")
 
 # A macro: what find_package sets is for the caller.
 macro(lockstep_find package target out)

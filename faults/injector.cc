@@ -9,8 +9,12 @@ void Injector::reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t s
   world = std::max(world, 1U);
   steps_ = std::max(steps, 1U);
   plan_.clear();
+  has_stale_ = false;
   for (Fault fault : plan.faults) {
     fault.rank %= world;
+    fault.peer %= world;
+    if (fault.peer == fault.rank) fault.peer = (fault.peer + 1) % world;
+    has_stale_ = has_stale_ || fault.kind == Kind::kPayloadStale;
     fault.step %= steps_;
     fault.duration_us = std::min(fault.duration_us, kMaxDurationUs);
     plan_.push_back({fault, false});
@@ -34,6 +38,12 @@ Injector::Site Injector::site_of(Kind kind) {
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
+    case Kind::kPayloadFlip:
+    case Kind::kPayloadTruncate:
+    case Kind::kPayloadSwap:
+    case Kind::kPayloadStale:
+    case Kind::kPayloadShift:
+      return kExchanges;
   }
   return kSites;
 }
@@ -41,7 +51,7 @@ Injector::Site Injector::site_of(Kind kind) {
 void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
-  state.messages = state.operations = state.nodes = 0;
+  state.messages = state.operations = state.nodes = state.exchanges = 0;
   state.step = step % steps_;
   state.armed.fill(0);
   if (state.exited) return;
@@ -65,7 +75,7 @@ void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, A
     if (!is_here || planned.has_fired) continue;
     planned.has_fired = true;
     --state.armed[kind_of_site];
-    ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    if (!is_payload(fault.kind)) ++fired_.counts[static_cast<std::size_t>(fault.kind)];
     act(fault);
   }
   if (state.exited) state.armed.fill(0);
@@ -108,6 +118,12 @@ NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {
     if (fault.kind == Kind::kNodeThrows) out.throws = true;
     if (fault.kind == Kind::kSlowThread) out.slow_us += fault.duration_us;
   });
+  return out;
+}
+
+std::vector<Fault> Injector::fire_exchange(std::uint32_t rank, std::uint32_t site) {
+  std::vector<Fault> out;
+  fire(rank, kExchanges, site, [&](const Fault& fault) { out.push_back(fault); });
   return out;
 }
 

@@ -67,6 +67,16 @@ class Injector {
     return state.armed[kNodes] == 0 ? NodeFault{} : fire_node(rank, site);
   }
 
+  // The payload faults of this exchange. Whoever carries them out says of each whether it came to
+  // anything: it has fired only then.
+  std::vector<Fault> on_exchange(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.exchanges++;
+    return state.armed[kExchanges] == 0 ? std::vector<Fault>() : fire_exchange(rank, site);
+  }
+  void note_effect(const Fault& fault) { ++fired_.counts[static_cast<std::size_t>(fault.kind)]; }
+  bool has_stale() const { return has_stale_; }  // somebody has to keep what was sent before
+
   const Fired& fired() const { return fired_; }
   bool exited(std::uint32_t rank) const { return ranks_[rank].exited; }
   // A stall keeps the rank from ever answering: its peers must go on without it.
@@ -74,11 +84,12 @@ class Injector {
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
  private:
-  enum Site { kMessages, kOperations, kNodes, kSites };
+  enum Site { kMessages, kOperations, kNodes, kExchanges, kSites };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
     std::uint32_t nodes = 0;
+    std::uint32_t exchanges = 0;
     std::array<std::uint32_t, kSites>
         armed{};  // faults of this step that have not fired, by kind of site
     std::uint32_t step = 0;
@@ -96,10 +107,12 @@ class Injector {
   MessageFault fire_message(std::uint32_t rank, std::uint32_t site);
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
+  std::vector<Fault> fire_exchange(std::uint32_t rank, std::uint32_t site);
 
   std::vector<Planned> plan_;
   std::vector<Rank> ranks_;
   std::uint32_t steps_ = 1;
+  bool has_stale_ = false;
   Fired fired_;
 };
 

@@ -89,6 +89,7 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_message(0));
     static_cast<void>(injector.on_operation(0));
     static_cast<void>(injector.on_node(0));
+    for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
     EXPECT_EQ(count(injector, static_cast<Kind>(kind)), 1U) << name_of(static_cast<Kind>(kind));
   }
 }

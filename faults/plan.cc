@@ -24,6 +24,16 @@ const char* name_of(Kind kind) {
       return "node_throws";
     case Kind::kSlowThread:
       return "slow_thread";
+    case Kind::kPayloadFlip:
+      return "payload_flip";
+    case Kind::kPayloadTruncate:
+      return "payload_truncate";
+    case Kind::kPayloadSwap:
+      return "payload_swap";
+    case Kind::kPayloadStale:
+      return "payload_stale";
+    case Kind::kPayloadShift:
+      return "payload_shift";
   }
   return "unknown";
 }

@@ -23,13 +23,23 @@ enum class Kind : std::uint8_t {
   kOperationError,  // the transport of `rank` fails at that collective sim
   kLinkReset,       // at that message the link to its receiver is reset: both ends get an error sim
   kRankExit,        // the process of `rank` is gone at the site-th collective of the step sim, gloo
-              // (SIGKILL)
-  kRankPause,   // `rank` does nothing for `duration_us` from there on sim, gloo (SIGSTOP)
-  kNodeThrows,  // the site-th node that `rank` executes in the step throws sim, gloo
-  kSlowThread,  // at that node the engine's worker sleeps for `duration_us` sim, gloo
+                    // (SIGKILL)
+  kRankPause,       // `rank` does nothing for `duration_us` from there on sim, gloo (SIGSTOP)
+  kNodeThrows,      // the site-th node that `rank` executes in the step throws sim, gloo
+  kSlowThread,      // at that node the engine's worker sleeps for `duration_us` sim, gloo
+  // F3, where what travels is verified; `site` counts the exchanges of frames of `rank`. Of the
+  // frame that goes to `peer` in that one, sim and gloo:
+  kPayloadFlip,      // one bit, number `at`, is the other one
+  kPayloadTruncate,  // what lies behind `at` bytes is lost, and zeros stand there
+  kPayloadSwap,      // it and the one for the next rank (of both, this rank included) change places
+  kPayloadStale,     // it is the one of the exchange before, as far as that reaches
+  kPayloadShift,     // it lies 1 + `at` bytes further on, the end of it at the beginning
 };
-constexpr int kKinds = 10;
+constexpr int kKinds = 15;
 const char* name_of(Kind kind);
+
+// Whether a fault of this kind changes what travels. It fires when that arrives as other bytes.
+constexpr bool is_payload(Kind kind) { return kind >= Kind::kPayloadFlip; }
 
 // Whether a fault of this kind lets the step end well everywhere, as long as its duration stays
 // under the timeout.
@@ -41,6 +51,8 @@ struct Fault {
   std::uint32_t step = 0;
   std::uint32_t site = 0;         // from 0, counted from the beginning of the step on that rank
   std::uint32_t duration_us = 0;  // at most kMaxDurationUs
+  std::uint32_t peer = 0;  // payload: the receiver; the rank after it, if it is `rank` itself
+  std::uint32_t at = 0;    // payload: where in the frame, modulo its length
 };
 constexpr std::uint32_t kMaxDurationUs = 400'000;
 

@@ -80,6 +80,8 @@ class FailingGroup final : public ProcessGroup {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
+  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
+  bool can_verify() const override { return inner_->can_verify(); }
   platform::Duration timeout() const override { return inner_->timeout(); }
   void abort(const Status& cause) override { inner_->abort(cause); }
   Status start(const Collective& collective, Work& work) override {

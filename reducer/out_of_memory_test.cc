@@ -111,6 +111,7 @@ struct Setting {
   bool hook = false;
   Schedule schedule = Schedule::kOverlapped;
   int workers = 0;
+  bool state = false;  // values of parameters, and buffers
 };
 
 void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
@@ -154,6 +155,12 @@ class Job {
     options.coalesced_bytes = 300;
     options.schedule = setting_.schedule;
     if (setting_.hook) options.hook = make_all_reduce_hook();
+    if (setting_.state) {
+      options.buffers = {make_ref<Buffer>("running mean", gradient_),
+                         make_ref<Buffer>("running variance", gradient_)};
+      options.broadcast_chunk_bytes = 100;
+      for (const auto& parameter : parameters_) parameter->set_value(gradient_);
+    }
     options.failure_grace = std::chrono::milliseconds(0);
     std::vector<Ref<Parameter>> parameters = parameters_;
     Membership membership = fresh();
@@ -363,14 +370,16 @@ constexpr Setting kAfter = {"after_backward", false, false, false, false, Schedu
 constexpr Setting kTwoDevices = {"two_devices",         false, false, false, false,
                                  Schedule::kOverlapped, 1};
 
+constexpr Setting kState = {"state", false, false, false, false, Schedule::kOverlapped, 0, true};
+
 INSTANTIATE_TEST_SUITE_P(All, OutOfMemory,
                          ::testing::Values(kPlain, kDynamic, kStatic, kViews, kDynamicViews, kHook,
-                                           kAfter, kTwoDevices),
+                                           kAfter, kTwoDevices, kState),
                          name_of_setting);
 // The others launch nothing before their backward ends.
 INSTANTIATE_TEST_SUITE_P(All, OutOfMemoryInAFailure,
                          ::testing::Values(kPlain, kDynamic, kViews, kDynamicViews, kHook,
-                                           kTwoDevices),
+                                           kTwoDevices, kState),
                          name_of_setting);
 
 }  // namespace

@@ -47,7 +47,8 @@ std::string describe_options(const ReducerOptions& options) {
       std::string(options.find_unused_parameters ? "on" : "off") + ", static_graph " +
       (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
       (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
-      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", rebuild_buckets " +
+      (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", verify_payload " +
+      (options.verify_payload ? "on" : "off") + ", rebuild_buckets " +
       (options.rebuild_buckets ? "on" : "off") + ", auto_sync " +
       (options.auto_sync ? "on" : "off") + ", pinned_layout " +
       (options.pinned_layout ? std::to_string(options.pinned_layout->hash) : "none") +
@@ -81,6 +82,10 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
     return failed(Status(Code::kInvalidArgument,
                          "static_graph finds unused parameters by itself: turn "
                          "find_unused_parameters off"));
+  if (options.verify_payload && options.reduction == Reduction::kNative)
+    return failed(Status(Code::kInvalidArgument,
+                         "verify_payload checks sums in rank order, not those of the transport: "
+                         "set reduction to kRankOrdered"));
   std::unique_ptr<Reducer> reducer(new Reducer(std::move(options), std::move(membership)));
   if (Status status = reducer->build(std::move(parameters)); !status.ok()) return failed(status);
   if (Status status = reducer->agree_with_peers(); !status.ok()) return failed(status);
@@ -233,6 +238,9 @@ Status Reducer::agree_with_peers() {
   if (second.rank() != membership_.group->rank() || second.size() != membership_.group->size())
     return Status(Code::kInvalidArgument,
                   "the backward group is not one of the same ranks in the same order");
+  if (options_.verify_payload && !(membership_.group->can_verify() && second.can_verify()))
+    return Status(Code::kInvalidArgument,
+                  "the process group cannot check what it receives: turn verify_payload off");
   LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_, source_));
   divide_by(membership_.group->size());
   return {};

@@ -61,6 +61,12 @@ struct ReducerOptions {
   // How buckets are summed. kRankOrdered: the same bits whatever the bucket limits, the transport
   // and its version (G3), for the price of a copy of each bucket.
   Reduction reduction = Reduction::kNative;
+  // F3: everything that is sent after construction has agreed carries checksums, and each receiver
+  // compares them: corrupted, truncated, misplaced or old data is a kCorrupted failure that
+  // suspects the sender. Needs kRankOrdered, as the sums are the group's own then, and a group that
+  // can_verify(). For the price of two more copies of each bucket in memory, and two passes over
+  // it.
+  bool verify_payload = false;
   // Called for every bucket in place of its scale and sum (S4); of one reducer alone. All ranks
   // have hooks of the same name. Those that come with the reducer: hooks/builtin_hooks.h.
   std::shared_ptr<CommunicationHook> hook;

@@ -156,6 +156,12 @@ std::vector<Disagreement> disagreements() {
        "[2 3] strides [3 1]", "[2 3] strides [1 2]"},
       {"Dtype", second_with([](ParameterSpec& s) { s.dtype = DType::kBFloat16; }), "b: float32",
        "b: bfloat16"},
+      {"VerifyPayload",
+       [](Replica&, ReducerOptions& options) {
+         options.reduction = Reduction::kRankOrdered;
+         options.verify_payload = true;
+       },
+       "verify_payload off", "verify_payload on"},
       {"RequiresGrad", second_with([](ParameterSpec& s) { s.requires_grad = false; }),
        "requires_grad", "frozen"},
       {"Device", second_with([](ParameterSpec& s) { s.device = 1; }), "device 0", "device 1"},

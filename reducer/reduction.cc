@@ -211,6 +211,7 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
   collective.source = source_;
+  collective.verify = options_.verify_payload;
   const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
   if (!pass_ || pass_->state == Pass::State::kOpen)

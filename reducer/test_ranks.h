@@ -130,6 +130,7 @@ class PlayedGroup final : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return size_; }
   bool can_reduce(DType dtype) const override { return dtype != refused_dtype; }
+  bool can_verify() const override { return verifies; }
   platform::Duration timeout() const override { return limit; }
 
   Status start(const Collective& collective, Work& work) override {
@@ -163,6 +164,7 @@ class PlayedGroup final : public ProcessGroup {
   // What the other ranks add to a sum; by default each holds what this rank does.
   std::function<void(const Collective&)> peers;
   DType refused_dtype = DType::kByte;
+  bool verifies = true;
   int sums_before_failure = 0;
   Status failure;                 // of start()
   Status late_failure;            // of the Work
@@ -292,6 +294,7 @@ class LocalGroup final : public ProcessGroup {
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   bool can_reduce(DType dtype) const override { return dtype != DType::kByte; }
+  bool can_verify() const override { return true; }  // in memory nothing changes
   platform::Duration timeout() const override { return timeout_; }
   Status start(const Collective& collective, Work& work) override {
     started.push_back(note(collective));

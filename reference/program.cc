@@ -126,6 +126,7 @@ void normalize(Program& program) {
   limit(program.values, Values::kSpecial);
   limit(program.options.mode, Mode::kStatic);
   limit(program.options.order, Order::kRankOrder);
+  if (program.options.order != Order::kRankOrder) program.options.verify = false;
   limit(program.options.hook, Hook::kPowerSgd);
   limit(program.options.launch, Launch::kAfterBackward);
   limit(program.options.join, Join::kByActive);

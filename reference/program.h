@@ -174,6 +174,7 @@ struct Step {
 struct Options {
   Mode mode = Mode::kPlain;
   Order order = Order::kRing;
+  bool verify = false;   // F3: what travels is checked on arrival. Of the order of ranks alone
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
   bool views = false;    // gradients are views of their buckets once they were reduced (B7)
   Hook hook = Hook::kNone;

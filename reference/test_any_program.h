@@ -90,6 +90,7 @@ inline Program any_program(std::uint64_t seed) {
     step.variants.resize(number(random, 10));
     for (RankPass& pass : step.variants) pass = any_pass(random);
   }
+  program.options.verify = number(random, 2) == 0;
   return program;
 }
 

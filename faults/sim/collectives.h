@@ -38,6 +38,7 @@ struct Header {
   Op op = Op::kAllReduceSum;
   DType dtype = DType::kFloat32;
   Reduction reduction = Reduction::kNative;
+  bool verify = false;
   int root = 0;
   int bucket = kNone;
   std::int64_t pass = kNone;

@@ -61,6 +61,7 @@ class Mesh {
  public:
   int size() const { return static_cast<int>(members_.size()); }
   std::uint32_t world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  std::span<const std::uint32_t> members() const { return members_; }  // world ranks
   std::int64_t generation() const { return generation_; }
 
   // Takes the place of a member; once for each. `worker` is the fiber that receives for it, for the

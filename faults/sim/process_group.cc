@@ -21,6 +21,7 @@ std::string text_of(const Header& header) {
   if (header.pass != kNone) out += ", pass " + std::to_string(header.pass);
   if (header.bucket != kNone) out += ", bucket " + std::to_string(header.bucket);
   out += ", sequence " + std::to_string(header.sequence);
+  if (header.verify) out += ", verified";
   if (header.source > 0) out += ", source " + std::to_string(header.source);
   return out;
 }
@@ -30,6 +31,7 @@ Header header_of(const Collective& collective, std::int64_t sequence) {
   header.op = collective.op;
   header.dtype = collective.dtype;
   header.reduction = collective.reduction;
+  header.verify = collective.verify;
   header.root = collective.root;
   header.bucket = collective.bucket;
   header.pass = collective.pass;
@@ -176,6 +178,8 @@ Status SimProcessGroup::execute(const Entry& entry) {
   Exchange exchange(mesh_, rank_, entry.sequence, entry.until);
   bool ok = true;
   if (size() > 1) ok = exchange.agree(header_of(collective, entry.sequence));
+  if (ok && collective.verify && collective.count > 0 && size() > 1)
+    return run_checked(exchange, entry);
   if (ok && collective.count > 0) ok = move_payload(exchange, collective);
   return ok ? Status() : describe(entry, exchange.halt());
 }
@@ -201,6 +205,21 @@ Status SimProcessGroup::wait_as_planned(const Entry& entry) {
   Failure failure =
       failure_of(entry, Code::kTimeout, "the collective could not begin on this rank in time");
   failure.rank = rank_;
+  return failure;
+}
+
+Status SimProcessGroup::run_checked(Exchange& exchange, const Entry& entry) {
+  SimFrames frames(exchange, mesh_, network_.injector(), sent_before_);
+  Flaw flaw;
+  const CollectiveId id{static_cast<std::uint64_t>(mesh_.generation()), entry.sequence};
+  if (run_verified(entry.collective, id, frames, frames_, flaw)) return Status();
+  if (flaw.sender == kNone) return describe(entry, exchange.halt());
+  Failure failure = failure_of(entry, Code::kCorrupted, "");
+  const Failure found = corrupted(flaw, rank_);
+  failure.rank = found.rank;
+  failure.suspect = found.suspect;
+  failure.definite = found.definite;
+  failure.detail = found.detail;
   return failure;
 }
 

@@ -9,6 +9,7 @@
 // delay, a stall and an error when the worker comes to the operation. Message faults happen in the
 // mesh. Failures. `reported_by` is always this rank, `sequence`, `collective`, `pass` and `bucket`
 // are those of the operation at hand.
+//   kCorrupted  definite; what came from `suspect` is not what was to come (F3)
 //   kPeerLost   `suspect` closed its links, or its process is gone. `rank` is not known.
 //   kTransport  the link to `suspect` was reset; or (definite, `rank` is this one) the transport
 //   failed here kTimeout    nothing came from `suspect`; or (no suspect, `rank` is this one) the
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "faults/sim/collectives.h"
+#include "faults/sim/frames.h"
 #include "faults/sim/network.h"
 #include "reducer/comm/process_group.h"
 
@@ -54,6 +56,7 @@ class SimProcessGroup : public ProcessGroup {
   int rank() const override { return rank_; }
   int size() const override { return mesh_.size(); }
   bool can_reduce(DType dtype) const override;
+  bool can_verify() const override { return true; }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override { return options_.timeout; }
@@ -73,6 +76,7 @@ class SimProcessGroup : public ProcessGroup {
   Status execute(const Entry& entry);
   Status wait_as_planned(const Entry& entry);
   bool move_payload(Exchange& exchange, const Collective& collective);
+  Status run_checked(Exchange& exchange, const Entry& entry);
   void notice_exit();
   Status describe(const Entry& entry, const Halt& halt);
   Failure failure_of(const Entry& entry, Code code, std::string detail) const;
@@ -88,6 +92,8 @@ class SimProcessGroup : public ProcessGroup {
   std::size_t first_ = 0;     // of the entries in use
   std::size_t count_ = 0;
   std::int64_t next_sequence_ = 0;
+  FrameMemory frames_;  // of verified collectives
+  faults::SentBefore sent_before_;
   bool is_closing_ = false;
   Status cause_;  // of the group's death
 };

@@ -21,6 +21,10 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     fault.step = steps == 0 ? 0 : fault.step % steps;
     fault.duration_us =
         has_duration(fault.kind) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
+    if (!faults::is_payload(fault.kind)) fault.peer = fault.at = 0;
+    fault.peer %= program.world;
+    if (faults::is_payload(fault.kind) && fault.peer == fault.rank)
+      fault.peer = (fault.peer + 1) % program.world;
   }
 }
 

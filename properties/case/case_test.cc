@@ -56,6 +56,27 @@ TEST(Normalize, IsIdempotentOnAnyBits) {
   }
 }
 
+TEST(Normalize, F3ChecksAreOfTheOrderOfRanksAndChangesOfAnotherRank) {
+  Case value;
+  value.program.options.verify = true;
+  faults::Fault fault;
+  fault.peer = 7;
+  fault.at = 5;
+  value.faults.faults = {fault, fault};
+  value.faults.faults[1].kind = faults::Kind::kPayloadSwap;
+  value.faults.faults[1].rank = 1;
+  normalize(value);
+  EXPECT_FALSE(value.program.options.verify);
+  EXPECT_EQ(value.faults.faults[0].peer, 0u);  // of a message that is late
+  EXPECT_EQ(value.faults.faults[0].at, 0u);
+  EXPECT_EQ(value.faults.faults[1].peer, 0u);
+  EXPECT_EQ(value.faults.faults[1].at, 5u);
+  value.program.options.order = reference::Order::kRankOrder;
+  value.program.options.verify = true;
+  normalize(value);
+  EXPECT_TRUE(value.program.options.verify);
+}
+
 TEST(Normalize, DropsDeviationsOfOtherPolicies) {
   Case value;
   value.schedule = {Schedule::Policy::kRandomWalk, 7, {{1, 2}}};
@@ -142,17 +163,17 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, (void)m, (void)n, (void)o, 15u;
+           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, 16u;
   };
   const auto program = [](reference::Program value) {
     auto& [a, b, c, d, e, f, g, h] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
   };
   const auto fault = [](faults::Fault value) {
-    auto& [a, b, c, d, e] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, 5u;
+    auto& [a, b, c, d, e, f, g] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
   };
   const auto whole = [](Case value) {
     auto& [a, b, c, d] = value;

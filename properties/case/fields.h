@@ -126,7 +126,8 @@ struct Table<reference::Options> {
       field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
       field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
-      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes));
+      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
+      field("verify", &R::verify));
 };
 
 template <>
@@ -145,7 +146,8 @@ struct Table<faults::Fault> {
   using R = faults::Fault;
   static constexpr auto list =
       std::make_tuple(field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
-                      field("site", &R::site), field("duration_us", &R::duration_us));
+                      field("site", &R::site), field("duration_us", &R::duration_us),
+                      field("peer", &R::peer), field("at", &R::at));
 };
 
 template <>
@@ -254,8 +256,9 @@ struct Names<Schedule::Policy> {
 template <>
 struct Names<faults::Kind> {
   static constexpr std::array<const char*, faults::kKinds> list{
-      "message_delay", "message_stall", "operation_delay", "operation_stall", "operation_error",
-      "link_reset",    "rank_exit",     "rank_pause",      "node_throws",     "slow_thread"};
+      "message_delay", "message_stall",    "operation_delay", "operation_stall", "operation_error",
+      "link_reset",    "rank_exit",        "rank_pause",      "node_throws",     "slow_thread",
+      "payload_flip",  "payload_truncate", "payload_swap",    "payload_stale",   "payload_shift"};
 };
 
 template <typename E>

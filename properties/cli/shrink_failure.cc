@@ -85,6 +85,12 @@ std::vector<Change> changes_of_options() {
              order == reference::Order::kRing ? reference::Order::kBcube : reference::Order::kRing;
          return true;
        }},
+      {"checks of what travels",
+       [](Case& c) {
+         c.program.options.verify = !c.program.options.verify;
+         if (c.program.options.verify) c.program.options.order = reference::Order::kRankOrder;
+         return true;
+       }},
       {"views",
        [](Case& c) {
          c.program.options.views = !c.program.options.views;

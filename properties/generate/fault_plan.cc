@@ -22,7 +22,12 @@ constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kRankExit)
                                       .with(Kind::kRankPause)
                                       .with(Kind::kNodeThrows)
-                                      .with(Kind::kSlowThread);
+                                      .with(Kind::kSlowThread)
+                                      .with(Kind::kPayloadFlip)
+                                      .with(Kind::kPayloadTruncate)
+                                      .with(Kind::kPayloadSwap)
+                                      .with(Kind::kPayloadStale)
+                                      .with(Kind::kPayloadShift);
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are dear
 constexpr std::uint32_t kGlooFaultPercent = 25;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
@@ -34,12 +39,31 @@ bool at_message(Kind kind) {
 }
 bool at_node(Kind kind) { return kind == Kind::kNodeThrows || kind == Kind::kSlowThread; }
 
+// Whether something travels here that can be changed, and must not pass unnoticed then (F3).
+bool changes_payload(const GenerateOptions& options, const Case& value) {
+  return value.program.options.verify && value.program.world > 1 &&
+         options.capabilities.has(Capability::kRecovery);
+}
+
+// Where a payload fault acts: a collective has two exchanges of frames, and frames begin with their
+// seals, of 64 bytes, which are as interesting as what follows.
+void draw_payload(Dice& dice, const Case& value, std::uint32_t collectives, Fault& fault) {
+  fault.site = dice.below(2 * collectives + 2);
+  fault.peer = (fault.rank + 1 + dice.below(value.program.world - 1)) % value.program.world;
+  const bool in_seal = dice.percent(35);
+  const bool is_bit = fault.kind == Kind::kPayloadFlip;
+  const std::uint32_t bytes = in_seal ? dice.below(64) : 64 + dice.below(192);
+  const std::uint32_t bit = dice.below(8);
+  fault.at = is_bit ? 8 * bytes + bit : bytes;
+}
+
 class PlanDrawer {
  public:
   PlanDrawer(Dice& dice, const GenerateOptions& options, Case& value)
       : dice_(dice), options_(options), case_(value), program_(value.program) {}
 
   void draw();
+  void draw_payload_plan();
 
  private:
   void collect_kinds();
@@ -63,6 +87,9 @@ bool PlanDrawer::usable(Kind kind) const {
   if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
   if (!faults::is_benign(kind) && !options_.capabilities.has(Capability::kRecovery)) return false;
+  // Of what is not verified no change may be noticed; and swarms have a plan of their own for it.
+  if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
+  if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
   // Alone there are no messages, and nobody who could go on.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
 }
@@ -160,11 +187,30 @@ void PlanDrawer::draw() {
     fault.rank = dice_.below(program_.world);
     fault.step = draw_step();
     fault.site = draw_site(fault);
+    if (faults::is_payload(fault.kind)) draw_payload(dice_, case_, buckets_ + 1, fault);
     const bool lasts = faults::is_benign(fault.kind);
     if (lasts) fault.duration_us = draw_duration();
     case_.faults.faults.push_back(fault);
   }
   draw_timeout();
+}
+
+// Mostly nothing else goes wrong, so that it is known what has to come of it.
+void PlanDrawer::draw_payload_plan() {
+  if (dice_.percent(75)) case_.faults.faults.clear();
+  if (case_.faults.faults.empty()) case_.timeout_ms = 0;
+  buckets_ = bucket_count(program_);
+  constexpr std::uint32_t kPayloadKinds = 5;
+  const std::uint32_t count = dice_.percent(75) ? 1 : 2;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Fault fault;
+    fault.kind = static_cast<Kind>(static_cast<std::uint32_t>(Kind::kPayloadFlip) +
+                                   dice_.below(kPayloadKinds));
+    fault.rank = dice_.below(program_.world);
+    fault.step = draw_step();
+    draw_payload(dice_, case_, buckets_ + 1, fault);
+    case_.faults.faults.push_back(fault);
+  }
 }
 
 }  // namespace
@@ -176,6 +222,12 @@ bool can_silence(Kind kind) {
 void draw_faults(Dice& dice, const GenerateOptions& options, Case& value) {
   if (value.program.steps.empty()) return;
   PlanDrawer(dice, options, value).draw();
+}
+
+void draw_payload_faults(Dice dice, const GenerateOptions& options, Case& value) {
+  const bool is_swarm = options.faults == GenerateOptions::Faults::kSwarm;
+  if (!is_swarm || value.program.steps.empty() || !changes_payload(options, value)) return;
+  if (dice.percent(60)) PlanDrawer(dice, options, value).draw_payload_plan();
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

@@ -245,6 +245,24 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "uneven inputs, a fault that ends a step",
     "an error of its own",
     "legal program",
+    "verified",
+    "verified, 3 ranks or more",
+    "verified, several buckets",
+    "verified in dynamic mode",
+    "verified in static mode",
+    "verified, gradients as views",
+    "verified, buckets rebuilt",
+    "verified, a hook",
+    "verified, manual sync",
+    "verified, a pinned layout",
+    "verified, after backward",
+    "verified, buffers",
+    "verified, uneven inputs",
+    "verified, an error of its own",
+    "verified, what travels is changed",
+    "verified, what travels is changed, and nothing else goes wrong",
+    "verified, what travels is changed twice",
+    "verified, buffers that are changed on their way",
     "no fault",
     "benign faults alone",
     "a fault that ends a step",
@@ -296,6 +314,7 @@ class Features {
   void graphs();
   void nodes(const Step& step, const std::vector<Node>& list, bool in_body);
   void faults();
+  void verified();
   void errors();
   void static_graph();
   void views(const reference::Expectation& expected);
@@ -703,6 +722,44 @@ void Features::state(const reference::Expectation& expected) {
   pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
+// F3.
+void Features::verified() {
+  if (!program_.options.verify) return;
+  const std::string way = "verified";
+  add_if(true, way);
+  const auto pair = [&](const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  add_if(program_.world > 2, way + ", 3 ranks or more");
+  add_if(bucket_count(program_) > 1, way + ", several buckets");
+  pair("mode dynamic", " in dynamic mode");
+  pair("mode static", " in static mode");
+  pair("gradients as views", ", gradients as views");
+  pair("buckets rebuilt", ", buckets rebuilt");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  pair("manual sync", ", manual sync");
+  pair("pinned layout", ", a pinned layout");
+  pair("after backward", ", after backward");
+  pair("buffers", ", buffers");
+  pair("uneven inputs", ", uneven inputs");
+  pair("an error of its own", ", an error of its own");
+  const auto& plan = case_.faults.faults;
+  const auto changed = std::count_if(plan.begin(), plan.end(), [](const faults::Fault& fault) {
+    return faults::is_payload(fault.kind);
+  });
+  const std::string change = way + ", what travels is changed";
+  add_if(changed > 0, change);
+  add_if(changed == 1 && plan.size() == 1, change + ", and nothing else goes wrong");
+  add_if(changed > 1, change + " twice");
+  // Buffers are the first of a step.
+  add_if(found_.count("buffers") > 0 && !program_.options.keep_buffers &&
+             std::any_of(plan.begin(), plan.end(),
+                         [](const faults::Fault& fault) {
+                           return faults::is_payload(fault.kind) && fault.site < 2;
+                         }),
+         way + ", buffers that are changed on their way");
+}
+
 // S2.
 void Features::inputs() {
   const auto steps = static_cast<std::uint32_t>(program_.steps.size());
@@ -896,6 +953,7 @@ void Features::errors() {
   state(expected);
   inputs();
   sparse(expected);
+  verified();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

@@ -581,6 +581,15 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   }
 }
 
+// F3. Numbers of its own. It brings the order of additions along that it needs.
+void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
+  const bool is_able = options.capabilities.has(Capability::kVerify) &&
+                       options.capabilities.has(Capability::kRankOrder);
+  if (!dice.percent(22) || !is_able) return;
+  program.options.order = reference::Order::kRankOrder;
+  program.options.verify = true;
+}
+
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
   if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
   const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
@@ -611,8 +620,12 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   draw_sparse(Dice(seed ^ kSparse, index), options, out.program);
   constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
   draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
+  constexpr std::uint64_t kVerify = 0x766572696679;
+  draw_verify(Dice(seed ^ kVerify, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
+  constexpr std::uint64_t kPayload = 0x7061796c6f6164;
+  draw_payload_faults(Dice(seed ^ kPayload, index), options, out);
   draw_hook(dice, options, out.program);
   return out;
 }

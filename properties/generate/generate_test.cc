@@ -82,7 +82,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 6873922591087074556u);
+  EXPECT_EQ(hash, 2061520406437906893u);
 }
 
 TEST(Generate, CasesAreNormalizedAlready) {
@@ -146,7 +146,9 @@ TEST(Generate, TheGlooLaneHasOnlyFaultsOfProcesses) {
   }
   using faults::Kind;
   EXPECT_EQ(seen, (std::set<Kind>{Kind::kOperationDelay, Kind::kOperationStall, Kind::kRankExit,
-                                  Kind::kRankPause, Kind::kNodeThrows, Kind::kSlowThread}));
+                                  Kind::kRankPause, Kind::kNodeThrows, Kind::kSlowThread,
+                                  Kind::kPayloadFlip, Kind::kPayloadTruncate, Kind::kPayloadSwap,
+                                  Kind::kPayloadStale, Kind::kPayloadShift}));
   EXPECT_LE(with_timeout, 5000u / 20);
 }
 
@@ -173,11 +175,48 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
     return status.ok() ? "accepted" : status.failure().detail;
   };
   EXPECT_EQ(message("rank_exits"), "unknown fault 'rank_exits': did you mean \"rank_exit\"?");
-  EXPECT_EQ(message("rank_exit,"),
-            "unknown fault '': known are: swarm, none, message_delay, message_stall, "
-            "operation_delay, operation_stall, operation_error, link_reset, rank_exit, rank_pause, "
-            "node_throws, slow_thread");
+  EXPECT_EQ(
+      message("rank_exit,"),
+      "unknown fault '': known are: swarm, none, message_delay, message_stall, "
+      "operation_delay, operation_stall, operation_error, link_reset, rank_exit, rank_pause, "
+      "node_throws, slow_thread, payload_flip, payload_truncate, payload_swap, payload_stale, "
+      "payload_shift");
   EXPECT_EQ(message("swarm"), "accepted");
+}
+
+// F3: where nothing is verified nothing that travels may be changed, as no rank could notice.
+TEST(Generate, F3ChangesOnlyWhatIsVerified) {
+  const auto changes = [](const Case& value) {
+    return std::any_of(value.faults.faults.begin(), value.faults.faults.end(),
+                       [](const auto& fault) { return faults::is_payload(fault.kind); });
+  };
+  int verified = 0;
+  int changed = 0;
+  for (std::uint64_t index = 0; index < 5000; ++index) {
+    const Case value = generate(14, index);
+    const reference::Options& options = value.program.options;
+    const bool is_rank_ordered = options.order == reference::Order::kRankOrder;
+    ASSERT_TRUE(!options.verify || is_rank_ordered) << "case " << index;
+    const bool can_change = options.verify && value.program.world > 1;
+    ASSERT_TRUE(can_change || !changes(value)) << "case " << index;
+    verified += options.verify ? 1 : 0;
+    changed += changes(value) ? 1 : 0;
+  }
+  EXPECT_GT(verified, 800);
+  EXPECT_GT(2 * changed, verified);
+  GenerateOptions unable;
+  unable.capabilities = Capabilities::all().without(Capability::kVerify);
+  GenerateOptions named;
+  ASSERT_TRUE(parse_faults("payload_swap", named).ok());
+  int swapped = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    ASSERT_FALSE(generate(14, index, unable).program.options.verify);
+    const Case value = generate(14, index, named);
+    for (const faults::Fault& fault : value.faults.faults)
+      ASSERT_EQ(fault.kind, faults::Kind::kPayloadSwap);
+    swapped += changes(value) ? 1 : 0;
+  }
+  EXPECT_GT(swapped, 100);
 }
 
 TEST(BucketCount, FollowsTheAssignment) {

@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "faults/gloo/changing_device.h"
 #include "faults/gloo/faulty_group.h"
+#include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_process_group.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -36,12 +38,9 @@ Result<Membership> GlooEnvironment::connect(const Roster& roster) {
   Membership membership;
   membership.store =
       std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), setup_.store);
-  const auto here = std::find(roster.members.begin(), roster.members.end(), setup_.rank);
-  const int rank = static_cast<int>(here - roster.members.begin());
-  const int size = static_cast<int>(roster.members.size());
-  context_ = roster.generation == 0 ? setup_.first_context : nullptr;
+  context_ = roster.generation == 0 && !changes_payload() ? setup_.first_context : nullptr;
   if (!context_) {
-    auto context = make_context(membership.store, "context", rank, size);
+    auto context = make_context(membership.store, "context", roster);
     if (!context) return failed(context.error());
     context_ = std::move(*context);
   }
@@ -50,7 +49,7 @@ Result<Membership> GlooEnvironment::connect(const Roster& roster) {
   membership.group = std::move(*group);
   const reference::Options& options = setup_.c->program.options;
   if (options.launch != reference::Launch::kAfterBackward || !options.own_group) return membership;
-  const auto context = make_context(membership.store, "second", rank, size);
+  const auto context = make_context(membership.store, "second", roster);
   if (!context) return failed(context.error());
   auto second = make_group(*context);
   if (!second) return failed(second.error());
@@ -59,10 +58,30 @@ Result<Membership> GlooEnvironment::connect(const Roster& roster) {
 }
 
 Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(
-    const std::shared_ptr<Store>& store, const char* name, int rank, int size) const {
+    const std::shared_ptr<Store>& store, const char* name, const Roster& roster) {
+  const auto here = std::find(roster.members.begin(), roster.members.end(), setup_.rank);
+  const int rank = static_cast<int>(here - roster.members.begin());
+  const int size = static_cast<int>(roster.members.size());
   GlooContextOptions options;
   options.timeout = timeout();
+  if (changes_payload()) {
+    auto device = shared_device(options.address);
+    if (!device) return failed(device.error());
+    options.device = make_changing_device(
+        std::move(*device),
+        [this, members = roster.members](const faults::Frames& out, faults::SentBefore& before) {
+          const std::scoped_lock lock(mutex_);
+          faults::disturb(injector_, setup_.rank, members, out, before);
+        });
+  }
   return GlooContext::connect(std::make_shared<PrefixStore>(name, store), rank, size, options);
+}
+
+// Such a case has connections of its own.
+bool GlooEnvironment::changes_payload() const {
+  const auto& plan = setup_.c->faults.faults;
+  return std::any_of(plan.begin(), plan.end(),
+                     [](const faults::Fault& fault) { return faults::is_payload(fault.kind); });
 }
 
 Result<std::shared_ptr<ProcessGroup>> GlooEnvironment::make_group(
@@ -108,7 +127,8 @@ void GlooEnvironment::visit_node() {
 }
 
 std::shared_ptr<GlooContext> GlooEnvironment::reusable_context() const {
-  const bool healthy = generation_ == 0 && context_ && context_->health().ok();
+  const bool healthy =
+      generation_ == 0 && !changes_payload() && context_ && context_->health().ok();
   return healthy ? context_ : nullptr;
 }
 

@@ -50,7 +50,8 @@ class GlooEnvironment final : public RankEnvironment {
 
  private:
   Result<std::shared_ptr<GlooContext>> make_context(const std::shared_ptr<Store>& store,
-                                                    const char* name, int rank, int size) const;
+                                                    const char* name, const Roster& roster);
+  bool changes_payload() const;
   Result<std::shared_ptr<ProcessGroup>> make_group(const std::shared_ptr<GlooContext>& context);
   faults::OperationFault on_operation();
   platform::Duration timeout() const;

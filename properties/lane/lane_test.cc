@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
 #include <cctype>
 #include <sstream>
 
@@ -55,7 +56,7 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
 
 // Every planted bug must be found: the pipeline as a whole can still fail.
 TEST(SimLane, EveryPlantedBugIsFound) {
-  ASSERT_GE(seeded::bugs().size(), 32u);
+  ASSERT_GE(seeded::bugs().size(), 35u);
   const MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     const Result<Subject> subject = parse_subject("seeded:" + std::string(bug.id));
@@ -99,6 +100,24 @@ bool is_known(const Case& c) {
   return true;
 }
 
+// F3: with checks on, whatever is changed on its way ends in an error that names its sender, or in
+// the right bits where the change was none.
+TEST(SimLane, F3NothingThatIsChangedGoesByUnnoticed) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  std::array<int, faults::kKinds> fired{};
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const Case c = generate(15, i);
+    if (!c.program.options.verify) continue;
+    const Verdict verdict = runner.run(c);
+    ASSERT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+    for (std::size_t k = 0; k < fired.size(); ++k)
+      fired[k] += runner.observation().fired.counts[k] > 0 ? 1 : 0;
+  }
+  for (int k = static_cast<int>(faults::Kind::kPayloadFlip); k < faults::kKinds; ++k)
+    EXPECT_GT(fired[static_cast<std::size_t>(k)], 15)
+        << faults::name_of(static_cast<faults::Kind>(k));
+}
+
 using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
 
 Bits bits_of(const Observation& observation) {
@@ -109,7 +128,7 @@ Bits bits_of(const Observation& observation) {
 
 // Metamorphic: where gradients lie and how many travel together changes no bit, neither of what the
 // contract says nor of what the reducer does.
-TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
+TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsViewsNorChecks) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
   options.faults = GenerateOptions::Faults::kNone;
@@ -121,6 +140,7 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsNorOnViews) {
       continue;
     const auto bits_with = [&](reference::Order order, std::uint64_t limit, bool views) {
       c.program.options.order = order;
+      c.program.options.verify = order == reference::Order::kRankOrder && limit == 64;
       c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = limit;
       c.program.options.views = views;
       const Verdict verdict = runner.run(c);
@@ -176,6 +196,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     chosen.pinned = 0;
     chosen.launch = reference::Launch::kOverlapped;
     chosen.order = reference::Order::kRing;
+    chosen.verify = false;
     chosen.join = reference::Join::kNone;  // its inputs count from the first step
     c.program.values = reference::Values::kGeneral;
     if (chosen.mode == reference::Mode::kStatic || c.program.world < 3 || !is_known(c)) continue;

@@ -35,6 +35,7 @@ class ProductionSubject final : public TrainingSubject {
     options.coalesced_bytes = program.options.bucket_bytes;
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
+    options.verify_payload = program.options.verify;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
     options.buffers = buffers;
     options.broadcast_buffers = !program.options.keep_buffers;

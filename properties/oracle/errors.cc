@@ -65,6 +65,7 @@ class ErrorOracle {
       if (Verdict verdict = judge_joining(seen.joining); !verdict.ok()) return verdict;
       if (!seen.finished && !seen.exited)
         return wrong("progress", "left before the end of its program");
+      if (Verdict verdict = judge_unnoticed(seen); !verdict.ok()) return verdict;
     }
     return {};
   }
@@ -85,6 +86,8 @@ class ErrorOracle {
     if (fatal_.empty() && !program_fails())
       return wrong("error", "end_join failed without a reason: " + joining.to_string());
     const Code code = joining.code();
+    if (is_all_payload() && !program_fails() && code != Code::kCorrupted)
+      return wrong("error", "end_join does not say what was changed: " + joining.to_string());
     if (code == Code::kInternal || code == Code::kPoisoned || joining.failure().pass < 0)
       return wrong("error", "end_join does not tell a cause: " + joining.to_string());
     return {};
@@ -266,6 +269,7 @@ class ErrorOracle {
         return lacks("the bucket or collective");
       if (failure.bucket != kNone && failure.parameters.empty()) return lacks("a parameter");
     }
+    if (is_all_payload()) return judge_sender(step, failure);
     if (fatal_.size() != 1) return {};
     const faults::Fault& fault = fatal_[0];
     const std::uint32_t culprit = fault.rank % case_.program.world;
@@ -277,6 +281,59 @@ class ErrorOracle {
     return wrong_step("error", step,
                       fmt::format("rank {} is the cause ({}), and the error names another: {}",
                                   culprit, faults::name_of(fault.kind), failure.to_string()));
+  }
+
+  // Nothing went wrong but what was changed on its way.
+  bool is_all_payload() const {
+    return !fatal_.empty() && std::all_of(fatal_.begin(), fatal_.end(), [](const auto& fault) {
+      return faults::is_payload(fault.kind);
+    });
+  }
+
+  // F3: the error says so on every rank, and names who sent it.
+  Verdict judge_sender(const ObservedStep& step, const Failure& failure) {
+    if (failure.code != Code::kCorrupted)
+      return wrong_step(
+          "error", step,
+          "what travelled was changed, and the error does not say so: " + failure.to_string());
+    const bool is_named = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+      return failure.suspect == group_rank(step.step, fault.rank % case_.program.world);
+    });
+    if (is_named) return {};
+    return wrong_step(
+        "error", step,
+        "the error does not name the sender of what was changed: " + failure.to_string());
+  }
+
+  // Whether every payload fault of the plan that acts on this rank has surely fired.
+  bool was_deceived() const {
+    const auto& plan = case_.faults.faults;
+    return std::any_of(plan.begin(), plan.end(), [&](const faults::Fault& fault) {
+      if (!faults::is_payload(fault.kind)) return false;
+      const auto planned = static_cast<std::uint64_t>(
+          std::count_if(plan.begin(), plan.end(),
+                        [&](const faults::Fault& other) { return other.kind == fault.kind; }));
+      const std::uint32_t world = case_.program.world;
+      const std::uint32_t sender = fault.rank % world;
+      std::uint32_t receiver = fault.peer % world;
+      if (receiver == sender) receiver = (receiver + 1) % world;
+      return receiver == rank_ &&
+             observation_.fired.counts[static_cast<std::size_t>(fault.kind)] == planned;
+    });
+  }
+
+  // F3: who received something else than was sent has to notice. Where other things go wrong as
+  // well, it may fail of them before; and of a rank that shadows others no error is kept when it
+  // recovers (S2).
+  Verdict judge_unnoticed(const RankObservation& seen) {
+    const auto steps = static_cast<std::uint32_t>(case_.program.steps.size());
+    if (!is_all_payload() || program_fails() || !was_deceived()) return {};
+    if (!reference::has_input(case_.program, static_cast<std::uint32_t>(rank_), steps - 1))
+      return {};
+    const bool failed = std::any_of(seen.steps.begin(), seen.steps.end(),
+                                    [](const ObservedStep& step) { return !step.status.ok(); });
+    if (failed || !seen.joining.ok()) return {};
+    return wrong("error", "what it received was not what was sent, and it did not notice");
   }
 
   // P12: poisoned if a collective was launched in the pass or the group itself failed; otherwise

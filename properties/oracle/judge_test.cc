@@ -278,5 +278,67 @@ TEST_F(JudgeTest, ARankThatLeavesEarlyIsSeen) {
   expect(Failing::kWrongError, "progress");
 }
 
+// F3. Rank 0 sends rank 1 something else than it has.
+class JudgePayload : public JudgeTest {
+ protected:
+  void SetUp() override {
+    JudgeTest::SetUp();
+    case_.program.options.order = reference::Order::kRankOrder;
+    case_.program.options.verify = true;
+    faults::Fault fault;
+    fault.kind = faults::Kind::kPayloadFlip;
+    fault.peer = 1;
+    fault.at = 600;
+    case_.faults.faults = {fault};
+    CaseRunner runner(LaneKind::kSim, Subject{});
+    const Verdict found = runner.run(case_);
+    ASSERT_TRUE(found.ok()) << found.message;
+    observation_ = runner.observation();
+    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                  observation_.recoveries, observation_.ready_orders());
+    ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(fault.kind)], 1u);
+    for (const RankObservation& rank : observation_.ranks)
+      ASSERT_EQ(rank.steps[0].status.code(), Code::kCorrupted);
+  }
+  // Of the step in which it happened, which ranks repeat then.
+  ObservedStep& first(std::size_t rank) { return step(rank, 0); }
+};
+
+TEST_F(JudgePayload, F3AnErrorThatNamesTheSenderIsRight) {
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+TEST_F(JudgePayload, F3AnErrorThatNamesAnotherIsSeen) {
+  for (const std::size_t rank : {0u, 1u}) {
+    first(rank).status.failure().suspect = 1;
+    expect(Failing::kWrongError, "error");
+    EXPECT_NE(verdict().message.find("does not name the sender"), std::string::npos);
+    first(rank).status.failure().suspect = 0;
+  }
+  EXPECT_TRUE(verdict().ok());
+}
+
+TEST_F(JudgePayload, F3AnErrorThatDoesNotTellOfItIsSeen) {
+  first(0).status.failure().code = Code::kTransport;
+  expect(Failing::kWrongError, "error");
+  EXPECT_NE(verdict().message.find("does not say so"), std::string::npos);
+}
+
+TEST_F(JudgePayload, F3WhatIsNotNoticedIsSeen) {
+  // As if nothing had happened: both ranks went on with the bits that they should have.
+  const Observation faulty = observation_;
+  case_.faults.faults.clear();
+  observe();
+  observation_.fired = faulty.fired;
+  faults::Fault fault;
+  fault.kind = faults::Kind::kPayloadFlip;
+  fault.peer = 1;
+  case_.faults.faults = {fault};
+  expect(Failing::kWrongError, "error");
+  EXPECT_NE(verdict().message.find("it did not notice"), std::string::npos);
+  observation_.fired = {};  // it changed nothing
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
 }  // namespace
 }  // namespace lockstep::properties

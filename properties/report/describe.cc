@@ -140,11 +140,11 @@ std::string header(const Program& program) {
   std::string launch;
   if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
   if (!launch.empty() && options.own_group) launch += ", on a group of its own";
-  return fmt::format("{}, {} mode, {} order, {} values, buckets of {}, then {}{}{}{}{}{}{}",
+  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
-                     fields::name_of(options.order), fields::name_of(program.values),
-                     bytes(options.first_bucket_bytes), bytes(options.bucket_bytes),
-                     options.rebuild ? ", rebuilt in ready order" : "",
+                     fields::name_of(options.order), options.verify ? ", verified" : "",
+                     fields::name_of(program.values), bytes(options.first_bucket_bytes),
+                     bytes(options.bucket_bytes), options.rebuild ? ", rebuilt in ready order" : "",
                      options.views ? "; gradients are views of them" : "", hook,
                      options.manual_sync ? "; synced by hand" : "", pinned, launch);
 }
@@ -325,6 +325,29 @@ void add_steps(const Program& program, std::size_t room, std::vector<std::string
   lines.insert(lines.end(), full.begin(), full.end());
 }
 
+// What happens to what travels; nothing does where it is not verified.
+std::string describe_payload(const faults::Fault& fault) {
+  using faults::Kind;
+  const std::string where =
+      fmt::format("of what rank {} sends rank {} in its {} exchange of step {}", fault.rank,
+                  fault.peer, ordinal(fault.site), fault.step);
+  switch (fault.kind) {
+    case Kind::kPayloadFlip:
+      return fmt::format("bit {} {} is flipped", fault.at, where);
+    case Kind::kPayloadTruncate:
+      return fmt::format("all but {} {} is lost", bytes(fault.at), where);
+    case Kind::kPayloadSwap:
+      return fmt::format("the whole {} changes places with what the next rank is to get", where);
+    case Kind::kPayloadStale:
+      return fmt::format("the whole {} is what it sent the time before", where);
+    case Kind::kPayloadShift:
+      return fmt::format("the whole {} is shifted by {}", where,
+                         bytes(std::uint64_t{fault.at} + 1));
+    default:
+      return "an unknown fault";
+  }
+}
+
 }  // namespace
 
 std::string describe(const faults::Fault& fault) {
@@ -362,8 +385,9 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kSlowThread:
       return fmt::format("rank {}'s engine sleeps for {} at the {} node of step {}", rank, time,
                          site, step);
+    default:
+      return describe_payload(fault);
   }
-  return "an unknown fault";
 }
 
 std::string describe(const Case& given) {

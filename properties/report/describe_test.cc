@@ -236,6 +236,20 @@ TEST(DescribeFault, EveryKindIsASentence) {
             "rank 1's engine sleeps for 1 us at the 4th node of step 2");
 }
 
+TEST(DescribeFault, WhatIsChangedOnItsWayIsASentence) {
+  using faults::Kind;
+  const auto text = [](Kind kind, std::uint32_t at) {
+    return describe(faults::Fault{kind, 1, 2, 3, 0, 0, at});
+  };
+  const std::string where = "of what rank 1 sends rank 0 in its 4th exchange of step 2 ";
+  EXPECT_EQ(text(Kind::kPayloadFlip, 700), "bit 700 " + where + "is flipped");
+  EXPECT_EQ(text(Kind::kPayloadTruncate, 65), "all but 65 bytes " + where + "is lost");
+  EXPECT_EQ(text(Kind::kPayloadSwap, 0),
+            "the whole " + where + "changes places with what the next rank is to get");
+  EXPECT_EQ(text(Kind::kPayloadStale, 0), "the whole " + where + "is what it sent the time before");
+  EXPECT_EQ(text(Kind::kPayloadShift, 0), "the whole " + where + "is shifted by 1 byte");
+}
+
 TEST(Describe, NeverTakesMoreThanItsLines) {
   GenerateOptions large;
   large.max_parameters = reference::kMaxParameters;

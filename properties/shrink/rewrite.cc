@@ -137,6 +137,8 @@ void drop_rank(Case& value, std::uint32_t rank) {
   --program.world;
   for (faults::Fault& fault : value.faults.faults)
     if (fault.rank > rank) --fault.rank;
+  for (faults::Fault& fault : value.faults.faults)
+    if (fault.peer > rank) --fault.peer;
 }
 
 void drop_parameters(reference::Program& program, Range range) {

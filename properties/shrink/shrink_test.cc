@@ -382,12 +382,15 @@ TEST(Edits, ADroppedRankLeavesTheOthersTheirPasses) {
   value.program.parameters.resize(3);
   variants.resize(3, variants[0]);
   for (std::uint32_t rank = 0; rank < 3; ++rank) first_node(value, 0, rank).parameter = rank;
-  value.faults.faults = {{faults::Kind::kSlowThread, 2, 0, 0, 5}};
+  value.faults.faults = {{faults::Kind::kSlowThread, 2, 0, 0, 5},
+                         {faults::Kind::kPayloadFlip, 0, 0, 0, 0, 2, 9}};
   apply({Move::kDropRank, 1, 0, 0}, value);  // rank 1, as positions count from the end
   ASSERT_EQ(value.program.world, 2u);
   EXPECT_EQ(first_node(value, 0, 0).parameter, 0u);
   EXPECT_EQ(first_node(value, 0, 1).parameter, 2u);
   EXPECT_EQ(value.faults.faults[0].rank, 1u);
+  EXPECT_EQ(value.faults.faults[1].rank, 0u);
+  EXPECT_EQ(value.faults.faults[1].peer, 1u);
 }
 
 TEST(Edits, ADroppedParameterLeavesTheOthersTheirUsesAndTensors) {

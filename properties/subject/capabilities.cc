@@ -52,6 +52,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"sparse", "sparse gradients"},
     {"requires_grad", "gradients that require a gradient"},
     {"complex64", "complex numbers"},
+    {"verify", "checksums of what travels"},
 }};
 
 class Collector {
@@ -129,6 +130,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.mode == reference::Mode::kDynamic, Capability::kDynamic);
   out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
+  out.add_if(program.options.verify, Capability::kVerify);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);

@@ -47,8 +47,9 @@ enum class Capability : std::uint8_t {
   kSparse,         // parameters with sparse gradients
   kRequiresGrad,   // gradients that require a gradient themselves, which must be refused (P16)
   kComplex64,      // pairs of 32-bit floats
+  kVerify,         // what travels is checked on arrival
 };
-constexpr int kCapabilities = 34;
+constexpr int kCapabilities = 35;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

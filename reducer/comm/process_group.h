@@ -44,6 +44,9 @@ struct Collective {
   // kAllReduceSum: every rank's elements count as round(factor * x), rounded to the dtype (G2).
   // Other than 1 only where the group can_scale().
   double factor = 1.0;
+  // Every transfer is checked by its receiver (F3, verified.h); sums are rank-ordered then,
+  // whatever `reduction` says. Only where the group can_verify().
+  bool verify = false;
   int root = 0;                   // kBroadcast
   std::byte* data = nullptr;      // in place: input and result; kAllGather: the contribution
   std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
@@ -93,6 +96,10 @@ class ProcessGroup {
   // Whether its sums of this dtype scale what they add: the bits of scaling it first, for the price
   // of one pass over the data less. `data` is not scaled before the Work is done.
   virtual bool can_scale(DType) const { return false; }
+
+  // Whether the group can check what it receives (F3): what is corrupted on its way is a kCorrupted
+  // failure then, which names the sender.
+  virtual bool can_verify() const { return false; }
 
   // Starts a collective; an error means that nothing was started and `work` is not in flight.
   virtual Status start(const Collective& collective, Work& work) = 0;

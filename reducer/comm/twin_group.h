@@ -23,14 +23,20 @@ class TwinGroup final : public ProcessGroup {
       std::copy_n(c.data, c.count, c.gathered);  // of bytes: what ranks compare at construction
       std::copy_n(c.data, c.count, c.gathered + c.count);
     } else if (c.op == Op::kAllReduceSum && c.dtype == DType::kFloat32) {
-      auto* data = reinterpret_cast<float*>(c.data);
-      for (std::uint64_t i = 0; i < c.count; ++i) data[i] *= 2;
+      twice(reinterpret_cast<float*>(c.data), c.count);
+    } else if (c.op == Op::kAllReduceSum && c.dtype == DType::kInt32) {
+      twice(reinterpret_cast<std::int32_t*>(c.data), c.count);
     }
     work.complete(Status());
     return {};
   }
 
  private:
+  template <class T>
+  static void twice(T* data, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) data[i] *= 2;
+  }
+
   std::int64_t sequence_ = 0;
 };
 

@@ -99,6 +99,14 @@ void judge_failures(Diagnosis& diagnosis) {
     if (first == nullptr || account.failure->pass < first->pass) first = &*account.failure;
   }
   if (first == nullptr) return;
+  const bool is_received =
+      first->code == Code::kCorrupted && first->suspect >= 0 && first->suspect < diagnosis.size;
+  if (is_received) {  // F3: who sent it, not who looked
+    diagnosis.odd = {first->suspect};
+    diagnosis.reason =
+        "what rank " + std::to_string(first->rank) + " received from it was corrupted";
+    return;
+  }
   diagnosis.odd = {first->rank};
   diagnosis.reason = "failed by itself: " + std::string(name_of(first->code));
 }

@@ -179,6 +179,23 @@ TEST(Diagnosis, F2ARankThatFailedByItselfIsTheOddOneThoughOthersAreSilent) {
   EXPECT_NE(diagnosis.to_string().find("the user's node threw"), std::string::npos);
 }
 
+// F3: not the rank that found it.
+TEST(Diagnosis, F3WhoSentCorruptedDataIsTheOddOne) {
+  std::vector<Account> accounts = {account(0, 3, {bucket(0, 0, State::kFailed)}),
+                                   account(1, 3, {bucket(0, 0, State::kFailed)}),
+                                   account(2, 3, {bucket(0, 0, State::kFailed)})};
+  for (Account& each : accounts) {
+    each.failure = own_failure(1);
+    each.failure->code = Code::kCorrupted;
+    each.failure->suspect = 2;
+  }
+  const Diagnosis diagnosis = of(std::move(accounts));
+  EXPECT_EQ(diagnosis.odd, Ranks{2});
+  EXPECT_NE(diagnosis.to_string().find("what rank 1 received from it was corrupted"),
+            std::string::npos)
+      << diagnosis.to_string();
+}
+
 // Old collectives are forgotten on the rank that is ahead; only what all remember is compared.
 TEST(Diagnosis, T1WhatOneRankHasForgottenIsNoDifference) {
   std::vector<AccountedCollective> last = {bucket(2, 0), bucket(2, 1)};

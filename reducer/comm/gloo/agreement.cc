@@ -17,9 +17,11 @@ std::string describe(const Header& header) {
   if (header.pass != kNone) out += "pass " + std::to_string(header.pass) + ", ";
   out += "sequence " + std::to_string(header.sequence);
   if (header.source > 0) out += ", source " + std::to_string(header.source);
+  if (header.verify != 0) out += ", verified";
   if (header.epoch != 0) out += ", epoch " + std::to_string(header.epoch);
   if (op == Op::kAllReduceSum) {
-    if (header.reduction == static_cast<std::uint8_t>(Reduction::kRankOrdered)) {
+    if (header.verify != 0 ||
+        header.reduction == static_cast<std::uint8_t>(Reduction::kRankOrdered)) {
       out += ", rank-ordered";
     } else {
       out += header.algorithm == 0 ? ", ring" : ", bcube";

@@ -42,7 +42,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 
 struct Header {
-  std::uint32_t magic = 0x4c534831;  // "LSH1"
+  std::uint32_t magic = 0x4c534832;  // "LSH2"
   std::uint8_t op = 0;
   std::uint8_t dtype = 0;
   std::uint8_t algorithm = 0;
@@ -56,9 +56,10 @@ struct Header {
   std::uint64_t epoch = 0;          // of the group on a connection that several groups use in turn
   std::uint64_t segment_bytes = 0;  // the ring's message lengths depend on it
   std::uint64_t factor_bits = 0;    // of the double
+  std::uint64_t verify = 0;
   bool operator==(const Header&) const = default;
 };
-static_assert(sizeof(Header) == 72 && std::has_unique_object_representations_v<Header>);
+static_assert(sizeof(Header) == 80 && std::has_unique_object_representations_v<Header>);
 
 // "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)".
 std::string describe(const Header& header);

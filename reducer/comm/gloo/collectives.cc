@@ -76,22 +76,6 @@ void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Cont
   ::gloo::allreduce(gloo);
 }
 
-// sum = ((x0 + x1) + x2) + ..., of the ranks' parts of `bytes` bytes each, one after the other.
-void add_in_order(const Collective& collective, const std::byte* parts, std::size_t bytes,
-                  std::uint64_t ranks, std::byte* sum) {
-  const std::size_t elements = bytes / size_of(collective.dtype);
-  if (collective.factor == 1.0) {
-    std::memcpy(sum, parts, bytes);
-    for (std::uint64_t r = 1; r < ranks; ++r)
-      sum_function(collective.dtype)(sum, sum, parts + r * bytes, elements);
-    return;
-  }
-  const auto add = scaled_sum_function(collective.dtype);
-  add(sum, parts, parts + bytes, elements, collective.factor, Scaled::kBoth);
-  for (std::uint64_t r = 2; r < ranks; ++r)
-    add(sum, sum, parts + r * bytes, elements, collective.factor, Scaled::kIncoming);
-}
-
 // Every rank gets its share of the elements from all the others, adds in the order of the ranks,
 // and sends the sums to all: a ring's bytes on the wire, in two steps.
 void rank_ordered_all_reduce(const Collective& collective,
@@ -117,7 +101,7 @@ void rank_ordered_all_reduce(const Collective& collective,
     ::gloo::alltoallv(gloo);
   }
   std::byte* const sum = collective.data + begin(rank) * width;
-  if (own > 0) add_in_order(collective, scratch.data(), own, world, sum);
+  if (own > 0) add_in_order(collective, scratch.data(), own, own, world, sum);
   ::gloo::AllgathervOptions gloo(context);
   std::vector<std::size_t> counts(sent.begin(), sent.end());
   gloo.setOutput<std::uint8_t>(context->createUnboundBuffer(collective.data, bytes_of(collective)),
@@ -149,6 +133,21 @@ void all_gather(const Collective& collective, const std::shared_ptr<::gloo::Cont
 }
 
 }  // namespace
+
+void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
+                  std::size_t bytes, std::uint64_t ranks, std::byte* sum) {
+  const std::size_t elements = bytes / size_of(collective.dtype);
+  if (collective.factor == 1.0) {
+    std::memcpy(sum, parts, bytes);
+    for (std::uint64_t r = 1; r < ranks; ++r)
+      sum_function(collective.dtype)(sum, sum, parts + r * stride, elements);
+    return;
+  }
+  const auto add = scaled_sum_function(collective.dtype);
+  add(sum, parts, parts + stride, elements, collective.factor, Scaled::kBoth);
+  for (std::uint64_t r = 2; r < ranks; ++r)
+    add(sum, sum, parts + r * stride, elements, collective.factor, Scaled::kIncoming);
+}
 
 void run_alone(const Collective& collective) {
   if (collective.op != Op::kAllGather || collective.count == 0) return;

@@ -9,6 +9,7 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/agreement.h"
 #include "reducer/comm/gloo/collectives.h"
+#include "reducer/comm/gloo/gloo_frames.h"
 #include "reducer/comm/gloo/mesh.h"
 #include "reducer/comm/gloo/reduce_functions.h"
 
@@ -54,6 +55,7 @@ class GlooProcessGroup::Impl {
     Waiter waiter;
     std::shared_ptr<::gloo::Context> context;
     std::vector<std::byte> scratch;
+    FrameMemory frames;
     platform::Thread thread;
   };
 
@@ -67,6 +69,7 @@ class GlooProcessGroup::Impl {
   void work(int index);
   Status execute(const Operation& operation, Worker& worker);
   Status agree(const Operation& operation, Worker& worker);
+  Status run_checked(const Operation& operation, Worker& worker);
   Header header_of(const Operation& operation) const;
   void watch();
   Failure overdue(const Operation& operation) const;
@@ -163,7 +166,7 @@ Status GlooProcessGroup::Impl::check(const Collective& collective) const {
 
 // Whom to ask besides the neighbours: see agreement.h.
 bool GlooProcessGroup::Impl::asks_others(const Collective& collective) const {
-  const bool is_ring = collective.op == Op::kAllReduceSum &&
+  const bool is_ring = collective.op == Op::kAllReduceSum && !collective.verify &&
                        collective.reduction == Reduction::kNative &&
                        options_.algorithm == GlooOptions::Algorithm::kRing;
   return options_.agree && !is_ring;
@@ -233,6 +236,7 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
     }
     if (Status status = agree(operation, worker); !status.ok()) return status;
     worker.waiter.phase.store(Waiter::Phase::kPayload, std::memory_order_relaxed);
+    if (collective.verify && collective.count > 0) return run_checked(operation, worker);
     if (collective.count > 0)
       run_collective(collective, worker.context, operation.tags.operation, options_,
                      worker.scratch);
@@ -245,6 +249,15 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
     mesh_.fail(about(operation, mesh_.explain(error, waited_for)));
     return ended_by_mesh(operation);
   }
+}
+
+Status GlooProcessGroup::Impl::run_checked(const Operation& operation, Worker& worker) {
+  GlooFrames frames(worker.context, operation.tags.operation);
+  Flaw flaw;
+  const CollectiveId id{options_.epoch, operation.sequence};
+  if (run_verified(operation.collective, id, frames, worker.frames, flaw)) return Status();
+  mesh_.fail(about(operation, corrupted(flaw, mesh_.rank())));
+  return ended_by_mesh(operation);
 }
 
 Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker) {
@@ -274,6 +287,7 @@ Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
   header.dtype = static_cast<std::uint8_t>(collective.dtype);
   header.algorithm = static_cast<std::uint8_t>(options_.algorithm);
   header.reduction = static_cast<std::uint8_t>(collective.reduction);
+  header.verify = collective.verify ? 1 : 0;
   header.root = collective.op == Op::kBroadcast ? collective.root : 0;
   header.bucket = collective.bucket;
   header.count = collective.count;

@@ -11,8 +11,8 @@
 // at once then (watched_transport.h), and only after they have let go of the caller's memory does
 // the Work complete.
 //
-// Failure. The first cause stays; it says kPeerLost, kTimeout, kMismatch or kTransport, the
-// collective with its sequence, pass and bucket, and the peer suspected. Ranks tell each other
+// Failure. The first cause stays; it says kPeerLost, kTimeout, kMismatch, kCorrupted or kTransport,
+// the collective with its sequence, pass and bucket, and the peer suspected. Ranks tell each other
 // their first cause before they close their connections (mesh.h), so survivors agree on it most of
 // the time: Failure::rank is where it arose, reported_by who holds it. A rank may have succeeded in
 // the operation in which others failed. After a failure the group and its context are dead: make
@@ -72,6 +72,7 @@ class GlooProcessGroup final : public ProcessGroup {
   int size() const override;
   bool can_reduce(DType dtype) const override;  // all but kByte
   bool can_scale(DType dtype) const override;   // float32 and float64, but not with kBcube
+  bool can_verify() const override { return true; }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override;
