@@ -47,8 +47,8 @@ Status add_reduced(Contenders& contenders, const Place& place, const std::string
 }
 
 // The modes, then the floors: some of these need the buckets that a reducer ends up with.
-const std::vector<std::string> kStepModes = {"copying",  "view",           "rank_ordered",
-                                             "verified", "buckets_copied", "buckets", "flat"};
+const std::vector<std::string> kStepModes = {
+    "copying", "view", "rank_ordered", "verified", "buckets_copied", "buckets", "flat"};
 Status add_steps(Contenders& contenders, const Place& place, const Workload& workload) {
   ReducerOptions options;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "copying", workload, options));
@@ -77,7 +77,7 @@ Status add_orders(Contenders& contenders, const Place& place, std::int64_t eleme
     LOCKSTEP_RETURN_IF_ERROR(
         add(contenders, place,
             std::make_unique<GroupSums>(place, std::vector<std::int64_t>{elements}, reduction,
-                                        verify)));
+                                        GroupSums::Copies::kNone, verify)));
   return add(contenders, place, std::make_unique<FlatSum>(place, elements));
 }
 

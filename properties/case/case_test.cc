@@ -143,16 +143,16 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
   };
   const auto parameter = [](reference::Parameter value) {
-    auto& [a, b, c, d, e, f, g, h] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
+    auto& [a, b, c, d, e, f, g, h, i] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, 9u;
   };
   const auto buffer = [](reference::Buffer value) {
     auto& [a, b, c, d, e, f, g] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
   };
   const auto node = [](reference::Node value) {
-    auto& [a, b, c, d, e, f, g] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
+    auto& [a, b, c, d, e, f, g, h, i] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, 9u;
   };
   const auto pass = [](reference::RankPass value) {
     auto& [a, b, c, d] = value;

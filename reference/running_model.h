@@ -1,0 +1,185 @@
+// Model: one run of a program by the contract, step by step. It is the inside of model.h, in three
+// parts: model.cc (what a step is), model_backward.cc (one rank's part of it), model_reduce.cc
+// (that of all ranks).
+//
+// One thread; nothing fails.
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "reference/graph.h"
+#include "reference/model.h"
+#include "reference/order.h"
+#include "reference/power_sgd.h"
+#include "reference/sparse.h"
+#include "reference/state.h"
+
+namespace lockstep::reference {
+
+class Model {
+ public:
+  Model(const Program& program, const Contract& contract, Expectation& out);
+  void run(const std::vector<Recovery>& recoveries, const std::vector<ReadyOrder>& ready_orders);
+
+ private:
+  static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // of hooks
+
+  // Where a parameter that is trained lies: in the arrays of elements, and in its bucket.
+  struct Place {
+    std::size_t start = 0;  // of its values, in memory order
+    std::size_t count = 0;
+    std::uint32_t bucket = 0;
+    std::uint64_t offset = 0;  // in the bucket, in values
+  };
+
+  // The gradient of one parameter on one rank; its elements are in Model::elements_.
+  struct Gradient {
+    bool defined = false;
+    bool used = false;       // G6, since it was last zeroed or reduced
+    bool touched = false;    // since the step's first backward
+    bool reduced = false;    // in this step
+    bool recorded = false;   // its bits are in Expectation::bits, at `offset`
+    bool in_bucket = false;  // B7
+    bool requires_grad = false;
+    bool loose = false;  // added to in an order that time decides: the bits are not known
+    std::uint64_t offset = 0;
+  };
+
+  void lay_out_elements();
+  void place_in_buckets();
+  std::vector<OrderRun> order_of(std::uint64_t count, DType wire) const;
+  void order_additions();
+  void rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders);
+  const std::vector<ExpectedBucket>& buckets() const {
+    return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
+  }
+  void recover(const std::vector<std::uint32_t>& survivors);
+  void choose_active(std::uint32_t step);
+  void announce(std::vector<ExpectedCollective>& collectives);
+  void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
+  void rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
+                      std::vector<ExpectedCollective>& collectives);
+  void end();
+  void prepare(std::vector<ExpectedRankStep>& ranks) const;
+  void run_step(const Step& step, ExpectedStep& expected);
+
+  // One rank's part of a step, up to the reduction.
+  void zero(std::uint32_t rank, ZeroGrad kind);
+  void train(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  std::uint32_t hooks_due(std::uint32_t rank, std::uint32_t parameter) const;
+  void find_elsewhere(const RankPass& pass, std::uint32_t calls);
+  bool find_ready_twice(const std::vector<Event>& events, std::uint32_t rank,
+                        std::vector<std::uint32_t>& found);
+  bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
+  std::vector<std::uint32_t> missing(std::uint32_t rank) const;
+  bool find_requiring(const std::vector<Event>& events, std::uint32_t rank, bool begins_pass,
+                      bool ends_count, std::vector<std::uint32_t>& found);
+  bool blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const;
+  void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
+  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
+  void accumulate_entries(const Event& event, std::uint32_t rank, std::uint32_t step_key);
+  bool adds_exactly(std::uint32_t parameter, const double* values) const;
+  static bool adds_exactly(DType dtype, std::span<const double> values);
+  static void set_added(Gradient& target);
+  void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
+
+  // All ranks.
+  void decide_outcomes(ExpectedStep& expected);
+  void list_collectives(ExpectedStep& expected);
+  void reduce();
+  void reduce_one(std::uint32_t parameter);
+  Rows rows_of(std::uint32_t rank, std::uint32_t parameter);
+  std::uint64_t most_rows(const ExpectedBucket& bucket);
+  void reduce_sparse(std::uint32_t parameter);
+  bool is_power_sgd(const ExpectedBucket& bucket) const;
+  void reduce_by_power_sgd(const ExpectedBucket& bucket);
+  void set_reduced(std::uint32_t parameter, bool is_loose);
+  void record(std::vector<ExpectedRankStep>& ranks);
+  std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
+  void record_rows(const Parameter& parameter, const Entries& entries);
+
+  Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
+    return gradients_[rank * program_.parameters.size() + parameter];
+  }
+  bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
+  Entries& entries(std::uint32_t rank, std::uint32_t parameter) {
+    return entries_[rank * program_.parameters.size() + parameter];
+  }
+  double* elements(std::uint32_t rank, std::uint32_t parameter) {
+    return elements_.data() + rank * total_ + places_[parameter].start;
+  }
+  // S2: whether the rank has inputs in this step, and N.
+  bool trains(std::uint32_t rank) const {
+    return std::binary_search(active_.begin(), active_.end(), rank);
+  }
+  std::uint32_t divisor() const {
+    const bool by_active = program_.options.join == Join::kByActive;
+    return static_cast<std::uint32_t>(by_active ? active_.size() : survivors_.size());
+  }
+  bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
+  bool is_after_backward() const { return program_.options.launch == Launch::kAfterBackward; }
+  bool may_rebuild() const {
+    return program_.options.rebuild && program_.options.pinned == 0 && !is_after_backward();
+  }
+  bool is_static() const { return program_.options.mode == Mode::kStatic; }
+  bool is_reduced(std::uint32_t parameter) const {
+    return is_in_use_[parameter] || program_.options.mode == Mode::kPlain;
+  }
+
+  const Program& program_;
+  const Contract contract_;
+  Expectation& out_;
+  const std::vector<std::uint32_t> owners_;  // of every parameter, or kNotTrained
+  std::vector<std::uint32_t> trained_;       // the owners, ascending
+  std::vector<std::uint32_t> reduced_;       // those of them that are reduced
+  std::vector<Place> places_;                // by parameter
+  std::vector<std::uint32_t> memory_of_;     // by start and row-major index: memory order
+  std::size_t total_ = 0;                    // elements of all that are trained
+  Graph graph_;
+
+  std::vector<std::uint32_t> survivors_;
+  std::vector<std::uint32_t> active_;          // those of them that have inputs for the step (S2)
+  std::uint32_t root_ = 0;                     // the first that trained in the last event
+  std::vector<std::vector<OrderRun>> orders_;  // by bucket, for this many survivors
+  std::vector<Gradient> gradients_;
+  std::vector<double> elements_;
+  std::vector<Entries> entries_;  // S1: by rank and parameter; sparse ones have no elements
+  // Sums of one backward call, by depth of nested calls; a depth is allocated when first used.
+  std::array<std::vector<double>, kMaxDepth + 1> sums_;
+  std::array<std::vector<std::uint8_t>, kMaxDepth + 1> sum_requires_grad_;  // by parameter
+  std::array<std::vector<Entries>, kMaxDepth + 1> sparse_sums_;             // by parameter
+  std::vector<double> arrived_;                                             // the tensor of one use
+  std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
+
+  PowerSgd power_sgd_;
+  std::vector<std::uint8_t> is_power_loose_;  // by parameter: what it keeps is not known
+
+  // B2: 0, or 1 + the index into Expectation::rebuilt.
+  std::uint32_t layout_ = 0;
+  bool is_rebuilding_ = false;  // in this step
+  bool is_recorded_ = false;    // the group has completed a synced pass
+  States states_;               // S3
+  bool is_window_open_ = false;
+  // P11, kStatic: what the group's first synced pass has shown.
+  bool is_counted_ = false;
+  std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
+  std::vector<std::uint8_t> is_in_use_;        // by parameter: some rank used it
+
+  // Of the rank whose backward calls are run, by parameter.
+  std::vector<std::uint32_t> hooks_;         // that fired in this pass
+  std::vector<std::uint32_t> hooks_now_;     // in this call
+  std::vector<std::uint32_t> sums_in_call_;  // of one backward call, by parameter: so far,
+  std::vector<std::uint32_t> sums_due_;      // and in all
+  std::vector<std::uint8_t> had_gradient_;   // before the call
+  std::vector<std::uint8_t> is_exact_;       // all that was added in the call, and what was there
+  std::vector<std::uint8_t> is_elsewhere_;   // see find_elsewhere()
+  std::vector<std::uint8_t> is_requiring_;   // see find_requiring()
+  std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
+  // Of the step.
+  std::vector<std::uint8_t> is_unknown_;  // by parameter
+  std::uint32_t blocking_ranks_ = 0;      // without whose buckets no other rank can end its pass
+};
+
+}  // namespace lockstep::reference
