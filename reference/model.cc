@@ -11,6 +11,7 @@
 #include "reference/order.h"
 #include "reference/power_sgd.h"
 #include "reference/state.h"
+#include "reference/torch_model.h"
 #include "reference/values.h"
 
 namespace lockstep::reference {
@@ -834,6 +835,7 @@ Expectation run(const Program& program, const Contract& contract,
 
 void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
          const std::vector<ReadyOrder>& ready_orders, Expectation& out) {
+  if (contract.is_hook_by_hook) return run_hook_by_hook(program, contract, recoveries, out);
   Model(program, contract, out).run(recoveries, ready_orders);
 }
 
