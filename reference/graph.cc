@@ -180,6 +180,9 @@ void Graph::run_body(const std::vector<Node>& body, double seed, std::uint32_t d
   find_reached(body, base, depth);
   visit_all(body, base, depth);
   arrived_.resize(base);
+  Event& end = events_.emplace_back();
+  end.kind = Event::Kind::kEnd;
+  end.depth = depth;
 }
 
 }  // namespace lockstep::reference

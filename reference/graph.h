@@ -16,6 +16,7 @@ struct Event {
   enum class Kind : std::uint8_t {
     kTensor,  // the tensor scalar * c of the use `node_key` is added to what the call has for it
     kHook,    // the sum goes into the gradient, and the hook fires
+    kEnd,     // a nested call, of this depth, ends
   };
   Kind kind = Kind::kTensor;
   bool first = false;       // kTensor: of this call

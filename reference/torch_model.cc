@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <utility>
 
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
@@ -12,6 +13,8 @@
 
 namespace lockstep::reference {
 namespace {
+
+constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
 struct Place {
   std::size_t start = 0;  // of its elements, in memory order
@@ -37,8 +40,10 @@ struct Rank {
   bool is_unfinished = false;   // something was marked, and the pass is not complete
   bool is_complete = false;     // in this step: all buckets were launched
   std::uint32_t next_call = 0;  // of backward, in this step
-  std::vector<std::uint8_t> unused, ready, used;  // by parameter
-  std::vector<std::uint32_t> order;               // of hooks, for the rebuild
+  std::size_t next_event = 0;   // of that call
+  // By parameter; `sent` is what was used when the pass became complete.
+  std::vector<std::uint8_t> unused, ready, used, sent;
+  std::vector<std::uint32_t> order;  // of hooks, for the rebuild
 };
 
 std::vector<std::uint32_t> owners_of(const Program& program) {
@@ -68,8 +73,7 @@ class HookModel {
   void run_forwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   void search_unused(const RankPass& pass, std::size_t last, Rank& rank);
   void run_backwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
-  bool run_call(const Step& step, std::uint32_t rank, std::uint32_t call,
-                ExpectedRankStep& expected);
+  bool run_call(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   bool take_hook(std::uint32_t rank, const Event& event);
   bool mark_ready(std::uint32_t rank, std::uint32_t parameter);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
@@ -117,6 +121,7 @@ class HookModel {
   std::vector<double> sums_[kMaxDepth + 1];
   std::vector<double> arrived_;
   std::vector<std::vector<OrderRun>> orders_;  // by bucket
+  std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
   std::uint32_t layout_ = 0;                   // 0, or 1 + the index into Expectation::rebuilt
 };
 
@@ -256,9 +261,11 @@ void HookModel::prepare(ExpectedStep& expected) {
   }
   for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
+  is_raced_.assign(program_.parameters.size(), 0);
   for (Rank& rank : ranks_) {
     rank.is_complete = false;
     rank.next_call = 0;
+    rank.next_event = 0;
   }
 }
 
@@ -323,13 +330,13 @@ void HookModel::search_unused(const RankPass& pass, std::size_t last, Rank& rank
     if (event.kind == Event::Kind::kHook && event.depth == 0) rank.unused[event.parameter] = 0;
 }
 
-// Up to the call that completes the pass.
+// Up to the end of the call, or nested call, that completes the pass.
 void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
   if (kept_outputs(pass) == 0) return;
   while (rank.next_call < call_count(pass) && !rank.is_complete) {
-    if (!run_call(step, number, rank.next_call++, expected)) return;
+    if (!run_call(step, number, expected)) return;
     const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
     if (!contract_.stays_out_without_hooks && is_dynamic() && is_silent)
       for (const std::uint32_t parameter : reduced_) (void)mark_ready(number, parameter);
@@ -340,24 +347,38 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
   expected.parameters = missing(rank);
 }
 
-// False: it ends in an error.
-bool HookModel::run_call(const Step& step, std::uint32_t number, std::uint32_t call,
-                         ExpectedRankStep& expected) {
+// The next call from where it was left. It stops at the end of a nested call that completed the
+// pass: there the reduction is waited for. False: it ends in an error.
+bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+  Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  for (const Event& event : graph_.backward(pass, call, is_dynamic())) {
+  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, is_dynamic());
+  const std::size_t first = std::exchange(rank.next_event, 0);
+  std::uint32_t completed_at = kNowhere;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
     std::vector<double>& sums = sums_[event.depth];
     if (sums.empty()) sums.resize(total_);
-    if (event.kind == Event::Kind::kTensor) {
-      add_tensor(event, number, step.key, sums.data());
-      continue;
+    if (event.kind == Event::Kind::kTensor) add_tensor(event, number, step.key, sums.data());
+    if (i < first || event.kind == Event::Kind::kTensor) continue;
+    if (event.kind == Event::Kind::kEnd) {
+      if (event.depth != completed_at) continue;
+      rank.next_event = i + 1;
+      return true;
     }
     if (event.defined) add_sum(event.parameter, number, sums.data());
-    if (take_hook(number, event)) continue;
-    expected.error = Error::kReadyTwice;
-    expected.error_call = call;
-    expected.parameters = {event.parameter};
-    return false;
+    const bool was_complete = rank.is_complete;
+    if (!take_hook(number, event)) {
+      // Its bucket is on its way, perhaps, and what came second is in it or not.
+      if (gradient(number, event.parameter).in_bucket) is_raced_[event.parameter] = 1;
+      expected.error = Error::kReadyTwice;
+      expected.error_call = rank.next_call;
+      expected.parameters = {event.parameter};
+      return false;
+    }
+    if (rank.is_complete && !was_complete) completed_at = event.depth;
   }
+  ++rank.next_call;
   return true;
 }
 
@@ -405,7 +426,10 @@ bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
     own.in_bucket = own.touched = true;
     own.recorded = false;
   }
-  rank.is_complete = missing(rank).empty();
+  if (!rank.is_complete && missing(rank).empty()) {
+    rank.is_complete = true;
+    rank.sent = rank.used;
+  }
   return true;
 }
 
@@ -438,7 +462,7 @@ void HookModel::add_sum(std::uint32_t parameter, std::uint32_t rank, const doubl
   else
     std::copy_n(sums + place.start, place.count, elements(rank, parameter));
   target.defined = target.touched = true;
-  target.recorded = false;
+  target.reduced = target.recorded = false;
 }
 
 // Whether others wait in vain for a bucket, or for the usage map, of this rank. What they do if all
@@ -473,7 +497,8 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     } else if (!is_complete(rank)) {
       each.outcome = Outcome::kSuccess;
       for (const std::uint32_t parameter : reduced_)
-        if (has_views() && ranks_[rank].ready[parameter]) gradient(rank, parameter).loose = true;
+        if (has_views() && ranks_[rank].is_unfinished && ranks_[rank].ready[parameter])
+          gradient(rank, parameter).loose = true;
       expected.knows_collectives = expected.knows_collectives && !ranks_[rank].is_unfinished;
     } else if (!is_all) {
       each.outcome = Outcome::kPeerError;
@@ -482,18 +507,18 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     }
     if (is_any && !is_complete(rank) && !blocks_others(rank, expected)) break;
   }
-  if (expected.any_error || !is_any) return;
+  if (!is_any || !is_all) return;
   for (const std::uint32_t rank : survivors_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
     ExpectedRankStep& each = expected.ranks[rank];
     while (ranks_[rank].next_call < call_count(pass) && each.error == Error::kNone) {
-      const std::uint32_t call = ranks_[rank].next_call++;
-      if (contract_.later_backwards_are_local || step.kind != PassKind::kSynced) {
-        (void)run_call(step, rank, call, each);
+      const bool is_second = ranks_[rank].next_event == 0 && step.kind == PassKind::kSynced;
+      if (contract_.later_backwards_are_local || !is_second) {
+        (void)run_call(step, rank, each);
         continue;
       }
       each.error = Error::kSecondBackward;
-      each.error_call = call;
+      each.error_call = ranks_[rank].next_call;
       each.outcome = Outcome::kOwnError;
       expected.any_error = true;
     }
@@ -529,7 +554,7 @@ void HookModel::reduce_one(std::uint32_t parameter) {
   const Place& place = places_[parameter];
   const bool is_used =
       !is_dynamic() || std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
-        return ranks_[rank].used[parameter] != 0;
+        return ranks_[rank].sent[parameter] != 0;
       });
   std::size_t begin = 0;
   for (const OrderRun& run : orders_[place.bucket]) {
@@ -557,6 +582,9 @@ void HookModel::reduce_one(std::uint32_t parameter) {
       each.in_bucket = has_views();
     }
     each.recorded = false;
+    if (is_raced_[parameter] == 0) continue;
+    each.loose = true;
+    each.reduced = false;
   }
 }
 

@@ -35,7 +35,8 @@ struct Subject {
   std::string id;
   const lockstep_subject* table = nullptr;  // kHosted; stays loaded until the process ends
   Capabilities capabilities = Capabilities::all();
-  reference::Contract contract = reference::Contract::lockstep();  // what it is held to
+  // What it is held to.
+  reference::Contract contract = reference::Contract::lockstep();
   std::string rank_program;  // kTorch: what ranks run in
   // kProduction: what save() wrote, pinned whatever the case says; and whether it is to write.
   std::string pinned_layout;
@@ -44,7 +45,8 @@ struct Subject {
   std::string name() const;  // as on the command line: reducer, seeded:R01, torch, ./libmine.so
 };
 
-// Reads "reducer", "seeded:ID", "torch" or a path; one line of what is wrong and what to do otherwise.
+// Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
+// do.
 Result<Subject> parse_subject(const std::string& text);
 
 class Lane {

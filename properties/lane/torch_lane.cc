@@ -26,18 +26,6 @@ class TorchLane final : public Lane {
   ProcessRanks processes_;
 };
 
-// Beside this program; an empty path if there is none.
-std::filesystem::path find_program() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  for (const char* folder : {".", ".."}) {  // tests are built one folder deeper
-    std::filesystem::path program = (self.parent_path() / folder / kProgram).lexically_normal();
-    if (std::filesystem::exists(program, error)) return program;
-  }
-  return {};
-}
-
 // The first line that the program prints, on either stream.
 std::string first_line_of(const std::filesystem::path& program) {
   std::FILE* pipe = ::popen(fmt::format("'{}' --probe 2>&1", program.string()).c_str(), "r");
@@ -77,13 +65,20 @@ Capabilities torch_capabilities() {
 }
 
 Result<Subject> torch_subject() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return torch_subject(self.parent_path());
+}
+
+Result<Subject> torch_subject(const std::filesystem::path& folder) {
   const auto refused = [](std::string what) {
     return failed(Status(Code::kInvalidArgument, std::move(what)));
   };
   Subject subject;
   subject.kind = Subject::Kind::kTorch;
-  const std::filesystem::path program = find_program();
-  if (program.empty())
+  const std::filesystem::path program = folder / kProgram;
+  std::error_code error;
+  if (!std::filesystem::exists(program, error))
     return refused(
         fmt::format("the subject 'torch' is not built: there is no {} beside this program; install "
                     "libtorch (ci/setup --torch) and build anew",

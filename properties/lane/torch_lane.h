@@ -5,6 +5,7 @@
 // Threads: one caller. Failure: torch_subject() tells in one line why there is no such subject.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "properties/lane/lane.h"
@@ -14,7 +15,9 @@ namespace lockstep::properties {
 // What the program has to answer to `lockstep-torch --probe`, before the version.
 constexpr const char* kTorchGreeting = "lockstep-torch 1, libtorch ";
 
+// Its program is looked for beside this one, or in `folder`.
 Result<Subject> torch_subject();
+Result<Subject> torch_subject(const std::filesystem::path& folder);
 
 std::unique_ptr<Lane> make_torch_lane(const Subject& subject);
 

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <c10d/FileStore.hpp>
@@ -251,6 +252,7 @@ class Silence final : public c10::WarningHandler {
 }  // namespace
 
 void prepare_process() {
+  ::signal(SIGPIPE, SIG_IGN);  // as the Python interpreter does: Gloo writes to peers that are gone
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
   static Silence silence;
