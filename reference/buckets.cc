@@ -52,8 +52,8 @@ void assign_buckets(const Program& program, const Contract& contract,
     pinned = pinned_order(program);
     order = &pinned;
   }
-  const bool is_limited = !contract.starts_without_limits || order != nullptr ||
-                          program.options.mode == Mode::kDynamic;
+  const bool is_limited =
+      !contract.starts_without_limits || order != nullptr || program.options.mode == Mode::kDynamic;
   std::size_t used = 0;
   std::vector<Group> groups;
   const std::size_t walked = order ? order->size() : program.parameters.size();

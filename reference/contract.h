@@ -41,6 +41,9 @@ struct Contract {
   bool stays_out_without_hooks = false;
   // Without unused detection there is one bucket per dtype until the first pass is complete (B1).
   bool starts_without_limits = false;
+  // Static mode: until the second synced forward every backward ends as the first pass does, and if
+  // that is over already, in an error (P9, P11).
+  bool repeats_first_static_pass = false;
   // Buckets are rebuilt without unused detection, and only then (B2).
   bool rebuilds_unless_dynamic = false;
 
@@ -54,7 +57,7 @@ struct Policy {
 };
 
 // The departures, by name.
-constexpr std::array<Policy, 12> kPolicies{{
+constexpr std::array<Policy, 13> kPolicies{{
     {"rounds_factor", &Contract::rounds_factor},
     {"divides_views", &Contract::divides_views},
     {"reduces_unused_views", &Contract::reduces_unused_views},
@@ -66,6 +69,7 @@ constexpr std::array<Policy, 12> kPolicies{{
     {"later_backwards_are_local", &Contract::later_backwards_are_local},
     {"stays_out_without_hooks", &Contract::stays_out_without_hooks},
     {"starts_without_limits", &Contract::starts_without_limits},
+    {"repeats_first_static_pass", &Contract::repeats_first_static_pass},
     {"rebuilds_unless_dynamic", &Contract::rebuilds_unless_dynamic},
 }};
 

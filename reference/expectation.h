@@ -74,7 +74,7 @@ struct ExpectedStep {
   std::vector<ExpectedRankStep> ranks;  // by original rank
   // Of the step if it succeeds everywhere, in order (T2).
   std::vector<ExpectedCollective> collectives;
-  bool is_reduced = false;   // it has a synced pass
+  bool is_reduced = false;  // it has a synced pass
   // False: the model cannot tell what comes of this step and of those after it (torch_model.h).
   bool is_modelled = true;
   // False: a part of the collectives was launched, by which ranks is not said.

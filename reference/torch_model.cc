@@ -44,6 +44,10 @@ struct Rank {
   // By parameter; `sent` is what was used when the pass became complete.
   std::vector<std::uint8_t> unused, ready, used, sent;
   std::vector<std::uint32_t> order;  // of hooks, for the rebuild
+  // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
+  // are still to come in this one, by parameter.
+  std::uint32_t forwards = 0;
+  std::vector<std::uint32_t> hooks, left;
 };
 
 std::vector<std::uint32_t> owners_of(const Program& program) {
@@ -74,14 +78,16 @@ class HookModel {
   void search_unused(const RankPass& pass, std::size_t last, Rank& rank);
   void run_backwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   bool run_call(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
-  bool take_hook(std::uint32_t rank, const Event& event);
+  Error take_hook(std::uint32_t rank, const Event& event);
+  Error mark_by_hook(std::uint32_t rank, std::uint32_t parameter);
+  bool end_first_static(std::uint32_t rank);
   bool mark_ready(std::uint32_t rank, std::uint32_t parameter);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
   void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
   void finish_pass(const Step& step, ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
-  void reduce_one(std::uint32_t parameter);
+  void reduce_one(std::uint32_t parameter, bool is_used);
   void record(std::vector<ExpectedRankStep>& ranks);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
 
@@ -95,6 +101,9 @@ class HookModel {
     return given_.data() + rank * total_ + places_[parameter].start;
   }
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
+  bool is_static() const { return program_.options.mode == Mode::kStatic; }
+  bool is_first_static(const Rank& rank) const { return is_static() && rank.forwards == 1; }
+  bool has_sink(const Rank& rank) const { return is_dynamic() || is_first_static(rank); }
   bool has_views() const { return program_.options.views; }
   bool may_rebuild() const { return contract_.rebuilds_unless_dynamic && !is_dynamic(); }
   const std::vector<ExpectedBucket>& buckets() const {
@@ -122,6 +131,8 @@ class HookModel {
   std::vector<double> arrived_;
   std::vector<std::vector<OrderRun>> orders_;  // by bucket
   std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
+  std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
+  bool is_counted_ = false;                    // static mode: it is over
   std::uint32_t layout_ = 0;                   // 0, or 1 + the index into Expectation::rebuilt
 };
 
@@ -157,8 +168,12 @@ void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
   ranks_.assign(program_.world, Rank{});
   for (Rank& rank : ranks_) {
     rank.used.assign(program_.parameters.size(), 0);
+    rank.unused = rank.used;
+    rank.hooks.assign(program_.parameters.size(), 0);
     begin_pass(rank);
   }
+  is_in_use_.assign(program_.parameters.size(), 0);
+  is_counted_ = false;
   layout_ = 0;
   place_in_buckets();
 }
@@ -166,7 +181,7 @@ void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
 void HookModel::begin_pass(Rank& rank) const {
   rank.has_marked = false;
   rank.ready.assign(program_.parameters.size(), 0);
-  rank.unused.assign(program_.parameters.size(), 0);
+  rank.left = rank.hooks;
 }
 
 void HookModel::place_in_buckets() {
@@ -279,6 +294,8 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
     if (step.kind == PassKind::kNoGrad && pass.skip) continue;
     zero(rank, step.zero_grad);
     if (step.kind == PassKind::kNoGrad) continue;
+    const std::size_t forwards = step.variants[rank % step.variants.size()].forwards.size();
+    if (is_static() && ranks_[rank].forwards < 2 && forwards > 1) expected.is_modelled = false;
     run_forwards(step, rank, expected.ranks[rank]);
     if (expected.ranks[rank].error == Error::kNone) run_backwards(step, rank, expected.ranks[rank]);
   }
@@ -311,6 +328,7 @@ void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRan
     }
     if (step.kind != PassKind::kSynced) continue;
     rank.is_armed = true;
+    ++rank.forwards;
     begin_pass(rank);
     if (is_dynamic()) search_unused(pass, f, rank);
   }
@@ -324,7 +342,7 @@ void HookModel::search_unused(const RankPass& pass, std::size_t last, Rank& rank
     searched.forwards.push_back(pass.forwards[f]);
     searched.forwards.back().discard = false;
   }
-  for (const std::uint32_t parameter : reduced_) rank.unused[parameter] = 1;
+  std::fill(rank.unused.begin(), rank.unused.end(), std::uint8_t{1});
   if (searched.forwards.empty()) return;
   for (const Event& event : graph_.backward(searched, 0))
     if (event.kind == Event::Kind::kHook && event.depth == 0) rank.unused[event.parameter] = 0;
@@ -352,7 +370,7 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
 bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, is_dynamic());
+  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, has_sink(rank));
   const std::size_t first = std::exchange(rank.next_event, 0);
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -368,36 +386,70 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
     }
     if (event.defined) add_sum(event.parameter, number, sums.data());
     const bool was_complete = rank.is_complete;
-    if (!take_hook(number, event)) {
+    if (const Error error = take_hook(number, event); error != Error::kNone) {
       // Its bucket is on its way, perhaps, and what came second is in it or not.
       if (gradient(number, event.parameter).in_bucket) is_raced_[event.parameter] = 1;
-      expected.error = Error::kReadyTwice;
+      expected.error = error;
       expected.error_call = rank.next_call;
       expected.parameters = {event.parameter};
       return false;
     }
     if (rank.is_complete && !was_complete) completed_at = event.depth;
   }
+  if (is_first_static(rank) && !end_first_static(number)) {
+    expected.error = Error::kSecondBackward;
+    expected.error_call = rank.next_call;
+    return false;
+  }
   ++rank.next_call;
   return true;
 }
 
-// False: marked twice.
-bool HookModel::take_hook(std::uint32_t number, const Event& event) {
+// All buckets are launched when a backward of the first pass ends. False: that pass is over.
+bool HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
-  if (!is_reduced(program_.parameters[event.parameter])) return true;
+  if (!rank.is_armed || rank.is_complete) return !contract_.repeats_first_static_pass;
+  for (const std::uint32_t parameter : reduced_) {
+    rank.unused[parameter] = rank.hooks[parameter] == 0 ? 1 : 0;
+    (void)mark_ready(number, parameter);
+  }
+  return true;
+}
+
+Error HookModel::take_hook(std::uint32_t number, const Event& event) {
+  Rank& rank = ranks_[number];
+  if (!is_reduced(program_.parameters[event.parameter])) return Error::kNone;
   const bool has_gradient =
       contract_.counts_stale_as_use ? gradient(number, event.parameter).defined : event.defined;
-  if (has_gradient && (rank.is_armed || !contract_.forgets_local_use))
+  const bool notes_use = is_dynamic() || is_first_static(rank);
+  if (notes_use && has_gradient && (rank.is_armed || !contract_.forgets_local_use))
     rank.used[event.parameter] = 1;
-  if (!rank.is_armed) return true;
+  if (!rank.is_armed) return Error::kNone;
+  if (is_first_static(rank)) {
+    ++rank.hooks[event.parameter];
+    return Error::kNone;
+  }
+  return mark_by_hook(number, event.parameter);
+}
+
+Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
+  Rank& rank = ranks_[number];
   if (!rank.has_marked) {
     rank.has_marked = true;
-    for (const std::uint32_t parameter : reduced_)
-      if (rank.unused[parameter] && !mark_ready(number, parameter)) return false;
+    for (const std::uint32_t other : reduced_)
+      if (rank.unused[other] && !mark_ready(number, other)) return Error::kReadyTwice;
   }
-  if (may_rebuild() && layout_ == 0) rank.order.push_back(event.parameter);
-  return mark_ready(number, event.parameter);
+  if (is_static()) {
+    if (rank.left[parameter] == 0) return Error::kUsageChanged;
+    if (--rank.left[parameter] > 0) return Error::kNone;
+  }
+  const bool is_recorded = may_rebuild() && layout_ == 0;
+  if (is_recorded) rank.order.push_back(parameter);
+  if (!mark_ready(number, parameter)) return Error::kReadyTwice;
+  if (!is_recorded || !is_static() || !rank.is_complete) return Error::kNone;
+  for (const std::uint32_t other : reduced_)
+    if (rank.unused[other]) rank.order.push_back(other);
+  return Error::kNone;
 }
 
 // What there is of the gradient goes into its bucket, scaled.
@@ -514,11 +566,11 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     while (ranks_[rank].next_call < call_count(pass) && each.error == Error::kNone) {
       const bool is_second = ranks_[rank].next_event == 0 && step.kind == PassKind::kSynced;
       if (contract_.later_backwards_are_local || !is_second) {
-        (void)run_call(step, rank, each);
-        continue;
+        if (run_call(step, rank, each)) continue;
+      } else {
+        each.error = Error::kSecondBackward;
+        each.error_call = ranks_[rank].next_call;
       }
-      each.error = Error::kSecondBackward;
-      each.error_call = ranks_[rank].next_call;
       each.outcome = Outcome::kOwnError;
       expected.any_error = true;
     }
@@ -536,12 +588,22 @@ void HookModel::reduce(ExpectedStep& expected) {
     collective.count = buckets()[b].count;
     collective.dtype = buckets()[b].dtype;
   }
-  if (is_dynamic()) {
-    ExpectedCollective& usage = expected.collectives.emplace_back();
+  if (is_dynamic() || (is_static() && !is_counted_)) {
+    ExpectedCollective usage;
     usage.op = ExpectedCollective::Op::kAllReduceUsage;
     usage.count = reduced_.size();
+    const auto launched = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : buckets().size());
+    expected.collectives.insert(expected.collectives.end() - launched, usage);
   }
-  for (const std::uint32_t parameter : reduced_) reduce_one(parameter);
+  for (const std::uint32_t parameter : reduced_) {
+    const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
+      return ranks_[rank].sent[parameter] != 0;
+    });
+    if (!is_counted_) is_in_use_[parameter] = is_used ? 1 : 0;
+    reduce_one(parameter, program_.options.mode == Mode::kPlain ||
+                              (is_dynamic() ? is_used : is_in_use_[parameter] != 0));
+  }
+  is_counted_ = is_static();
   for (const std::uint32_t number : survivors_) {
     Rank& rank = ranks_[number];
     rank.is_armed = rank.is_unfinished = false;
@@ -549,13 +611,9 @@ void HookModel::reduce(ExpectedStep& expected) {
   }
 }
 
-void HookModel::reduce_one(std::uint32_t parameter) {
+void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
   const DType dtype = program_.parameters[parameter].dtype;
   const Place& place = places_[parameter];
-  const bool is_used =
-      !is_dynamic() || std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
-        return ranks_[rank].sent[parameter] != 0;
-      });
   std::size_t begin = 0;
   for (const OrderRun& run : orders_[place.bucket]) {
     if (run.end <= place.offset + begin) continue;

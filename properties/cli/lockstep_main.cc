@@ -78,6 +78,8 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return complain(status.failure().detail);
+  if (options.subject.kind == Subject::Kind::kTorch)  // its lane carries out none
+    options.generate.faults = GenerateOptions::Faults::kNone;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }

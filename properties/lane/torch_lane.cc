@@ -61,6 +61,7 @@ Capabilities torch_capabilities() {
       .with(kErrors)
       .with(kRecovery)
       .with(kViews)
+      .with(kStatic)
       .with(kIgnored);
 }
 

@@ -1,8 +1,10 @@
 #include "properties/subject/torch/wrapper.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -12,14 +14,22 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Undefined gradients stay undefined.
+// Undefined gradients stay undefined. When the backward ends, `at_end` is called, if it is there.
 class Sink final : public Node {
  public:
-  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+  explicit Sink(std::function<void()> at_end) : at_end_(std::move(at_end)) {}
+  variable_list apply(variable_list&& gradients) override {
+    if (at_end_) torch::autograd::Engine::get_default_engine().queue_callback(at_end_);
+    return std::move(gradients);
+  }
+
+ private:
+  const std::function<void()> at_end_;
 };
 
-std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs) {
-  const std::shared_ptr<Node> sink(new Sink, torch::autograd::deleteNode);
+std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs,
+                                          std::function<void()> at_end) {
+  const std::shared_ptr<Node> sink(new Sink(std::move(at_end)), torch::autograd::deleteNode);
   std::vector<at::Tensor> passed;
   torch::autograd::edge_list edges;
   for (const at::Tensor& output : outputs) {
@@ -90,7 +100,8 @@ std::vector<properties::ObservedCollective> RecordingGroup::take() {
 
 Wrapper::Wrapper(std::vector<at::Tensor> parameters, const reference::Options& options,
                  const c10::intrusive_ptr<RecordingGroup>& group)
-    : is_dynamic_(options.mode == reference::Mode::kDynamic) {
+    : is_dynamic_(options.mode == reference::Mode::kDynamic),
+      is_static_(options.mode == reference::Mode::kStatic) {
   c10d::verify_params_across_processes(group, parameters, c10::nullopt);
   std::vector<std::size_t> limits = {std::numeric_limits<std::size_t>::max() / 2};
   if (is_dynamic_) limits = {options.first_bucket_bytes, options.bucket_bytes};
@@ -105,17 +116,26 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, const reference::Options& o
       static_cast<std::int64_t>(options.first_bucket_bytes));
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
+  if (is_static_) {
+    reducer_->set_static_graph();
+    logger_->set_static_graph();
+  }
   (void)group->take();
 }
 
 void Wrapper::begin_forward(bool is_synced) {
-  if (is_synced) reducer_->prepare_for_forward();
+  if (is_synced) {
+    ++synced_forwards_;
+    reducer_->prepare_for_forward();
+  }
   reducer_->rebuild_buckets();
 }
 
 std::vector<at::Tensor> Wrapper::end_forward(bool is_synced, std::vector<at::Tensor> outputs) {
   if (is_synced) reducer_->prepare_for_backward(is_dynamic_ ? outputs : std::vector<at::Tensor>());
-  return is_dynamic_ ? pass_through_sink(outputs) : outputs;
+  if (is_dynamic_) return pass_through_sink(outputs, {});
+  if (!is_static_ || synced_forwards_ != 1) return outputs;
+  return pass_through_sink(outputs, [reducer = reducer_] { reducer->delay_all_reduce(); });
 }
 
 }  // namespace lockstep::torch_subject

@@ -52,6 +52,8 @@ class Wrapper {
 
  private:
   const bool is_dynamic_;
+  const bool is_static_;
+  int synced_forwards_ = 0;
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;  // goes first
 };
