@@ -23,6 +23,10 @@ struct Contract {
   bool rounds_factor = false;
   // A gradient that lies in its bucket already is divided instead of multiplied (G2).
   bool divides_views = false;
+  // The communication hook that averages divides the bucket (S4).
+  bool divides_in_hooks = false;
+  // The one that compresses rounds to 16 bits first, and divides then (S4).
+  bool compresses_first = false;
   // In view mode a gradient that lies there is scaled and summed also if no rank used it (G5).
   bool reduces_unused_views = false;
   // A gradient that is there counts as used when its hook comes without one (G6).
@@ -57,9 +61,11 @@ struct Policy {
 };
 
 // The departures, by name.
-constexpr std::array<Policy, 13> kPolicies{{
+constexpr std::array<Policy, 15> kPolicies{{
     {"rounds_factor", &Contract::rounds_factor},
     {"divides_views", &Contract::divides_views},
+    {"divides_in_hooks", &Contract::divides_in_hooks},
+    {"compresses_first", &Contract::compresses_first},
     {"reduces_unused_views", &Contract::reduces_unused_views},
     {"counts_stale_as_use", &Contract::counts_stale_as_use},
     {"forgets_local_use", &Contract::forgets_local_use},

@@ -88,6 +88,7 @@ class HookModel {
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
   void reduce_one(std::uint32_t parameter, bool is_used);
+  void run_hook(std::uint32_t parameter);
   void record(std::vector<ExpectedRankStep>& ranks);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
 
@@ -104,6 +105,11 @@ class HookModel {
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
   bool is_first_static(const Rank& rank) const { return is_static() && rank.forwards == 1; }
   bool has_sink(const Rank& rank) const { return is_dynamic() || is_first_static(rank); }
+  // Those that are built in; the others are taken as none.
+  Hook hook() const {
+    const Hook hook = program_.options.hook;
+    return hook == Hook::kAllReduce || hook == Hook::kFloat16 ? hook : Hook::kNone;
+  }
   bool has_views() const { return program_.options.views; }
   bool may_rebuild() const { return contract_.rebuilds_unless_dynamic && !is_dynamic(); }
   const std::vector<ExpectedBucket>& buckets() const {
@@ -194,8 +200,8 @@ void HookModel::place_in_buckets() {
       places_[bucket.parameters[m]].offset = bucket.offsets[m];
     }
     if (count > 0)
-      orders_.push_back(
-          gloo_ring(count, bucket.count, size_of(bucket.dtype), contract_.max_segment_bytes));
+      orders_.push_back(gloo_ring(count, bucket.count, size_of(wire_dtype(hook(), bucket.dtype)),
+                                  contract_.max_segment_bytes));
   }
 }
 
@@ -465,7 +471,9 @@ bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
   double* values = elements(number, parameter);
   double* out = given(number, parameter);
   std::fill_n(out, place.count, 0.0);
-  if (own.defined && own.in_bucket && contract_.divides_views) {
+  if (own.defined && hook() != Hook::kNone) {
+    std::copy_n(values, place.count, out);
+  } else if (own.defined && own.in_bucket && contract_.divides_views) {
     for (std::size_t e = 0; e < place.count; ++e) out[e] = divided(dtype, values[e], count);
   } else if (own.defined) {
     const double exact = scale_factor(dtype, count);
@@ -586,7 +594,7 @@ void HookModel::reduce(ExpectedStep& expected) {
     ExpectedCollective& collective = expected.collectives.emplace_back();
     collective.bucket = b;
     collective.count = buckets()[b].count;
-    collective.dtype = buckets()[b].dtype;
+    collective.dtype = wire_dtype(hook(), buckets()[b].dtype);
   }
   if (is_dynamic() || (is_static() && !is_counted_)) {
     ExpectedCollective usage;
@@ -611,9 +619,30 @@ void HookModel::reduce(ExpectedStep& expected) {
   }
 }
 
-void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
+// What the communication hook makes of each rank's part before the sum (G4).
+void HookModel::run_hook(std::uint32_t parameter) {
+  if (hook() == Hook::kNone) return;
   const DType dtype = program_.parameters[parameter].dtype;
+  const DType wire = wire_dtype(hook(), dtype);
+  const bool divides =
+      hook() == Hook::kFloat16 ? contract_.compresses_first : contract_.divides_in_hooks;
+  const auto count = static_cast<std::uint32_t>(survivors_.size());
+  for (const std::uint32_t rank : survivors_) {
+    double* values = given(rank, parameter);
+    for (std::size_t e = 0; e < places_[parameter].count; ++e) {
+      // Doubles are rounded by way of float.
+      const double narrow =
+          wire == dtype ? values[e] : nearest(wire, nearest(DType::kFloat32, values[e]));
+      values[e] = divides ? divided(wire, narrow, count)
+                          : nearest(wire, scaled(dtype, values[e], scale_factor(dtype, count)));
+    }
+  }
+}
+
+void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
+  const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
   const Place& place = places_[parameter];
+  run_hook(parameter);
   std::size_t begin = 0;
   for (const OrderRun& run : orders_[place.bucket]) {
     if (run.end <= place.offset + begin) continue;

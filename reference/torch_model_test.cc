@@ -171,6 +171,35 @@ TEST(TorchModel, BucketsHaveLimitsOnceTheyAreRebuilt) {
   EXPECT_EQ(limited.expectation.buckets.size(), 3U);
 }
 
+TEST(TorchModel, ALocalPassAfterTheFirstOfAStaticGraphFails) {
+  const Case t = Case(2, Mode::kStatic, 1)
+                     .step({uses({0})})
+                     .step({uses({0})}, PassKind::kNoSync)
+                     .step({uses({0})});
+  const Case failing = by(t);
+  EXPECT_FALSE(failing.expectation.steps[0].any_error);
+  EXPECT_EQ(failing.at(1, 0).outcome, Outcome::kOwnError);
+  EXPECT_EQ(failing.at(1, 0).error_call, 0U);
+  const Case local = by(t, without(&Contract::repeats_first_static_pass));
+  EXPECT_FALSE(local.expectation.steps[1].any_error);
+  EXPECT_TRUE(local.expectation.steps[2].is_reduced);
+}
+
+TEST(TorchModel, AHookDividesAndCompressesFirst) {
+  Case t(3, Mode::kPlain, 1);
+  t.step({uses({0})});
+  t.program.options.hook = Hook::kFloat16;
+  const Case torch = by(t);
+  ASSERT_EQ(torch.expectation.steps[0].collectives.size(), 1U);
+  EXPECT_EQ(torch.expectation.steps[0].collectives[0].dtype, DType::kFloat16);
+  double sum = 0;
+  for (const std::uint32_t rank : {2U, 1U, 0U}) {  // the ring's first chunk: all of it
+    const double narrow = nearest(DType::kFloat16, torch.c(0, rank, 0));
+    sum = nearest(DType::kFloat16, sum + divided(DType::kFloat16, narrow, 3));
+  }
+  EXPECT_EQ(torch.value(0, 0, 0), static_cast<float>(sum));
+}
+
 TEST(TorchModel, TellsWhereItDoesNotKnow) {
   Case frozen(2, Mode::kPlain, 1);
   frozen.program.parameters[0].frozen = true;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "properties/lane/process_ranks.h"
@@ -17,7 +18,9 @@ constexpr const char* kProgram = "lockstep-torch";
 
 class TorchLane final : public Lane {
  public:
-  explicit TorchLane(const Subject& subject) : processes_(subject) {}
+  explicit TorchLane(const Subject& subject) : processes_(subject) {
+    ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which tell of every hook otherwise
+  }
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
     processes_.run(c, observation);
   }
@@ -62,6 +65,7 @@ Capabilities torch_capabilities() {
       .with(kRecovery)
       .with(kViews)
       .with(kStatic)
+      .with(kHooks)
       .with(kIgnored);
 }
 

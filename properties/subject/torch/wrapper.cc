@@ -120,6 +120,10 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, const reference::Options& o
     reducer_->set_static_graph();
     logger_->set_static_graph();
   }
+  if (options.hook == reference::Hook::kAllReduce)
+    reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);
+  if (options.hook == reference::Hook::kFloat16)
+    reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
   (void)group->take();
 }
 
