@@ -119,7 +119,14 @@ inline double scaled(DType dtype, double value, double factor) {
   return nearest(dtype, static_cast<double>(static_cast<float>(value * factor)));
 }
 
-// The same for arrays of values: into[i] + from[i]; from[i] scaled; into[i] * factor, computed in
+// The quotient by n in the compute type, rounded to the dtype: what another reducer does instead.
+inline double divided(DType dtype, double value, std::uint32_t n) {
+  if (dtype == DType::kFloat64) return value / static_cast<double>(n);
+  const float quotient = static_cast<float>(value) / static_cast<float>(n);
+  return nearest(dtype, static_cast<double>(quotient));
+}
+
+// For arrays of values: into[i] + from[i]; from[i] scaled; into[i] * factor, computed in
 // double and rounded once.
 void add_values(DType dtype, double* into, const double* from, std::size_t count);
 void scale_values(DType dtype, double* into, const double* from, double factor, std::size_t count);

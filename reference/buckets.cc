@@ -19,7 +19,8 @@ struct Group {
   std::uint64_t limit = 0;  // at which it is closed
 };
 
-Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Options& options) {
+Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Options& options,
+                bool is_limited) {
   for (Group& group : groups) {
     if (group.dtype == parameter.dtype && group.device == parameter.device) return group;
   }
@@ -28,6 +29,7 @@ Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Op
   group.device = parameter.device;
   const bool coalesced = options.launch == Launch::kAfterBackward;
   group.limit = coalesced ? options.bucket_bytes : options.first_bucket_bytes;
+  if (!is_limited) group.limit = std::numeric_limits<std::uint64_t>::max();
   return groups.emplace_back(group);
 }
 
@@ -48,7 +50,8 @@ ExpectedBucket& open_bucket(std::vector<ExpectedBucket>& buckets, std::size_t at
 // B3: a member starts where the one before it ends, rounded up to the alignment.
 void append(ExpectedBucket& bucket, std::uint32_t index, std::uint64_t elements,
             std::uint64_t alignment) {
-  const std::uint64_t offset = (bucket.count + alignment - 1) / alignment * alignment;
+  const std::uint64_t offset =
+      alignment == 0 ? bucket.count : (bucket.count + alignment - 1) / alignment * alignment;
   bucket.parameters.push_back(index);
   bucket.offsets.push_back(offset);
   bucket.count = offset + elements;
@@ -63,6 +66,8 @@ void assign_buckets(const Program& program, const Contract& contract,
     pinned = pinned_order(program);
     order = &pinned;
   }
+  const bool is_limited =
+      !contract.starts_without_limits || order != nullptr || program.options.mode == Mode::kDynamic;
   std::size_t used = 0;
   std::vector<Group> groups;
   const std::size_t walked = order ? order->size() : program.parameters.size();
@@ -74,7 +79,7 @@ void assign_buckets(const Program& program, const Contract& contract,
       append(open_bucket(buckets, used++, parameter), index, element_count(parameter), 1);
       continue;
     }
-    Group& group = group_of(groups, parameter, program.options);
+    Group& group = group_of(groups, parameter, program.options, is_limited);
     if (!group.is_open) {
       group.is_open = true;
       group.open = used++;

@@ -49,7 +49,8 @@ struct ExpectedRankStep {
   bool present = true;  // false: the rank is not among the survivors any more
   Outcome outcome = Outcome::kSuccess;
   Error error = Error::kNone;
-  // kOwnError: which backward call, from 0; the number of calls means check_complete().
+  // kOwnError: which backward call, from 0; the number of calls means check_complete(). In profile
+  // `torch` also kForwardCall (torch_model.h).
   std::uint32_t error_call = 0;
   // First owners, ascending. kIncomplete: all that are missing; kUsageChanged: all that
   // were not in use; kReadyTwice, kRequiresGrad: those that can be named.
@@ -83,7 +84,11 @@ struct ExpectedStep {
   std::vector<ExpectedRankStep> ranks;  // by original rank
   // Of the step if it succeeds everywhere, in order (T2).
   std::vector<ExpectedCollective> collectives;
-  bool is_reduced = false;   // it has a synced pass
+  bool is_reduced = false;  // it has a synced pass
+  // False: the model cannot tell what comes of this step and of those after it (torch_model.h).
+  bool is_modelled = true;
+  // False: a part of the collectives was launched, by which ranks is not said.
+  bool knows_collectives = true;
   std::uint32_t layout = 0;  // of its buckets: 0, or 1 + the index into Expectation::rebuilt
 };
 

@@ -74,7 +74,8 @@ void Graph::Arrived::add(std::uint32_t slot, double s) {
   defined[slot] = true;
 }
 
-const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t call) {
+const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t call,
+                                          bool is_whole_forward) {
   assert(call < call_count(pass));
   events_.clear();
   arrived_.clear();
@@ -84,12 +85,17 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
     if (forward.discard) continue;
     const std::size_t base = arrived_.size();
     arrived_.resize(base + forward.nodes.size());
+    bool has_root = false;
     for (const Input& input : forward.outputs) {
       if (!is_root(pass, call, output++, outputs)) continue;
       const Edge edge = output_of(forward, input);
       arrived_[base + edge.node].add(edge.slot, 1);
       arrived_[base + edge.node].reached = true;
+      has_root = true;
     }
+    for (const Input& input : forward.outputs)
+      if (is_whole_forward && has_root)
+        arrived_[base + output_of(forward, input).node].reached = true;
     find_reached(forward.nodes, base, 0);
   }
   // Forwards don't share nodes: the later one's nodes were all created later.
@@ -176,6 +182,9 @@ void Graph::run_body(const std::vector<Node>& body, double seed, std::uint32_t d
   find_reached(body, base, depth);
   visit_all(body, base, depth);
   arrived_.resize(base);
+  Event& end = events_.emplace_back();
+  end.kind = Event::Kind::kEnd;
+  end.depth = depth;
 }
 
 }  // namespace lockstep::reference

@@ -16,6 +16,7 @@ struct Event {
   enum class Kind : std::uint8_t {
     kTensor,  // the tensor scalar * c of the use `node_key` is added to what the call has for it
     kHook,    // the sum goes into the gradient, and the hook fires
+    kEnd,     // a nested call, of this depth, ends
   };
   Kind kind = Kind::kTensor;
   bool first = false;       // kTensor: of this call
@@ -39,8 +40,11 @@ class Graph {
   // For each parameter of the program its first owner, or kNotTrained when that is frozen.
   explicit Graph(const std::vector<std::uint32_t>& owners);
 
-  // Backward call `call` of `pass`. What it returns lives until the next call.
-  const std::vector<Event>& backward(const RankPass& pass, std::uint32_t call);
+  // Backward call `call` of `pass`. What it returns lives until the next call. With
+  // `is_whole_forward` a call that starts at an output of a forward reaches what its other outputs
+  // depend on, too, without a gradient.
+  const std::vector<Event>& backward(const RankPass& pass, std::uint32_t call,
+                                     bool is_whole_forward = false);
 
  private:
   // What arrives at the slots of one node.

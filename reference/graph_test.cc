@@ -13,14 +13,20 @@ namespace {
 using namespace testing;
 
 // "p0:2*k7" is a tensor for parameter 0 with scalar 2 from node key 7, "p0!" its hook with a
-// gradient, "p0?" without; a "'" for every nested call around.
+// gradient, "p0?" without, "." the end of a nested call; a "'" for every nested call around.
 std::string events_of(const RankPass& pass, std::uint32_t call = 0,
-                      std::vector<std::uint32_t> owners = {0, 1, 2, 3}) {
+                      std::vector<std::uint32_t> owners = {0, 1, 2, 3},
+                      bool is_whole_forward = false) {
   Graph under_test(owners);
   std::ostringstream text;
-  for (const Event& event : under_test.backward(pass, call)) {
+  for (const Event& event : under_test.backward(pass, call, is_whole_forward)) {
     if (text.tellp() > 0) text << ' ';
-    text << std::string(event.depth, '\'') << 'p' << event.parameter;
+    text << std::string(event.depth, '\'');
+    if (event.kind == Event::Kind::kEnd) {
+      text << '.';
+      continue;
+    }
+    text << 'p' << event.parameter;
     if (event.kind == Event::Kind::kHook) {
       text << (event.defined ? '!' : '?');
     } else {
@@ -114,7 +120,7 @@ TEST(Graph, FrozenParametersGetNothingAndSharedOnesGoToTheirOwner) {
 TEST(Graph, ACheckpointRunsItsBodyAsACallOfItsOwn) {
   EXPECT_EQ(events_of(graph({use(0, 1), checkpoint({use(1, 8), use(1, 9, {{0, 0}})}, {{0, 0}}),
                              node(Kind::kScale, {{0, 0}}, 2)})),
-            "'p1:2*k9 'p1+2*k8 'p1! p0:2*k1 p0!");
+            "'p1:2*k9 'p1+2*k8 'p1! '. p0:2*k1 p0!");
 }
 
 TEST(Graph, WithoutAGradientACheckpointRunsNothing) {
@@ -125,14 +131,22 @@ TEST(Graph, WithoutAGradientACheckpointRunsNothing) {
 
 TEST(Graph, CheckpointsNest) {
   EXPECT_EQ(events_of(graph({checkpoint({use(0, 1), checkpoint({use(0, 2)}, {{0, 0}})})})),
-            "''p0:1*k2 ''p0! 'p0:1*k1 'p0!");
+            "''p0:1*k2 ''p0! ''. 'p0:1*k1 'p0! '.");
 }
 
 // E. Parameter 0 has its last sender before the checkpoint is visited, parameter 1 after it.
 TEST(Graph, AccumulatorsThatAreReadyRunBeforeANestedCall) {
   EXPECT_EQ(events_of(graph({use(1, 1), checkpoint({use(0, 8), use(1, 9, {{0, 0}})}, {{0, 0}}),
                              use(1, 2, {{0, 0}}), use(0, 3, {{0, 0}})})),
-            "p0:1*k3 p0! p1:1*k2 'p1:1*k9 'p1! 'p0:1*k8 'p0! p1+1*k1 p1!");
+            "p0:1*k3 p0! p1:1*k2 'p1:1*k9 'p1! 'p0:1*k8 'p0! '. p1+1*k1 p1!");
+}
+
+TEST(Graph, AWholeForwardIsReachedFromOneOfItsOutputs) {
+  RankPass pass = graph({use(0, 1), use(1, 2)}, {{0, 0}, {1, 0}});
+  pass.forwards.push_back(graph({use(2, 3)}).forwards[0]);
+  pass.backwards = {{{0}}};
+  EXPECT_EQ(events_of(pass), "p1:1*k2 p1!");
+  EXPECT_EQ(events_of(pass, 0, {0, 1, 2, 3}, true), "p1:1*k2 p1! p0?");
 }
 
 // P5. Only with keep_outputs, and only outputs that are no root of the last call.

@@ -6,6 +6,7 @@
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
 #include "reference/running_model.h"
+#include "reference/torch_model.h"
 
 namespace lockstep::reference {
 namespace {
@@ -265,6 +266,7 @@ Expectation run(const Program& program, const Contract& contract,
 
 void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
          const std::vector<ReadyOrder>& ready_orders, Expectation& out) {
+  if (contract.is_hook_by_hook) return run_hook_by_hook(program, contract, recoveries, out);
   Model(program, contract, out).run(recoveries, ready_orders);
 }
 

@@ -29,7 +29,7 @@ int complain(const std::string& what) {
 }
 
 struct Arguments {
-  std::string lane = "sim";
+  std::string lane;  // empty: the simulator, but for torch
   std::string subject = "reducer";
   std::string faults = "swarm";
   std::string case_file;
@@ -46,6 +46,11 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   Result<Subject> parsed = parse_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
+  if (subject.kind != Subject::Kind::kTorch) return {};
+  if (arguments.lane != "gloo" && !arguments.lane.empty())
+    return "the subject 'torch' brings its own engine and process group: it has the lane gloo "
+           "alone";
+  lane = LaneKind::kGloo;
   return {};
 }
 
@@ -53,13 +58,14 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
   std::vector<std::string> lanes = {"sim", "gloo"};
   if (all_lanes) lanes.push_back("all");
   command
-      .add_option("--lane", arguments.lane,
-                  "where to run: the simulator, real Gloo over TCP, or both")
-      ->check(CLI::IsMember(lanes))
-      ->capture_default_str();
+      .add_option(
+          "--lane", arguments.lane,
+          "where to run: the simulator (which is meant when it is left out), real Gloo over "
+          "TCP, or both")
+      ->check(CLI::IsMember(lanes));
   command
       .add_option("--subject", arguments.subject,
-                  "the reducer under test: reducer, seeded:ID, or a shared library")
+                  "the reducer under test: reducer, seeded:ID, torch, or a shared library")
       ->capture_default_str();
 }
 
@@ -72,6 +78,8 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return complain(status.failure().detail);
+  if (options.subject.kind == Subject::Kind::kTorch)  // its lane carries out none
+    options.generate.faults = GenerateOptions::Faults::kNone;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }

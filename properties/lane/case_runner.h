@@ -13,8 +13,9 @@ namespace lockstep::properties {
 class CaseRunner {
  public:
   CaseRunner(LaneKind kind, const Subject& subject)
-      : kind_(kind), lane_(make_lane(kind, subject)) {}
+      : kind_(kind), contract_(subject.contract), lane_(make_lane(kind, subject)) {}
 
+  // Of a program only the steps that the subject's contract tells something about (torch_model.h).
   Verdict run(const Case& c);
   // Runs it twice; not the same trace is a failure of its own (sim lane).
   Verdict run_twice(const Case& c);
@@ -26,7 +27,10 @@ class CaseRunner {
   const Observation& observation() const { return observation_; }
 
  private:
+  Verdict run_modelled(const Case& c);
+
   LaneKind kind_;
+  const reference::Contract contract_;
   std::unique_ptr<Lane> lane_;
   reference::Expectation expectation_;
   Observation observation_;

@@ -13,6 +13,7 @@
 #include "properties/case/case.h"
 #include "properties/lane/observation.h"
 #include "properties/subject/capabilities.h"
+#include "reference/contract.h"
 #include "reference/expectation.h"
 
 struct lockstep_subject;
@@ -28,19 +29,24 @@ struct Subject {
     kProduction,
     kSeeded,  // the production reducer with the planted bug `id`
     kHosted,  // a user's, from the shared library `id`
+    kTorch,   // PyTorch's, in the program `rank_program` (properties/subject/torch)
   };
   Kind kind = Kind::kProduction;
   std::string id;
   const lockstep_subject* table = nullptr;  // kHosted; stays loaded until the process ends
   Capabilities capabilities = Capabilities::all();
+  // What it is held to.
+  reference::Contract contract = reference::Contract::lockstep();
+  std::string rank_program;  // kTorch: what ranks run in
   // kProduction: what save() wrote, pinned whatever the case says; and whether it is to write.
   std::string pinned_layout;
   bool saves_layout = false;
 
-  std::string name() const;  // as on the command line: reducer, seeded:R01, ./libmine.so
+  std::string name() const;  // as on the command line: reducer, seeded:R01, torch, ./libmine.so
 };
 
-// Reads "reducer", "seeded:ID" or a path; one line of what is wrong and what to do otherwise.
+// Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
+// do.
 Result<Subject> parse_subject(const std::string& text);
 
 class Lane {

@@ -5,6 +5,7 @@
 #include "faults/seeded/seeded.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/process_ranks.h"
+#include "properties/lane/torch_lane.h"
 #include "properties/subject/loader.h"
 
 #define LOCKSTEP_DECLARE_LANE(ns, make)                               \
@@ -47,6 +48,8 @@ std::string Subject::name() const {
       return std::string(kSeededPrefix) + id;
     case Kind::kHosted:
       return id;
+    case Kind::kTorch:
+      return "torch";
   }
   return id;
 }
@@ -62,6 +65,7 @@ Result<Subject> parse_subject(const std::string& text) {
         Code::kInvalidArgument,
         fmt::format("there is no planted bug '{}'; there are: {}", subject.id, known_bugs())));
   }
+  if (text == "torch") return torch_subject();
   subject.kind = Subject::Kind::kHosted;
   subject.id = text;
   Result<LoadedSubject> loaded = load_subject(text);
@@ -72,6 +76,7 @@ Result<Subject> parse_subject(const std::string& text) {
 }
 
 std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
+  if (subject.kind == Subject::Kind::kTorch) return make_torch_lane(subject);
   if (kind == LaneKind::kSim)
     return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
   return is_seeded(subject) ? os_seeded::make_gloo_lane(subject) : os::make_gloo_lane(subject);
@@ -81,6 +86,32 @@ void run_rank(const Subject& subject, const RankJob& job, RankObservation& obser
               faults::Fired& fired) {
   return is_seeded(subject) ? os_seeded::run_rank_here(subject, job, observation, fired)
                             : os::run_rank_here(subject, job, observation, fired);
+}
+
+namespace {
+
+class OwnRanks final : public RankProgram {
+ public:
+  Status load(const std::string& text) override {
+    Result<Subject> parsed = parse_subject(text);
+    if (!parsed) return parsed.error();
+    subject_ = std::move(*parsed);
+    return {};
+  }
+  const reference::Contract& contract() const override { return subject_.contract; }
+  void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) override {
+    run_rank(subject_, job, observation, fired);
+  }
+
+ private:
+  Subject subject_;
+};
+
+}  // namespace
+
+int serve_ranks(int fd) {
+  OwnRanks program;
+  return serve_ranks(fd, program);
 }
 
 }  // namespace lockstep::properties

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "properties/case/case_json.h"
 #include "properties/lane/message.h"
 #include "properties/lane/rank_json.h"
+#include "properties/lane/rank_server.h"
 
 extern char** environ;
 
@@ -33,23 +33,8 @@ constexpr int kServerFd = 3;                       // of the socket, in a rank's
 constexpr auto kLimit = std::chrono::seconds(60);  // for one case
 constexpr auto kMessageLimit = std::chrono::seconds(10);
 
-// Messages start with a letter that says what they are.
-constexpr char kMeet = 'm';
-constexpr char kPause = 'p';
-constexpr char kExit = 'x';
-constexpr char kDone = 'd';
-
 Json to_record(const Resume& resume) {
   return {resume.recover, resume.step, resume.roster.generation, resume.roster.members};
-}
-
-Resume to_resume(const Json& json) {
-  Resume resume;
-  resume.recover = json.at(0);
-  resume.step = json.at(1);
-  resume.roster.generation = json.at(2);
-  resume.roster.members = json.at(3).get<std::vector<std::uint32_t>>();
-  return resume;
 }
 
 }  // namespace
@@ -67,12 +52,13 @@ Status ProcessRanks::start(Process& process) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, fds[1], kServerFd);
-  char program[] = "/proc/self/exe";
+  std::string program = subject_.rank_program.empty() ? "/proc/self/exe" : subject_.rank_program;
   char name[] = "lockstep";
   char command[] = "rank-server";
   char fd[] = "3";
   char* arguments[] = {name, command, fd, nullptr};
-  const int error = ::posix_spawn(&process.pid, program, &actions, nullptr, arguments, environ);
+  const int error =
+      ::posix_spawn(&process.pid, program.c_str(), &actions, nullptr, arguments, environ);
   ::posix_spawn_file_actions_destroy(&actions);
   ::close(fds[1]);
   if (error != 0) {
@@ -271,69 +257,5 @@ void ProcessRanks::run(const Case& c, Observation& observation) {
   if (processes_.size() < c.program.world) processes_.resize(c.program.world);
   Run(*this, c, observation).run();
 }
-
-// ---- the other end ----
-
-namespace {
-
-class RankServer {
- public:
-  explicit RankServer(int fd) : fd_(fd) {}
-
-  int serve() {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    std::string text;
-    while (receive_message(fd_, text, std::nullopt) == Receive::kMessage)
-      if (!run(Json::parse(text))) return 1;
-    return 0;
-  }
-
- private:
-  bool run(const Json& request) {
-    const Result<Case> c = from_json(request.at(0).get<std::string>(), "request");
-    const Result<Subject> subject = parse_subject(request.at(3));
-    if (!c || !subject) return false;
-    reference::Expectation expectation;
-    reference::run(c->program, reference::Contract::lockstep(), {}, {}, expectation);
-    observation_ = RankObservation();
-    RankJob job;
-    job.c = &*c;
-    job.expectation = &expectation;
-    job.rank = request.at(1);
-    job.directory = request.at(2);
-    job.detailed = request.at(4);
-    job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
-    job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };
-    job.pause_process = [this](std::uint32_t duration_us) {
-      send_message(fd_, kPause + std::to_string(duration_us));
-      ::raise(SIGSTOP);
-    };
-    faults::Fired fired;
-    run_rank(*subject, job, observation_, fired);
-    return send_message(fd_, kDone + to_bytes(observation_, fired));
-  }
-
-  Resume meet(bool finished, std::uint32_t next_step) {
-    send_message(fd_, kMeet + Json({finished, next_step}).dump());
-    std::string text;
-    if (receive_message(fd_, text, std::nullopt) != Receive::kMessage) ::_exit(1);
-    return to_resume(Json::parse(text));
-  }
-
-  // As a machine that loses power: nothing is unwound, nothing is said to the peers. `fired` has
-  // this exit, and what fired before it.
-  [[noreturn]] void exit_process(const faults::Fired& fired) {
-    send_message(fd_, kExit + to_bytes(RankObservation(), fired));
-    ::raise(SIGKILL);
-    ::_exit(1);
-  }
-
-  const int fd_;
-  RankObservation observation_;
-};
-
-}  // namespace
-
-int serve_ranks(int fd) { return RankServer(fd).serve(); }
 
 }  // namespace lockstep::properties

@@ -1,6 +1,7 @@
 // ProcessRanks: the ranks of a case as processes of their own, so that they can be killed and
-// stopped for real. Each process is this program, started as `rank-server`, and serves one rank of
-// case after case until it is killed.
+// stopped for real. Each process is this program, or the one that the subject names
+// (Subject::rank_program), started as `rank-server`, and serves one rank of case after case until
+// it is killed.
 //
 // The parent hands out the case, decides the meetings, wakes stopped ranks up again, and gathers
 // what the ranks observed. Threads: one caller. Failure: a rank that crashes, or ranks that give no
@@ -17,6 +18,7 @@
 
 #include "properties/lane/lane.h"
 #include "properties/lane/meeting.h"
+#include "properties/lane/rank_server.h"
 
 namespace lockstep::properties {
 
@@ -42,23 +44,11 @@ class ProcessRanks {
   std::vector<Process> processes_;  // by rank
 };
 
-// What a rank's process is asked to do.
-struct RankJob {
-  const Case* c = nullptr;
-  const reference::Expectation* expectation = nullptr;
-  std::uint32_t rank = 0;
-  std::string directory;  // of the file store
-  bool detailed = false;  // see Observation
-  std::function<Resume(bool finished, std::uint32_t next_step)> meet;
-  std::function<void(const faults::Fired& fired)> exit_process;
-  std::function<void(std::uint32_t duration_us)> pause_process;
-};
-
 // Runs the rank on the variant of the reducer that the subject asks for.
 void run_rank(const Subject& subject, const RankJob& job, RankObservation& observation,
               faults::Fired& fired);
 
-// main() of a rank's process; `fd` is its end of the socket to the parent. Returns the exit status.
+// main() of a rank's process that this program is (rank_server.h).
 int serve_ranks(int fd);
 
 }  // namespace lockstep::properties

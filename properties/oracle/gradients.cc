@@ -185,7 +185,8 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
         const std::uint32_t owner = reference::owner_of(c.program, p);
         const bool frozen = c.program.parameters[owner].frozen;
         // What nobody used may differ, or be defined on one rank only: it was never reduced (G5).
-        const bool shared = !frozen && expected.ranks[rank].gradients[p].reduced;
+        const bool shared = !frozen && expected.ranks[rank].gradients[p].reduced &&
+                            (expected.ranks[0].gradients[p].reduced || !expected.ranks[0].present);
         const ObservedStep* first =
             rank > 0 && shared ? find_step(observation.ranks[0], step.step, s) : nullptr;
         if (first && first->status.ok() && !first->gradients.empty())

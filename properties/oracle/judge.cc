@@ -183,6 +183,7 @@ Verdict judge_trace(const reference::Expectation& expectation, const Observation
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       // A rank that is gone may have been ahead of those who recovered without it.
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
+      if (!expectation.steps[step.step].knows_collectives) continue;
       const auto& expected = expectation.steps[step.step].collectives;
       const auto wrong = [&](std::size_t i, const std::string& what) {
         return Verdict{
@@ -215,10 +216,12 @@ Verdict judge_trace(const reference::Expectation& expectation, const Observation
   return {};
 }
 
-Verdict judge(const Case& c, const reference::Expectation& expectation,
-              const Observation& observation) {
+Verdict judge(const Case& c, const reference::Contract& contract,
+              const reference::Expectation& expectation, const Observation& observation) {
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_errors(c, expectation, observation); !verdict.ok()) return verdict;
+  Verdict errors = contract.is_hook_by_hook ? judge_error_calls(c, expectation, observation)
+                                            : judge_errors(c, expectation, observation);
+  if (!errors.ok()) return errors;
   if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;

@@ -14,12 +14,19 @@
 #include "properties/case/case.h"
 #include "properties/lane/observation.h"
 #include "properties/oracle/verdict.h"
+#include "reference/contract.h"
 #include "reference/expectation.h"
 
 namespace lockstep::properties {
 
-// `expectation` is the model's for the case and for observation.recoveries.
-Verdict judge(const Case& c, const reference::Expectation& expectation,
-              const Observation& observation);
+// `expectation` is the model's for the case and for observation.recoveries, by `contract`. Of a
+// subject that works hook by hook (contract.h) an error must come in the call where it is expected;
+// what it names is its own affair.
+Verdict judge(const Case& c, const reference::Contract& contract,
+              const reference::Expectation& expectation, const Observation& observation);
+inline Verdict judge(const Case& c, const reference::Expectation& expectation,
+                     const Observation& observation) {
+  return judge(c, reference::Contract::lockstep(), expectation, observation);
+}
 
 }  // namespace lockstep::properties

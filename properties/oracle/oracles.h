@@ -8,6 +8,8 @@ namespace lockstep::properties {
 Verdict judge_end(const Observation& observation);
 Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation);
+Verdict judge_error_calls(const Case& c, const reference::Expectation& expectation,
+                          const Observation& observation);
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation);
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,

@@ -1,0 +1,72 @@
+# LOCKSTEP_TORCH: the subject `torch` (properties/subject/torch) is built where libtorch is found with what it needs. Sets
+# LOCKSTEP_HAS_TORCH, and the target lockstep_torch; one line says what was found, or why not.
+#
+# Its own CMake package is not asked: it requires tools of its build that a user need not have.
+set(LOCKSTEP_HAS_TORCH FALSE)
+set(LOCKSTEP_TORCH_TESTED 1.13)  # the versions whose behaviour the profile `torch` describes
+
+# lockstep_find_torch(OUT): finds the library; OUT is what is wrong, or empty.
+function(lockstep_find_torch out)
+  set(${out} "" PARENT_SCOPE)
+  find_library(LOCKSTEP_TORCH_LIBRARY torch_cpu)
+  find_library(LOCKSTEP_C10_LIBRARY c10)
+  find_path(LOCKSTEP_TORCH_INCLUDE torch/csrc/api/include/torch/version.h)
+  if(NOT LOCKSTEP_TORCH_LIBRARY OR NOT LOCKSTEP_C10_LIBRARY OR NOT LOCKSTEP_TORCH_INCLUDE)
+    set(${out} "libtorch is not installed (ci/setup --torch)" PARENT_SCOPE)
+    return()
+  endif()
+  set(version_header ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/api/include/torch/version.h)
+  file(STRINGS ${version_header} version REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+  string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" version "${version}")
+  set(LOCKSTEP_TORCH_VERSION "${version}" PARENT_SCOPE)
+  if(NOT version VERSION_EQUAL LOCKSTEP_TORCH_TESTED)
+    set(${out} "libtorch is ${version}, and the profile describes ${LOCKSTEP_TORCH_TESTED}" PARENT_SCOPE)
+    return()
+  endif()
+  set(c10d ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed/c10d)
+  if(NOT EXISTS ${c10d}/reducer.hpp)
+    set(${out} "libtorch ${version} is built without distributed training" PARENT_SCOPE)
+    return()
+  endif()
+  # Declared by hand, as the headers take a quarter of a minute.
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES ${LOCKSTEP_TORCH_LIBRARY} ${LOCKSTEP_C10_LIBRARY})
+  set(CMAKE_REQUIRED_QUIET TRUE)
+  check_cxx_source_compiles("
+    #include <memory>
+    namespace gloo::transport { class Device; }
+    namespace c10d {
+    struct Reducer { bool rebuild_buckets(); };
+    struct ProcessGroupGloo { static std::shared_ptr<::gloo::transport::Device> createDefaultDevice(); };
+    }
+    int main() {
+      auto first = &c10d::Reducer::rebuild_buckets;
+      auto second = &c10d::ProcessGroupGloo::createDefaultDevice;
+      return first != nullptr && second != nullptr ? 0 : 1;
+    }" LOCKSTEP_TORCH_LINKS)
+  if(NOT LOCKSTEP_TORCH_LINKS OR NOT EXISTS ${c10d}/ProcessGroupGloo.hpp)
+    set(${out} "libtorch ${version} has no Gloo, or was built with another compiler" PARENT_SCOPE)
+  endif()
+endfunction()
+
+if(LOCKSTEP_TORCH STREQUAL "OFF")
+  return()
+endif()
+if(LOCKSTEP_SANITIZE)
+  set(torch_problem "libtorch is not built with sanitizers")
+else()
+  lockstep_find_torch(torch_problem)
+endif()
+if(torch_problem AND LOCKSTEP_TORCH STREQUAL "ON")
+  message(FATAL_ERROR "The subject torch is asked for (LOCKSTEP_TORCH=ON), and cannot be built: ${torch_problem}")
+elseif(torch_problem)
+  message(STATUS "Subject torch: not built; ${torch_problem}")
+else()
+  message(STATUS "Subject torch: libtorch ${LOCKSTEP_TORCH_VERSION}")
+  set(LOCKSTEP_HAS_TORCH TRUE)
+  add_library(lockstep_torch INTERFACE)
+  target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_TORCH_INCLUDE}
+                             ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/api/include)
+  target_compile_definitions(lockstep_torch INTERFACE USE_C10D_GLOO)
+  target_link_libraries(lockstep_torch INTERFACE ${LOCKSTEP_TORCH_LIBRARY} ${LOCKSTEP_C10_LIBRARY})
+endif()

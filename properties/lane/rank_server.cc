@@ -1,0 +1,87 @@
+#include "properties/lane/rank_server.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "properties/case/case_json.h"
+#include "properties/lane/message.h"
+#include "properties/lane/rank_json.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Json = nlohmann::json;
+
+Resume to_resume(const Json& json) {
+  Resume resume;
+  resume.recover = json.at(0);
+  resume.step = json.at(1);
+  resume.roster.generation = json.at(2);
+  resume.roster.members = json.at(3).get<std::vector<std::uint32_t>>();
+  return resume;
+}
+
+class RankServer {
+ public:
+  RankServer(int fd, RankProgram& program) : fd_(fd), program_(program) {}
+
+  int serve() {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::string text;
+    while (receive_message(fd_, text, std::nullopt) == Receive::kMessage)
+      if (!run(Json::parse(text))) return 1;
+    return 0;
+  }
+
+ private:
+  bool run(const Json& request) {
+    const Result<Case> c = from_json(request.at(0).get<std::string>(), "request");
+    if (!c || !program_.load(request.at(3)).ok()) return false;
+    reference::Expectation expectation;
+    reference::run(c->program, program_.contract(), {}, {}, expectation);
+    observation_ = RankObservation();
+    RankJob job;
+    job.c = &*c;
+    job.expectation = &expectation;
+    job.rank = request.at(1);
+    job.directory = request.at(2);
+    job.detailed = request.at(4);
+    job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
+    job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };
+    job.pause_process = [this](std::uint32_t duration_us) {
+      send_message(fd_, kPause + std::to_string(duration_us));
+      ::raise(SIGSTOP);
+    };
+    faults::Fired fired;
+    program_.run(job, observation_, fired);
+    return send_message(fd_, kDone + to_bytes(observation_, fired));
+  }
+
+  Resume meet(bool finished, std::uint32_t next_step) {
+    send_message(fd_, kMeet + Json({finished, next_step}).dump());
+    std::string text;
+    if (receive_message(fd_, text, std::nullopt) != Receive::kMessage) ::_exit(1);
+    return to_resume(Json::parse(text));
+  }
+
+  // As a machine that loses power: nothing is unwound, nothing is said to the peers. `fired` has
+  // this exit, and what fired before it.
+  [[noreturn]] void exit_process(const faults::Fired& fired) {
+    send_message(fd_, kExit + to_bytes(RankObservation(), fired));
+    ::raise(SIGKILL);
+    ::_exit(1);
+  }
+
+  const int fd_;
+  RankProgram& program_;
+  RankObservation observation_;
+};
+
+}  // namespace
+
+int serve_ranks(int fd, RankProgram& program) { return RankServer(fd, program).serve(); }
+
+}  // namespace lockstep::properties

@@ -1,0 +1,184 @@
+#include "properties/subject/torch/graph.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "reference/arithmetic.h"
+#include "reference/values.h"
+
+namespace lockstep::torch_subject {
+
+using reference::DType;
+using RecordKind = reference::Node::Kind;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+namespace {
+
+at::ScalarType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kFloat32:
+      break;
+  }
+  return at::kFloat;
+}
+
+at::Tensor scalar(double value) { return at::full({}, value, at::kDouble); }
+
+}  // namespace
+
+at::Tensor empty_like(const reference::Parameter& parameter, bool is_row_major) {
+  std::vector<std::int64_t> sizes(parameter.sizes.begin(), parameter.sizes.end());
+  std::vector<std::int64_t> strides(sizes.size());
+  std::int64_t next = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const bool is_reversed = parameter.column_major && !is_row_major;
+    const std::size_t d = is_reversed ? i : sizes.size() - 1 - i;
+    strides[d] = next;
+    next *= std::max<std::int64_t>(sizes[d], 1);
+  }
+  return at::empty_strided(sizes, strides, at::TensorOptions(type_of(parameter.dtype)));
+}
+
+class GraphBuilder::ProgramNode final : public Node {
+ public:
+  ProgramNode(GraphBuilder& builder, const reference::Node& record,
+              torch::autograd::edge_list edges, std::uint32_t parameter, bool wants_gradient)
+      : Node(std::move(edges)),
+        builder_(builder),
+        record_(record),
+        step_key_(builder.step_key_),
+        parameter_(parameter),
+        wants_gradient_(wants_gradient) {
+    const at::Tensor sample = scalar(0);
+    const std::uint32_t slots = record.kind == RecordKind::kSplit ? 2 : 1;
+    for (std::uint32_t slot = 0; slot < slots; ++slot) add_input_metadata(sample);
+  }
+
+  variable_list apply(variable_list&& incoming) override {
+    builder_.visit_node_();
+    const at::Tensor passed = pass(incoming);
+    variable_list out(num_outputs(), passed);
+    if (wants_gradient_)
+      out.back() = passed.defined() ? gradient(passed.item<double>()) : at::Tensor();
+    return out;
+  }
+
+ private:
+  at::Tensor pass(const variable_list& incoming) {
+    const at::Tensor& s = incoming[0];
+    switch (record_.kind) {
+      case RecordKind::kStop:
+      case RecordKind::kDetach:
+        return {};
+      case RecordKind::kScale:
+        return s.defined() ? scalar(s.item<double>() * record_.factor) : at::Tensor();
+      case RecordKind::kSplit:
+        return join(s, incoming[1]);
+      case RecordKind::kCheckpoint:
+        if (s.defined()) run_body(s.item<double>());
+        return s;
+      case RecordKind::kUse:
+      case RecordKind::kSum:
+        break;
+    }
+    return s;
+  }
+
+  static at::Tensor join(const at::Tensor& first, const at::Tensor& second) {
+    if (!first.defined() && !second.defined()) return {};
+    double sum = 0;
+    if (first.defined()) sum += first.item<double>();
+    if (second.defined()) sum += 2 * second.item<double>();
+    return scalar(sum);
+  }
+
+  void run_body(double seed) {
+    backward(builder_.build(record_.body, {reference::Input{}}), seed, false);
+  }
+
+  at::Tensor gradient(double s) const {
+    const reference::Parameter& parameter = builder_.program_.parameters[parameter_];
+    at::Tensor out = empty_like(parameter, record_.row_major);
+    const auto count = static_cast<std::size_t>(out.numel());
+    std::vector<double> values(count);
+    const reference::UseValues constant(builder_.program_, parameter, builder_.rank_, step_key_,
+                                        record_.key);
+    if (record_.row_major || !parameter.column_major) {
+      constant.read(values.data(), count);
+    } else {
+      std::vector<std::uint32_t> memory_of(count);
+      for (std::size_t e = 0; e < count; ++e)
+        memory_of[e] = static_cast<std::uint32_t>(reference::row_major_to_memory(parameter, e));
+      constant.read(values.data(), memory_of.data(), count);
+    }
+    reference::store_values(parameter.dtype, static_cast<std::byte*>(out.data_ptr()), values.data(),
+                            s, count);
+    return out;
+  }
+
+  GraphBuilder& builder_;
+  const reference::Node& record_;
+  const std::uint32_t step_key_;
+  const std::uint32_t parameter_;  // of the owner
+  const bool wants_gradient_;      // its edge is the last one
+};
+
+GraphBuilder::GraphBuilder(const reference::Program& program, std::uint32_t rank,
+                           const std::vector<at::Tensor>& parameters,
+                           std::function<void()> visit_node)
+    : program_(program), rank_(rank), parameters_(parameters), visit_node_(std::move(visit_node)) {}
+
+std::vector<at::Tensor> GraphBuilder::build(const std::vector<reference::Node>& nodes,
+                                            const std::vector<reference::Input>& outputs) {
+  std::vector<std::shared_ptr<Node>> made;
+  const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
+    return torch::autograd::Edge(made[index], slot % made[index]->num_inputs());
+  };
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const reference::Node& record = nodes[i];
+    torch::autograd::edge_list edges;
+    if (i > 0 && record.kind != RecordKind::kDetach)
+      for (const reference::Input& input : record.inputs)
+        edges.push_back(edge_to(i - 1 - input.back % i, input.slot));
+    const auto count = static_cast<std::uint32_t>(program_.parameters.size());
+    const std::uint32_t owner = reference::owner_of(program_, record.parameter % count);
+    const bool wants_gradient =
+        record.kind == RecordKind::kUse && parameters_[owner].requires_grad();
+    if (wants_gradient) edges.push_back(torch::autograd::impl::gradient_edge(parameters_[owner]));
+    made.emplace_back(new ProgramNode(*this, record, std::move(edges), owner, wants_gradient),
+                      torch::autograd::deleteNode);
+  }
+  std::vector<at::Tensor> variables;
+  for (const reference::Input& output : outputs) {
+    variables.push_back(scalar(0));
+    torch::autograd::impl::set_gradient_edge(
+        variables.back(), edge_to(made.size() - 1 - output.back % made.size(), output.slot));
+  }
+  return variables;
+}
+
+void GraphBuilder::backward(const std::vector<at::Tensor>& roots, double seed, bool retains_graph) {
+  torch::autograd::edge_list edges;
+  variable_list gradients;
+  for (const at::Tensor& root : roots) {
+    edges.push_back(torch::autograd::impl::gradient_edge(root));
+    gradients.push_back(scalar(seed));
+  }
+  torch::autograd::Engine::get_default_engine().execute(edges, gradients, retains_graph, false,
+                                                        true);
+}
+
+}  // namespace lockstep::torch_subject

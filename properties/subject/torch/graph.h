@@ -1,0 +1,47 @@
+// GraphBuilder: makes the nodes of a program's graph (reference/program.h) for torch's autograd
+// engine. Every node sends one scalar, a double; a use sends its parameter a tensor as well.
+//
+// Threads: one builder per rank; build() from the training thread, and from inside a checkpoint's
+// node while its backward runs.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "reference/program.h"
+
+namespace lockstep::torch_subject {
+
+class GraphBuilder {
+ public:
+  // `parameters`: per parameter of the program; shared ones are the same tensor. `visit_node` is
+  // called as each node begins to run.
+  GraphBuilder(const reference::Program& program, std::uint32_t rank,
+               const std::vector<at::Tensor>& parameters, std::function<void()> visit_node);
+
+  void begin_step(std::uint32_t step_key) { step_key_ = step_key; }
+
+  // One variable per element of `outputs`.
+  std::vector<at::Tensor> build(const std::vector<reference::Node>& nodes,
+                                const std::vector<reference::Input>& outputs);
+
+  // Runs backward from `roots`, each with the gradient `seed`.
+  static void backward(const std::vector<at::Tensor>& roots, double seed, bool retains_graph);
+
+ private:
+  class ProgramNode;
+
+  const reference::Program& program_;
+  const std::uint32_t rank_;
+  const std::vector<at::Tensor>& parameters_;
+  const std::function<void()> visit_node_;
+  std::uint32_t step_key_ = 0;
+};
+
+// As the parameter's own, or row-major; of its dtype.
+at::Tensor empty_like(const reference::Parameter& parameter, bool is_row_major);
+
+}  // namespace lockstep::torch_subject

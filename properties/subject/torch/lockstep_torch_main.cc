@@ -1,0 +1,44 @@
+// The program `lockstep-torch`: a rank's process of the subject `torch`. lockstep starts it; a
+// person has no use for it but `lockstep-torch --probe`, which says with which libtorch it runs.
+#include <torch/version.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "properties/lane/rank_server.h"
+#include "properties/lane/torch_lane.h"
+#include "properties/subject/torch/training.h"
+
+namespace {
+
+class TorchRanks final : public lockstep::properties::RankProgram {
+ public:
+  lockstep::Status load(const std::string&) override { return {}; }
+  const lockstep::reference::Contract& contract() const override { return contract_; }
+  void run(const lockstep::properties::RankJob& job,
+           lockstep::properties::RankObservation& observation,
+           lockstep::faults::Fired& fired) override {
+    lockstep::torch_subject::train(job, observation, fired);
+  }
+
+ private:
+  const lockstep::reference::Contract contract_ = lockstep::reference::Contract::torch();
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "--probe") {
+    std::printf("%s%s\n", lockstep::properties::kTorchGreeting, TORCH_VERSION);
+    return 0;
+  }
+  if (argc != 3 || command != "rank-server") {
+    std::fprintf(stderr, "lockstep-torch: started by lockstep --subject torch, not by hand\n");
+    return 1;
+  }
+  lockstep::torch_subject::prepare_process();
+  TorchRanks ranks;
+  return lockstep::properties::serve_ranks(std::atoi(argv[2]), ranks);
+}

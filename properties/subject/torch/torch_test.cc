@@ -1,0 +1,107 @@
+// The subject `torch` on the real thing: every policy of its profile shows in a kept case, and
+// generated cases agree with the profile bit by bit. Where it is not built the tests say so and
+// skip.
+//
+// A failure means that torch does something else than the profile says. To replay:
+// lockstep replay properties/corpus/torch/NAME.json --subject torch
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "properties/case/case_json.h"
+#include "properties/generate/generate.h"
+#include "properties/lane/case_runner.h"
+#include "properties/lane/torch_lane.h"
+#include "properties/oracle/judge.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Torch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<Subject> found = torch_subject(LOCKSTEP_PROGRAMS);
+    if (!found) GTEST_SKIP() << found.error().failure().detail;
+    subject_ = std::move(*found);
+  }
+
+  Subject subject_;
+};
+
+// Method: the case named after the policy is run once and judged three times over: by the profile,
+// by the profile with that policy taken back, by our own contract.
+TEST_F(Torch, ShowsEveryPolicyOfItsProfile) {
+  const std::unique_ptr<Lane> lane = make_torch_lane(subject_);
+  for (const reference::Policy& policy : reference::kPolicies) {
+    const std::string name(policy.name);
+    const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + name + ".json");
+    ASSERT_TRUE(c) << c.error().to_string();
+    Observation observation;
+    lane->run(*c, reference::run(c->program, reference::Contract::torch()), observation);
+    const auto judged_by = [&](const reference::Contract& contract) {
+      const reference::Expectation expectation =
+          reference::run(c->program, contract, observation.recoveries);
+      return judge(*c, contract, expectation, observation);
+    };
+    const Verdict verdict = judged_by(reference::Contract::torch());
+    EXPECT_TRUE(verdict.ok()) << name << ": " << verdict.message;
+    reference::Contract taken_back = reference::Contract::torch();
+    taken_back.*policy.member = false;
+    EXPECT_FALSE(judged_by(taken_back).ok()) << name;
+    EXPECT_FALSE(judged_by(reference::Contract::lockstep()).ok()) << name;
+  }
+}
+
+TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  options.capabilities = subject_.capabilities;
+  options.faults = GenerateOptions::Faults::kNone;
+  options.max_world = 4;
+  CaseRunner runner(LaneKind::kGloo, subject_);
+  for (std::uint64_t index = 0; index < 40; ++index) {
+    const Case c = generate(7, index, options);
+    const Verdict verdict = runner.run(c);
+    ASSERT_TRUE(verdict.ok()) << verdict.message << "\n" << to_json(c);
+  }
+}
+
+// Bad input: what a program says that cannot start, as one that its libtorch does not match.
+class TorchProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = (fs::temp_directory_path() / "lockstep-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string complaint() const {
+    const Result<Subject> found = torch_subject(folder_);
+    EXPECT_FALSE(found);
+    return found ? "" : found.error().failure().detail;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(TorchProgram, ThatIsNotThereIsToldInOneLine) {
+  EXPECT_NE(complaint().find("ci/setup --torch"), std::string::npos);
+  EXPECT_EQ(complaint().find('\n'), std::string::npos);
+}
+
+TEST_F(TorchProgram, ThatCannotStartIsToldInOneLine) {
+  const fs::path program = folder_ / "lockstep-torch";
+  std::ofstream(program) << "#!/bin/sh\necho 'undefined symbol: _ZN5torch' >&2\necho more >&2\n";
+  fs::permissions(program, fs::perms::owner_all);
+  EXPECT_NE(complaint().find("undefined symbol: _ZN5torch"), std::string::npos);
+  EXPECT_EQ(complaint().find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::properties

@@ -1,0 +1,268 @@
+#include "properties/subject/torch/training.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <c10d/FileStore.hpp>
+#include <c10d/PrefixStore.hpp>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "properties/subject/torch/graph.h"
+#include "properties/subject/torch/wrapper.h"
+#include "reference/arithmetic.h"
+#include "reference/graph.h"
+
+namespace lockstep::torch_subject {
+namespace {
+
+using properties::ObservedGradient;
+using properties::ObservedStep;
+using properties::Resume;
+using properties::Roster;
+using reference::PassKind;
+using reference::Program;
+
+constexpr std::int32_t kForwardCall = -1;
+constexpr std::size_t kMaxMessage = 400;
+
+class Training {
+ public:
+  Training(const properties::RankJob& job, properties::RankObservation& observation)
+      : job_(job),
+        program_(job.c->program),
+        observation_(observation),
+        builder_(program_, job.rank, parameters_, [] {}) {
+    for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
+      const std::uint32_t owner = reference::owner_of(program_, i);
+      if (owner != i) {
+        parameters_.push_back(parameters_[owner]);
+        continue;
+      }
+      const reference::Parameter& record = program_.parameters[i];
+      at::Tensor parameter = empty_like(record, false);
+      parameter.zero_();
+      parameter.set_requires_grad(!record.frozen);
+      parameters_.push_back(parameter);
+      if (reference::is_reduced(record)) reduced_.push_back(parameter);
+    }
+  }
+
+  void run() {
+    Roster roster;
+    for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
+    observation_.construction = join(roster);
+    std::uint32_t step = 0;
+    while (observation_.construction.ok() && observation_.recovery.ok()) {
+      bool is_recovering = false;
+      while (step < program_.steps.size() && !is_recovering) is_recovering = train_step(step++);
+      if (is_recovering) leave();
+      Resume resume = job_.meet(!is_recovering, step);
+      observation_.finished = !resume.recover;
+      if (observation_.finished) break;
+      step = resume.step;
+      leave();
+      for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+      observation_.recovery = join(resume.roster);
+    }
+    leave();
+  }
+
+ private:
+  template <class Call>
+  static Status caught(Call call) {
+    const auto failure = [](std::string what) {
+      what.resize(std::min(what.find('\n'), std::min(what.size(), kMaxMessage)));
+      return Status(Code::kInternal, std::move(what));
+    };
+    try {
+      call();
+      return {};
+    } catch (const c10::Error& error) {
+      return failure(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      return failure(error.what());
+    }
+  }
+
+  Status join(const Roster& roster) {
+    return caught([&] {
+      const auto here = std::find(roster.members.begin(), roster.members.end(), job_.rank);
+      const auto rank = static_cast<int>(here - roster.members.begin());
+      const auto size = static_cast<int>(roster.members.size());
+      const std::string file = job_.directory + "/torch-" + std::to_string(roster.generation);
+      const std::uint32_t ms = job_.c->timeout_ms;
+      group_ = c10::make_intrusive<RecordingGroup>(
+          c10::make_intrusive<c10d::FileStore>(file, size), rank, size,
+          std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms));
+      if (!reduced_.empty()) wrapper_.emplace(reduced_, program_.options, group_);
+    });
+  }
+
+  // Peers that wait for this rank hear of it as its connections close.
+  void leave() {
+    (void)caught([this] { wrapper_.reset(); });
+    (void)caught([this] { group_.reset(); });
+  }
+
+  // True if everyone recovers after this step, as far as this rank knows.
+  bool train_step(std::uint32_t step) {
+    observation_.steps.emplace_back().step = step;
+    ObservedStep& observed = observation_.steps.back();
+    observed.begin_us = now_us();
+    run_step(program_.steps[step], observed);
+    observed.end_us = now_us();
+    return !observed.status.ok() || job_.expectation->steps[step].any_error;
+  }
+
+  static std::uint64_t now_us() {
+    const auto time = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+  }
+
+  void run_step(const reference::Step& step, ObservedStep& observed) {
+    const reference::RankPass& pass = step.variants[job_.rank % step.variants.size()];
+    const bool is_skipped = step.kind == PassKind::kNoGrad && pass.skip;
+    if (!is_skipped) zero_gradients(step.zero_grad);
+    remember_storages();
+    if (!is_skipped && step.kind != PassKind::kNoGrad) {
+      builder_.begin_step(step.key);
+      std::vector<at::Tensor> outputs;
+      observed.failed_call = kForwardCall;
+      observed.status = caught([&] { run_forwards(step, pass, outputs); });
+      if (observed.status.ok()) run_backwards(pass, outputs, observed);
+      if (!observed.status.ok()) return;
+      observed.failed_call = kNone;
+    }
+    snapshot(observed);
+  }
+
+  void zero_gradients(reference::ZeroGrad kind) {
+    for (at::Tensor& parameter : parameters_) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (kind == reference::ZeroGrad::kUndefine) gradient = at::Tensor();
+      if (kind == reference::ZeroGrad::kFill && gradient.defined()) gradient.zero_();
+    }
+  }
+
+  void run_forwards(const reference::Step& step, const reference::RankPass& pass,
+                    std::vector<at::Tensor>& outputs) {
+    const bool is_synced = step.kind == PassKind::kSynced;
+    for (const reference::Forward& forward : pass.forwards) {
+      if (wrapper_) wrapper_->begin_forward(is_synced);
+      std::vector<at::Tensor> made = builder_.build(forward.nodes, forward.outputs);
+      if (wrapper_) made = wrapper_->end_forward(is_synced, std::move(made));
+      if (forward.discard) continue;
+      std::move(made.begin(), made.end(), std::back_inserter(outputs));
+    }
+  }
+
+  void run_backwards(const reference::RankPass& pass, std::vector<at::Tensor>& outputs,
+                     ObservedStep& observed) {
+    if (outputs.empty()) return;
+    const std::uint32_t calls = reference::call_count(pass);
+    for (std::uint32_t call = 0; call < calls; ++call) {
+      const bool is_last = call + 1 == calls;
+      const std::vector<at::Tensor> roots = choose_roots(pass, call, outputs);
+      if (is_last && !pass.keep_outputs) outputs.clear();
+      observed.failed_call = static_cast<std::int32_t>(call);
+      observed.status = caught([&] { GraphBuilder::backward(roots, 1, !is_last); });
+      if (!observed.status.ok()) return;
+    }
+  }
+
+  static std::vector<at::Tensor> choose_roots(const reference::RankPass& pass, std::uint32_t call,
+                                              const std::vector<at::Tensor>& outputs) {
+    if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return outputs;
+    std::vector<bool> is_chosen(outputs.size(), false);
+    for (const std::uint32_t root : pass.backwards[call].roots)
+      is_chosen[root % outputs.size()] = true;
+    std::vector<at::Tensor> roots;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (is_chosen[i]) roots.push_back(outputs[i]);
+    return roots;
+  }
+
+  void remember_storages() {
+    storages_.clear();
+    for (const at::Tensor& parameter : parameters_)
+      storages_.push_back(parameter.grad().defined() ? parameter.grad().storage() : at::Storage());
+  }
+
+  void snapshot(ObservedStep& observed) {
+    observed.gradients.resize(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      ObservedGradient& seen = observed.gradients[i];
+      const at::Tensor& gradient = parameters_[i].grad();
+      seen.defined = gradient.defined();
+      if (!seen.defined) continue;
+      const auto same_as = [](const at::Storage& one, const at::Storage& other) {
+        return one && one.unsafeGetStorageImpl() == other.unsafeGetStorageImpl();
+      };
+      seen.same_storage = same_as(storages_[i], gradient.storage());
+      seen.byte_in_storage =
+          static_cast<std::uint64_t>(gradient.storage_offset()) * gradient.element_size();
+      while (!parameters_[seen.shares_with].grad().defined() ||
+             !same_as(parameters_[seen.shares_with].grad().storage(), gradient.storage()))
+        ++seen.shares_with;
+      seen.offset = observation_.bits.size();
+      append_bits(gradient.contiguous());
+    }
+    storages_.clear();
+    observed.collectives = group_->take();
+  }
+
+  // In row-major order.
+  void append_bits(const at::Tensor& gradient) {
+    const auto count = static_cast<std::size_t>(gradient.numel());
+    const auto append = [&](const auto* values) {
+      observation_.bits.insert(observation_.bits.end(), values, values + count);
+    };
+    if (gradient.element_size() == 8)
+      return append(static_cast<const std::uint64_t*>(gradient.data_ptr()));
+    if (gradient.element_size() == 4)
+      return append(static_cast<const std::uint32_t*>(gradient.data_ptr()));
+    return append(static_cast<const std::uint16_t*>(gradient.data_ptr()));
+  }
+
+  const properties::RankJob& job_;
+  const Program& program_;
+  properties::RankObservation& observation_;
+  std::vector<at::Tensor> parameters_;  // per parameter of the program
+  std::vector<at::Tensor> reduced_;
+  GraphBuilder builder_;
+  c10::intrusive_ptr<RecordingGroup> group_;
+  std::optional<Wrapper> wrapper_;
+  std::vector<at::Storage> storages_;
+};
+
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::SourceLocation&, const std::string&, const bool) override {}
+};
+
+}  // namespace
+
+void prepare_process() {
+  ::signal(SIGPIPE, SIG_IGN);  // as the Python interpreter does: Gloo writes to peers that are gone
+  at::set_num_threads(1);
+  at::set_num_interop_threads(1);
+  static Silence silence;
+  c10::Warning::set_warning_handler(&silence);
+}
+
+void train(const properties::RankJob& job, properties::RankObservation& observation,
+           faults::Fired& fired) {
+  fired = {};
+  Training(job, observation).run();
+}
+
+}  // namespace lockstep::torch_subject

@@ -1,0 +1,18 @@
+// train(): one rank of a case on torch: the text of reference/program.h, driven through torch's
+// autograd engine and torch's reducer. The counterpart of properties/lane/training.h.
+//
+// Threads: one caller; torch has threads of its own. Failure: what goes wrong is in the
+// observation.
+#pragma once
+
+#include "properties/lane/rank_server.h"
+
+namespace lockstep::torch_subject {
+
+// Once, before anything else.
+void prepare_process();
+
+void train(const properties::RankJob& job, properties::RankObservation& observation,
+           faults::Fired& fired);
+
+}  // namespace lockstep::torch_subject

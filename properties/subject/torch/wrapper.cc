@@ -1,0 +1,145 @@
+#include "properties/subject/torch/wrapper.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+namespace lockstep::torch_subject {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+// Undefined gradients stay undefined. When the backward ends, `at_end` is called, if it is there.
+class Sink final : public Node {
+ public:
+  explicit Sink(std::function<void()> at_end) : at_end_(std::move(at_end)) {}
+  variable_list apply(variable_list&& gradients) override {
+    if (at_end_) torch::autograd::Engine::get_default_engine().queue_callback(at_end_);
+    return std::move(gradients);
+  }
+
+ private:
+  const std::function<void()> at_end_;
+};
+
+std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs,
+                                          std::function<void()> at_end) {
+  const std::shared_ptr<Node> sink(new Sink(std::move(at_end)), torch::autograd::deleteNode);
+  std::vector<at::Tensor> passed;
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& output : outputs) {
+    edges.push_back(torch::autograd::impl::gradient_edge(output));
+    const std::uint32_t slot = sink->add_input_metadata(output);
+    passed.push_back(output.detach());
+    torch::autograd::impl::set_gradient_edge(passed.back(), {sink, slot});
+  }
+  sink->set_next_edges(std::move(edges));
+  return passed;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> group_options(
+    std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  options->threads = 2;
+  return options;
+}
+
+DType dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kHalf:
+      return DType::kFloat16;
+    default:
+      return DType::kFloat32;
+  }
+}
+
+}  // namespace
+
+RecordingGroup::RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                               std::chrono::milliseconds timeout)
+    : ProcessGroupGloo(store, rank, size, group_options(timeout)) {}
+
+c10::intrusive_ptr<c10d::Work> RecordingGroup::allreduce(std::vector<at::Tensor>& tensors,
+                                                         const c10d::AllreduceOptions& options) {
+  using Op = properties::ObservedCollective::Op;
+  const bool is_usage = tensors[0].scalar_type() == at::kInt;
+  note(is_usage ? Op::kAllReduceUsage : Op::kAllReduceBucket, tensors[0]);
+  return ProcessGroupGloo::allreduce(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::Work> RecordingGroup::broadcast(std::vector<at::Tensor>& tensors,
+                                                         const c10d::BroadcastOptions& options) {
+  note(properties::ObservedCollective::Op::kBroadcastOrder, tensors[0]);
+  return ProcessGroupGloo::broadcast(tensors, options);
+}
+
+void RecordingGroup::note(properties::ObservedCollective::Op op, const at::Tensor& tensor) {
+  using Op = properties::ObservedCollective::Op;
+  properties::ObservedCollective& each = started_.emplace_back();
+  each.op = op;
+  each.count = static_cast<std::uint64_t>(tensor.numel());
+  each.dtype = dtype_of(tensor);
+  each.sequence = sequence_++;
+  if (op == Op::kAllReduceBucket)
+    each.bucket = static_cast<std::int32_t>(
+        std::count_if(started_.begin(), started_.end() - 1,
+                      [](const auto& other) { return other.op == Op::kAllReduceBucket; }));
+}
+
+std::vector<properties::ObservedCollective> RecordingGroup::take() {
+  return std::exchange(started_, {});
+}
+
+Wrapper::Wrapper(std::vector<at::Tensor> parameters, const reference::Options& options,
+                 const c10::intrusive_ptr<RecordingGroup>& group)
+    : is_dynamic_(options.mode == reference::Mode::kDynamic),
+      is_static_(options.mode == reference::Mode::kStatic) {
+  c10d::verify_params_across_processes(group, parameters, c10::nullopt);
+  std::vector<std::size_t> limits = {std::numeric_limits<std::size_t>::max() / 2};
+  if (is_dynamic_) limits = {options.first_bucket_bytes, options.bucket_bytes};
+  auto [buckets, per_bucket_limits] =
+      c10d::compute_bucket_assignment_by_size(parameters, limits, {}, {}, c10::nullopt);
+  std::reverse(buckets.begin(), buckets.end());
+  std::reverse(per_bucket_limits.begin(), per_bucket_limits.end());
+  reducer_ = std::make_shared<c10d::Reducer>(
+      std::move(parameters), std::move(buckets), std::move(per_bucket_limits), group,
+      std::vector<bool>(), static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
+      options.views, std::unordered_map<std::size_t, std::string>(),
+      static_cast<std::int64_t>(options.first_bucket_bytes));
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  if (is_static_) {
+    reducer_->set_static_graph();
+    logger_->set_static_graph();
+  }
+  if (options.hook == reference::Hook::kAllReduce)
+    reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);
+  if (options.hook == reference::Hook::kFloat16)
+    reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+  (void)group->take();
+}
+
+void Wrapper::begin_forward(bool is_synced) {
+  if (is_synced) {
+    ++synced_forwards_;
+    reducer_->prepare_for_forward();
+  }
+  reducer_->rebuild_buckets();
+}
+
+std::vector<at::Tensor> Wrapper::end_forward(bool is_synced, std::vector<at::Tensor> outputs) {
+  if (is_synced) reducer_->prepare_for_backward(is_dynamic_ ? outputs : std::vector<at::Tensor>());
+  if (is_dynamic_) return pass_through_sink(outputs, {});
+  if (!is_static_ || synced_forwards_ != 1) return outputs;
+  return pass_through_sink(outputs, [reducer = reducer_] { reducer->delay_all_reduce(); });
+}
+
+}  // namespace lockstep::torch_subject

@@ -1,0 +1,723 @@
+#include "reference/torch_model.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+#include <utility>
+
+#include "reference/arithmetic.h"
+#include "reference/buckets.h"
+#include "reference/graph.h"
+#include "reference/order.h"
+#include "reference/values.h"
+
+namespace lockstep::reference {
+namespace {
+
+constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+
+struct Place {
+  std::size_t start = 0;  // of its elements, in memory order
+  std::size_t count = 0;
+  std::uint32_t bucket = 0;
+  std::uint64_t offset = 0;  // in the bucket
+};
+
+struct Gradient {
+  bool defined = false;
+  bool touched = false;    // in this step
+  bool reduced = false;    // in this step
+  bool recorded = false;   // its bits are in Expectation::bits, at `offset`
+  bool in_bucket = false;  // B7
+  bool loose = false;      // lies in a bucket whose reduction goes on
+  std::uint64_t offset = 0;
+};
+
+// What the reducer of one rank keeps.
+struct Rank {
+  bool is_armed = false;        // its hooks are expected
+  bool has_marked = false;      // what is unused, in this pass
+  bool is_unfinished = false;   // something was marked, and the pass is not complete
+  bool is_complete = false;     // in this step: all buckets were launched
+  std::uint32_t next_call = 0;  // of backward, in this step
+  std::size_t next_event = 0;   // of that call
+  // By parameter; `sent` is what was used when the pass became complete.
+  std::vector<std::uint8_t> unused, ready, used, sent;
+  std::vector<std::uint32_t> order;  // of hooks, for the rebuild
+  // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
+  // are still to come in this one, by parameter.
+  std::uint32_t forwards = 0;
+  std::vector<std::uint32_t> hooks, left;
+};
+
+std::vector<std::uint32_t> owners_of(const Program& program) {
+  std::vector<std::uint32_t> owners;
+  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+    const std::uint32_t owner = owner_of(program, i);
+    owners.push_back(program.parameters[owner].frozen ? kNotTrained : owner);
+  }
+  return owners;
+}
+
+class HookModel {
+ public:
+  HookModel(const Program& program, const Contract& contract, Expectation& out);
+  void run(const std::vector<Recovery>& recoveries);
+
+ private:
+  void recover(const std::vector<std::uint32_t>& survivors);
+  void begin_pass(Rank& rank) const;
+  void place_in_buckets();
+  void rebuild_if_due(const Step& step, ExpectedStep& expected);
+  void order_rebuilt(const std::vector<std::uint32_t>& order,
+                     std::vector<ExpectedBucket>& buckets) const;
+  void prepare(ExpectedStep& expected);
+  void run_step(const Step& step, ExpectedStep& expected);
+  void zero(std::uint32_t rank, ZeroGrad kind);
+  void run_forwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  void search_unused(const RankPass& pass, std::size_t last, Rank& rank);
+  void run_backwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  bool run_call(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  Error take_hook(std::uint32_t rank, const Event& event);
+  Error mark_by_hook(std::uint32_t rank, std::uint32_t parameter);
+  bool end_first_static(std::uint32_t rank);
+  bool mark_ready(std::uint32_t rank, std::uint32_t parameter);
+  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
+  void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
+  void finish_pass(const Step& step, ExpectedStep& expected);
+  bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
+  void reduce(ExpectedStep& expected);
+  void reduce_one(std::uint32_t parameter, bool is_used);
+  void run_hook(std::uint32_t parameter);
+  void record(std::vector<ExpectedRankStep>& ranks);
+  std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
+
+  Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
+    return gradients_[rank * program_.parameters.size() + parameter];
+  }
+  double* elements(std::uint32_t rank, std::uint32_t parameter) {
+    return elements_.data() + rank * total_ + places_[parameter].start;
+  }
+  double* given(std::uint32_t rank, std::uint32_t parameter) {
+    return given_.data() + rank * total_ + places_[parameter].start;
+  }
+  bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
+  bool is_static() const { return program_.options.mode == Mode::kStatic; }
+  bool is_first_static(const Rank& rank) const { return is_static() && rank.forwards == 1; }
+  bool has_sink(const Rank& rank) const { return is_dynamic() || is_first_static(rank); }
+  // Those that are built in; the others are taken as none.
+  Hook hook() const {
+    const Hook hook = program_.options.hook;
+    return hook == Hook::kAllReduce || hook == Hook::kFloat16 ? hook : Hook::kNone;
+  }
+  bool has_views() const { return program_.options.views; }
+  bool may_rebuild() const { return contract_.rebuilds_unless_dynamic && !is_dynamic(); }
+  const std::vector<ExpectedBucket>& buckets() const {
+    return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
+  }
+  std::vector<std::uint32_t> missing(const Rank& rank) const;
+
+  const Program& program_;
+  const Contract contract_;
+  Expectation& out_;
+  const std::vector<std::uint32_t> owners_;
+  std::vector<std::uint32_t> trained_;    // the owners, ascending
+  std::vector<std::uint32_t> reduced_;    // those of them that are reduced
+  std::vector<Place> places_;             // by parameter
+  std::vector<std::uint32_t> memory_of_;  // by start and row-major index: memory order
+  std::size_t total_ = 0;
+  Graph graph_;
+
+  std::vector<std::uint32_t> survivors_;
+  std::vector<Rank> ranks_;
+  std::vector<Gradient> gradients_;
+  std::vector<double> elements_;
+  std::vector<double> given_;  // what is in the buckets, by rank
+  std::vector<double> sums_[kMaxDepth + 1];
+  std::vector<double> arrived_;
+  std::vector<std::vector<OrderRun>> orders_;  // by bucket
+  std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
+  std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
+  bool is_counted_ = false;                    // static mode: it is over
+  std::uint32_t layout_ = 0;                   // 0, or 1 + the index into Expectation::rebuilt
+};
+
+HookModel::HookModel(const Program& program, const Contract& contract, Expectation& out)
+    : program_(program),
+      contract_(contract),
+      out_(out),
+      owners_(owners_of(program)),
+      graph_(owners_) {
+  assign_buckets(program_, contract_, nullptr, out_.buckets);
+  out_.rebuilt.clear();
+  places_.resize(program_.parameters.size());
+  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
+    if (owners_[i] != i) continue;
+    const Parameter& parameter = program_.parameters[i];
+    trained_.push_back(i);
+    if (is_reduced(parameter)) reduced_.push_back(i);
+    places_[i].start = total_;
+    places_[i].count = element_count(parameter);
+    total_ += places_[i].count;
+    for (std::uint64_t element = 0; element < places_[i].count; ++element)
+      memory_of_.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, element)));
+  }
+  gradients_.resize(program.world * program.parameters.size());
+  elements_.resize(program.world * total_);
+  given_.resize(program.world * total_);
+}
+
+// A new group, with new reducers.
+void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
+  survivors_ = survivors;
+  std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  ranks_.assign(program_.world, Rank{});
+  for (Rank& rank : ranks_) {
+    rank.used.assign(program_.parameters.size(), 0);
+    rank.unused = rank.used;
+    rank.hooks.assign(program_.parameters.size(), 0);
+    begin_pass(rank);
+  }
+  is_in_use_.assign(program_.parameters.size(), 0);
+  is_counted_ = false;
+  layout_ = 0;
+  place_in_buckets();
+}
+
+void HookModel::begin_pass(Rank& rank) const {
+  rank.has_marked = false;
+  rank.ready.assign(program_.parameters.size(), 0);
+  rank.left = rank.hooks;
+}
+
+void HookModel::place_in_buckets() {
+  orders_.clear();
+  const auto count = static_cast<std::uint32_t>(survivors_.size());
+  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
+    const ExpectedBucket& bucket = buckets()[b];
+    for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+      places_[bucket.parameters[m]].bucket = b;
+      places_[bucket.parameters[m]].offset = bucket.offsets[m];
+    }
+    if (count > 0)
+      orders_.push_back(gloo_ring(count, bucket.count, size_of(wire_dtype(hook(), bucket.dtype)),
+                                  contract_.max_segment_bytes));
+  }
+}
+
+// At the first forward with gradients after the group's first complete pass.
+void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
+  if (!may_rebuild() || layout_ != 0 || survivors_.empty() || step.kind == PassKind::kNoGrad)
+    return;
+  const auto is_due = [this](std::uint32_t rank) {
+    return !ranks_[rank].is_unfinished && !ranks_[rank].order.empty();
+  };
+  if (std::none_of(survivors_.begin(), survivors_.end(), is_due)) return;
+  assert(std::all_of(survivors_.begin(), survivors_.end(), is_due));
+  const std::vector<std::uint32_t> order = ranks_[survivors_.front()].order;
+  assign_buckets(program_, contract_, &order, out_.rebuilt.emplace_back());
+  order_rebuilt(order, out_.rebuilt.back());
+  layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
+  place_in_buckets();
+  for (const std::uint64_t count : {reduced_.size() + 1, buckets().size()}) {
+    ExpectedCollective& broadcast = expected.collectives.emplace_back();
+    broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
+    broadcast.count = count;
+  }
+  for (const std::uint32_t rank : survivors_) {
+    ranks_[rank].order.clear();
+    for (const std::uint32_t parameter : reduced_) {
+      Gradient& moved = gradient(rank, parameter);
+      if (!has_views() || !moved.defined) continue;
+      moved.in_bucket = moved.touched = true;
+    }
+  }
+}
+
+// Buckets that reached their limit in the order in which they did; then those that did not, the
+// dtype that came last first, as the hash table of the reducer has them.
+void HookModel::order_rebuilt(const std::vector<std::uint32_t>& order,
+                              std::vector<ExpectedBucket>& buckets) const {
+  std::vector<std::pair<std::int64_t, ExpectedBucket>> keyed;
+  std::vector<DType> dtypes;
+  const auto last = static_cast<std::int64_t>(order.size() + buckets.size());
+  for (const ExpectedBucket& bucket : buckets) {
+    const bool is_first = std::find(dtypes.begin(), dtypes.end(), bucket.dtype) == dtypes.end();
+    if (is_first) dtypes.push_back(bucket.dtype);
+    const std::uint64_t bytes = bucket.count * size_of(bucket.dtype);
+    const std::uint64_t limit =
+        is_first ? program_.options.first_bucket_bytes : program_.options.bucket_bytes;
+    const auto at = std::find(order.begin(), order.end(), bucket.parameters.back());
+    const auto dtype = std::find(dtypes.begin(), dtypes.end(), bucket.dtype);
+    keyed.emplace_back(bytes >= limit ? at - order.begin() : last - (dtype - dtypes.begin()),
+                       bucket);
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t b = 0; b < buckets.size(); ++b) buckets[b] = std::move(keyed[b].second);
+}
+
+void HookModel::run(const std::vector<Recovery>& recoveries) {
+  std::vector<std::uint32_t> all(program_.world);
+  std::iota(all.begin(), all.end(), 0U);
+  recover(all);
+  out_.bits.clear();
+  out_.ending.clear();
+  out_.steps.resize(program_.steps.size());
+  auto recovery = recoveries.begin();
+  for (std::size_t index = 0; index < program_.steps.size(); ++index) {
+    for (; recovery != recoveries.end() && recovery->before_step <= index; ++recovery)
+      recover(recovery->survivors);
+    run_step(program_.steps[index], out_.steps[index]);
+    if (out_.steps[index].any_error) recover(survivors_);
+  }
+}
+
+void HookModel::prepare(ExpectedStep& expected) {
+  expected = ExpectedStep{};
+  expected.ranks.resize(program_.world);
+  for (ExpectedRankStep& rank : expected.ranks) {
+    rank.present = false;
+    rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
+  }
+  for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
+  for (Gradient& each : gradients_) each.touched = each.reduced = false;
+  is_raced_.assign(program_.parameters.size(), 0);
+  for (Rank& rank : ranks_) {
+    rank.is_complete = false;
+    rank.next_call = 0;
+    rank.next_event = 0;
+  }
+}
+
+void HookModel::run_step(const Step& step, ExpectedStep& expected) {
+  prepare(expected);
+  expected.is_modelled = !reduced_.empty();  // the wrapper refuses to work for nothing
+  rebuild_if_due(step, expected);
+  expected.layout = layout_;
+  for (const std::uint32_t rank : survivors_) {
+    const RankPass& pass = step.variants[rank % step.variants.size()];
+    if (step.kind == PassKind::kNoGrad && pass.skip) continue;
+    zero(rank, step.zero_grad);
+    if (step.kind == PassKind::kNoGrad) continue;
+    const std::size_t forwards = step.variants[rank % step.variants.size()].forwards.size();
+    if (is_static() && ranks_[rank].forwards < 2 && forwards > 1) expected.is_modelled = false;
+    run_forwards(step, rank, expected.ranks[rank]);
+    if (expected.ranks[rank].error == Error::kNone) run_backwards(step, rank, expected.ranks[rank]);
+  }
+  finish_pass(step, expected);
+  record(expected.ranks);
+}
+
+void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
+  if (kind == ZeroGrad::kKeep) return;
+  for (const std::uint32_t parameter : trained_) {
+    Gradient& zeroed = gradient(rank, parameter);
+    if (kind == ZeroGrad::kUndefine) zeroed = Gradient{};
+    zeroed.recorded = false;
+    std::fill_n(elements(rank, parameter), places_[parameter].count, 0.0);
+    if (!contract_.forgets_local_use) ranks_[rank].used[parameter] = 0;
+  }
+}
+
+void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+  Rank& rank = ranks_[number];
+  const RankPass& pass = step.variants[number % step.variants.size()];
+  if (!contract_.stays_armed && kept_outputs(pass) == 0) return;
+  if (!contract_.stays_armed) rank.is_armed = false;
+  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
+    if (rank.is_unfinished) {
+      expected.error = Error::kIncomplete;
+      expected.error_call = kForwardCall;
+      expected.parameters = missing(rank);
+      return;
+    }
+    if (step.kind != PassKind::kSynced) continue;
+    rank.is_armed = true;
+    ++rank.forwards;
+    begin_pass(rank);
+    if (is_dynamic()) search_unused(pass, f, rank);
+  }
+}
+
+// Outputs of one forward; by the contract those of all that are kept.
+void HookModel::search_unused(const RankPass& pass, std::size_t last, Rank& rank) {
+  RankPass searched;
+  for (std::size_t f = 0; f <= last; ++f) {
+    if (contract_.searches_last_forward ? f != last : pass.forwards[f].discard) continue;
+    searched.forwards.push_back(pass.forwards[f]);
+    searched.forwards.back().discard = false;
+  }
+  std::fill(rank.unused.begin(), rank.unused.end(), std::uint8_t{1});
+  if (searched.forwards.empty()) return;
+  for (const Event& event : graph_.backward(searched, 0))
+    if (event.kind == Event::Kind::kHook && event.depth == 0) rank.unused[event.parameter] = 0;
+}
+
+// Up to the end of the call, or nested call, that completes the pass.
+void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+  Rank& rank = ranks_[number];
+  const RankPass& pass = step.variants[number % step.variants.size()];
+  if (kept_outputs(pass) == 0) return;
+  while (rank.next_call < call_count(pass) && !rank.is_complete) {
+    if (!run_call(step, number, expected)) return;
+    const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
+    if (!contract_.stays_out_without_hooks && is_dynamic() && is_silent)
+      for (const std::uint32_t parameter : reduced_) (void)mark_ready(number, parameter);
+  }
+  if (contract_.reports_missing_later || !rank.is_unfinished || rank.is_complete) return;
+  expected.error = Error::kIncomplete;
+  expected.error_call = rank.next_call - 1;
+  expected.parameters = missing(rank);
+}
+
+// The next call from where it was left. It stops at the end of a nested call that completed the
+// pass: there the reduction is waited for. False: it ends in an error.
+bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+  Rank& rank = ranks_[number];
+  const RankPass& pass = step.variants[number % step.variants.size()];
+  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, has_sink(rank));
+  const std::size_t first = std::exchange(rank.next_event, 0);
+  std::uint32_t completed_at = kNowhere;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
+    std::vector<double>& sums = sums_[event.depth];
+    if (sums.empty()) sums.resize(total_);
+    if (event.kind == Event::Kind::kTensor) add_tensor(event, number, step.key, sums.data());
+    if (i < first || event.kind == Event::Kind::kTensor) continue;
+    if (event.kind == Event::Kind::kEnd) {
+      if (event.depth != completed_at) continue;
+      rank.next_event = i + 1;
+      return true;
+    }
+    if (event.defined) add_sum(event.parameter, number, sums.data());
+    const bool was_complete = rank.is_complete;
+    if (const Error error = take_hook(number, event); error != Error::kNone) {
+      // Its bucket is on its way, perhaps, and what came second is in it or not.
+      if (gradient(number, event.parameter).in_bucket) is_raced_[event.parameter] = 1;
+      expected.error = error;
+      expected.error_call = rank.next_call;
+      expected.parameters = {event.parameter};
+      return false;
+    }
+    if (rank.is_complete && !was_complete) completed_at = event.depth;
+  }
+  if (is_first_static(rank) && !end_first_static(number)) {
+    expected.error = Error::kSecondBackward;
+    expected.error_call = rank.next_call;
+    return false;
+  }
+  ++rank.next_call;
+  return true;
+}
+
+// All buckets are launched when a backward of the first pass ends. False: that pass is over.
+bool HookModel::end_first_static(std::uint32_t number) {
+  Rank& rank = ranks_[number];
+  if (!rank.is_armed || rank.is_complete) return !contract_.repeats_first_static_pass;
+  for (const std::uint32_t parameter : reduced_) {
+    rank.unused[parameter] = rank.hooks[parameter] == 0 ? 1 : 0;
+    (void)mark_ready(number, parameter);
+  }
+  return true;
+}
+
+Error HookModel::take_hook(std::uint32_t number, const Event& event) {
+  Rank& rank = ranks_[number];
+  if (!is_reduced(program_.parameters[event.parameter])) return Error::kNone;
+  const bool has_gradient =
+      contract_.counts_stale_as_use ? gradient(number, event.parameter).defined : event.defined;
+  const bool notes_use = is_dynamic() || is_first_static(rank);
+  if (notes_use && has_gradient && (rank.is_armed || !contract_.forgets_local_use))
+    rank.used[event.parameter] = 1;
+  if (!rank.is_armed) return Error::kNone;
+  if (is_first_static(rank)) {
+    ++rank.hooks[event.parameter];
+    return Error::kNone;
+  }
+  return mark_by_hook(number, event.parameter);
+}
+
+Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
+  Rank& rank = ranks_[number];
+  if (!rank.has_marked) {
+    rank.has_marked = true;
+    for (const std::uint32_t other : reduced_)
+      if (rank.unused[other] && !mark_ready(number, other)) return Error::kReadyTwice;
+  }
+  if (is_static()) {
+    if (rank.left[parameter] == 0) return Error::kUsageChanged;
+    if (--rank.left[parameter] > 0) return Error::kNone;
+  }
+  const bool is_recorded = may_rebuild() && layout_ == 0;
+  if (is_recorded) rank.order.push_back(parameter);
+  if (!mark_ready(number, parameter)) return Error::kReadyTwice;
+  if (!is_recorded || !is_static() || !rank.is_complete) return Error::kNone;
+  for (const std::uint32_t other : reduced_)
+    if (rank.unused[other]) rank.order.push_back(other);
+  return Error::kNone;
+}
+
+// What there is of the gradient goes into its bucket, scaled.
+bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
+  Rank& rank = ranks_[number];
+  if (rank.ready[parameter]) return false;
+  rank.ready[parameter] = 1;
+  rank.is_unfinished = true;
+  const Place& place = places_[parameter];
+  const DType dtype = program_.parameters[parameter].dtype;
+  const auto count = static_cast<std::uint32_t>(survivors_.size());
+  Gradient& own = gradient(number, parameter);
+  double* values = elements(number, parameter);
+  double* out = given(number, parameter);
+  std::fill_n(out, place.count, 0.0);
+  if (own.defined && hook() != Hook::kNone) {
+    std::copy_n(values, place.count, out);
+  } else if (own.defined && own.in_bucket && contract_.divides_views) {
+    for (std::size_t e = 0; e < place.count; ++e) out[e] = divided(dtype, values[e], count);
+  } else if (own.defined) {
+    const double exact = scale_factor(dtype, count);
+    const double factor = contract_.rounds_factor ? nearest(dtype, exact) : exact;
+    scale_values(dtype, out, values, factor, place.count);
+  }
+  const bool is_kept = is_dynamic() && !contract_.reduces_unused_views && rank.used[parameter] == 0;
+  if (own.defined && has_views() && !is_kept) {
+    std::copy_n(out, place.count, values);
+    own.in_bucket = own.touched = true;
+    own.recorded = false;
+  }
+  if (!rank.is_complete && missing(rank).empty()) {
+    rank.is_complete = true;
+    rank.sent = rank.used;
+  }
+  return true;
+}
+
+std::vector<std::uint32_t> HookModel::missing(const Rank& rank) const {
+  std::vector<std::uint32_t> out;
+  for (const std::uint32_t parameter : reduced_)
+    if (!rank.ready[parameter]) out.push_back(parameter);
+  return out;
+}
+
+void HookModel::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key,
+                           double* sums) {
+  const Parameter& parameter = program_.parameters[event.parameter];
+  const Place& place = places_[event.parameter];
+  const UseValues values(program_, parameter, rank, step_key, event.node_key);
+  if (arrived_.size() < place.count) arrived_.resize(place.count);
+  double* sum = sums + place.start;
+  double* tensor = event.first ? sum : arrived_.data();
+  values.read(tensor, memory_of_.data() + place.start, place.count);
+  multiply_values(parameter.dtype, tensor, event.scalar, place.count);
+  if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
+}
+
+void HookModel::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
+  const Place& place = places_[parameter];
+  Gradient& target = gradient(rank, parameter);
+  if (target.defined)
+    add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
+               place.count);
+  else
+    std::copy_n(sums + place.start, place.count, elements(rank, parameter));
+  target.defined = target.touched = true;
+  target.reduced = target.recorded = false;
+}
+
+// Whether others wait in vain for a bucket, or for the usage map, of this rank. What they do if all
+// that it has not launched is without elements is not known.
+bool HookModel::blocks_others(std::uint32_t number, ExpectedStep& expected) const {
+  if (is_dynamic()) return true;
+  std::size_t first = buckets().size();
+  for (const std::uint32_t parameter : missing(ranks_[number]))
+    first = std::min<std::size_t>(first, places_[parameter].bucket);
+  const bool blocks =
+      std::any_of(buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
+                  [](const ExpectedBucket& bucket) { return bucket.count > 0; });
+  expected.is_modelled = expected.is_modelled && blocks;
+  return blocks;
+}
+
+// What all ranks did, together.
+void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
+  const auto is_complete = [this](std::uint32_t rank) { return ranks_[rank].is_complete; };
+  const bool is_any = std::any_of(survivors_.begin(), survivors_.end(), is_complete);
+  const bool is_all = std::all_of(survivors_.begin(), survivors_.end(), is_complete);
+  const auto has_own = [&](std::uint32_t rank) {
+    return expected.ranks[rank].error != Error::kNone;
+  };
+  const bool fails = std::any_of(survivors_.begin(), survivors_.end(), has_own);
+  expected.any_error = fails || (is_any && !is_all);
+  if (is_any && is_all && !survivors_.empty()) reduce(expected);
+  for (const std::uint32_t rank : survivors_) {
+    ExpectedRankStep& each = expected.ranks[rank];
+    if (has_own(rank)) {
+      each.outcome = Outcome::kOwnError;
+    } else if (!is_complete(rank)) {
+      each.outcome = Outcome::kSuccess;
+      for (const std::uint32_t parameter : reduced_)
+        if (has_views() && ranks_[rank].is_unfinished && ranks_[rank].ready[parameter])
+          gradient(rank, parameter).loose = true;
+      expected.knows_collectives = expected.knows_collectives && !ranks_[rank].is_unfinished;
+    } else if (!is_all) {
+      each.outcome = Outcome::kPeerError;
+    } else if (fails) {
+      each.outcome = Outcome::kSuccessOrPeerError;
+    }
+    if (is_any && !is_complete(rank) && !blocks_others(rank, expected)) break;
+  }
+  if (!is_any || !is_all) return;
+  for (const std::uint32_t rank : survivors_) {
+    const RankPass& pass = step.variants[rank % step.variants.size()];
+    ExpectedRankStep& each = expected.ranks[rank];
+    while (ranks_[rank].next_call < call_count(pass) && each.error == Error::kNone) {
+      const bool is_second = ranks_[rank].next_event == 0 && step.kind == PassKind::kSynced;
+      if (contract_.later_backwards_are_local || !is_second) {
+        if (run_call(step, rank, each)) continue;
+      } else {
+        each.error = Error::kSecondBackward;
+        each.error_call = ranks_[rank].next_call;
+      }
+      each.outcome = Outcome::kOwnError;
+      expected.any_error = true;
+    }
+  }
+  for (const std::uint32_t rank : survivors_)
+    if (expected.any_error && expected.ranks[rank].outcome == Outcome::kSuccess)
+      expected.ranks[rank].outcome = Outcome::kSuccessOrPeerError;
+}
+
+void HookModel::reduce(ExpectedStep& expected) {
+  expected.is_reduced = true;
+  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
+    ExpectedCollective& collective = expected.collectives.emplace_back();
+    collective.bucket = b;
+    collective.count = buckets()[b].count;
+    collective.dtype = wire_dtype(hook(), buckets()[b].dtype);
+  }
+  if (is_dynamic() || (is_static() && !is_counted_)) {
+    ExpectedCollective usage;
+    usage.op = ExpectedCollective::Op::kAllReduceUsage;
+    usage.count = reduced_.size();
+    const auto launched = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : buckets().size());
+    expected.collectives.insert(expected.collectives.end() - launched, usage);
+  }
+  for (const std::uint32_t parameter : reduced_) {
+    const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
+      return ranks_[rank].sent[parameter] != 0;
+    });
+    if (!is_counted_) is_in_use_[parameter] = is_used ? 1 : 0;
+    reduce_one(parameter, program_.options.mode == Mode::kPlain ||
+                              (is_dynamic() ? is_used : is_in_use_[parameter] != 0));
+  }
+  is_counted_ = is_static();
+  for (const std::uint32_t number : survivors_) {
+    Rank& rank = ranks_[number];
+    rank.is_armed = rank.is_unfinished = false;
+    std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
+  }
+}
+
+// What the communication hook makes of each rank's part before the sum (G4).
+void HookModel::run_hook(std::uint32_t parameter) {
+  if (hook() == Hook::kNone) return;
+  const DType dtype = program_.parameters[parameter].dtype;
+  const DType wire = wire_dtype(hook(), dtype);
+  const bool divides =
+      hook() == Hook::kFloat16 ? contract_.compresses_first : contract_.divides_in_hooks;
+  const auto count = static_cast<std::uint32_t>(survivors_.size());
+  for (const std::uint32_t rank : survivors_) {
+    double* values = given(rank, parameter);
+    for (std::size_t e = 0; e < places_[parameter].count; ++e) {
+      // Doubles are rounded by way of float.
+      const double narrow =
+          wire == dtype ? values[e] : nearest(wire, nearest(DType::kFloat32, values[e]));
+      values[e] = divides ? divided(wire, narrow, count)
+                          : nearest(wire, scaled(dtype, values[e], scale_factor(dtype, count)));
+    }
+  }
+}
+
+void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
+  const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
+  const Place& place = places_[parameter];
+  run_hook(parameter);
+  std::size_t begin = 0;
+  for (const OrderRun& run : orders_[place.bucket]) {
+    if (run.end <= place.offset + begin) continue;
+    if (begin == place.count) break;
+    const std::size_t end = std::min<std::size_t>(place.count, run.end - place.offset);
+    for (std::size_t i = 0; i + 1 < survivors_.size(); ++i) {
+      const Addition& addition = run.additions[i];
+      add_values(dtype, given(survivors_[addition.into], parameter) + begin,
+                 given(survivors_[addition.from], parameter) + begin, end - begin);
+    }
+    const double* result = given(survivors_[run.result], parameter) + begin;
+    for (const std::uint32_t rank : survivors_) {
+      const bool takes = is_used || (has_views() && gradient(rank, parameter).in_bucket &&
+                                     contract_.reduces_unused_views);
+      if (takes) std::copy_n(result, end - begin, elements(rank, parameter) + begin);
+    }
+    begin = end;
+  }
+  for (const std::uint32_t rank : survivors_) {
+    Gradient& each = gradient(rank, parameter);
+    if (!is_used && !(each.defined && each.in_bucket)) continue;
+    if (is_used) {
+      each.defined = each.reduced = each.touched = true;
+      each.in_bucket = has_views();
+    }
+    each.recorded = false;
+    if (is_raced_[parameter] == 0) continue;
+    each.loose = true;
+    each.reduced = false;
+  }
+}
+
+void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
+  for (const std::uint32_t rank : survivors_) {
+    for (std::uint32_t i = 0; i < owners_.size(); ++i) {
+      if (owners_[i] == kNotTrained) continue;
+      Gradient& actual = gradient(rank, owners_[i]);
+      if (actual.defined && !actual.recorded) {
+        actual.offset = record_bits(rank, owners_[i]);
+        actual.recorded = true;
+      }
+      ExpectedGradient& written = ranks[rank].gradients[i];
+      written.known = !actual.loose;
+      written.defined = actual.defined;
+      written.untouched = actual.defined && !actual.touched;
+      written.reduced = actual.reduced;
+      written.in_bucket = actual.in_bucket;
+      written.offset = actual.offset;
+    }
+  }
+}
+
+std::uint64_t HookModel::record_bits(std::uint32_t rank, std::uint32_t parameter) {
+  const Place& place = places_[parameter];
+  const std::uint64_t offset = out_.bits.size();
+  out_.bits.resize(offset + place.count);
+  round_values(program_.parameters[parameter].dtype, out_.bits.data() + offset,
+               elements(rank, parameter), memory_of_.data() + place.start, place.count);
+  return offset;
+}
+
+}  // namespace
+
+void run_hook_by_hook(const Program& program, const Contract& contract,
+                      const std::vector<Recovery>& recoveries, Expectation& out) {
+  HookModel(program, contract, out).run(recoveries);
+}
+
+std::uint32_t modelled_steps(const Program& program, const Contract& contract) {
+  if (!contract.is_hook_by_hook) return static_cast<std::uint32_t>(program.steps.size());
+  Expectation expectation;
+  run_hook_by_hook(program, contract, {}, expectation);
+  const auto first = std::find_if(expectation.steps.begin(), expectation.steps.end(),
+                                  [](const ExpectedStep& step) { return !step.is_modelled; });
+  return static_cast<std::uint32_t>(first - expectation.steps.begin());
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,213 @@
+// The model of profile `torch`, on programs small enough to compute by hand: with every policy, and
+// with one of them taken back.
+#include "reference/torch_model.h"
+
+#include <gtest/gtest.h>
+
+#include "reference/arithmetic.h"
+#include "reference/test_programs.h"
+
+namespace lockstep::reference {
+namespace {
+
+using namespace testing;
+
+Case by(Case t, const Contract& contract = Contract::torch()) {
+  normalize(t.program);
+  t.expectation = run(t.program, contract);
+  return t;
+}
+
+Contract without(bool Contract::*policy) {
+  Contract contract = Contract::torch();
+  contract.*policy = false;
+  return contract;
+}
+
+TEST(TorchModel, AMeanOfTwoIsThatOfTheContract) {
+  const Case t = Case(2, Mode::kPlain, 2).step({uses({0, 1})});
+  const Case torch = by(t);
+  const Case own = by(t, Contract::lockstep());
+  for (const std::uint32_t p : {0U, 1U}) EXPECT_EQ(torch.value(0, 1, p), own.value(0, 1, p));
+  EXPECT_EQ(torch.value(0, 0, 0), torch.c(0, 0, 0) * 0.5F + torch.c(0, 1, 0) * 0.5F);
+}
+
+TEST(TorchModel, TheFactorOfFloat16IsRounded) {
+  Case t(1, Mode::kPlain, 1);
+  t.program.world = 3;
+  t.program.parameters[0].dtype = DType::kFloat16;
+  t.program.parameters[0].sizes = {64};
+  t.step({uses({0})});
+  const Case rounded = by(t);
+  const Case exact = by(t, without(&Contract::rounds_factor));
+  bool is_same = true;
+  for (std::uint64_t e = 0; e < 64; ++e)
+    is_same = is_same && rounded.bits(0, 0, 0, e) == exact.bits(0, 0, 0, e);
+  EXPECT_FALSE(is_same);
+}
+
+TEST(TorchModel, AGradientInItsBucketIsDivided) {
+  Case t(3, Mode::kPlain, 1);
+  t.program.options.views = true;
+  t.program.parameters[0].sizes = {64};
+  t.step({uses({0})}).step({uses({0})}, PassKind::kSynced, ZeroGrad::kFill);
+  t.program.options.order = Order::kRing;
+  const Case divided_views = by(t);
+  const Case multiplied = by(t, without(&Contract::divides_views));
+  bool is_same = true;
+  for (std::uint64_t e = 0; e < 64; ++e) {
+    EXPECT_EQ(divided_views.bits(0, 0, 0, e), multiplied.bits(0, 0, 0, e));
+    is_same = is_same && divided_views.bits(1, 0, 0, e) == multiplied.bits(1, 0, 0, e);
+  }
+  EXPECT_FALSE(is_same);
+}
+
+TEST(TorchModel, AnUnusedGradientInItsBucketIsAveraged) {
+  Case t(2, Mode::kDynamic, 2);
+  t.program.options.views = true;
+  t.step({uses({0, 1})}).step({uses({0})}, PassKind::kNoSync).step({uses({1})});
+  const Case averaged = by(t);
+  const float mean = averaged.value(0, 0, 0);
+  const float own = mean + averaged.c(1, 0, 0);
+  EXPECT_EQ(averaged.value(2, 0, 0), own / 2 + (mean + averaged.c(1, 1, 0)) / 2);
+  EXPECT_FALSE(averaged.gradient(2, 0, 0).untouched);
+  EXPECT_TRUE(averaged.gradient(2, 0, 0).known);
+  const Case untouched = by(t, without(&Contract::reduces_unused_views));
+  EXPECT_EQ(untouched.value(2, 0, 0), own);
+  EXPECT_TRUE(untouched.gradient(2, 0, 0).untouched);
+}
+
+TEST(TorchModel, AStaleGradientCountsAsUse) {
+  const RankPass stopped = graph({use(0, 100), node(Kind::kStop, {{}}), use(1, 101, {{}})});
+  const Case t = Case(2, Mode::kDynamic, 2).step({uses({0})}, PassKind::kNoSync).step({stopped});
+  const Case used = by(t);
+  EXPECT_EQ(used.value(1, 0, 0), used.c(0, 0, 0) * 0.5F + used.c(0, 1, 0) * 0.5F);
+  const Case kept = by(t, without(&Contract::counts_stale_as_use));
+  EXPECT_EQ(kept.value(1, 0, 0), kept.c(0, 0, 0));
+}
+
+TEST(TorchModel, WhatLocalPassesUsedIsForgotten) {
+  const Case t = Case(2, Mode::kDynamic, 2).step({uses({0})}, PassKind::kNoSync).step({uses({1})});
+  const Case forgotten = by(t);
+  EXPECT_EQ(forgotten.value(1, 1, 0), forgotten.c(0, 1, 0));
+  const Case kept = by(t, without(&Contract::forgets_local_use));
+  EXPECT_EQ(kept.value(1, 1, 0), kept.c(0, 0, 0) * 0.5F + kept.c(0, 1, 0) * 0.5F);
+}
+
+TEST(TorchModel, ADroppedForwardArmsTheNextBackward) {
+  const Case t =
+      Case(2, Mode::kPlain, 1).step({discarded(uses({0}))}).step({uses({0})}, PassKind::kNoSync);
+  EXPECT_TRUE(by(t).expectation.steps[1].is_reduced);
+  EXPECT_FALSE(by(t, without(&Contract::stays_armed)).expectation.steps[1].is_reduced);
+}
+
+TEST(TorchModel, TheUnusedSearchSeesTheLastForwardAlone) {
+  RankPass both = uses({0});
+  both.forwards.push_back(uses({1}).forwards[0]);
+  const Case t = Case(2, Mode::kDynamic, 2).step({both});
+  EXPECT_EQ(by(t).at(0, 1).error, Error::kReadyTwice);
+  EXPECT_FALSE(by(t, without(&Contract::searches_last_forward)).expectation.steps[0].any_error);
+}
+
+TEST(TorchModel, MissingParametersAreToldOfAtTheNextForward) {
+  const Case t = Case(2, Mode::kPlain, 2)
+                     .step({uses({0})})
+                     .step({uses({0})}, PassKind::kNoGrad)
+                     .step({uses({0})}, PassKind::kNoSync);
+  const Case late = by(t);
+  EXPECT_FALSE(late.expectation.steps[0].any_error);
+  EXPECT_FALSE(late.expectation.steps[1].any_error);
+  EXPECT_EQ(late.at(2, 0).error, Error::kIncomplete);
+  EXPECT_EQ(late.at(2, 0).error_call, kForwardCall);
+  EXPECT_EQ(late.at(2, 0).parameters, (Indices{1}));
+  const Case early = by(t, without(&Contract::reports_missing_later));
+  EXPECT_EQ(early.at(0, 0).error, Error::kIncomplete);
+}
+
+TEST(TorchModel, ARankThatWaitsForAnIncompleteOneFails) {
+  const Case t = by(Case(2, Mode::kPlain, 2).step({uses({0, 1}), uses({1})}));
+  EXPECT_EQ(t.at(0, 0).outcome, Outcome::kPeerError);
+  EXPECT_EQ(t.at(0, 1).outcome, Outcome::kSuccess);
+  EXPECT_TRUE(t.expectation.steps[0].any_error);
+}
+
+TEST(TorchModel, ASecondBackwardIsLocal) {
+  const Case t = Case(2, Mode::kPlain, 1).step({with_backwards(uses({0}), {{}, {}})});
+  const Case local = by(t);
+  const float mean = local.c(0, 0, 0) * 0.5F + local.c(0, 1, 0) * 0.5F;
+  EXPECT_EQ(local.value(0, 1, 0), mean + local.c(0, 1, 0));
+  const Case refused = by(t, without(&Contract::later_backwards_are_local));
+  EXPECT_EQ(refused.at(0, 1).error, Error::kSecondBackward);
+}
+
+TEST(TorchModel, APassThatANestedBackwardCompletesIsReducedWhenThatEnds) {
+  const RankPass pass = graph({use(0, 1), checkpoint({use(0, 2)}, {{}})});
+  const Case t = by(Case(2, Mode::kPlain, 1).step({pass}));
+  const float mean = t.c(0, 0, 0, 2) * 0.5F + t.c(0, 1, 0, 2) * 0.5F;
+  EXPECT_EQ(t.value(0, 1, 0), mean + t.c(0, 1, 0, 1));
+  EXPECT_FALSE(t.gradient(0, 1, 0).reduced);
+}
+
+TEST(TorchModel, ARankWithoutHooksJoinsNothing) {
+  const Case t = Case(2, Mode::kDynamic, 1).step({uses({0}), nothing()});
+  EXPECT_EQ(by(t).at(0, 0).outcome, Outcome::kPeerError);
+  const Case joined = by(t, without(&Contract::stays_out_without_hooks));
+  EXPECT_EQ(joined.value(0, 1, 0), joined.c(0, 0, 0) * 0.5F);
+}
+
+TEST(TorchModel, BucketsHaveLimitsOnceTheyAreRebuilt) {
+  Case t(2, Mode::kPlain, 3);
+  t.program.options.first_bucket_bytes = t.program.options.bucket_bytes = 1;
+  t.step({uses({0, 1, 2})}).step({uses({0, 1, 2})});
+  const Case torch = by(t);
+  ASSERT_EQ(torch.expectation.buckets.size(), 1U);
+  EXPECT_EQ(torch.expectation.buckets[0].count, 3U);  // without padding
+  ASSERT_EQ(torch.expectation.rebuilt.size(), 1U);
+  ASSERT_EQ(torch.expectation.rebuilt[0].size(), 3U);
+  EXPECT_EQ(torch.expectation.rebuilt[0][0].parameters, (Indices{2}));
+  EXPECT_EQ(torch.expectation.steps[1].collectives.size(), 2U + 3U);
+  EXPECT_TRUE(by(t, without(&Contract::rebuilds_unless_dynamic)).expectation.rebuilt.empty());
+  const Case limited = by(t, without(&Contract::starts_without_limits));
+  EXPECT_EQ(limited.expectation.buckets.size(), 3U);
+}
+
+TEST(TorchModel, ALocalPassAfterTheFirstOfAStaticGraphFails) {
+  const Case t = Case(2, Mode::kStatic, 1)
+                     .step({uses({0})})
+                     .step({uses({0})}, PassKind::kNoSync)
+                     .step({uses({0})});
+  const Case failing = by(t);
+  EXPECT_FALSE(failing.expectation.steps[0].any_error);
+  EXPECT_EQ(failing.at(1, 0).outcome, Outcome::kOwnError);
+  EXPECT_EQ(failing.at(1, 0).error_call, 0U);
+  const Case local = by(t, without(&Contract::repeats_first_static_pass));
+  EXPECT_FALSE(local.expectation.steps[1].any_error);
+  EXPECT_TRUE(local.expectation.steps[2].is_reduced);
+}
+
+TEST(TorchModel, AHookDividesAndCompressesFirst) {
+  Case t(3, Mode::kPlain, 1);
+  t.step({uses({0})});
+  t.program.options.hook = Hook::kFloat16;
+  const Case torch = by(t);
+  ASSERT_EQ(torch.expectation.steps[0].collectives.size(), 1U);
+  EXPECT_EQ(torch.expectation.steps[0].collectives[0].dtype, DType::kFloat16);
+  double sum = 0;
+  for (const std::uint32_t rank : {2U, 1U, 0U}) {  // the ring's first chunk: all of it
+    const double narrow = nearest(DType::kFloat16, torch.c(0, rank, 0));
+    sum = nearest(DType::kFloat16, sum + divided(DType::kFloat16, narrow, 3));
+  }
+  EXPECT_EQ(torch.value(0, 0, 0), static_cast<float>(sum));
+}
+
+TEST(TorchModel, TellsWhereItDoesNotKnow) {
+  Case frozen(2, Mode::kPlain, 1);
+  frozen.program.parameters[0].frozen = true;
+  frozen.step({uses({0})});
+  normalize(frozen.program);
+  EXPECT_EQ(modelled_steps(frozen.program, Contract::torch()), 0U);
+  EXPECT_EQ(modelled_steps(frozen.program, Contract::lockstep()), 1U);
+}
+
+}  // namespace
+}  // namespace lockstep::reference
