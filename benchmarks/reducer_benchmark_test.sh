@@ -29,9 +29,9 @@ for mode in rank_ordered verified; do expect_text "^all_reduce_1MiB +2 +$mode .*
 claim "one element that is wrong is seen in every row"
 run "$program" --only tiny --ranks 2 --repetitions 1 --spoil --json spoiled.json
 expect_code 65
-expect_text 'reducer_benchmark: 6 elements are wrong'
+expect_text 'reducer_benchmark: 7 elements are wrong'
 run grep -c '"wrong": 1$' spoiled.json
-expect_text '^6$'
+expect_text '^7$'
 
 claim "what makes no sense is refused in one line, and leaves no file"
 for wrong in "--ranks 3" "--only nothing" "--repetitions 0" "--fast" "--json $scratch/no/such/folder"; do

@@ -98,7 +98,7 @@ void check_program(const Program& program) {
   EXPECT_LE(program.parameters.size(), kMaxParameters);
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
-    EXPECT_LE(parameter.dtype, DType::kBFloat16);
+    EXPECT_LE(parameter.dtype, DType::kComplex64);
     EXPECT_LE(parameter.sizes.size(), kMaxDims);
     for (const std::uint32_t size : parameter.sizes) EXPECT_LE(size, kMaxSize);
     EXPECT_LE(element_count(parameter), kMaxElements);

@@ -188,7 +188,7 @@ void ProgramDrawer::draw_dtypes() {
   const bool mixed = dice_.percent(40);
   if (mixed) {
     dtype_count_ = std::min(count, dice_.between(2, 3));
-  } else if (dice_.percent(35)) {
+  } else if (dice_.percent(46)) {
     dtypes_[0] = DType::kFloat32;
   }
 }
@@ -450,11 +450,16 @@ void ProgramDrawer::draw() {
 
 // Few parameters are such that compressing them pays: some become matrices that are.
 void draw_matrices(Dice& dice, Program& program) {
+  const bool all_floats = dice.percent(60);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     Parameter& parameter = program.parameters[i];
     if (parameter.shared_with > 0) {
       parameter.sizes = program.parameters[i - parameter.shared_with].sizes;
-    } else if (parameter.dtype == DType::kFloat32 && dice.percent(75)) {
+      parameter.dtype = program.parameters[i - parameter.shared_with].dtype;
+      continue;
+    }
+    if (all_floats) parameter.dtype = DType::kFloat32;
+    if (parameter.dtype == DType::kFloat32 && !parameter.sparse && dice.percent(80)) {
       parameter.sizes = {dice.between(4, 9), dice.between(3, 12)};
     }
   }
@@ -470,7 +475,7 @@ void draw_hook(Dice& dice, const GenerateOptions& options, Program& program) {
 
 // S3. Numbers of its own, as draw_ways() has.
 void draw_state(Dice dice, const GenerateOptions& options, Program& program) {
-  if (!dice.percent(32) || !options.capabilities.has(Capability::kState)) return;
+  if (!dice.percent(36) || !options.capabilities.has(Capability::kState)) return;
   program.options.with_values = dice.percent(45);
   program.options.keep_buffers = dice.percent(15);
   constexpr std::array<std::uint16_t, 5> kLimits{1, 24, 64, 100, 256};

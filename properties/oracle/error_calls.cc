@@ -22,6 +22,8 @@ const char* name_of(reference::Error error) {
       return "a second backward";
     case reference::Error::kUsageChanged:
       return "a parameter of another use";
+    case reference::Error::kRequiresGrad:
+      return "a gradient that requires a gradient";
     case reference::Error::kNone:
       break;
   }
