@@ -43,6 +43,15 @@ expect 1 "lockstep_subject_entry" "$program" fuzz --subject "$library"
 echo '{"schema": 1, "program": {"options": {"mode": "static"}}}' >static.json
 expect 1 "the case needs static (static graphs)" "$program" replay static.json \
   --subject "$subjects/liblockstep_example_subject.so"
+expect 0 "VERDICT" "$program" export --python static.json
+"$program" export --python static.json -o static.py
+grep -q '"static_graph": True' static.py || { echo "FAILED: no script was written"; failures=$((failures + 1)); }
+expect 1 "--python" "$program" export static.json
+expect 1 "missing.json" "$program" export --python missing.json
+expect 1 "nowhere/static.py" "$program" export --python static.json -o nowhere/static.py
+echo '{"schema": 1, "program": {"options": {"order": "bcube"}}}' >bcube.json
+expect 1 "plain PyTorch has no means for bcube" "$program" export --python bcube.json -o bcube.py
+[[ -e bcube.py ]] && { echo "FAILED: a refused case left a file"; failures=$((failures + 1)); }
 
 # Accounts of ranks: clean ones, one that lacks a collective, and files that are none.
 account() { # account RANK LINE...

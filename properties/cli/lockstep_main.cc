@@ -8,6 +8,7 @@
 #include <string>
 
 #include "properties/cli/commands.h"
+#include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
 #include "properties/lane/process_ranks.h"
 
@@ -38,6 +39,7 @@ struct Arguments {
   FuzzOptions fuzz;
   ReplayOptions replay;
   ShrinkCommandOptions shrink;
+  ExportOptions to_export;
 };
 
 // Fills in lane and subject; a message when one of them cannot be had.
@@ -100,6 +102,24 @@ int shrink_command(Arguments& arguments) {
   return run_shrink(options);
 }
 
+CLI::App* add_export(CLI::App& app, ExportOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "export", "write a case as a script for those who do not have this program");
+  command->add_option("case", options.case_file, "a case file")->required();
+  command->add_flag("--python", options.is_python, "a Python script that needs PyTorch alone")
+      ->required();
+  command->add_option("-o,--output", options.output,
+                      "the file to write; standard output when it is left out");
+  return command;
+}
+
+CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
+  command->add_option("account", arguments.accounts, "a file from each rank")->required();
+  return command;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
                "lockstep");
@@ -155,9 +175,8 @@ int run(int argc, char** argv) {
   CLI::App* show_app = app.add_subcommand("show", "tell a case in English");
   show_app->add_option("case", arguments.case_file, "a case file")->required();
 
-  CLI::App* diagnose_app = app.add_subcommand(
-      "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
-  diagnose_app->add_option("account", arguments.accounts, "a file from each rank")->required();
+  CLI::App* export_app = add_export(app, arguments.to_export);
+  CLI::App* diagnose_app = add_diagnose(app, arguments);
 
   CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
   corpus_app->require_subcommand(1);
@@ -177,6 +196,7 @@ int run(int argc, char** argv) {
   if (*replay_app) return replay(arguments);
   if (*shrink_app) return shrink_command(arguments);
   if (*show_app) return run_show(arguments.case_file);
+  if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.accounts);
   return run_corpus_check(arguments.corpus);
 }

@@ -1,0 +1,351 @@
+#include "properties/report/python_runner.h"
+
+namespace lockstep::properties {
+
+const char* const kPythonImports = R"py(
+import datetime
+import math
+import os
+import sys
+import tempfile
+import time
+from math import inf, nan
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as error:
+    print("cannot run: this needs PyTorch with torch.distributed (%s)" % error)
+    sys.exit(2)
+
+CALL_SECONDS = 15  # a collective that a peer never joins fails after this time
+RUN_SECONDS = 300  # a rank that has not reported by then hangs
+
+def every_rank(value):
+    return [value] * WORLD
+
+def by_rank(*values):
+    return list(values)
+
+SUCCESS = ("success",)
+PEER_ERROR = ("fails, as another rank failed",)
+SUCCESS_OR_PEER_ERROR = ("success, or fails, as another rank failed",)
+UNKNOWN = "unknown"  # a gradient that depends on time, and is not compared
+)py";
+
+const char* const kPythonRunner = R"py(
+# ---- the model: a graph of scalars, built from a step's list of nodes ----
+
+
+class Stop(torch.autograd.Function):
+    """Hands its value on; no gradient comes back through it (None, which is not zeros)."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+class Checkpoint(torch.autograd.Function):
+    """Hands its value on. When a gradient s comes back, it builds the graph `body` and runs a
+    backward with s over that, as the reentrant torch.utils.checkpoint does."""
+
+    @staticmethod
+    def forward(ctx, value, model, body, constants):
+        ctx.set_materialize_grads(False)
+        ctx.model, ctx.body, ctx.constants = model, body, constants
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if gradient is not None:
+            with torch.enable_grad():
+                last = ctx.model.build(ctx.body, ctx.constants)[-1][0]
+            torch.autograd.backward([last], [gradient])
+        return gradient, None, None, None
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for record in PARAMETERS:
+            self.register_parameter(record["name"], self.make(record))
+
+    def make(self, record):
+        if "same_as" in record:
+            return getattr(self, record["same_as"])
+        shape = record["shape"]
+        dtype = getattr(torch, record["dtype"])
+        if record["column_major"]:
+            order = tuple(reversed(range(len(shape))))
+            value = torch.zeros(tuple(reversed(shape)), dtype=dtype).permute(order)
+        else:
+            value = torch.zeros(shape, dtype=dtype)
+        return torch.nn.Parameter(value, requires_grad=record["requires_grad"])
+
+    def forward(self, nodes, outputs, constants):
+        values = self.build(nodes, constants)
+        return [values[node][slot] for node, slot in outputs]
+
+    def build(self, nodes, constants):
+        # What a graph without inputs starts from, so that every output requires a gradient.
+        start = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        values = []
+        for kind, inputs, *rest in nodes:
+            total = torch.zeros((), dtype=torch.float64)
+            for one in [values[node][slot] for node, slot in inputs] or [start]:
+                total = total + one
+            values.append(self.apply_node(kind, total, rest, constants, start))
+        return values
+
+    def apply_node(self, kind, total, rest, constants, start):
+        if kind == "use":  # a gradient s reaches the parameter as s * constant
+            parameter = getattr(self, rest[0])
+            constant = torch.tensor(constants[rest[1]], dtype=torch.float64)
+            return [total + (parameter.double() * constant.reshape(parameter.shape)).sum()]
+        if kind == "scale":
+            return [total * rest[0]]
+        if kind == "stop":
+            return [Stop.apply(total)]
+        if kind == "detach":
+            return [start + total.detach()]
+        if kind == "split":
+            return [total * 1, total * 2]
+        if kind == "checkpoint":
+            return [Checkpoint.apply(total, self, rest[0], constants)]
+        assert kind == "sum", kind
+        return [total]
+
+
+# ---- what one rank does ----
+
+
+def wrap(model):
+    dist._DEFAULT_FIRST_BUCKET_BYTES = FIRST_BUCKET_BYTES
+    ddp = DistributedDataParallel(model, **OPTIONS)
+    if HOOK is not None:
+        ddp.register_comm_hook(None, getattr(default_hooks, HOOK))
+    return ddp
+
+
+def run_forward(ddp, kind, forward, constants):
+    arguments = (forward["nodes"], forward["outputs"], constants)
+    if kind == "synced":
+        return ddp(*arguments)
+    with ddp.no_sync() if kind == "no_sync" else torch.no_grad():
+        return ddp(*arguments)
+
+
+def run_step(ddp, step, work, constants):
+    """None, or which call failed and what it said."""
+    if work["skip"]:
+        return None
+    if step["zero_grad"] == "to none":
+        ddp.zero_grad(set_to_none=True)
+    if step["zero_grad"] == "to zeros":
+        ddp.zero_grad(set_to_none=False)
+    call = "forward"
+    try:
+        kept = []
+        for forward in work["forwards"]:
+            outputs = run_forward(ddp, step["kind"], forward, constants)
+            if not forward["discard"]:
+                kept += outputs
+            del outputs
+        for number, roots in enumerate(work["backwards"]):
+            call = "backward %d" % number
+            is_last = number + 1 == len(work["backwards"])
+            chosen = [kept[root] for root in roots]
+            if is_last and not work["keep_outputs"]:
+                kept = []  # the rank lets go of outputs that it did not use
+            ones = [torch.ones_like(output) for output in chosen]
+            torch.autograd.backward(chosen, ones, retain_graph=not is_last)
+    except Exception as error:
+        return call, (str(error).strip() or repr(error)).splitlines()[0]
+    return None
+
+
+def gradients_of(model):
+    out = {}
+    for record in PARAMETERS:
+        gradient = getattr(model, record["name"]).grad
+        out[record["name"]] = None if gradient is None else gradient.double().flatten().tolist()
+    return out
+
+
+def train(rank, folder, reports, all_are_done):
+    """Sends, for each step, the failure (or None) and the gradients; a text if it cannot start."""
+    torch.set_num_threads(1)
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        dist.init_process_group(
+            "gloo", init_method="file://" + os.path.join(folder, "store"), rank=rank,
+            world_size=WORLD, timeout=datetime.timedelta(seconds=CALL_SECONDS))
+        model = Model()
+        ddp = wrap(model)
+    except Exception as error:
+        reports.send("cannot start: " + str(error))
+        return
+    seen = []
+    for number, step in enumerate(STEPS):
+        constants = {name: values[rank] for name, values in CONSTANTS[number].items()
+                     if rank in values}
+        work = step["variants"][rank % len(step["variants"])]
+        failure = run_step(ddp, step, work, constants)
+        seen.append((failure, gradients_of(model)))
+        if failure is not None or "calls" in EXPECTED[number]:
+            break
+    reports.send(seen)
+    if seen and seen[-1][0] is not None:
+        time.sleep(1)  # peers that are still in an earlier collective can end it
+    else:
+        all_are_done.wait(RUN_SECONDS)
+    os._exit(0)  # the collectives of a failed step may never end
+
+
+# ---- the verdict ----
+
+
+def same(got, expected, tolerance):
+    if math.isnan(got) or math.isnan(expected):
+        return math.isnan(got) and math.isnan(expected)
+    if tolerance is None or math.isinf(got) or math.isinf(expected):
+        return got == expected and math.copysign(1, got) == math.copysign(1, expected)
+    return abs(got - expected) <= tolerance
+
+
+def compare_call(failure, expected):
+    """None if the rank's calls went as expected."""
+    got = "success" if failure is None else "%s fails: %s" % failure
+    if expected == SUCCESS_OR_PEER_ERROR:
+        return None
+    if failure is None and expected == SUCCESS:
+        return None
+    if failure is not None and (expected == PEER_ERROR or expected[0] == failure[0]):
+        return None
+    return "got: %s; expected: %s" % (got, " fails: ".join(expected))
+
+
+def compare_gradient(name, got, expected):
+    if expected is UNKNOWN or (got is None and expected is None):
+        return None
+    if got is None or expected is None:
+        texts = ["none" if one is None else "a gradient" for one in (got, expected)]
+        return "parameter %s: got %s, expected %s" % (name, *texts)
+    tolerance = None if TOLERANCES is None else TOLERANCES[name]
+    for element, pair in enumerate(zip(got, expected)):
+        if not same(*pair, tolerance):
+            return "parameter %s, element %d: got %r, expected %r" % (name, element, *pair)
+    return None
+
+
+def differences(number, rank, failure, gradients):
+    expected = EXPECTED[number]
+    calls = expected["calls"][rank] if "calls" in expected else SUCCESS
+    found = [compare_call(failure, calls)]
+    if failure is None and calls in (SUCCESS, SUCCESS_OR_PEER_ERROR):
+        found += [compare_gradient(name, gradients[name], values[rank])
+                  for name, values in expected["gradients"].items()]
+    return ["step %d, rank %d, %s" % (number, rank, one) for one in found if one is not None]
+
+
+def count_other_bits(reports):
+    """Of those that are compared, elements that do not have every bit that is expected."""
+    count = 0
+    for rank, report in enumerate(reports):
+        for number, (failure, gradients) in enumerate(report):
+            for name, values in EXPECTED[number]["gradients"].items():
+                expected = values[rank]
+                if failure is None and isinstance(expected, list) and gradients[name] is not None:
+                    count += sum(not same(*pair, None) for pair in zip(gradients[name], expected))
+    return count
+
+
+def text_of(values):
+    if values is None:
+        return "none"
+    shown = ", ".join(repr(value) for value in values[:6])
+    return "[%s%s]" % (shown, ", ... %d in all" % len(values) if len(values) > 6 else "")
+
+
+def judge(reports):
+    """Prints what came out, up to the first step that failed somewhere, and what differs."""
+    found = []
+    for number in range(len(STEPS)):
+        here = [(rank, report[number]) for rank, report in enumerate(reports)
+                if number < len(report)]
+        for rank, (failure, gradients) in here:
+            if failure is not None:
+                print("step %d, rank %d: %s fails: %s" % (number, rank, *failure))
+            else:
+                texts = ["%s %s" % (name, text_of(one)) for name, one in gradients.items()]
+                print("step %d, rank %d: %s" % (number, rank, ", ".join(texts)))
+            found += differences(number, rank, failure, gradients)
+        if "calls" in EXPECTED[number] or any(failure for _, (failure, _) in here):
+            break
+    return found
+
+
+def receive(rank, pipe, deadline):
+    """A rank's report, or a text if there is none."""
+    try:
+        if pipe.poll(max(0, deadline - time.monotonic())):
+            return pipe.recv()
+        return "rank %d hangs" % rank
+    except EOFError:
+        return "the process of rank %d dies" % rank
+
+
+def run_ranks(folder):
+    context = torch.multiprocessing.get_context("spawn")
+    all_are_done = context.Event()
+    pipes, processes = [], []
+    for rank in range(WORLD):
+        receiver, sender = context.Pipe(duplex=False)
+        arguments = (rank, folder, sender, all_are_done)
+        processes.append(context.Process(target=train, args=arguments, daemon=True))
+        processes[-1].start()
+        sender.close()
+        pipes.append(receiver)
+    deadline = time.monotonic() + RUN_SECONDS
+    reports = [receive(rank, pipe, deadline) for rank, pipe in enumerate(pipes)]
+    all_are_done.set()
+    for process in processes:
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+    return reports
+
+
+def main():
+    print("PyTorch %s, %d ranks over Gloo" % (torch.__version__, WORLD))
+    with tempfile.TemporaryDirectory() as folder:
+        reports = run_ranks(folder)
+    wrong = [report for report in reports if isinstance(report, str)]
+    for text in wrong:
+        if text.startswith("cannot start"):
+            print(text)
+            return 2
+    found = wrong + judge([[] if isinstance(one, str) else one for one in reports])
+    for one in found[:20]:
+        print("differs: " + one)
+    if found:
+        print("VERDICT: differs from what the contract has, in %d place(s)" % len(found))
+        return 1
+    print("VERDICT: as the contract has it")
+    if TOLERANCES is not None:
+        print("(to within rounding: %d elements have other last bits)" % count_other_bits(reports))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+)py";
+
+}  // namespace lockstep::properties

@@ -1,0 +1,164 @@
+// What exported scripts say, without running one: properties/subject/torch/export_test.sh does.
+#include "properties/report/python_script.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "properties/case/case_json.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Node;
+
+Case small_case(std::uint32_t parameters = 1) {
+  Case c;
+  c.program.parameters.resize(parameters);
+  c.program.steps.resize(1);
+  normalize(c);
+  return c;
+}
+
+std::string script_of(const Case& c, const std::string& about = {}) {
+  const Result<std::string> script = python_script(c, about);
+  EXPECT_TRUE(script) << (script ? "" : script.error().failure().detail);
+  return script ? *script : "";
+}
+
+std::string refusal_of(const Case& c) {
+  const Result<std::string> script = python_script(c);
+  EXPECT_FALSE(script);
+  const std::string why = script ? "" : script.error().failure().detail;
+  EXPECT_EQ(why.find('\n'), std::string::npos);
+  return why;
+}
+
+testing::AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "no '" << part << "' in\n" << text;
+}
+
+TEST(PythonScript, TellsTheProgramInWordsAndAsData) {
+  Case c = small_case(2);
+  c.program.parameters[1].dtype = reference::DType::kFloat16;
+  c.program.parameters[1].sizes = {2, 3};
+  c.program.options.mode = reference::Mode::kDynamic;
+  c.program.options.bucket_bytes = 1024 * 1024 / 2;
+  const std::string script = script_of(c, "one line\nand a second");
+  EXPECT_TRUE(has(script, "# one line\n# and a second\n#\n# 2 ranks, dynamic mode"));
+  EXPECT_TRUE(has(script, "# step 0 (synced): every rank: backward of p0"));
+  EXPECT_FALSE(has(script, "schedule:"));
+  EXPECT_TRUE(has(script, "\"find_unused_parameters\": True"));
+  EXPECT_TRUE(has(script, "\"bucket_cap_mb\": 0.5,"));
+  EXPECT_TRUE(has(script, "\"name\": \"p1\", \"dtype\": \"float16\", \"shape\": (2, 3), "));
+  EXPECT_TRUE(has(script, "(\"use\", [], \"p0\", \"c0\")"));
+  EXPECT_TRUE(has(script, "TOLERANCES = None"));
+}
+
+TEST(PythonScript, HasTheGradientsThatTheContractExpects) {
+  const std::string script = script_of(small_case());
+  EXPECT_TRUE(has(script, "\"c0\": {\n            0: [10.0],\n            1: [16.0],"));
+  EXPECT_TRUE(has(script, "\"p0\": every_rank([13.0]),"));
+  EXPECT_FALSE(has(script, "\"calls\":"));
+}
+
+TEST(PythonScript, NamesTheErrorThatTheContractExpects) {
+  EXPECT_TRUE(has(script_of(small_case(2)),
+                  "\"calls\": every_rank((\"backward 0\", \"p1 got no gradient\")),"));
+}
+
+TEST(PythonScript, KeepsToItsLinesWhateverIsAboveThem) {
+  Case c = small_case();
+  c.program.parameters[0].sizes = {200};
+  c.program.values = reference::Values::kGeneral;
+  const std::string about = std::string(300, 'x') + " \r\fimport os " + std::string(90, 'y');
+  const std::string script = script_of(c, about);
+  EXPECT_FALSE(has(script, "\r"));
+  EXPECT_FALSE(has(script, "\f"));
+  for (std::size_t begin = 0; begin < script.size();) {
+    const std::size_t end = std::min(script.find('\n', begin), script.size());
+    EXPECT_LE(end - begin, 100u) << script.substr(begin, end - begin);
+    begin = end + 1;
+  }
+}
+
+TEST(PythonScript, AllowsForRoundingOnlyWhereTheOrderOfAdditionsShows) {
+  Case c = small_case(2);
+  c.program.world = 3;
+  for (reference::Parameter& parameter : c.program.parameters) parameter.sizes = {5};
+  auto& nodes = c.program.steps[0].variants[0].forwards[0].nodes;
+  nodes.resize(2);
+  nodes[1].parameter = 1;
+  nodes[1].inputs.resize(1);
+  normalize(c);
+  EXPECT_TRUE(has(script_of(c), "TOLERANCES = None"));
+  c.program.values = reference::Values::kGeneral;
+  EXPECT_TRUE(has(script_of(c), "TOLERANCES = {\n    \"p0\": "));
+}
+
+TEST(PythonScript, WritesEveryKindOfNode) {
+  Case c = small_case();
+  auto& nodes = c.program.steps[0].variants[0].forwards[0].nodes;
+  for (const auto kind : {Node::Kind::kSum, Node::Kind::kScale, Node::Kind::kSplit,
+                          Node::Kind::kStop, Node::Kind::kDetach, Node::Kind::kCheckpoint}) {
+    Node node;
+    node.kind = kind;
+    node.factor = -2;
+    node.inputs.resize(1);
+    node.inputs[0].slot = 1;
+    if (kind == Node::Kind::kCheckpoint) node.body.resize(1);
+    nodes.push_back(node);
+  }
+  const std::string script = script_of(c);
+  EXPECT_TRUE(has(script, "(\"sum\", [(0, 0)]),"));
+  EXPECT_TRUE(has(script, "(\"scale\", [(1, 0)], -2),"));
+  EXPECT_TRUE(has(script, "(\"split\", [(2, 0)]),"));
+  EXPECT_TRUE(has(script, "(\"stop\", [(3, 1)]),"));
+  EXPECT_TRUE(has(script, "(\"detach\", [(4, 0)]),"));
+  EXPECT_TRUE(has(script, "(\"checkpoint\", [(5, 0)], [\n"));
+}
+
+TEST(PythonScript, SpecialValuesAreWrittenAsPythonReadsThem) {
+  Case c = small_case();
+  c.program.values = reference::Values::kSpecial;
+  c.program.parameters[0].sizes = {200};
+  const std::string script = script_of(c);
+  for (const char* word : {" nan,", " inf,", " -inf,", " -0.0,", "e-"})
+    EXPECT_TRUE(has(script, word));
+}
+
+TEST(PythonScript, RefusesByNameWhatPlainPyTorchCannotDo) {
+  Case c = small_case();
+  c.program.options.manual_sync = true;
+  c.program.options.order = reference::Order::kBcube;
+  EXPECT_TRUE(has(refusal_of(c), "no means for bcube (Gloo's bcube order), manual_sync ("));
+  c = small_case();
+  c.program.parameters[0].ignored = true;
+  EXPECT_TRUE(has(refusal_of(c), "ignored (ignored parameters)"));
+  c = small_case();
+  c.program.options.hook = reference::Hook::kElsewhere;
+  EXPECT_TRUE(has(refusal_of(c), "a communication hook other than allreduce and fp16_compress"));
+  c = small_case();
+  c.faults.faults.resize(1);
+  EXPECT_TRUE(has(refusal_of(c), "faults"));
+  c = small_case();
+  c.program.parameters[0].frozen = true;
+  EXPECT_TRUE(has(refusal_of(c), "a model without parameters that require a gradient"));
+  c = small_case();
+  c.program.values = reference::Values::kSpecial;
+  c.program.world = 3;
+  EXPECT_TRUE(has(refusal_of(c), "special values at more than two ranks"));
+}
+
+TEST(PythonScript, RefusesWhatIsTooLargeToRead) {
+  Case c = small_case();
+  c.program.world = 8;
+  c.program.parameters[0].sizes = {1024, 64};
+  EXPECT_TRUE(has(refusal_of(c), "make it small first"));
+}
+
+}  // namespace
+}  // namespace lockstep::properties

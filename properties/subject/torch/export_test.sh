@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# export_test.sh PROGRAM CORPUS: findings that were exported run on a Python that has torch, and say
+# what FINDINGS.md says of them; a case in which PyTorch does what the contract says, says so.
+# Exit code 77, and a line that says why, where no python3 has torch.
+set -uo pipefail
+program=$1
+corpus=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+python=
+for candidate in python3 /usr/bin/python3; do
+  if "$candidate" -c 'import torch.distributed as d; assert d.is_available()' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+if [[ -z $python ]]; then
+  echo "skipped: no python3 here can import torch (ci/setup --torch installs Debian's)"
+  exit 77
+fi
+
+# expect CODE CASE TEXT...: what the case's script returns, and what it prints.
+expect() {
+  local code=$1 case_file=$2 got=0 text
+  shift 2
+  if ! "$program" export --python "$case_file" -o "$work/case.py"; then
+    echo "FAILED: $case_file is not exported"
+    failures=$((failures + 1))
+    return
+  fi
+  timeout 200 "$python" "$work/case.py" >"$work/out" 2>"$work/err" || got=$?
+  for text in "$@"; do
+    grep -qF -- "$text" "$work/out" && continue
+    echo "FAILED: the script of $case_file does not say '$text'"
+    failures=$((failures + 1))
+    cat "$work/out" "$work/err"
+  done
+  if [[ $got -ne $code ]]; then
+    echo "FAILED: the script of $case_file gave exit code $got instead of $code"
+    cat "$work/out" "$work/err"
+    failures=$((failures + 1))
+  fi
+}
+
+# On every rank the sum of its own, where the average is expected.
+expect 1 "$corpus/torch/forgets_local_use.json" \
+  "step 1, rank 1: p0 [16.0], p1 [13.0]" \
+  "differs: step 1, rank 0, parameter p0, element 0: got 10.0, expected 13.0" \
+  "VERDICT: differs from what the contract has"
+# No error, where one is expected.
+expect 1 "$corpus/torch/later_backwards_are_local.json" \
+  "differs: step 0, rank 0, got: success; expected: backward 1 fails" \
+  "VERDICT: differs from what the contract has"
+# A program that PyTorch runs as it is expected to: two ranks that use one parameter.
+echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
+expect 0 "$work/fine.json" "VERDICT: as the contract has it"
+
+if [[ $failures -ne 0 ]]; then echo "$failures failed"; exit 1; fi
+echo "all passed"
