@@ -119,6 +119,14 @@ const char* python_dtype(DType dtype) {
   return dtype == DType::kFloat16 ? "float16" : "float32";
 }
 
+// Where one dimension at most has several elements, the order of strides says nothing, and
+// DistributedDataParallel refuses some parameters whose strides are not the usual ones.
+bool has_column_order(const reference::Parameter& parameter) {
+  const auto several = std::count_if(parameter.sizes.begin(), parameter.sizes.end(),
+                                     [](std::uint32_t size) { return size > 1; });
+  return parameter.column_major && several > 1;
+}
+
 class ScriptWriter {
  public:
   ScriptWriter(const Case& c, std::string_view about)
@@ -275,7 +283,7 @@ std::string ScriptWriter::parameters() const {
         "    {{\"name\": \"p{}\", \"dtype\": \"{}\", \"shape\": ({}), \"requires_grad\": {},\n"
         "     \"column_major\": {}}},\n",
         i, python_dtype(parameter.dtype), shape, python_bool(!parameter.frozen),
-        python_bool(parameter.column_major));
+        python_bool(has_column_order(parameter)));
   }
   return out + "]\n\n";
 }

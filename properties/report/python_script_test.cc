@@ -65,6 +65,15 @@ TEST(PythonScript, HasTheGradientsThatTheContractExpects) {
   EXPECT_FALSE(has(script, "\"calls\":"));
 }
 
+TEST(PythonScript, HasColumnMajorOrderOnlyWhereItShows) {
+  Case c = small_case();
+  c.program.parameters[0].column_major = true;
+  c.program.parameters[0].sizes = {3, 2};
+  EXPECT_TRUE(has(script_of(c), "\"column_major\": True"));
+  c.program.parameters[0].sizes = {3, 1};
+  EXPECT_TRUE(has(script_of(c), "\"column_major\": False"));
+}
+
 TEST(PythonScript, NamesTheErrorThatTheContractExpects) {
   EXPECT_TRUE(has(script_of(small_case(2)),
                   "\"calls\": every_rank((\"backward 0\", \"p1 got no gradient\")),"));
