@@ -50,7 +50,7 @@ expect 1 "--python" "$program" export static.json
 expect 1 "missing.json" "$program" export --python missing.json
 expect 1 "nowhere/static.py" "$program" export --python static.json -o nowhere/static.py
 echo '{"schema": 1, "program": {"options": {"order": "bcube"}}}' >bcube.json
-expect 1 "plain PyTorch has no means for bcube" "$program" export --python bcube.json -o bcube.py
+expect 1 "a script has no means for bcube" "$program" export --python bcube.json -o bcube.py
 [[ -e bcube.py ]] && { echo "FAILED: a refused case left a file"; failures=$((failures + 1)); }
 
 # Accounts of ranks: clean ones, one that lacks a collective, and files that are none.

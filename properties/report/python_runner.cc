@@ -324,7 +324,7 @@ def run_ranks(folder):
 
 
 def main():
-    print("PyTorch %s, %d ranks over Gloo" % (torch.__version__, WORLD))
+    print("PyTorch %s over Gloo, ranks: %d" % (torch.__version__, WORLD))
     with tempfile.TemporaryDirectory() as folder:
         reports = run_ranks(folder)
     wrong = [report for report in reports if isinstance(report, str)]

@@ -545,10 +545,9 @@ Result<std::string> python_script(const Case& given, std::string_view about) {
   Case c = given;
   normalize(c);
   if (const std::vector<std::string> lacks = obstacles(c); !lacks.empty())
-    return failed(
-        Status(Code::kInvalidArgument,
-               fmt::format("the case cannot be exported: plain PyTorch has no means for {}",
-                           fmt::join(lacks, ", "))));
+    return failed(Status(Code::kInvalidArgument,
+                         fmt::format("the case cannot be exported: a script has no means for {}",
+                                     fmt::join(lacks, ", "))));
   return ScriptWriter(c, about).write();
 }
 

@@ -7,8 +7,8 @@
 // PyTorch 1.13 makes: at one and two ranks always. Elsewhere a difference up to some roundings is
 // let pass, and the elements that have one are counted. The script says which of the two it is.
 //
-// Threads: any. Failure: kInvalidArgument with one line that names what DistributedDataParallel has
-// no means for, or what is too large to be read by a person.
+// Threads: any. Failure: kInvalidArgument with one line that names what a script has no means for,
+// or what is too large to be read by a person.
 #pragma once
 
 #include <cstdint>
