@@ -312,6 +312,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void note_failure(const Failure& failure);
   Failure describe(Code code, std::string detail) const;
   void annotate(Failure& failure, int bucket) const;
+  Status with_bucket(Status status, std::size_t b) const;
   Status incomplete();
   Status give_up(Status status);
   Status fail(Failure failure);

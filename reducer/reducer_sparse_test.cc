@@ -223,6 +223,54 @@ TEST_F(ReducerTable, S1SparseAndDenseGradientsThatMeetAtANodeAreAnError) {
   EXPECT_EQ(rank_.backward(roots, 1).code(), Code::kInvalidArgument);
 }
 
+// What a peer sends may be anything.
+class SparseSumPeers : public ::testing::Test {
+ protected:
+  using Numbers = std::vector<std::int64_t>;
+  // This rank, the first of two, has row 1. The peer says how many rows it has, then which; the
+  // error, if it is one.
+  Status received(std::int64_t count, const Numbers& numbers) {
+    Replica rank;
+    const auto p = rank.add("p", kTable);
+    SparseSum sum(*p);
+    EXPECT_TRUE(sum.take(sparse(rank, {{1, 2}}), 1).ok());
+    const PlayedGroup group(2);
+    const Collective counts = sum.count(group);
+    const Numbers told{1, count};
+    std::memcpy(counts.gathered, told.data(), sizeof(std::int64_t) * told.size());
+    const auto rows = sum.prepare();
+    if (!rows) return rows.error();
+    Numbers all((*rows)[0].count / sizeof(std::int64_t), -1);
+    all[0] = 1;
+    all.insert(all.end(), numbers.begin(), numbers.end());
+    std::memcpy((*rows)[0].gathered, all.data(), sizeof(std::int64_t) * all.size());
+    const std::size_t bytes = (*rows)[1].count * size_of((*rows)[1].dtype);
+    std::memset((*rows)[1].gathered, 0, 2 * bytes);
+    const auto made = sum.sum();
+    return made ? Status() : made.error();
+  }
+};
+
+TEST_F(SparseSumPeers, F3WhatIsAListOfRowsIsTaken) {
+  EXPECT_TRUE(received(1, {5}).ok());
+  EXPECT_TRUE(received(0, {-1}).ok());
+  EXPECT_TRUE(received(3, {0, 1, 5}).ok());
+}
+
+TEST_F(SparseSumPeers, F3WhatIsNoneIsCorruptedAndSuspectsItsSender) {
+  for (const std::int64_t count : {std::int64_t{-1}, std::int64_t{7}, std::int64_t{1} << 60})
+    EXPECT_EQ(received(count, {}).code(), Code::kCorrupted) << count;
+  const std::pair<std::int64_t, Numbers> wrong[] = {{1, {6}},    {1, {-2}},   {1, {-1}},
+                                                    {2, {3, 3}}, {2, {4, 3}}, {2, {-1, 3}},
+                                                    {0, {3}},    {2, {0, -1}}};
+  for (const auto& [count, numbers] : wrong) {
+    const Status status = received(count, numbers);
+    ASSERT_EQ(status.code(), Code::kCorrupted) << ::testing::PrintToString(numbers);
+    EXPECT_EQ(status.failure().suspect, 1);
+    EXPECT_EQ(status.failure().rank, 0);
+  }
+}
+
 class ReducerRequiresGrad : public ReducerTest {
  protected:
   // A pass over p and q; what p gets requires a gradient itself.

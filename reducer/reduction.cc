@@ -183,7 +183,7 @@ Status Reducer::launch_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
   Collective collective;
   if (bucket.sparse) {
-    collective = bucket.sparse->count(backward_group().size());
+    collective = bucket.sparse->count(backward_group());
   } else {
     const BucketLayout& layout = layout_.buckets[b];
     collective.dtype = real_of(layout.dtype);
@@ -373,7 +373,7 @@ Status Reducer::finish_bucket(std::size_t b) {
 Status Reducer::finish_sparse(std::size_t b) {
   Bucket& bucket = buckets_[b];
   Result<std::vector<Collective>> rows = bucket.sparse->prepare();
-  if (!rows) return rows.error();
+  if (!rows) return with_bucket(std::move(rows.error()), b);
   for (Collective& collective : *rows) {
     collective.bucket = static_cast<int>(b);
     LOCKSTEP_RETURN_IF_ERROR(
@@ -389,7 +389,7 @@ Status Reducer::deliver(Slot& slot) {
   Device& device = parameter.device();
   if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
     Result<Tensor> sum = sparse->sum();
-    if (!sum) return sum.error();
+    if (!sum) return with_bucket(std::move(sum.error()), slot.bucket);
     parameter.move_grad(std::move(*sum));
     parameter.mark_reduced();
     return {};
@@ -415,6 +415,11 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
   Status status = work.wait(operation_deadline());
   close_trace(trace_sequence, status);
   if (!status.ok()) annotate(status.failure(), bucket);
+  return status;
+}
+
+Status Reducer::with_bucket(Status status, std::size_t b) const {
+  annotate(status.failure(), static_cast<int>(b));
   return status;
 }
 

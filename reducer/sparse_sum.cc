@@ -1,8 +1,10 @@
 #include "reducer/sparse_sum.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "reducer/comm/verified.h"
 #include "reducer/tensor/sparse.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -35,13 +37,47 @@ Status SparseSum::take(const Tensor& gradient, double factor) {
   return {};
 }
 
-Collective SparseSum::count(int ranks) {
-  counts_.assign(static_cast<std::size_t>(ranks), 0);
+Collective SparseSum::count(const ProcessGroup& group) {
+  rank_ = group.rank();
+  counts_.assign(static_cast<std::size_t>(group.size()), 0);
   return all_gather(DType::kByte, sizeof own_count_, &own_count_, counts_.data());
+}
+
+// A rank sends each row of the parameter once at most, ascending.
+Status SparseSum::check_counts() const {
+  const std::int64_t most = parameter_.shape().sizes[0];
+  for (std::size_t r = 0; r < counts_.size(); ++r)
+    if (counts_[r] < 0 || counts_[r] > most)
+      return corrupted({static_cast<int>(r), std::to_string(counts_[r]) +
+                                                 " rows of a parameter of " + std::to_string(most)},
+                       rank_);
+  return {};
+}
+
+Status SparseSum::check_numbers() const {
+  const std::int64_t end = parameter_.shape().sizes[0];
+  const std::size_t longest = numbers_.size() / counts_.size();
+  for (std::size_t r = 0; r < counts_.size(); ++r) {
+    std::int64_t before = kPadding;
+    for (std::size_t i = 0; i < longest; ++i) {
+      const std::int64_t number = numbers_[r * longest + i];
+      const bool is_row = static_cast<std::int64_t>(i) < counts_[r];
+      if (is_row ? number > before && number < end : number == kPadding) {
+        before = number;
+        continue;
+      }
+      return corrupted(
+          {static_cast<int>(r), "row number " + std::to_string(number) + " as entry " +
+                                    std::to_string(i) + " of " + std::to_string(counts_[r])},
+          rank_);
+    }
+  }
+  return {};
 }
 
 Result<std::vector<Collective>> SparseSum::prepare() {
   values_ = Tensor();  // of a pass whose sum nobody wanted
+  if (Status status = check_counts(); !status.ok()) return failed(std::move(status));
   const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());
   if (longest == 0) return std::vector<Collective>();
   const auto ranks = static_cast<std::int64_t>(counts_.size());
@@ -74,6 +110,7 @@ Result<Tensor> SparseSum::sum() {
   own_ = Tensor();
   const Tensor values = std::exchange(values_, Tensor());
   if (!values.defined()) return empty_sparse(parameter_.device(), parameter_.dtype(), whole, {});
+  if (Status status = check_numbers(); !status.ok()) return failed(std::move(status));
   return coalesce(Tensor(values, make_ref<const RowNumbers>(std::exchange(numbers_, {}))), whole);
 }
 

@@ -8,7 +8,8 @@
 // Threads: take() by the worker of the parameter's device; the rest under the reducer's lock, or by
 // the thread that trains when backward has ended. Order: take, count, prepare, sum, once a pass.
 // Memory: the rank's own rows, and from prepare() to sum() those of all ranks. Failure: as for
-// tensor/sparse.h.
+// tensor/sparse.h; and what a peer sent may be no list of rows, which is kCorrupted and suspects
+// it.
 #pragma once
 
 #include <vector>
@@ -27,7 +28,7 @@ class SparseSum {
   Status take(const Tensor& gradient, double factor);
 
   // The collective that tells every rank how many rows each has.
-  Collective count(int ranks);
+  Collective count(const ProcessGroup& group);
 
   // Once that is complete: those that send the rows. None if no rank has one.
   Result<std::vector<Collective>> prepare();
@@ -36,9 +37,13 @@ class SparseSum {
   Result<Tensor> sum();
 
  private:
+  Status check_counts() const;
+  Status check_numbers() const;
+
   Parameter& parameter_;
   Tensor own_;
-  std::int64_t own_count_ = 0;
+  int rank_ = kNone;                  // in the group
+  std::int64_t own_count_ = 0;        // as it is sent
   std::vector<std::int64_t> counts_;  // by rank
   // Of this rank and of all, padded to the longest list. Numbers of padding are negative.
   std::vector<std::int64_t> sent_numbers_;

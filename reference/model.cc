@@ -9,33 +9,19 @@
 #include "reference/torch_model.h"
 
 namespace lockstep::reference {
-namespace {
-
-std::vector<std::uint32_t> owners_of(const Program& program) {
-  std::vector<std::uint32_t> owners;
-  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    const std::uint32_t owner = owner_of(program, i);
-    owners.push_back(program.parameters[owner].frozen ? kNotTrained : owner);
-  }
-  return owners;
-}
-
-}  // namespace
-
 Model::Model(const Program& program, const Contract& contract, Expectation& out)
     : program_(program),
       contract_(contract),
       out_(out),
-      owners_(owners_of(program)),
-      graph_(owners_),
+      memory_(program),
+      graph_(memory_.owners),
       power_sgd_(program),
       states_(program) {
   const std::size_t parameters = program.parameters.size();
   assign_buckets(program_, contract_, nullptr, out_.buckets);
   out_.rebuilt.clear();
-  lay_out_elements();
   gradients_.resize(program.world * parameters);
-  elements_.resize(program.world * total_);
+  elements_.resize(program.world * memory_.total);
   const auto is_sparse = [](const Parameter& parameter) { return parameter.sparse; };
   if (std::any_of(program.parameters.begin(), program.parameters.end(), is_sparse)) {
     entries_.resize(program.world * parameters);
@@ -50,28 +36,13 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   is_power_loose_.resize(parameters);
 }
 
-void Model::lay_out_elements() {
-  places_.resize(program_.parameters.size());
-  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
-    if (owners_[i] != i) continue;
-    trained_.push_back(i);
-    const Parameter& parameter = program_.parameters[i];
-    if (reference::is_reduced(parameter)) reduced_.push_back(i);
-    places_[i].start = total_;
-    places_[i].count = parameter.sparse ? 0 : value_count(parameter);
-    total_ += places_[i].count;
-    for (std::uint64_t element = 0; element < places_[i].count; ++element) {
-      memory_of_.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, element)));
-    }
-  }
-}
-
 void Model::place_in_buckets() {
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     const ExpectedBucket& bucket = buckets()[b];
     for (std::size_t member = 0; member < bucket.parameters.size(); ++member) {
-      places_[bucket.parameters[member]].bucket = b;
-      places_[bucket.parameters[member]].offset = bucket.offsets[member] * parts_of(bucket.dtype);
+      memory_.places[bucket.parameters[member]].bucket = b;
+      memory_.places[bucket.parameters[member]].offset =
+          bucket.offsets[member] * parts_of(bucket.dtype);
     }
   }
 }
@@ -132,12 +103,13 @@ void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& coll
 void Model::rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
                            std::vector<ExpectedCollective>& collectives) {
   const bool is_synced = program_.steps[step].kind == PassKind::kSynced && !active_.empty();
-  if (!may_rebuild() || !is_synced || !is_recorded_ || layout_ != 0 || reduced_.empty()) return;
+  if (!may_rebuild() || !is_synced || !is_recorded_ || layout_ != 0 || memory_.reduced.empty())
+    return;
   announce(collectives);
   rebuild(step, ready_orders);
   ExpectedCollective& broadcast = collectives.emplace_back();
   broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
-  broadcast.count = reduced_.size();
+  broadcast.count = memory_.reduced.size();
 }
 
 // S2: when no rank has inputs any more, all have what those have who trained last.
@@ -176,11 +148,11 @@ void Model::order_additions() {
 
 // B2. Gradients that lie in buckets move along.
 void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders) {
-  const std::vector<std::uint32_t>* order = &reduced_;
+  const std::vector<std::uint32_t>* order = &memory_.reduced;
   for (const ReadyOrder& each : ready_orders) {
     const auto& parameters = each.parameters;
-    if (each.step == step &&
-        std::is_permutation(parameters.begin(), parameters.end(), reduced_.begin(), reduced_.end()))
+    if (each.step == step && std::is_permutation(parameters.begin(), parameters.end(),
+                                                 memory_.reduced.begin(), memory_.reduced.end()))
       order = &parameters;
   }
   assign_buckets(program_, contract_, order, out_.rebuilt.emplace_back());

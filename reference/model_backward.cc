@@ -11,14 +11,14 @@ namespace lockstep::reference {
 // P10: usage goes with the gradient.
 void Model::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
-  for (const std::uint32_t parameter : trained_) {
+  for (const std::uint32_t parameter : memory_.trained) {
     Gradient& zeroed = gradient(rank, parameter);
     if (kind == ZeroGrad::kUndefine) zeroed.defined = zeroed.in_bucket = false;
     zeroed.used = false;
     zeroed.loose = false;
     zeroed.requires_grad = false;
     zeroed.recorded = false;
-    std::fill_n(elements(rank, parameter), places_[parameter].count, 0.0);
+    std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
     if (is_sparse(parameter)) entries(rank, parameter) = {};
   }
 }
@@ -127,7 +127,7 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
     const bool is_marked = is_dynamic() && event.depth > 0 && !is_elsewhere_[event.parameter];
     hooks_now_[event.parameter] += is_marked ? 2 : 1;
   }
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     const std::uint32_t before = hooks_[parameter];
     const std::uint32_t due = hooks_due(rank, parameter);
     hooks_[parameter] += hooks_now_[parameter];
@@ -142,7 +142,7 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
 // P11: what no rank used in the counted pass is not reduced; that a rank uses it now is an error.
 bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) {
   if (!is_static() || !is_counted_) return false;
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     const bool is_ready = hooks_[parameter] >= hooks_due(rank, parameter);
     if (is_ready && gradient(rank, parameter).used && !is_in_use_[parameter])
       found.push_back(parameter);
@@ -153,7 +153,7 @@ bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) 
 // Those whose hooks did not all fire in this pass, ascending.
 std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
   std::vector<std::uint32_t> missing;
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     if (hooks_[parameter] < hooks_due(rank, parameter)) missing.push_back(parameter);
   }
   return missing;
@@ -167,7 +167,7 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
   is_requiring_.assign(program_.parameters.size(), 0);
   for (const Event& event : events)
     if (event.requires_grad) is_requiring_[event.parameter] = is_left_out_[event.parameter];
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     const std::uint32_t due = hooks_due(rank, parameter);
     const std::uint32_t before = hooks_[parameter] - hooks_now_[parameter];
     bool is_filled = before < due && hooks_[parameter] >= due;
@@ -199,7 +199,7 @@ bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) 
   const bool is_failed = expected.error == Error::kReadyTwice || (is_refused && !counts);
   if (is_after_backward() && (is_failed || !lacking.empty())) first = 0;
   for (const std::uint32_t parameter : lacking) {
-    first = std::min<std::size_t>(first, places_[parameter].bucket);
+    first = std::min<std::size_t>(first, memory_.places[parameter].bucket);
   }
   return std::any_of(
       buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
@@ -226,29 +226,15 @@ void Model::accumulate(std::uint32_t rank, std::uint32_t step_key,
       gradient(rank, event.parameter).requires_grad = true;
     }
     std::vector<double>& sums = sums_[event.depth];
-    if (sums.empty()) sums.resize(total_);
+    if (sums.empty()) sums.resize(memory_.total);
     if (is_sparse(event.parameter)) {
       accumulate_entries(event, rank, step_key);
     } else if (event.kind == Event::Kind::kTensor) {
-      add_tensor(event, rank, step_key, sums.data());
+      memory_.add_tensor(event, rank, step_key, sums.data());
     } else if (event.defined) {
       add_sum(event.parameter, rank, sums.data());
     }
   }
-}
-
-// Adds the tensor of one use to what this call has for the parameter.
-void Model::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key,
-                       double* sums) {
-  const Parameter& parameter = program_.parameters[event.parameter];
-  const Place& place = places_[event.parameter];
-  const UseValues values(program_, parameter, rank, step_key, event.node_key);
-  if (arrived_.size() < place.count) arrived_.resize(place.count);
-  double* sum = sums + place.start;
-  double* tensor = event.first ? sum : arrived_.data();
-  values.read(tensor, memory_of_.data() + place.start, place.count);
-  multiply_values(parameter.dtype, tensor, event.scalar, place.count);
-  if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
 }
 
 // S1, and G11 for it: nothing is added up yet.
@@ -281,7 +267,7 @@ void Model::accumulate_entries(const Event& event, std::uint32_t rank, std::uint
 // 16-bit types run out of bits after a few additions.
 bool Model::adds_exactly(std::uint32_t parameter, const double* values) const {
   return adds_exactly(program_.parameters[parameter].dtype,
-                      {values, values + places_[parameter].count});
+                      {values, values + memory_.places[parameter].count});
 }
 
 bool Model::adds_exactly(DType dtype, std::span<const double> values) {
@@ -300,7 +286,7 @@ void Model::set_added(Gradient& target) {
 
 // G11: the sum of one call arrives at the gradient.
 void Model::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
-  const Place& place = places_[parameter];
+  const ParameterMemory::Place& place = memory_.places[parameter];
   Gradient& target = gradient(rank, parameter);
   // A nested call and the outer one run side by side. Two sums commute; a third term, or what was
   // there before, does not.

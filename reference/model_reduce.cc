@@ -35,8 +35,9 @@ void Model::list_collectives(ExpectedStep& expected) {
   const bool has_usage_map = is_dynamic() || (is_static() && !is_counted_);
   ExpectedCollective usage;
   usage.op = ExpectedCollective::Op::kAllReduceUsage;
-  usage.count = reduced_.size();
-  if (has_usage_map && is_static() && !reduced_.empty()) expected.collectives.push_back(usage);
+  usage.count = memory_.reduced.size();
+  if (has_usage_map && is_static() && !memory_.reduced.empty())
+    expected.collectives.push_back(usage);
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     ExpectedCollective collective;
     collective.bucket = b;
@@ -54,7 +55,8 @@ void Model::list_collectives(ExpectedStep& expected) {
     collective.dtype = parts > 1 ? DType::kFloat32 : wire;
     expected.collectives.push_back(collective);
   }
-  if (has_usage_map && is_dynamic() && !reduced_.empty()) expected.collectives.push_back(usage);
+  if (has_usage_map && is_dynamic() && !memory_.reduced.empty())
+    expected.collectives.push_back(usage);
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     const ExpectedBucket& bucket = buckets()[b];
     ExpectedCollective collective;
@@ -78,13 +80,14 @@ void Model::list_collectives(ExpectedStep& expected) {
 // G1, G5, G7, G8: of every parameter that some rank used, or in plain mode of every parameter. In
 // static mode the counted pass decides (P11).
 void Model::reduce() {
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     if (!is_counted_) {
       is_in_use_[parameter] = std::any_of(active_.begin(), active_.end(), [&](std::uint32_t rank) {
         return gradient(rank, parameter).used;
       });
     }
-    if (!is_reduced(parameter) || is_power_sgd(buckets()[places_[parameter].bucket])) continue;
+    if (!is_reduced(parameter) || is_power_sgd(buckets()[memory_.places[parameter].bucket]))
+      continue;
     is_sparse(parameter) ? reduce_sparse(parameter) : reduce_one(parameter);
   }
   for (const ExpectedBucket& bucket : buckets())
@@ -127,7 +130,7 @@ void Model::reduce_sparse(std::uint32_t parameter) {
 void Model::reduce_one(std::uint32_t parameter) {
   const DType dtype = program_.parameters[parameter].dtype;
   const DType wire = wire_dtype(program_.options.hook, dtype);
-  const Place& place = places_[parameter];
+  const ParameterMemory::Place& place = memory_.places[parameter];
   const std::size_t ranks = survivors_.size();
   if (contributions_.size() < ranks * place.count) contributions_.resize(ranks * place.count);
   const double factor = scale_factor(dtype, divisor());
@@ -177,7 +180,7 @@ void Model::reduce_by_power_sgd(const ExpectedBucket& bucket) {
     for (const std::uint32_t parameter : bucket.parameters) {
       const double* from = elements(survivors_[i], parameter);
       const Gradient& own = gradient(survivors_[i], parameter);
-      PowerSgd::Floats& values = given[i].emplace_back(places_[parameter].count, 0.0);
+      PowerSgd::Floats& values = given[i].emplace_back(memory_.places[parameter].count, 0.0);
       if (!trains(survivors_[i]) || !own.defined) continue;
       std::copy_n(from, values.size(), values.begin());
       if (own.loose) is_power_loose_[parameter] = 1;
@@ -223,15 +226,15 @@ void Model::set_reduced(std::uint32_t parameter, bool is_loose) {
 void Model::record(std::vector<ExpectedRankStep>& ranks) {
   for (const std::uint32_t rank : survivors_) {
     states_.record(rank, ranks[rank].state);
-    for (std::uint32_t i = 0; i < owners_.size(); ++i) {
-      if (owners_[i] == kNotTrained) continue;
-      Gradient& actual = gradient(rank, owners_[i]);
+    for (std::uint32_t i = 0; i < memory_.owners.size(); ++i) {
+      if (memory_.owners[i] == kNotTrained) continue;
+      Gradient& actual = gradient(rank, memory_.owners[i]);
       if (actual.defined && !actual.recorded) {
-        actual.offset = record_bits(rank, owners_[i]);
+        actual.offset = record_bits(rank, memory_.owners[i]);
         actual.recorded = true;
       }
       ExpectedGradient& written = ranks[rank].gradients[i];
-      written.known = !is_unknown_[owners_[i]] && !actual.loose;
+      written.known = !is_unknown_[memory_.owners[i]] && !actual.loose;
       written.defined = actual.defined;
       const bool is_moved = is_rebuilding_ && actual.in_bucket;
       written.untouched = actual.defined && !actual.touched && !is_moved;
@@ -256,16 +259,10 @@ void Model::record_rows(const Parameter& parameter, const Entries& entries) {
 
 // Appends a gradient to the expectation, and says where it is.
 std::uint64_t Model::record_bits(std::uint32_t rank, std::uint32_t parameter) {
-  const DType dtype = program_.parameters[parameter].dtype;
-  const Place& place = places_[parameter];
   const std::uint64_t offset = out_.bits.size();
-  if (is_sparse(parameter)) {
-    record_rows(program_.parameters[parameter], entries(rank, parameter));
-    return offset;
-  }
-  out_.bits.resize(offset + place.count);
-  round_values(dtype, out_.bits.data() + offset, elements(rank, parameter),
-               memory_of_.data() + place.start, place.count);
+  if (!is_sparse(parameter))
+    return memory_.append_bits(parameter, elements(rank, parameter), out_.bits);
+  record_rows(program_.parameters[parameter], entries(rank, parameter));
   return offset;
 }
 

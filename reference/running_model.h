@@ -12,6 +12,7 @@
 #include "reference/graph.h"
 #include "reference/model.h"
 #include "reference/order.h"
+#include "reference/parameter_memory.h"
 #include "reference/power_sgd.h"
 #include "reference/sparse.h"
 #include "reference/state.h"
@@ -26,14 +27,6 @@ class Model {
  private:
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // of hooks
 
-  // Where a parameter that is trained lies: in the arrays of elements, and in its bucket.
-  struct Place {
-    std::size_t start = 0;  // of its values, in memory order
-    std::size_t count = 0;
-    std::uint32_t bucket = 0;
-    std::uint64_t offset = 0;  // in the bucket, in values
-  };
-
   // The gradient of one parameter on one rank; its elements are in Model::elements_.
   struct Gradient {
     bool defined = false;
@@ -47,7 +40,6 @@ class Model {
     std::uint64_t offset = 0;
   };
 
-  void lay_out_elements();
   void place_in_buckets();
   std::vector<OrderRun> order_of(std::uint64_t count, DType wire) const;
   void order_additions();
@@ -78,7 +70,6 @@ class Model {
                       bool ends_count, std::vector<std::uint32_t>& found);
   bool blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const;
   void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
-  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
   void accumulate_entries(const Event& event, std::uint32_t rank, std::uint32_t step_key);
   bool adds_exactly(std::uint32_t parameter, const double* values) const;
   static bool adds_exactly(DType dtype, std::span<const double> values);
@@ -108,7 +99,7 @@ class Model {
     return entries_[rank * program_.parameters.size() + parameter];
   }
   double* elements(std::uint32_t rank, std::uint32_t parameter) {
-    return elements_.data() + rank * total_ + places_[parameter].start;
+    return elements_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
   // S2: whether the rank has inputs in this step, and N.
   bool trains(std::uint32_t rank) const {
@@ -131,12 +122,7 @@ class Model {
   const Program& program_;
   const Contract contract_;
   Expectation& out_;
-  const std::vector<std::uint32_t> owners_;  // of every parameter, or kNotTrained
-  std::vector<std::uint32_t> trained_;       // the owners, ascending
-  std::vector<std::uint32_t> reduced_;       // those of them that are reduced
-  std::vector<Place> places_;                // by parameter
-  std::vector<std::uint32_t> memory_of_;     // by start and row-major index: memory order
-  std::size_t total_ = 0;                    // elements of all that are trained
+  ParameterMemory memory_;
   Graph graph_;
 
   std::vector<std::uint32_t> survivors_;
@@ -150,7 +136,6 @@ class Model {
   std::array<std::vector<double>, kMaxDepth + 1> sums_;
   std::array<std::vector<std::uint8_t>, kMaxDepth + 1> sum_requires_grad_;  // by parameter
   std::array<std::vector<Entries>, kMaxDepth + 1> sparse_sums_;             // by parameter
-  std::vector<double> arrived_;                                             // the tensor of one use
   std::vector<double> contributions_;  // to one parameter, scaled, by position in the group
 
   PowerSgd power_sgd_;

@@ -9,19 +9,13 @@
 #include "reference/buckets.h"
 #include "reference/graph.h"
 #include "reference/order.h"
+#include "reference/parameter_memory.h"
 #include "reference/values.h"
 
 namespace lockstep::reference {
 namespace {
 
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
-
-struct Place {
-  std::size_t start = 0;  // of its elements, in memory order
-  std::size_t count = 0;
-  std::uint32_t bucket = 0;
-  std::uint64_t offset = 0;  // in the bucket
-};
 
 struct Gradient {
   bool defined = false;
@@ -50,15 +44,6 @@ struct Rank {
   std::vector<std::uint32_t> hooks, left;
 };
 
-std::vector<std::uint32_t> owners_of(const Program& program) {
-  std::vector<std::uint32_t> owners;
-  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    const std::uint32_t owner = owner_of(program, i);
-    owners.push_back(program.parameters[owner].frozen ? kNotTrained : owner);
-  }
-  return owners;
-}
-
 class HookModel {
  public:
   HookModel(const Program& program, const Contract& contract, Expectation& out);
@@ -82,7 +67,6 @@ class HookModel {
   Error mark_by_hook(std::uint32_t rank, std::uint32_t parameter);
   bool end_first_static(std::uint32_t rank);
   bool mark_ready(std::uint32_t rank, std::uint32_t parameter);
-  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key, double* sums);
   void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
   void finish_pass(const Step& step, ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
@@ -90,16 +74,15 @@ class HookModel {
   void reduce_one(std::uint32_t parameter, bool is_used);
   void run_hook(std::uint32_t parameter);
   void record(std::vector<ExpectedRankStep>& ranks);
-  std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
     return gradients_[rank * program_.parameters.size() + parameter];
   }
   double* elements(std::uint32_t rank, std::uint32_t parameter) {
-    return elements_.data() + rank * total_ + places_[parameter].start;
+    return elements_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
   double* given(std::uint32_t rank, std::uint32_t parameter) {
-    return given_.data() + rank * total_ + places_[parameter].start;
+    return given_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
@@ -120,12 +103,7 @@ class HookModel {
   const Program& program_;
   const Contract contract_;
   Expectation& out_;
-  const std::vector<std::uint32_t> owners_;
-  std::vector<std::uint32_t> trained_;    // the owners, ascending
-  std::vector<std::uint32_t> reduced_;    // those of them that are reduced
-  std::vector<Place> places_;             // by parameter
-  std::vector<std::uint32_t> memory_of_;  // by start and row-major index: memory order
-  std::size_t total_ = 0;
+  ParameterMemory memory_;
   Graph graph_;
 
   std::vector<std::uint32_t> survivors_;
@@ -134,7 +112,6 @@ class HookModel {
   std::vector<double> elements_;
   std::vector<double> given_;  // what is in the buckets, by rank
   std::vector<double> sums_[kMaxDepth + 1];
-  std::vector<double> arrived_;
   std::vector<std::vector<OrderRun>> orders_;  // by bucket
   std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
   std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
@@ -143,28 +120,12 @@ class HookModel {
 };
 
 HookModel::HookModel(const Program& program, const Contract& contract, Expectation& out)
-    : program_(program),
-      contract_(contract),
-      out_(out),
-      owners_(owners_of(program)),
-      graph_(owners_) {
+    : program_(program), contract_(contract), out_(out), memory_(program), graph_(memory_.owners) {
   assign_buckets(program_, contract_, nullptr, out_.buckets);
   out_.rebuilt.clear();
-  places_.resize(program_.parameters.size());
-  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
-    if (owners_[i] != i) continue;
-    const Parameter& parameter = program_.parameters[i];
-    trained_.push_back(i);
-    if (is_reduced(parameter)) reduced_.push_back(i);
-    places_[i].start = total_;
-    places_[i].count = element_count(parameter);
-    total_ += places_[i].count;
-    for (std::uint64_t element = 0; element < places_[i].count; ++element)
-      memory_of_.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, element)));
-  }
   gradients_.resize(program.world * program.parameters.size());
-  elements_.resize(program.world * total_);
-  given_.resize(program.world * total_);
+  elements_.resize(program.world * memory_.total);
+  given_.resize(program.world * memory_.total);
 }
 
 // A new group, with new reducers.
@@ -196,8 +157,8 @@ void HookModel::place_in_buckets() {
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     const ExpectedBucket& bucket = buckets()[b];
     for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
-      places_[bucket.parameters[m]].bucket = b;
-      places_[bucket.parameters[m]].offset = bucket.offsets[m];
+      memory_.places[bucket.parameters[m]].bucket = b;
+      memory_.places[bucket.parameters[m]].offset = bucket.offsets[m];
     }
     if (count > 0)
       orders_.push_back(gloo_ring(count, bucket.count, size_of(wire_dtype(hook(), bucket.dtype)),
@@ -219,14 +180,14 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
   order_rebuilt(order, out_.rebuilt.back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
   place_in_buckets();
-  for (const std::uint64_t count : {reduced_.size() + 1, buckets().size()}) {
+  for (const std::uint64_t count : {memory_.reduced.size() + 1, buckets().size()}) {
     ExpectedCollective& broadcast = expected.collectives.emplace_back();
     broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
     broadcast.count = count;
   }
   for (const std::uint32_t rank : survivors_) {
     ranks_[rank].order.clear();
-    for (const std::uint32_t parameter : reduced_) {
+    for (const std::uint32_t parameter : memory_.reduced) {
       Gradient& moved = gradient(rank, parameter);
       if (!has_views() || !moved.defined) continue;
       moved.in_bucket = moved.touched = true;
@@ -292,7 +253,7 @@ void HookModel::prepare(ExpectedStep& expected) {
 
 void HookModel::run_step(const Step& step, ExpectedStep& expected) {
   prepare(expected);
-  expected.is_modelled = !reduced_.empty();  // the wrapper refuses to work for nothing
+  expected.is_modelled = !memory_.reduced.empty();  // the wrapper refuses to work for nothing
   rebuild_if_due(step, expected);
   expected.layout = layout_;
   for (const std::uint32_t rank : survivors_) {
@@ -311,11 +272,11 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
 
 void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
-  for (const std::uint32_t parameter : trained_) {
+  for (const std::uint32_t parameter : memory_.trained) {
     Gradient& zeroed = gradient(rank, parameter);
     if (kind == ZeroGrad::kUndefine) zeroed = Gradient{};
     zeroed.recorded = false;
-    std::fill_n(elements(rank, parameter), places_[parameter].count, 0.0);
+    std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
     if (!contract_.forgets_local_use) ranks_[rank].used[parameter] = 0;
   }
 }
@@ -363,7 +324,7 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
     if (!run_call(step, number, expected)) return;
     const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
     if (!contract_.stays_out_without_hooks && is_dynamic() && is_silent)
-      for (const std::uint32_t parameter : reduced_) (void)mark_ready(number, parameter);
+      for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
   }
   if (contract_.reports_missing_later || !rank.is_unfinished || rank.is_complete) return;
   expected.error = Error::kIncomplete;
@@ -382,8 +343,9 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     std::vector<double>& sums = sums_[event.depth];
-    if (sums.empty()) sums.resize(total_);
-    if (event.kind == Event::Kind::kTensor) add_tensor(event, number, step.key, sums.data());
+    if (sums.empty()) sums.resize(memory_.total);
+    if (event.kind == Event::Kind::kTensor)
+      memory_.add_tensor(event, number, step.key, sums.data());
     if (i < first || event.kind == Event::Kind::kTensor) continue;
     if (event.kind == Event::Kind::kEnd) {
       if (event.depth != completed_at) continue;
@@ -415,7 +377,7 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
 bool HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
   if (!rank.is_armed || rank.is_complete) return !contract_.repeats_first_static_pass;
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     rank.unused[parameter] = rank.hooks[parameter] == 0 ? 1 : 0;
     (void)mark_ready(number, parameter);
   }
@@ -442,7 +404,7 @@ Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
   Rank& rank = ranks_[number];
   if (!rank.has_marked) {
     rank.has_marked = true;
-    for (const std::uint32_t other : reduced_)
+    for (const std::uint32_t other : memory_.reduced)
       if (rank.unused[other] && !mark_ready(number, other)) return Error::kReadyTwice;
   }
   if (is_static()) {
@@ -453,7 +415,7 @@ Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
   if (is_recorded) rank.order.push_back(parameter);
   if (!mark_ready(number, parameter)) return Error::kReadyTwice;
   if (!is_recorded || !is_static() || !rank.is_complete) return Error::kNone;
-  for (const std::uint32_t other : reduced_)
+  for (const std::uint32_t other : memory_.reduced)
     if (rank.unused[other]) rank.order.push_back(other);
   return Error::kNone;
 }
@@ -464,7 +426,7 @@ bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
   if (rank.ready[parameter]) return false;
   rank.ready[parameter] = 1;
   rank.is_unfinished = true;
-  const Place& place = places_[parameter];
+  const ParameterMemory::Place& place = memory_.places[parameter];
   const DType dtype = program_.parameters[parameter].dtype;
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   Gradient& own = gradient(number, parameter);
@@ -495,26 +457,13 @@ bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
 
 std::vector<std::uint32_t> HookModel::missing(const Rank& rank) const {
   std::vector<std::uint32_t> out;
-  for (const std::uint32_t parameter : reduced_)
+  for (const std::uint32_t parameter : memory_.reduced)
     if (!rank.ready[parameter]) out.push_back(parameter);
   return out;
 }
 
-void HookModel::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key,
-                           double* sums) {
-  const Parameter& parameter = program_.parameters[event.parameter];
-  const Place& place = places_[event.parameter];
-  const UseValues values(program_, parameter, rank, step_key, event.node_key);
-  if (arrived_.size() < place.count) arrived_.resize(place.count);
-  double* sum = sums + place.start;
-  double* tensor = event.first ? sum : arrived_.data();
-  values.read(tensor, memory_of_.data() + place.start, place.count);
-  multiply_values(parameter.dtype, tensor, event.scalar, place.count);
-  if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
-}
-
 void HookModel::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
-  const Place& place = places_[parameter];
+  const ParameterMemory::Place& place = memory_.places[parameter];
   Gradient& target = gradient(rank, parameter);
   if (target.defined)
     add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
@@ -531,7 +480,7 @@ bool HookModel::blocks_others(std::uint32_t number, ExpectedStep& expected) cons
   if (is_dynamic()) return true;
   std::size_t first = buckets().size();
   for (const std::uint32_t parameter : missing(ranks_[number]))
-    first = std::min<std::size_t>(first, places_[parameter].bucket);
+    first = std::min<std::size_t>(first, memory_.places[parameter].bucket);
   const bool blocks =
       std::any_of(buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
                   [](const ExpectedBucket& bucket) { return bucket.count > 0; });
@@ -556,7 +505,7 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
       each.outcome = Outcome::kOwnError;
     } else if (!is_complete(rank)) {
       each.outcome = Outcome::kSuccess;
-      for (const std::uint32_t parameter : reduced_)
+      for (const std::uint32_t parameter : memory_.reduced)
         if (has_views() && ranks_[rank].is_unfinished && ranks_[rank].ready[parameter])
           gradient(rank, parameter).loose = true;
       expected.knows_collectives = expected.knows_collectives && !ranks_[rank].is_unfinished;
@@ -599,11 +548,11 @@ void HookModel::reduce(ExpectedStep& expected) {
   if (is_dynamic() || (is_static() && !is_counted_)) {
     ExpectedCollective usage;
     usage.op = ExpectedCollective::Op::kAllReduceUsage;
-    usage.count = reduced_.size();
+    usage.count = memory_.reduced.size();
     const auto launched = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : buckets().size());
     expected.collectives.insert(expected.collectives.end() - launched, usage);
   }
-  for (const std::uint32_t parameter : reduced_) {
+  for (const std::uint32_t parameter : memory_.reduced) {
     const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
       return ranks_[rank].sent[parameter] != 0;
     });
@@ -629,7 +578,7 @@ void HookModel::run_hook(std::uint32_t parameter) {
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   for (const std::uint32_t rank : survivors_) {
     double* values = given(rank, parameter);
-    for (std::size_t e = 0; e < places_[parameter].count; ++e) {
+    for (std::size_t e = 0; e < memory_.places[parameter].count; ++e) {
       // Doubles are rounded by way of float.
       const double narrow =
           wire == dtype ? values[e] : nearest(wire, nearest(DType::kFloat32, values[e]));
@@ -641,7 +590,7 @@ void HookModel::run_hook(std::uint32_t parameter) {
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
   const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
-  const Place& place = places_[parameter];
+  const ParameterMemory::Place& place = memory_.places[parameter];
   run_hook(parameter);
   std::size_t begin = 0;
   for (const OrderRun& run : orders_[place.bucket]) {
@@ -677,11 +626,12 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
 
 void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
   for (const std::uint32_t rank : survivors_) {
-    for (std::uint32_t i = 0; i < owners_.size(); ++i) {
-      if (owners_[i] == kNotTrained) continue;
-      Gradient& actual = gradient(rank, owners_[i]);
+    for (std::uint32_t i = 0; i < memory_.owners.size(); ++i) {
+      if (memory_.owners[i] == kNotTrained) continue;
+      Gradient& actual = gradient(rank, memory_.owners[i]);
       if (actual.defined && !actual.recorded) {
-        actual.offset = record_bits(rank, owners_[i]);
+        actual.offset =
+            memory_.append_bits(memory_.owners[i], elements(rank, memory_.owners[i]), out_.bits);
         actual.recorded = true;
       }
       ExpectedGradient& written = ranks[rank].gradients[i];
@@ -693,15 +643,6 @@ void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
       written.offset = actual.offset;
     }
   }
-}
-
-std::uint64_t HookModel::record_bits(std::uint32_t rank, std::uint32_t parameter) {
-  const Place& place = places_[parameter];
-  const std::uint64_t offset = out_.bits.size();
-  out_.bits.resize(offset + place.count);
-  round_values(program_.parameters[parameter].dtype, out_.bits.data() + offset,
-               elements(rank, parameter), memory_of_.data() + place.start, place.count);
-  return offset;
 }
 
 }  // namespace

@@ -39,6 +39,15 @@ struct Features {
   bool devices = false;
 };
 
+// Whether it is the same tensor as one before; then all else is made that one's.
+bool follows_owner(Program& program, std::size_t index) {
+  const std::uint32_t distance = program.parameters[index].shared_with;
+  if (distance == 0) return false;
+  program.parameters[index] = program.parameters[index - distance];
+  program.parameters[index].shared_with = distance;
+  return true;
+}
+
 class ProgramDrawer {
  public:
   ProgramDrawer(Dice& dice, Dice way_dice, const GenerateOptions& options, Program& program)
@@ -243,8 +252,8 @@ void ProgramDrawer::draw_parameters() {
     parameter.key = dice_.word();
     if (features_.shared && i > 0 && dice_.percent(35)) {
       const std::uint32_t distance = dice_.between(1, std::min(i, 3u));
-      parameter = program_.parameters[i - distance];  // all else is its owner's
       parameter.shared_with = distance;
+      follows_owner(program_, i);
       continue;
     }
     parameter.dtype = dtypes_[dtype_count_ > 1 ? dice_.below(dtype_count_) : 0];
@@ -453,11 +462,7 @@ void draw_matrices(Dice& dice, Program& program) {
   const bool all_floats = dice.percent(60);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     Parameter& parameter = program.parameters[i];
-    if (parameter.shared_with > 0) {
-      parameter.sizes = program.parameters[i - parameter.shared_with].sizes;
-      parameter.dtype = program.parameters[i - parameter.shared_with].dtype;
-      continue;
-    }
+    if (follows_owner(program, i)) continue;
     if (all_floats) parameter.dtype = DType::kFloat32;
     if (parameter.dtype == DType::kFloat32 && !parameter.sparse && dice.percent(80)) {
       parameter.sizes = {dice.between(4, 9), dice.between(3, 12)};
@@ -515,11 +520,7 @@ void draw_sparse(Dice dice, const GenerateOptions& options, Program& program) {
   const bool zero_size = options.capabilities.has(Capability::kZeroSize);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     Parameter& parameter = program.parameters[p];
-    if (parameter.shared_with > 0) {
-      parameter.sparse = program.parameters[p - parameter.shared_with].sparse;
-      parameter.sizes = program.parameters[p - parameter.shared_with].sizes;
-      continue;
-    }
+    if (follows_owner(program, p)) continue;
     parameter.sparse = dice.percent(share);
     const std::uint32_t rows = dice.percent(20) ? 1 : dice.between(2, 12);
     const std::uint32_t columns = dice.between(1, 6);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "properties/lane/hosted_subject.h"
@@ -41,7 +42,7 @@ class ProductionSubject final : public TrainingSubject {
     options.broadcast_buffers = !program.options.keep_buffers;
     options.broadcast_chunk_bytes = program.options.chunk_bytes;
     options.ignored = ignored_names(program);
-    options.hook = hook_of(program.options.hook, environment);
+    options.hook = hook_of(program, environment);
     options.failure_grace = environment.failure_grace();
     if (!pinned_layout_.empty() || program.options.pinned != 0) {
       Result<Layout> layout = load_layout(
@@ -146,9 +147,12 @@ class ProductionSubject final : public TrainingSubject {
     return names;
   }
 
-  static std::shared_ptr<CommunicationHook> hook_of(reference::Hook hook,
+  static std::shared_ptr<CommunicationHook> hook_of(const reference::Program& program,
                                                     RankEnvironment& environment) {
-    switch (hook) {
+    const bool has_gaps =
+        std::any_of(program.parameters.begin(), program.parameters.end(),
+                    [](const auto& each) { return each.sparse && reference::is_reduced(each); });
+    switch (program.options.hook) {
       case reference::Hook::kAllReduce:
         return make_all_reduce_hook();
       case reference::Hook::kFloat16:
@@ -156,7 +160,7 @@ class ProductionSubject final : public TrainingSubject {
       case reference::Hook::kBFloat16:
         return make_bf16_compress_hook();
       case reference::Hook::kElsewhere:
-        return make_user_hook(environment);
+        return make_user_hook(environment, has_gaps);
       case reference::Hook::kPowerSgd:
         return make_power_sgd_hook({reference::kPowerSgdRank, reference::kPowerSgdSeed});
       case reference::Hook::kNone:

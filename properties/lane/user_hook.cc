@@ -10,14 +10,16 @@ namespace {
 
 class UserHook final : public CommunicationHook {
  public:
-  explicit UserHook(RankEnvironment& environment) : environment_(environment) {}
+  UserHook(RankEnvironment& environment, bool has_gaps)
+      : environment_(environment), has_gaps_(has_gaps) {}
 
   std::string name() const override { return "user"; }
 
   Status start(HookBucket& bucket) override {
     const bool begins = bucket.is_first();  // a pass, also after one that failed or a reset
     if (begins) next_ = 0;
-    expect(bucket.index() >= next_, "its buckets do not come in order");
+    expect(has_gaps_ ? bucket.index() >= next_ : bucket.index() == next_,
+           "its buckets do not come in order");
     expect(begins || !was_last_, "a bucket comes after the last one");
     was_last_ = bucket.is_last();
     next_ = bucket.index() + 1;
@@ -65,6 +67,7 @@ class UserHook final : public CommunicationHook {
   }
 
   RankEnvironment& environment_;
+  const bool has_gaps_;
   int next_ = 0;
   bool was_last_ = false;
   std::vector<Tensor> results_;
@@ -72,8 +75,8 @@ class UserHook final : public CommunicationHook {
 
 }  // namespace
 
-std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment) {
-  return std::make_shared<UserHook>(environment);
+std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment, bool has_gaps) {
+  return std::make_shared<UserHook>(environment, has_gaps);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

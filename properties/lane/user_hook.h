@@ -12,6 +12,8 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment);
+// `has_gaps`: buckets of sparse gradients, which it is not called for, lie between those that it
+// is.
+std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment, bool has_gaps);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

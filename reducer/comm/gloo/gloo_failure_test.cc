@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "reducer/comm/gloo/device.h"
+#include "reducer/comm/gloo/forwarding_transport.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/comm/gloo/watched_transport.h"
@@ -215,64 +216,6 @@ TEST(GlooFailure, RankThatDoesNotComeIsNamedByAll) {
   }
 }
 
-// A peer that sends every segment 50 ms late, which is in time for each wait but not for all of
-// them.
-class LateBuffer final : public ::gloo::transport::UnboundBuffer {
- public:
-  explicit LateBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner)
-      : ::gloo::transport::UnboundBuffer(inner->ptr, inner->size), inner_(std::move(inner)) {}
-  bool waitRecv(int* rank, milliseconds t) override { return inner_->waitRecv(rank, t); }
-  bool waitSend(int* rank, milliseconds t) override { return inner_->waitSend(rank, t); }
-  void abortWaitRecv() override { inner_->abortWaitRecv(); }
-  void abortWaitSend() override { inner_->abortWaitSend(); }
-  void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-    if (slot >> 56 == 4) pause_for(milliseconds(50));  // of an all-reduce
-    inner_->send(to, slot, offset, bytes);
-  }
-  void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-    inner_->recv(from, slot, offset, bytes);
-  }
-  void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset,
-            std::size_t bytes) override {
-    inner_->recv(std::move(from), slot, offset, bytes);
-  }
-
- private:
-  std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;
-};
-class LateContext final : public ::gloo::transport::Context {
- public:
-  explicit LateContext(std::shared_ptr<::gloo::transport::Context> inner)
-      : ::gloo::transport::Context(inner->rank, inner->size), inner_(std::move(inner)) {}
-  std::unique_ptr<::gloo::transport::Pair>& getPair(int peer) override {
-    return inner_->getPair(peer);
-  }
-  std::unique_ptr<::gloo::transport::Pair>& createPair(int peer) override {
-    inner_->setTimeout(getTimeout());
-    return inner_->createPair(peer);
-  }
-  std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
-                                                                        size_t bytes) override {
-    return std::make_unique<LateBuffer>(inner_->createUnboundBuffer(data, bytes));
-  }
-
- private:
-  std::shared_ptr<::gloo::transport::Context> inner_;
-};
-class LateDevice final : public ::gloo::transport::Device {
- public:
-  explicit LateDevice(std::shared_ptr<::gloo::transport::Device> inner)
-      : inner_(std::move(inner)) {}
-  std::string str() const override { return inner_->str(); }
-  const std::string& getPCIBusID() const override { return inner_->getPCIBusID(); }
-  std::shared_ptr<::gloo::transport::Context> createContext(int rank, int size) override {
-    return std::make_shared<LateContext>(inner_->createContext(rank, size));
-  }
-
- private:
-  std::shared_ptr<::gloo::transport::Device> inner_;
-};
-
 TEST(GlooFailure, TimeoutIsOfTheOperationNotOfEachWait) {
   for (const auto algorithm : {GlooOptions::Algorithm::kRing, GlooOptions::Algorithm::kBcube}) {
     auto store = std::make_shared<HashStore>();
@@ -283,8 +226,12 @@ TEST(GlooFailure, TimeoutIsOfTheOperationNotOfEachWait) {
       options.max_segment_bytes = 64;
       options.algorithm = algorithm;
       GlooContextOptions connection;
+      // Every segment of it is late, in time for each wait but not for all of them.
       if (rank == 1)
-        connection.device = std::make_shared<LateDevice>(shared_device("127.0.0.1").value());
+        connection.device = std::make_shared<ForwardingDevice>(
+            shared_device("127.0.0.1").value(), [](const ForwardedSend& send) {
+              if (send.part_of == ForwardedSend::kAllReduce) pause_for(milliseconds(50));
+            });
       groups[static_cast<std::size_t>(rank)] =
           GlooProcessGroup::connect(store, rank, 2, options, connection).value();
     });

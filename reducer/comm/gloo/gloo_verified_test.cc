@@ -1,9 +1,6 @@
 // F3 over real sockets: verified collectives give the bits of rank-ordered ones, and what a
 // transport does to them on their way is found. The transport is Gloo's, behind a device that
 // changes what it is given to send.
-#include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
-#include <gloo/transport/unbound_buffer.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,80 +9,14 @@
 #include <utility>
 
 #include "reducer/comm/gloo/device.h"
+#include "reducer/comm/gloo/forwarding_transport.h"
 #include "reducer/comm/gloo/group_test_util.h"
 
 namespace lockstep::testing {
 namespace {
 
-using ::gloo::transport::UnboundBuffer;
-using std::chrono::milliseconds;
-
 // What is to be sent to a peer in an exchange: may be changed, and so may how much of it is sent.
 using Change = std::function<void(int to, std::byte* bytes, std::size_t& length)>;
-
-constexpr std::uint64_t kAllToAll = 8;  // the highest byte of Gloo's slots for it
-
-class ChangingBuffer final : public UnboundBuffer {
- public:
-  ChangingBuffer(std::unique_ptr<UnboundBuffer> inner, const Change& change)
-      : UnboundBuffer(inner->ptr, inner->size), inner_(std::move(inner)), change_(change) {}
-  bool waitRecv(int* rank, milliseconds t) override { return inner_->waitRecv(rank, t); }
-  bool waitSend(int* rank, milliseconds t) override { return inner_->waitSend(rank, t); }
-  void abortWaitRecv() override { inner_->abortWaitRecv(); }
-  void abortWaitSend() override { inner_->abortWaitSend(); }
-  void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-    if (slot >> 56 == kAllToAll) change_(to, static_cast<std::byte*>(ptr) + offset, bytes);
-    inner_->send(to, slot, offset, bytes);
-  }
-  void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-    inner_->recv(from, slot, offset, bytes);
-  }
-  void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset,
-            std::size_t bytes) override {
-    inner_->recv(std::move(from), slot, offset, bytes);
-  }
-
- private:
-  std::unique_ptr<UnboundBuffer> inner_;
-  const Change& change_;
-};
-
-class ChangingContext final : public ::gloo::transport::Context {
- public:
-  ChangingContext(std::shared_ptr<::gloo::transport::Context> inner, const Change& change)
-      : ::gloo::transport::Context(inner->rank, inner->size),
-        inner_(std::move(inner)),
-        change_(change) {}
-  std::unique_ptr<::gloo::transport::Pair>& getPair(int peer) override {
-    return inner_->getPair(peer);
-  }
-  std::unique_ptr<::gloo::transport::Pair>& createPair(int peer) override {
-    inner_->setTimeout(getTimeout());
-    return inner_->createPair(peer);
-  }
-  std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* data, size_t bytes) override {
-    return std::make_unique<ChangingBuffer>(inner_->createUnboundBuffer(data, bytes), change_);
-  }
-
- private:
-  std::shared_ptr<::gloo::transport::Context> inner_;
-  const Change& change_;
-};
-
-class ChangingDevice final : public ::gloo::transport::Device {
- public:
-  explicit ChangingDevice(Change change)
-      : inner_(*shared_device("127.0.0.1")), change_(std::move(change)) {}
-  std::string str() const override { return inner_->str(); }
-  const std::string& getPCIBusID() const override { return inner_->getPCIBusID(); }
-  std::shared_ptr<::gloo::transport::Context> createContext(int rank, int size) override {
-    return std::make_shared<ChangingContext>(inner_->createContext(rank, size), change_);
-  }
-
- private:
-  std::shared_ptr<::gloo::transport::Device> inner_;
-  const Change change_;
-};
 
 // Groups of which rank 1 sends through `change`.
 Groups connect_changing(int size, const Change& change) {
@@ -93,7 +24,12 @@ Groups connect_changing(int size, const Change& change) {
   Groups groups(static_cast<std::size_t>(size));
   on_threads(size, [&](int rank) {
     GlooContextOptions connection;
-    if (rank == 1) connection.device = std::make_shared<ChangingDevice>(change);
+    if (rank == 1)
+      connection.device = std::make_shared<ForwardingDevice>(
+          *shared_device("127.0.0.1"), [change](const ForwardedSend& send) {
+            if (send.part_of == ForwardedSend::kAllToAll)
+              change(send.to, send.buffer.data() + send.offset, send.bytes);
+          });
     auto group = GlooProcessGroup::connect(store, rank, size,
                                            with_timeout(std::chrono::seconds(20)), connection);
     ASSERT_TRUE(group.has_value()) << group.error().to_string();

@@ -190,7 +190,7 @@ SumFunction sum_function(DType dtype) {
       return sum_bfloat16;
     case DType::kInt32:
       return sum<std::uint32_t>;  // unsigned, so that it may wrap
-    case DType::kComplex64:  // goes as float32
+    case DType::kComplex64:       // goes as float32
     case DType::kByte:
       return nullptr;
   }
