@@ -69,7 +69,10 @@ Account Reducer::account() const try {
     const bool armed =
         stand.doing == Account::Doing::kArmed;  // the slots are those of the last pass
     for (const std::size_t slot : buckets_[stand.next_bucket].slots)
-      if (armed || !slots_[slot].ready) account.missing.add(slots_[slot].parameter->name());
+      each_part(slots_[slot], [&](const Part& part) {
+        if (armed || !(slots_[slot].ready || part.came))
+          account.missing.add(part.parameter->name());
+      });
   }
   account.failure = stand.failure;
   if (!poison_.ok()) account.failure = poison_.failure();

@@ -19,7 +19,7 @@ Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Param
 
 Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) try {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->broadcast_buffers());
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->refresh_state());
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   // Taken out while the user's code runs, which may throw, or call forward() itself.
   std::vector<Edge> made = std::exchange(made_, {});

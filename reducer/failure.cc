@@ -65,7 +65,9 @@ Status Reducer::incomplete() {
   for (const Slot& slot : slots_) {
     if (slot.ready) continue;
     if (failure.bucket == kNone) failure.bucket = static_cast<int>(slot.bucket);
-    failure.parameters.push_back(slot.parameter->name());
+    each_part(slot, [&](const Part& part) {
+      if (!part.came) failure.parameters.push_back(part.parameter->name());
+    });
   }
   failure.definite = true;
   if (counting())
@@ -167,7 +169,7 @@ void Reducer::abort(const Status& cause) {
   Failure failure;
   failure.code = cause.code();
   attempt([&] { failure = cause.failure(); });
-  failure.rank = membership_.group->rank();
+  if (failure.rank == kNone) failure.rank = membership_.group->rank();
   failure.definite = true;
   attempt([&] { fail(std::move(failure)).ignore(); });
 }

@@ -204,7 +204,7 @@ class Rank {
   const Place place_;
   Fuse& fuse_;
   ThrowingHook hook_;
-  Replica replica_;
+  TestRank replica_;
 };
 
 // What F2 asks of a survivor's error, and of that of the rank that failed.
@@ -318,7 +318,7 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
     for (int k = 0; k < (setting.dynamic ? 1 : kParameters); ++k) {
       SCOPED_TRACE(std::string(setting.name) + ", after " + std::to_string(k) + " hooks");
       auto group = std::make_shared<PlayedGroup>();
-      Replica rank;
+      TestRank rank;
       for (int i = 0; i < kParameters; ++i) rank.add("p" + std::to_string(i));
       ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options_of(setting)).ok());
       group->stalls = !setting.is_static;  // its first pass waits for the usage map

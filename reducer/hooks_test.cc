@@ -136,7 +136,7 @@ TEST_F(ReducerHooks, G4NothingIsScaledBeforeAHook) {
 }
 
 TEST_F(ReducerHooks, S4ViewsHaveTheParametersStridesAndTheFlatBufferThePadding) {
-  Replica rank;
+  TestRank rank;
   rank.add("a", {DType::kFloat32, Shape::column_major(std::vector<std::int64_t>{2, 3})});
   rank.add("b", {DType::kFloat32, Shape::row_major({1})});
   ReducerOptions options = quick_options(false, {1024});
@@ -163,7 +163,7 @@ TEST_F(ReducerHooks, S4AllReduceGivesTheBitsOfNoHook) {
       std::vector<Values> results(3);
       const auto memberships = local_memberships(3);
       on_ranks(3, [&](int r) {
-        Replica rank;
+        TestRank rank;
         rank.add("p", {dtype});
         ReducerOptions options = quick_options(false);
         if (hooked) options.hook = make_all_reduce_hook();
@@ -199,7 +199,7 @@ TEST_F(ReducerHooks, S4CompressionHalvesTheBytesOnTheWire) {
 // What one rank of `size` equal ones receives for `value`.
 double compressed(std::shared_ptr<CommunicationHook> hook, DType dtype, double value, int size,
                   DType* wire = nullptr) {
-  Replica rank;
+  TestRank rank;
   rank.add("p", {dtype, Shape::row_major({1})});
   ReducerOptions options = quick_options(false);
   options.hook = std::move(hook);
@@ -262,7 +262,7 @@ TEST_F(ReducerHooks, B2AfterARebuildIndexAndViewsAreThoseOfTheNewBuckets) {
       o.rebuild_buckets = true;
       o.gradient_as_bucket_view = true;
     };
-    Replica rank;
+    TestRank rank;
     rank.add("small", {DType::kFloat32, Shape::row_major({1})});
     rank.add("large", {DType::kFloat32, Shape::row_major({5})});
     ReducerOptions options = quick_options(false);
@@ -295,7 +295,7 @@ TEST_F(ReducerHooks, B2AfterARebuildIndexAndViewsAreThoseOfTheNewBuckets) {
 }
 
 // 6 rows of 7 columns; the values depend on the pass.
-Tensor matrix_for(Replica& rank, int pass) {
+Tensor matrix_for(TestRank& rank, int pass) {
   Values values;
   for (int e = 0; e < 42; ++e) values.push_back((e * (pass + 3)) % 11 - 5);
   Tensor flat = rank.tensor(values);
@@ -402,7 +402,7 @@ TEST(ReducerHookThreads, S4OneCallAtATimeWhenTwoWorkersCompleteBuckets) {
       std::this_thread::yield();
       return Status();
     };
-    Replica rank(1);
+    TestRank rank(1);
     for (int i = 0; i < 6; ++i)
       rank.add("p" + std::to_string(i), {DType::kFloat32, Shape::row_major({2}), true, i % 2});
     ReducerOptions options = quick_options(false);
@@ -546,7 +546,7 @@ TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
   for (const bool in_start : {true, false}) {
     const auto memberships = local_memberships(2);
     on_ranks(2, [&](int r) {
-      Replica rank;
+      TestRank rank;
       rank.add("p");
       rank.add("q");
       const auto hook = std::make_shared<TestHook>();
@@ -581,7 +581,7 @@ TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
 TEST(ReducerHookRanks, B4OtherHooksOnOtherRanksAreADisagreement) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
-    Replica rank;
+    TestRank rank;
     rank.add("p");
     ReducerOptions options = quick_options(false);
     options.hook = r == 0 ? make_fp16_compress_hook() : make_bf16_compress_hook();

@@ -15,6 +15,26 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kMemberAlignmentBytes - 1) / kMemberAlignmentBytes * kMemberAlignmentBytes;
 }
 
+// Between devices, too.
+void copy(const Tensor& from, const Tensor& to) {
+  Device& device = to.device();
+  const Stream stream = device.current_stream();
+  if (&from.device() != &device)
+    device.wait(stream, from.device().record(from.device().current_stream()));
+  device.copy(stream, from, to);
+}
+
+bool can_copy(const Tensor& from, const Tensor& to) {
+  return from.defined() && to.defined() && from.dtype() == to.dtype() &&
+         from.shape().same_sizes(to.shape());
+}
+
+Status cannot_copy(const std::string& from, const std::string& to) {
+  return Status(Code::kInvalidArgument, "buffer " + to +
+                                            " of another replica has no value, or one " +
+                                            "of another dtype or shape than " + from);
+}
+
 }  // namespace
 
 ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
@@ -27,6 +47,35 @@ ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
     dtypes_.push_back(buffer->value().dtype());
     devices_.push_back(&buffer->value().device());
   }
+}
+
+Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
+                                 const std::vector<Replica>& replicas) {
+  for (const Replica& replica : replicas) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Ref<Parameter>& copy = replica.parameters[i];
+      if (copy && can_copy(parameters[i]->value(), copy->value()))
+        parameter_copies_.emplace_back(parameters[i], copy);
+    }
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const Ref<Buffer>& buffer = replica.buffers[i];
+      if (!buffer) continue;
+      if (!can_copy(buffers_[i]->value(), buffer->value()))
+        return cannot_copy(buffers_[i]->name(), buffer->name());
+      buffer_copies_.emplace_back(buffers_[i], buffer);
+    }
+  }
+  return {};
+}
+
+Status ModuleState::copy_to_replicas(bool with_buffers) {
+  for (const auto& [from, to] : parameter_copies_) copy(from->value(), to->value());
+  if (!with_buffers) return {};
+  for (const auto& [from, to] : buffer_copies_) {
+    if (!can_copy(from->value(), to->value())) return cannot_copy(from->name(), to->name());
+    copy(from->value(), to->value());
+  }
+  return {};
 }
 
 bool ModuleState::has_buffers() const {

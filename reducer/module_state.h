@@ -34,6 +34,18 @@ class Buffer final : public RefCounted {
   Tensor value_;
 };
 
+// P15: one more copy of the model in the same process, on a device of its own as a rule: then its
+// hooks run beside those of the others. What the backward of a pass brings to a parameter is summed
+// over the replicas, the first one first (the parameters that the reducer is created with), before
+// it is scaled; the average lands in the first one, and the gradients of the others are undefined
+// after the pass. Values, and with broadcast_buffers buffers, are copied from the first replica
+// before the first forward of each sync window. Both lists go along with those of the first
+// replica; null: this replica has none of it. Errors tell names, so let those of replicas differ.
+struct Replica {
+  std::vector<Ref<Parameter>> parameters;
+  std::vector<Ref<Buffer>> buffers;
+};
+
 // Sends bytes from one rank to all others, and returns when they are there.
 class Broadcaster {
  public:
@@ -48,6 +60,10 @@ class ModuleState {
   ModuleState(const std::vector<Ref<Parameter>>& parameters, std::vector<Ref<Buffer>> buffers,
               std::uint64_t chunk_bytes);
 
+  // What copy_to_replicas() fills. `parameters` are all that the replicas' lists go along with.
+  Status add_replicas(const std::vector<Ref<Parameter>>& parameters,
+                      const std::vector<Replica>& replicas);
+
   bool has_buffers() const;  // with elements
 
   // Collective. Everything becomes what it is on rank `root`; `rank` is this one. Tensors travel in
@@ -55,6 +71,9 @@ class ModuleState {
   // multiple of 64 bytes, and none is split.
   Status broadcast_all(Broadcaster& broadcaster, int rank, int root);
   Status broadcast_buffers(Broadcaster& broadcaster, int rank, int root);
+
+  // In this process (P15): the values of parameters that have one in both replicas, and buffers.
+  Status copy_to_replicas(bool with_buffers);
 
  private:
   Status check_buffers() const;
@@ -67,6 +86,8 @@ class ModuleState {
   std::vector<Shape> shapes_;  // of the buffers at first: what all ranks agree on
   std::vector<DType> dtypes_;
   std::vector<Device*> devices_;
+  std::vector<std::pair<Ref<Parameter>, Ref<Parameter>>> parameter_copies_;  // from, to
+  std::vector<std::pair<Ref<Buffer>, Ref<Buffer>>> buffer_copies_;
   const std::uint64_t chunk_bytes_;
   std::vector<Tensor> tensors_;  // what is being sent; empty in between, for its memory
   Ref<Storage> staging_;

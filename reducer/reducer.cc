@@ -15,7 +15,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint32_t kNotASlot = ~std::uint32_t{0};
+constexpr std::uint32_t kNotAPart = ~std::uint32_t{0};
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
 constexpr std::size_t kUsualLine = 96;  // characters
 
@@ -93,48 +93,83 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
   if (reducer->options_.pinned_layout)
     if (Status status = reducer->lay_out_first(); !status.ok()) return failed(status);
   if (Status status = reducer->broadcast_state(); !status.ok()) return failed(status);
-  for (std::size_t i = 0; i < reducer->slots_.size(); ++i)
-    reducer->slots_[i].parameter->add_hook(reducer.get(), i);
+  for (std::size_t i = 0; i < reducer->parts(); ++i)
+    reducer->part(i).parameter->add_hook(reducer.get(), i);
   return reducer;
 } catch (const std::bad_alloc&) {
   return failed(out_of_memory());
 }
 
-// Takes what is ignored out of the parameters and of the buffers (S3).
+// Takes what is ignored out of the parameters and of the buffers (S3), in every replica.
 Status Reducer::leave_out_ignored(std::vector<Ref<Parameter>>& parameters) {
   for (const std::string& name : options_.ignored) {
-    const auto has_name = [&](const auto& each) { return each && each->name() == name; };
-    if (std::erase_if(parameters, has_name) + std::erase_if(options_.buffers, has_name) == 0)
+    bool is_there = false;
+    const auto leave_out = [&](auto& first, const auto& list_of) {
+      for (std::size_t i = first.size(); i-- > 0;) {
+        if (first[i]->name() != name) continue;
+        is_there = true;
+        const auto at = static_cast<std::ptrdiff_t>(i);
+        first.erase(first.begin() + at);
+        for (Replica& replica : options_.replicas)
+          list_of(replica).erase(list_of(replica).begin() + at);
+      }
+    };
+    leave_out(
+        parameters, [](Replica & replica) -> auto& { return replica.parameters; });
+    leave_out(
+        options_.buffers, [](Replica & replica) -> auto& { return replica.buffers; });
+    if (!is_there)
       return Status(Code::kInvalidArgument,
                     "there is no parameter or buffer " + name + " to be ignored");
   }
   return {};
 }
 
-Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
+Status Reducer::check_members(const std::vector<Ref<Parameter>>& parameters) const {
   for (const Ref<Parameter>& parameter : parameters)
     if (!parameter) return Status(Code::kInvalidArgument, "a parameter of the list is null");
   for (const Ref<Buffer>& buffer : options_.buffers)
     if (!buffer || !buffer->value().defined() || !buffer->value().shape().is_dense())
       return Status(Code::kInvalidArgument,
                     "a buffer of the list is null, or has no value, or one that is not dense");
+  for (const Replica& replica : options_.replicas)
+    if (replica.parameters.size() != parameters.size() ||
+        replica.buffers.size() != options_.buffers.size())
+      return Status(Code::kInvalidArgument,
+                    "a replica lists " + std::to_string(replica.parameters.size()) +
+                        " parameters and " + std::to_string(replica.buffers.size()) +
+                        " buffers, the first one " + std::to_string(parameters.size()) + " and " +
+                        std::to_string(options_.buffers.size()) +
+                        ": they go together, with null for what a replica does not have");
+  return {};
+}
+
+Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
+  LOCKSTEP_RETURN_IF_ERROR(check_members(parameters));
   LOCKSTEP_RETURN_IF_ERROR(leave_out_ignored(parameters));
   agreement_.reserve(parameters.size() + options_.buffers.size() + 1);
   infos_.reserve(parameters.size());
   slots_.reserve(parameters.size());
   agreement_.push_back(describe_options(options_));
   std::vector<Ref<Parameter>> distinct;
-  for (Ref<Parameter>& parameter : parameters) {
-    if (std::find(distinct.begin(), distinct.end(), parameter) != distinct.end()) continue;
-    LOCKSTEP_RETURN_IF_ERROR(add_parameter(parameter));
-    distinct.push_back(std::move(parameter));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Ref<Parameter>& parameter = parameters[i];
+    const bool is_first = std::find(distinct.begin(), distinct.end(), parameter) == distinct.end();
+    if (is_first) {
+      LOCKSTEP_RETURN_IF_ERROR(add_parameter(parameter));
+      distinct.push_back(parameter);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(add_copies(i, *parameter, is_first));
   }
+  for (std::size_t i = 0; i < parts(); ++i)
+    part_numbers_.insert(part(i).parameter.get(), static_cast<std::uint32_t>(i));
   for (std::size_t i = 0; i < options_.buffers.size(); ++i) {
     const Tensor& value = options_.buffers[i]->value();
     agreement_.push_back(describe_tensor("buffer", i, options_.buffers[i]->name(), value.dtype(),
                                          value.shape(), value.device()));
   }
   state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
+  LOCKSTEP_RETURN_IF_ERROR(state_->add_replicas(parameters, options_.replicas));
   usage_map_.resize(slots_.size());
   for (PassStatistics* each : {&times_, &last_pass_}) {  // no pass allocates
     each->gradients.reserve(infos_.size());
@@ -166,10 +201,49 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
                   "the process group cannot reduce " +
                       std::string(name_of(options_.hook->wire_dtype(dtype))) + ", which the hook " +
                       options_.hook->name() + " makes of parameter " + parameter->name());
-  slot_numbers_.insert(parameter.get(), static_cast<std::uint32_t>(slots_.size()));
   Slot& slot = slots_.emplace_back();
   slot.parameter = parameter;
   slot.info = infos_.size() - 1;
+  slot.first_copy = static_cast<std::uint32_t>(copies_.size());
+  return {};
+}
+
+// P15: what the other replicas have in the place of entry `listed`, which is `parameter`. One that
+// is listed again is theirs, too.
+Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, bool is_first) {
+  for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
+    const Ref<Parameter>& copy = options_.replicas[r].parameters[listed];
+    if (!copy) continue;
+    const auto is_known = [&](const Part& part) { return part.parameter == copy; };
+    const auto known = std::find_if(copies_.begin(), copies_.end(), is_known);
+    const bool is_new = known == copies_.end() &&
+                        std::none_of(slots_.begin(), slots_.end(), is_known) &&
+                        copy.get() != &parameter;
+    if (is_new != is_first && parameter.requires_grad())
+      return Status(Code::kInvalidArgument,
+                    "replica " + std::to_string(r + 1) + " has parameter " + copy->name() +
+                        " for " + parameter.name() +
+                        (is_first ? ", and elsewhere, too" : ", which it has another one for"));
+    if (!is_first) continue;
+    const bool fits = copy->shape().same_sizes(parameter.shape()) &&
+                      copy->shape().same_strides(parameter.shape()) &&
+                      copy->dtype() == parameter.dtype() &&
+                      copy->requires_grad() == parameter.requires_grad() &&
+                      copy->has_sparse_gradients() == parameter.has_sparse_gradients();
+    if (!fits)
+      return Status(Code::kInvalidArgument,
+                    "replica " + std::to_string(r + 1) + " has parameter " + copy->name() +
+                        " for " + parameter.name() +
+                        ", with another shape, strides or dtype, or the one is frozen or sparse "
+                        "and the other is not");
+    agreement_.push_back(describe_parameter(infos_.size() - 1, *copy)
+                             .insert(0, "replica " + std::to_string(r + 1) + ", "));
+    if (!copy->requires_grad()) continue;
+    Copy& added = copies_.emplace_back();
+    added.parameter = copy;
+    added.slot = slots_.size() - 1;
+    ++slots_.back().copies;
+  }
   return {};
 }
 
@@ -261,7 +335,7 @@ Status Reducer::start_over() {
   use_agreed_ = false;
   joining_.reset();
   if (options_.hook) options_.hook->reset();
-  for (Slot& slot : slots_) slot.due = options_.static_graph ? kNever : 1;
+  for (std::size_t i = 0; i < parts(); ++i) part(i).due = options_.static_graph ? kNever : 1;
   trace_.clear();
   last_pass_.pass = kNone;
   poison_ = Status();
@@ -271,7 +345,7 @@ Status Reducer::start_over() {
 }
 
 Reducer::~Reducer() {
-  for (Slot& slot : slots_) slot.parameter->remove_hook(this);
+  for (std::size_t i = 0; i < parts(); ++i) part(i).parameter->remove_hook(this);
   if (pass_ && pass_->state == Pass::State::kRunning && launched_ > 0)
     stop_group(reserved(Code::kAborted, "destroyed mid-pass"));
   close_pass(false);
@@ -346,11 +420,16 @@ Status Reducer::broadcast_state() {
   return status;
 }
 
-Status Reducer::broadcast_buffers() try {
-  if (window_open_ || !options_.broadcast_buffers || !state_->has_buffers()) return {};
-  if (joining_)
-    if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
-  return send_buffers();
+Status Reducer::refresh_state() try {
+  if (window_open_) return {};
+  if (options_.broadcast_buffers && state_->has_buffers()) {
+    if (joining_)
+      if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
+    LOCKSTEP_RETURN_IF_ERROR(send_buffers());
+  }
+  window_open_ = true;
+  Status status = state_->copy_to_replicas(options_.broadcast_buffers);
+  return status.ok() ? status : state_failure(std::move(status));
 } catch (const std::bad_alloc&) {
   return fail(std::move(out_of_memory().failure()));  // peers wait for it
 }
@@ -465,9 +544,14 @@ void Reducer::start_pass(Pass& pass) {
   unready_ = slots_.size();
   unused_marked_ = false;
   for (Slot& slot : slots_) {
-    slot.ready = false;
+    slot.ready = slot.came = false;
     slot.hooks = 0;
+    slot.waiting = 1 + slot.copies;
     slot.last_hook = 0;
+  }
+  for (Copy& copy : copies_) {
+    copy.came = false;
+    copy.hooks = 0;
   }
   if (!recorded_) ready_order_.clear();
   hooks_ = 0;
@@ -477,23 +561,23 @@ void Reducer::start_pass(Pass& pass) {
     buckets_[b].pending = layout_.buckets[b].members.size();
 }
 
-// The slots that no output of the pass, alive now, leads to; in static mode, those that had no hook
+// The parts that no output of the pass, alive now, leads to; in static mode, those that had no hook
 // in the pass that was counted.
 void Reducer::find_unused(Pass& pass) {
   unused_.clear();
   if (options_.static_graph) {
-    for (std::size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].due == 0) unused_.push_back(i);
+    for (std::size_t i = 0; i < parts(); ++i)
+      if (part(i).due == 0) unused_.push_back(i);
   }
   if (!options_.find_unused_parameters) return;
   search_roots_.clear();
   pass.append_outputs(search_roots_);
-  reachable_.assign(slots_.size(), false);
+  reachable_.assign(parts(), false);
   for (const Node* node : search_.reachable_from(search_roots_)) {
-    const std::uint32_t index = slot_numbers_.number_or(node, kNotASlot);
-    if (index != kNotASlot) reachable_[index] = true;
+    const std::uint32_t index = part_numbers_.number_or(node, kNotAPart);
+    if (index != kNotAPart) reachable_[index] = true;
   }
-  for (std::size_t i = 0; i < slots_.size(); ++i)
+  for (std::size_t i = 0; i < parts(); ++i)
     if (!reachable_[i]) unused_.push_back(i);
 }
 

@@ -95,6 +95,8 @@ struct ReducerOptions {
   std::uint64_t broadcast_chunk_bytes = 250u << 20;
   // Names of parameters and buffers that the reducer leaves alone: not reduced, not broadcast.
   std::vector<std::string> ignored;
+  // Further copies of the model in this process (P15).
+  std::vector<Replica> replicas;
   // How long a rank that failed listens for its peers' accounts of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
   std::size_t trace_capacity = 256;  // collectives kept for diagnosis
@@ -134,13 +136,14 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // was left unfinished (P5).
   Status begin_forward();
 
-  // Before a synced forward, after broadcast_buffers(): once, when a first pass is complete, the
+  // Before a synced forward, after refresh_state(): once, when a first pass is complete, the
   // buckets are laid out anew. A collective operation.
   Status rebuild_buckets();
 
   // Before every forward with gradients, after begin_forward(): the first one of a sync window,
-  // which lasts until a synced pass is complete, broadcasts the buffers (S3).
-  Status broadcast_buffers();
+  // which lasts until a synced pass is complete, broadcasts the buffers (S3), and copies values and
+  // buffers to the other replicas (P15).
+  Status refresh_state();
 
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
   // of it. kIncomplete as from begin_forward, for a backward that ran in between.
@@ -187,20 +190,30 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
  private:
   friend class Pass;
 
+  // What hooks fire for: a parameter of the first replica, or its copy in another one.
+  struct Part {
+    Ref<Parameter> parameter;
+    std::uint32_t hooks = 0;  // that fired in the pass that is running
+    std::uint32_t due = 1;    // after how many of them it has come
+    bool came = false;        // in the pass that is running
+  };
+  struct Copy : Part {
+    std::size_t slot = 0;
+  };
   // One parameter that takes part. What every pass needs of every slot lies in one cache line: the
   // graph has been run since they were last looked at, and with many small parameters fetching them
   // is most of what a pass costs.
-  struct alignas(64) Slot {
-    Ref<Parameter> parameter;
-    std::size_t bucket = 0;
-    std::uint32_t hooks = 0;      // that fired in the pass that is running
+  struct alignas(64) Slot : Part {
+    bool ready = false;        // all its parts have come
+    bool used = false;         // by this rank, as of when it became ready (G6)
+    bool in_use = false;       // static mode: by some rank, in the pass that was counted
+    std::uint32_t copies = 0;  // they are neighbours
+    std::uint32_t first_copy = 0;
+    std::uint32_t waiting = 1;    // parts that have not come in the pass that is running
     std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
-    std::uint32_t due = 1;        // after how many hooks it is ready
-    bool ready = false;           // in the pass that is running
-    bool used = false;            // by this rank, as of when it became ready (G6)
-    bool in_use = false;          // static mode: by some rank, in the pass that was counted
-    bool is_kept = false;         // `kept` is defined
-    std::size_t info = 0;         // its index in infos_
+    std::size_t bucket = 0;
+    std::size_t info = 0;  // its index in infos_
+    bool is_kept = false;  // `kept` is defined
     Tensor place;  // in the bucket, dense in the parameter's strides; undefined: it is sparse
     Tensor kept;   // view mode: what `place` held, while it may have to come back (G5)
   };
@@ -226,8 +239,25 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status build(std::vector<Ref<Parameter>> parameters);
   Status lay_out_first();
   Status lay_out(Layout layout);
+  Status check_members(const std::vector<Ref<Parameter>>& parameters) const;
   Status leave_out_ignored(std::vector<Ref<Parameter>>& parameters);
   Status add_parameter(const Ref<Parameter>& parameter);
+  Status add_copies(std::size_t listed, const Parameter& parameter, bool is_first);
+  Status add_buffer_copies();
+  std::size_t parts() const { return slots_.size() + copies_.size(); }
+  Part& part(std::size_t index) {
+    if (index < slots_.size()) return slots_[index];
+    return copies_[index - slots_.size()];
+  }
+  Slot& slot_of(std::size_t part) {
+    return slots_[part < slots_.size() ? part : copies_[part - slots_.size()].slot];
+  }
+  // Calls `call` with each part of the slot, in the order of the replicas.
+  template <class Call>
+  void each_part(const Slot& slot, const Call& call) const {
+    call(static_cast<const Part&>(slot));
+    for (std::uint32_t i = 0; i < slot.copies; ++i) call(copies_[slot.first_copy + i]);
+  }
   Status broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) override;
   Failure state_failure(Status status) const;
   Status broadcast_state();
@@ -269,13 +299,16 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void note_filled(const Slot& slot);
   void keep_statistics();
   bool in_place(const Slot& slot) const;
-  Failure ready_twice(const Slot& slot) const;
+  Failure ready_twice(const Part& part, std::size_t bucket) const;
   Status mark_ready(Slot& slot, platform::MutexLock& lock);
   Status mark_unused_ready(platform::MutexLock& lock);
   Status fill_unreached(Slot& slot);
   Status fill(Slot& slot);
   Status fill_bucket(Slot& slot, double factor);
-  Failure requires_grad(const Slot& slot) const;
+  void gather(Slot& slot, double factor);
+  void fold(Slot& slot, double factor);
+  Result<Tensor> all_entries(const Slot& slot) const;
+  Failure requires_grad(const Part& part, std::size_t bucket) const;
   Status keep(Slot& slot);
   Status complete_slots();
   std::vector<std::size_t> by_last_hook() const;
@@ -336,6 +369,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<std::string> agreement_;  // what ranks compare
   Layout layout_;
   std::vector<Slot> slots_;
+  std::vector<Copy> copies_;  // of other replicas
   std::vector<Bucket> buckets_;
 
   // Guards what follows, while a backward runs. Taken before the process group's own lock.
@@ -349,7 +383,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   bool launching_ = false;       // a hook starts it, or failed to
   std::int64_t launched_ = 0;
   bool unused_marked_ = false;
-  std::vector<std::size_t> unused_;        // slots that will have no hook in the running pass
+  std::vector<std::size_t> unused_;        // parts that will have no hook in the running pass
   std::uint64_t hooks_ = 0;                // that fired in the running pass
   std::vector<std::int32_t> ready_order_;  // slots, as they got ready in the first pass
   bool recorded_ = false;                  // that pass is complete
@@ -373,7 +407,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::optional<Stand> failed_at_;  // the last failure, until a pass begins
   ParameterSearch search_;
   std::vector<Node*> search_roots_;
-  NodeMap slot_numbers_;  // by parameter
+  NodeMap part_numbers_;  // by parameter
   std::vector<bool> reachable_;
 };
 

@@ -27,7 +27,7 @@ ParameterSpec floats(std::int64_t elements, DType dtype = DType::kFloat32) {
 }
 
 TEST(ReducerLayout, B1B2BucketsCloseAtTheirLimitsAndAreLaunchedLastFirst) {
-  Replica rank;
+  TestRank rank;
   rank.add("a", floats(10));
   rank.add("h", floats(3, DType::kFloat16));
   rank.add("b", floats(10));
@@ -58,7 +58,7 @@ TEST(ReducerLayout, B1B2BucketsCloseAtTheirLimitsAndAreLaunchedLastFirst) {
 }
 
 TEST(ReducerLayout, B3PaddingBetweenMembersIsSentAsZerosInEveryPass) {
-  Replica rank;
+  TestRank rank;
   const auto a = rank.add("a", floats(3));
   const auto b = rank.add("b", floats(17));
   auto group = std::make_shared<PlayedGroup>();
@@ -106,13 +106,13 @@ TEST_F(ReducerBuckets, B6ASharedParameterIsOne) {
 // B4: one rank differs; all of them hear so, with both ranks and both lines.
 struct Disagreement {
   const char* name;
-  std::function<void(Replica&, ReducerOptions&)> change;  // of the rank that differs
-  const char* usual;                                      // in what the error says of rank 0
-  const char* odd;                                        // and of the other
+  std::function<void(TestRank&, ReducerOptions&)> change;  // of the rank that differs
+  const char* usual;                                       // in what the error says of rank 0
+  const char* odd;                                         // and of the other
 };
 
 // Parameters can not be changed, so the odd rank gets new ones.
-void replace_second(Replica& rank, const std::string& name, const ParameterSpec& spec) {
+void replace_second(TestRank& rank, const std::string& name, const ParameterSpec& spec) {
   rank.parameters.erase(rank.parameters.begin() + 1);
   rank.add(name, spec);
   std::swap(rank.parameters[1], rank.parameters.back());
@@ -125,8 +125,8 @@ ParameterSpec matrix() {
 }
 
 template <class Change>
-std::function<void(Replica&, ReducerOptions&)> second_with(Change change) {
-  return [change](Replica& rank, ReducerOptions&) {
+std::function<void(TestRank&, ReducerOptions&)> second_with(Change change) {
+  return [change](TestRank& rank, ReducerOptions&) {
     ParameterSpec spec = matrix();
     change(spec);
     replace_second(rank, "b", spec);
@@ -137,14 +137,14 @@ std::vector<Disagreement> disagreements() {
   const std::int64_t sizes[] = {2, 3};
   const Shape columns = Shape::column_major(sizes);
   return {
-      {"FewerParameters", [](Replica& rank, ReducerOptions&) { rank.parameters.pop_back(); },
+      {"FewerParameters", [](TestRank& rank, ReducerOptions&) { rank.parameters.pop_back(); },
        "parameter 2 c:", "nothing more"},
-      {"MoreParameters", [](Replica& rank, ReducerOptions&) { rank.add("d"); }, "nothing more",
+      {"MoreParameters", [](TestRank& rank, ReducerOptions&) { rank.add("d"); }, "nothing more",
        "parameter 3 d:"},
-      {"Name", [](Replica& rank, ReducerOptions&) { replace_second(rank, "other", matrix()); },
+      {"Name", [](TestRank& rank, ReducerOptions&) { replace_second(rank, "other", matrix()); },
        "parameter 1 b:", "parameter 1 other:"},
       {"Order",
-       [](Replica& rank, ReducerOptions&) { std::swap(rank.parameters[0], rank.parameters[1]); },
+       [](TestRank& rank, ReducerOptions&) { std::swap(rank.parameters[0], rank.parameters[1]); },
        "parameter 0 a:", "parameter 0 b:"},
       {"Sizes", second_with([](ParameterSpec& s) {
          s.shape = Shape::row_major({3, 2});
@@ -157,7 +157,7 @@ std::vector<Disagreement> disagreements() {
       {"Dtype", second_with([](ParameterSpec& s) { s.dtype = DType::kBFloat16; }), "b: float32",
        "b: bfloat16"},
       {"VerifyPayload",
-       [](Replica&, ReducerOptions& options) {
+       [](TestRank&, ReducerOptions& options) {
          options.reduction = Reduction::kRankOrdered;
          options.verify_payload = true;
        },
@@ -165,10 +165,10 @@ std::vector<Disagreement> disagreements() {
       {"RequiresGrad", second_with([](ParameterSpec& s) { s.requires_grad = false; }),
        "requires_grad", "frozen"},
       {"Device", second_with([](ParameterSpec& s) { s.device = 1; }), "device 0", "device 1"},
-      {"Mode", [](Replica&, ReducerOptions& options) { options.find_unused_parameters = true; },
+      {"Mode", [](TestRank&, ReducerOptions& options) { options.find_unused_parameters = true; },
        "find_unused_parameters off", "find_unused_parameters on"},
       {"BucketLimits",
-       [](Replica&, ReducerOptions& options) {
+       [](TestRank&, ReducerOptions& options) {
          options.bucket_limits = {1, 2};
        },
        "bucket limits 1'", "bucket limits 1 2'"},
@@ -188,7 +188,7 @@ TEST_P(ReducerAgreement, B4EveryRankNamesBothRanksAndTheFirstDifference) {
   std::vector<Status> statuses(3);
   on_ranks(3, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank(1);
+    TestRank rank(1);
     ReducerOptions options = quick_options(false);
     rank.add("a");
     rank.add("b", matrix());
@@ -239,7 +239,7 @@ TEST(ReducerAgreementReset, B4IsCheckedAgainWhenAGroupIsReplaced) {
   const auto later = local_memberships(2);
   on_ranks(2, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     rank.add("a");
     ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
     // A process that comes in for the other one brings another model.

@@ -16,14 +16,14 @@ constexpr int kRanks = 3;
 
 // Lets each rank do a good step and then `second`, with p and q in a bucket each, q's the first;
 // gives the accounts that the ranks then have.
-std::vector<Account> accounts_after(const std::function<void(Replica&, int)>& second,
+std::vector<Account> accounts_after(const std::function<void(TestRank&, int)>& second,
                                     bool dynamic = false,
                                     platform::Duration timeout = seconds(20)) {
   const auto memberships = local_memberships(kRanks, timeout);
   std::vector<Account> accounts(kRanks);
   on_ranks(kRanks, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     rank.add("p");
     rank.add("q");
     ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
@@ -40,7 +40,7 @@ std::vector<Account> accounts_after(const std::function<void(Replica&, int)>& se
 TEST(ReducerDiagnosis, T1ACleanRunGivesNone) {
   for (const bool dynamic : {false, true}) {
     const auto accounts = accounts_after(
-        [](Replica& rank, int) {
+        [](TestRank& rank, int) {
           ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 2).ok());
         },
         dynamic);
@@ -53,7 +53,7 @@ TEST(ReducerDiagnosis, T1ACleanRunGivesNone) {
 }
 
 TEST(ReducerDiagnosis, F2ARankThatThrowsIsTheOddOneAndItsNextBucketLacksWhatItDidNotReach) {
-  const auto accounts = accounts_after([](Replica& rank, int r) {
+  const auto accounts = accounts_after([](TestRank& rank, int r) {
     const Edge p{rank.parameters[0], 0};
     const Edge q{rank.parameters[1], 0};
     const Ref<Node> thrower = rank.thrower({p});
@@ -73,7 +73,7 @@ TEST(ReducerDiagnosis, F2ARankThatThrowsIsTheOddOneAndItsNextBucketLacksWhatItDi
 }
 
 TEST(ReducerDiagnosis, P5ARankWithoutAGradientOfAParameterIsTheOddOne) {
-  const auto accounts = accounts_after([](Replica& rank, int r) {
+  const auto accounts = accounts_after([](TestRank& rank, int r) {
     const Ref<Parameter>& q = rank.parameters[1];
     const auto outputs = r == 2 ? rank.forward_of({q}) : rank.forward_of(rank.parameters);
     EXPECT_FALSE(rank.backward(outputs, 1).ok());
@@ -88,7 +88,7 @@ TEST(ReducerDiagnosis, P5ARankWithoutAGradientOfAParameterIsTheOddOne) {
 
 TEST(ReducerDiagnosis, P8ARankThatHasNotCalledBackwardIsTheOddOne) {
   const auto accounts = accounts_after(
-      [](Replica& rank, int r) {
+      [](TestRank& rank, int r) {
         const auto outputs = rank.forward_of(rank.parameters);
         if (r == 0) return;
         EXPECT_FALSE(rank.backward(outputs, 1).ok());
@@ -109,7 +109,7 @@ TEST(ReducerDiagnosis, P8ARankThatHasNotCalledBackwardIsTheOddOne) {
 TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndADeadRankIsSilent) {
   const auto memberships = local_memberships(kRanks);
   on_ranks(kRanks, [&](int r) {
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p");
     ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], quick_options(false)).ok());
     ASSERT_TRUE(rank.backward(rank.forward_of({p}), 1).ok());
@@ -127,7 +127,7 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
   const auto memberships = local_memberships(kRanks);
   std::vector<Ranks> odd(kRanks);
   on_ranks(kRanks, [&](int r) {
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p");
     const auto q = rank.add("q");
     const auto i = static_cast<std::size_t>(r);

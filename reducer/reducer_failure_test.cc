@@ -43,7 +43,7 @@ TEST_F(ReducerFailure, P12AnErrorBeforeAnyCollectiveLeavesTheReducerClean) {
 }
 
 // A graph in which q, whose bucket is the first, is reached before a node throws.
-std::vector<Edge> throws_late(Replica& rank, const Ref<Parameter>& p, const Ref<Parameter>& q) {
+std::vector<Edge> throws_late(TestRank& rank, const Ref<Parameter>& p, const Ref<Parameter>& q) {
   const auto thrower = rank.thrower({{p, 0}});
   return rank.forward({{rank.fan({{q, 0}, {thrower, 0}}), 0}});
 }
@@ -190,7 +190,7 @@ TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
   std::vector<Status> statuses(3);
   on_ranks(3, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p");
     const auto q = rank.add("q");
     ReducerOptions options = quick_options(false);
@@ -237,7 +237,7 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
 }
 
 // One step on every rank of new groups, checked against the mean of what the ranks hold.
-void expect_exact_step(Replica& rank, int r, int ranks) {
+void expect_exact_step(TestRank& rank, int r, int ranks) {
   rank.undefine_grads();
   const auto outputs = rank.forward_of(rank.parameters);
   ASSERT_TRUE(rank.forward_status.ok()) << rank.forward_status.to_string();
@@ -261,7 +261,7 @@ TEST(ReducerSurvivors, F4AfterAFailureAResetWithTheSameOrFewerRanksGivesExactSte
       const auto later = local_memberships(survivors);
       on_ranks(3, [&](int r) {
         const auto i = static_cast<std::size_t>(r);
-        Replica rank;
+        TestRank rank;
         const auto p = rank.add("p");
         const auto q = rank.add("q");
         ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
@@ -323,15 +323,15 @@ TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
 // Brings a pass to some point, where the reducer is destroyed. The outputs live on.
 struct Point {
   const char* name;
-  std::function<std::vector<Edge>(Replica&, PlayedGroup&)> reach;
+  std::function<std::vector<Edge>(TestRank&, PlayedGroup&)> reach;
   double p = 0;  // the gradient of p afterwards, 0: none
 };
 
 const Point kPoints[] = {
-    {"before any forward", [](Replica&, PlayedGroup&) { return std::vector<Edge>(); }},
-    {"armed", [](Replica& rank, PlayedGroup&) { return rank.forward_of(rank.parameters); }},
+    {"before any forward", [](TestRank&, PlayedGroup&) { return std::vector<Edge>(); }},
+    {"armed", [](TestRank& rank, PlayedGroup&) { return rank.forward_of(rank.parameters); }},
     {"a bucket in flight",
-     [](Replica& rank, PlayedGroup& group) {
+     [](TestRank& rank, PlayedGroup& group) {
        group.stalls = true;
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_TRUE(rank.backward({outputs[1]}, 1).ok());
@@ -339,21 +339,21 @@ const Point kPoints[] = {
        return outputs;
      }},
     {"open, nothing launched",
-     [](Replica& rank, PlayedGroup&) {
+     [](TestRank& rank, PlayedGroup&) {
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_TRUE(rank.backward({outputs[0]}, 1).ok());
        return outputs;
      },
      1},
     {"complete",
-     [](Replica& rank, PlayedGroup&) {
+     [](TestRank& rank, PlayedGroup&) {
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_TRUE(rank.backward(outputs, 2, true).ok());
        return outputs;
      },
      2},
     {"poisoned",
-     [](Replica& rank, PlayedGroup& group) {
+     [](TestRank& rank, PlayedGroup& group) {
        group.failure = loss();
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_FALSE(rank.backward(outputs, 2, true).ok());
@@ -365,7 +365,7 @@ const Point kPoints[] = {
 TEST(ReducerDestruction, F5AtAnyPointLeavesNoHookNoWorkAndNoMemory) {
   for (const Point& point : kPoints) {
     SCOPED_TRACE(point.name);
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p");
     const auto q = rank.add("q");
     const auto references = p->use_count();
@@ -438,7 +438,7 @@ TEST(ReducerTrace, T1T2TracesOfAllRanksAreEqualAndInOrder) {
   std::vector<std::string> traces(kRanks);
   on_ranks(kRanks, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank(0, static_cast<std::uint64_t>(r) + 1);
+    TestRank rank(0, static_cast<std::uint64_t>(r) + 1);
     std::vector<Edge> edges;
     for (int k = 0; k < 4; ++k) edges.push_back({rank.add("p" + std::to_string(k)), 0});
     ASSERT_TRUE(rank.create(memberships[i], quick_options(true)).ok());
@@ -467,7 +467,7 @@ TEST(ReducerTrace, T1T2TracesOfAllRanksAreEqualAndInOrder) {
 }
 
 TEST(ReducerTrace, T2ThereIsNoUsageMapWithoutAParameterThatLiesInABucket) {
-  Replica rank;
+  TestRank rank;
   ParameterSpec frozen;
   frozen.requires_grad = false;
   rank.add("ice", frozen);

@@ -43,7 +43,7 @@ TEST_P(ReducerMean, G1G2IsTheSumInRankOrderOfGradientsScaledByAMultiplication) {
   }
   const auto memberships = local_memberships(ranks);
   on_ranks(ranks, [&, type = dtype](int r) {
-    Replica rank;
+    TestRank rank;
     ParameterSpec spec;
     spec.dtype = type;
     spec.shape = vector_shape(kElements);
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(All, ReducerMean, ::testing::ValuesIn(means()), [](cons
 
 // One rank whose peers contribute nothing: what comes back is the scaled gradient itself.
 Values scaled_alone(DType dtype, int ranks, const Values& values) {
-  Replica rank;
+  TestRank rank;
   ParameterSpec spec;
   spec.dtype = dtype;
   spec.shape = vector_shape(values.size());
@@ -110,7 +110,7 @@ TEST_F(ReducerGradient, G2ScalingComesBeforeTheSumSoThatAFloat16MeanDoesNotOverf
   ParameterSpec half;
   half.dtype = DType::kFloat16;
   half.shape = vector_shape(1);
-  Replica rank;
+  TestRank rank;
   const auto h = rank.add("h", half);
   ASSERT_TRUE(rank.create(membership(), quick_options(false)).ok());
   const std::vector<Tensor> gradients = {rank.tensor({40000}, DType::kFloat16)};
@@ -120,7 +120,7 @@ TEST_F(ReducerGradient, G2ScalingComesBeforeTheSumSoThatAFloat16MeanDoesNotOverf
 
 TEST(ReducerOutputs, G1EachOfManyOutputsBringsItsOwnGradient) {
   for (const bool dynamic : {false, true}) {
-    Replica rank;
+    TestRank rank;
     constexpr std::size_t kOutputs = 9;
     for (std::size_t k = 0; k < kOutputs; ++k) rank.add("p" + std::to_string(k));
     const Membership membership{std::make_shared<PlayedGroup>(), std::make_shared<HashStore>()};
@@ -155,7 +155,7 @@ template <class Other>
 void with_two_ranks(bool dynamic, const Other& body) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
-    Replica rank;
+    TestRank rank;
     rank.add("p");
     rank.add("q");
     ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], quick_options(dynamic)).ok());
@@ -164,7 +164,7 @@ void with_two_ranks(bool dynamic, const Other& body) {
 }
 
 TEST(ReducerTwoRanks, G1AnUndefinedGradientCountsAsZero) {
-  with_two_ranks(false, [](int r, Replica& rank, const auto& p, const auto& q) {
+  with_two_ranks(false, [](int r, TestRank& rank, const auto& p, const auto& q) {
     const auto stopped = rank.stop({{p, 0}});
     const auto roots = r == 0 ? rank.forward_of({p, q}) : rank.forward({{stopped, 0}, {q, 0}});
     ASSERT_TRUE(rank.backward(roots, {6, -8}).ok());
@@ -173,7 +173,7 @@ TEST(ReducerTwoRanks, G1AnUndefinedGradientCountsAsZero) {
 }
 
 TEST(ReducerTwoRanks, G6ZerosAreUseAndAStaleGradientIsNot) {
-  with_two_ranks(true, [](int r, Replica& rank, const auto& p, const auto& q) {
+  with_two_ranks(true, [](int r, TestRank& rank, const auto& p, const auto& q) {
     q->set_grad(rank.tensor({5, 6}));  // stale on both ranks, and used by neither
     if (r == 0) {
       const Tensor stale = q->grad();
@@ -190,7 +190,7 @@ TEST(ReducerTwoRanks, G6ZerosAreUseAndAStaleGradientIsNot) {
 
 TEST(ReducerTwoRanks, G7WhatAnotherRankUsedIsReceivedAndAStaleGradientContributes) {
   for (const bool stale : {false, true}) {
-    with_two_ranks(true, [stale](int r, Replica& rank, const auto& p, const auto& q) {
+    with_two_ranks(true, [stale](int r, TestRank& rank, const auto& p, const auto& q) {
       if (stale && r == 1) q->set_grad(rank.tensor({100, 200}));
       const auto used = r == 0 ? std::vector{p, q} : std::vector{p};
       ASSERT_TRUE(rank.backward(rank.forward_of(used), {2, 4}).ok());
@@ -234,7 +234,7 @@ TEST(ReducerTwoRanks, G9SpecialValuesFollowIeee754) {
                           {1, 1, -kInfinity, 2 * tiny, -0.0, 0.0}};
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
-    Replica rank;
+    TestRank rank;
     ParameterSpec spec;
     spec.shape = vector_shape(6);
     const auto p = rank.add("p", spec);
@@ -251,7 +251,7 @@ TEST(ReducerTwoRanks, G9SpecialValuesFollowIeee754) {
 }
 
 // A gradient in the middle of a storage whose other elements must stay as they are.
-Tensor guarded(Replica& rank, const Shape& shape) {
+Tensor guarded(TestRank& rank, const Shape& shape) {
   constexpr std::int64_t kGuard = 16;
   const auto bytes = static_cast<std::size_t>(shape.extent() + 2 * kGuard) * sizeof(float);
   const Ref<Storage> storage = *rank.devices[0].allocate(bytes);
@@ -275,7 +275,7 @@ bool guards_hold(const Tensor& tensor) {
 
 TEST(ReducerSizes, G10EmptyAndSmallParametersAreOrdinaryAndNeighboursAreNotTouched) {
   for (const bool dynamic : {false, true}) {
-    Replica rank;
+    TestRank rank;
     const std::size_t sizes[] = {1, 0, 17, 0, 3};
     for (const std::size_t size : sizes) {
       ParameterSpec spec;
@@ -307,7 +307,7 @@ TEST(ReducerSizes, G10EmptyAndSmallParametersAreOrdinaryAndNeighboursAreNotTouch
 }
 
 TEST(ReducerSizes, G10OnlyEmptyParametersAreReducedToo) {
-  Replica rank;
+  TestRank rank;
   ParameterSpec spec;
   spec.shape = vector_shape(0);
   const auto p = rank.add("p", spec);
@@ -320,7 +320,7 @@ TEST(ReducerSizes, G10OnlyEmptyParametersAreReducedToo) {
 }
 
 TEST(ReducerStrides, G1AGradientOfOtherStridesKeepsThemAndItsElements) {
-  Replica rank;
+  TestRank rank;
   ParameterSpec spec;
   const std::int64_t sizes[] = {2, 3};
   spec.shape = Shape::column_major(sizes);

@@ -38,7 +38,7 @@ struct Process {
     return rank.backward(outputs, {value, 8});
   }
 
-  Replica rank;
+  TestRank rank;
   Ref<Parameter> p = rank.add("p");
   Ref<Parameter> q = rank.add("q");
   Status forward_status;
@@ -197,7 +197,7 @@ TEST(ReducerAfterAnother, F5TheSameParametersOnTheSameGroupAndOnANewOne) {
     const auto later = local_memberships(2);
     on_ranks(2, [&](int r) {
       const auto i = static_cast<std::size_t>(r);
-      Replica rank;
+      TestRank rank;
       const auto p = rank.add("p");
       for (const Membership& membership : {memberships[i], memberships[i], later[i]}) {
         ReducerOptions options = quick_options(false);

@@ -35,7 +35,7 @@ struct Plan {
 // Rank r trains with gradients r + 1; after each synced pass its value of p is one more.
 Seen run_rank(const Plan& plan, Membership membership, int r) {
   Seen seen;
-  Replica rank;
+  TestRank rank;
   const Ref<Parameter> p = rank.add("p");
   const Ref<Parameter> q = rank.add("q");
   p->set_value(rank.tensor({0, 0}));
@@ -172,7 +172,7 @@ TEST(ReducerJoin, S2OfStaticModeEachRankCountsItsOwnFirstPass) {
   const std::vector<Membership> memberships = local_memberships(kRanks);
   on_ranks(kRanks, [&](int r) {
     const auto number = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     const Ref<Parameter> p = rank.add("p");
     const Ref<Parameter> q = rank.add("q");
     ASSERT_TRUE(rank.create(memberships[number], plan.options).ok());
@@ -246,7 +246,7 @@ TEST(ReducerJoin, S2OtherOptionsOnOtherRanksAreAMismatchOnAll) {
   std::vector<Status> statuses(2);
   on_ranks(2, [&](int r) {
     const auto number = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     (void)rank.add("p");
     ASSERT_TRUE(rank.create(memberships[number], quick_options(false)).ok());
     ASSERT_TRUE(rank.parallel->begin_join({.divide_by_active = r == 0}).ok());
@@ -257,7 +257,7 @@ TEST(ReducerJoin, S2OtherOptionsOnOtherRanksAreAMismatchOnAll) {
 }
 
 TEST(ReducerJoin, S2CallsOutOfOrderAreRefusedAndChangeNothing) {
-  Replica rank;
+  TestRank rank;
   (void)rank.add("p");
   ASSERT_TRUE(rank.create(local_memberships(1)[0], quick_options(false)).ok());
   EXPECT_EQ(rank.parallel->end_join().code(), Code::kInvalidArgument);
@@ -272,7 +272,7 @@ TEST(ReducerJoin, F2ARankWithoutInputsIsToldOfAPeersError) {
   std::vector<Status> statuses(2);
   on_ranks(2, [&](int r) {
     const auto number = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     const Ref<Parameter> p = rank.add("p");
     const Ref<Parameter> q = rank.add("q");
     ASSERT_TRUE(rank.create(memberships[number], quick_options(false)).ok());

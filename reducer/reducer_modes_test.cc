@@ -265,7 +265,7 @@ class OrderHook final : public GradientHook {
 };
 
 // A node above each parameter, created in an order of the rank's own: the last created runs first.
-std::vector<Edge> turned(Replica& rank, int by) {
+std::vector<Edge> turned(TestRank& rank, int by) {
   std::vector<Edge> edges;
   const std::size_t count = rank.parameters.size();
   for (std::size_t i = 0; i < count; ++i)
@@ -282,7 +282,7 @@ TEST(ReducerRebuild, B2AllRanksTakeTheOrderOfRankZero) {
   std::vector<std::vector<std::size_t>> orders(kRanks);  // of each rank's own hooks
   std::vector<double> sums(kRanks);
   on_ranks(kRanks, [&](int r) {
-    Replica rank(0, static_cast<std::uint64_t>(r) + 7);
+    TestRank rank(0, static_cast<std::uint64_t>(r) + 7);
     for (int i = 0; i < 6; ++i) rank.add("p" + std::to_string(i));
     ReducerOptions options = quick_options(false);
     options.rebuild_buckets = true;

@@ -149,7 +149,7 @@ TEST(ReducerPassOrder, P3EveryBucketOnceAscendingWhateverOrderGradientsArriveIn)
   std::vector<std::vector<std::size_t>> hooks(kRanks);
   on_ranks(kRanks, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank(1, static_cast<std::uint64_t>(r) + 1);
+    TestRank rank(1, static_cast<std::uint64_t>(r) + 1);
     std::vector<Edge> edges;
     for (std::size_t k = 0; k < kParameters; ++k) {
       ParameterSpec spec;
@@ -407,7 +407,7 @@ TEST_F(ReducerPass, P7InDynamicModeTheSecondOfTwoRetainedLossesIsASecondBackward
 
 TEST(ReducerPassEmpty, P7APassWithNothingToReduceIsCompleteWhenItsFirstBackwardEnds) {
   for (const bool dynamic : {false, true}) {
-    Replica rank;
+    TestRank rank;
     ParameterSpec frozen;
     frozen.requires_grad = false;
     const auto ice = rank.add("ice", frozen);
@@ -424,7 +424,7 @@ TEST(ReducerPassEmpty, P7APassWithNothingToReduceIsCompleteWhenItsFirstBackwardE
 TEST(ReducerPassUnused, P8ARankThatUsedNothingJoinsEveryCollective) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p");
     const auto q = rank.add("q");
     const Membership& membership = memberships[static_cast<std::size_t>(r)];

@@ -108,13 +108,13 @@ TEST_F(ReducerAfterBackward, P14ASecondGroupOfOtherRanksIsRefused) {
 // Parameters a, b, c, and d of 10 floats each.
 class ReducerPinned : public ::testing::Test {
  protected:
-  static void fill(Replica& rank) {
+  static void fill(TestRank& rank) {
     ParameterSpec spec;
     spec.shape = Shape::row_major({10});
     for (const char* name : {"a", "b", "c", "d"}) rank.add(name, spec);
   }
   static Layout pinned(const std::vector<std::size_t>& order) {
-    Replica rank;
+    TestRank rank;
     fill(rank);
     std::vector<ParameterInfo> infos;
     for (const auto& p : rank.parameters) infos.push_back({p->name(), p->dtype(), 0, 10, true});
@@ -135,7 +135,7 @@ TEST_F(ReducerPinned, P17TheLayoutOfARebuiltReducerIsSavedLoadedAndPinnedInANewO
     const auto memberships = local_memberships(kRanks);
     on_ranks(kRanks, [&](int r) {
       const auto i = static_cast<std::size_t>(r);
-      Replica rank(0, i + 1);
+      TestRank rank(0, i + 1);
       fill(rank);
       std::optional<Layout> layout;
       if (again) layout = *load_layout(saved);
@@ -167,7 +167,7 @@ TEST_F(ReducerPinned, B4RanksThatPinOtherLayoutsAllRaise) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     fill(rank);
     const Layout layout = pinned(r == 0 ? std::vector<std::size_t>{0, 1, 2, 3}
                                         : std::vector<std::size_t>{0, 1, 3, 2});
@@ -181,7 +181,7 @@ TEST_F(ReducerPinned, B4RanksThatPinOtherLayoutsAllRaise) {
 TEST_F(ReducerPinned, B5ALayoutOfOtherParametersIsRefusedOnAllRanks) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
-    Replica rank;
+    TestRank rank;
     rank.add("a");
     const Status status =
         rank.create(memberships[static_cast<std::size_t>(r)], options(pinned({3, 2, 1, 0})));
@@ -191,7 +191,7 @@ TEST_F(ReducerPinned, B5ALayoutOfOtherParametersIsRefusedOnAllRanks) {
 }
 
 TEST_F(ReducerPinned, F4AResetKeepsThePinnedLayout) {
-  Replica rank;
+  TestRank rank;
   fill(rank);
   const auto member = [] {
     return Membership{std::make_shared<PlayedGroup>(), std::make_shared<HashStore>()};

@@ -20,7 +20,7 @@ void PrintTo(const Entry& entry, std::ostream* out) { *out << entry.row << ": " 
 const ParameterSpec kTable{DType::kFloat32, Shape::row_major({6}), true, 0,
                            Parameter::Gradients::kSparse};
 
-Tensor sparse(Replica& rank, const Entries& entries) {
+Tensor sparse(TestRank& rank, const Entries& entries) {
   std::vector<std::int64_t> rows;
   for (const Entry& entry : entries) rows.push_back(entry.row);
   Tensor made = *empty_sparse(rank.devices[0], DType::kFloat32, kTable.shape, rows);
@@ -37,7 +37,7 @@ Entries entries_of(const Tensor& tensor) {
 }
 
 // Uses `p`, and sends it these entries; nothing if there are none to send at all.
-Status look_up(Replica& rank, const Ref<Parameter>& p, const std::optional<Entries>& entries) {
+Status look_up(TestRank& rank, const Ref<Parameter>& p, const std::optional<Entries>& entries) {
   const Ref<Node> use = rank.node({{p, 0}}, [&](auto, auto out, const auto&) {
     if (entries) out[0] = sparse(rank, *entries);
     return Status();
@@ -53,7 +53,7 @@ std::vector<Entries> reduced(const std::vector<std::optional<Entries>>& given,
   std::vector<Entries> out(given.size());
   on_ranks(ranks, [&](int r) {
     const auto at = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p", kTable);
     ASSERT_TRUE(rank.create(memberships[at], make_options()).ok());
     const Status status = look_up(rank, p, given[at]);
@@ -230,7 +230,7 @@ class SparseSumPeers : public ::testing::Test {
   // This rank, the first of two, has row 1. The peer says how many rows it has, then which; the
   // error, if it is one.
   Status received(std::int64_t count, const Numbers& numbers) {
-    Replica rank;
+    TestRank rank;
     const auto p = rank.add("p", kTable);
     SparseSum sum(*p);
     EXPECT_TRUE(sum.take(sparse(rank, {{1, 2}}), 1).ok());

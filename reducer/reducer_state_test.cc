@@ -157,7 +157,7 @@ TEST(ReducerStateRanks, S3AllRanksHaveWhatRankZeroHasAndBuffersAreReadAnew) {
   std::vector<Values> in_forward(kRanks);
   on_ranks(kRanks, [&](int r) {
     const auto number = static_cast<std::size_t>(r);
-    Replica rank;
+    TestRank rank;
     const Ref<Parameter> p = rank.add("p");
     p->set_value(rank.tensor({10.0 + r, 1}));
     const auto a = make_ref<Buffer>("a", rank.tensor({20.0 + r}));
@@ -181,7 +181,7 @@ TEST(ReducerStateRanks, B4BuffersOfOtherShapesAreADisagreement) {
   const std::vector<Membership> memberships = local_memberships(2);
   std::vector<Status> statuses(2);
   on_ranks(2, [&](int r) {
-    Replica rank;
+    TestRank rank;
     (void)rank.add("p");
     ReducerOptions options = quick_options(false);
     options.buffers = {make_ref<Buffer>("a", rank.tensor(Values(static_cast<std::size_t>(r) + 1)))};

@@ -5,6 +5,7 @@
 #include "reducer/base/check.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
+#include "reducer/tensor/sparse.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
@@ -17,30 +18,35 @@ Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task
                             // starts nothing (P2)
     LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(lock));
   }
-  if (slots_[index].ready) return ready_twice(slots_[index]);
+  const Slot& slot = slot_of(index);
+  if (slot.ready || part(index).came) return ready_twice(part(index), slot.bucket);
   return {};
 }
 
 Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return {};
-  Slot& slot = slots_[index];
+  Slot& slot = slot_of(index);
+  Part& part = this->part(index);
   slot.last_hook = ++hooks_;
-  return ++slot.hooks < slot.due ? Status() : mark_ready(slot, lock);
+  if (++part.hooks < part.due) return {};
+  LOCKSTEP_CHECK(!part.came);
+  part.came = true;
+  return --slot.waiting > 0 ? Status() : mark_ready(slot, lock);
 }
 
-Failure Reducer::ready_twice(const Slot& slot) const {
+Failure Reducer::ready_twice(const Part& part, std::size_t bucket) const {
   const std::string pass = std::to_string(pass_->number);
   Failure failure = describe(
       Code::kReadyTwice,
       options_.static_graph
           ? "in pass " + pass + " a further hook of it fired, after the " +
-                std::to_string(slot.due) +
+                std::to_string(part.due) +
                 " of the first pass: with static_graph on every pass has to be the same"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
-  failure.bucket = static_cast<int>(slot.bucket);
-  failure.parameters = {slot.parameter->name()};
+  failure.bucket = static_cast<int>(bucket);
+  failure.parameters = {part.parameter->name()};
   failure.definite = true;
   return failure;
 }
@@ -59,9 +65,14 @@ Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
   return launch_ready_buckets(lock);
 }
 
-// Parameters that will have no hook in this pass: their slots are filled now.
+// Parameters that will have no hook in this pass: their slots are filled now, unless another
+// replica's part is to come.
 Status Reducer::mark_unused_ready(platform::MutexLock& lock) {
-  for (const std::size_t index : unused_) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slots_[index]));
+  for (const std::size_t index : unused_) {
+    part(index).came = true;
+    Slot& slot = slot_of(index);
+    if (--slot.waiting == 0) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
+  }
   return launch_ready_buckets(lock);
 }
 
@@ -98,25 +109,44 @@ bool Reducer::in_place(const Slot& slot) const {
 // place; an undefined one counts as +0 (G1).
 Status Reducer::fill(Slot& slot) {
   const Parameter& parameter = *slot.parameter;
-  if (parameter.grad().requires_grad() && !shadowing_) return requires_grad(slot);
-  slot.used = !shadowing_ && parameter.used();
+  const Part* requiring = nullptr;
+  slot.used = false;
+  each_part(slot, [&](const Part& part) {
+    if (part.parameter->grad().requires_grad() && requiring == nullptr) requiring = &part;
+    slot.used = slot.used || part.parameter->used();
+  });
+  if (requiring != nullptr && !shadowing_) return requires_grad(*requiring, slot.bucket);
+  slot.used = slot.used && !shadowing_;
   const double factor = factor_of(parameter.dtype());
-  if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get())
-    return sparse->take(shadowing_ ? Tensor() : parameter.grad(), factor);
+  if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
+    Result<Tensor> entries = all_entries(slot);
+    return entries ? sparse->take(*entries, factor) : entries.error();
+  }
   const bool as_it_is = options_.hook || group_scales(parameter.dtype());
   return fill_bucket(slot, as_it_is ? 1.0 : factor);
 }
 
 // P16. The average would not be what the gradient's graph says it is.
-Failure Reducer::requires_grad(const Slot& slot) const {
+Failure Reducer::requires_grad(const Part& part, std::size_t bucket) const {
   Failure failure = describe(
       Code::kRequiresGrad,
       "its gradient requires a gradient itself: a sum over ranks cannot be differentiated. "
       "Run the backward that made it without a graph of its own, or outside of the reducer");
-  failure.bucket = static_cast<int>(slot.bucket);
-  failure.parameters = {slot.parameter->name()};
+  failure.bucket = static_cast<int>(bucket);
+  failure.parameters = {part.parameter->name()};
   failure.definite = true;
   return failure;
+}
+
+// The gradient of a sparse parameter: the entries of each replica, one after the other.
+Result<Tensor> Reducer::all_entries(const Slot& slot) const {
+  Result<Tensor> all{Tensor()};
+  each_part(slot, [&](const Part& part) {
+    const Tensor& own = part.parameter->grad();
+    if (shadowing_ || !all || !own.defined()) return;
+    all = all->defined() ? append(*all, own) : Result<Tensor>(own);
+  });
+  return all;
 }
 
 Status Reducer::fill_bucket(Slot& slot, double factor) {
@@ -126,15 +156,46 @@ Status Reducer::fill_bucket(Slot& slot, double factor) {
   const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
   const bool viewed = in_place(slot);
   if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
-  if (shadowing_ || !parameter.grad().defined()) {
+  bool is_defined = false;
+  each_part(slot,
+            [&](const Part& part) { is_defined = is_defined || part.parameter->grad().defined(); });
+  if (shadowing_ || !is_defined) {
     const auto elements = static_cast<std::size_t>(parameter.shape().elements());
     device.fill_zero(stream, slot.place.data(), elements * size_of(parameter.dtype()));
     return {};
   }
-  const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
-  if (!viewed || factor != 1.0) device.gather(stream, {&transfer, 1}, factor);
-  if (options_.gradient_as_bucket_view && sure && !viewed) parameter.move_grad(slot.place);
+  slot.copies == 0 ? gather(slot, factor) : fold(slot, factor);
+  if (options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined())
+    parameter.move_grad(slot.place);
   return {};
+}
+
+void Reducer::gather(Slot& slot, double factor) {
+  if (factor == 1.0 && in_place(slot)) return;
+  Device& device = slot.parameter->device();
+  const Transfer transfer{&slot.parameter->grad(), slot.place.data(), &slot.parameter->shape()};
+  device.gather(device.current_stream(), {&transfer, 1}, factor);
+}
+
+// P15: the sum over the replicas, in their order; undefined gradients are left out of it.
+void Reducer::fold(Slot& slot, double factor) {
+  Device& device = slot.parameter->device();
+  const Stream stream = device.current_stream();
+  bool is_first = true;
+  each_part(slot, [&](const Part& part) {
+    const Tensor& own = part.parameter->grad();
+    if (!own.defined()) return;
+    Device& other = part.parameter->device();
+    if (&other != &device) device.wait(stream, other.record(other.current_stream()));
+    const Transfer transfer{&own, slot.place.data(), &slot.parameter->shape()};
+    if (!is_first)
+      device.add(stream, own, slot.place);
+    else if (own.data() != slot.place.data())
+      device.gather(stream, {&transfer, 1}, 1.0);
+    is_first = false;
+  });
+  const Transfer scaled{&slot.place, slot.place.data(), &slot.parameter->shape()};
+  if (factor != 1.0) device.gather(stream, {&scaled, 1}, factor);
 }
 
 // Nobody may have used a parameter whose gradient lies in the bucket: what it is now is needed
@@ -310,9 +371,12 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
 // some rank used in it is what is reduced from now on (P11). Before the buckets (T2), as those of
 // unused parameters must be known when they are filled.
 Status Reducer::agree_on_use() {
+  for (std::size_t i = 0; i < parts() && !shadowing_; ++i) part(i).due = part(i).hooks;
   for (Slot& slot : slots_) {
-    if (!shadowing_) slot.due = slot.hooks;
-    slot.used = !shadowing_ && slot.parameter->used();
+    slot.used = false;
+    each_part(slot, [&](const Part& part) {
+      slot.used = slot.used || (!shadowing_ && part.parameter->used());
+    });
   }
   if (std::exchange(use_agreed_, true) || slots_.empty()) return {};
   LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
@@ -383,10 +447,12 @@ Status Reducer::finish_sparse(std::size_t b) {
   return {};
 }
 
-// The sum in the slot becomes the gradient.
+// The sum in the slot becomes the gradient; copies of the parameter have none then (P15).
 Status Reducer::deliver(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
+  for (std::uint32_t i = 0; i < slot.copies; ++i)
+    copies_[slot.first_copy + i].parameter->undefine_grad();
   if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
     Result<Tensor> sum = sparse->sum();
     if (!sum) return with_bucket(std::move(sum.error()), slot.bucket);

@@ -1,4 +1,4 @@
-// For the tests of the reducer: one rank with a small model (Replica), and process groups that need
+// For the tests of the reducer: TestRank, one rank with a small model, and process groups that need
 // no network. PlayedGroup plays the other ranks of a group to the one rank that a test runs;
 // LocalGroup joins ranks that are threads, and adds in rank order.
 #pragma once
@@ -348,9 +348,9 @@ inline ReducerOptions quick_options(bool dynamic, std::vector<std::uint64_t> lim
 
 // One rank: devices, engine, parameters and a DataParallel. Edges of its graphs must not outlive
 // it.
-class Replica {
+class TestRank {
  public:
-  explicit Replica(int workers = 0, std::uint64_t tie_seed = 0) : engine(workers, tie_seed) {}
+  explicit TestRank(int workers = 0, std::uint64_t tie_seed = 0) : engine(workers, tie_seed) {}
 
   Ref<Parameter> add(const std::string& name, const ParameterSpec& spec = {}) {
     parameters.push_back(make_ref<Parameter>(name, devices[spec.device], spec.dtype, spec.shape,
@@ -435,6 +435,7 @@ class Replica {
 // Most tests: one rank with parameters p and q of two elements each, in a PlayedGroup.
 class ReducerTest : public ::testing::Test {
  protected:
+  explicit ReducerTest(int workers = 0) : rank_(workers) {}
   void create(bool dynamic, std::vector<std::uint64_t> limits = {1}) {
     const Status status = rank_.create(membership(), quick_options(dynamic, std::move(limits)));
     ASSERT_TRUE(status.ok()) << status.to_string();
@@ -447,7 +448,7 @@ class ReducerTest : public ::testing::Test {
   static double first(const Ref<Parameter>& parameter) { return values_of(parameter->grad())[0]; }
 
   int size_ = 2;
-  Replica rank_;
+  TestRank rank_;
   Ref<Parameter> p_ = rank_.add("p");
   Ref<Parameter> q_ = rank_.add("q");
   std::shared_ptr<PlayedGroup> group_;

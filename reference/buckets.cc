@@ -74,7 +74,7 @@ void assign_buckets(const Program& program, const Contract& contract,
   for (std::uint32_t step = 0; step < walked; ++step) {
     const std::uint32_t index = order ? (*order)[step] : step;
     const Parameter& parameter = program.parameters[index];
-    if (!is_reduced(parameter) || owner_of(program, index) != index) continue;
+    if (!is_reduced(parameter) || !is_original(parameter)) continue;
     if (parameter.sparse) {
       append(open_bucket(buckets, used++, parameter), index, element_count(parameter), 1);
       continue;

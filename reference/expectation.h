@@ -26,15 +26,19 @@ struct ExpectedGradient {
   std::uint64_t offset = 0;
 };
 
-// Clauses P5, P6, P7, P11, P16.
+// Clauses P5, P6, P7, P11, P16, S2.
 enum class Error : std::uint8_t {
   kNone,
   kIncomplete,
   kReadyTwice,
   kSecondBackward,
   kUsageChanged,
-  kRequiresGrad
+  kRequiresGrad,
+  kUnevenInputs,
 };
+
+// ExpectedRankStep::error_call: it is a forward that raises.
+constexpr std::uint32_t kForwardCall = ~std::uint32_t{0};
 
 enum class Outcome : std::uint8_t {
   kSuccess,  // every call of the step succeeds
@@ -49,8 +53,8 @@ struct ExpectedRankStep {
   bool present = true;  // false: the rank is not among the survivors any more
   Outcome outcome = Outcome::kSuccess;
   Error error = Error::kNone;
-  // kOwnError: which backward call, from 0; the number of calls means check_complete(). In profile
-  // `torch` also kForwardCall (torch_model.h).
+  // kOwnError: which backward call, from 0; the number of calls means check_complete(); or
+  // kForwardCall.
   std::uint32_t error_call = 0;
   // First owners, ascending. kIncomplete: all that are missing; kUsageChanged: all that
   // were not in use; kReadyTwice, kRequiresGrad: those that can be named.

@@ -34,6 +34,9 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   is_left_out_.resize(parameters);
   is_unknown_.resize(parameters);
   is_power_loose_.resize(parameters);
+  copies_.resize(parameters);
+  for (const std::uint32_t part : memory_.parts)
+    if (original(part) != part) copies_[original(part)].push_back(part);
 }
 
 void Model::place_in_buckets() {
@@ -45,6 +48,8 @@ void Model::place_in_buckets() {
           bucket.offsets[member] * parts_of(bucket.dtype);
     }
   }
+  for (const std::uint32_t part : memory_.parts)
+    memory_.places[part].bucket = memory_.places[original(part)].bucket;
 }
 
 // F4, as model.h has it.
@@ -71,12 +76,24 @@ void Model::choose_active(std::uint32_t step) {
 
 // S2: what those who train start, they announce, so that the others start it with them. Three
 // events, two options and a flag for each rank of the group.
-void Model::announce(std::vector<ExpectedCollective>& collectives) {
+void Model::announce(std::vector<ExpectedCollective>& collectives, std::uint32_t call) {
   if (program_.options.join == Join::kNone) return;
   ExpectedCollective& announced = collectives.emplace_back();
   announced.op = ExpectedCollective::Op::kAnnounce;
   announced.count = 3 + 2 + survivors_.size();
   root_ = active_.front();
+  ends_early_ = program_.options.early_termination && active_.size() < survivors_.size();
+  early_call_ = call;
+}
+
+// All who train learn it in the same call, before anything was touched.
+void Model::end_early(ExpectedStep& expected) const {
+  expected.any_error = true;
+  for (const std::uint32_t rank : active_) {
+    expected.ranks[rank].outcome = Outcome::kOwnError;
+    expected.ranks[rank].error = Error::kUnevenInputs;
+    expected.ranks[rank].error_call = early_call_;
+  }
 }
 
 // S3: the buffers are broadcast before the first forward of a sync window, then each forward
@@ -85,7 +102,8 @@ void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& coll
   if (step.kind == PassKind::kNoGrad || active_.empty()) return;
   const std::vector<std::uint64_t> chunks = states_.buffer_chunks();
   if (!is_window_open_ && !program_.options.keep_buffers && !chunks.empty()) {
-    announce(collectives);
+    announce(collectives, kForwardCall);
+    if (ends_early_) return;
     states_.broadcast_buffers(survivors_);
     for (const std::uint64_t bytes : chunks) {
       ExpectedCollective& chunk = collectives.emplace_back();
@@ -93,6 +111,8 @@ void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& coll
       chunk.count = bytes;
     }
   }
+  for (const std::uint32_t rank : active_)
+    if (!is_window_open_) states_.copy_to_replicas(rank, !program_.options.keep_buffers);
   is_window_open_ = true;
   for (const std::uint32_t rank : active_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
@@ -105,7 +125,8 @@ void Model::rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& re
   const bool is_synced = program_.steps[step].kind == PassKind::kSynced && !active_.empty();
   if (!may_rebuild() || !is_synced || !is_recorded_ || layout_ != 0 || memory_.reduced.empty())
     return;
-  announce(collectives);
+  announce(collectives, kForwardCall);
+  if (ends_early_) return;
   rebuild(step, ready_orders);
   ExpectedCollective& broadcast = collectives.emplace_back();
   broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
@@ -177,10 +198,11 @@ void Model::run(const std::vector<Recovery>& recoveries,
     }
     ExpectedStep& expected = out_.steps[index];
     expected.collectives.clear();
-    is_rebuilding_ = false;
+    is_rebuilding_ = ends_early_ = false;
     choose_active(static_cast<std::uint32_t>(index));
     run_forwards(program_.steps[index], expected.collectives);
-    rebuild_if_due(static_cast<std::uint32_t>(index), ready_orders, expected.collectives);
+    if (!ends_early_)
+      rebuild_if_due(static_cast<std::uint32_t>(index), ready_orders, expected.collectives);
     expected.layout = layout_;
     run_step(program_.steps[index], expected);
     if (expected.any_error) recover(survivors_);
@@ -211,11 +233,13 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
   blocking_ranks_ = 0;
 
   for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
-  for (const std::uint32_t rank : active_) train(step, rank, expected.ranks[rank]);
   // After normalize() either every rank keeps outputs or none does.
-  const bool is_synced = step.kind == PassKind::kSynced && !active_.empty();
-  if (is_synced && kept_outputs(step.variants.front()) > 0) {
-    announce(expected.collectives);
+  const bool is_pass =
+      step.kind == PassKind::kSynced && !active_.empty() && kept_outputs(step.variants.front()) > 0;
+  if (is_pass && !ends_early_) announce(expected.collectives, 0);
+  if (ends_early_) return end_early(expected);
+  for (const std::uint32_t rank : active_) train(step, rank, expected.ranks[rank]);
+  if (is_pass) {
     list_collectives(expected);
     decide_outcomes(expected);
     if (!expected.any_error || blocking_ranks_ == 0) reduce();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
@@ -127,14 +128,14 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
     const bool is_marked = is_dynamic() && event.depth > 0 && !is_elsewhere_[event.parameter];
     hooks_now_[event.parameter] += is_marked ? 2 : 1;
   }
-  for (const std::uint32_t parameter : memory_.reduced) {
+  for (const std::uint32_t parameter : memory_.parts) {
     const std::uint32_t before = hooks_[parameter];
     const std::uint32_t due = hooks_due(rank, parameter);
     hooks_[parameter] += hooks_now_[parameter];
     if (hooks_now_[parameter] == 0 || hooks_[parameter] <= due) continue;
     found.push_back(parameter);
     is_left_out_[parameter] = 1;
-    if (before < due) is_unknown_[parameter] = 1;
+    if (before < due) is_unknown_[parameter] = is_unknown_[original(parameter)] = 1;
   }
   return !found.empty();
 }
@@ -143,8 +144,9 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
 bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) {
   if (!is_static() || !is_counted_) return false;
   for (const std::uint32_t parameter : memory_.reduced) {
-    const bool is_ready = hooks_[parameter] >= hooks_due(rank, parameter);
-    if (is_ready && gradient(rank, parameter).used && !is_in_use_[parameter])
+    const bool is_waiting = any_part(
+        parameter, [&](std::uint32_t part) { return hooks_[part] < hooks_due(rank, part); });
+    if (!is_waiting && is_used(rank, parameter) && !is_in_use_[parameter])
       found.push_back(parameter);
   }
   return !found.empty();
@@ -153,7 +155,7 @@ bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) 
 // Those whose hooks did not all fire in this pass, ascending.
 std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
   std::vector<std::uint32_t> missing;
-  for (const std::uint32_t parameter : memory_.reduced) {
+  for (const std::uint32_t parameter : memory_.parts) {
     if (hooks_[parameter] < hooks_due(rank, parameter)) missing.push_back(parameter);
   }
   return missing;
@@ -167,14 +169,18 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
   is_requiring_.assign(program_.parameters.size(), 0);
   for (const Event& event : events)
     if (event.requires_grad) is_requiring_[event.parameter] = is_left_out_[event.parameter];
-  for (const std::uint32_t parameter : memory_.reduced) {
-    const std::uint32_t due = hooks_due(rank, parameter);
-    const std::uint32_t before = hooks_[parameter] - hooks_now_[parameter];
-    bool is_filled = before < due && hooks_[parameter] >= due;
-    if (is_dynamic() || due == 0) is_filled = begins_pass;
+  const auto had_come = [&](std::uint32_t part) {
+    return !begins_pass && hooks_[part] - hooks_now_[part] >= hooks_due(rank, part);
+  };
+  const auto has_come = [&](std::uint32_t part) { return hooks_[part] >= hooks_due(rank, part); };
+  for (const std::uint32_t part : memory_.parts) {
+    const std::uint32_t parameter = original(part);
+    bool is_filled =
+        !any_part(parameter, std::not_fn(has_come)) && any_part(parameter, std::not_fn(had_come));
+    if (is_dynamic()) is_filled = begins_pass;
     if (is_static() && !is_counted_) is_filled = ends_count;
-    const bool requires_grad = gradient(rank, parameter).requires_grad || is_requiring_[parameter];
-    if (is_filled && requires_grad) found.push_back(parameter);
+    const bool requires_grad = gradient(rank, part).requires_grad || is_requiring_[part];
+    if (is_filled && requires_grad) found.push_back(part);
   }
   return !found.empty();
 }

@@ -71,6 +71,24 @@ TEST(ModelJoin, S2TheMeanOverThoseThatTrain) {
   EXPECT_EQ(gradient_of(expectation, expectation.steps[2].ranks[0]), mean(program, 2, {2}, 1));
 }
 
+TEST(ModelJoin, S2EarlyTerminationEndsTheStepInTheCallThatAnnounces) {
+  Program program = program_of(Join::kByAll, {3, 1, 3});
+  program.options.early_termination = true;
+  const auto expect_ended = [&](std::uint32_t call) {
+    const Expectation expectation = run(program, Contract::lockstep());
+    EXPECT_FALSE(expectation.steps[0].any_error);
+    for (const std::uint32_t rank : {0u, 2u}) {
+      EXPECT_EQ(expectation.steps[1].ranks[rank].error, Error::kUnevenInputs);
+      EXPECT_EQ(expectation.steps[1].ranks[rank].error_call, call);
+    }
+    EXPECT_EQ(expectation.steps[1].ranks[1].error, Error::kNone);
+    EXPECT_EQ(collectives_of(expectation.steps[1]), (std::vector<Op>{Op::kAnnounce}));
+  };
+  expect_ended(0);
+  program.buffers.resize(1);
+  expect_ended(kForwardCall);
+}
+
 TEST(ModelJoin, S2EventsAreAnnouncedAndLocalPassesAreNone) {
   Program program = program_of(Join::kByAll, {3, 1, 3});
   program.options.rebuild = true;

@@ -83,7 +83,7 @@ void Model::reduce() {
   for (const std::uint32_t parameter : memory_.reduced) {
     if (!is_counted_) {
       is_in_use_[parameter] = std::any_of(active_.begin(), active_.end(), [&](std::uint32_t rank) {
-        return gradient(rank, parameter).used;
+        return is_used(rank, parameter);
       });
     }
     if (!is_reduced(parameter) || is_power_sgd(buckets()[memory_.places[parameter].bucket]))
@@ -94,10 +94,31 @@ void Model::reduce() {
     if (is_power_sgd(bucket)) reduce_by_power_sgd(bucket);
 }
 
+// P15: the sum over the replicas, in their order; what is undefined is left out.
+void Model::fold(std::uint32_t rank, std::uint32_t parameter, double* sum) {
+  const std::size_t count = memory_.places[parameter].count;
+  bool is_first = true;
+  const auto add = [&](std::uint32_t part) {
+    if (!gradient(rank, part).defined) return;
+    if (is_first)
+      std::copy_n(elements(rank, part), count, sum);
+    else
+      add_values(program_.parameters[parameter].dtype, sum, elements(rank, part), count);
+    is_first = false;
+  };
+  add(parameter);
+  for (const std::uint32_t copy : copies_[parameter]) add(copy);
+  if (is_first) std::fill_n(sum, count, 0.0);
+}
+
 // S1: what the rank gives to a sum, not scaled.
 Rows Model::rows_of(std::uint32_t rank, std::uint32_t parameter) {
-  if (!trains(rank) || !gradient(rank, parameter).defined) return {};
-  return coalesced(program_.parameters[parameter], entries(rank, parameter));
+  if (!trains(rank)) return {};
+  Entries all;
+  if (gradient(rank, parameter).defined) append(all, entries(rank, parameter));
+  for (const std::uint32_t copy : copies_[parameter])
+    if (gradient(rank, copy).defined) append(all, entries(rank, copy));
+  return coalesced(program_.parameters[parameter], all);
 }
 
 std::uint64_t Model::most_rows(const ExpectedBucket& bucket) {
@@ -112,16 +133,16 @@ void Model::reduce_sparse(std::uint32_t parameter) {
   const Parameter& record = program_.parameters[parameter];
   const double factor = scale_factor(record.dtype, divisor());
   Entries all;
-  bool is_loose = false;
+  bool any_loose = false;
   for (const std::uint32_t rank : survivors_) {
     Entries own = entries_of(rows_of(rank, parameter));
     scale_values(record.dtype, own.values.data(), own.values.data(), factor, own.values.size());
     append(all, own);
-    is_loose = is_loose || (trains(rank) && gradient(rank, parameter).loose);
+    any_loose = any_loose || (trains(rank) && is_loose(rank, parameter));
   }
   const Entries sum = entries_of(coalesced(record, all));
   for (const std::uint32_t rank : survivors_) entries(rank, parameter) = sum;
-  set_reduced(parameter, is_loose);
+  set_reduced(parameter, any_loose);
 }
 
 // G1, G2, G3. The additions of a run are carried out for the part of the run that lies in the
@@ -136,8 +157,9 @@ void Model::reduce_one(std::uint32_t parameter) {
   const double factor = scale_factor(dtype, divisor());
   for (std::size_t i = 0; i < ranks; ++i) {
     double* scaled = contributions_.data() + i * place.count;
-    if (trains(survivors_[i]) && gradient(survivors_[i], parameter).defined) {
-      scale_values(dtype, scaled, elements(survivors_[i], parameter), factor, place.count);
+    if (trains(survivors_[i]) && is_defined(survivors_[i], parameter)) {
+      fold(survivors_[i], parameter, scaled);
+      scale_values(dtype, scaled, scaled, factor, place.count);
       for (std::size_t e = 0; wire != dtype && e < place.count; ++e)
         scaled[e] = nearest(wire, scaled[e]);
     } else {
@@ -162,7 +184,7 @@ void Model::reduce_one(std::uint32_t parameter) {
   }
   assert(begin == place.count);
   set_reduced(parameter, std::any_of(active_.begin(), active_.end(), [&](std::uint32_t rank) {
-                return gradient(rank, parameter).loose;
+                return is_loose(rank, parameter);
               }));
 }
 
@@ -178,12 +200,10 @@ void Model::reduce_by_power_sgd(const ExpectedBucket& bucket) {
     if (power_matrix(program_.parameters[parameter]).factors == 0) is_power_loose_[parameter] = 0;
   for (std::size_t i = 0; i < survivors_.size(); ++i) {
     for (const std::uint32_t parameter : bucket.parameters) {
-      const double* from = elements(survivors_[i], parameter);
-      const Gradient& own = gradient(survivors_[i], parameter);
       PowerSgd::Floats& values = given[i].emplace_back(memory_.places[parameter].count, 0.0);
-      if (!trains(survivors_[i]) || !own.defined) continue;
-      std::copy_n(from, values.size(), values.begin());
-      if (own.loose) is_power_loose_[parameter] = 1;
+      if (!trains(survivors_[i]) || !is_defined(survivors_[i], parameter)) continue;
+      fold(survivors_[i], parameter, values.data());
+      if (is_loose(survivors_[i], parameter)) is_power_loose_[parameter] = 1;
     }
   }
   const auto sum = [this](std::vector<PowerSgd::Floats> parts) {
@@ -218,7 +238,12 @@ void Model::set_reduced(std::uint32_t parameter, bool is_loose) {
   reduced.in_bucket = program_.options.views && !is_sparse(parameter);
   reduced.loose = is_loose;
   reduced.offset = record_bits(survivors_.front(), parameter);
-  for (const std::uint32_t rank : survivors_) gradient(rank, parameter) = reduced;
+  Gradient cleared;  // P15
+  cleared.touched = true;
+  for (const std::uint32_t rank : survivors_) {
+    gradient(rank, parameter) = reduced;
+    for (const std::uint32_t copy : copies_[parameter]) gradient(rank, copy) = cleared;
+  }
 }
 
 // What every survivor has after the step. A gradient that has kept its bits since an earlier step

@@ -13,7 +13,8 @@ ParameterMemory::ParameterMemory(const Program& program) : program_(program) {
     if (owners[i] != i) continue;
     trained.push_back(i);
     const Parameter& parameter = program.parameters[i];
-    if (is_reduced(parameter)) reduced.push_back(i);
+    if (is_reduced(parameter)) parts.push_back(i);
+    if (is_reduced(parameter) && parameter.copy_of == 0) reduced.push_back(i);
     places[i].start = total;
     places[i].count = parameter.sparse ? 0 : value_count(parameter);
     total += places[i].count;

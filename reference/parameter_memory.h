@@ -27,7 +27,8 @@ class ParameterMemory {
 
   std::vector<std::uint32_t> owners;   // of every parameter, or kNotTrained
   std::vector<std::uint32_t> trained;  // the owners, ascending
-  std::vector<std::uint32_t> reduced;  // those of them that are reduced
+  std::vector<std::uint32_t> parts;    // those of them that are reduced, in every replica (P15)
+  std::vector<std::uint32_t> reduced;  // those of the first replica: what each is summed for
   std::vector<Place> places;           // by parameter; buckets are for the model to fill in
   std::size_t total = 0;               // values of all that are trained
 

@@ -100,7 +100,7 @@ PowerSgd::PowerSgd(const Program& program) {
   states_.resize(program.parameters.size());
   std::uint32_t distinct = 0;
   for (std::uint32_t i = 0; i < states_.size(); ++i) {
-    if (owner_of(program, i) != i || program.parameters[i].ignored) continue;
+    if (!is_original(program.parameters[i]) || program.parameters[i].ignored) continue;
     states_[i].matrix = power_matrix(program.parameters[i]);
     states_[i].number = distinct++;
     states_[i].elements = element_count(program.parameters[i]);

@@ -24,14 +24,54 @@ void limit_sizes(std::vector<std::uint32_t>& sizes) {
   assert(elements > 0 && elements <= kMaxElements);
 }
 
+// Of the records before `index`, the one that this one copies; or itself.
+template <class Record>
+std::size_t copied_by(const std::vector<Record>& records, std::size_t index) {
+  const std::uint32_t distance = records[index].copy_of;
+  if (distance == 0 || distance > index) return index;
+  std::size_t original = index - distance;
+  if constexpr (requires { records[0].shared_with; })
+    while (records[original].shared_with > 0) original -= records[original].shared_with;
+  original -= records[original].copy_of;
+  std::uint32_t copies = 0;
+  for (std::size_t i = original + 1; i < index; ++i)
+    if (records[i].copy_of > 0 && i - records[i].copy_of == original) ++copies;
+  return copies + 1 < kMaxReplicas ? original : index;
+}
+
+void limit_copy(std::vector<Parameter>& parameters, std::size_t index) {
+  const std::size_t original = copied_by(parameters, index);
+  Parameter& parameter = parameters[index];
+  parameter.copy_of = static_cast<std::uint32_t>(index - original);
+  if (original == index) return;
+  const Parameter own = parameter;
+  parameter = parameters[original];
+  parameter.key = own.key;
+  parameter.device = own.device;
+  parameter.copy_of = own.copy_of;
+}
+
+void limit_copy(std::vector<Buffer>& buffers, std::size_t index) {
+  const std::size_t original = copied_by(buffers, index);
+  Buffer& buffer = buffers[index];
+  buffer.copy_of = static_cast<std::uint32_t>(index - original);
+  buffer.dtype = buffers[original].dtype;
+  buffer.sizes = buffers[original].sizes;
+  buffer.ignored = buffers[original].ignored;
+}
+
 void limit_parameters(std::vector<Parameter>& parameters) {
   if (parameters.empty()) parameters.emplace_back();
   if (parameters.size() > kMaxParameters) parameters.resize(kMaxParameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Parameter& parameter = parameters[i];
     const std::uint32_t distance = parameter.shared_with > i ? 0 : parameter.shared_with;
-    if (distance > 0) parameter = parameters[i - distance];
+    if (distance > 0) {
+      parameter = parameters[i - distance];
+      parameter.copy_of = 0;
+    }
     parameter.shared_with = distance;
+    if (distance == 0) limit_copy(parameters, i);
     limit(parameter.dtype, DType::kComplex64);
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
@@ -130,10 +170,13 @@ void normalize(Program& program) {
   limit(program.options.hook, Hook::kPowerSgd);
   limit(program.options.launch, Launch::kAfterBackward);
   limit(program.options.join, Join::kByActive);
+  if (program.options.join == Join::kNone) program.options.early_termination = false;
   if (program.inputs.size() > program.world) program.inputs.resize(program.world);
   limit_parameters(program.parameters);
   if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
-  for (Buffer& buffer : program.buffers) {
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    Buffer& buffer = program.buffers[i];
+    limit_copy(program.buffers, i);
     limit(buffer.dtype, DType::kComplex64);
     buffer.device %= kMaxDevices;
     limit_sizes(buffer.sizes);
@@ -145,8 +188,8 @@ void normalize(Program& program) {
 std::vector<std::uint32_t> pinned_order(const Program& program) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    if (!is_reduced(program.parameters[i]) || owner_of(program, i) != i) continue;
-    order.push_back(i);
+    const Parameter& parameter = program.parameters[i];
+    if (is_reduced(parameter) && is_original(parameter)) order.push_back(i);
   }
   std::uint64_t state = program.options.pinned;
   for (std::size_t left = order.size(); left > 1; --left) {
@@ -191,6 +234,12 @@ std::uint32_t owner_of(const Program& program, std::uint32_t index) {
     index -= program.parameters[index].shared_with;
   }
   return index;
+}
+
+std::uint32_t original_of(const Program& program, std::uint32_t index) {
+  const std::uint32_t owner = owner_of(program, index);
+  assert(program.parameters[owner].copy_of <= owner);
+  return owner - program.parameters[owner].copy_of;
 }
 
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element) {

@@ -109,8 +109,13 @@ struct Parameter {
   bool ignored = false;       // the reducer leaves it alone (S3): its gradient stays local
   bool sparse = false;        // its gradients are (S1); not without a dimension
   // 0: a parameter of its own; k: the same tensor as the one k places before. After normalize()
-  // that one exists, and all other fields are equal to its fields.
+  // that one exists, and all other fields but copy_of, which is 0, are equal to its fields.
   std::uint32_t shared_with = 0;
+  // P15. k: of a further replica of the model in the same process, whose copy it is of the one k
+  // places before; the first copy belongs to replica 1, the next one to replica 2. Its gradient is
+  // its own. After normalize() what it copies is no copy and not shared with one before, has at
+  // most kMaxReplicas - 1 of them, and all fields but key and device are equal to its fields.
+  std::uint32_t copy_of = 0;
   std::uint32_t device = 0;  // of kMaxDevices host devices of every rank
 };
 
@@ -122,8 +127,9 @@ struct Buffer {
   std::vector<std::uint32_t> sizes;  // as of a parameter
   bool column_major = false;
   std::uint32_t device = 0;
-  bool ignored = false;   // stays each rank's own
-  bool replaced = false;  // every forward makes a new tensor of it
+  bool ignored = false;       // stays each rank's own
+  bool replaced = false;      // every forward makes a new tensor of it
+  std::uint32_t copy_of = 0;  // as of a parameter, which it shares with: dtype, sizes, ignored
 };
 
 struct Input {
@@ -191,6 +197,7 @@ struct Options {
   bool keep_buffers = false;
   std::uint64_t chunk_bytes = 250 * 1024 * 1024;
   Join join = Join::kNone;
+  bool early_termination = false;  // with a join: as soon as some ranks have no inputs, all raise
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
 };
@@ -223,6 +230,7 @@ constexpr std::uint32_t kMaxOutputs = 8;  // of one forward
 constexpr std::uint32_t kMaxBackwards = 4;
 constexpr std::uint32_t kMaxRoots = kMaxForwards * kMaxOutputs;
 constexpr std::uint32_t kMaxDevices = 2;
+constexpr std::uint32_t kMaxReplicas = 3;
 constexpr std::uint32_t kMaxEntries = 64;
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
@@ -264,6 +272,14 @@ DType wire_dtype(Hook hook, DType dtype);
 
 // The first owner of the tensor of parameter `index`, through chains of shared_with.
 std::uint32_t owner_of(const Program& program, std::uint32_t index);
+
+// Of the first replica: what owner_of(index) is, or copies.
+std::uint32_t original_of(const Program& program, std::uint32_t index);
+
+// Whether it is no copy, and not shared with one before.
+inline bool is_original(const Parameter& parameter) {
+  return parameter.shared_with == 0 && parameter.copy_of == 0;
+}
 
 // Where the value with row-major index `element` lies in the parameter's own memory, in values.
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element);

@@ -5,6 +5,7 @@
 // One thread; nothing fails.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <vector>
@@ -49,7 +50,8 @@ class Model {
   }
   void recover(const std::vector<std::uint32_t>& survivors);
   void choose_active(std::uint32_t step);
-  void announce(std::vector<ExpectedCollective>& collectives);
+  void announce(std::vector<ExpectedCollective>& collectives, std::uint32_t call);
+  void end_early(ExpectedStep& expected) const;
   void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
   void rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
                       std::vector<ExpectedCollective>& collectives);
@@ -81,6 +83,7 @@ class Model {
   void list_collectives(ExpectedStep& expected);
   void reduce();
   void reduce_one(std::uint32_t parameter);
+  void fold(std::uint32_t rank, std::uint32_t parameter, double* sum);
   Rows rows_of(std::uint32_t rank, std::uint32_t parameter);
   std::uint64_t most_rows(const ExpectedBucket& bucket);
   void reduce_sparse(std::uint32_t parameter);
@@ -93,6 +96,24 @@ class Model {
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
     return gradients_[rank * program_.parameters.size() + parameter];
+  }
+  // P15: what the gradient of `part` is summed with before it leaves the process; and whether that
+  // holds of one of those that are.
+  std::uint32_t original(std::uint32_t part) const {
+    return part - program_.parameters[part].copy_of;
+  }
+  template <class Is>
+  bool any_part(std::uint32_t parameter, const Is& is) const {
+    return is(parameter) || std::any_of(copies_[parameter].begin(), copies_[parameter].end(), is);
+  }
+  bool is_used(std::uint32_t rank, std::uint32_t parameter) {
+    return any_part(parameter, [&](std::uint32_t part) { return gradient(rank, part).used; });
+  }
+  bool is_defined(std::uint32_t rank, std::uint32_t parameter) {
+    return any_part(parameter, [&](std::uint32_t part) { return gradient(rank, part).defined; });
+  }
+  bool is_loose(std::uint32_t rank, std::uint32_t parameter) {
+    return any_part(parameter, [&](std::uint32_t part) { return gradient(rank, part).loose; });
   }
   bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
   Entries& entries(std::uint32_t rank, std::uint32_t parameter) {
@@ -131,6 +152,7 @@ class Model {
   std::vector<std::vector<OrderRun>> orders_;  // by bucket, for this many survivors
   std::vector<Gradient> gradients_;
   std::vector<double> elements_;
+  std::vector<std::vector<std::uint32_t>> copies_;  // P15: by parameter
   std::vector<Entries> entries_;  // S1: by rank and parameter; sparse ones have no elements
   // Sums of one backward call, by depth of nested calls; a depth is allocated when first used.
   std::array<std::vector<double>, kMaxDepth + 1> sums_;
@@ -163,6 +185,8 @@ class Model {
   std::vector<std::uint8_t> is_requiring_;   // see find_requiring()
   std::vector<std::uint8_t> is_left_out_;    // ready twice: not accumulated, the call fails anyway
   // Of the step.
+  bool ends_early_ = false;               // S2: raised at an announcement,
+  std::uint32_t early_call_ = 0;          // in this call
   std::vector<std::uint8_t> is_unknown_;  // by parameter
   std::uint32_t blocking_ranks_ = 0;      // without whose buckets no other rank can end its pass
 };

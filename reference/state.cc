@@ -21,15 +21,17 @@ std::uint64_t cut(std::uint64_t bits, std::uint32_t bytes) {
 
 std::vector<StateTensor> state_tensors(const Program& program) {
   std::vector<StateTensor> tensors;
+  std::vector<std::uint32_t> number_of(program.parameters.size());
   for (std::uint32_t i = 0; program.options.with_values && i < program.parameters.size(); ++i) {
     const Parameter& each = program.parameters[i];
     if (owner_of(program, i) != i) continue;
+    number_of[i] = static_cast<std::uint32_t>(tensors.size());
     tensors.push_back({each.key, element_count(each), each.dtype, size_of(each.dtype), each.device,
-                       false, each.ignored});
+                       false, each.ignored, number_of[i] - number_of[i - each.copy_of]});
   }
   for (const Buffer& each : program.buffers)
     tensors.push_back({each.key, element_count(each.sizes), each.dtype, size_of(each.dtype),
-                       each.device, true, each.ignored});
+                       each.device, true, each.ignored, each.copy_of});
   return tensors;
 }
 
@@ -93,8 +95,17 @@ void States::train(std::uint32_t rank, std::uint32_t step_key) {
 void States::broadcast(const std::vector<std::uint32_t>& ranks, std::uint32_t root,
                        bool buffers_only) {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    if (tensors_[t].ignored || (buffers_only && !tensors_[t].is_buffer)) continue;
+    const StateTensor& tensor = tensors_[t];
+    if (tensor.ignored || tensor.copy_of > 0 || (buffers_only && !tensor.is_buffer)) continue;
     for (const std::uint32_t rank : ranks) bits(rank, t) = bits(root, t);
+  }
+}
+
+void States::copy_to_replicas(std::uint32_t rank, bool with_buffers) {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const StateTensor& tensor = tensors_[t];
+    if (tensor.copy_of == 0 || tensor.ignored || (tensor.is_buffer && !with_buffers)) continue;
+    bits(rank, t) = bits(rank, t - tensor.copy_of);
   }
 }
 
@@ -113,7 +124,7 @@ std::vector<std::uint64_t> States::buffer_chunks() const {
   bool is_open = false;
   for (const StateTensor& tensor : tensors_) {
     const std::uint64_t bytes = tensor.elements * tensor.element_bytes;
-    if (!tensor.is_buffer || tensor.ignored || bytes == 0) continue;
+    if (!tensor.is_buffer || tensor.ignored || tensor.copy_of > 0 || bytes == 0) continue;
     if (!is_open || tensor.device != device) chunks.push_back(0);
     device = tensor.device;
     const std::uint64_t offset = (chunks.back() + kAlignment - 1) / kAlignment * kAlignment;

@@ -21,6 +21,7 @@ struct StateTensor {
   std::uint32_t device = 0;
   bool is_buffer = false;
   bool ignored = false;
+  std::uint32_t copy_of = 0;  // k: the one k places before, in another replica (P15)
 };
 std::vector<StateTensor> state_tensors(const Program& program);
 
@@ -32,6 +33,8 @@ class States {
   void begin(const std::vector<std::uint32_t>& ranks);
   // All buffers become what they are on the first of `ranks`.
   void broadcast_buffers(const std::vector<std::uint32_t>& ranks);
+  // P15: what `rank` has of further replicas becomes what it has of the first one.
+  void copy_to_replicas(std::uint32_t rank, bool with_buffers);
   // One forward with gradients.
   void run_forward(std::uint32_t rank, std::uint32_t step_key, std::uint32_t forward);
   // What comes after a synced step: values of parameters change, alike on all ranks.

@@ -15,9 +15,6 @@
 
 namespace lockstep::reference {
 
-// ExpectedRankStep::error_call: a forward of the step.
-constexpr std::uint32_t kForwardCall = ~std::uint32_t{0};
-
 void run_hook_by_hook(const Program& program, const Contract& contract,
                       const std::vector<Recovery>& recoveries, Expectation& out);
 

@@ -291,10 +291,17 @@ std::string to_json(const Case& value, std::string_view about) {
   if (!about.empty()) json["about"] = about;
   Case shorter = value;
   for (reference::Parameter& parameter : shorter.program.parameters) {
-    const std::uint32_t distance = parameter.shared_with;
-    if (distance == 0) continue;
-    parameter = {};  // normalize() takes all else from the owner
-    parameter.shared_with = distance;
+    const reference::Parameter full = std::exchange(parameter, {});
+    if (is_original(full)) {
+      parameter = full;
+      continue;
+    }
+    // normalize() takes all else from the owner
+    parameter.shared_with = full.shared_with;
+    if (full.shared_with > 0) continue;
+    parameter.copy_of = full.copy_of;
+    parameter.key = full.key;
+    parameter.device = full.device;
   }
   json.update(encode(shorter));
   std::string out;

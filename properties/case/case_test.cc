@@ -143,12 +143,13 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
   };
   const auto parameter = [](reference::Parameter value) {
-    auto& [a, b, c, d, e, f, g, h, i] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, 9u;
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
+           10u;
   };
   const auto buffer = [](reference::Buffer value) {
-    auto& [a, b, c, d, e, f, g] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
+    auto& [a, b, c, d, e, f, g, h] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
   };
   const auto node = [](reference::Node value) {
     auto& [a, b, c, d, e, f, g, h, i] = value;
@@ -163,9 +164,9 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, 16u;
+           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, (void)q, 17u;
   };
   const auto program = [](reference::Program value) {
     auto& [a, b, c, d, e, f, g, h] = value;

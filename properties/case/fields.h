@@ -105,7 +105,8 @@ struct Table<reference::Parameter> {
       field("key", &R::key), field("dtype", &R::dtype),
       field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
       field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
-      field("shared_with", &R::shared_with), field("device", &R::device));
+      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
+      field("device", &R::device));
 };
 
 template <>
@@ -114,7 +115,8 @@ struct Table<reference::Buffer> {
   static constexpr auto list = std::make_tuple(
       field("key", &R::key), field("dtype", &R::dtype),
       field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
-      field("device", &R::device), field("ignored", &R::ignored), field("replaced", &R::replaced));
+      field("device", &R::device), field("ignored", &R::ignored), field("replaced", &R::replaced),
+      field("copy_of", &R::copy_of));
 };
 
 template <>
@@ -127,7 +129,7 @@ struct Table<reference::Options> {
       field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
-      field("verify", &R::verify));
+      field("verify", &R::verify), field("early_termination", &R::early_termination));
 };
 
 template <>

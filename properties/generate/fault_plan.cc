@@ -248,7 +248,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
   const std::size_t walked = pinned ? order.size() : program.parameters.size();
   for (std::size_t i = 0; i < walked; ++i) {
     const reference::Parameter& parameter = program.parameters[pinned ? order[i] : i];
-    if (parameter.shared_with > 0 || !reference::is_reduced(parameter)) continue;
+    if (!is_original(parameter) || !reference::is_reduced(parameter)) continue;
     if (parameter.sparse) {
       ++buckets;
       continue;

@@ -47,7 +47,9 @@ class Features {
     if (condition) found_.insert(name);
   }
   bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
-  bool trains(std::size_t i) const { return owns(i) && is_reduced(program_.parameters[i]); }
+  bool trains(std::size_t i) const {
+    return is_original(program_.parameters[i]) && is_reduced(program_.parameters[i]);
+  }
   const RankPass& pass_of(const Step& step, std::uint32_t rank) const {
     return step.variants[rank % step.variants.size()];
   }
@@ -77,6 +79,7 @@ class Features {
   void sparse(const reference::Expectation& expected);
   void uneven_rows(const Step& step);
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
+  void replicas();
   void ways();
 
   const Case& case_;
@@ -474,6 +477,49 @@ void Features::state(const reference::Expectation& expected) {
   pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
+// P15.
+void Features::replicas() {
+  std::vector<std::size_t> copies(program_.parameters.size());
+  bool on_other_device = false;
+  for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+    const Parameter& copy = program_.parameters[i];
+    if (copy.copy_of == 0 || !is_reduced(copy)) continue;
+    ++copies[i - copy.copy_of];
+    on_other_device =
+        on_other_device || copy.device != program_.parameters[i - copy.copy_of].device;
+  }
+  const std::size_t most = *std::max_element(copies.begin(), copies.end());
+  if (most == 0) return;
+  const std::string way = "replicas";
+  add_if(true, way);
+  add_if(on_other_device, way + " on two devices");
+  add_if(most == 2, "three " + way);
+  bool is_partial = false;
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    is_partial = is_partial || (trains(i) && copies[i] == 0);
+  add_if(is_partial, way + ", and a parameter that one has alone");
+  add_if(std::any_of(program_.buffers.begin(), program_.buffers.end(),
+                     [](const auto& buffer) { return buffer.copy_of > 0; }),
+         way + ", buffers of each");
+  const auto pair = [&](const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  pair("window kept up to its synced step", ": local passes before");
+  pair("mode dynamic", " in dynamic mode");
+  pair("mode static", " in static mode");
+  pair("gradients as views", ", gradients as views");
+  pair("buckets rebuilt", ", buckets rebuilt");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  pair("sparse parameter", ", a sparse parameter");
+  pair("after backward", ", after backward");
+  pair("manual sync", ", manual sync");
+  pair("values of parameters", ", values of parameters");
+  pair("uneven inputs", ", uneven inputs");
+  pair("nested backward in a synced pass", ", a nested backward");
+  pair("an error of its own", ", an error of its own");
+  pair("a fault that ends a step", ", a fault that ends a step");
+}
+
 // F3.
 void Features::verified() {
   if (!program_.options.verify) return;
@@ -529,6 +575,7 @@ void Features::inputs() {
   add_if(!by_all, way + ", the mean over those that train");
   add_if(*least == 0, "a rank without any input");
   add_if(inputs[0] == *least, way + ", rank 0 out first");
+  add_if(program_.options.early_termination, way + ", early termination");
   const auto pair = [&](const char* other, const std::string& name) {
     add_if(found_.count(other) > 0, way + name);
   };
@@ -706,6 +753,7 @@ void Features::errors() {
   inputs();
   sparse(expected);
   verified();
+  replicas();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

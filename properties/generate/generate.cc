@@ -39,20 +39,28 @@ struct Features {
   bool devices = false;
 };
 
-// Whether it is the same tensor as one before; then all else is made that one's.
+// Whether it is the same tensor as one before, or another replica's copy of it; then all else is
+// made that one's.
 bool follows_owner(Program& program, std::size_t index) {
-  const std::uint32_t distance = program.parameters[index].shared_with;
-  if (distance == 0) return false;
-  program.parameters[index] = program.parameters[index - distance];
-  program.parameters[index].shared_with = distance;
+  Parameter& parameter = program.parameters[index];
+  const Parameter own = parameter;
+  if (is_original(own)) return false;
+  parameter = program.parameters[index - own.shared_with - own.copy_of];
+  parameter.shared_with = own.shared_with;
+  parameter.copy_of = own.copy_of;
+  if (own.copy_of == 0) return true;
+  parameter.key = own.key;
+  parameter.device = own.device;
   return true;
 }
 
 class ProgramDrawer {
  public:
-  ProgramDrawer(Dice& dice, Dice way_dice, const GenerateOptions& options, Program& program)
+  ProgramDrawer(Dice& dice, Dice way_dice, Dice replica_dice, const GenerateOptions& options,
+                Program& program)
       : dice_(dice),
         way_dice_(way_dice),
+        replica_dice_(replica_dice),
         options_(options),
         can_(options.capabilities),
         program_(program) {}
@@ -73,6 +81,7 @@ class ProgramDrawer {
   bool is_shared(std::size_t owner) const;
   void freeze();
   void ignore();
+  void replicate();
   void collect_names();
   void draw_ways();
   void draw_steps();
@@ -85,6 +94,7 @@ class ProgramDrawer {
 
   Dice& dice_;
   Dice way_dice_;
+  Dice replica_dice_;
   const GenerateOptions& options_;
   Capabilities can_;
   Program& program_;
@@ -321,6 +331,30 @@ void ProgramDrawer::ignore() {
   }
 }
 
+// P15: copies of most parameters, in one more replica or two, often on the other device. Numbers of
+// its own.
+void ProgramDrawer::replicate() {
+  Dice& dice = replica_dice_;
+  if (!dice.percent(14) || !can_.has(Capability::kReplicas)) return;
+  const std::uint32_t replicas = dice.percent(70) ? 1 : 2;
+  const std::uint32_t share = dice.percent(60) ? 100 : 60;
+  const bool on_other_device = dice.percent(60) && can_.has(Capability::kTwoDevices);
+  const auto count = static_cast<std::uint32_t>(program_.parameters.size());
+  for (std::uint32_t replica = 0; replica < replicas; ++replica) {
+    for (std::uint32_t p = 0; p < count; ++p) {
+      const std::uint32_t key = dice.word();
+      const auto at = static_cast<std::uint32_t>(program_.parameters.size());
+      if (!is_original(program_.parameters[p]) || !dice.percent(share)) continue;
+      if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+      Parameter copy = program_.parameters[p];
+      copy.key = key;
+      copy.copy_of = at - p;
+      if (on_other_device) copy.device = (copy.device + replica + 1) % reference::kMaxDevices;
+      program_.parameters.push_back(copy);
+    }
+  }
+}
+
 void ProgramDrawer::collect_names() {
   std::uint8_t owners[reference::kMaxParameters];
   for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
@@ -453,6 +487,7 @@ void ProgramDrawer::draw() {
   draw_dtypes();
   draw_parameters();
   ignore();
+  replicate();
   collect_names();
   draw_steps();
 }
@@ -502,6 +537,16 @@ void draw_state(Dice dice, const GenerateOptions& options, Program& program) {
     buffer.device = two_devices && dice.percent(50) ? 1 : 0;
     buffer.ignored = dice.percent(15);
     buffer.replaced = dice.percent(30);
+  }
+  const bool has_replicas =
+      std::any_of(program.parameters.begin(), program.parameters.end(),
+                  [](const Parameter& parameter) { return parameter.copy_of > 0; });
+  for (std::uint32_t b = 0; has_replicas && b < count; ++b) {
+    if (!dice.percent(70)) continue;
+    reference::Buffer copy = program.buffers[b];
+    copy.key = dice.word();
+    copy.copy_of = static_cast<std::uint32_t>(program.buffers.size()) - b;
+    program.buffers.push_back(copy);
   }
 }
 
@@ -562,6 +607,9 @@ void draw_requires_grad(Dice dice, const GenerateOptions& options, Program& prog
 void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   if (!dice.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
   program.options.join = dice.percent(50) ? reference::Join::kByAll : reference::Join::kByActive;
+  const Capabilities can = options.capabilities;
+  const bool is_able = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
+  program.options.early_termination = dice.percent(20) && is_able;
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
   // Static mode: what is accumulated must be in use, and it is the first pass of all that shows it.
   std::uint32_t least = 0;
@@ -617,7 +665,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   Dice dice(seed, index);
   Case out;
   constexpr std::uint64_t kWays = 0x77617973;
-  ProgramDrawer(dice, Dice(seed ^ kWays, index), options, out.program).draw();
+  constexpr std::uint64_t kReplicas = 0x7265706c69636173;
+  ProgramDrawer(dice, Dice(seed ^ kWays, index), Dice(seed ^ kReplicas, index), options,
+                out.program)
+      .draw();
   constexpr std::uint64_t kState = 0x7374617465;
   draw_state(Dice(seed ^ kState, index), options, out.program);
   constexpr std::uint64_t kJoin = 0x6a6f696e;

@@ -38,7 +38,7 @@ class ProductionSubject final : public TrainingSubject {
       options.reduction = Reduction::kRankOrdered;
     options.verify_payload = program.options.verify;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
-    options.buffers = buffers;
+    std::vector<Ref<Parameter>> first = split_replicas(parameters, buffers, program, options);
     options.broadcast_buffers = !program.options.keep_buffers;
     options.broadcast_chunk_bytes = program.options.chunk_bytes;
     options.ignored = ignored_names(program);
@@ -51,7 +51,7 @@ class ProductionSubject final : public TrainingSubject {
       options.pinned_layout = std::move(*layout);
     }
     auto parallel =
-        DataParallel::create(parameters, engine, std::move(options), std::move(membership));
+        DataParallel::create(std::move(first), engine, std::move(options), std::move(membership));
     if (!parallel) return parallel.error();
     parallel_ = std::move(*parallel);
     seen_ = parallel_->reducer().trace().next_sequence();
@@ -75,6 +75,7 @@ class ProductionSubject final : public TrainingSubject {
   Status begin_join(const reference::Program& program) override {
     JoinOptions options;
     options.divide_by_active = program.options.join == reference::Join::kByActive;
+    options.throw_on_early_termination = program.options.early_termination;
     return parallel_->begin_join(options);
   }
   Status end_join() override { return parallel_->end_join(); }
@@ -137,13 +138,51 @@ class ProductionSubject final : public TrainingSubject {
   }
 
  private:
+  // P15: what the first replica has; the rest goes to the options.
+  static std::vector<Ref<Parameter>> split_replicas(const std::vector<Ref<Parameter>>& parameters,
+                                                    const std::vector<Ref<Buffer>>& buffers,
+                                                    const reference::Program& program,
+                                                    ReducerOptions& options) {
+    std::vector<Ref<Parameter>> first;
+    std::vector<std::size_t> place(parameters.size());
+    std::vector<std::uint32_t> copies(parameters.size());
+    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+      if (reference::original_of(program, i) != reference::owner_of(program, i)) continue;
+      place[i] = first.size();
+      first.push_back(parameters[i]);
+    }
+    for (std::size_t b = 0; b < buffers.size(); ++b)
+      if (program.buffers[b].copy_of == 0) options.buffers.push_back(buffers[b]);
+    const auto replica = [&](std::uint32_t number) -> Replica& {
+      while (options.replicas.size() <= number) {
+        Replica& added = options.replicas.emplace_back();
+        added.parameters.resize(first.size());
+        added.buffers.resize(options.buffers.size());
+      }
+      return options.replicas[number];
+    };
+    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+      const std::uint32_t original = i - program.parameters[i].copy_of;
+      if (original != i) replica(copies[original]++).parameters[place[original]] = parameters[i];
+    }
+    std::vector<std::uint32_t> buffer_copies(buffers.size());
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      const std::size_t original = b - program.buffers[b].copy_of;
+      const auto at = std::find(options.buffers.begin(), options.buffers.end(), buffers[original]);
+      const auto number = static_cast<std::size_t>(at - options.buffers.begin());
+      if (original != b) replica(buffer_copies[original]++).buffers[number] = buffers[b];
+    }
+    return first;
+  }
+
   static std::vector<std::string> ignored_names(const reference::Program& program) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < program.parameters.size(); ++i)
-      if (program.parameters[i].ignored && program.parameters[i].shared_with == 0)
+      if (program.parameters[i].ignored && is_original(program.parameters[i]))
         names.push_back("p" + std::to_string(i));
     for (std::size_t i = 0; i < program.buffers.size(); ++i)
-      if (program.buffers[i].ignored) names.push_back("b" + std::to_string(i));
+      if (program.buffers[i].ignored && program.buffers[i].copy_of == 0)
+        names.push_back("b" + std::to_string(i));
     return names;
   }
 
@@ -175,7 +214,7 @@ class ProductionSubject final : public TrainingSubject {
     std::vector<ParameterInfo> infos;
     std::vector<std::size_t> number_of(parameters.size());
     for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-      if (reference::owner_of(program, i) != i || program.parameters[i].ignored) continue;
+      if (!is_original(program.parameters[i]) || program.parameters[i].ignored) continue;
       const Parameter& each = *parameters[i];
       number_of[i] = infos.size();
       infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),

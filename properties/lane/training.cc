@@ -89,9 +89,9 @@ class Training {
                                  std::move(membership));
     });
     const bool records = program_.options.rebuild && observation_.construction.ok();
-    for (std::size_t i = 0; records && i < parameters_.size(); ++i)
+    for (std::uint32_t i = 0; records && i < parameters_.size(); ++i)
       if (program_.parameters[i].shared_with == 0 && !program_.parameters[i].ignored)
-        parameters_[i]->add_hook(&recorder_, i);
+        parameters_[i]->add_hook(&recorder_, reference::original_of(program_, i));
     if (observation_.construction.ok()) train_all(step);
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);

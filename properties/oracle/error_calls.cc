@@ -24,6 +24,8 @@ const char* name_of(reference::Error error) {
       return "a parameter of another use";
     case reference::Error::kRequiresGrad:
       return "a gradient that requires a gradient";
+    case reference::Error::kUnevenInputs:
+      return "ranks without inputs";
     case reference::Error::kNone:
       break;
   }

@@ -25,6 +25,8 @@ Code code_of(Error error) {
       return Code::kUsageChanged;
     case Error::kRequiresGrad:
       return Code::kRequiresGrad;
+    case Error::kUnevenInputs:
+      return Code::kUnevenInputs;
     case Error::kNone:
       break;
   }
@@ -33,7 +35,8 @@ Code code_of(Error error) {
 
 bool is_own_error(Code code) {
   return code == Code::kIncomplete || code == Code::kReadyTwice || code == Code::kSecondBackward ||
-         code == Code::kUsageChanged || code == Code::kRequiresGrad || code == Code::kUserFailure;
+         code == Code::kUsageChanged || code == Code::kRequiresGrad ||
+         code == Code::kUnevenInputs || code == Code::kUserFailure;
 }
 
 class ErrorOracle {
@@ -184,7 +187,8 @@ class ErrorOracle {
       const bool is_other = !cause.requiring.empty() && failure.code == Code::kRequiresGrad;
       if (cause.outcome != Outcome::kOwnError) continue;
       if (failure.code != code_of(cause.error) && !is_other) continue;
-      if (failure.rank != group_rank(step.step, q) || failure.pass < 0) continue;
+      const std::size_t named = cause.error == Error::kUnevenInputs ? first_without_inputs(at) : q;
+      if (failure.rank != group_rank(step.step, named) || failure.pass < 0) continue;
       const bool own_call =
           q == rank_ && step.failed_call != static_cast<std::int32_t>(cause.error_call);
       if (q == rank_ && (at != step.step || own_call)) continue;
@@ -192,6 +196,16 @@ class ErrorOracle {
         return true;
     }
     return false;
+  }
+
+  // S2: the rank that an early termination names.
+  std::size_t first_without_inputs(std::uint32_t step) const {
+    const auto& ranks = expectation_.steps[step].ranks;
+    std::uint32_t rank = 0;
+    while (rank < ranks.size() &&
+           (!ranks[rank].present || reference::has_input(case_.program, rank, step)))
+      ++rank;
+    return rank;
   }
 
   static bool names_one_of(const std::vector<std::uint32_t>& parameters, const Failure& failure) {
@@ -343,6 +357,8 @@ class ErrorOracle {
     const bool own = is_own_error(failure.code) && failure.rank == failure.reported_by;
     bool must = !own || (step.launched && !is_local(step));
     if (own && failure.code == Code::kSecondBackward) must = false;
+    // S2. A rank that raised it may have left before others had heard of it.
+    if (failure.code == Code::kUnevenInputs) must = !failure.collective.empty();
     // P14: a backward that failed by itself had started nothing. A communication hook fails when
     // backward has ended, and what static mode counts is looked at then.
     const bool after = case_.program.options.launch == reference::Launch::kAfterBackward;

@@ -74,6 +74,10 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   const Parameter& parameter = program.parameters[index];
   std::string out = fmt::format("p{} ", index);
   if (parameter.shared_with > 0) return out + fmt::format("is p{}", index - parameter.shared_with);
+  if (parameter.copy_of > 0) {
+    out += fmt::format("is a replica's copy of p{}", index - parameter.copy_of);
+    return parameter.device > 0 ? out + fmt::format(" on device {}", parameter.device) : out;
+  }
   out += fields::name_of(parameter.dtype);
   if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
   if (parameter.column_major) out += " column-major";
@@ -106,6 +110,7 @@ void describe_join(const Program& program, std::vector<std::string>& lines) {
   add_wrapped(lines, "inputs: ", items, ",");
   const bool by_all = program.options.join == reference::Join::kByAll;
   lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
+  if (program.options.early_termination) lines.back() += "; raises as soon as some have none";
 }
 
 void describe_state(const Program& program, std::vector<std::string>& lines) {

@@ -134,7 +134,7 @@ void Lister::whole() {
     add(Move::kPlainProgram);
     add(Move::kUnifyProgram);
   }
-  const auto any = [](const Parameter& parameter) { return parameter.shared_with > 0; };
+  const auto any = [](const Parameter& parameter) { return !is_original(parameter); };
   for (std::size_t i = 0; i < parameters; ++i)
     if (any(program.parameters[i])) add(Move::kUnshare, i);
   chunks(schedule.deviations.size(),

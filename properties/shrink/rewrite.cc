@@ -145,20 +145,29 @@ void drop_parameters(reference::Program& program, Range range) {
   std::vector<reference::Parameter>& parameters = program.parameters;
   const auto count = static_cast<std::uint32_t>(parameters.size());
   std::vector<std::uint32_t> owners(count);
-  for (std::uint32_t i = 0; i < count; ++i) owners[i] = reference::owner_of(program, i);
+  std::vector<std::uint32_t> originals(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    owners[i] = reference::owner_of(program, i);
+    originals[i] = reference::original_of(program, i);
+  }
   std::vector<std::uint32_t> moved(count);
   std::vector<reference::Parameter> kept;
   std::vector<std::uint32_t> kept_owners;
+  std::vector<std::uint32_t> kept_originals;
   for (std::uint32_t i = 0; i < count; ++i) {
     moved[i] = static_cast<std::uint32_t>(kept.size());
     if (range.has(i)) continue;
     reference::Parameter parameter = parameters[i];
-    parameter.shared_with = 0;
-    for (std::size_t k = 0; k < kept.size(); ++k)
-      if (kept_owners[k] == owners[i])
-        parameter.shared_with = static_cast<std::uint32_t>(kept.size() - k);
+    parameter.shared_with = parameter.copy_of = 0;
+    for (std::size_t k = 0; k < kept.size(); ++k) {
+      const auto distance = static_cast<std::uint32_t>(kept.size() - k);
+      if (kept_owners[k] == owners[i]) parameter.shared_with = distance;
+      // The first one left is copied by the others.
+      if (kept_originals[k] == originals[i] && is_original(kept[k])) parameter.copy_of = distance;
+    }
     kept.push_back(std::move(parameter));
     kept_owners.push_back(owners[i]);
+    kept_originals.push_back(originals[i]);
   }
   parameters = std::move(kept);
   for_each_node(program, [&](Node& node) {
@@ -183,7 +192,8 @@ void merge_parameter(reference::Program& program, std::uint32_t parameter) {
 }
 
 void unshare(reference::Program& program, std::uint32_t parameter) {
-  if (parameter < program.parameters.size()) program.parameters[parameter].shared_with = 0;
+  if (parameter >= program.parameters.size()) return;
+  program.parameters[parameter].shared_with = program.parameters[parameter].copy_of = 0;
 }
 
 void drop_nodes(const NodeList& list, Range range) {

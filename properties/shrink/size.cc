@@ -37,7 +37,7 @@ void add_step(const reference::Step& step, Size& size) {
 // case.
 void add_parameter(const reference::Parameter& parameter, Size& size) {
   constexpr std::uint64_t kFurtherDimension = 64;
-  size.detail += bits_of(parameter.key) + parameter.shared_with;
+  size.detail += bits_of(parameter.key) + parameter.shared_with + parameter.copy_of;
   if (!parameter.sizes.empty()) size.detail += 1 + kFurtherDimension * (parameter.sizes.size() - 1);
   for (const std::uint32_t extent : parameter.sizes) size.detail += extent == 0 ? 2 : extent - 1;
 }

@@ -49,7 +49,7 @@ inline constexpr std::uint32_t first_number<reference::Buffer> = 192;
 template <typename R>
 constexpr bool has_own_moves(std::string_view name) {
   return name == "key" || name == "sizes" || name == "world" || name == "schedule" ||
-         name == "shared_with";
+         name == "shared_with" || name == "copy_of";
 }
 
 template <typename Record, typename Visit>

@@ -53,6 +53,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"requires_grad", "gradients that require a gradient"},
     {"complex64", "complex numbers"},
     {"verify", "checksums of what travels"},
+    {"replicas", "several replicas in a process"},
 }};
 
 class Collector {
@@ -75,6 +76,7 @@ class Collector {
     add_if(parameter.sparse, Capability::kSparse);
     add_if(parameter.column_major, Capability::kStrides);
     add_if(reference::element_count(parameter) == 0, Capability::kZeroSize);
+    add_if(parameter.copy_of > 0, Capability::kReplicas);
     add_if(parameter.device % reference::kMaxDevices != 0, Capability::kTwoDevices);
   }
   void nodes(const std::vector<Node>& list) {
@@ -143,6 +145,8 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) out.parameter(program, i);
+  for (const reference::Buffer& buffer : program.buffers)
+    out.add_if(buffer.copy_of > 0, Capability::kReplicas);
   for (const reference::Step& step : program.steps) {
     out.add_if(step.kind == reference::PassKind::kNoSync, Capability::kNoSync);
     for (const reference::RankPass& pass : step.variants) out.pass(step, pass);

@@ -48,8 +48,9 @@ enum class Capability : std::uint8_t {
   kRequiresGrad,   // gradients that require a gradient themselves, which must be refused (P16)
   kComplex64,      // pairs of 32-bit floats
   kVerify,         // what travels is checked on arrival
+  kReplicas,       // several copies of the model in one process
 };
-constexpr int kCapabilities = 35;
+constexpr int kCapabilities = 36;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -51,7 +51,7 @@ class Process {
     return outputs;
   }
 
-  Replica rank;
+  TestRank rank;
   Ref<Parameter> p = rank.add("p");
   Ref<Parameter> q = rank.add("q");
 };

@@ -44,7 +44,7 @@ struct Member {
   }
 
   Membership membership;  // outlives the reducer
-  Replica replica;
+  TestRank replica;
   Ref<Parameter> p = replica.add("p");
   Ref<Parameter> q = replica.add("q");
 };

@@ -1,0 +1,222 @@
+// Several replicas of a model in one process (P15). The peers of a PlayedGroup send what this rank
+// sends, so that an average is this rank's own sum over its replicas.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "reducer/hooks/builtin_hooks.h"
+#include "reducer/tensor/sparse.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+class ReducerReplicas : public ReducerTest {
+ protected:
+  ReducerReplicas() : ReducerTest(1) {}
+  // Copies of p and q, which are all that the first replica has.
+  void SetUp() override {
+    rank_.parameters = {p_, q_};
+    options_.replicas = {replica({p1_, q1_})};
+  }
+  static Replica replica(std::vector<Ref<Parameter>> parameters) {
+    return {std::move(parameters), {}};
+  }
+  Status create() { return rank_.create(membership(), options_); }
+  void create_well() {
+    const Status status = create();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  // A parameter of another replica, on the other device.
+  Ref<Parameter> add_copy(const std::string& name, const ParameterSpec& spec = {}) {
+    return make_ref<Parameter>(name, rank_.devices[1], spec.dtype, spec.shape, spec.requires_grad,
+                               rank_.engine.next_sequence(), spec.gradients);
+  }
+  // One output for each of `parameters`; each gets the gradient {value, value + 1}.
+  Status step(const std::vector<Ref<Parameter>>& parameters, double value) {
+    const std::vector<Edge> outputs = rank_.forward_of(parameters);
+    if (!rank_.forward_status.ok()) return rank_.forward_status;
+    return rank_.backward(outputs, value);
+  }
+  std::size_t sums() const {
+    std::size_t count = 0;
+    for (const Started& each : group_->started)
+      count += each.collective.op == Op::kAllReduceSum && each.collective.bucket != kNone ? 1 : 0;
+    return count;
+  }
+
+  Ref<Parameter> p1_ = add_copy("p of replica 1");
+  Ref<Parameter> q1_ = add_copy("q of replica 1");
+  ReducerOptions options_ = quick_options(false);
+};
+
+TEST_F(ReducerReplicas, P15TheSumOverTheReplicasLandsInTheFirstOne) {
+  create_well();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
+  EXPECT_EQ(values_of(p_->grad()), (Values{8, 10}));
+  EXPECT_EQ(values_of(q_->grad()), (Values{8, 10}));
+  EXPECT_FALSE(p1_->grad().defined());
+  EXPECT_FALSE(q1_->grad().defined());
+  EXPECT_EQ(sums(), 2u);  // one a bucket, not one a replica
+}
+
+TEST_F(ReducerReplicas, P15ReplicasAreAddedInTheirOrderAndRoundedBeforeTheScale) {
+  const auto p2 = add_copy("p of replica 2");
+  options_.replicas = {replica({p1_, {}}), replica({p2, {}})};
+  create_well();
+  p_->set_grad(rank_.tensor({1, 0}));
+  p1_->set_grad(rank_.tensor({1e8, 0}, DType::kFloat32, 1));
+  p2->set_grad(rank_.tensor({-1e8, 0}, DType::kFloat32, 1));
+  {
+    const DataParallel::NoSync guard(parallel());
+    ASSERT_TRUE(step({q_}, 2).ok());
+  }
+  ASSERT_TRUE(step({p_, p1_, p2, q_}, 0).ok());
+  const double sum = rounded(DType::kFloat32, rounded(DType::kFloat32, 1 + 1e8) - 1e8);
+  ASSERT_NE(sum, 1);  // or the order of additions would not show
+  EXPECT_EQ(first(p_), sum);
+}
+
+TEST_F(ReducerReplicas, P15ABucketWaitsForEveryReplica) {
+  create_well();
+  std::vector<Edge> outputs = rank_.forward_of({p_, q_, p1_, q1_});
+  ASSERT_TRUE(rank_.backward({outputs[0], outputs[1]}, 1, true).ok());
+  EXPECT_EQ(sums(), 0u);
+  ASSERT_TRUE(rank_.backward({outputs[2], outputs[3]}, 1).ok());
+  EXPECT_EQ(sums(), 2u);
+  EXPECT_EQ(values_of(p_->grad()), (Values{2, 4}));
+}
+
+TEST_F(ReducerReplicas, P5AMissingReplicaIsNamed) {
+  create_well();
+  const Status status = step({p_, q_, p1_}, 1);
+  EXPECT_EQ(status.code(), Code::kIncomplete);
+  EXPECT_EQ(status.failure().parameters, (std::vector<std::string>{"q of replica 1"}));
+}
+
+TEST_F(ReducerReplicas, P6AHookThatFiresTwiceNamesItsReplica) {
+  create_well();
+  const auto call_again = [this](auto in, auto out, const BackwardContext& context) {
+    for (Tensor& each : out) each = in[0];
+    const std::vector<Edge> roots = {{p1_, 0}};
+    const std::vector<Tensor> gradients = {in[0]};
+    return context.engine.backward_nested(context, roots, gradients, false);
+  };
+  const Ref<Node> nested = rank_.node({{q_, 0}, {p_, 0}, {p1_, 0}, {q1_, 0}}, call_again);
+  const Status status = rank_.backward(rank_.forward({{nested, 0}}), 1);
+  EXPECT_EQ(status.code(), Code::kReadyTwice);
+  EXPECT_EQ(status.failure().parameters, (std::vector<std::string>{"p of replica 1"}));
+}
+
+TEST_F(ReducerReplicas, G5DynamicUseByOneReplicaIsUse) {
+  options_ = quick_options(true);
+  options_.replicas = {replica({p1_, q1_})};
+  create_well();
+  ASSERT_TRUE(step({p1_}, 4).ok());
+  EXPECT_EQ(values_of(p_->grad()), (Values{4, 5}));
+  EXPECT_FALSE(p1_->grad().defined());
+  EXPECT_FALSE(q_->grad().defined());
+}
+
+TEST_F(ReducerReplicas, P11StaticCountsTheHooksOfEachReplica) {
+  options_.static_graph = true;
+  create_well();
+  const auto twice = [&] { return rank_.fan({{p_, 0}, {q_, 0}, {q1_, 0}, {p1_, 0}, {p1_, 0}}); };
+  for (int pass = 0; pass < 3; ++pass) {
+    rank_.undefine_grads();
+    ASSERT_TRUE(rank_.backward(rank_.forward({{twice(), 0}}), 2).ok());
+    EXPECT_EQ(first(p_), 6);  // 2, and twice 2 in the other replica
+  }
+}
+
+TEST_F(ReducerReplicas, P9UseUnderNoSyncCountsInEveryReplica) {
+  options_ = quick_options(true);
+  options_.replicas = {replica({p1_, q1_})};
+  create_well();
+  {
+    const DataParallel::NoSync guard(parallel());
+    ASSERT_TRUE(step({p1_}, 4).ok());
+  }
+  ASSERT_TRUE(step({q_}, 1).ok());
+  EXPECT_EQ(first(p_), 4);
+  EXPECT_FALSE(p1_->grad().defined());
+}
+
+TEST_F(ReducerReplicas, B7TheSumLiesInTheBucketOfTheFirst) {
+  options_.gradient_as_bucket_view = true;
+  create_well();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
+  const auto storage = p_->grad().storage();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 2).ok());  // 8 and 10 there, 2 and 3 from each
+  EXPECT_EQ(p_->grad().storage(), storage);
+  EXPECT_EQ(values_of(p_->grad()), (Values{12, 16}));
+  EXPECT_FALSE(p1_->grad().defined());
+}
+
+TEST_F(ReducerReplicas, S1EntriesOfReplicasFollowEachOther) {
+  const ParameterSpec table{DType::kFloat32, Shape::row_major({4}), true, 0,
+                            Parameter::Gradients::kSparse};
+  const auto t = rank_.add("t", table);
+  const auto t1 = add_copy("t of replica 1", table);
+  rank_.parameters = {t};
+  options_.replicas = {replica({t1})};
+  create_well();
+  const auto entry = [&](std::int64_t row, double value, int device) {
+    Tensor made = *empty_sparse(rank_.devices[device], DType::kFloat32, table.shape, {row});
+    set_element(DType::kFloat32, made.data(), 0, value);
+    return made;
+  };
+  const Ref<Node> use = rank_.node({{t, 0}, {t1, 0}}, [&](auto, auto out, const auto&) {
+    out[0] = entry(2, 4, 0);
+    out[1] = entry(1, 6, 1);
+    return Status();
+  });
+  const Status status = rank_.backward(rank_.forward({{use, 0}}), 1);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(std::vector<std::int64_t>(t->grad().rows().begin(), t->grad().rows().end()),
+            (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(values_of(t->grad()), (Values{6, 4}));
+  EXPECT_FALSE(t1->grad().defined());
+}
+
+TEST_F(ReducerReplicas, S3ValuesAndBuffersAreCopiedOnceAWindow) {
+  const auto b = make_ref<Buffer>("b", rank_.tensor({1, 2}));
+  const auto b1 = make_ref<Buffer>("b of replica 1", rank_.tensor({7, 7}, DType::kFloat32, 1));
+  p_->set_value(rank_.tensor({3, 4}));
+  p1_->set_value(rank_.tensor({8, 8}, DType::kFloat32, 1));
+  options_.buffers = {b};
+  options_.replicas[0].buffers = {b1};
+  create_well();
+  EXPECT_EQ(values_of(p1_->value()), (Values{8, 8}));  // not before the first forward
+  {
+    const DataParallel::NoSync guard(parallel());
+    ASSERT_TRUE(step({p_}, 1).ok());
+    EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
+    EXPECT_EQ(values_of(b1->value()), (Values{1, 2}));
+    p1_->set_value(rank_.tensor({9, 9}, DType::kFloat32, 1));
+    ASSERT_TRUE(step({p_}, 1).ok());
+    EXPECT_EQ(values_of(p1_->value()), (Values{9, 9}));  // while it accumulates
+  }
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 1).ok());
+  EXPECT_EQ(values_of(p1_->value()), (Values{9, 9}));
+  rank_.forward_of({p_});
+  EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
+}
+
+TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {
+  const auto refused = [&](std::vector<Replica> replicas) {
+    options_.replicas = std::move(replicas);
+    const Status status = create();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    return status.failure().detail;
+  };
+  EXPECT_NE(refused({replica({p1_})}).find("lists 1 parameters"), std::string::npos);
+  EXPECT_NE(refused({replica({p_, q1_})}).find("and elsewhere"), std::string::npos);
+  EXPECT_NE(refused({replica({p1_, q1_}), replica({p1_, {}})}).find("replica 2"),
+            std::string::npos);
+  const auto other = add_copy("other", {DType::kFloat32, Shape::row_major({3})});
+  EXPECT_NE(refused({replica({p1_, other})}).find("another shape"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
