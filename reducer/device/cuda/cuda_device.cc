@@ -87,7 +87,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal); error != cudaSuccess)
     return failed(cuda_failure(error, ordinal, "asking for its properties"));
   const Current current(ordinal);
-  const int error = properties.major < 8 ? cudaErrorNoKernelImageForDevice : kernels::probe();
+  const int error = properties.major < 8 ? cudaErrorNoKernelImageForDevice : kernels::load();
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
     return failed(
         unsupported_cuda_device(ordinal, properties.name, properties.major, properties.minor));

@@ -1,6 +1,9 @@
 // CudaDevice: memory and arithmetic of a card (see device.h). Everything is submitted and nothing
 // waits but synchronize(), which asks the card again and again until its deadline, and never blocks
-// in the driver: a collective that hangs on the card must not take its caller with it.
+// in the driver: a collective that hangs on the card must not take its caller with it. (One thing
+// is the driver's: a submission waits while some thousand launches are ahead of the card.) All
+// kernels are loaded when the device is opened, and pinned memory is kept once it is there, as
+// either may make the driver wait for what runs.
 //
 // Streams: the device has one of its own, its current stream; further ones come from new_stream()
 // or are borrowed from the user (adopt), 63 in all, and live as long as the device. None of them

@@ -294,7 +294,7 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   FakeCuda& fake = fake_cuda();
   EXPECT_THAT(refusal(1), HasSubstr("there are 1"));
   EXPECT_THAT(refusal(-1), HasSubstr("numbered from 0"));
-  fake.probe_error = cudaErrorNoKernelImageForDevice;
+  fake.load_error = cudaErrorNoKernelImageForDevice;
   EXPECT_THAT(refusal(), HasSubstr("compute capability 9.0"));
   fake.devices = 0;
   fake.count_error = cudaErrorNoDevice;

@@ -25,10 +25,22 @@ int launch(const Operation& operation, std::uint32_t blocks, const Table& table,
   return error;
 }
 
-int probe() {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes,
-                               reinterpret_cast<const void*>(&run_kernel<Add<Float32>>));
+int load() {
+  constexpr DType kFloats[] = {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+  cudaError_t error = cudaSuccess;
+  const auto load_one = [&]<class Op>(Op) {
+    cudaFuncAttributes attributes{};
+    if (error == cudaSuccess)
+      error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&run_kernel<Op>));
+  };
+  for (const DType dtype : {DType::kByte, DType::kFloat16, DType::kFloat32, DType::kFloat64})
+    with_operation({Kind::kMove, dtype, dtype}, load_one);
+  for (const DType from : kFloats) {
+    with_operation({Kind::kAdd, from, from}, load_one);
+    with_operation({Kind::kFold, from, from}, load_one);
+    for (const DType to : kFloats) with_operation({Kind::kConvert, from, to}, load_one);
+  }
+  return error;
 }
 
 }  // namespace lockstep::kernels

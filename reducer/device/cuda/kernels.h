@@ -16,7 +16,9 @@ namespace lockstep::kernels {
 int launch(const Operation& operation, std::uint32_t blocks, const Table& table,
            CUstream_st* stream);
 
-// Whether the current device can run what was compiled.
-int probe();
+// Loads every kernel onto the current device; an error where they were not compiled for it. Else
+// the runtime would load each at its first launch, and may wait for the whole card then, for a
+// collective that waits for us, too.
+int load();
 
 }  // namespace lockstep::kernels

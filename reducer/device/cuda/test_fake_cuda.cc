@@ -108,7 +108,7 @@ int launch(const Operation& operation, std::uint32_t blocks, const Table& table,
   return 0;
 }
 
-int probe() { return fake_cuda().probe_error; }
+int load() { return fake_cuda().load_error; }
 
 }  // namespace kernels
 }  // namespace lockstep

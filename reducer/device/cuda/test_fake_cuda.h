@@ -19,7 +19,7 @@ struct FakeCuda {
   int runtime_version = 13000;
   int count_error = 0;
   int devices = 1;
-  int probe_error = 0;
+  int load_error = 0;
 
   std::map<std::string, int> fail_next;  // by the name of a call: what it returns, once
   int card_error = 0;                    // what every call that asks the card returns
