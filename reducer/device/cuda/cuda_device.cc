@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -179,12 +180,22 @@ Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
                                "allocating " + std::to_string(bytes) + " bytes of a tensor"));
   }
   auto* data = static_cast<std::byte*>(memory);
-  {
-    platform::MutexLock lock(mutex_);
-    allocations_[data] = {bytes, home, 0};
+  bool is_known = false;
+  try {
+    {
+      platform::MutexLock lock(mutex_);
+      allocations_[data] = {bytes, home, 0};
+    }
+    is_known = true;
+    allocated_ += bytes;
+    return make_ref<Storage>(*this, data, bytes);
+  } catch (const std::bad_alloc&) {  // of the host's memory
+    if (is_known)
+      release(data, bytes);
+    else
+      cudaFreeAsync(data, line_at(home).stream.native());
+    throw;
   }
-  allocated_ += bytes;
-  return make_ref<Storage>(*this, data, bytes);
 }
 
 void CudaDevice::release(std::byte* data, std::size_t bytes) {

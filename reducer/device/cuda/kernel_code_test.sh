@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# kernel_code_test.sh COMPILER SOURCE INCLUDE [FLAG...] -- CUOBJDUMP OBJECT
+# [ARCHITECTURES="sm_80 sm_90"] kernel_code_test.sh COMPILER SOURCE INCLUDE [FLAG...] -- CUOBJDUMP OBJECT
 #
 # The compiled kernels round every product and every sum by itself (contract G2, G3), and keep subnormals (G9).
 # What is looked at:
 #   PTX, which COMPILER makes of SOURCE: products and sums name their rounding (.rn), which is what forbids the
 #        assembler to contract them; there is no fma, no mad of floats, and no .ftz;
-#   the machine code for 9.0 in OBJECT, with CUOBJDUMP, where there is one: no FFMA, DFMA or HFMA2 computes with what
-#        the kernels were given, and no instruction but the conversions inside of an integer division has .FTZ. (HFMA2
-#        of -RZ and RZ with two constants is how the assembler writes a constant into a register.)
+#   the machine code in OBJECT, for each of ARCHITECTURES, with CUOBJDUMP, where there is one: no FFMA, DFMA or HFMA2
+#        computes with what the kernels were given, and no instruction but the conversions inside of an integer division
+#        has .FTZ. (HFMA2 of -RZ and RZ with two constants is how the assembler writes a constant into a register.)
 # Each check is shown first what it must find. Exit code: 0 when all is right, 1 otherwise.
 set -euo pipefail
 
@@ -73,13 +73,15 @@ if [[ -z $cuobjdump ]] || ! command -v "$cuobjdump" >/dev/null; then
   echo "machine code: skipped, no cuobjdump here"
   exit 0
 fi
-"$cuobjdump" -sass -arch sm_90 "$object" | sed -E 's|/\*[0-9a-fx]+\*/[[:space:]]*$||' >"$scratch/kernels.sass"
-wrong=$(wrong_sass <"$scratch/kernels.sass" | sed -E 's|/\*[0-9a-f]+\*/||; s/R[0-9]+/R/g' | sort | uniq -c)
-[[ -z $wrong ]] || fail "in the machine code:
+for arch in ${ARCHITECTURES-sm_80 sm_90}; do
+  "$cuobjdump" -sass -arch "$arch" "$object" | sed -E 's|/\*[0-9a-fx]+\*/[[:space:]]*$||' >"$scratch/kernels.sass"
+  wrong=$(wrong_sass <"$scratch/kernels.sass" | sed -E 's|/\*[0-9a-f]+\*/||; s/R[0-9]+/R/g' | sort | uniq -c)
+  [[ -z $wrong ]] || fail "in the machine code for $arch:
 $wrong"
-products=$(grep -cE '[[:space:]][FD]MUL ' "$scratch/kernels.sass")
-sums=$(grep -cE '[[:space:]][FD]ADD ' "$scratch/kernels.sass")
-constants=$(grep -cE '[[:space:]]HFMA2' "$scratch/kernels.sass" || true)
-((products > 0 && sums > 0)) || fail "no arithmetic was found in the machine code"
-printf 'machine code for 9.0: %d products, %d sums, no contraction; %d HFMA2 that write constants\n' \
-  "$products" "$sums" "$constants"
+  products=$(grep -cE '[[:space:]][FD]MUL ' "$scratch/kernels.sass" || true)
+  sums=$(grep -cE '[[:space:]][FD]ADD ' "$scratch/kernels.sass" || true)
+  constants=$(grep -cE '[[:space:]]HFMA2' "$scratch/kernels.sass" || true)
+  ((products > 0 && sums > 0)) || fail "no arithmetic was found in the machine code for $arch"
+  printf 'machine code for %s: %d products, %d sums, no contraction; %d HFMA2 that write constants\n' \
+    "$arch" "$products" "$sums" "$constants"
+done
