@@ -3,7 +3,8 @@
 #   lib/                            the reducer and its base, static
 #   include/lockstep/reducer/...    their headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
-#   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject
+#   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
+#                                   lockstep::cuda, the device of a card, where the CUDA parts are built
 # Two components: `library` and `program`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -33,6 +34,14 @@ install(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h DESTIN
 
 install(TARGETS lockstep_base lockstep_reducer lockstep_subject EXPORT lockstep_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+if(LOCKSTEP_HAVE_CUDA)
+  foreach(part cuda cuda_plan cuda_kernels)
+    set_target_properties(lockstep_${part} PROPERTIES EXPORT_NAME ${part})
+    install(TARGETS lockstep_${part} EXPORT lockstep_targets
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  endforeach()
+  add_library(lockstep::cuda ALIAS lockstep_cuda)
+endif()
 install(EXPORT lockstep_targets NAMESPACE lockstep:: FILE lockstepTargets.cmake
         DESTINATION ${lockstep_package} COMPONENT library)
 
@@ -58,6 +67,9 @@ endfunction()
 
 file(GLOB_RECURSE lockstep_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/reducer/*.h)
 list(FILTER lockstep_headers EXCLUDE REGEX "(_test[a-z_]*|/test_[a-z_]*)\\.h$")
+if(NOT LOCKSTEP_HAVE_CUDA)
+  list(FILTER lockstep_headers EXCLUDE REGEX "/device/cuda/")
+endif()
 lockstep_needs_gloo(internal_headers ${lockstep_headers})
 list(REMOVE_ITEM lockstep_headers "" ${internal_headers})
 # One rule a file, and not install(DIRECTORY): that would leave empty folders behind.

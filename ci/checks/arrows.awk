@@ -51,7 +51,7 @@ function check_outside(from, path, where, header) {
     if (header ~ /^gloo\// && path ~ /^reducer\/comm\/gloo\//) return
     if (header == "xxhash.h" && path == "reducer/comm/seal.cc") return
     if (header ~ /^nccl/ && path ~ /^reducer\/comm\/nccl\//) return
-    if (header ~ /^cu[a-z_]*\.h$/ && path ~ /^reducer\/(device\/cuda|comm\/nccl)\//) return
+    if (header ~ /^cu[a-z0-9_]*\.h$/ && path ~ /^reducer\/(device\/cuda|comm\/nccl)\//) return
     complain(where, "<" header "> is not for this part of reducer/")
   } else if (from == "faults" && !is_test(path)) {
     if (header ~ /^gloo\// && path !~ /^faults\/gloo\//)

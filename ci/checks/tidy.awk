@@ -23,8 +23,8 @@ function start_file() {
   statement_line = 0
   in_directive = 0
   unordered = ""     # names of unordered containers, as "|a|b|"
-  strict = FILENAME ~ /^(reference|reducer|faults)\// && FILENAME !~ /_test[a-z_]*\.(h|cc)$/ &&
-           FILENAME !~ /\/test_[a-z_]*\.(h|cc)$/ && FILENAME !~ /^reducer\/platform\/os\// &&
+  strict = FILENAME ~ /^(reference|reducer|faults)\// && FILENAME !~ /_test[a-z_]*\.(h|cc|cu)$/ &&
+           FILENAME !~ /\/test_[a-z_]*\.(h|cc|cu)$/ && FILENAME !~ /^reducer\/platform\/os\// &&
            FILENAME !~ /^faults\/(os|gloo)\//
 }
 

@@ -1,0 +1,232 @@
+// What the kernels of CudaDevice cost on a card: gathering gradients into a bucket, scaled or as
+// they are, and scattering them back, beside one plain copy from device to device of as many bytes,
+// measured in turn in the same loop.
+//
+//   resnet50      the shapes of ResNet-50: 161 parameters, 25.6 M float32
+//   small_1000    1,000 parameters of 64 float32
+//   one_tensor    one parameter of 100 M float32
+//   misaligned    the same, not aligned as its place in the bucket is
+//
+// Times are the card's (CUDA events around several calls), medians over the iterations; what is
+// read and written rotates through more memory than a cache holds. Counters: `us` a call, `GBps` of
+// bytes read and written, `copy_us` of the plain copy, and `of_copy`, the bandwidth as part of the
+// copy's. Nothing is judged but the result: before anything is timed it is compared with the host's
+// bits. Exit code: 77 where there is no CUDA device, 65 for a wrong result, 1 for other failures.
+#include <benchmark/benchmark.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/workload.h"
+#include "reducer/device/cuda/cuda_device.h"
+#include "reducer/device/host/host_device.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+constexpr std::size_t kRotated = std::size_t{512}
+                                 << 20;  // bytes of a side that a loop goes through
+constexpr std::int64_t kHundredMillion = 100'000'000;
+
+CudaDevice* device = nullptr;
+
+enum class What { kGather, kGatherScaled, kScatter };
+
+// Gradients of one set, each an allocation of its own as a user's are, and their bucket.
+struct Set {
+  std::vector<Tensor> gradients;
+  std::vector<Shape> orders;
+  Tensor bucket;
+  std::vector<Transfer> transfers;
+};
+
+Tensor filled(std::int64_t elements, std::int64_t offset) {
+  const Shape whole = Shape::row_major({elements + offset});
+  const Tensor tensor = *Tensor::empty(*device, DType::kFloat32, whole);
+  device->fill_zero(device->current_stream(), tensor.data(), tensor.storage()->bytes());
+  return Tensor(tensor.storage(), offset, DType::kFloat32, Shape::row_major({elements}));
+}
+
+std::unique_ptr<Set> make_set(const std::vector<std::int64_t>& parameters, std::int64_t offset) {
+  auto set = std::make_unique<Set>();
+  std::int64_t places = 0;
+  for (const std::int64_t elements : parameters) places += (elements + 15) / 16 * 16;
+  set->bucket = filled(places, 0);
+  std::int64_t place = 0;
+  for (const std::int64_t elements : parameters) {
+    set->gradients.push_back(filled(elements, offset));
+    set->orders.push_back(Shape::row_major({elements}));
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    set->transfers.push_back({&set->gradients[i], set->bucket.data() + 4 * place, &set->orders[i]});
+    place += (parameters[i] + 15) / 16 * 16;
+  }
+  return set;
+}
+
+void run(What what, const Set& set) {
+  const Stream stream = device->current_stream();
+  if (what == What::kScatter)
+    device->scatter(stream, set.transfers);
+  else
+    device->gather(stream, set.transfers, what == What::kGather ? 1.0 : 0.5);
+}
+
+// The card's time of what `work` submits, in microseconds.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    cudaEventCreate(&begin_);
+    cudaEventCreate(&end_);
+  }
+  ~Stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  template <class Work>
+  double microseconds(Work work) {
+    CUstream_st* const stream = device->native(device->current_stream());
+    cudaEventRecord(begin_, stream);
+    work();
+    cudaEventRecord(end_, stream);
+    cudaEventSynchronize(end_);
+    float milliseconds = 0;
+    cudaEventElapsedTime(&milliseconds, begin_, end_);
+    return static_cast<double>(milliseconds) * 1e3;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+double median(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+Status finish() {
+  return device->synchronize(device->record(device->current_stream()),
+                             platform::Deadline::in(std::chrono::seconds(60)));
+}
+
+void measure(benchmark::State& state, What what, std::vector<std::int64_t> parameters,
+             std::int64_t offset) {
+  std::int64_t elements = 0;
+  for (const std::int64_t count : parameters) elements += count;
+  const auto bytes = static_cast<std::size_t>(elements) * 4;
+  const std::size_t count = std::clamp<std::size_t>(kRotated / bytes, 2, 32);
+  std::vector<std::unique_ptr<Set>> sets;
+  for (std::size_t i = 0; i < count; ++i) sets.push_back(make_set(parameters, offset));
+  const Tensor plain_from = filled(elements * static_cast<std::int64_t>(count), 0);
+  const Tensor plain_to = filled(elements * static_cast<std::int64_t>(count), 0);
+  for (const auto& set : sets) run(what, *set);
+  if (const Status status = finish(); !status.ok())
+    return state.SkipWithError(status.to_string().c_str());
+
+  Stopwatch watch;
+  std::vector<double> ours;
+  std::vector<double> plain;
+  CUstream_st* const stream = device->native(device->current_stream());
+  for (auto _ : state) {
+    const double all = watch.microseconds([&] {
+      for (const auto& set : sets) run(what, *set);
+    });
+    plain.push_back(watch.microseconds([&] {
+      for (std::size_t i = 0; i < count; ++i)
+        cudaMemcpyAsync(plain_to.data() + i * bytes, plain_from.data() + i * bytes, bytes,
+                        cudaMemcpyDeviceToDevice, stream);
+    }));
+    ours.push_back(all);
+    state.SetIterationTime(all * 1e-6 / static_cast<double>(count));
+  }
+  if (const Status status = finish(); !status.ok())
+    return state.SkipWithError(status.to_string().c_str());
+  const double per_call = median(ours) / static_cast<double>(count);
+  const double per_copy = median(plain) / static_cast<double>(count);
+  state.counters["us"] = per_call;
+  state.counters["copy_us"] = per_copy;
+  state.counters["GBps"] = 2e-3 * static_cast<double>(bytes) / per_call;
+  state.counters["of_copy"] = per_copy / per_call;
+}
+
+// Whether a small model comes out as on the host; the tests ask far more.
+bool is_right() {
+  const Values values(2, 0);
+  HostDevice host;
+  const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 0, 64, 1};
+  const std::unique_ptr<Set> set = make_set(sizes, 1);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto bytes = static_cast<std::size_t>(sizes[i]) * 4;
+    std::vector<float> in(static_cast<std::size_t>(sizes[i]));
+    std::vector<float> out(in.size());
+    values.fill(1, 0, sizes[i], in.data());
+    const Stream stream = device->current_stream();
+    device->upload(stream, reinterpret_cast<const std::byte*>(in.data()), set->gradients[i].data(),
+                   bytes);
+    device->gather(stream, {&set->transfers[i], 1}, 1.0 / 3);
+    device->download(stream, set->transfers[i].slot, reinterpret_cast<std::byte*>(out.data()),
+                     bytes);
+    if (!finish().ok()) return false;
+    for (float& value : in) value *= static_cast<float>(1.0 / 3);
+    if (bytes != 0 && std::memcmp(in.data(), out.data(), bytes) != 0) return false;
+  }
+  return true;
+}
+
+void register_all() {
+  struct Case {
+    std::string name;
+    std::vector<std::int64_t> parameters;
+    std::int64_t offset;
+  };
+  std::vector<Case> cases;
+  for (const Workload& workload : workloads())
+    if (workload.name == "resnet50" || workload.name == "small_1000")
+      cases.push_back({workload.name, workload.parameters, 0});
+  cases.push_back({"one_tensor", {kHundredMillion}, 0});
+  cases.push_back({"misaligned", {kHundredMillion}, 1});
+  const std::pair<What, std::string> kinds[] = {{What::kGather, "gather"},
+                                                {What::kGatherScaled, "gather_scaled"},
+                                                {What::kScatter, "scatter"}};
+  for (const auto& [what, kind] : kinds)
+    for (const Case& one : cases)
+      benchmark::RegisterBenchmark((kind + "/" + one.name).c_str(),
+                                   [what = what, one](benchmark::State& state) {
+                                     measure(state, what, one.parameters, one.offset);
+                                   })
+          ->UseManualTime()
+          ->Iterations(30)
+          ->Unit(benchmark::kMicrosecond);
+}
+
+int main(int argc, char** argv) {
+  Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
+  if (!opened) {
+    std::fprintf(stderr, "no CUDA device: %s\n", opened.error().to_string().c_str());
+    return opened.error().code() == Code::kInvalidArgument ? 77 : 1;
+  }
+  device = opened->get();
+  if (!is_right()) {
+    std::fprintf(stderr, "%s: what was gathered is wrong\n", device->name().c_str());
+    return 65;
+  }
+  benchmark::AddCustomContext("device", device->name());
+  register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
+
+int main(int argc, char** argv) { return lockstep::benchmarks::main(argc, argv); }

@@ -1,0 +1,154 @@
+// CudaDevice: memory and arithmetic of a card (see device.h). Everything is submitted and nothing
+// waits but synchronize(), which asks the card again and again until its deadline, and never blocks
+// in the driver: a collective that hangs on the card must not take its caller with it. (One thing
+// is the driver's: a submission waits while some thousand launches are ahead of the card.) All
+// kernels are loaded when the device is opened, and pinned memory is kept once it is there, as
+// either may make the driver wait for what runs.
+//
+// Streams: the device has one of its own, its current stream; further ones come from new_stream()
+// or are borrowed from the user (adopt), 63 in all, and live as long as the device. None of them
+// waits for CUDA's legacy default stream. Events are numbers of points in a stream (cuda_stream.h).
+//
+// Memory comes in stream order from a pool of the device's own, from which nothing is given back to
+// the system before the device ends. A storage belongs to the stream that is current when it is
+// allocated, its home. Another stream that works on it through this class, or says so with
+// note_use(), waits for its home first, once, and its memory is not used again before that stream
+// is done with it, too: with its last reference the storage is freed on its home if no other stream
+// used it, else on a stream that waits for all that did and does nothing else. So nobody waits, and
+// what a stream used, by whatever thread, outlives that use. Memory of other origin is its owner's.
+//
+// Arithmetic: the bits of HostDevice (contract G2, G3, G9), by the kernels of kernel_bodies.h; one
+// launch for a whole bucket, and one copy of a table before it when it has very many parameters.
+//
+// Threads: as Device says. Ownership: outlives its storages, streams and pinned memory. Failure: a
+// submission that fails is remembered by its stream, and shows, once, when an event that was
+// recorded behind it is synchronized; so does what fails on the card itself. The destructor waits
+// for the card for ten seconds at most; what is still in use then is left to the end of the
+// process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/device/cuda/cuda_stream.h"
+#include "reducer/device/cuda/launch_plan.h"
+#include "reducer/device/device.h"
+
+struct CUmemPoolHandle_st;
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class CudaDevice;
+
+// Memory of the host that the card copies from and to by itself. It goes back to its device for the
+// next one, so no stream may have a copy of it ahead when it is destroyed.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PinnedMemory();
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  friend class CudaDevice;
+  PinnedMemory(CudaDevice& device, std::byte* data, std::size_t bytes, std::size_t capacity)
+      : device_(&device), data_(data), bytes_(bytes), capacity_(capacity) {}
+  void swap(PinnedMemory& other);
+
+  CudaDevice* device_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+class CudaDevice final : public Device {
+ public:
+  // The card of that number. No driver, one that is too old, no such card, or one that the kernels
+  // were not compiled for: an error that says what to do (kInvalidArgument).
+  static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
+  ~CudaDevice() override;
+
+  int index() const override { return ordinal_ + 1; }  // 0 is the host's
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
+
+  // Aligned to 256 bytes. kOutOfMemory when the card has none left.
+  Result<Ref<Storage>> allocate(std::size_t bytes) override;
+  void release(std::byte* data, std::size_t bytes) override;
+  std::uint64_t allocated_bytes() const override { return allocated_.load(); }
+  Result<PinnedMemory> allocate_pinned(std::size_t bytes);
+
+  Stream current_stream() override { return {this, current_.load()}; }
+  void set_current_stream(const Stream& stream);
+  Result<Stream> new_stream();
+  // A cudaStream_t of the user's, which outlives the device.
+  Result<Stream> adopt(CUstream_st* native);
+  CUstream_st* native(const Stream& stream);
+
+  Event record(const Stream& stream) override;
+  void wait(const Stream& stream, const Event& event) override;
+  Status synchronize(const Event& event, platform::Deadline deadline) override;
+  // For work on a storage that is submitted past this class, before it is.
+  void note_use(const Stream& stream, const std::byte* data);
+
+  void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
+  void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
+  void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
+  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
+  // The sum of shards in the order of the ranks: see plan_fold().
+  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor);
+  // Between memory of the host and of the card. Of memory that is not pinned the driver makes a
+  // copy first, in this call.
+  void upload(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+  void download(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+
+ private:
+  friend class PinnedMemory;
+  struct Line;
+  struct Allocation {
+    std::size_t bytes = 0;
+    std::uint64_t home = 0;     // a stream's handle
+    std::uint64_t used_by = 0;  // the bits of other streams' handles
+  };
+
+  CudaDevice(int ordinal, std::string name);
+  Status start();
+  Result<std::uint64_t> add_line(CUstream_st* native, bool is_owned);
+  Line& line_at(std::uint64_t handle);
+  Line& line_of(const Stream& stream);
+  bool becomes_idle(platform::Deadline deadline);
+  void nap(platform::Deadline deadline);
+  void note_use(Line& user, std::uint64_t handle, const std::byte* data);
+  void note_uses(const Stream& stream, std::span<const Transfer> transfers);
+  void launch(Line& line);
+  std::byte* stage(Line& line);
+  void give_back(std::byte* data, std::size_t capacity);
+
+  const int ordinal_;
+  const std::string name_;
+  CUmemPoolHandle_st* pool_ = nullptr;
+  std::unique_ptr<CudaStream> reclaim_;  // frees what several streams used
+  platform::Atomic<std::uint64_t> current_{0};
+  platform::Atomic<std::uint64_t> allocated_{0};
+
+  platform::Mutex mutex_{"cuda.device"};      // before cuda.stream; guards what is below
+  std::vector<std::unique_ptr<Line>> lines_;  // by handle; a Line stays where it is
+  platform::Atomic<std::uint64_t> line_count_{0};
+  std::map<const std::byte*, Allocation> allocations_;
+  std::multimap<std::size_t, std::byte*> spare_pinned_;  // by capacity
+
+  platform::Mutex nap_mutex_{
+      "cuda.nap"};  // guards nothing: time passes with it, and nobody notifies
+  platform::CondVar nap_{"cuda.nap"};
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

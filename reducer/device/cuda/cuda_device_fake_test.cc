@@ -1,0 +1,310 @@
+// CudaDevice over a CUDA runtime without a card (test_fake_cuda.h): streams, events, memory and
+// failures, step by step. What only a card can tell is in cuda_device_test.cc.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "reducer/device/cuda/cuda_error.h"
+#include "reducer/device/cuda/test_cuda_subject.h"
+#include "reducer/device/cuda/test_fake_cuda.h"
+
+namespace lockstep {
+namespace {
+
+using platform::Deadline;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class FakeCudaDevice : public ::testing::Test {
+ protected:
+  FakeCudaDevice() { reset_fake_cuda(); }
+  void SetUp() override {
+    Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
+    ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+    device = std::move(*opened);
+    own = device->current_stream();
+  }
+  void TearDown() override { EXPECT_THAT(fake().violations, IsEmpty()); }
+
+  static FakeCuda& fake() { return fake_cuda(); }
+  Tensor made(std::int64_t elements) {
+    return *Tensor::empty(*device, DType::kFloat32, Shape::row_major({elements}));
+  }
+  void hold(const Stream& stream) { fake().hold(device->native(stream)); }
+  void let_go(const Stream& stream) { fake().let_go(device->native(stream)); }
+  Status finish(const Stream& stream) {
+    return device->synchronize(device->record(stream), Deadline::in(std::chrono::seconds(5)));
+  }
+  static float first_of(const Tensor& tensor) {
+    float value = 0;
+    std::memcpy(&value, tensor.data(), sizeof(value));
+    return value;
+  }
+  static void set_first(const Tensor& tensor, float value) {
+    std::memcpy(tensor.data(), &value, sizeof(value));
+  }
+
+  std::unique_ptr<CudaDevice> device;
+  Stream own;
+};
+
+TEST_F(FakeCudaDevice, OperationsHaveTheBitsOfTheHost) {
+  CudaSubject subject(*device);
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 50; ++i) {
+    const KernelCase value = draw_case([&](std::uint64_t below) { return random() % below; });
+    ASSERT_EQ(expect_gather(subject, value), "") << value;
+    ASSERT_EQ(expect_scatter(subject, value), "") << value;
+    ASSERT_EQ(expect_copy(subject, value), "") << value;
+    ASSERT_EQ(expect_add(subject, value), "") << value;
+    ASSERT_EQ(expect_convert(subject, value), "") << value;
+    ASSERT_EQ(expect_fold(subject, value), "") << value;
+  }
+}
+
+TEST_F(FakeCudaDevice, AThousandParametersAreOneCopyAndOneLaunch) {
+  CudaSubject subject(*device);
+  KernelCase value;
+  value.factor = 1.0 / 3;
+  for (int i = 0; i < 1000; ++i) value.pieces.push_back({{64}, 0, 0, 1, 0, 0});
+  EXPECT_EQ(expect_gather(subject, value), "");
+  EXPECT_EQ(fake().calls["launch"], 1);
+  EXPECT_EQ(fake().calls["cudaMemcpyAsync"], 2 + 1 + 1);  // up, the table, down
+}
+
+TEST_F(FakeCudaDevice, SynchronizeEndsAtItsDeadlineAndCanBeRepeated) {
+  hold(own);
+  const Event event = device->record(own);
+  const Status late = device->synchronize(event, Deadline::in(std::chrono::milliseconds(5)));
+  EXPECT_EQ(late.code(), Code::kTimeout);
+  let_go(own);
+  EXPECT_TRUE(device->synchronize(event, Deadline::in(std::chrono::seconds(5))).ok());
+}
+
+TEST_F(FakeCudaDevice, EventsAreUsedAgain) {
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(finish(own).ok());
+  EXPECT_LE(fake().calls["cudaEventCreateWithFlags"], 3);
+  hold(own);
+  std::vector<Event> events;
+  for (int i = 0; i < 100; ++i) events.push_back(device->record(own));
+  let_go(own);
+  for (const Event& event : events)
+    ASSERT_TRUE(device->synchronize(event, Deadline::in(std::chrono::seconds(5))).ok());
+  EXPECT_LE(fake().calls["cudaEventCreateWithFlags"], 103);
+}
+
+TEST_F(FakeCudaDevice, AStreamWaitsForAnEventOfAnother) {
+  const Stream other = *device->new_stream();
+  const Tensor a = made(1);
+  const Tensor b = made(1);
+  set_first(a, 7);
+  set_first(b, 9);
+  ASSERT_TRUE(finish(own).ok());
+  hold(own);
+  device->fill_zero(own, a.data(), 4);
+  device->wait(other, device->record(own));
+  device->copy(other, a, b);
+  const Event copied = device->record(other);
+  EXPECT_EQ(device->synchronize(copied, Deadline::in(std::chrono::milliseconds(2))).code(),
+            Code::kTimeout);
+  EXPECT_EQ(first_of(b), 9);
+  let_go(own);
+  EXPECT_TRUE(device->synchronize(copied, Deadline::in(std::chrono::seconds(5))).ok());
+  EXPECT_EQ(first_of(b), 0);
+}
+
+TEST_F(FakeCudaDevice, MemoryIsNotGivenBackBeforeEveryStreamThatUsedItIsDone) {
+  const Stream second = *device->new_stream();
+  const Stream third = *device->new_stream();
+  {
+    const Tensor gradient = made(100);
+    const Tensor bucket = made(100);
+    hold(second);
+    hold(third);
+    device->copy(own, gradient, bucket);
+    device->add(second, gradient, bucket);
+    device->note_use(third, gradient.data());
+  }
+  ASSERT_TRUE(finish(own).ok());
+  EXPECT_EQ(fake().live_blocks, 2u);
+  let_go(second);
+  ASSERT_TRUE(finish(second).ok());
+  let_go(third);
+  ASSERT_TRUE(finish(third).ok());
+  ASSERT_TRUE(finish(own).ok());
+  EXPECT_EQ(fake().live_blocks, 0u);
+  EXPECT_EQ(device->allocated_bytes(), 0u);
+}
+
+TEST_F(FakeCudaDevice, MemoryThatOneStreamUsedIsGivenBackOnThatStreamWithoutAWait) {
+  const Stream second = *device->new_stream();
+  hold(second);
+  {
+    const Tensor gradient = made(100);
+    device->fill_zero(own, gradient.data(), 400);
+  }
+  EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 0);
+  ASSERT_TRUE(finish(own).ok());
+  EXPECT_EQ(fake().live_blocks, 0u);
+  let_go(second);
+}
+
+TEST_F(FakeCudaDevice, TheFirstUseByAnotherStreamWaitsForTheHomeOfAStorageOnce) {
+  const Stream second = *device->new_stream();
+  const Tensor tensor = made(100);
+  hold(own);
+  device->fill_zero(second, tensor.data(), 400);
+  EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 1);
+  device->fill_zero(second, tensor.data() + 40, 40);
+  EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 1);
+  let_go(own);
+  EXPECT_TRUE(finish(second).ok());
+}
+
+TEST_F(FakeCudaDevice, StoragesBelongToTheStreamThatIsCurrent) {
+  const Stream second = *device->new_stream();
+  device->set_current_stream(second);
+  const Tensor tensor = made(100);
+  device->fill_zero(second, tensor.data(), 400);
+  EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 0);
+  device->fill_zero(own, tensor.data(), 400);
+  EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 1);
+}
+
+TEST_F(FakeCudaDevice, TablesOnTheirWayAreNotOverwritten) {
+  std::vector<Tensor> gradients;
+  std::vector<Tensor> slots;
+  for (int i = 0; i < 400; ++i) {
+    gradients.push_back(made(1));
+    slots.push_back(made(1));
+    set_first(gradients.back(), static_cast<float>(i));
+  }
+  std::vector<Transfer> all;
+  for (std::size_t i = 0; i < 400; ++i)
+    all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
+  hold(own);
+  device->gather(own, std::span(all).first(200), 2.0);
+  device->gather(own, std::span(all).last(200), 3.0);
+  let_go(own);
+  ASSERT_TRUE(finish(own).ok());
+  EXPECT_EQ(first_of(slots[100]), 200.0f);
+  EXPECT_EQ(first_of(slots[300]), 900.0f);
+  const int allocated = fake().calls["cudaHostAlloc"];
+  EXPECT_EQ(allocated, 2);
+  for (int i = 0; i < 10; ++i) {
+    device->gather(own, all, 2.0);
+    ASSERT_TRUE(finish(own).ok());
+  }
+  EXPECT_EQ(fake().calls["cudaHostAlloc"], allocated);
+}
+
+TEST_F(FakeCudaDevice, MemoryThatIsRefusedIsAnError) {
+  fake().fail_next["cudaMallocFromPoolAsync"] = cudaErrorMemoryAllocation;
+  const Result<Tensor> tensor = Tensor::empty(*device, DType::kFloat32, Shape::row_major({1000}));
+  ASSERT_FALSE(tensor.has_value());
+  EXPECT_EQ(tensor.error().code(), Code::kOutOfMemory);
+  EXPECT_THAT(tensor.error().to_string(), HasSubstr("4000 bytes"));
+  fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  EXPECT_EQ(device->allocate_pinned(10).error().code(), Code::kOutOfMemory);
+  EXPECT_TRUE(device->allocate_pinned(10).has_value());
+}
+
+TEST_F(FakeCudaDevice, ASubmissionThatFailsShowsOnceBehindIt) {
+  const Tensor tensor = made(10);
+  const Event before = device->record(own);
+  fake().fail_next["launch"] = cudaErrorLaunchOutOfResources;
+  device->copy(own, tensor, tensor);
+  const Event behind = device->record(own);
+  EXPECT_TRUE(device->synchronize(before, Deadline::in(std::chrono::seconds(5))).ok());
+  const Status status = device->synchronize(behind, Deadline::in(std::chrono::seconds(5)));
+  EXPECT_EQ(status.code(), Code::kTransport);
+  EXPECT_THAT(status.to_string(), HasSubstr("launching a kernel"));
+  EXPECT_TRUE(finish(own).ok());
+}
+
+TEST_F(FakeCudaDevice, ATableWithoutMemoryIsAFailureAndNoLaunch) {
+  CudaSubject subject(*device);
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 200; ++i) tensors.push_back(made(1));
+  std::vector<Transfer> all;
+  for (const Tensor& tensor : tensors) all.push_back({&tensor, tensor.data(), &tensor.shape()});
+  fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  device->gather(own, all, 2.0);
+  EXPECT_EQ(fake().calls["launch"], 0);
+  EXPECT_EQ(finish(own).code(), Code::kOutOfMemory);
+  device->gather(own, all, 2.0);
+  EXPECT_TRUE(finish(own).ok());
+  EXPECT_EQ(fake().calls["launch"], 1);
+}
+
+TEST_F(FakeCudaDevice, AFailureComesAlongWithAnEventThatIsWaitedFor) {
+  const Stream second = *device->new_stream();
+  const Tensor tensor = made(10);
+  fake().fail_next["cudaMemsetAsync"] = cudaErrorInvalidValue;
+  device->fill_zero(own, tensor.data(), 40);
+  device->wait(second, device->record(own));
+  EXPECT_EQ(finish(second).code(), Code::kTransport);
+  EXPECT_EQ(finish(own).code(), Code::kTransport);
+}
+
+TEST_F(FakeCudaDevice, AnEventThatCannotBeRecordedIsAFailure) {
+  fake().fail_next["cudaEventRecord"] = cudaErrorInvalidValue;
+  EXPECT_EQ(finish(own).code(), Code::kTransport);
+  EXPECT_TRUE(finish(own).ok());
+}
+
+TEST_F(FakeCudaDevice, AFailureOfTheCardShows) {
+  hold(own);
+  const Event event = device->record(own);
+  fake().card_error = cudaErrorIllegalAddress;
+  const Status status = device->synchronize(event, Deadline::in(std::chrono::seconds(5)));
+  EXPECT_EQ(status.code(), Code::kTransport);
+  EXPECT_THAT(status.to_string(), HasSubstr("submitted earlier"));
+}
+
+TEST_F(FakeCudaDevice, PinnedMemoryIsUsedAgain) {
+  const std::byte* first = device->allocate_pinned(5000)->data();
+  EXPECT_EQ(device->allocate_pinned(6000)->data(), first);
+  EXPECT_EQ(fake().calls["cudaHostAlloc"], 1);
+}
+
+TEST_F(FakeCudaDevice, TheSixtyFourthStreamIsRefused) {
+  for (int i = 1; i < 63; ++i) ASSERT_TRUE(device->new_stream().has_value());
+  EXPECT_EQ(device->new_stream().error().code(), Code::kInvalidArgument);
+}
+
+TEST_F(FakeCudaDevice, EverythingIsGivenBack) {
+  { const Tensor tensor = made(10); }
+  static_cast<void>(device->allocate_pinned(10));
+  device.reset();
+  EXPECT_EQ(fake().calls["cudaEventDestroy"], fake().calls["cudaEventCreateWithFlags"]);
+  EXPECT_EQ(fake().calls["cudaFreeHost"], fake().calls["cudaHostAlloc"]);
+}
+
+// What open() says where there is nothing to open.
+std::string refusal(int ordinal = 0) {
+  const Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(ordinal);
+  return opened ? "opened" : opened.error().to_string();
+}
+
+TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  EXPECT_THAT(refusal(1), HasSubstr("there are 1"));
+  EXPECT_THAT(refusal(-1), HasSubstr("numbered from 0"));
+  fake.load_error = cudaErrorNoKernelImageForDevice;
+  EXPECT_THAT(refusal(), HasSubstr("compute capability 9.0"));
+  fake.devices = 0;
+  fake.count_error = cudaErrorNoDevice;
+  EXPECT_THAT(refusal(), HasSubstr("sees no card"));
+  fake.count_error = cudaErrorInsufficientDriver;
+  fake.driver_version = 12020;
+  EXPECT_THAT(refusal(), HasSubstr("driver is for CUDA 12.2, and this program was built with"));
+  fake.driver_version = 0;
+  EXPECT_THAT(refusal(), HasSubstr("no NVIDIA driver is installed. Install one"));
+}
+
+}  // namespace
+}  // namespace lockstep

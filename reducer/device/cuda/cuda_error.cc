@@ -1,0 +1,63 @@
+#include "reducer/device/cuda/cuda_error.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace lockstep {
+namespace {
+
+std::string version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+std::string named(int error) {
+  const auto code = static_cast<cudaError_t>(error);
+  return std::string(cudaGetErrorString(code)) + " (" + cudaGetErrorName(code) + ")";
+}
+
+}  // namespace
+
+Status cuda_failure(int error, int ordinal, std::string_view what) {
+  const Code code = error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kTransport;
+  return Status(code, "CUDA device " + std::to_string(ordinal) + ", " + std::string(what) + ": " +
+                          named(error));
+}
+
+Status find_cuda_device(const CudaPresence& presence, int ordinal) {
+  const std::string wanted = "CUDA device " + std::to_string(ordinal) + " cannot be used: ";
+  const std::string runtime = version(presence.runtime_version);
+  if (presence.driver_version == 0)
+    return Status(Code::kInvalidArgument,
+                  wanted + "no NVIDIA driver is installed. Install one for CUDA " + runtime +
+                      " or newer, or use a host device");
+  if (presence.error == cudaErrorInsufficientDriver)
+    return Status(Code::kInvalidArgument,
+                  wanted + "the NVIDIA driver is for CUDA " + version(presence.driver_version) +
+                      ", and this program was built with CUDA " + runtime +
+                      ". Install a newer driver, or build with an older toolkit");
+  if (presence.error == cudaErrorNoDevice || (presence.error == 0 && presence.devices == 0))
+    return Status(Code::kInvalidArgument,
+                  wanted +
+                      "the driver sees no card. Look at nvidia-smi, and at what "
+                      "CUDA_VISIBLE_DEVICES hides");
+  if (presence.error != 0)
+    return Status(Code::kTransport, wanted + "asking for the devices failed: " +
+                                        named(presence.error) + ". Look at nvidia-smi");
+  if (ordinal < 0 || ordinal >= presence.devices)
+    return Status(Code::kInvalidArgument, wanted + "devices are numbered from 0, and there are " +
+                                              std::to_string(presence.devices) +
+                                              "; CUDA_VISIBLE_DEVICES can hide some of a machine");
+  return {};
+}
+
+Status unsupported_cuda_device(int ordinal, std::string_view name, int major, int minor) {
+  return Status(Code::kInvalidArgument,
+                "CUDA device " + std::to_string(ordinal) + " (" + std::string(name) +
+                    ") has compute capability " + std::to_string(major) + "." +
+                    std::to_string(minor) +
+                    ", which the kernels were not compiled for: they need 8.0 or newer. Use "
+                    "another card, or build with CMAKE_CUDA_ARCHITECTURES set for this one");
+}
+
+}  // namespace lockstep

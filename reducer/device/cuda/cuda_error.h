@@ -1,0 +1,31 @@
+// Errors of the CUDA runtime as Status. Every text names the device, what was asked for, and
+// CUDA's name of the error. `error` is a cudaError_t.
+#pragma once
+
+#include <string_view>
+
+#include "reducer/base/status.h"
+
+namespace lockstep {
+
+// A call, or work that was submitted earlier, failed: kOutOfMemory where memory was refused, else
+// kTransport. Some errors (an illegal address, a lost card) end the process's use of the card: then
+// every later call fails with them.
+Status cuda_failure(int error, int ordinal, std::string_view what);
+
+// What is there: the outcome of asking for the number of devices, and versions as CUDA writes them
+// (13010 is 13.1); a driver of 0 is none.
+struct CudaPresence {
+  int error = 0;
+  int driver_version = 0;
+  int runtime_version = 0;
+  int devices = 0;
+};
+
+// Ok when device `ordinal` is there; else what is missing, and what to do about it.
+Status find_cuda_device(const CudaPresence& presence, int ordinal);
+
+// For a device whose architecture the kernels were not compiled for.
+Status unsupported_cuda_device(int ordinal, std::string_view name, int major, int minor);
+
+}  // namespace lockstep

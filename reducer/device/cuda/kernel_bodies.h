@@ -1,0 +1,388 @@
+// The kernels' bodies: what one thread of one block does, as functions of the table and the two
+// numbers. The same code runs on a card (kernels.cu) and on the host, in a loop over blocks and
+// threads (test_emulation.h): indices, alignment and rounding are tested where there is no card.
+//
+// Arithmetic (contract G2, G3, G9): every product and every sum is rounded once, by itself. On a
+// card the operations are intrinsics that the compiler never contracts; on the host the build says
+// -ffp-contract=off. 16-bit formats are computed in float; their conversions are the card's own on
+// a card, and those of tensor/half.h on the host.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "reducer/base/check.h"
+#include "reducer/device/cuda/kernel_table.h"
+#include "reducer/tensor/half.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#define LOCKSTEP_HD __host__ __device__ __forceinline__
+#else
+#define LOCKSTEP_HD inline
+#endif
+#ifdef __CUDA_ARCH__
+#define LOCKSTEP_UNROLL _Pragma("unroll")
+#else
+#define LOCKSTEP_UNROLL
+#endif
+
+namespace lockstep::kernels {
+
+#ifdef __CUDA_ARCH__
+LOCKSTEP_HD float product(float a, float b) { return __fmul_rn(a, b); }
+LOCKSTEP_HD double product(double a, double b) { return __dmul_rn(a, b); }
+LOCKSTEP_HD float sum(float a, float b) { return __fadd_rn(a, b); }
+LOCKSTEP_HD double sum(double a, double b) { return __dadd_rn(a, b); }
+LOCKSTEP_HD float from_half(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+LOCKSTEP_HD std::uint16_t to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
+LOCKSTEP_HD float from_bfloat16(std::uint16_t bits) {
+  return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
+}
+LOCKSTEP_HD std::uint16_t to_bfloat16(float value) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+LOCKSTEP_HD float nearest_float(double value) { return __double2float_rn(value); }
+LOCKSTEP_HD std::uint32_t bits_of(float value) { return __float_as_uint(value); }
+LOCKSTEP_HD float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
+#else
+LOCKSTEP_HD float product(float a, float b) { return a * b; }
+LOCKSTEP_HD double product(double a, double b) { return a * b; }
+LOCKSTEP_HD float sum(float a, float b) { return a + b; }
+LOCKSTEP_HD double sum(double a, double b) { return a + b; }
+LOCKSTEP_HD float from_half(std::uint16_t bits) { return half_to_float(bits); }
+LOCKSTEP_HD std::uint16_t to_half(float value) { return float_to_half(value); }
+LOCKSTEP_HD float from_bfloat16(std::uint16_t bits) { return bfloat16_to_float(bits); }
+LOCKSTEP_HD std::uint16_t to_bfloat16(float value) { return float_to_bfloat16(value); }
+LOCKSTEP_HD float nearest_float(double value) { return static_cast<float>(value); }
+LOCKSTEP_HD std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
+LOCKSTEP_HD float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+#endif
+
+// A float that rounds to 16 bits as the double does: cut off, with a last bit that says whether
+// anything was. (Rounding twice to nearest is wrong half-way between two 16-bit values.)
+LOCKSTEP_HD float rounded_to_odd(double value) {
+  const float nearest = nearest_float(value);
+  const auto back = static_cast<double>(nearest);
+  if (back == value || value != value) return nearest;
+  const bool is_away = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+  return float_of((bits_of(nearest) - (is_away ? 1u : 0u)) | 1u);
+}
+
+// How each dtype is computed with: load, compute in Compute, round once when stored.
+struct Float64 {
+  using Memory = double;
+  using Compute = double;
+  LOCKSTEP_HD static Compute load(Memory value) { return value; }
+  LOCKSTEP_HD static Memory store(double value) { return value; }
+};
+struct Float32 {
+  using Memory = float;
+  using Compute = float;
+  LOCKSTEP_HD static Compute load(Memory value) { return value; }
+  LOCKSTEP_HD static Memory store(float value) { return value; }
+  LOCKSTEP_HD static Memory store(double value) { return nearest_float(value); }
+};
+struct Float16 {
+  using Memory = std::uint16_t;
+  using Compute = float;
+  LOCKSTEP_HD static Compute load(Memory value) { return from_half(value); }
+  LOCKSTEP_HD static Memory store(float value) { return to_half(value); }
+  LOCKSTEP_HD static Memory store(double value) { return to_half(rounded_to_odd(value)); }
+};
+struct BFloat16 {
+  using Memory = std::uint16_t;
+  using Compute = float;
+  LOCKSTEP_HD static Compute load(Memory value) { return from_bfloat16(value); }
+  LOCKSTEP_HD static Memory store(float value) { return to_bfloat16(value); }
+  LOCKSTEP_HD static Memory store(double value) { return to_bfloat16(rounded_to_odd(value)); }
+};
+
+// N neighbours in memory, read and written at once.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+
+template <class T, int N>
+LOCKSTEP_HD Pack<T, N> load_pack(const T* from) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(from));
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+#else
+  LOCKSTEP_CHECK_EQ(reinterpret_cast<std::uintptr_t>(from) % alignof(Pack<T, N>), 0u);
+  Pack<T, N> pack;
+  std::memcpy(&pack, from, sizeof(pack));
+  return pack;
+#endif
+}
+
+template <class T, int N>
+LOCKSTEP_HD void store_pack(T* to, const Pack<T, N>& pack) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(to));
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+#else
+  LOCKSTEP_CHECK_EQ(reinterpret_cast<std::uintptr_t>(to) % alignof(Pack<T, N>), 0u);
+  std::memcpy(to, &pack, sizeof(pack));
+#endif
+}
+
+// The operations. Each has value<N>(): what N neighbours of `to` become, read from memory and
+// computed, and not yet written.
+template <class Bits>
+struct Move {
+  using From = Bits;
+  using To = Bits;
+  static constexpr bool kCanStride = true;
+  template <int N>
+  LOCKSTEP_HD static Pack<To, N> value(const Table&, const From* from, const To*) {
+    return load_pack<From, N>(from);
+  }
+};
+
+// to = round(from * factor): kScale where both formats are one, kConvert where they are not. A
+// conversion is between buffers of one layout.
+template <class FromFormat, class ToFormat>
+struct Convert {
+  using From = typename FromFormat::Memory;
+  using To = typename ToFormat::Memory;
+  static constexpr bool kCanStride = false;
+  template <int N>
+  LOCKSTEP_HD static Pack<To, N> value(const Table& table, const From* from, const To*) {
+    const auto factor = static_cast<typename FromFormat::Compute>(table.factor);
+    const Pack<From, N> in = load_pack<From, N>(from);
+    Pack<To, N> out;
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < N; ++i)
+      out.at[i] = ToFormat::store(product(FromFormat::load(in.at[i]), factor));
+    return out;
+  }
+};
+
+template <class Format>
+struct Scale : Convert<Format, Format> {
+  static constexpr bool kCanStride = true;
+};
+
+template <class Format>
+struct Add {
+  using From = typename Format::Memory;
+  using To = typename Format::Memory;
+  static constexpr bool kCanStride = true;
+  template <int N>
+  LOCKSTEP_HD static Pack<To, N> value(const Table&, const From* from, const To* to) {
+    const Pack<From, N> in = load_pack<From, N>(from);
+    Pack<To, N> out = load_pack<To, N>(to);
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < N; ++i)
+      out.at[i] = Format::store(sum(Format::load(out.at[i]), Format::load(in.at[i])));
+    return out;
+  }
+};
+
+// The sum in the order of the ranks (G3), of shards that lie one behind the other.
+template <class Format>
+struct Fold {
+  using From = typename Format::Memory;
+  using To = typename Format::Memory;
+  using Compute = typename Format::Compute;
+  static constexpr bool kCanStride = false;
+  template <int N>
+  LOCKSTEP_HD static Pack<To, N> value(const Table& table, const From* from, const To*) {
+    const auto factor = static_cast<Compute>(table.factor);
+    const bool scales = table.factor != 1.0;
+    Pack<To, N> out = load_pack<From, N>(from);
+    if (scales) scale(out, factor);
+    for (std::uint32_t shard = 1; shard < table.shards; ++shard) {
+      from += table.shard_stride;
+      Pack<From, N> in = load_pack<From, N>(from);
+      if (scales) scale(in, factor);
+      LOCKSTEP_UNROLL
+      for (int i = 0; i < N; ++i)
+        out.at[i] = Format::store(sum(Format::load(out.at[i]), Format::load(in.at[i])));
+    }
+    return out;
+  }
+  template <int N>
+  LOCKSTEP_HD static void scale(Pack<To, N>& pack, Compute factor) {
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < N; ++i)
+      pack.at[i] = Format::store(product(Format::load(pack.at[i]), factor));
+  }
+};
+
+// How many neighbours a pack of an operation has.
+template <class Op>
+constexpr int kLanes = kPackBytes /
+                       static_cast<int>(sizeof(typename Op::From) > sizeof(typename Op::To)
+                                            ? sizeof(typename Op::From)
+                                            : sizeof(typename Op::To));
+
+// `packs` packs of N elements, of which this call takes the kPacksPerThread of its thread from
+// `first` on. All are read before one is written, so that the reads are in flight together.
+template <class Op, int N>
+LOCKSTEP_HD void run_packs(const Table& table, const typename Op::From* from, typename Op::To* to,
+                           std::uint64_t packs, std::uint64_t first) {
+  Pack<typename Op::To, N> out[kPacksPerThread];
+  LOCKSTEP_UNROLL
+  for (std::uint32_t i = 0; i < kPacksPerThread; ++i) {
+    const std::uint64_t at = first + i * kThreads;
+    if (at < packs) out[i] = Op::template value<N>(table, from + at * N, to + at * N);
+  }
+  LOCKSTEP_UNROLL
+  for (std::uint32_t i = 0; i < kPacksPerThread; ++i) {
+    const std::uint64_t at = first + i * kThreads;
+    if (at < packs) store_pack<typename Op::To, N>(to + at * N, out[i]);
+  }
+}
+
+template <class Op>
+LOCKSTEP_HD void run_one(const Table& table, const typename Op::From* from, typename Op::To* to) {
+  store_pack<typename Op::To, 1>(to, Op::template value<1>(table, from, to));
+}
+
+// What is before the first pack belongs to the first block, what is behind the last one to the
+// last.
+template <class Op>
+LOCKSTEP_HD void run_packed(const Table& table, const Segment& segment, std::uint32_t block,
+                            std::uint32_t thread) {
+  constexpr int kN = kLanes<Op>;
+  const auto* from = reinterpret_cast<const typename Op::From*>(segment.from);
+  auto* to = reinterpret_cast<typename Op::To*>(segment.to);
+  const std::uint64_t packs = (segment.elements - segment.head) / kN;
+  const std::uint64_t first = std::uint64_t{block} * kPacksPerBlock;
+  run_packs<Op, kN>(table, from + segment.head, to + segment.head, packs, first + thread);
+  if (block == 0 && thread < segment.head) run_one<Op>(table, from + thread, to + thread);
+  const std::uint64_t tail = segment.head + packs * kN + thread;
+  if (first + kPacksPerBlock >= packs && tail < segment.elements)
+    run_one<Op>(table, from + tail, to + tail);
+}
+
+template <class Op>
+LOCKSTEP_HD void run_dense(const Table& table, const Segment& segment, std::uint32_t block,
+                           std::uint32_t thread) {
+  const auto* from = reinterpret_cast<const typename Op::From*>(segment.from);
+  auto* to = reinterpret_cast<typename Op::To*>(segment.to);
+  const std::uint64_t begin = std::uint64_t{block} * kElementsPerBlock;
+  for (std::uint32_t done = 0; done < kElementsPerBlock; done += kPacksPerBlock)
+    run_packs<Op, 1>(table, from, to, segment.elements, begin + done + thread);
+}
+
+// Index is wide enough for the number of elements: divisions of 64 bits are slow on a card.
+template <class Op, class Index>
+LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const Layout& layout,
+                             std::uint32_t block, std::uint32_t thread) {
+  const auto* from = reinterpret_cast<const typename Op::From*>(segment.from);
+  auto* to = reinterpret_cast<typename Op::To*>(segment.to);
+  const std::uint64_t begin = std::uint64_t{block} * kElementsPerBlock;
+  const int last = static_cast<int>(layout.dims) - 1;
+  for (std::uint32_t done = thread; done < kElementsPerBlock; done += kThreads) {
+    if (begin + done >= segment.elements) return;
+    auto rest = static_cast<Index>(begin + done);
+    std::int64_t in_from = 0;
+    std::int64_t in_to = 0;
+    for (int d = 0; d < last; ++d) {
+      const auto size = static_cast<Index>(layout.sizes[d]);
+      const Index quotient = rest / size;
+      const auto index = static_cast<std::int64_t>(rest - quotient * size);
+      in_from += index * layout.from[d];
+      in_to += index * layout.to[d];
+      rest = quotient;
+    }
+    in_from += static_cast<std::int64_t>(rest) * layout.from[last];
+    in_to += static_cast<std::int64_t>(rest) * layout.to[last];
+    run_one<Op>(table, from + in_from, to + in_to);
+  }
+}
+
+// The last segment whose first block is not behind `block`.
+LOCKSTEP_HD std::uint32_t segment_of(const Segment* segments, std::uint32_t count,
+                                     std::uint32_t block) {
+  std::uint32_t low = 0;
+  std::uint32_t high = count;
+  while (high - low > 1) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    (segments[middle].first_block <= block ? low : high) = middle;
+  }
+  return low;
+}
+
+// All that a thread of a block does.
+template <class Op>
+LOCKSTEP_HD void run(const Table& table, std::uint32_t block, std::uint32_t thread) {
+  const bool is_far = table.far_segments != nullptr;
+  const auto* segments = is_far ? table.far_segments : reinterpret_cast<const Segment*>(table.near);
+  const Segment segment = segments[segment_of(segments, table.segments, block)];
+  block -= segment.first_block;
+  if (segment.form == Form::kPacked) return run_packed<Op>(table, segment, block, thread);
+  if (segment.form == Form::kDense) return run_dense<Op>(table, segment, block, thread);
+  if constexpr (Op::kCanStride) {
+    const auto* layouts =
+        is_far ? table.far_layouts : reinterpret_cast<const Layout*>(segments + table.segments);
+    const Layout& layout = layouts[segment.layout];
+    if (segment.elements <= 0xffffffffu)
+      run_strided<Op, std::uint32_t>(table, segment, layout, block, thread);
+    else
+      run_strided<Op, std::uint64_t>(table, segment, layout, block, thread);
+  }
+}
+
+// Calls f with the format of a dtype; gradients are floats.
+template <class F>
+void with_format(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return f(Float64{});
+    case DType::kFloat32:
+      return f(Float32{});
+    case DType::kFloat16:
+      return f(Float16{});
+    case DType::kBFloat16:
+      return f(BFloat16{});
+    default:
+      LOCKSTEP_CHECK(dtype == DType::kFloat32);
+  }
+}
+
+template <class F>
+void with_move(DType dtype, F f) {
+  switch (size_of(dtype)) {
+    case 1:
+      return f(Move<std::uint8_t>{});
+    case 2:
+      return f(Move<std::uint16_t>{});
+    case 4:
+      return f(Move<std::uint32_t>{});
+    default:
+      LOCKSTEP_CHECK_EQ(size_of(dtype), std::size_t{8});
+      return f(Move<std::uint64_t>{});
+  }
+}
+
+// Calls f with the type of an operation, an object of one of those above.
+template <class F>
+void with_operation(const Operation& operation, F f) {
+  switch (operation.kind) {
+    case Kind::kMove:
+      return with_move(operation.from, f);
+    case Kind::kScale:
+      return with_format(operation.from, [&]<class Format>(Format) { f(Scale<Format>{}); });
+    case Kind::kAdd:
+      return with_format(operation.from, [&]<class Format>(Format) { f(Add<Format>{}); });
+    case Kind::kFold:
+      return with_format(operation.from, [&]<class Format>(Format) { f(Fold<Format>{}); });
+    case Kind::kConvert:
+      return with_format(operation.from, [&]<class From>(From) {
+        with_format(operation.to, [&]<class To>(To) {
+          if constexpr (std::is_same_v<From, To>)
+            f(Scale<From>{});
+          else
+            f(Convert<From, To>{});
+        });
+      });
+  }
+}
+
+}  // namespace lockstep::kernels

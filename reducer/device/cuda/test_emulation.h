@@ -1,0 +1,96 @@
+// EmulatedDevice: the kernels' bodies on the host, for tests. Plans are made as for a card; then a
+// plain loop over blocks and threads, in an order that is not that of the numbers, does what a card
+// would. Memory is the host's, each storage a piece of its own of just the bytes asked for, so that
+// AddressSanitizer sees what goes beyond it; accesses of several elements that are not aligned, a
+// fault on a card, fail a check.
+#pragma once
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "reducer/device/cuda/kernel_bodies.h"
+#include "reducer/device/cuda/launch_plan.h"
+
+namespace lockstep {
+
+// Memory that is aligned for a table.
+struct EmulatedFar {
+  explicit EmulatedFar(const LaunchPlan& plan) : words((plan.far_bytes() + 7) / 8) {
+    if (plan.far_bytes() != 0) plan.write_far(reinterpret_cast<std::byte*>(words.data()));
+  }
+  const std::byte* place() const {
+    return words.empty() ? nullptr : reinterpret_cast<const std::byte*>(words.data());
+  }
+  std::vector<std::uint64_t> words;
+};
+
+template <class Op>
+void emulate_as(const kernels::Table& table, std::uint32_t blocks) {
+  for (std::uint32_t b = 0; b < blocks; ++b)
+    for (std::uint32_t t = 0; t < kernels::kThreads; ++t)
+      kernels::run<Op>(table, blocks - 1 - b, (t * 97 + b) % kernels::kThreads);
+}
+
+inline void emulate(LaunchPlan& plan) {
+  if (plan.empty()) return;
+  const EmulatedFar far(plan);
+  const kernels::Table table = plan.table(far.place());
+  kernels::with_operation(plan.operation(),
+                          [&]<class Op>(Op) { emulate_as<Op>(table, plan.blocks()); });
+}
+
+class EmulatedDevice : public Device {
+ public:
+  int index() const override { return 0; }
+  Result<Ref<Storage>> allocate(std::size_t bytes) override {
+    auto* data = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}));
+    return make_ref<Storage>(*this, data, bytes);
+  }
+  void release(std::byte* data, std::size_t) override {
+    ::operator delete (data, std::align_val_t{64});
+  }
+  std::uint64_t allocated_bytes() const override { return 0; }
+  Stream current_stream() override { return {this, 0}; }
+  Event record(const Stream&) override { return {}; }
+  void wait(const Stream&, const Event&) override {}
+  Status synchronize(const Event&, platform::Deadline) override { return {}; }
+  void fill_zero(const Stream&, std::byte* data, std::size_t bytes) override {
+    std::memset(data, 0, bytes);
+  }
+
+  void copy(const Stream&, const Tensor& from, const Tensor& to) override {
+    plan_copy(plan_, from, to);
+    run();
+  }
+  void add(const Stream&, const Tensor& from, const Tensor& to) override {
+    plan_add(plan_, from, to);
+    run();
+  }
+  void gather(const Stream&, std::span<const Transfer> transfers, double factor) override {
+    plan_gather(plan_, transfers, factor);
+    run();
+  }
+  void scatter(const Stream&, std::span<const Transfer> transfers) override {
+    plan_scatter(plan_, transfers);
+    run();
+  }
+  void convert(const Stream&, const Tensor& from, const Tensor& to, double factor) override {
+    plan_convert(plan_, from, to, factor);
+    run();
+  }
+  void fold(const Tensor& from, const Tensor& to, double factor) {
+    plan_fold(plan_, from, to, factor);
+    run();
+  }
+
+ protected:
+  // What runs a plan: planted mistakes take its place.
+  virtual void execute(LaunchPlan& plan) { emulate(plan); }
+
+ private:
+  void run() { execute(plan_); }
+  LaunchPlan plan_;
+};
+
+}  // namespace lockstep

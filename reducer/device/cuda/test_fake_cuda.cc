@@ -1,0 +1,242 @@
+#include "reducer/device/cuda/test_fake_cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "reducer/device/cuda/kernels.h"
+#include "reducer/device/cuda/test_emulation.h"
+
+struct CUevent_st {
+  std::shared_ptr<bool> passed = std::make_shared<bool>(true);
+};
+
+struct CUstream_st {
+  // A piece of work says whether it could run.
+  std::deque<std::function<bool()>> work;
+  bool is_held = false;
+};
+
+namespace lockstep {
+namespace {
+
+struct Block {
+  std::unique_ptr<std::byte[]> memory;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool is_free = false;
+};
+
+struct World {
+  FakeCuda fake;
+  std::vector<std::unique_ptr<CUstream_st>> streams;
+  std::map<const std::byte*, Block> blocks;
+  std::vector<std::unique_ptr<std::byte[]>> pinned;
+};
+
+std::unique_ptr<World>& world() {
+  static auto instance = std::make_unique<World>();
+  return instance;
+}
+
+// Counts a call, and gives what it shall fail with.
+int entered(const char* name) {
+  FakeCuda& fake = fake_cuda();
+  ++fake.calls[name];
+  const auto planned = fake.fail_next.find(name);
+  if (planned == fake.fail_next.end()) return 0;
+  const int error = planned->second;
+  fake.fail_next.erase(planned);
+  return error;
+}
+
+// Runs what can run.
+void run_streams() {
+  bool runs = true;
+  while (runs) {
+    runs = false;
+    for (const auto& stream : world()->streams)
+      while (!stream->is_held && !stream->work.empty() && stream->work.front()()) {
+        stream->work.pop_front();
+        runs = true;
+      }
+  }
+}
+
+void submit(cudaStream_t stream, std::function<void()> work) {
+  stream->work.emplace_back([work = std::move(work)] {
+    work();
+    return true;
+  });
+}
+
+void touch(const void* address, const char* who) {
+  const auto* data = static_cast<const std::byte*>(address);
+  auto found = world()->blocks.upper_bound(data);
+  if (found == world()->blocks.begin()) return;
+  const Block& block = (--found)->second;
+  if (data < block.data + block.bytes && block.is_free)
+    fake_cuda().violations.push_back(std::string(who) + " on memory that was given back");
+}
+
+}  // namespace
+
+FakeCuda& fake_cuda() { return world()->fake; }
+void reset_fake_cuda() { world() = std::make_unique<World>(); }
+void FakeCuda::hold(CUstream_st* stream) { stream->is_held = true; }
+void FakeCuda::let_go(CUstream_st* stream) { stream->is_held = false; }
+
+namespace kernels {
+
+int launch(const Operation& operation, std::uint32_t blocks, const Table& table,
+           CUstream_st* stream) {
+  if (const int error = entered("launch")) return error;
+  submit(stream, [operation, blocks, table] {
+    const bool is_far = table.far_segments != nullptr;
+    const auto* segments =
+        is_far ? table.far_segments : reinterpret_cast<const Segment*>(table.near);
+    if (is_far) touch(segments, "the table of a kernel");
+    for (std::uint32_t i = 0; i < table.segments; ++i) {
+      touch(segments[i].from, "a kernel reads");
+      touch(segments[i].to, "a kernel writes");
+    }
+    with_operation(operation, [&]<class Op>(Op) { emulate_as<Op>(table, blocks); });
+  });
+  return 0;
+}
+
+int load() { return fake_cuda().load_error; }
+
+}  // namespace kernels
+}  // namespace lockstep
+
+using lockstep::entered;
+using lockstep::fake_cuda;
+using lockstep::submit;
+using lockstep::world;
+
+extern "C" {
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = fake_cuda().driver_version;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = fake_cuda().runtime_version;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = fake_cuda().devices;
+  return static_cast<cudaError_t>(fake_cuda().count_error);
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  std::memcpy(properties->name, "Fake", 5);
+  properties->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake";
+}
+const char* cudaGetErrorString(cudaError_t) { return "a fake error"; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
+  *stream = world()->streams.emplace_back(std::make_unique<CUstream_st>()).get();
+  return static_cast<cudaError_t>(entered("cudaStreamCreateWithFlags"));
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  if (const int error = entered("cudaStreamWaitEvent")) return static_cast<cudaError_t>(error);
+  stream->work.emplace_back([passed = event->passed] { return *passed; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  *event = nullptr;
+  if (const int error = entered("cudaEventCreateWithFlags")) return static_cast<cudaError_t>(error);
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  ++fake_cuda().calls["cudaEventDestroy"];
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (const int error = entered("cudaEventRecord")) return static_cast<cudaError_t>(error);
+  event->passed = std::make_shared<bool>(false);
+  submit(stream, [passed = event->passed] { *passed = true; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (fake_cuda().card_error != 0) return static_cast<cudaError_t>(fake_cuda().card_error);
+  lockstep::run_streams();
+  return *event->passed ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  *pool = reinterpret_cast<cudaMemPool_t>(world().get());
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t, cudaStream_t) {
+  if (const int error = entered("cudaMallocFromPoolAsync")) return static_cast<cudaError_t>(error);
+  lockstep::Block block;
+  block.memory = std::make_unique<std::byte[]>(bytes + 256);
+  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
+  block.data = block.memory.get() + (256 - address % 256) % 256;
+  block.bytes = bytes;
+  *memory = block.data;
+  ++fake_cuda().live_blocks;
+  world()->blocks[block.data] = std::move(block);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  if (const int error = entered("cudaFreeAsync")) return static_cast<cudaError_t>(error);
+  submit(stream, [data = static_cast<std::byte*>(memory)] {
+    world()->blocks.at(data).is_free = true;
+    --fake_cuda().live_blocks;
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned int) {
+  if (const int error = entered("cudaHostAlloc")) return static_cast<cudaError_t>(error);
+  *memory = world()->pinned.emplace_back(std::make_unique<std::byte[]>(bytes)).get();
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void*) {
+  ++fake_cuda().calls["cudaFreeHost"];
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (const int error = entered("cudaMemcpyAsync")) return static_cast<cudaError_t>(error);
+  submit(stream, [to, from, bytes] {
+    lockstep::touch(to, "a copy writes");
+    lockstep::touch(from, "a copy reads");
+    std::memcpy(to, from, bytes);
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (const int error = entered("cudaMemsetAsync")) return static_cast<cudaError_t>(error);
+  submit(stream, [to, value, bytes] {
+    lockstep::touch(to, "a fill");
+    std::memset(to, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+}  // extern "C"

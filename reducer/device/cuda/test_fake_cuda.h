@@ -1,0 +1,39 @@
+// A CUDA runtime without a card, for tests of CudaDevice: the calls that it makes, over queues of
+// work in this process. A stream runs when somebody asks for an event, unless a test holds it;
+// kernels are emulated (test_emulation.h). Memory that was given back is not used again, so that
+// whatever still works on it is noticed. One thread.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+struct CUstream_st;
+
+namespace lockstep {
+
+struct FakeCuda {
+  // What the fake says it is.
+  int driver_version = 13000;
+  int runtime_version = 13000;
+  int count_error = 0;
+  int devices = 1;
+  int load_error = 0;
+
+  std::map<std::string, int> fail_next;  // by the name of a call: what it returns, once
+  int card_error = 0;                    // what every call that asks the card returns
+
+  std::map<std::string, int> calls;
+  std::vector<std::string> violations;  // work on memory that was given back
+  std::size_t live_blocks = 0;          // of memory of the card
+
+  void hold(CUstream_st* stream);
+  void let_go(CUstream_st* stream);
+};
+
+// The one there is; reset() gives a fresh one, and needs all devices to be gone.
+FakeCuda& fake_cuda();
+void reset_fake_cuda();
+
+}  // namespace lockstep
