@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "properties/oracle/agreement.h"
 #include "properties/oracle/judge.h"
 #include "reference/torch_model.h"
 
@@ -9,7 +13,16 @@ namespace lockstep::properties {
 
 const char* name_of(LaneKind kind) { return kind == LaneKind::kSim ? "sim" : "gloo"; }
 
+CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
+    : kind_(kind),
+      name_(subject.name()),
+      contract_(subject.contract),
+      lane_(make_lane(kind, subject)) {
+  if (subject.against) other_ = std::make_unique<CaseRunner>(kind, *subject.against);
+}
+
 Verdict CaseRunner::run(const Case& c) {
+  if (other_) return run_beside(c);
   const std::uint32_t steps = reference::modelled_steps(c.program, contract_);
   if (steps == c.program.steps.size()) return run_modelled(c);
   Case shorter = c;
@@ -27,11 +40,55 @@ Verdict CaseRunner::run_modelled(const Case& c) {
   return judge(c, contract_, expectation_, observation_);
 }
 
+Verdict CaseRunner::run_beside(const Case& c) {
+  compared_steps_ = 0;
+  const auto refuse = [](const std::string& why) {
+    return Verdict{Failing::kInconclusive, "comparable", why};
+  };
+  if (!c.faults.faults.empty())
+    return refuse("faults meet two subjects at different times: such a case is not compared");
+  Case shorter = c;
+  reference::Program& program = shorter.program;
+  program.steps.resize(std::min(reference::modelled_steps(program, contract_),
+                                reference::modelled_steps(program, other_->contract_)));
+  reference::run(program, contract_, {}, {}, expectation_);
+  reference::run(program, other_->contract_, {}, {}, other_->expectation_);
+  const Comparable found = comparable_steps(program, expectation_, other_->expectation_);
+  if (!found.has_synced_pass)
+    return refuse(fmt::format(
+        "the contracts of the two subjects expect the same of no synced pass ({})",
+        found.why.empty() ? "the program has none of which both say what comes out" : found.why));
+  program.steps.resize(found.steps);
+  Verdict mine = run_modelled(shorter);
+  return compare(shorter, std::move(mine), other_->run_modelled(shorter));
+}
+
+// First what the two have to say of each other, then each by its own contract.
+Verdict CaseRunner::compare(const Case& c, Verdict mine, Verdict theirs) {
+  const auto told_of = [](const std::string& name, Verdict verdict) {
+    if (!verdict.ok()) verdict.message = fmt::format("subject {}: {}", name, verdict.message);
+    return verdict;
+  };
+  mine = told_of(name_, std::move(mine));
+  theirs = told_of(other_->name_, std::move(theirs));
+  using End = Observation::End;
+  if (observation_.end != End::kFinished) return mine;
+  if (other_->observation_.end != End::kFinished) return theirs;
+  // Once more: buckets were laid out in the order that the runs took.
+  const std::uint32_t steps = comparable_steps(c.program, expectation_, other_->expectation_).steps;
+  compared_steps_ = steps;
+  const Verdict verdict =
+      judge_agreement(c, steps, {name_, expectation_, observation_},
+                      {other_->name_, other_->expectation_, other_->observation_});
+  if (!verdict.ok()) return verdict;
+  return mine.ok() ? theirs : mine;
+}
+
 Verdict CaseRunner::run_twice(const Case& c) {
   Verdict first = run(c);
   const std::uint64_t hash = observation_.trace_hash;
   const std::uint64_t choices = observation_.choices;
-  if (kind_ != LaneKind::kSim || !first.ok()) return first;
+  if (kind_ != LaneKind::kSim || other_ || !first.ok()) return first;
   Verdict second = run(c);
   if (!second.ok()) return second;
   if (hash == observation_.trace_hash) return {};

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "properties/case/case_json.h"
@@ -69,6 +70,43 @@ TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
     const Verdict verdict = runner.run(c);
     ASSERT_TRUE(verdict.ok()) << verdict.message << "\n" << to_json(c);
   }
+}
+
+// Our reducer runs every case, too (properties/oracle/agreement.h).
+class TorchBeside : public Torch {
+ protected:
+  // The first verdict that is no agreement, and how many cases were compared.
+  Verdict compare(const std::string& name, std::uint64_t cases, std::uint64_t& compared) {
+    Result<Subject> subject = parse_subject(name);
+    EXPECT_TRUE(subject);
+    subject->against = std::make_shared<const Subject>(subject_);
+    GenerateOptions options;
+    options.lane = GenerateOptions::Lane::kGloo;
+    options.capabilities = common_capabilities(*subject);
+    options.faults = GenerateOptions::Faults::kNone;
+    options.max_world = 4;
+    CaseRunner runner(LaneKind::kGloo, *subject);
+    for (std::uint64_t index = 0; index < cases; ++index) {
+      const Verdict verdict = runner.run(generate(11, index, options));
+      if (runner.compared_steps() > 0) ++compared;
+      if (!verdict.ok() && verdict.failing != Failing::kInconclusive) return verdict;
+    }
+    return {};
+  }
+};
+
+TEST_F(TorchBeside, OurReducerAgreesOnGeneratedCases) {
+  std::uint64_t compared = 0;
+  const Verdict verdict = compare("reducer", 40, compared);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  EXPECT_GE(compared, 10u);
+}
+
+TEST_F(TorchBeside, APlantedBugIsFound) {
+  std::uint64_t compared = 0;
+  const Verdict verdict = compare("seeded:N08", 40, compared);
+  EXPECT_EQ(verdict.failing, Failing::kSubjectsDiffer);
+  EXPECT_NE(verdict.message.find("\n  torch       "), std::string::npos) << verdict.message;
 }
 
 // Bad input: what a program says that cannot start, as one that its libtorch does not match.
