@@ -11,6 +11,8 @@
 
 namespace lockstep::properties {
 
+constexpr std::uint32_t kHurriedTimeoutMs = 1500;
+
 const char* name_of(LaneKind kind) { return kind == LaneKind::kSim ? "sim" : "gloo"; }
 
 CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
@@ -30,8 +32,24 @@ Verdict CaseRunner::run(const Case& c) {
   return run_modelled(shorter);
 }
 
+// Ranks of torch that end in the middle of collectives wait for each other until the timeout, so
+// that a program that must fail is given a short one. What only a busy machine makes of that does
+// not count.
 Verdict CaseRunner::run_modelled(const Case& c) {
   reference::run(c.program, contract_, {}, {}, expectation_);
+  const bool fails = std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
+                                 [](const auto& step) { return step.any_error; });
+  if (contract_.is_hook_by_hook && fails && c.timeout_ms == 0) {
+    Case hurried = c;
+    hurried.timeout_ms = kHurriedTimeoutMs;
+    if (Verdict verdict = run_once(hurried); verdict.ok()) return verdict;
+    reference::run(c.program, contract_, {}, {}, expectation_);
+  }
+  return run_once(c);
+}
+
+// `expectation_` is the one without recoveries.
+Verdict CaseRunner::run_once(const Case& c) {
   observation_.clear();
   lane_->run(c, expectation_, observation_);
   const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();

@@ -35,6 +35,7 @@ class CaseRunner {
 
  private:
   Verdict run_modelled(const Case& c);
+  Verdict run_once(const Case& c);
   Verdict run_beside(const Case& c);
   Verdict compare(const Case& c, Verdict mine, Verdict theirs);
 

@@ -5,6 +5,10 @@
 // A failure means that torch does something else than the profile says. To replay:
 // lockstep replay properties/corpus/torch/NAME.json --subject torch
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +18,7 @@
 #include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
+#include "properties/lane/nursery.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/oracle/judge.h"
 #include "reference/model.h"
@@ -107,6 +112,58 @@ TEST_F(TorchBeside, APlantedBugIsFound) {
   const Verdict verdict = compare("seeded:N08", 40, compared);
   EXPECT_EQ(verdict.failing, Failing::kSubjectsDiffer);
   EXPECT_NE(verdict.message.find("\n  torch       "), std::string::npos) << verdict.message;
+}
+
+// Where ranks' processes come from (properties/lane/nursery.h).
+class TorchNursery : public Torch {
+ protected:
+  // A rank without work; `fd` is the end of its socket that is ours.
+  static Result<pid_t> make_rank(Nursery& nursery, int& fd) {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    Result<pid_t> made = nursery.make(fds[1]);
+    ::close(fds[1]);
+    fd = fds[0];
+    return made;
+  }
+  static int end_of(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid) << "it is no child of this process";
+    return status;
+  }
+};
+
+TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
+  Nursery nursery(subject_.rank_program);
+  int fds[2] = {-1, -1};
+  const Result<pid_t> first = make_rank(nursery, fds[0]);
+  const Result<pid_t> second = make_rank(nursery, fds[1]);
+  ASSERT_TRUE(first && second);
+  ::kill(*first, SIGKILL);
+  EXPECT_EQ(WTERMSIG(end_of(*first)), SIGKILL);
+  ::close(fds[0]);
+  ::close(fds[1]);
+  EXPECT_EQ(end_of(*second), 0);
+}
+
+TEST_F(TorchNursery, RanksOutliveIt) {
+  auto nursery = std::make_unique<Nursery>(subject_.rank_program);
+  int fd = -1;
+  const Result<pid_t> rank = make_rank(*nursery, fd);
+  ASSERT_TRUE(rank);
+  nursery.reset();
+  EXPECT_EQ(::waitpid(*rank, nullptr, WNOHANG), 0);
+  ::close(fd);
+  EXPECT_EQ(end_of(*rank), 0);
+}
+
+TEST(Nursery, ThatCannotServeIsAnError) {
+  Nursery nursery("/bin/false");
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Result<pid_t> made = nursery.make(0);
+    ASSERT_FALSE(made);
+    EXPECT_NE(made.error().failure().detail.find("/bin/false"), std::string::npos);
+  }
 }
 
 // Bad input: what a program says that cannot start, as one that its libtorch does not match.
