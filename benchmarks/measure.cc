@@ -4,11 +4,11 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <span>
 
+#include "benchmarks/program.h"
 #include "benchmarks/ranks.h"
 #include "reducer/base/check.h"
 
@@ -94,15 +94,8 @@ Status run_rank(const Plan& plan, const Place& place, const MakeContenders& make
   return {};
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 Summary summarize(const Plan& plan, Samples& samples, std::size_t contender) {
   Summary summary;
-  std::vector<double> ms;
   std::vector<double> cpu_ms;
   std::vector<double> delays;
   std::vector<double> exposed;
@@ -119,11 +112,11 @@ Summary summarize(const Plan& plan, Samples& samples, std::size_t contender) {
       cpu += sample.cpu_ns;
       summary.wrong += sample.wrong;
     }
-    ms.push_back(static_cast<double>(end - begin) * 1e-6);
+    summary.each_ms.push_back(static_cast<double>(end - begin) * 1e-6);
     cpu_ms.push_back(static_cast<double>(cpu) * 1e-6);
     exposed.push_back(static_cast<double>(longest) * 1e-6);
   }
-  summary.ms = median(ms);
+  summary.ms = median(summary.each_ms);
   summary.cpu_ms = median(cpu_ms);
   summary.launch_delay_us = median(delays);
   summary.exposed_ms = median(exposed);
@@ -131,6 +124,12 @@ Summary summarize(const Plan& plan, Samples& samples, std::size_t contender) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
 
 Status warm_up(const Place& place, Contender& contender) {
   for (int step = 0; step < kWarmUpSteps; ++step) {
@@ -142,10 +141,7 @@ Status warm_up(const Place& place, Contender& contender) {
 
 int measure(const Plan& plan, const MakeContenders& make, std::vector<Summary>& summaries) {
   const Directory directory;
-  if (directory.path.empty()) {
-    std::fprintf(stderr, "reducer_benchmark: cannot make a folder for temporary files\n");
-    return 1;
-  }
+  if (directory.path.empty()) return complain("cannot make a folder for temporary files");
   Samples samples(plan);
   MeetingPoint meeting(plan.ranks);
   const int code = run_ranks(plan.ranks, [&](int rank) {
@@ -157,8 +153,7 @@ int measure(const Plan& plan, const MakeContenders& make, std::vector<Summary>& 
       status = Status(Code::kTransport, error.what());
     }
     if (status.ok()) return 0;
-    std::fprintf(stderr, "reducer_benchmark: rank %d: %s\n", rank, status.to_string().c_str());
-    return 1;
+    return complain("rank " + std::to_string(rank) + ": " + status.to_string());
   });
   if (code != 0) return code;
   summaries.clear();

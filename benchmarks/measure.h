@@ -23,7 +23,8 @@ struct Plan {
 // done.
 struct Summary {
   double ms = 0;
-  double cpu_ms = 0;  // processor time, of all ranks together
+  std::vector<double> each_ms;  // by repetition
+  double cpu_ms = 0;            // processor time, of all ranks together
   double launch_delay_us = 0;
   double exposed_ms = 0;
   std::uint64_t wrong = 0;  // elements, of all ranks and repetitions
@@ -34,6 +35,8 @@ using MakeContenders = std::function<Result<Contenders>(const Place&)>;
 
 // Steps that a contender needs before it is measured: a reducer rebuilds its buckets in the second.
 Status warm_up(const Place& place, Contender& contender);
+
+double median(std::vector<double> values);
 
 // 0 and a summary for each contender; or the exit code of this program, after what went wrong was
 // told on standard error.

@@ -4,6 +4,24 @@
 #include <thread>
 
 namespace lockstep::benchmarks {
+namespace {
+
+// Sends nothing to a parameter, and what it got to the next one of the chain.
+class ChainNode final : public Node {
+ public:
+  ChainNode(Engine& engine, Ref<Parameter> parameter, Ref<Node> next)
+      : Node(engine.next_sequence(), 1, 0) {
+    edges_.push_back({std::move(parameter), 0});
+    if (next) edges_.push_back({std::move(next), 0});
+  }
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext&) override {
+    if (outgoing.size() > 1) outgoing[1] = incoming[0];
+    return {};
+  }
+};
+
+}  // namespace
 
 class Reduced::HookNode final : public Node {
  public:
@@ -56,12 +74,20 @@ Status Reduced::prepare(const Values& values) {
   }
   outputs_.clear();
   const auto module = [this](std::vector<Edge>& edges) {
-    edges.push_back({make_ref<HookNode>(*this), 0});
+    edges.push_back({make_root(), 0});
     return Status();
   };
   LOCKSTEP_RETURN_IF_ERROR(parallel_->forward(module, outputs_));
   first_trace_ = parallel_->reducer().trace().next_sequence();
   return {};
+}
+
+Ref<Node> Reduced::make_root() {
+  if (backward_ == Backward::kHooks) return make_ref<HookNode>(*this);
+  Ref<Node> root;
+  for (const Member& member : members_)
+    root = make_ref<ChainNode>(engine_, member.parameter, std::move(root));
+  return root;
 }
 
 Status Reduced::call_hooks(const BackwardContext& here) {
@@ -125,5 +151,24 @@ std::vector<std::int64_t> Reduced::buckets() const {
     elements.push_back(bucket.elements);
   return elements;
 }
+
+BareChain::BareChain(const Workload& workload) {
+  for (const std::int64_t elements : workload.parameters)
+    parameters_.push_back(make_ref<Parameter>("p" + std::to_string(parameters_.size()), device_,
+                                              DType::kFloat32, Shape::row_major({elements}), true,
+                                              engine_.next_sequence()));
+  gradient_.push_back(*Tensor::empty(device_, DType::kFloat32, Shape::row_major({1})));
+}
+
+Status BareChain::prepare(const Values&) {
+  Ref<Node> root;
+  for (const Ref<Parameter>& parameter : parameters_)
+    root = make_ref<ChainNode>(engine_, parameter, std::move(root));
+  outputs_.clear();
+  outputs_.push_back({std::move(root), 0});
+  return {};
+}
+
+Status BareChain::step() { return engine_.backward(outputs_, gradient_, false); }
 
 }  // namespace lockstep::benchmarks

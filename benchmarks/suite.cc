@@ -9,7 +9,6 @@ namespace lockstep::benchmarks {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
-constexpr const char* kTiny = "tiny";
 constexpr const char* kOrders = "orders";
 constexpr const char* kOverlap = "overlap";
 

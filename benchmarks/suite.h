@@ -14,26 +14,20 @@
 #include <vector>
 
 #include "benchmarks/measure.h"
+#include "benchmarks/program.h"
 #include "benchmarks/report.h"
 
 namespace lockstep::benchmarks {
 
-struct Choice {
-  std::vector<std::string> only;  // empty: all but tiny
-  std::vector<int> ranks = {2, 4};
-  int repetitions = 0;  // 0: as many as each part has by itself
-  bool spoil = false;
-};
-
 std::vector<std::string> suite_parts();
 
-class Suite {
+class Suite final : public Bench {
  public:
   explicit Suite(Choice choice) : choice_(std::move(choice)) {}
 
-  // Prints rows as they come. 0, or the exit code of the program: see measure().
-  int run();
-  const Report& report() const { return report_; }
+  int run() override;
+  std::uint64_t wrong() const override { return report_.wrong(); }
+  std::string to_json() const override { return report_.to_json(); }
 
  private:
   bool is_on(const std::string& part) const;

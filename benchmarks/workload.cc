@@ -80,7 +80,7 @@ std::vector<Workload> workloads() {
       {"resnet50", "the shapes of ResNet-50: 25.6 M float32 in 161 parameters", resnet50(), 15},
       {"small_1000", "1,000 parameters of 64 float32", small, 201},
       {"one_tensor", "one parameter of 16 Mi float32", {std::int64_t{16} << 20}, 15},
-      {"tiny", "a few small parameters, for tests", {3, 1, 0, 5000, 64, 17, 300'000}, 1},
+      {kTiny, "a few small parameters, for tests", {3, 1, 0, 5000, 64, 17, 300'000}, 1},
   };
 }
 

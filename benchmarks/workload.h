@@ -23,6 +23,9 @@ struct Workload {
   std::int64_t elements() const;
 };
 
+// Of the workload that runs only if it is asked for.
+constexpr const char* kTiny = "tiny";
+
 // Those that are measured: resnet50, small_1000, one_tensor; and `tiny`, for tests.
 std::vector<Workload> workloads();
 

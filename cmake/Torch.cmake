@@ -1,5 +1,6 @@
 # LOCKSTEP_TORCH: the subject `torch` (properties/subject/torch) is built where libtorch is found with what it needs. Sets
-# LOCKSTEP_HAS_TORCH, and the target lockstep_torch; one line says what was found, or why not.
+# LOCKSTEP_HAS_TORCH, and the target lockstep_torch; one line says what was found, or why not, which is in
+# LOCKSTEP_TORCH_PROBLEM, too.
 #
 # Its own CMake package is not asked: it requires tools of its build that a user need not have.
 set(LOCKSTEP_HAS_TORCH FALSE)
@@ -50,23 +51,28 @@ function(lockstep_find_torch out)
 endfunction()
 
 if(LOCKSTEP_TORCH STREQUAL "OFF")
+  set(LOCKSTEP_TORCH_PROBLEM "LOCKSTEP_TORCH is OFF")
   return()
 endif()
 if(LOCKSTEP_SANITIZE)
-  set(torch_problem "libtorch is not built with sanitizers")
+  set(LOCKSTEP_TORCH_PROBLEM "libtorch is not built with sanitizers")
 else()
-  lockstep_find_torch(torch_problem)
+  lockstep_find_torch(LOCKSTEP_TORCH_PROBLEM)
 endif()
-if(torch_problem AND LOCKSTEP_TORCH STREQUAL "ON")
-  message(FATAL_ERROR "The subject torch is asked for (LOCKSTEP_TORCH=ON), and cannot be built: ${torch_problem}")
-elseif(torch_problem)
-  message(STATUS "Subject torch: not built; ${torch_problem}")
+if(LOCKSTEP_TORCH_PROBLEM AND LOCKSTEP_TORCH STREQUAL "ON")
+  message(FATAL_ERROR "The subject torch is asked for (LOCKSTEP_TORCH=ON), and cannot be built: ${LOCKSTEP_TORCH_PROBLEM}")
+elseif(LOCKSTEP_TORCH_PROBLEM)
+  message(STATUS "Subject torch: not built; ${LOCKSTEP_TORCH_PROBLEM}")
 else()
   message(STATUS "Subject torch: libtorch ${LOCKSTEP_TORCH_VERSION}")
   set(LOCKSTEP_HAS_TORCH TRUE)
   add_library(lockstep_torch INTERFACE)
   target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_TORCH_INCLUDE}
-                             ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/api/include)
+                             ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/api/include
+                             ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed)
+  # After the others: what libtorch's package has of this is taken from there.
+  target_compile_options(lockstep_torch INTERFACE
+                         "SHELL:-idirafter ${PROJECT_SOURCE_DIR}/properties/subject/torch/missing")
   target_compile_definitions(lockstep_torch INTERFACE USE_C10D_GLOO)
   target_link_libraries(lockstep_torch INTERFACE ${LOCKSTEP_TORCH_LIBRARY} ${LOCKSTEP_C10_LIBRARY})
 endif()

@@ -114,6 +114,31 @@ expect 68 "crash" "$program" fuzz --subject "$subjects/liblockstep_crashing_subj
 "$program" fuzz --subject "$subjects/liblockstep_stale_subject.so" --time 20 --seed 1 --shrink-time 3 --out found >out 2>err
 [[ $? -ge 65 ]] || { echo "FAILED: the stale subject was not found"; cat out err; failures=$((failures + 1)); }
 
+# Two subjects on the same cases: that agree, that do not, and what cannot be had.
+expect 1 "--against: there is no file 'moon'" "$program" fuzz --against moon
+expect 1 "only one of the two" "$program" fuzz --subject seeded:R01 --against seeded:N08
+expect 1 "--faults" "$program" fuzz --against reducer --faults link_reset
+expect 0 "compared with reducer: 190 programs (95 %)" "$program" fuzz --against reducer --cases 200 --seed 1 --out found
+expect 73 "both contracts have" "$program" fuzz --lane sim --against seeded:N08 --time 30 --seed 2 --shrink-time 3 --out beside
+case_file=$(ls beside/sim-2-*.json | grep -v found.json | head -n 1)
+expect 73 "--subject reducer --against seeded:N08" "$program" replay "$case_file" --against seeded:N08
+expect 73 "agreement" "$program" shrink "$case_file" --against seeded:N08 --budget 3
+expect 0 "against reducer: ok" "$program" replay "$case_file" --against reducer
+echo '{"schema": 1, "faults": [{"kind": "node_throws"}]}' >faulty.json
+expect 2 "such a case is not compared" "$program" replay faulty.json --against reducer
+expect 2 "such a case is not compared" "$program" shrink faulty.json --against reducer
+if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
+  expect 1 "the lane gloo" "$program" fuzz --against torch --lane sim
+  expect 0 "compared with torch: " "$program" fuzz --against torch --cases 12 --seed 1 --out found
+  expect 73 "--subject seeded:N08 --against torch" "$program" fuzz --subject seeded:N08 --against torch --time 60 --seed 1 \
+    --shrink-time 3 --out beside
+  case_file=$(ls beside/gloo-1-*.json | grep -v found.json | head -n 1)
+  expect 73 "  torch       0x" "$program" replay "$case_file" --subject seeded:N08 --against torch
+  expect 0 "subject reducer against torch: ok" "$program" replay "$case_file" --against torch
+else
+  expect 1 "ci/setup --torch" "$program" fuzz --against torch
+fi
+
 # Ctrl-C ends with a summary and exit code 130.
 "$program" fuzz --time 60 --seed 1 --out found >out 2>err &
 pid=$!

@@ -37,8 +37,10 @@ std::optional<Case> load(const std::string& path, const Subject& subject) {
     complain(c.error().failure().detail);
     return std::nullopt;
   }
-  if (const std::string lack = missing_message(*c, subject.capabilities, subject.name());
-      !lack.empty()) {
+  for (const Subject* each : {&subject, subject.against.get()}) {
+    if (each == nullptr) continue;
+    const std::string lack = missing_message(*c, each->capabilities, each->name());
+    if (lack.empty()) continue;
     complain(lack);
     return std::nullopt;
   }
@@ -52,6 +54,7 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   report.outcome = std::move(outcome);
   report.lane = name_of(lane);
   report.subject = subject.name();
+  if (subject.against) report.against = subject.against->name();
   report.case_file = file;
   report.program = program;
   report.commit = kCommit;
@@ -77,15 +80,19 @@ int run_replay(const ReplayOptions& options) {
       return complain(status.failure().detail);
   }
   const Verdict verdict = outcome.verdict;
-  if (verdict.ok())
+  if (verdict.ok() || verdict.failing == Failing::kInconclusive)
     std::printf("%s", describe(*c).c_str());
   else
     std::printf("%s\n", failure_block(report_of(*c, outcome, options.lane, options.subject,
                                                 options.case_file, options.program))
                             .c_str());
-  std::printf("%s lane, subject %s: %s\n", name_of(options.lane), options.subject.name().c_str(),
-              verdict_line(outcome).c_str());
-  if (!options.expect_fail) return static_cast<int>(verdict.failing);
+  if (verdict.failing == Failing::kInconclusive) std::printf("%s\n", verdict.message.c_str());
+  const std::string against =
+      options.subject.against ? " against " + options.subject.against->name() : "";
+  std::printf("%s lane, subject %s%s: %s\n", name_of(options.lane), options.subject.name().c_str(),
+              against.c_str(), verdict_line(outcome).c_str());
+  if (!options.expect_fail || verdict.failing == Failing::kInconclusive)
+    return static_cast<int>(verdict.failing);
   if (!verdict.ok()) return 0;
   return complain("the case was expected to fail, and does not"),
          static_cast<int>(Failing::kInconclusive);
@@ -100,6 +107,8 @@ int run_shrink(const ShrinkCommandOptions& options) {
     CaseServer server(options.lane, options.subject);
     outcome = server.run(*c);
   }
+  if (outcome.verdict.failing == Failing::kInconclusive)
+    return complain(outcome.verdict.message), static_cast<int>(Failing::kInconclusive);
   if (outcome.verdict.ok()) {
     complain(
         "the case does not fail here, so there is nothing to make small: check --lane and "

@@ -63,6 +63,7 @@ class LaneFuzz {
       : options_(options), lane_(lane), seconds_(seconds), status_(report_) {
     report_.lane = name_of(lane);
     report_.subject = options.subject.name();
+    if (options.subject.against) report_.against = options.subject.against->name();
     report_.seed = options.seed;
     report_.commit = kCommit;
   }
@@ -74,7 +75,7 @@ class LaneFuzz {
     plan.generate = options_.generate;
     plan.generate.lane =
         lane_ == LaneKind::kSim ? GenerateOptions::Lane::kSim : GenerateOptions::Lane::kGloo;
-    plan.generate.capabilities = options_.subject.capabilities;
+    plan.generate.capabilities = common_capabilities(options_.subject);
     plan.seed = options_.seed;
     plan.cases = options_.cases;
     plan.jobs = options_.jobs != 0 ? options_.jobs : usual_jobs(lane_);
@@ -110,6 +111,8 @@ class LaneFuzz {
     report_.seconds = seconds_since(start_);
     report_.cases = totals.cases;
     report_.ok = totals.ok;
+    report_.compared = totals.compared;
+    report_.compared_whole = totals.compared_whole;
     report_.faulted_ok = totals.faulted_ok;
     report_.coverage_cases = totals.coverage_cases;
     report_.coverage = totals.coverage;
@@ -136,6 +139,7 @@ class LaneFuzz {
     failure.outcome = found.outcome;
     failure.lane = report_.lane;
     failure.subject = report_.subject;
+    failure.against = report_.against;
     failure.seed = options_.seed;
     failure.index = found.index;
     failure.seconds_to_find = seconds;
@@ -232,8 +236,8 @@ int run_fuzz(const FuzzOptions& options) {
     if (!write_reports(options, report) && code == 0) code = static_cast<int>(Failing::kUsage);
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);
-    if (report.cases == 0 && code == 0 && !interrupted())
-      code = static_cast<int>(Failing::kInconclusive);
+    const bool has_none = report.against.empty() ? report.cases == 0 : report.compared == 0;
+    if (has_none && code == 0 && !interrupted()) code = static_cast<int>(Failing::kInconclusive);
   }
   if (interrupted()) return 130;
   return code;

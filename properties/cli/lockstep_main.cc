@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <random>
 #include <string>
 
@@ -22,7 +23,7 @@ constexpr const char* kExitCodes =
     "crash,\n"
     "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
     "(diagnose),\n"
-    "130 interrupted.";
+    "73 subjects differ (--against), 130 interrupted.";
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
@@ -32,6 +33,7 @@ int complain(const std::string& what) {
 struct Arguments {
   std::string lane;  // empty: the simulator, but for torch
   std::string subject = "reducer";
+  std::string against;  // empty: none
   std::string faults = "swarm";
   std::string case_file;
   std::vector<std::string> accounts;
@@ -42,13 +44,28 @@ struct Arguments {
   ExportOptions to_export;
 };
 
+// The second subject. A message when it cannot be had beside the first.
+std::string resolve_against(const Arguments& arguments, Subject& subject) {
+  Result<Subject> parsed = parse_subject(arguments.against);
+  if (!parsed) return "--against: " + parsed.error().failure().detail;
+  const bool is_seeded = subject.kind == Subject::Kind::kSeeded;
+  if (is_seeded && parsed->kind == Subject::Kind::kSeeded)
+    return "--against: only one of the two subjects can have a planted bug";
+  subject.against = std::make_shared<const Subject>(std::move(*parsed));
+  return {};
+}
+
 // Fills in lane and subject; a message when one of them cannot be had.
 std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject) {
   lane = arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
   Result<Subject> parsed = parse_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
-  if (subject.kind != Subject::Kind::kTorch) return {};
+  if (!arguments.against.empty())
+    if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
+  const bool has_torch = subject.kind == Subject::Kind::kTorch ||
+                         (subject.against && subject.against->kind == Subject::Kind::kTorch);
+  if (!has_torch) return {};
   if (arguments.lane != "gloo" && !arguments.lane.empty())
     return "the subject 'torch' brings its own engine and process group: it has the lane gloo "
            "alone";
@@ -69,6 +86,9 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
       .add_option("--subject", arguments.subject,
                   "the reducer under test: reducer, seeded:ID, torch, or a shared library")
       ->capture_default_str();
+  command.add_option("--against", arguments.against,
+                     "a second one that runs every case, too: the two must agree bit for bit, as "
+                     "far as their contracts expect the same; without faults");
 }
 
 int fuzz(Arguments& arguments, const CLI::App& command) {
@@ -80,8 +100,11 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return complain(status.failure().detail);
-  if (options.subject.kind == Subject::Kind::kTorch)  // its lane carries out none
-    options.generate.faults = GenerateOptions::Faults::kNone;
+  const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
+  if (options.subject.against && has_faults)
+    return complain("--faults: faults meet two subjects at different times; --against has none");
+  if (options.subject.kind == Subject::Kind::kTorch || options.subject.against)
+    options.generate.faults = GenerateOptions::Faults::kNone;  // torch's lane carries out none
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }

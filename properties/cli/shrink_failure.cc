@@ -13,15 +13,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A case takes milliseconds; one that hangs is given up long before the limit of a first run.
-std::chrono::milliseconds limit_of(LaneKind lane, const Case& c) {
-  if (lane == LaneKind::kSim) return std::chrono::seconds(3);
-  return std::chrono::seconds(5) + 4 * std::chrono::milliseconds(c.timeout_ms);
+std::chrono::milliseconds limit_of(LaneKind lane, const Subject& subject, const Case& c) {
+  const int runs = subject.against ? 2 : 1;
+  if (lane == LaneKind::kSim) return runs * std::chrono::seconds(3);
+  return runs * (std::chrono::seconds(5) + 4 * std::chrono::milliseconds(c.timeout_ms));
 }
 
 class Shrinker {
  public:
   Shrinker(LaneKind lane, const Subject& subject, Verdict target, double seconds)
       : lane_(lane),
+        subject_(subject),
         server_(lane, subject),
         target_(std::move(target)),
         end_(Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000))) {}
@@ -41,7 +43,7 @@ class Shrinker {
     const int tries = lane_ == LaneKind::kGloo ? 3 : 1;
     for (int i = 0; i < tries; ++i) {
       ++executions_;
-      Outcome outcome = server_.run(c, request, limit_of(lane_, c));
+      Outcome outcome = server_.run(c, request, limit_of(lane_, subject_, c));
       if (outcome.verdict.same_failure(target_)) {
         last_ = std::move(outcome);
         return true;
@@ -51,6 +53,7 @@ class Shrinker {
   }
 
   LaneKind lane_;
+  const Subject& subject_;
   CaseServer server_;
   Verdict target_;
   Clock::time_point end_;

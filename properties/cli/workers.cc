@@ -39,7 +39,7 @@ struct Workers::Shared {
     std::atomic<std::uint64_t> current{0};
     std::atomic<std::int64_t> since_ms{0};  // of the case at hand; 0: none
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
-        coverage_cases{0};
+        coverage_cases{0}, compared{0}, compared_whole{0};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::atomic<std::uint64_t>, kFeatures> features{};
   };
@@ -97,7 +97,8 @@ void Workers::work(int worker, std::uint64_t first, int fd) {
     self.current = i;
     self.since_ms = now_ms();
     const Case c = generate(plan_.seed, i, plan_.generate);
-    const bool twice = plan_.lane == LaneKind::kSim && i % kTwiceEvery == 0;
+    const bool twice =
+        plan_.lane == LaneKind::kSim && !plan_.subject.against && i % kTwiceEvery == 0;
     const Verdict verdict = twice ? runner.run_twice(c) : runner.run(c);
     ++self.cases;
     if (twice) ++self.pairs;
@@ -113,10 +114,10 @@ void Workers::work(int worker, std::uint64_t first, int fd) {
       for (std::size_t f = 0; f < kFeatures; ++f)
         if (features.test(f)) ++self.features[f];
     }
-    if (verdict.ok()) {
-      ++(fired > 0 ? self.faulted_ok : self.ok);
-      continue;
-    }
+    if (runner.compared_steps() > 0) ++self.compared;
+    if (runner.compared_steps() == c.program.steps.size()) ++self.compared_whole;
+    if (verdict.ok()) ++(fired > 0 ? self.faulted_ok : self.ok);
+    if (verdict.ok() || verdict.failing == Failing::kInconclusive) continue;
     const nlohmann::json news = {{"index", i},
                                  {"outcome", to_json(outcome_of(verdict, runner.observation()))}};
     if (!send_message(fd, news.dump())) break;
@@ -231,6 +232,8 @@ Totals Workers::totals() const {
     totals.faulted_ok += worker.faulted_ok;
     totals.pairs += worker.pairs;
     totals.mismatches += worker.mismatches;
+    totals.compared += worker.compared;
+    totals.compared_whole += worker.compared_whole;
     totals.coverage_cases += worker.coverage_cases;
     for (std::size_t k = 0; k < faults::kKinds; ++k) totals.fired[k] += worker.fired[k];
     for (std::size_t f = 0; f < kFeatures; ++f)

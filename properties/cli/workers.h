@@ -39,6 +39,8 @@ struct Totals {
   std::uint64_t faulted_ok = 0;  // with one
   std::uint64_t pairs = 0;       // run twice and compared
   std::uint64_t mismatches = 0;
+  std::uint64_t compared = 0;        // with another subject, those that both ran
+  std::uint64_t compared_whole = 0;  // and of these, to the last step
   std::uint64_t coverage_cases = 0;  // the share of cases whose features were counted
   std::array<std::uint64_t, faults::kKinds> fired{};
   std::map<std::string, std::uint64_t> coverage;

@@ -1,8 +1,12 @@
-// CaseRunner: one case from the model to the verdict: the whole way of the data in one call.
+// CaseRunner: one case from the model to the verdict: the whole way of the data in one call. With
+// Subject::against the case takes it twice, on either subject, and what comes out of the two is
+// compared first.
 // Threads: one caller. Keeps its memory between cases.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "properties/lane/lane.h"
 #include "properties/oracle/verdict.h"
@@ -12,10 +16,11 @@ namespace lockstep::properties {
 
 class CaseRunner {
  public:
-  CaseRunner(LaneKind kind, const Subject& subject)
-      : kind_(kind), contract_(subject.contract), lane_(make_lane(kind, subject)) {}
+  CaseRunner(LaneKind kind, const Subject& subject);
 
-  // Of a program only the steps that the subject's contract tells something about (torch_model.h).
+  // Of a program only the steps that the subject's contract tells something about (torch_model.h),
+  // and with another subject only those of which both contracts expect the same. Inconclusive
+  // (oracle "comparable") where no step is left to compare.
   Verdict run(const Case& c);
   // Runs it twice; not the same trace is a failure of its own (sim lane).
   Verdict run_twice(const Case& c);
@@ -25,15 +30,23 @@ class CaseRunner {
 
   LaneKind kind() const { return kind_; }
   const Observation& observation() const { return observation_; }
+  // With another subject: the steps of the last case that were compared.
+  std::uint32_t compared_steps() const { return compared_steps_; }
 
  private:
   Verdict run_modelled(const Case& c);
+  Verdict run_once(const Case& c);
+  Verdict run_beside(const Case& c);
+  Verdict compare(const Case& c, Verdict mine, Verdict theirs);
 
   LaneKind kind_;
+  const std::string name_;
   const reference::Contract contract_;
   std::unique_ptr<Lane> lane_;
   reference::Expectation expectation_;
   Observation observation_;
+  std::unique_ptr<CaseRunner> other_;  // with Subject::against
+  std::uint32_t compared_steps_ = 0;
 };
 
 }  // namespace lockstep::properties

@@ -41,9 +41,15 @@ struct Subject {
   // kProduction: what save() wrote, pinned whatever the case says; and whether it is to write.
   std::string pinned_layout;
   bool saves_layout = false;
+  // A second one that runs every case, too, and must agree with this one (CaseRunner); or null.
+  std::shared_ptr<const Subject> against;
 
   std::string name() const;  // as on the command line: reducer, seeded:R01, torch, ./libmine.so
 };
+
+// What cases may ask of the subject, or of both, if there are two: then no error either, as errors
+// are told in other calls and other words.
+Capabilities common_capabilities(const Subject& subject);
 
 // Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
 // do.

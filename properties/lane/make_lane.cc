@@ -54,6 +54,12 @@ std::string Subject::name() const {
   return id;
 }
 
+Capabilities common_capabilities(const Subject& subject) {
+  if (!subject.against) return subject.capabilities;
+  const std::uint64_t both = subject.capabilities.bits() & subject.against->capabilities.bits();
+  return Capabilities::from_bits(both).without(Capability::kErrors).without(Capability::kRecovery);
+}
+
 Result<Subject> parse_subject(const std::string& text) {
   Subject subject;
   if (text == "reducer") return subject;

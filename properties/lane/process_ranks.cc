@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,15 +20,12 @@
 #include "properties/lane/rank_json.h"
 #include "properties/lane/rank_server.h"
 
-extern char** environ;
-
 namespace lockstep::properties {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr int kServerFd = 3;                       // of the socket, in a rank's process
 constexpr auto kLimit = std::chrono::seconds(60);  // for one case
 constexpr auto kMessageLimit = std::chrono::seconds(10);
 
@@ -39,7 +35,8 @@ Json to_record(const Resume& resume) {
 
 }  // namespace
 
-ProcessRanks::ProcessRanks(Subject subject) : subject_(std::move(subject)) {}
+ProcessRanks::ProcessRanks(Subject subject)
+    : subject_(std::move(subject)), nursery_(subject_.rank_program) {}
 
 ProcessRanks::~ProcessRanks() {
   for (Process& process : processes_) (void)end(process);
@@ -49,25 +46,15 @@ Status ProcessRanks::start(Process& process) {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
     return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, fds[1], kServerFd);
-  std::string program = subject_.rank_program.empty() ? "/proc/self/exe" : subject_.rank_program;
-  char name[] = "lockstep";
-  char command[] = "rank-server";
-  char fd[] = "3";
-  char* arguments[] = {name, command, fd, nullptr};
-  const int error =
-      ::posix_spawn(&process.pid, program.c_str(), &actions, nullptr, arguments, environ);
-  ::posix_spawn_file_actions_destroy(&actions);
+  const Result<pid_t> made = subject_.rank_program.empty()
+                                 ? spawn_server("/proc/self/exe", "rank-server", fds[1])
+                                 : nursery_.make(fds[1]);
   ::close(fds[1]);
-  if (error != 0) {
+  if (!made) {
     ::close(fds[0]);
-    process.pid = -1;
-    return Status(Code::kInternal,
-                  fmt::format("a rank's process cannot be started: {}", std::strerror(error)));
+    return made.error();
   }
-  process.fd = fds[0];
+  process = {*made, fds[0]};
   return {};
 }
 

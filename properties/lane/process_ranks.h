@@ -1,7 +1,7 @@
 // ProcessRanks: the ranks of a case as processes of their own, so that they can be killed and
-// stopped for real. Each process is this program, or the one that the subject names
-// (Subject::rank_program), started as `rank-server`, and serves one rank of case after case until
-// it is killed.
+// stopped for real. Each process is this program, started as `rank-server`, or comes from
+// the nursery of the one that the subject names (Subject::rank_program), and serves one rank of
+// case after case until it is killed.
 //
 // The parent hands out the case, decides the meetings, wakes stopped ranks up again, and gathers
 // what the ranks observed. Threads: one caller. Failure: a rank that crashes, or ranks that give no
@@ -18,6 +18,7 @@
 
 #include "properties/lane/lane.h"
 #include "properties/lane/meeting.h"
+#include "properties/lane/nursery.h"
 #include "properties/lane/rank_server.h"
 
 namespace lockstep::properties {
@@ -41,6 +42,7 @@ class ProcessRanks {
   static std::string end(Process& process);  // kills it; says how it ended
 
   const Subject subject_;
+  Nursery nursery_;                 // of the subject's rank program, if it names one
   std::vector<Process> processes_;  // by rank
 };
 

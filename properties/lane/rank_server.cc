@@ -29,10 +29,12 @@ class RankServer {
   RankServer(int fd, RankProgram& program) : fd_(fd), program_(program) {}
 
   int serve() {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::string text;
-    while (receive_message(fd_, text, std::nullopt) == Receive::kMessage)
+    while (receive_message(fd_, text, std::nullopt) == Receive::kMessage) {
+      // Not before: one from a nursery (nursery.h) gets its lasting parent in between.
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (!run(Json::parse(text))) return 1;
+    }
     return 0;
   }
 

@@ -8,26 +8,26 @@
 #include "reference/model.h"
 
 namespace lockstep::properties {
-namespace {
 
-using reference::ExpectedGradient;
-using reference::Outcome;
-
-// Word `e` of a gradient (reference::gradient_words).
-std::string show(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e) {
+std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e) {
   if (e >= reference::value_count(parameter)) return bits == 0 ? "absent" : "present";
   static constexpr int kDigits[] = {8, 16, 4, 4, 8};
   return fmt::format("0x{:0{}x} ({})", bits, kDigits[static_cast<std::size_t>(parameter.dtype)],
                      reference::to_double(parameter.dtype, bits));
 }
 
-std::string name_of(const reference::Parameter& parameter, std::uint64_t e) {
+std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e) {
   const std::uint64_t values = reference::value_count(parameter);
   if (e >= values) return fmt::format("row {}", e - values);
   const std::uint32_t parts = reference::parts_of(parameter.dtype);
   const char* part = parts == 1 ? "" : e % parts == 0 ? ", real part" : ", imaginary part";
   return fmt::format("element {} of {}{}", e / parts, values / parts, part);
 }
+
+namespace {
+
+using reference::ExpectedGradient;
+using reference::Outcome;
 
 // What each rank put in: the model, with the step turned into a local one, leaves it in the
 // gradients.
@@ -48,7 +48,7 @@ std::string contributions(const Case& c, const Observation& observation, std::ui
     const reference::Parameter& record = c.program.parameters[parameter];
     out += fmt::format("\n  rank {} contributes {}", rank,
                        gradient.defined
-                           ? show(record, expectation.bits[gradient.offset + element], element)
+                           ? show_word(record, expectation.bits[gradient.offset + element], element)
                            : std::string("nothing (undefined)"));
   }
   return out;
@@ -71,11 +71,11 @@ Verdict compare_bits(const Case& c, const Observation& observation, const Place&
   for (std::uint64_t e = 0; e < count; ++e) {
     if (expected[e] == seen[e] || reference::same_bits(parameter.dtype, expected[e], seen[e]))
       continue;
-    return {
-        Failing::kWrongBits, "bits",
-        fmt::format("{}, {}:\n  expected {}\n  got      {}{}", place.text(), name_of(parameter, e),
-                    show(parameter, expected[e], e), show(parameter, seen[e], e),
-                    contributions(c, observation, place.step.step, place.parameter, e))};
+    return {Failing::kWrongBits, "bits",
+            fmt::format("{}, {}:\n  expected {}\n  got      {}{}", place.text(),
+                        name_of_word(parameter, e), show_word(parameter, expected[e], e),
+                        show_word(parameter, seen[e], e),
+                        contributions(c, observation, place.step.step, place.parameter, e))};
   }
   return {};
 }
@@ -154,8 +154,8 @@ Verdict compare_ranks(const Case& c, const Observation& observation, const Place
     const std::uint64_t y = observation.ranks[other_rank].bits[b.offset + e];
     if (x != y && !reference::same_bits(parameter.dtype, x, y))
       return differ(
-          fmt::format("{} is {} here and {} there{}", name_of(parameter, e), show(parameter, x, e),
-                      show(parameter, y, e),
+          fmt::format("{} is {} here and {} there{}", name_of_word(parameter, e),
+                      show_word(parameter, x, e), show_word(parameter, y, e),
                       contributions(c, observation, place.step.step, place.parameter, e)));
   }
   return {};

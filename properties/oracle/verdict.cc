@@ -24,6 +24,8 @@ const char* name_of(Failing failing) {
       return "leak";
     case Failing::kWrongError:
       return "wrong or missing error";
+    case Failing::kSubjectsDiffer:
+      return "subjects differ";
   }
   return "unknown";
 }

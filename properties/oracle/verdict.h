@@ -17,6 +17,8 @@ enum class Failing : std::uint8_t {
   kNotDeterministic = 69,
   kLeak = 70,
   kWrongError = 71,  // wrong or missing error
+  // 72: see cli/commands.h
+  kSubjectsDiffer = 73,  // two subjects on one case (agreement.h)
 };
 const char* name_of(Failing failing);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "properties/report/describe.h"
@@ -57,6 +58,20 @@ nlohmann::ordered_json to_record(const FailureReport& failure) {
             {"preemptions", failure.outcome.preemptions}}}};
 }
 
+// Which share of the programs says something about both subjects.
+std::string compared_line(const RunReport& report) {
+  const auto percent = [&report](std::uint64_t count) {
+    return 100.0 * static_cast<double>(count) /
+           static_cast<double>(std::max<std::uint64_t>(report.cases, 1));
+  };
+  return fmt::format("compared with {}: {} programs ({:.0f} %), {} ({:.0f} %) to the last step{}\n",
+                     report.against, report.compared, percent(report.compared),
+                     report.compared_whole, percent(report.compared_whole),
+                     report.compared_whole == report.cases
+                         ? ""
+                         : "; beyond it the two contracts do not expect the same");
+}
+
 }  // namespace
 
 std::string failure_block(const FailureReport& report) {
@@ -76,7 +91,9 @@ std::string failure_block(const FailureReport& report) {
   if (!report.case_file.empty()) {
     out += fmt::format("\ncase:   {}\nreplay: {} replay {} --lane {}", report.case_file,
                        report.program, report.case_file, report.lane);
-    if (report.subject != "reducer") out += " --subject " + report.subject;
+    if (report.subject != "reducer" || !report.against.empty())
+      out += " --subject " + report.subject;
+    if (!report.against.empty()) out += " --against " + report.against;
     out += "\n";
   }
   out += fmt::format(
@@ -93,6 +110,7 @@ std::string summary(const RunReport& report) {
       "faults, {} failing\n",
       report.lane, report.subject, report.seed, report.cases, report.seconds,
       report.cases_per_second(), report.ok, report.faulted_ok, report.failures.size());
+  if (!report.against.empty()) out += compared_line(report);
   if (!report.faults_fired.empty()) {
     out += "faults fired:";
     for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
@@ -123,6 +141,10 @@ std::string json_report(const RunReport& report) {
       {"faults_fired", report.faults_fired},
       {"determinism",
        {{"pairs", report.determinism_pairs}, {"mismatches", report.determinism_mismatches}}}};
+  if (!report.against.empty())
+    json["against"] = {{"subject", report.against},
+                       {"compared", report.compared},
+                       {"compared_whole", report.compared_whole}};
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
   for (const FailureReport& failure : report.failures)

@@ -17,6 +17,7 @@ struct FailureReport {
   Outcome outcome;
   std::string lane;
   std::string subject;
+  std::string against;  // the other subject; empty: none
   std::uint64_t seed = 0;
   std::uint64_t index = 0;  // of the case, under the seed
   double seconds_to_find = 0;
@@ -31,12 +32,15 @@ struct FailureReport {
 struct RunReport {
   std::string lane;
   std::string subject;
+  std::string against;  // the other subject; empty: none
   std::uint64_t seed = 0;
   std::string commit;
   double seconds = 0;
   std::uint64_t cases = 0;
   std::uint64_t ok = 0;
   std::uint64_t faulted_ok = 0;
+  std::uint64_t compared = 0;        // with `against`: programs that both ran
+  std::uint64_t compared_whole = 0;  // and of these, to the last step
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;
   std::map<std::string, std::uint64_t> faults_fired;

@@ -1,12 +1,13 @@
-// The program `lockstep-torch`: a rank's process of the subject `torch`. lockstep starts it; a
-// person has no use for it but `lockstep-torch --probe`, which says with which libtorch it runs.
+// The program `lockstep-torch`: a nursery of ranks' processes of the subject `torch`, which have
+// one thread until they train. lockstep starts it; a person has no use for it but `lockstep-torch
+// --probe`, which says with which libtorch it runs.
 #include <torch/version.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
-#include "properties/lane/rank_server.h"
+#include "properties/lane/nursery.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/subject/torch/training.h"
 
@@ -34,11 +35,11 @@ int main(int argc, char** argv) {
     std::printf("%s%s\n", lockstep::properties::kTorchGreeting, TORCH_VERSION);
     return 0;
   }
-  if (argc != 3 || command != "rank-server") {
+  if (argc != 3 || command != "rank-nursery") {
     std::fprintf(stderr, "lockstep-torch: started by lockstep --subject torch, not by hand\n");
     return 1;
   }
   lockstep::torch_subject::prepare_process();
   TorchRanks ranks;
-  return lockstep::properties::serve_ranks(std::atoi(argv[2]), ranks);
+  return lockstep::properties::serve_nursery(std::atoi(argv[2]), ranks);
 }

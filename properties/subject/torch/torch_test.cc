@@ -5,14 +5,20 @@
 // A failure means that torch does something else than the profile says. To replay:
 // lockstep replay properties/corpus/torch/NAME.json --subject torch
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
+#include "properties/lane/nursery.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/oracle/judge.h"
 #include "reference/model.h"
@@ -68,6 +74,95 @@ TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
     const Case c = generate(7, index, options);
     const Verdict verdict = runner.run(c);
     ASSERT_TRUE(verdict.ok()) << verdict.message << "\n" << to_json(c);
+  }
+}
+
+// Our reducer runs every case, too (properties/oracle/agreement.h).
+class TorchBeside : public Torch {
+ protected:
+  // The first verdict that is no agreement, and how many cases were compared.
+  Verdict compare(const std::string& name, std::uint64_t cases, std::uint64_t& compared) {
+    Result<Subject> subject = parse_subject(name);
+    EXPECT_TRUE(subject);
+    subject->against = std::make_shared<const Subject>(subject_);
+    GenerateOptions options;
+    options.lane = GenerateOptions::Lane::kGloo;
+    options.capabilities = common_capabilities(*subject);
+    options.faults = GenerateOptions::Faults::kNone;
+    options.max_world = 4;
+    CaseRunner runner(LaneKind::kGloo, *subject);
+    for (std::uint64_t index = 0; index < cases; ++index) {
+      const Verdict verdict = runner.run(generate(11, index, options));
+      if (runner.compared_steps() > 0) ++compared;
+      if (!verdict.ok() && verdict.failing != Failing::kInconclusive) return verdict;
+    }
+    return {};
+  }
+};
+
+TEST_F(TorchBeside, OurReducerAgreesOnGeneratedCases) {
+  std::uint64_t compared = 0;
+  const Verdict verdict = compare("reducer", 40, compared);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  EXPECT_GE(compared, 10u);
+}
+
+TEST_F(TorchBeside, APlantedBugIsFound) {
+  std::uint64_t compared = 0;
+  const Verdict verdict = compare("seeded:N08", 40, compared);
+  EXPECT_EQ(verdict.failing, Failing::kSubjectsDiffer);
+  EXPECT_NE(verdict.message.find("\n  torch       "), std::string::npos) << verdict.message;
+}
+
+// Where ranks' processes come from (properties/lane/nursery.h).
+class TorchNursery : public Torch {
+ protected:
+  // A rank without work; `fd` is the end of its socket that is ours.
+  static Result<pid_t> make_rank(Nursery& nursery, int& fd) {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    Result<pid_t> made = nursery.make(fds[1]);
+    ::close(fds[1]);
+    fd = fds[0];
+    return made;
+  }
+  static int end_of(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid) << "it is no child of this process";
+    return status;
+  }
+};
+
+TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
+  Nursery nursery(subject_.rank_program);
+  int fds[2] = {-1, -1};
+  const Result<pid_t> first = make_rank(nursery, fds[0]);
+  const Result<pid_t> second = make_rank(nursery, fds[1]);
+  ASSERT_TRUE(first && second);
+  ::kill(*first, SIGKILL);
+  EXPECT_EQ(WTERMSIG(end_of(*first)), SIGKILL);
+  ::close(fds[0]);
+  ::close(fds[1]);
+  EXPECT_EQ(end_of(*second), 0);
+}
+
+TEST_F(TorchNursery, RanksOutliveIt) {
+  auto nursery = std::make_unique<Nursery>(subject_.rank_program);
+  int fd = -1;
+  const Result<pid_t> rank = make_rank(*nursery, fd);
+  ASSERT_TRUE(rank);
+  nursery.reset();
+  EXPECT_EQ(::waitpid(*rank, nullptr, WNOHANG), 0);
+  ::close(fd);
+  EXPECT_EQ(end_of(*rank), 0);
+}
+
+TEST(Nursery, ThatCannotServeIsAnError) {
+  Nursery nursery("/bin/false");
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Result<pid_t> made = nursery.make(0);
+    ASSERT_FALSE(made);
+    EXPECT_NE(made.error().failure().detail.find("/bin/false"), std::string::npos);
   }
 }
 

@@ -1,0 +1,87 @@
+#include "benchmarks/program.h"
+
+#include <errno.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+
+#include "benchmarks/ranks.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kWrongBits = 65;
+
+int run(Bench& bench, const std::string& json) {
+  const std::string partial = json + ".partial";
+  std::ofstream file;
+  if (!json.empty()) file.open(partial);
+  if (!file) return complain("--json: cannot write " + partial);
+  catch_signals();
+  int code = bench.run();
+  if (code == 0 && bench.wrong() != 0) {
+    complain(std::to_string(bench.wrong()) + " elements are wrong");
+    code = kWrongBits;
+  }
+  if (json.empty()) return code;
+  file << bench.to_json();
+  file.close();
+  std::error_code error;
+  if (code == 0 || code == kWrongBits) {
+    if (file) std::filesystem::rename(partial, json, error);
+    if (!file || error) code = complain("--json: cannot write " + json);
+  }
+  std::filesystem::remove(partial, error);
+  return code;
+}
+
+int parse_and_run(int argc, char** argv, const std::string& about,
+                  const std::vector<std::string>& parts,
+                  const std::function<std::unique_ptr<Bench>(const Choice&)>& make) {
+  CLI::App app(about);
+  Choice choice;
+  std::string json;
+  app.add_option("--only", choice.only, "parts of the suite; all but tiny when left out")
+      ->check(CLI::IsMember(parts))
+      ->delimiter(',');
+  app.add_option("--ranks", choice.ranks, "processes; powers of two, so that averages are exact")
+      ->check(CLI::IsMember(std::vector<int>{2, 4, 8}))
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--repetitions", choice.repetitions, "of each step, instead of the part's own")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--json", json, "write the rows to this file, too");
+  app.add_flag("--spoil", choice.spoil,
+               "positive control: change an element of each result before it is checked");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return complain(std::string(error.what()) + "; see --help");
+  }
+  return run(*make(choice), json);
+}
+
+}  // namespace
+
+int complain(const std::string& text) {
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, text.c_str());
+  return kFailure;
+}
+
+int run_program(int argc, char** argv, const std::string& about,
+                const std::vector<std::string>& parts,
+                const std::function<std::unique_ptr<Bench>(const Choice&)>& make) {
+  try {
+    return parse_and_run(argc, argv, about, parts, make);
+  } catch (const std::exception& error) {
+    return complain(error.what());
+  }
+}
+
+}  // namespace lockstep::benchmarks

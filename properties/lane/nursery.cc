@@ -1,0 +1,160 @@
+#include "properties/lane/nursery.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+
+#include "properties/lane/message.h"
+
+extern char** environ;
+
+namespace lockstep::properties {
+namespace {
+
+constexpr int kServerFd = 3;                            // of the socket, in the other process
+constexpr auto kStartLimit = std::chrono::seconds(60);  // of a busy machine that loads libtorch
+
+// A message of one byte that carries a descriptor.
+union Carrier {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+bool send_descriptor(int fd, int sent) {
+  char byte = 0;
+  iovec text{&byte, 1};
+  Carrier carrier{};
+  msghdr message{};
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  message.msg_control = carrier.bytes;
+  message.msg_controllen = sizeof carrier.bytes;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof sent);
+  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
+}
+
+// -1 when the other end is gone.
+int receive_descriptor(int fd) {
+  char byte = 0;
+  iovec text{&byte, 1};
+  Carrier carrier{};
+  msghdr message{};
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  message.msg_control = carrier.bytes;
+  message.msg_controllen = sizeof carrier.bytes;
+  ssize_t got = 0;
+  do got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return -1;
+  int received = -1;
+  std::memcpy(&received, CMSG_DATA(header), sizeof received);
+  return received;
+}
+
+// Forks twice: the child's child is nobody's child once the one in between has ended. Its pid, or
+// 0 in that process itself, or -1.
+pid_t fork_rank() {
+  int ends[2];
+  if (::pipe(ends) != 0) return -1;
+  const pid_t between = ::fork();
+  if (between == 0) {
+    const pid_t rank = ::fork();
+    if (rank != 0) ::_exit(::write(ends[1], &rank, sizeof rank) == sizeof rank ? 0 : 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    return 0;
+  }
+  ::close(ends[1]);
+  pid_t rank = -1;
+  if (between > 0) {
+    if (::read(ends[0], &rank, sizeof rank) != sizeof rank) rank = -1;
+    ::waitpid(between, nullptr, 0);
+  }
+  ::close(ends[0]);
+  return rank;
+}
+
+}  // namespace
+
+Result<pid_t> spawn_server(const std::string& program, const char* command, int fd) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, fd, kServerFd);
+  std::string name = "lockstep";
+  std::string what = command;
+  std::string number = std::to_string(kServerFd);
+  char* arguments[] = {name.data(), what.data(), number.data(), nullptr};
+  pid_t pid = -1;
+  const int error = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error == 0) return pid;
+  return failed(Status(Code::kInternal, fmt::format("a rank's process cannot be started: {}",
+                                                    std::strerror(error))));
+}
+
+Status Nursery::start() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
+    return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
+  const Result<pid_t> pid = spawn_server(program_, "rank-nursery", fds[1]);
+  ::close(fds[1]);
+  if (!pid) {
+    ::close(fds[0]);
+    return pid.error();
+  }
+  pid_ = *pid;
+  fd_ = fds[0];
+  return {};
+}
+
+void Nursery::end() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  ::close(fd_);
+  pid_ = fd_ = -1;
+}
+
+Result<pid_t> Nursery::make(int fd) {
+  if (pid_ < 0)
+    if (const Status status = start(); !status.ok()) return failed(status);
+  std::string text;
+  pid_t rank = -1;
+  if (send_descriptor(fd_, fd) && receive_message(fd_, text, kStartLimit) == Receive::kMessage)
+    std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (rank > 0) return rank;
+  end();
+  return failed(Status(Code::kInternal, fmt::format("{} starts no rank", program_)));
+}
+
+int serve_nursery(int fd, RankProgram& program) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (int served = 0; (served = receive_descriptor(fd)) >= 0;) {
+    const pid_t rank = fork_rank();
+    if (rank == 0) {
+      ::close(fd);
+      return serve_ranks(served, program);
+    }
+    ::close(served);
+    if (!send_message(fd, std::to_string(rank))) break;
+  }
+  return 0;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,148 @@
+#include "properties/oracle/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/oracle/oracles.h"
+#include "reference/arithmetic.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Expectation;
+using reference::ExpectedGradient;
+using reference::Outcome;
+using reference::Program;
+
+bool same_words(const reference::Parameter& parameter, const std::uint64_t* one,
+                const std::uint64_t* other, std::uint64_t& first_difference) {
+  for (std::uint64_t e = 0; e < reference::gradient_words(parameter); ++e) {
+    first_difference = e;
+    if (one[e] != other[e] && !reference::same_bits(parameter.dtype, one[e], other[e]))
+      return false;
+  }
+  return true;
+}
+
+// Why the contracts differ on a gradient, or nothing.
+std::string difference(const reference::Parameter& parameter, const Expectation& one,
+                       const ExpectedGradient& a, const Expectation& other,
+                       const ExpectedGradient& b) {
+  if (!a.known || !b.known) return "what it is depends on time";
+  if (a.defined != b.defined) return "one of the contracts has it undefined";
+  std::uint64_t element = 0;
+  if (a.defined &&
+      !same_words(parameter, one.bits.data() + a.offset, other.bits.data() + b.offset, element))
+    return "the contracts have other bits";
+  return {};
+}
+
+std::string difference(const Program& program, std::size_t step, const Expectation& one,
+                       const Expectation& other) {
+  const reference::ExpectedStep& a = one.steps[step];
+  const reference::ExpectedStep& b = other.steps[step];
+  if (!a.is_modelled || !b.is_modelled) return "the model cannot tell what comes out";
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    if (a.any_error || b.any_error || a.ranks[rank].outcome != Outcome::kSuccess ||
+        b.ranks[rank].outcome != Outcome::kSuccess)
+      return "an error is expected";
+    for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+      const std::string what = difference(program.parameters[p], one, a.ranks[rank].gradients[p],
+                                          other, b.ranks[rank].gradients[p]);
+      if (!what.empty()) return fmt::format("rank {}, parameter p{}: {}", rank, p, what);
+    }
+  }
+  return {};
+}
+
+struct Place {
+  std::size_t rank;
+  std::uint32_t step;
+
+  Verdict differ(const std::string& what) const {
+    return {Failing::kSubjectsDiffer, "agreement",
+            fmt::format("rank {}, step {}{}", rank, step, what)};
+  }
+};
+
+// Two lines, a name each, below one another.
+std::string side_by_side(const Side& one, const std::string& a, const Side& other,
+                         const std::string& b) {
+  const std::size_t width = std::max(one.name.size(), other.name.size());
+  return fmt::format(":\n  {:{}}  {}\n  {:{}}  {}", one.name, width, a, other.name, width, b);
+}
+
+std::string told(const ObservedStep* step) {
+  if (step == nullptr) return "did not come to it";
+  return step->status.ok() ? "succeeds" : "fails: " + step->status.to_string();
+}
+
+Verdict compare_gradient(const Case& c, const Place& place, std::uint32_t p, const Side& one,
+                         const ObservedGradient& a, const Side& other, const ObservedGradient& b) {
+  const reference::Parameter& parameter = c.program.parameters[p];
+  const auto defined = [](bool is) { return is ? "defined" : "undefined"; };
+  if (a.defined != b.defined)
+    return place.differ(fmt::format(", parameter p{}", p) +
+                        side_by_side(one, defined(a.defined), other, defined(b.defined)));
+  if (!a.defined) return {};
+  const std::uint64_t* x = one.observation.ranks[place.rank].bits.data() + a.offset;
+  const std::uint64_t* y = other.observation.ranks[place.rank].bits.data() + b.offset;
+  std::uint64_t e = 0;
+  if (same_words(parameter, x, y, e)) return {};
+  std::string text =
+      fmt::format(", parameter p{}, {}", p, name_of_word(parameter, e)) +
+      side_by_side(one, show_word(parameter, x[e], e), other, show_word(parameter, y[e], e));
+  const auto& expected = one.expectation.steps[place.step].ranks[place.rank].gradients[p];
+  if (expected.defined)
+    text += fmt::format("\nboth contracts have {}",
+                        show_word(parameter, one.expectation.bits[expected.offset + e], e));
+  return place.differ(text);
+}
+
+const ObservedStep* step_of(const Side& side, std::size_t rank, std::size_t at) {
+  const auto& steps = side.observation.ranks[rank].steps;
+  return at < steps.size() ? &steps[at] : nullptr;
+}
+
+Verdict compare_step(const Case& c, const Place& place, const Side& one, const Side& other) {
+  const ObservedStep* a = step_of(one, place.rank, place.step);
+  const ObservedStep* b = step_of(other, place.rank, place.step);
+  const bool is_fine = a != nullptr && a->status.ok();
+  if (is_fine != (b != nullptr && b->status.ok()))
+    return place.differ(side_by_side(one, told(a), other, told(b)));
+  if (!is_fine) return {};
+  const std::size_t count = std::min(a->gradients.size(), b->gradients.size());
+  for (std::uint32_t p = 0; p < count; ++p)
+    if (Verdict v = compare_gradient(c, place, p, one, a->gradients[p], other, b->gradients[p]);
+        !v.ok())
+      return v;
+  return {};
+}
+
+}  // namespace
+
+Comparable comparable_steps(const Program& program, const Expectation& one,
+                            const Expectation& other) {
+  Comparable found;
+  const std::size_t count = std::min(one.steps.size(), other.steps.size());
+  for (std::size_t step = 0; step < count; ++step) {
+    const std::string what = difference(program, step, one, other);
+    if (!what.empty()) {
+      found.why = fmt::format("step {}: {}", step, what);
+      return found;
+    }
+    ++found.steps;
+    found.has_synced_pass = found.has_synced_pass || one.steps[step].is_reduced;
+  }
+  return found;
+}
+
+Verdict judge_agreement(const Case& c, std::uint32_t steps, const Side& one, const Side& other) {
+  for (std::uint32_t step = 0; step < steps; ++step)
+    for (std::size_t rank = 0; rank < c.program.world; ++rank)
+      if (Verdict v = compare_step(c, {rank, step}, one, other); !v.ok()) return v;
+  return {};
+}
+
+}  // namespace lockstep::properties
