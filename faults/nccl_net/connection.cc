@@ -21,6 +21,12 @@ std::size_t bytes_of(const NetFault& fault, std::size_t most) {
       std::min(static_cast<std::uint64_t>(fault.amount), static_cast<std::uint64_t>(most)));
 }
 
+void flip(const NetFault& fault, std::byte* data, std::size_t size) {
+  if (size == 0) return;
+  const std::uint64_t bit = static_cast<std::uint64_t>(fault.amount) % (std::uint64_t{size} * 8);
+  data[bit / 8] ^= std::byte{1} << (bit % 8);
+}
+
 }  // namespace
 
 Connection::Connection(std::shared_ptr<Context> context, Socket socket, const Link& link)
@@ -49,6 +55,7 @@ int Connection::post_faults(bool& is_held_back) {
     faults_.count_fired(*fault);
     fail(static_cast<int>(fault->amount),
          "a fault refuses message " + std::to_string(next_) + " of " + to_string(link_));
+    is_told_ = true;
     return failure_;
   }
   const NetFault* fault = faults_.find(NetKind::kBackPressure, next_);
@@ -61,7 +68,7 @@ int Connection::post_faults(bool& is_held_back) {
 
 int Connection::post(void* data, std::size_t size, void** out) {
   *out = nullptr;
-  if (is_failed()) return failure_;
+  if (is_told_) return failure_;
   const auto slot = std::find_if(requests_.begin(), requests_.end(),
                                  [](const Request& request) { return !request.is_used; });
   if (slot == requests_.end()) return kSuccess;  // later
@@ -91,7 +98,10 @@ int Connection::test(Request& request, int* done, int* size) {
     return kInternalError;
   }
   if (!request.is_done) progress();
-  if (!request.is_done) return failure_;
+  if (!request.is_done) {
+    is_told_ = is_failed();
+    return failure_;
+  }
   *done = 1;
   if (size != nullptr) *size = static_cast<int>(told_size(request));
   request.is_used = false;
@@ -138,11 +148,12 @@ bool Connection::is_delayed(Request& request) {
   return true;
 }
 
-void Connection::flip(const NetFault& fault, std::byte* data, std::size_t size) {
-  if (size == 0) return faults_.count_idle(fault);
-  const std::uint64_t bit = static_cast<std::uint64_t>(fault.amount) % (std::uint64_t{size} * 8);
-  data[bit / 8] ^= std::byte{1} << (bit % 8);
-  faults_.count_fired(fault);
+void Connection::count(const NetFault* fault, bool has_changed) {
+  if (fault == nullptr) return;
+  if (has_changed)
+    faults_.count_fired(*fault);
+  else
+    faults_.count_idle(*fault);
 }
 
 // --- The sending side --------------------------------------------------------------------------
@@ -164,39 +175,36 @@ void Sender::prepare(Request& request) {
     alter(request);
     flip(*fault, request.altered.data(), request.size);
   }
-  if (const NetFault* fault = faults_.find(NetKind::kShort, request.number)) {
+  if (const NetFault* fault = faults_.find(NetKind::kShort, request.number))
     request.wire_size = request.size - bytes_of(*fault, request.size);
-    if (request.size > 0)
-      faults_.count_fired(*fault);
-    else
-      faults_.count_idle(*fault);
-  }
-  swap_with_the_one_before(request);
+  if (faults_.find(NetKind::kSwap, request.number - 1) == nullptr) return;
+  Request* const before = request_numbered(request.number - 1);
+  if (before != nullptr && !before->is_swap_over && before->moved == 0) swap(*before, request);
 }
 
-void Sender::swap_with_the_one_before(Request& request) {
-  const NetFault* fault = faults_.find(NetKind::kSwap, request.number - 1);
-  Request* before = fault != nullptr ? request_numbered(request.number - 1) : nullptr;
-  if (before == nullptr || before->is_swapped || before->moved > 0) return;
-  const std::size_t size = std::min(before->size, request.size);
-  before->is_swapped = true;
-  if (size == 0) return faults_.count_idle(*fault);
-  alter(*before);
+void Sender::swap(Request& before, Request& request) {
+  before.is_swap_over = true;
+  before.swapped = std::min(before.size, request.size);
+  alter(before);
   alter(request);
-  std::swap_ranges(before->altered.begin(),
-                   before->altered.begin() + static_cast<std::ptrdiff_t>(size),
-                   request.altered.begin());
-  faults_.count_fired(*fault);
+  const auto end = before.altered.begin() + static_cast<std::ptrdiff_t>(before.swapped);
+  std::swap_ranges(before.altered.begin(), end, request.altered.begin());
+}
+
+// Only what went out has happened.
+void Sender::count_changes(const Request& request) {
+  count(faults_.find(NetKind::kFlip, request.number), request.size > 0);
+  count(faults_.find(NetKind::kShort, request.number), request.size > 0);
+  count(faults_.find(NetKind::kSwap, request.number), request.swapped > 0);
 }
 
 bool Sender::waits_for_partner(Request& request) {
   const NetFault* fault = faults_.find(NetKind::kSwap, request.number);
-  if (fault == nullptr || request.is_swapped) return false;
+  if (fault == nullptr || request.is_swap_over) return false;
   const Clock::duration limit =
       fault->amount > 0 ? Clock::duration(microseconds_of(*fault)) : Clock::duration(kSwapWait);
   if (Clock::now() - request.begun_at < limit) return true;
-  request.is_swapped = true;  // too late now
-  faults_.count_idle(*fault);
+  request.is_swap_over = true;  // too late now
   return false;
 }
 
@@ -205,7 +213,9 @@ bool Sender::advance(Request& request) {
     return false;
   if (const NetFault* fault = faults_.find(NetKind::kClose, request.number))
     return close_within(request, *fault);
-  return write(request, sizeof(FrameHeader) + request.wire_size);
+  if (!write(request, sizeof(FrameHeader) + request.wire_size)) return false;
+  count_changes(request);
+  return true;
 }
 
 bool Sender::close_within(Request& request, const NetFault& fault) {
@@ -304,8 +314,9 @@ bool Receiver::advance(Request& request) {
   if (!read(request, request.data, sizeof header_, sizeof header_ + request.wire_size))
     return false;
   if (is_delayed(request)) return false;
-  if (const NetFault* fault = faults_.find(NetKind::kFlip, request.number))
-    flip(*fault, request.data, request.wire_size);
+  const NetFault* fault = faults_.find(NetKind::kFlip, request.number);
+  if (fault != nullptr) flip(*fault, request.data, request.wire_size);
+  count(fault, request.wire_size > 0);
   return true;
 }
 

@@ -1,16 +1,16 @@
 // Connections: messages from a Sender to a Receiver, in the order in which they were posted, over
 // one TCP connection; and the faults that a plan has for them.
 //
-// post() gives a request, or none when kMaxRequests are in flight or a fault holds it back. test()
-// moves what can be moved at once, no more than kMostBytesATurn, and tells whether the request is
-// done; all other calls return at once as well. A receive may have more room than the message
+// post() gives a request, or none when kMaxRequests are in flight or a fault holds it back. It and
+// test() move what can be moved at once, of any request and no more than kMostBytesATurn; test()
+// tells whether its own is done. No call waits. A receive may have more room than the message
 // needs; less is an error. A receiver never makes room by what a peer says: it reads into what was
 // posted.
 //
 // Threads: one at a time for each object. Ownership: the caller keeps data until the request is
 // done or the connection is closed; requests belong to the connection.
-// Failure: the first one ends the connection; requests that are not done then, and later ones, give
-// its code. Messages that were done before stay so.
+// Failure: the first one ends the connection. test() of a request that is not done tells its code;
+// from then on post() does as well. Messages that were done before stay so.
 #pragma once
 
 #include <array>
@@ -42,8 +42,9 @@ struct Request {
   std::size_t moved = 0;           // bytes of header and payload
   std::vector<std::byte> altered;  // the payload in place of `data`, where a fault changed it
   Clock::time_point begun_at{};
-  bool is_counted = false;  // the fault that holds it back has been counted
-  bool is_swapped = false;
+  bool is_counted = false;    // the fault that holds it back has been counted
+  bool is_swap_over = false;  // with the next message; done, or given up
+  std::size_t swapped = 0;    // bytes
 };
 
 class Connection {
@@ -71,7 +72,7 @@ class Connection {
   bool is_held(Request& request);
   bool is_delayed(Request& request);
   void count_once(Request& request, const NetFault& fault);
-  void flip(const NetFault& fault, std::byte* data, std::size_t size);
+  void count(const NetFault* fault, bool has_changed);  // null: nothing to count
 
   void fail(int code, const std::string& why);
   void close() { socket_.close(); }
@@ -95,6 +96,7 @@ class Connection {
   std::int64_t next_ = 0;       // the number of the next message
   std::int64_t held_back_ = 0;  // how often the next one was
   int failure_ = kSuccess;
+  bool is_told_ = false;  // the failure, to the caller
 };
 
 class Sender final : public Connection {
@@ -108,7 +110,8 @@ class Sender final : public Connection {
   std::size_t told_size(const Request& request) const override { return request.size; }
 
   void alter(Request& request);
-  void swap_with_the_one_before(Request& request);
+  void swap(Request& before, Request& request);
+  void count_changes(const Request& request);
   bool waits_for_partner(Request& request);
   bool write(Request& request, std::size_t limit);
   bool close_within(Request& request, const NetFault& fault);
