@@ -91,7 +91,10 @@ Listener::Manners Listener::tell(Guest& guest) {
 }
 
 Outcome<std::unique_ptr<Receiver>> Listener::accept() {
-  if (const Outcome<bool> outcome = take_in(); !outcome) return tl::unexpected(outcome.error());
+  if (const Outcome<bool> outcome = take_in(); !outcome) {
+    context_->warn(outcome.error().text);
+    return tl::unexpected(outcome.error());
+  }
   for (std::size_t i = 0; i < guests_.size();) {
     Manners manners = hear(guests_[i]);
     if (manners == Manners::kReady) manners = tell(guests_[i]);
