@@ -211,12 +211,27 @@ TEST_P(NcclNetHostile, BytesThatAreNoMessageEndThatConnectionAlone) {
   plugin_.close_receive(receiver);
 }
 
+TEST_P(NcclNetHostile, HeaderWithoutItsMarkEndsThatConnection) {
+  Stranger stranger(handle_);
+  void* receiver = accept_stranger(stranger);
+  FrameHeader header;
+  header.magic ^= 1;
+  header.size = 8;
+  stranger.say(header);
+  stranger.say(header.size);
+  std::vector<std::byte> room(1000);
+  void* request = nullptr;
+  ASSERT_EQ(plugin_.irecv(receiver, room.data(), room.size(), &request), kSuccess);
+  EXPECT_EQ(plugin_.wait(request).code, kRemoteError);
+  plugin_.close_receive(receiver);
+}
+
 TEST_P(NcclNetHostile, MessageOfAnotherNumberEndsThatConnection) {
   Stranger stranger(handle_);
   void* receiver = accept_stranger(stranger);
   FrameHeader header;
   header.number = 1;
-  header.size = 4;
+  header.size = 8;
   stranger.say(header);
   stranger.say(header.size);
   std::vector<std::byte> room(1000);

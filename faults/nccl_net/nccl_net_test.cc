@@ -322,6 +322,55 @@ TEST_P(NcclNet, NoDescriptorAndNoObjectIsLeft) {
   EXPECT_EQ(plugin_.counts().listeners, 0u);
 }
 
+// As NCCL does: connections are made on one thread while another moves data, on each rank.
+TEST_P(NcclNet, ConnectionsAreMadeWhileOthersMoveData) {
+  Plugin other(GetParam());
+  char handle[kHandleBytes];
+  Pair pair;
+  ASSERT_EQ(other.become(1), kSuccess);
+  ASSERT_EQ(other.listen(handle, &pair.listener), kSuccess);
+  ASSERT_EQ(plugin_.become(0), kSuccess);
+  std::thread accepting([&] {
+    eventually([&] {
+      EXPECT_EQ(other.accept(pair.listener, &pair.receiver), kSuccess);
+      return pair.receiver != nullptr;
+    });
+  });
+  eventually([&] {
+    EXPECT_EQ(plugin_.connect(handle, &pair.sender), kSuccess);
+    return pair.sender != nullptr;
+  });
+  accepting.join();
+  ASSERT_NE(pair.receiver, nullptr);
+
+  constexpr int kCount = 300;
+  std::vector<int> in(kCount, -1);
+  std::thread receiving([&] {
+    for (int& value : in) {
+      void* request = nullptr;
+      EXPECT_EQ(other.irecv(pair.receiver, &value, sizeof value, &request), kSuccess);
+      EXPECT_EQ(other.wait(request).size, 4);
+    }
+  });
+  std::thread sending([&] {
+    for (int i = 0; i < kCount; ++i) {
+      void* request = nullptr;
+      EXPECT_EQ(plugin_.isend(pair.sender, &i, sizeof i, &request), kSuccess);
+      EXPECT_EQ(plugin_.wait(request).size, 4);
+    }
+  });
+  Plugin third(GetParam());
+  for (int i = 0; i < 10; ++i) {
+    const Pair more = third.link(2, 3);
+    third.expect_carried(more, pattern(100, 1));
+    third.close(more);
+  }
+  receiving.join();
+  sending.join();
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(in[static_cast<std::size_t>(i)], i);
+  plugin_.close(pair);
+}
+
 TEST(NcclNetLibrary, AttemptToConnectEndsWithItsContext) {
   const int before = open_descriptors();
   {
