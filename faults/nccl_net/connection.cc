@@ -220,7 +220,7 @@ bool Sender::advance(Request& request) {
 
 bool Sender::close_within(Request& request, const NetFault& fault) {
   const std::size_t bytes = bytes_of(fault, request.wire_size);
-  if (bytes > 0 && !write(request, sizeof(FrameHeader) + bytes)) return false;
+  if (!write(request, sizeof(FrameHeader) + bytes)) return false;
   faults_.count_fired(fault);
   fail(kRemoteError, "a fault closes the connection in " + name_of(request));
   close();
