@@ -155,11 +155,8 @@ Connector* Context::find(std::uint64_t number) {
 
 std::unique_ptr<Connector> Context::take(std::uint64_t number) {
   std::lock_guard lock(mutex_);
-  const auto found = connectors_.find(number);
-  if (found == connectors_.end()) return nullptr;
-  std::unique_ptr<Connector> connector = std::move(found->second);
-  connectors_.erase(found);
-  return connector;
+  auto node = connectors_.extract(number);
+  return node.empty() ? nullptr : std::move(node.mapped());
 }
 
 }  // namespace lockstep::faults::net

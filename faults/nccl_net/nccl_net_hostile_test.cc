@@ -151,7 +151,7 @@ TEST_P(NcclNetHostile, PeerThatGoesAwayEarlyIsTurnedAway) {
 }
 
 TEST_P(NcclNetHostile, SlowPeerDoesNotKeepOthersOutAndHasToGoInTime) {
-  ::setenv(LOCKSTEP_NET_HANDSHAKE_MS, "200", 1);
+  ::setenv(LOCKSTEP_NET_HANDSHAKE_MS, "1500", 1);
   plugin_.close_listen(listener_);
   ASSERT_EQ(plugin_.become(1), kSuccess);
   ASSERT_EQ(plugin_.listen(handle_, &listener_), kSuccess);
