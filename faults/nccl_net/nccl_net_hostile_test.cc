@@ -313,6 +313,10 @@ TEST_P(NcclNetHostile, HandlesThatNoListenerMadeAreErrors) {
     if (seed % 2 == 1) handle.address_size = seed;
     if (seed % 4 == 3) handle.connector = seed;
     if (seed == 5) handle = Handle{};
+    if (seed == 7) {
+      std::memcpy(&handle, handle_, sizeof handle);
+      handle.magic ^= 1;
+    }
     std::memcpy(bytes.data(), &handle, sizeof handle);
     void* sender = nullptr;
     EXPECT_EQ(plugin_.connect(bytes.data(), &sender), kInternalError) << seed;
