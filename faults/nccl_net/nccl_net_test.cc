@@ -22,7 +22,9 @@ TEST(NcclNetLibrary, IsFoundByItsShortNameOnceItIsLoaded) {
 TEST(NcclNetLibrary, StaysLoadedWhenItIsClosed) {
   void* library = ::dlopen(LOCKSTEP_NET_PLUGIN, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr);
-  EXPECT_EQ(::dlclose(library), 0);
+  int closed = 0;  // with those that other tests of this process left open
+  while (::dlclose(library) == 0 && closed < 10'000) ++closed;
+  EXPECT_GE(closed, 1);
   EXPECT_NE(::dlopen(LOCKSTEP_NET_PLUGIN, RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
