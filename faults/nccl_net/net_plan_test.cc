@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -113,6 +115,21 @@ TEST(NetPlan, SecondPlanOfOneNameIsAnErrorAndLeavesTheFirst) {
   ASSERT_TRUE(plan.has_value());
   EXPECT_THAT(error_of(NetPlan::create(plan->name(), {})), HasSubstr("choose another name"));
   EXPECT_EQ(NetPlan::attach(plan->name())->faults().size(), 1u);
+}
+
+TEST(NetPlan, PlanThatTheSystemHasNoRoomForIsAnErrorAndLeavesNothing) {
+  const std::string name = plan_name();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  const Result<NetPlan> plan = NetPlan::create(name, {});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code(), Code::kTransport);
+  EXPECT_THAT(plan.error().to_string(), HasSubstr("cannot make room for '" + name + "'"));
+  EXPECT_EQ(error_of(NetPlan::create(name, {})), "") << "the name is free";
 }
 
 TEST(NetPlan, NamesHaveOneSlashAtTheirBeginning) {
