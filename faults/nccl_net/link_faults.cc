@@ -1,0 +1,53 @@
+#include "faults/nccl_net/link_faults.h"
+
+#include <utility>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::faults::net {
+namespace {
+
+bool matches(int wanted, int actual) { return wanted == LOCKSTEP_NET_ANY || wanted == actual; }
+
+std::string rank_text(int rank) { return rank < 0 ? "?" : std::to_string(rank); }
+
+}  // namespace
+
+std::string to_string(const Link& link) {
+  return "rank " + rank_text(link.rank) + (link.end == End::kSender ? " -> " : " <- ") +
+         rank_text(link.peer) + " (connection " + std::to_string(link.connection) + ")";
+}
+
+LinkFaults::LinkFaults(std::shared_ptr<NetPlan> plan, const Link& link) : plan_(std::move(plan)) {
+  if (plan_ == nullptr) return;
+  for (std::size_t i = 0; i < plan_->faults().size(); ++i) {
+    const NetFault& fault = plan_->faults()[i];
+    if (fault.end != link.end || !matches(fault.rank, link.rank) ||
+        !matches(fault.peer, link.peer) || !matches(fault.connection, link.connection))
+      continue;
+    entries_.push_back({i, fault});
+    plan_->count_connection(i);
+  }
+}
+
+const NetFault* LinkFaults::find(NetKind kind, std::int64_t message) const {
+  for (const Entry& entry : entries_)
+    if (entry.fault.kind == kind && entry.fault.concerns(message)) return &entry.fault;
+  return nullptr;
+}
+
+std::size_t LinkFaults::index_of(const NetFault& fault) const {
+  for (const Entry& entry : entries_)
+    if (&entry.fault == &fault) return entry.index;
+  LOCKSTEP_CHECK(false);
+}
+
+void LinkFaults::count_posted(std::int64_t messages) {
+  for (const Entry& entry : entries_)
+    plan_->count_seen(entry.index, static_cast<std::uint64_t>(messages));
+}
+
+void LinkFaults::count_fired(const NetFault& fault) { plan_->count_fired(index_of(fault)); }
+void LinkFaults::count_idle(const NetFault& fault) { plan_->count_idle(index_of(fault)); }
+
+}  // namespace lockstep::faults::net

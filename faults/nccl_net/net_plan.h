@@ -1,0 +1,100 @@
+// NetPlan: the faults of one run over NCCL's net plug-in, in shared memory (lockstep_net.h), and
+// what came of them.
+//
+// A runner makes the plan with create(), starts its ranks with the plan's name in
+// LOCKSTEP_NET_PLAN, and asks fired() and unfired() afterwards: a fault that never happened proves
+// nothing, and the reason tells whether the plan was wrong or the run ended early. The plug-in in
+// each rank takes the plan with attach().
+//
+// Threads: any, once made; counters are atomic across processes. Ownership: the plan that create()
+// gave removes the name when it is destroyed; those who attached keep the memory.
+// Failure: kInvalidArgument for a name or fault that makes no sense, or memory that does not hold a
+// plan of this version; kTransport for what the system refuses. Nothing is left behind.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "faults/nccl_net/lockstep_net.h"
+#include "reducer/base/status.h"
+
+namespace lockstep::faults::net {
+
+enum class NetKind : std::int32_t {
+  kDelay = LOCKSTEP_NET_DELAY,
+  kBackPressure = LOCKSTEP_NET_BACK_PRESSURE,
+  kStall = LOCKSTEP_NET_STALL,
+  kError = LOCKSTEP_NET_ERROR,
+  kRefuse = LOCKSTEP_NET_REFUSE,
+  kClose = LOCKSTEP_NET_CLOSE,
+  kFlip = LOCKSTEP_NET_FLIP,
+  kSwap = LOCKSTEP_NET_SWAP,
+  kShort = LOCKSTEP_NET_SHORT,
+};
+constexpr int kNetKinds = 9;
+const char* name_of(NetKind kind);
+
+enum class End : std::int32_t {
+  kSender = LOCKSTEP_NET_SENDER,
+  kReceiver = LOCKSTEP_NET_RECEIVER,
+};
+
+// See lockstep_net_fault for what each field means.
+struct NetFault {
+  NetKind kind = NetKind::kDelay;
+  int rank = LOCKSTEP_NET_ANY;
+  int peer = LOCKSTEP_NET_ANY;
+  End end = End::kSender;
+  int connection = LOCKSTEP_NET_ANY;
+  std::int64_t message = 0;
+  std::int64_t messages = 1;
+  std::int64_t amount = 0;
+
+  bool concerns(std::int64_t number) const {
+    return number >= message && number - message < messages;
+  }
+};
+
+// "flip, rank 0 -> 2, connection 0, message 5"
+std::string to_string(const NetFault& fault);
+
+// What is wrong with one fault, if anything.
+Status check(const NetFault& fault);
+
+class NetPlan {
+ public:
+  // `name` begins with a slash and has no other. It must not exist yet.
+  static Result<NetPlan> create(const std::string& name, const std::vector<NetFault>& faults);
+  static Result<NetPlan> attach(const std::string& name);
+  ~NetPlan();
+  NetPlan(NetPlan&& other) noexcept;
+  NetPlan& operator=(NetPlan&&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::vector<NetFault>& faults() const { return faults_; }
+
+  std::uint64_t attached() const;
+  std::uint64_t fired(std::size_t fault) const;
+  // One sentence for each fault that never fired: which one, and how far it got.
+  std::vector<std::string> unfired() const;
+
+  // For the plug-in. `seen` is how many messages one connection has been given.
+  void count_attached();
+  void count_connection(std::size_t fault);
+  void count_seen(std::size_t fault, std::uint64_t seen);
+  void count_fired(std::size_t fault);
+  void count_idle(std::size_t fault);
+
+ private:
+  NetPlan(std::string name, lockstep_net_plan* memory, bool is_owner);
+  Status copy_faults();
+
+  std::string name_;
+  lockstep_net_plan* memory_;  // mapped; null after a move
+  bool is_owner_;
+  std::vector<NetFault> faults_;
+};
+
+}  // namespace lockstep::faults::net
