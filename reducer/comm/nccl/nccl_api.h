@@ -69,7 +69,7 @@ struct NcclUniqueId {
 
 struct NcclCommunicator;  // NCCL's, never defined here
 using NcclComm = NcclCommunicator*;
-using CudaStream = void*;  // a cudaStream_t
+using CudaStreamHandle = void*;  // a cudaStream_t
 
 // The newest configuration known here. Fields keep NCCL's names and order; the numbers are the
 // versions in which they came. A library takes no notice of fields that it does not know.
@@ -117,18 +117,18 @@ struct NcclRequiredFunctions {
                                           NcclScalarResidence residence, NcclComm comm) = nullptr;
   NcclResult (*red_op_destroy)(NcclRedOp op, NcclComm comm) = nullptr;
   NcclResult (*broadcast)(const void* send, void* receive, std::size_t count, NcclDataType type,
-                          int root, NcclComm comm, CudaStream stream) = nullptr;
+                          int root, NcclComm comm, CudaStreamHandle stream) = nullptr;
   NcclResult (*all_reduce)(const void* send, void* receive, std::size_t count, NcclDataType type,
-                           NcclRedOp op, NcclComm comm, CudaStream stream) = nullptr;
+                           NcclRedOp op, NcclComm comm, CudaStreamHandle stream) = nullptr;
   NcclResult (*reduce_scatter)(const void* send, void* receive, std::size_t receive_count,
                                NcclDataType type, NcclRedOp op, NcclComm comm,
-                               CudaStream stream) = nullptr;
+                               CudaStreamHandle stream) = nullptr;
   NcclResult (*all_gather)(const void* send, void* receive, std::size_t send_count,
-                           NcclDataType type, NcclComm comm, CudaStream stream) = nullptr;
+                           NcclDataType type, NcclComm comm, CudaStreamHandle stream) = nullptr;
   NcclResult (*send)(const void* data, std::size_t count, NcclDataType type, int peer,
-                     NcclComm comm, CudaStream stream) = nullptr;
+                     NcclComm comm, CudaStreamHandle stream) = nullptr;
   NcclResult (*receive)(void* data, std::size_t count, NcclDataType type, int peer, NcclComm comm,
-                        CudaStream stream) = nullptr;
+                        CudaStreamHandle stream) = nullptr;
   NcclResult (*group_start)() = nullptr;
   NcclResult (*group_end)() = nullptr;
 };
