@@ -49,6 +49,7 @@ Status DataParallel::sync_gradients(std::vector<Edge>& outputs) try {
 }
 
 Status DataParallel::forward_without_gradients(const Module& module) try {
+  if (reducer_->poisoned().ok()) LOCKSTEP_RETURN_IF_ERROR(reducer_->copy_to_replicas());
   std::vector<Edge> dropped;
   return module(dropped);
 } catch (const std::bad_alloc&) {

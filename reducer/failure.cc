@@ -169,7 +169,8 @@ void Reducer::abort(const Status& cause) {
   Failure failure;
   failure.code = cause.code();
   attempt([&] { failure = cause.failure(); });
-  if (failure.rank == kNone) failure.rank = membership_.group->rank();
+  const bool is_named = failure.code == Code::kUnevenInputs && failure.rank != kNone;
+  if (!is_named) failure.rank = membership_.group->rank();
   failure.definite = true;
   attempt([&] { fail(std::move(failure)).ignore(); });
 }

@@ -22,6 +22,8 @@ void copy(const Tensor& from, const Tensor& to) {
   if (&from.device() != &device)
     device.wait(stream, from.device().record(from.device().current_stream()));
   device.copy(stream, from, to);
+  if (&from.device() != &device)  // before it is written to again
+    from.device().wait(from.device().current_stream(), device.record(stream));
 }
 
 bool can_copy(const Tensor& from, const Tensor& to) {
@@ -30,9 +32,10 @@ bool can_copy(const Tensor& from, const Tensor& to) {
 }
 
 Status cannot_copy(const std::string& from, const std::string& to) {
-  return Status(Code::kInvalidArgument, "buffer " + to +
-                                            " of another replica has no value, or one " +
-                                            "of another dtype or shape than " + from);
+  return Status(Code::kInvalidArgument,
+                to + ", another replica's " + from +
+                    ", has no value, or one of another dtype or shape than that, or " + from +
+                    " itself has none");
 }
 
 }  // namespace
@@ -51,17 +54,20 @@ ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
 
 Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
                                  const std::vector<Replica>& replicas) {
+  std::vector<Ref<Buffer>> known = buffers_;
   for (const Replica& replica : replicas) {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Ref<Parameter>& copy = replica.parameters[i];
-      if (copy && can_copy(parameters[i]->value(), copy->value()))
-        parameter_copies_.emplace_back(parameters[i], copy);
-    }
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (replica.parameters[i])
+        parameter_copies_.emplace_back(parameters[i], replica.parameters[i]);
+    for (std::size_t i = 0; i < replica.buffers.size(); ++i) {
       const Ref<Buffer>& buffer = replica.buffers[i];
       if (!buffer) continue;
+      if (std::find(known.begin(), known.end(), buffer) != known.end())
+        return Status(Code::kInvalidArgument,
+                      "buffer " + buffer->name() + " of a replica is elsewhere in the model, too");
       if (!can_copy(buffers_[i]->value(), buffer->value()))
         return cannot_copy(buffers_[i]->name(), buffer->name());
+      known.push_back(buffer);
       buffer_copies_.emplace_back(buffers_[i], buffer);
     }
   }
@@ -69,7 +75,11 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
 }
 
 Status ModuleState::copy_to_replicas(bool with_buffers) {
-  for (const auto& [from, to] : parameter_copies_) copy(from->value(), to->value());
+  for (const auto& [from, to] : parameter_copies_) {
+    if (!from->value().defined() && !to->value().defined()) continue;  // kept elsewhere
+    if (!can_copy(from->value(), to->value())) return cannot_copy(from->name(), to->name());
+    copy(from->value(), to->value());
+  }
   if (!with_buffers) return {};
   for (const auto& [from, to] : buffer_copies_) {
     if (!can_copy(from->value(), to->value())) return cannot_copy(from->name(), to->name());

@@ -34,13 +34,17 @@ class Buffer final : public RefCounted {
   Tensor value_;
 };
 
-// P15: one more copy of the model in the same process, on a device of its own as a rule: then its
-// hooks run beside those of the others. What the backward of a pass brings to a parameter is summed
-// over the replicas, the first one first (the parameters that the reducer is created with), before
-// it is scaled; the average lands in the first one, and the gradients of the others are undefined
-// after the pass. Values, and with broadcast_buffers buffers, are copied from the first replica
-// before the first forward of each sync window. Both lists go along with those of the first
-// replica; null: this replica has none of it. Errors tell names, so let those of replicas differ.
+// P15: one more copy of the model in the same process, on a device of the same kind, with an index
+// of its own as a rule: then its hooks run on another worker of the engine (which must have one for
+// each index), beside those of other replicas. What the backward of a pass brings to a parameter is
+// summed over the replicas, the first one first (the parameters that the reducer is created with),
+// before it is scaled; the average lands in the first one, and the gradients of the others are
+// undefined after the pass. Values, where both have one, and with broadcast_buffers buffers, are
+// copied from the first replica before the first forward of each sync window, and before forwards
+// without gradients outside of one. Both lists go along with those of the first replica; null:
+// this replica has none of it; no buffers at all is a list that may be empty. What the first one
+// lists again, a replica lists again or leaves out. Ignoring goes by the names of the first one.
+// Errors tell names, so let those of replicas differ.
 struct Replica {
   std::vector<Ref<Parameter>> parameters;
   std::vector<Ref<Buffer>> buffers;
@@ -72,7 +76,7 @@ class ModuleState {
   Status broadcast_all(Broadcaster& broadcaster, int rank, int root);
   Status broadcast_buffers(Broadcaster& broadcaster, int rank, int root);
 
-  // In this process (P15): the values of parameters that have one in both replicas, and buffers.
+  // In this process (P15). Values that are there in one replica alone are an error.
   Status copy_to_replicas(bool with_buffers);
 
  private:

@@ -111,7 +111,7 @@ Status Reducer::leave_out_ignored(std::vector<Ref<Parameter>>& parameters) {
         const auto at = static_cast<std::ptrdiff_t>(i);
         first.erase(first.begin() + at);
         for (Replica& replica : options_.replicas)
-          list_of(replica).erase(list_of(replica).begin() + at);
+          if (!list_of(replica).empty()) list_of(replica).erase(list_of(replica).begin() + at);
       }
     };
     leave_out(
@@ -134,13 +134,14 @@ Status Reducer::check_members(const std::vector<Ref<Parameter>>& parameters) con
                     "a buffer of the list is null, or has no value, or one that is not dense");
   for (const Replica& replica : options_.replicas)
     if (replica.parameters.size() != parameters.size() ||
-        replica.buffers.size() != options_.buffers.size())
+        (!replica.buffers.empty() && replica.buffers.size() != options_.buffers.size()))
       return Status(Code::kInvalidArgument,
                     "a replica lists " + std::to_string(replica.parameters.size()) +
                         " parameters and " + std::to_string(replica.buffers.size()) +
                         " buffers, the first one " + std::to_string(parameters.size()) + " and " +
                         std::to_string(options_.buffers.size()) +
-                        ": they go together, with null for what a replica does not have");
+                        ": they go together, with null for what a replica does not have (no list "
+                        "of buffers: none)");
   return {};
 }
 
@@ -152,14 +153,19 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   slots_.reserve(parameters.size());
   agreement_.push_back(describe_options(options_));
   std::vector<Ref<Parameter>> distinct;
+  NodeMap members;
+  std::vector<std::size_t> first_place;
+  for (const Ref<Parameter>& parameter : parameters)
+    first_place.push_back(
+        members.insert(parameter.get(), static_cast<std::uint32_t>(first_place.size())).first);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Ref<Parameter>& parameter = parameters[i];
-    const bool is_first = std::find(distinct.begin(), distinct.end(), parameter) == distinct.end();
-    if (is_first) {
-      LOCKSTEP_RETURN_IF_ERROR(add_parameter(parameter));
-      distinct.push_back(parameter);
+    if (first_place[i] != i) {
+      LOCKSTEP_RETURN_IF_ERROR(check_repeated(parameters, i, first_place[i]));
+      continue;
     }
-    LOCKSTEP_RETURN_IF_ERROR(add_copies(i, *parameter, is_first));
+    LOCKSTEP_RETURN_IF_ERROR(add_parameter(parameters[i]));
+    LOCKSTEP_RETURN_IF_ERROR(add_copies(i, *parameters[i], members));
+    distinct.push_back(parameters[i]);
   }
   for (std::size_t i = 0; i < parts(); ++i)
     part_numbers_.insert(part(i).parameter.get(), static_cast<std::uint32_t>(i));
@@ -208,23 +214,16 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
   return {};
 }
 
-// P15: what the other replicas have in the place of entry `listed`, which is `parameter`. One that
-// is listed again is theirs, too.
-Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, bool is_first) {
+// P15: what the other replicas have in the place of entry `listed`, which is `parameter`. `members`
+// are all that is part of some replica already.
+Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, NodeMap& members) {
   for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
     const Ref<Parameter>& copy = options_.replicas[r].parameters[listed];
     if (!copy) continue;
-    const auto is_known = [&](const Part& part) { return part.parameter == copy; };
-    const auto known = std::find_if(copies_.begin(), copies_.end(), is_known);
-    const bool is_new = known == copies_.end() &&
-                        std::none_of(slots_.begin(), slots_.end(), is_known) &&
-                        copy.get() != &parameter;
-    if (is_new != is_first && parameter.requires_grad())
-      return Status(Code::kInvalidArgument,
-                    "replica " + std::to_string(r + 1) + " has parameter " + copy->name() +
-                        " for " + parameter.name() +
-                        (is_first ? ", and elsewhere, too" : ", which it has another one for"));
-    if (!is_first) continue;
+    const std::string whose = "replica " + std::to_string(r + 1) + " has parameter " +
+                              copy->name() + " for " + parameter.name();
+    if (members.insert(copy.get(), static_cast<std::uint32_t>(listed)).second)
+      return Status(Code::kInvalidArgument, whose + ", and it is elsewhere in the model, too");
     const bool fits = copy->shape().same_sizes(parameter.shape()) &&
                       copy->shape().same_strides(parameter.shape()) &&
                       copy->dtype() == parameter.dtype() &&
@@ -232,8 +231,7 @@ Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, bool 
                       copy->has_sparse_gradients() == parameter.has_sparse_gradients();
     if (!fits)
       return Status(Code::kInvalidArgument,
-                    "replica " + std::to_string(r + 1) + " has parameter " + copy->name() +
-                        " for " + parameter.name() +
+                    whose +
                         ", with another shape, strides or dtype, or the one is frozen or sparse "
                         "and the other is not");
     agreement_.push_back(describe_parameter(infos_.size() - 1, *copy)
@@ -243,6 +241,20 @@ Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, bool 
     added.parameter = copy;
     added.slot = slots_.size() - 1;
     ++slots_.back().copies;
+  }
+  return {};
+}
+
+// What is listed again, is so in every replica that lists it again.
+Status Reducer::check_repeated(const std::vector<Ref<Parameter>>& parameters, std::size_t listed,
+                               std::size_t first) const {
+  for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
+    const auto& own = options_.replicas[r].parameters;
+    if (!own[listed] || own[listed] == own[first]) continue;
+    return Status(Code::kInvalidArgument,
+                  "replica " + std::to_string(r + 1) + " has parameter " + own[listed]->name() +
+                      " where the first one lists " + parameters[listed]->name() +
+                      " again, and another one or none where that is listed first");
   }
   return {};
 }
@@ -263,15 +275,15 @@ Status Reducer::lay_out_first() {
 // Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if
 // memory runs out.
 Status Reducer::lay_out(Layout layout) {
-  std::vector<std::size_t> slot_of(infos_.size());
-  for (std::size_t i = 0; i < slots_.size(); ++i) slot_of[slots_[i].info] = i;
+  std::vector<std::size_t> slot_at(infos_.size());
+  for (std::size_t i = 0; i < slots_.size(); ++i) slot_at[slots_[i].info] = i;
   std::vector<Bucket> buckets(layout.buckets.size());
   std::vector<Tensor> places(slots_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const BucketLayout& bucket = layout.buckets[b];
-    Parameter& first = *slots_[slot_of[bucket.members[0].parameter]].parameter;
+    Parameter& first = *slots_[slot_at[bucket.members[0].parameter]].parameter;
     for (const BucketMember& member : bucket.members)
-      buckets[b].slots.push_back(slot_of[member.parameter]);
+      buckets[b].slots.push_back(slot_at[member.parameter]);
     if (bucket.sparse) {
       buckets[b].sparse = std::make_unique<SparseSum>(first);
       continue;
@@ -283,7 +295,7 @@ Status Reducer::lay_out(Layout layout) {
     device.fill_zero(device.current_stream(), (*storage)->data(), bytes);
     buckets[b].storage = std::move(*storage);
     for (const BucketMember& member : bucket.members) {
-      const std::size_t slot = slot_of[member.parameter];
+      const std::size_t slot = slot_at[member.parameter];
       places[slot] =
           Tensor(buckets[b].storage, member.offset, bucket.dtype, slots_[slot].parameter->shape());
     }
@@ -329,6 +341,7 @@ Status Reducer::start_over() {
   recorded_ = false;
   rebuilt_ = false;
   window_open_ = false;
+  is_copied_ = false;
   next_pass_ = 0;
   launched_ = 0;
   counted_ = false;
@@ -427,16 +440,24 @@ Status Reducer::refresh_state() try {
       if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
     LOCKSTEP_RETURN_IF_ERROR(send_buffers());
   }
+  Status status = copy_to_replicas();
   window_open_ = true;
-  Status status = state_->copy_to_replicas(options_.broadcast_buffers);
-  return status.ok() ? status : state_failure(std::move(status));
+  return status.ok() ? status : fail(state_failure(std::move(status)));  // peers go on
 } catch (const std::bad_alloc&) {
   return fail(std::move(out_of_memory().failure()));  // peers wait for it
 }
 
+Status Reducer::copy_to_replicas() try {
+  if (window_open_) return {};
+  const bool is_first = !std::exchange(is_copied_, true);
+  const bool with_buffers = is_first || options_.broadcast_buffers;
+  return state_->copy_to_replicas(with_buffers);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
 // From the first rank, whoever trains.
 Status Reducer::send_buffers() {
-  window_open_ = true;
   Status status = state_->broadcast_buffers(*this, membership_.group->rank(), 0);
   return status.ok() ? status : fail(state_failure(std::move(status)));
 }

@@ -56,7 +56,8 @@ struct ReducerOptions {
   // Not together with find_unused_parameters.
   bool static_graph = false;
   // View mode (B7): after a pass the gradients are views of the buckets, so that there is no second
-  // copy of them. A hook moves its gradient there; after a failed backward gradients may be scaled.
+  // copy of them. A hook moves its gradient there; after a failed backward gradients may be scaled,
+  // or summed over replicas.
   bool gradient_as_bucket_view = false;
   // How buckets are summed. kRankOrdered: the same bits whatever the bucket limits, the transport
   // and its version (G3), for the price of a copy of each bucket.
@@ -145,6 +146,10 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // buffers to the other replicas (P15).
   Status refresh_state();
 
+  // Before a forward without gradients: copies values and buffers to the other replicas, unless
+  // gradients accumulate (P15). Not a collective operation.
+  Status copy_to_replicas();
+
   // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
   // of it. kIncomplete as from begin_forward, for a backward that ran in between.
   Status arm(std::vector<Edge>& outputs, Engine& engine);
@@ -160,8 +165,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // kIncomplete if a pass has begun and is not complete (P5); it is given up.
   Status check_complete();
 
-  // Gives up: peers get `cause` as the definite one, work in flight ends, the reducer is poisoned.
-  // Does nothing if it is already.
+  // Gives up: peers get `cause` as the definite one, of this rank (but for kUnevenInputs, which
+  // names one already), work in flight ends, the reducer is poisoned. Does nothing if it is
+  // already.
   void abort(const Status& cause);
 
   // After a failure, or for a change of members: a new group, perhaps with fewer ranks (F4).
@@ -242,8 +248,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status check_members(const std::vector<Ref<Parameter>>& parameters) const;
   Status leave_out_ignored(std::vector<Ref<Parameter>>& parameters);
   Status add_parameter(const Ref<Parameter>& parameter);
-  Status add_copies(std::size_t listed, const Parameter& parameter, bool is_first);
-  Status add_buffer_copies();
+  Status add_copies(std::size_t listed, const Parameter& parameter, NodeMap& members);
+  Status check_repeated(const std::vector<Ref<Parameter>>& parameters, std::size_t listed,
+                        std::size_t first) const;
   std::size_t parts() const { return slots_.size() + copies_.size(); }
   Part& part(std::size_t index) {
     if (index < slots_.size()) return slots_[index];
@@ -305,8 +312,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status fill_unreached(Slot& slot);
   Status fill(Slot& slot);
   Status fill_bucket(Slot& slot, double factor);
-  void gather(Slot& slot, double factor);
+  void gather(Slot& slot, bool viewed, double factor);
   void fold(Slot& slot, double factor);
+  static void wait_for(const Part& part, Device& device);
   Result<Tensor> all_entries(const Slot& slot) const;
   Failure requires_grad(const Part& part, std::size_t bucket) const;
   Status keep(Slot& slot);
@@ -365,6 +373,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
   std::optional<ModuleState> state_;
   bool window_open_ = false;            // its first forward has been (S3)
+  bool is_copied_ = false;              // the other replicas have had buffers in this group (P15)
   std::vector<ParameterInfo> infos_;    // every distinct parameter, frozen ones included
   std::vector<std::string> agreement_;  // what ranks compare
   Layout layout_;

@@ -203,6 +203,86 @@ TEST_F(ReducerReplicas, S3ValuesAndBuffersAreCopiedOnceAWindow) {
   EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
 }
 
+TEST_F(ReducerReplicas, S3AForwardWithoutGradientsSeesWhatTheFirstReplicaHas) {
+  p_->set_value(rank_.tensor({3, 4}));
+  p1_->set_value(rank_.tensor({8, 8}, DType::kFloat32, 1));
+  create_well();
+  const auto look = [](std::vector<Edge>&) { return Status(); };
+  ASSERT_TRUE(parallel().forward_without_gradients(look).ok());
+  EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
+}
+
+TEST_F(ReducerReplicas, S3AValueThatOneReplicaAloneHasEndsTheForwardAndTheGroup) {
+  p_->set_value(rank_.tensor({3, 4}));
+  p1_->set_value(rank_.tensor({8, 8}, DType::kFloat32, 1));
+  create_well();
+  p1_->set_value(Tensor());
+  rank_.forward_of({p_});
+  EXPECT_EQ(rank_.forward_status.code(), Code::kInvalidArgument);
+  EXPECT_NE(rank_.forward_status.to_string().find("p of replica 1"), std::string::npos);
+  EXPECT_FALSE(parallel().poisoned().ok());
+}
+
+TEST_F(ReducerReplicas, P16AGradientOfAReplicaIsRefusedByName) {
+  create_well();
+  const Ref<Node> use =
+      rank_.node({{p_, 0}, {q_, 0}, {p1_, 0}, {q1_, 0}}, [&](auto in, auto out, const auto&) {
+        for (Tensor& each : out) each = in[0];
+        out[3].set_requires_grad(true);
+        return Status();
+      });
+  const Status status = rank_.backward(rank_.forward({{use, 0}}), 1);
+  EXPECT_EQ(status.code(), Code::kRequiresGrad);
+  EXPECT_EQ(status.failure().parameters, (std::vector<std::string>{"q of replica 1"}));
+}
+
+TEST_F(ReducerReplicas, G4AHookGetsTheSumOverTheReplicas) {
+  options_.hook = make_all_reduce_hook();
+  options_.ignored = {"q"};
+  create_well();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
+  EXPECT_EQ(values_of(p_->grad()), (Values{8, 10}));
+  EXPECT_EQ(values_of(q1_->grad()), (Values{4, 5}));  // ignored in every replica
+}
+
+TEST_F(ReducerReplicas, F4AResetLeavesTheReplicas) {
+  create_well();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
+  ASSERT_TRUE(parallel().reset(membership()).ok());
+  rank_.undefine_grads();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 2).ok());
+  EXPECT_EQ(values_of(q_->grad()), (Values{4, 6}));
+}
+
+TEST_F(ReducerReplicas, B6WhatIsListedAgainIsSoInEveryReplica) {
+  rank_.parameters = {p_, q_, p_};
+  options_.replicas = {replica({p1_, q1_, p1_})};
+  create_well();
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
+  EXPECT_EQ(values_of(p_->grad()), (Values{8, 10}));
+  options_.replicas = {replica({p1_, {}, q1_})};
+  const Status status = create();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.to_string().find("lists p again"), std::string::npos) << status.to_string();
+}
+
+TEST(ReducerReplicaRanks, B4OtherReplicasOnOtherRanksAreADisagreement) {
+  const auto memberships = local_memberships(2);
+  std::vector<Status> statuses(2);
+  on_ranks(2, [&](int r) {
+    const auto at = static_cast<std::size_t>(r);
+    TestRank rank(1);
+    const auto p = rank.add("p");
+    const auto p1 = rank.add("p of replica 1", {DType::kFloat32, p->shape(), true, 1});
+    rank.parameters = {p};
+    ReducerOptions options = quick_options(false);
+    if (r == 1) options.replicas = {{{p1}, {}}};
+    statuses[at] = rank.create(memberships[at], options);
+  });
+  for (const Status& status : statuses)
+    EXPECT_EQ(status.code(), Code::kDisagreement) << status.to_string();
+}
+
 TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {
   const auto refused = [&](std::vector<Replica> replicas) {
     options_.replicas = std::move(replicas);
@@ -211,9 +291,15 @@ TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {
     return status.failure().detail;
   };
   EXPECT_NE(refused({replica({p1_})}).find("lists 1 parameters"), std::string::npos);
-  EXPECT_NE(refused({replica({p_, q1_})}).find("and elsewhere"), std::string::npos);
+  EXPECT_NE(refused({replica({q_, {}})}).find("it is elsewhere"), std::string::npos);
   EXPECT_NE(refused({replica({p1_, q1_}), replica({p1_, {}})}).find("replica 2"),
             std::string::npos);
+  const auto b = make_ref<Buffer>("b", rank_.tensor({1, 2}));
+  options_.buffers = {b};
+  Replica same_buffer = replica({p1_, q1_});
+  same_buffer.buffers = {b};
+  EXPECT_NE(refused({same_buffer}).find("buffer b"), std::string::npos);
+  options_.buffers.clear();
   const auto other = add_copy("other", {DType::kFloat32, Shape::row_major({3})});
   EXPECT_NE(refused({replica({p1_, other})}).find("another shape"), std::string::npos);
 }

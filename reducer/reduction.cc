@@ -140,11 +140,16 @@ Failure Reducer::requires_grad(const Part& part, std::size_t bucket) const {
 
 // The gradient of a sparse parameter: the entries of each replica, one after the other.
 Result<Tensor> Reducer::all_entries(const Slot& slot) const {
-  Result<Tensor> all{Tensor()};
+  if (shadowing_) return Tensor();
+  const Parameter& parameter = *slot.parameter;
+  if (slot.copies == 0) return parameter.grad();
+  Device& device = parameter.device();
+  Result<Tensor> all = empty_sparse(device, parameter.dtype(), parameter.shape(), {});
   each_part(slot, [&](const Part& part) {
     const Tensor& own = part.parameter->grad();
-    if (shadowing_ || !all || !own.defined()) return;
-    all = all->defined() ? append(*all, own) : Result<Tensor>(own);
+    if (!all || !own.defined()) return;
+    wait_for(part, device);
+    all = append(*all, own);
   });
   return all;
 }
@@ -164,17 +169,23 @@ Status Reducer::fill_bucket(Slot& slot, double factor) {
     device.fill_zero(stream, slot.place.data(), elements * size_of(parameter.dtype()));
     return {};
   }
-  slot.copies == 0 ? gather(slot, factor) : fold(slot, factor);
+  slot.copies == 0 ? gather(slot, viewed, factor) : fold(slot, factor);
   if (options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined())
     parameter.move_grad(slot.place);
   return {};
 }
 
-void Reducer::gather(Slot& slot, double factor) {
-  if (factor == 1.0 && in_place(slot)) return;
+void Reducer::gather(Slot& slot, bool viewed, double factor) {
+  if (viewed && factor == 1.0) return;
   Device& device = slot.parameter->device();
   const Transfer transfer{&slot.parameter->grad(), slot.place.data(), &slot.parameter->shape()};
   device.gather(device.current_stream(), {&transfer, 1}, factor);
+}
+
+// What the part's own worker has submitted comes first.
+void Reducer::wait_for(const Part& part, Device& device) {
+  Device& other = part.parameter->device();
+  if (&other != &device) device.wait(device.current_stream(), other.record(other.current_stream()));
 }
 
 // P15: the sum over the replicas, in their order; undefined gradients are left out of it.
@@ -185,8 +196,7 @@ void Reducer::fold(Slot& slot, double factor) {
   each_part(slot, [&](const Part& part) {
     const Tensor& own = part.parameter->grad();
     if (!own.defined()) return;
-    Device& other = part.parameter->device();
-    if (&other != &device) device.wait(stream, other.record(other.current_stream()));
+    wait_for(part, device);
     const Transfer transfer{&own, slot.place.data(), &slot.parameter->shape()};
     if (!is_first)
       device.add(stream, own, slot.place);

@@ -63,6 +63,7 @@ void Model::recover(const std::vector<std::uint32_t>& survivors) {
   is_recorded_ = false;
   layout_ = 0;
   is_window_open_ = false;
+  is_copied_.assign(program_.world, 0);
   if (!survivors.empty()) states_.begin(survivors);
   place_in_buckets();
   order_additions();
@@ -96,9 +97,21 @@ void Model::end_early(ExpectedStep& expected) const {
   }
 }
 
+// P15: outside of a window; buffers once at least.
+void Model::copy_to_replicas(const Step& step) {
+  if (is_window_open_) return;
+  for (const std::uint32_t rank : active_) {
+    if (step.variants[rank % step.variants.size()].skip) continue;
+    const bool is_first = is_copied_[rank] == 0;
+    is_copied_[rank] = 1;
+    states_.copy_to_replicas(rank, is_first || !program_.options.keep_buffers);
+  }
+}
+
 // S3: the buffers are broadcast before the first forward of a sync window, then each forward
 // changes them.
 void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives) {
+  if (step.kind == PassKind::kNoGrad) copy_to_replicas(step);
   if (step.kind == PassKind::kNoGrad || active_.empty()) return;
   const std::vector<std::uint64_t> chunks = states_.buffer_chunks();
   if (!is_window_open_ && !program_.options.keep_buffers && !chunks.empty()) {
@@ -111,8 +124,7 @@ void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& coll
       chunk.count = bytes;
     }
   }
-  for (const std::uint32_t rank : active_)
-    if (!is_window_open_) states_.copy_to_replicas(rank, !program_.options.keep_buffers);
+  copy_to_replicas(step);
   is_window_open_ = true;
   for (const std::uint32_t rank : active_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];

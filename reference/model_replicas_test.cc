@@ -90,12 +90,29 @@ TEST(ModelReplicas, S3CopiesFollowAtTheBeginningOfAWindow) {
   EXPECT_NE(state(1, 0), state(1, 2));  // trained
   EXPECT_NE(state(0, 4), state(0, 5));  // a forward has changed both
   States other(t.program);
+  std::vector<std::uint64_t> hashes;
   other.begin({0, 1});
   other.copy_to_replicas(1, true);
-  std::vector<std::uint64_t> hashes;
   other.record(1, hashes);
   EXPECT_EQ(hashes[0], hashes[2]);
   EXPECT_EQ(hashes[4], hashes[5]);
+  // The copy is that of what two trainings of the first replica have made, but for the last one.
+  other.train(1, t.program.steps[1].key);
+  other.copy_to_replicas(1, true);
+  other.train(1, t.program.steps[2].key);
+  other.record(1, hashes);
+  EXPECT_EQ(hashes[0], state(2, 0));
+  EXPECT_EQ(hashes[2], state(2, 2));
+}
+
+TEST(ModelReplicas, S3BuffersThatAreKeptAreCopiedOnce) {
+  Case t = replicas(1, Mode::kPlain);
+  t.program.options.keep_buffers = true;
+  t.program.buffers.resize(2);
+  t.program.buffers[1].key = 9;
+  t.program.buffers[1].copy_of = 1;
+  t.step({nothing()}, PassKind::kNoGrad).run();
+  EXPECT_EQ(t.at(0, 0).state[0], t.at(0, 0).state[1]);
 }
 
 TEST(ModelReplicas, ACopyIsWhatItsOriginalIs) {

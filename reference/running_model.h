@@ -52,6 +52,7 @@ class Model {
   void choose_active(std::uint32_t step);
   void announce(std::vector<ExpectedCollective>& collectives, std::uint32_t call);
   void end_early(ExpectedStep& expected) const;
+  void copy_to_replicas(const Step& step);
   void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
   void rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
                       std::vector<ExpectedCollective>& collectives);
@@ -169,6 +170,7 @@ class Model {
   bool is_recorded_ = false;    // the group has completed a synced pass
   States states_;               // S3
   bool is_window_open_ = false;
+  std::vector<std::uint8_t> is_copied_;  // P15: by rank; other replicas have had its buffers
   // P11, kStatic: what the group's first synced pass has shown.
   bool is_counted_ = false;
   std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter

@@ -121,7 +121,10 @@ void describe_state(const Program& program, std::vector<std::string>& lines) {
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const reference::Buffer& buffer = program.buffers[i];
     std::string item = fmt::format("b{} {}", i, fields::name_of(buffer.dtype));
-    if (!buffer.sizes.empty()) item += fmt::format("[{}]", fmt::join(buffer.sizes, ", "));
+    if (buffer.copy_of > 0)
+      item = fmt::format("b{} is a replica's copy of b{}", i, i - buffer.copy_of);
+    if (buffer.copy_of == 0 && !buffer.sizes.empty())
+      item += fmt::format("[{}]", fmt::join(buffer.sizes, ", "));
     if (buffer.column_major) item += " column-major";
     if (buffer.device > 0) item += fmt::format(" on device {}", buffer.device);
     if (buffer.ignored) item += " ignored";

@@ -278,7 +278,7 @@ bool Applier::apply_to_whole() {
       return true;
     case Move::kDropBuffer: {
       std::vector<reference::Buffer>& list = program_.buffers;
-      if (edit_.a < list.size()) list.erase(list.end() - 1 - edit_.a);
+      if (edit_.a < list.size()) drop_buffer(list, list.size() - 1 - edit_.a);
       return true;
     }
     case Move::kMergeParameter: {

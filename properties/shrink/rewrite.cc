@@ -181,6 +181,16 @@ void drop_parameters(reference::Program& program, Range range) {
   });
 }
 
+void drop_buffer(std::vector<reference::Buffer>& buffers, std::size_t dropped) {
+  for (std::size_t i = dropped + 1; i < buffers.size(); ++i) {
+    if (buffers[i].copy_of == 0) continue;
+    const std::size_t original = i - buffers[i].copy_of;
+    if (original == dropped) buffers[i].copy_of = 0;
+    if (original < dropped) --buffers[i].copy_of;
+  }
+  buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(dropped));
+}
+
 void merge_parameter(reference::Program& program, std::uint32_t parameter) {
   const auto count = static_cast<std::uint32_t>(program.parameters.size());
   if (count < 2 || parameter >= count) return;

@@ -30,6 +30,7 @@ struct Range {
 void drop_steps(Case& value, Range range);
 void drop_rank(Case& value, std::uint32_t rank);
 void drop_parameters(reference::Program& program, Range range);
+void drop_buffer(std::vector<reference::Buffer>& buffers, std::size_t dropped);
 void merge_parameter(reference::Program& program, std::uint32_t parameter);
 void unshare(reference::Program& program, std::uint32_t parameter);
 
