@@ -282,6 +282,31 @@ TEST(SimDevice, MemoryThatAnotherStreamStillReadsIsFoundUnlessItWasNoted) {
               HasSubstr("copy reads a [0, 64), and in no order with it stream 0 #3 release"));
 }
 
+TEST(SimDevice, NotedMemoryComesBackWhenItsUsersAreDoneAndIsInOrderThen) {
+  DeviceOptions options;
+  options.duration = [](const Stream&, std::string_view, std::size_t) { return 10us; };
+  EXPECT_EQ(found(
+                [](Bench& on) {
+                  const std::byte* first = nullptr;
+                  {
+                    const Tensor a = on.made("a");
+                    first = a.data();
+                    on.device.note_use(on.s1, a.data());
+                    on.set(on.s1, a, 1);
+                  }
+                  const Tensor early = on.made("early");
+                  EXPECT_NE(early.data(), first);
+                  simulation::Scheduler::running()->sleep_until(20us);
+                  const Tensor late = on.made("late");
+                  EXPECT_EQ(late.data(), first);
+                  on.set(on.s0, late, 2);
+                  EXPECT_TRUE(on.finish(on.s0).ok());
+                  EXPECT_TRUE(on.holds(late, 2));
+                },
+                options),
+            "");
+}
+
 TEST(SimDevice, WhatIsSubmittedOnReleasedMemoryIsFound) {
   EXPECT_THAT(found([](Bench& on) {
                 std::byte* data = on.made("a").data();
