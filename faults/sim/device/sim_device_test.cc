@@ -307,6 +307,28 @@ TEST(SimDevice, NotedMemoryComesBackWhenItsUsersAreDoneAndIsInOrderThen) {
             "");
 }
 
+TEST(SimDevice, TheFirstUseThatIsNotedWaitsForTheHomeAndTheSecondDoesNot) {
+  const auto program = [](Uses uses, bool twice) {
+    DeviceOptions options;
+    options.uses = uses;
+    return found(
+        [twice](Bench& on) {
+          const Tensor a = on.made("a");
+          on.set(on.s0, a, 1, "first");
+          on.reduce(on.s1, a);
+          on.order(on.s1, on.s0);
+          if (!twice) return;
+          on.set(on.s0, a, 1, "second");
+          on.reduce(on.s1, a);
+          on.order(on.s1, on.s0);
+        },
+        options);
+  };
+  EXPECT_EQ(program(Uses::kNoted, false), "");
+  EXPECT_THAT(program(Uses::kDeclared, false), HasSubstr("first writes a"));
+  EXPECT_THAT(program(Uses::kNoted, true), HasSubstr("second writes a"));
+}
+
 TEST(SimDevice, WhatIsSubmittedOnReleasedMemoryIsFound) {
   EXPECT_THAT(found([](Bench& on) {
                 std::byte* data = on.made("a").data();
