@@ -1,0 +1,39 @@
+// BorrowedMemory: the device of storages over memory that somebody else owns. A queued operation
+// has its operands as tensors of such storages: they reach the bytes and keep nothing alive, so
+// that what is released too early is seen to be. Nothing can be allocated or submitted here.
+#pragma once
+
+#include "reducer/base/check.h"
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+class BorrowedMemory final : public Device {
+ public:
+  int index() const override { return 0; }
+  Result<Ref<Storage>> allocate(std::size_t) override {
+    return failed(Status(Code::kInternal, "borrowed memory cannot be allocated"));
+  }
+  void release(std::byte*, std::size_t) override {}
+  std::uint64_t allocated_bytes() const override { return 0; }
+
+  Stream current_stream() override { return {this, 0}; }
+  Event record(const Stream&) override { return {}; }
+  void wait(const Stream&, const Event&) override {}
+  Status synchronize(const Event&, platform::Deadline) override { return {}; }
+
+  void fill_zero(const Stream&, std::byte*, std::size_t) override { refuse(); }
+  void copy(const Stream&, const Tensor&, const Tensor&) override { refuse(); }
+  void add(const Stream&, const Tensor&, const Tensor&) override { refuse(); }
+  void gather(const Stream&, std::span<const Transfer>, double) override { refuse(); }
+  void convert(const Stream&, const Tensor&, const Tensor&, double) override { refuse(); }
+  void scatter(const Stream&, std::span<const Transfer>) override { refuse(); }
+
+ private:
+  static void refuse() {
+    const bool is_a_device_that_computes = false;
+    LOCKSTEP_CHECK(is_a_device_that_computes);
+  }
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -1,0 +1,52 @@
+// Finding: a use of device memory that nothing put in order, or of memory that was not there to be
+// used, with both places. Findings are collected and end nothing: what a test or an oracle makes of
+// them is its own affair. They name memory by label and offset, never by address, so that the same
+// case gives the same text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+enum class FindingKind : std::uint8_t {
+  kRace,     // two accesses that conflict, and neither happens before the other
+  kFreed,    // submitted, or done by the host, after the memory was released
+  kForeign,  // outside of any memory of the device; the operation was not executed
+};
+
+// One access: "stream 1 #4 scatter reads bucket 0 [0, 64)".
+struct Place {
+  std::string who;             // "stream 1", "host thread rank 0"
+  std::uint64_t sequence = 0;  // of the access on that line
+  std::string operation;
+  bool is_write = false;
+  std::string memory;  // label, or number of the allocation, and range of bytes in it
+
+  std::string to_string() const {
+    return who + " #" + std::to_string(sequence) + " " + operation +
+           (is_write ? " writes " : " reads ") + memory;
+  }
+};
+
+struct Finding {
+  FindingKind kind = FindingKind::kRace;
+  Place later;    // in the order of submission
+  Place earlier;  // of a race; of kFreed the release; else empty
+
+  std::string to_string() const {
+    switch (kind) {
+      case FindingKind::kRace:
+        return "race: " + earlier.to_string() + ", and in no order with it " + later.to_string();
+      case FindingKind::kFreed:
+        return "freed memory: after " + earlier.to_string() + ", " + later.to_string();
+      case FindingKind::kForeign:
+        return "foreign memory: " + later.to_string();
+    }
+    return {};
+  }
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -1,0 +1,194 @@
+// SimDevice: a Device of the simulator with the asynchrony of a GPU. What is submitted to a stream
+// is queued, and executed by the stream's own fiber as early or as late as the schedule likes; the
+// host goes on at once. The arithmetic is HostDevice's, and so are the bits.
+//
+// Order. Each access of memory, by an operation or by the host, is compared with those before it by
+// vector clocks: two that conflict (not both reads), and of which neither happens before the other,
+// are a race, and a Finding (finding.h) names both, whatever the values were in this schedule. An
+// operation happens after what was submitted to its stream before it, after what its stream waited
+// for, and after what the host knew when it submitted it: what it did itself, and what it waited
+// for with synchronize(). All of this is decided when something is submitted, so a program that
+// submits the same in every schedule has the same findings in every schedule.
+//   A simplification: the threads of the host count as one. Between them the mutexes and atomics of
+//   the program make an order that is not seen here, so races among host threads are not found, and
+//   none is reported that is not there.
+//
+// Memory (sim_memory.h): a storage belongs to the stream that is current when it is allocated, its
+// home. Releasing it overwrites it with poison in the order of the home stream, which is a write as
+// any other. Another stream that works on it must be ordered behind that, or be noted (note_use, a
+// `record_stream`): then the release waits for it. Uses::kNoted notes all that goes through this
+// class by itself and lets the first use wait for the home, as CudaDevice does; kDeclared, stricter
+// and the default, is what PyTorch's allocator does.
+//
+// Faults: an operation that fails makes the device fail for good, nothing that is not done by then
+// happens any more, and synchronize() says so for all events that were not reached. A device that
+// stops executes nothing any more and says nothing: synchronize() ends at its deadline.
+//
+// Threads: as Device says; made, used and destroyed in fibers of one run. Events of other devices
+// cannot be waited for. Ownership: outlives its storages; the destructor executes what is queued,
+// unless the device failed or stopped. Clocks of events are kept as long as the device.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "faults/sim/device/borrowed_memory.h"
+#include "faults/sim/device/finding.h"
+#include "faults/sim/device/sim_memory.h"
+#include "faults/sim/device/vector_clock.h"
+#include "reducer/device/device.h"
+#include "reducer/device/host/host_device.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+enum class Uses : std::uint8_t { kDeclared, kNoted };
+
+struct DeviceOptions {
+  int index = 1;  // 0 is the host's
+  Uses uses = Uses::kDeclared;
+  // Virtual time that an operation takes, by stream, name and bytes; empty: none.
+  std::function<platform::Duration(const Stream&, std::string_view, std::size_t)> duration;
+  // Counted from 1; 0: never.
+  std::uint64_t failing_operation = 0;  // in the order of submission
+  std::uint64_t stopping_operation = 0;
+  std::uint64_t failing_allocation = 0;
+};
+
+// Bytes that an operation accesses.
+struct Touch {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool is_write = false;
+};
+
+class SimDevice final : public Device {
+ public:
+  explicit SimDevice(DeviceOptions options = {});
+  ~SimDevice() override;
+
+  int index() const override { return options_.index; }
+  Result<Ref<Storage>> allocate(std::size_t bytes) override;
+  void release(std::byte* data, std::size_t bytes) override;
+  std::uint64_t allocated_bytes() const override { return allocated_.load(); }
+  // Memory of the host that upload() and download() work on by themselves, later. It lives as long
+  // as the device.
+  Result<std::span<std::byte>> allocate_pinned(std::size_t bytes);
+
+  Stream current_stream() override;  // of the calling fiber: see StreamGuard
+  Stream new_stream();               // 63 in all
+  Event record(const Stream& stream) override;
+  void wait(const Stream& stream, const Event& event) override;
+  Status synchronize(const Event& event, platform::Deadline deadline) override;
+  // A stream works on a storage that may be released before it is done.
+  void note_use(const Stream& stream, const std::byte* data);
+
+  void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
+  void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
+  void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
+  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
+
+  // Between the host and the device. Of memory that is not pinned, upload() takes a copy before it
+  // returns, and download() waits for the stream.
+  void upload(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+  void download(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+  // Work of others on a stream: a collective, a user's kernel. `body` runs on the stream's fiber.
+  void submit(const Stream& stream, std::string name, std::vector<Touch> touches,
+              std::function<void()> body);
+
+  // The host, at once, without waiting for anything.
+  void host_read(const std::byte* data, std::span<std::byte> into, std::string name = "read");
+  void host_write(std::byte* data, std::span<const std::byte> from, std::string name = "write");
+  void host_access(const Touch& touch, std::string name);
+
+  // What findings call these bytes, until they are released.
+  void label(const std::byte* data, std::size_t bytes, std::string name);
+  const std::vector<Finding>& findings() const { return findings_; }
+
+  void stop();  // now
+
+ private:
+  friend class StreamGuard;
+  struct Task {
+    std::string name;
+    std::uint64_t number = 0;      // among operations; 0: it is none, and no fault of the plan
+    std::size_t awaited_line = 0;  // a wait: until that line has passed
+    std::uint64_t awaited = 0;     // this point; 0: no wait
+    platform::Duration duration{0};
+    std::function<void()> body;
+  };
+  struct Line {
+    std::deque<Task> queue;
+    std::uint64_t submitted = 0;  // points: tasks so far
+    std::uint64_t passed = 0;
+    VectorClock clock;  // of what was submitted last
+    std::map<std::uint64_t, VectorClock> events;
+    platform::Thread thread;
+  };
+
+  std::size_t add_line(const std::string& name);
+  std::size_t line_of(const Stream& stream) const;
+  Tensor borrowed(const Tensor& tensor);
+  void run_line(std::size_t line);
+  bool is_over() const { return is_stopped_ || !failure_.ok(); }
+  void execute(Line& line, Task task, platform::MutexLock& lock);
+
+  // With the mutex held:
+  std::shared_ptr<const Actor> begin(std::size_t line, std::string operation);
+  std::shared_ptr<const Actor> begin_on_host(std::string operation);
+  bool touch(const std::shared_ptr<const Actor>& actor, const Touch& touch);
+  void check_order(Block& block, const Access& access);
+  void push(std::size_t line, Task task);
+  std::uint64_t record_on(std::size_t line);
+  void wait_on(std::size_t line, std::size_t other, std::uint64_t point);
+  void note(std::size_t line, Block& block);
+  void submit_on(std::size_t line, std::string name, std::span<const Touch> touches,
+                 std::function<void()> body);
+
+  static constexpr std::size_t kHost = 0;
+  static constexpr std::size_t kReclaim = 1;  // waits for the users of what is released
+  static constexpr std::size_t kFirstStream = 2;
+  static constexpr std::size_t kMaxLines = kFirstStream + 63;
+
+  const DeviceOptions options_;
+  HostDevice arithmetic_;
+  BorrowedMemory borrowed_;
+  platform::Atomic<std::uint64_t> allocated_{0};
+
+  platform::Mutex mutex_{"sim.device"};  // guards what is below
+  platform::CondVar changed_{"sim.device"};
+  std::deque<Line> lines_;  // by number; the host's has a clock and nothing else
+  SimMemory memory_;
+  std::map<std::uint32_t, std::vector<std::uint64_t>> current_;  // handles, by fiber
+  std::vector<Finding> findings_;
+  std::set<std::array<std::uint64_t, 4>> reported_;  // races: line and number of both sides
+  std::uint64_t operations_ = 0;
+  std::uint64_t allocations_ = 0;
+  Status failure_;
+  bool is_stopped_ = false;
+  bool is_closing_ = false;
+};
+
+// The current stream of the calling fiber, while it lives. Guards nest.
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  SimDevice& device_;
+  std::uint32_t fiber_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

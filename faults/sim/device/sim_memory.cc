@@ -1,0 +1,105 @@
+#include "faults/sim/device/sim_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+constexpr std::size_t kLeastBytes = 64;
+
+std::byte poison_at(std::size_t offset) {
+  return static_cast<std::byte>(offset % 2 == 0 ? kPoison & 0xFF : kPoison >> 8);
+}
+
+}  // namespace
+
+void poison(std::byte* data, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) data[i] = poison_at(i);
+}
+
+bool is_poison(std::span<const std::byte> bytes) {
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] != poison_at(i)) return false;
+  return true;
+}
+
+std::string Block::describe(std::size_t begin, std::size_t end) const {
+  const auto range = [&](const std::string& name, std::size_t start) {
+    return name + " [" + std::to_string(begin - start) + ", " + std::to_string(end - start) + ")";
+  };
+  for (const Label& label : labels)
+    if (label.begin <= begin && end <= label.end) return range(label.name, label.begin);
+  return range((is_pinned ? "pinned memory " : "allocation ") + std::to_string(number), 0);
+}
+
+SimMemory::~SimMemory() {
+  for (const auto& [data, block] : blocks_) ::operator delete(block->data, kAlignment);
+}
+
+Block* SimMemory::find(const std::byte* data) {
+  auto found = blocks_.upper_bound(data);
+  if (found == blocks_.begin()) return nullptr;
+  Block& block = *(--found)->second;
+  return data < block.data + block.capacity ? &block : nullptr;
+}
+
+Block* SimMemory::take(std::size_t bytes, std::uint64_t home, std::uint64_t reclaimed) {
+  const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
+  const auto fits = [&](const Block* block) {
+    return block->capacity == capacity && block->home == home && block->free_from <= reclaimed;
+  };
+  const auto spare = std::find_if(free_.rbegin(), free_.rend(), fits);
+  Block* block = nullptr;
+  if (spare != free_.rend()) {
+    block = *spare;
+    free_.erase(std::next(spare).base());
+  } else {
+    block = add(capacity);
+    if (block == nullptr) return nullptr;
+  }
+  LOCKSTEP_CHECK(!block->is_live);
+  block->is_live = true;
+  block->bytes = bytes;
+  block->number = allocations_++;
+  block->home = home;
+  block->used_by = 0;
+  block->labels.clear();
+  return block;
+}
+
+Block* SimMemory::take_pinned(std::size_t bytes) {
+  Block* block = add(std::bit_ceil(std::max(bytes, kLeastBytes)));
+  if (block == nullptr) return nullptr;
+  block->is_live = true;
+  block->is_pinned = true;
+  block->bytes = bytes;
+  block->number = allocations_++;
+  return block;
+}
+
+void SimMemory::give_back(Block& block) {
+  LOCKSTEP_CHECK(block.is_live);
+  LOCKSTEP_CHECK(!block.is_pinned);
+  block.is_live = false;
+  free_.push_back(&block);
+}
+
+Block* SimMemory::add(std::size_t capacity) {
+  void* memory = ::operator new(capacity, kAlignment, std::nothrow);
+  if (memory == nullptr) return nullptr;
+  auto block = std::make_unique<Block>();
+  block->data = static_cast<std::byte*>(memory);
+  block->capacity = capacity;
+  poison(block->data, capacity);
+  Block* const added = block.get();
+  blocks_.emplace(added->data, std::move(block));
+  return added;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -1,0 +1,35 @@
+// VectorClock: how far each line of execution is known to have come. A device has one line for the
+// host and one for each stream; every access on a line has a number there, counted from 1. What has
+// number n on line l happened before whatever has a clock with at(l) >= n.
+//
+// Threads: a value; whoever shares one guards it. A line that was never heard of is at 0.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+class VectorClock {
+ public:
+  std::uint64_t at(std::size_t line) const { return line < parts_.size() ? parts_[line] : 0; }
+  void set(std::size_t line, std::uint64_t number) {
+    if (line >= parts_.size()) parts_.resize(line + 1);
+    parts_[line] = number;
+  }
+  // What either knows.
+  void join(const VectorClock& other) {
+    if (parts_.size() < other.parts_.size()) parts_.resize(other.parts_.size());
+    for (std::size_t line = 0; line < other.parts_.size(); ++line)
+      parts_[line] = std::max(parts_[line], other.parts_[line]);
+  }
+
+ private:
+  std::vector<std::uint64_t> parts_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

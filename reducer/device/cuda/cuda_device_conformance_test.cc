@@ -1,0 +1,23 @@
+// CudaDevice on a card does what every Device promises. Where there is none, each test is skipped.
+#include <gtest/gtest.h>
+
+#include "reducer/device/cuda/test_cuda_conformance.h"
+
+namespace lockstep {
+namespace {
+
+struct CudaDeviceFixture {
+  static void run(const std::function<void(DeviceUnderTest&)>& body) {
+    Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
+    if (!opened && opened.error().code() == Code::kInvalidArgument)
+      GTEST_SKIP() << "skipped: no CUDA device";
+    ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+    CudaDeviceUnderTest subject(**opened);
+    body(subject);
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(CudaDevice, DeviceConformance, CudaDeviceFixture);
+
+}  // namespace
+}  // namespace lockstep
