@@ -24,7 +24,6 @@
 
 #include "benchmarks/workload.h"
 #include "reducer/device/cuda/cuda_device.h"
-#include "reducer/device/host/host_device.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -160,23 +159,28 @@ void measure(benchmark::State& state, What what, std::vector<std::int64_t> param
 // Whether a small model comes out as on the host; the tests ask far more.
 bool is_right() {
   const Values values(2, 0);
-  HostDevice host;
   const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 0, 64, 1};
   const std::unique_ptr<Set> set = make_set(sizes, 1);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const auto bytes = static_cast<std::size_t>(sizes[i]) * 4;
     std::vector<float> in(static_cast<std::size_t>(sizes[i]));
-    std::vector<float> out(in.size());
     values.fill(1, 0, sizes[i], in.data());
+    const PinnedMemory there = *device->allocate_pinned(bytes);
+    const PinnedMemory gathered = *device->allocate_pinned(bytes);
+    const PinnedMemory back = *device->allocate_pinned(bytes);
+    const Tensor& gradient = set->gradients[i];
     const Stream stream = device->current_stream();
-    device->upload(stream, reinterpret_cast<const std::byte*>(in.data()), set->gradients[i].data(),
-                   bytes);
+    if (bytes != 0) std::memcpy(there.data(), in.data(), bytes);
+    device->upload(stream, there, 0, gradient.data(), bytes);
     device->gather(stream, {&set->transfers[i], 1}, 1.0 / 3);
-    device->download(stream, set->transfers[i].slot, reinterpret_cast<std::byte*>(out.data()),
-                     bytes);
+    device->download(stream, set->transfers[i].slot, gathered, 0, bytes);
+    device->scatter(stream, {&set->transfers[i], 1});
+    device->download(stream, gradient.data(), back, 0, bytes);
     if (!finish().ok()) return false;
     for (float& value : in) value *= static_cast<float>(1.0 / 3);
-    if (bytes != 0 && std::memcmp(in.data(), out.data(), bytes) != 0) return false;
+    if (bytes == 0) continue;
+    if (std::memcmp(in.data(), gathered.data(), bytes) != 0) return false;
+    if (std::memcmp(in.data(), back.data(), bytes) != 0) return false;
   }
   return true;
 }
@@ -215,7 +219,7 @@ int main(int argc, char** argv) {
   }
   device = opened->get();
   if (!is_right()) {
-    std::fprintf(stderr, "%s: what was gathered is wrong\n", device->name().c_str());
+    std::fprintf(stderr, "%s: what was gathered or scattered is wrong\n", device->name().c_str());
     return 65;
   }
   benchmark::AddCustomContext("device", device->name());

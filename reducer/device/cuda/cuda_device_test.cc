@@ -151,7 +151,7 @@ TEST_F(CudaDeviceTest, AStreamWaitsForAnEventOfAnother) {
   const std::vector<float> sevens(1024, 7.0f);
   PinnedMemory pinned = *device->allocate_pinned(4096);
   std::memcpy(pinned.data(), sevens.data(), 4096);
-  device->upload(own, pinned.data(), large.data(), 4096);
+  device->upload(own, pinned, 0, large.data(), 4096);
   device->wait(other, device->record(own));
   device->copy(other, Tensor(large.storage(), 0, DType::kFloat32, copy.shape()), copy);
   ASSERT_TRUE(finish(other).ok());
