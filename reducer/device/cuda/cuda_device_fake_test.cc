@@ -65,6 +65,7 @@ TEST_F(FakeCudaDevice, OperationsHaveTheBitsOfTheHost) {
   for (int i = 0; i < 50; ++i) {
     const KernelCase value = draw_case([&](std::uint64_t below) { return random() % below; });
     ASSERT_EQ(expect_gather(subject, value), "") << value;
+    ASSERT_EQ(expect_gather_in_place(subject, value), "") << value;
     ASSERT_EQ(expect_scatter(subject, value), "") << value;
     ASSERT_EQ(expect_copy(subject, value), "") << value;
     ASSERT_EQ(expect_add(subject, value), "") << value;

@@ -78,6 +78,7 @@ KernelCase any_case() {
     RC_ASSERT(expect(subject, value) == "");                      \
   }
 LOCKSTEP_AS_ON_THE_HOST(Gather, expect_gather)
+LOCKSTEP_AS_ON_THE_HOST(GatherInPlace, expect_gather_in_place)
 LOCKSTEP_AS_ON_THE_HOST(Scatter, expect_scatter)
 LOCKSTEP_AS_ON_THE_HOST(Copy, expect_copy)
 LOCKSTEP_AS_ON_THE_HOST(Add, expect_add)
@@ -94,6 +95,7 @@ TEST(KernelEmulation, AThousandCasesHaveTheBitsOfTheHost) {
     const KernelCase value = draw_case([&](std::uint64_t below) { return random() % below; });
     pieces += static_cast<int>(value.pieces.size());
     ASSERT_EQ(expect_gather(subject, value), "") << value;
+    ASSERT_EQ(expect_gather_in_place(subject, value), "") << value;
     ASSERT_EQ(expect_scatter(subject, value), "") << value;
     ASSERT_EQ(expect_copy(subject, value), "") << value;
     ASSERT_EQ(expect_add(subject, value), "") << value;
