@@ -114,16 +114,11 @@ template <class Format>
 struct ContractedFold : kernels::Fold<Format> {
   using To = typename Format::Memory;
   template <int N>
-  static kernels::Pack<To, N> value(const kernels::Table& table, const To* from, const To*) {
+  static void fold(const kernels::Table& table, kernels::Pack<To, N>& out,
+                   const kernels::Pack<To, N>& in) {
     const auto factor = static_cast<typename Format::Compute>(table.factor);
-    kernels::Pack<To, N> out = kernels::load_pack<To, N>(from);
-    kernels::Fold<Format>::scale(out, factor);
-    for (std::uint32_t shard = 1; shard < table.shards; ++shard) {
-      from += table.shard_stride;
-      for (int i = 0; i < N; ++i)
-        out.at[i] = Format::store(std::fma(Format::load(from[i]), factor, Format::load(out.at[i])));
-    }
-    return out;
+    for (int i = 0; i < N; ++i)
+      out.at[i] = Format::store(std::fma(Format::load(in.at[i]), factor, Format::load(out.at[i])));
   }
 };
 
