@@ -28,8 +28,12 @@ class FakeCudaDevice : public ::testing::Test {
     own = device->current_stream();
   }
   void TearDown() override {
+    expect_nothing_left();
     device.reset();
+    expect_nothing_left();
     EXPECT_THAT(fake().violations, IsEmpty());
+  }
+  static void expect_nothing_left() {
     EXPECT_EQ(fake().last_error, 0) << "left for the user's next call";
   }
 
@@ -89,6 +93,7 @@ TEST_F(FakeCudaDevice, SynchronizeEndsAtItsDeadlineAndCanBeRepeated) {
   const Event event = device->record(own);
   const Status late = device->synchronize(event, Deadline::in(std::chrono::milliseconds(5)));
   EXPECT_EQ(late.code(), Code::kTimeout);
+  expect_nothing_left();
   let_go(own);
   EXPECT_TRUE(device->synchronize(event, Deadline::in(std::chrono::seconds(5))).ok());
 }
@@ -223,6 +228,11 @@ TEST_F(FakeCudaDevice, MemoryThatIsRefusedIsAnError) {
   fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
   EXPECT_EQ(device->allocate_pinned(10).error().code(), Code::kOutOfMemory);
   EXPECT_TRUE(device->allocate_pinned(10).has_value());
+  fake().fail_next["cudaStreamCreateWithFlags"] = cudaErrorMemoryAllocation;
+  EXPECT_EQ(device->new_stream().error().code(), Code::kOutOfMemory);
+  fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  EXPECT_EQ(device->new_stream().error().code(), Code::kOutOfMemory);
+  expect_nothing_left();
 }
 
 // An event that the user waits for must not take the failure from one that the reducer waits for.
