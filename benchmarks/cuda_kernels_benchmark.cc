@@ -6,16 +6,20 @@
 //   small_1000    1,000 parameters of 64 float32
 //   one_tensor    one parameter of 100 M float32
 //   misaligned    the same, not aligned as its place in the bucket is
+//   channels_last one gradient of 64 x 256 x 56 x 56 float32 in channels_last, for a row-major
+//   bucket transposed    one of 8192 x 8192, its dimensions the other way round
 //
 // Times are the card's (CUDA events around several calls), medians over the iterations; what is
 // read and written rotates through more memory than a cache holds. Counters: `us` a call, `GBps` of
 // bytes read and written, `copy_us` of the plain copy, and `of_copy`, the bandwidth as part of the
-// copy's. Nothing is judged but the result: before anything is timed it is compared with the host's
+// copy's; `host_us` is what the call took of its thread, in which nothing waited for the card.
+// Nothing is judged but the result: before anything is timed it is compared with the host's
 // bits. Exit code: 77 where there is no CUDA device, 65 for a wrong result, 1 for other failures.
 #include <benchmark/benchmark.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -24,7 +28,6 @@
 
 #include "benchmarks/workload.h"
 #include "reducer/device/cuda/cuda_device.h"
-#include "reducer/device/host/host_device.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -52,15 +55,36 @@ Tensor filled(std::int64_t elements, std::int64_t offset) {
   return Tensor(tensor.storage(), offset, DType::kFloat32, Shape::row_major({elements}));
 }
 
-std::unique_ptr<Set> make_set(const std::vector<std::int64_t>& parameters, std::int64_t offset) {
+// What a benchmark is of: 1-dimensional parameters, or one with strides.
+struct Case {
+  std::string name;
+  std::vector<std::int64_t> parameters;  // elements
+  std::int64_t offset = 0;               // of each gradient in its memory
+  Shape gradient = {};                   // where it has dimensions: of the only parameter
+};
+
+Case strided(std::string name, std::initializer_list<std::int64_t> sizes,
+             std::initializer_list<std::int64_t> strides) {
+  Shape shape = Shape::row_major(sizes);
+  std::copy(strides.begin(), strides.end(), shape.strides.begin());
+  return {std::move(name), {shape.elements()}, 0, shape};
+}
+
+std::unique_ptr<Set> make_set(const Case& one) {
+  const std::vector<std::int64_t>& parameters = one.parameters;
   auto set = std::make_unique<Set>();
   std::int64_t places = 0;
   for (const std::int64_t elements : parameters) places += (elements + 15) / 16 * 16;
   set->bucket = filled(places, 0);
   std::int64_t place = 0;
   for (const std::int64_t elements : parameters) {
-    set->gradients.push_back(filled(elements, offset));
-    set->orders.push_back(Shape::row_major({elements}));
+    const Tensor flat = filled(elements, one.offset);
+    const bool is_flat = one.gradient.dims == 0;
+    set->gradients.push_back(is_flat ? flat
+                                     : Tensor(flat.storage(), 0, flat.dtype(), one.gradient));
+    const auto dims = static_cast<std::size_t>(one.gradient.dims);
+    set->orders.push_back(is_flat ? Shape::row_major({elements})
+                                  : Shape::row_major(std::span(one.gradient.sizes).first(dims)));
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     set->transfers.push_back({&set->gradients[i], set->bucket.data() + 4 * place, &set->orders[i]});
@@ -81,8 +105,8 @@ void run(What what, const Set& set) {
 class Stopwatch {
  public:
   Stopwatch() {
-    cudaEventCreate(&begin_);
-    cudaEventCreate(&end_);
+    note(cudaEventCreate(&begin_));
+    note(cudaEventCreate(&end_));
   }
   ~Stopwatch() {
     cudaEventDestroy(begin_);
@@ -91,16 +115,21 @@ class Stopwatch {
   template <class Work>
   double microseconds(Work work) {
     CUstream_st* const stream = device->native(device->current_stream());
-    cudaEventRecord(begin_, stream);
+    note(cudaEventRecord(begin_, stream));
     work();
-    cudaEventRecord(end_, stream);
-    cudaEventSynchronize(end_);
+    note(cudaEventRecord(end_, stream));
+    note(cudaEventSynchronize(end_));
     float milliseconds = 0;
-    cudaEventElapsedTime(&milliseconds, begin_, end_);
+    note(cudaEventElapsedTime(&milliseconds, begin_, end_));
     return static_cast<double>(milliseconds) * 1e3;
   }
 
+  bool failed() const { return has_failed_; }
+
  private:
+  void note(cudaError_t error) { has_failed_ = has_failed_ || error != cudaSuccess; }
+
+  bool has_failed_ = false;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
 };
@@ -117,14 +146,21 @@ Status finish() {
                              platform::Deadline::in(std::chrono::seconds(60)));
 }
 
-void measure(benchmark::State& state, What what, std::vector<std::int64_t> parameters,
-             std::int64_t offset) {
+// One call of each set, and the host's time of it in microseconds.
+double run_all(What what, const std::vector<std::unique_ptr<Set>>& sets) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const auto& set : sets) run(what, *set);
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+void measure(benchmark::State& state, What what, const Case& one) {
   std::int64_t elements = 0;
-  for (const std::int64_t count : parameters) elements += count;
+  for (const std::int64_t count : one.parameters) elements += count;
   const auto bytes = static_cast<std::size_t>(elements) * 4;
   const std::size_t count = std::clamp<std::size_t>(kRotated / bytes, 2, 32);
   std::vector<std::unique_ptr<Set>> sets;
-  for (std::size_t i = 0; i < count; ++i) sets.push_back(make_set(parameters, offset));
+  for (std::size_t i = 0; i < count; ++i) sets.push_back(make_set(one));
   const Tensor plain_from = filled(elements * static_cast<std::int64_t>(count), 0);
   const Tensor plain_to = filled(elements * static_cast<std::int64_t>(count), 0);
   for (const auto& set : sets) run(what, *set);
@@ -134,24 +170,27 @@ void measure(benchmark::State& state, What what, std::vector<std::int64_t> param
   Stopwatch watch;
   std::vector<double> ours;
   std::vector<double> plain;
+  std::vector<double> host;
+  int error = cudaSuccess;
   CUstream_st* const stream = device->native(device->current_stream());
   for (auto _ : state) {
-    const double all = watch.microseconds([&] {
-      for (const auto& set : sets) run(what, *set);
-    });
+    const double all = watch.microseconds([&] { host.push_back(run_all(what, sets)); });
     plain.push_back(watch.microseconds([&] {
-      for (std::size_t i = 0; i < count; ++i)
-        cudaMemcpyAsync(plain_to.data() + i * bytes, plain_from.data() + i * bytes, bytes,
-                        cudaMemcpyDeviceToDevice, stream);
+      for (std::size_t i = 0; i < count && error == cudaSuccess; ++i)
+        error = cudaMemcpyAsync(plain_to.data() + i * bytes, plain_from.data() + i * bytes, bytes,
+                                cudaMemcpyDeviceToDevice, stream);
     }));
     ours.push_back(all);
     state.SetIterationTime(all * 1e-6 / static_cast<double>(count));
   }
   if (const Status status = finish(); !status.ok())
     return state.SkipWithError(status.to_string().c_str());
+  if (error != cudaSuccess || watch.failed())
+    return state.SkipWithError("the plain copy, or CUDA's clock, failed");
   const double per_call = median(ours) / static_cast<double>(count);
   const double per_copy = median(plain) / static_cast<double>(count);
   state.counters["us"] = per_call;
+  state.counters["host_us"] = median(host) / static_cast<double>(count);
   state.counters["copy_us"] = per_copy;
   state.counters["GBps"] = 2e-3 * static_cast<double>(bytes) / per_call;
   state.counters["of_copy"] = per_copy / per_call;
@@ -160,48 +199,49 @@ void measure(benchmark::State& state, What what, std::vector<std::int64_t> param
 // Whether a small model comes out as on the host; the tests ask far more.
 bool is_right() {
   const Values values(2, 0);
-  HostDevice host;
   const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 0, 64, 1};
-  const std::unique_ptr<Set> set = make_set(sizes, 1);
+  const std::unique_ptr<Set> set = make_set({"right", sizes, 1, {}});
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const auto bytes = static_cast<std::size_t>(sizes[i]) * 4;
     std::vector<float> in(static_cast<std::size_t>(sizes[i]));
-    std::vector<float> out(in.size());
     values.fill(1, 0, sizes[i], in.data());
+    const PinnedMemory there = *device->allocate_pinned(bytes);
+    const PinnedMemory gathered = *device->allocate_pinned(bytes);
+    const PinnedMemory back = *device->allocate_pinned(bytes);
+    const Tensor& gradient = set->gradients[i];
     const Stream stream = device->current_stream();
-    device->upload(stream, reinterpret_cast<const std::byte*>(in.data()), set->gradients[i].data(),
-                   bytes);
+    if (bytes != 0) std::memcpy(there.data(), in.data(), bytes);
+    device->upload(stream, there, 0, gradient.data(), bytes);
     device->gather(stream, {&set->transfers[i], 1}, 1.0 / 3);
-    device->download(stream, set->transfers[i].slot, reinterpret_cast<std::byte*>(out.data()),
-                     bytes);
+    device->download(stream, set->transfers[i].slot, gathered, 0, bytes);
+    device->scatter(stream, {&set->transfers[i], 1});
+    device->download(stream, gradient.data(), back, 0, bytes);
     if (!finish().ok()) return false;
     for (float& value : in) value *= static_cast<float>(1.0 / 3);
-    if (bytes != 0 && std::memcmp(in.data(), out.data(), bytes) != 0) return false;
+    if (bytes == 0) continue;
+    if (std::memcmp(in.data(), gathered.data(), bytes) != 0) return false;
+    if (std::memcmp(in.data(), back.data(), bytes) != 0) return false;
   }
   return true;
 }
 
 void register_all() {
-  struct Case {
-    std::string name;
-    std::vector<std::int64_t> parameters;
-    std::int64_t offset;
-  };
   std::vector<Case> cases;
   for (const Workload& workload : workloads())
     if (workload.name == "resnet50" || workload.name == "small_1000")
-      cases.push_back({workload.name, workload.parameters, 0});
-  cases.push_back({"one_tensor", {kHundredMillion}, 0});
-  cases.push_back({"misaligned", {kHundredMillion}, 1});
+      cases.push_back({workload.name, workload.parameters, 0, {}});
+  cases.push_back({"one_tensor", {kHundredMillion}, 0, {}});
+  cases.push_back({"misaligned", {kHundredMillion}, 1, {}});
+  cases.push_back(strided("channels_last", {64, 256, 56, 56}, {256 * 3136, 1, 256 * 56, 256}));
+  cases.push_back(strided("transposed", {8192, 8192}, {1, 8192}));
   const std::pair<What, std::string> kinds[] = {{What::kGather, "gather"},
                                                 {What::kGatherScaled, "gather_scaled"},
                                                 {What::kScatter, "scatter"}};
   for (const auto& [what, kind] : kinds)
     for (const Case& one : cases)
-      benchmark::RegisterBenchmark((kind + "/" + one.name).c_str(),
-                                   [what = what, one](benchmark::State& state) {
-                                     measure(state, what, one.parameters, one.offset);
-                                   })
+      benchmark::RegisterBenchmark(
+          (kind + "/" + one.name).c_str(),
+          [what = what, one](benchmark::State& state) { measure(state, what, one); })
           ->UseManualTime()
           ->Iterations(30)
           ->Unit(benchmark::kMicrosecond);
@@ -215,7 +255,7 @@ int main(int argc, char** argv) {
   }
   device = opened->get();
   if (!is_right()) {
-    std::fprintf(stderr, "%s: what was gathered is wrong\n", device->name().c_str());
+    std::fprintf(stderr, "%s: what was gathered or scattered is wrong\n", device->name().c_str());
     return 65;
   }
   benchmark::AddCustomContext("device", device->name());

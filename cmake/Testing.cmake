@@ -1,6 +1,7 @@
 # lockstep_sources(OUT folder...): the .cc files of the folders, tests and programs (*_main.cc) left out.
 # lockstep_test_sources(OUT folder...): their *_test.cc files.
-# lockstep_test(name SOURCES ... LIBS ... [LABELS ...]): a GoogleTest program; every test in it is a test of ctest.
+# lockstep_test(name SOURCES ... LIBS ... [LABELS ...] [RESOURCE_LOCK ...]): a GoogleTest program; every test in it is a test of
+# ctest. Of tests with the same RESOURCE_LOCK one runs at a time.
 include(GoogleTest)
 
 function(lockstep_sources out)
@@ -23,11 +24,15 @@ function(lockstep_test_sources out)
 endfunction()
 
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "RESOURCE_LOCK" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_SOURCES)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} lockstep_warnings GTest::gtest GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+  set(lock)
+  if(ARG_RESOURCE_LOCK)
+    set(lock RESOURCE_LOCK ${ARG_RESOURCE_LOCK})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ${lock})
 endfunction()

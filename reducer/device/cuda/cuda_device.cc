@@ -1,10 +1,13 @@
 #include "reducer/device/cuda/cuda_device.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <deque>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <utility>
@@ -21,48 +24,75 @@ using platform::Deadline;
 constexpr std::uint64_t kMaxStreams = 63;  // handles are bits of a word
 constexpr std::uint64_t kPointBits = 48;   // of an event's handle; the stream's is above them
 constexpr std::uint64_t kPointMask = (std::uint64_t{1} << kPointBits) - 1;
-constexpr std::size_t kLeastStaging = std::size_t{64} << 10;
 constexpr auto kTeardown = std::chrono::seconds(10);
 // How synchronize() asks: without a pause at first, as most work is short, then with pauses that a
 // deadline of milliseconds does not notice.
 constexpr auto kEager = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(50);
 
-// Makes a device current on this thread, and what was current before it again.
+// Whether a device has a primary context: making one current that has none makes it, and takes some
+// hundred MB of its memory. It is asked while another device is current, which therefore has one.
+bool has_context(int ordinal) {
+  static const auto get_state = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(
+        "cuDevicePrimaryCtxGetState", &function, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error =
+        cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &function, cudaEnableDefault, &found);
+#endif
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+    const bool is_there = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
+    return reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(is_there ? function : nullptr);
+  }();
+  unsigned int flags = 0;
+  int is_active = 0;
+  if (get_state == nullptr) return true;  // every driver has it; else what was current comes first
+  return get_state(ordinal, &flags, &is_active) == CUDA_SUCCESS && is_active != 0;
+}
+
+// Makes a device current on this thread, and what was current before it again. (On a fresh thread
+// that is number 0, which this process may not use at all: then ours stays current.)
 class Current {
  public:
-  explicit Current(int ordinal) : ordinal_(ordinal) {
-    if (cudaGetDevice(&before_) != cudaSuccess || before_ == ordinal) before_ = -1;
-    if (before_ != -1) cudaSetDevice(ordinal_);
+  explicit Current(int ordinal) {
+    int now = -1;
+    if (cudaGetDevice(&now) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    if (now == ordinal) return;
+    before_ = now;
+    // When it fails, so does what is called next, which tells.
+    if (cudaSetDevice(ordinal) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
   ~Current() {
-    if (before_ != -1) cudaSetDevice(before_);
+    if (before_ == -1 || !has_context(before_)) return;
+    if (cudaSetDevice(before_) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
 
  private:
-  int ordinal_;
   int before_ = -1;
 };
 
 }  // namespace
 
+// A place for a table on its way: written by the host, copied by the stream, read by a kernel.
+struct CudaDevice::Staging {
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;
+  std::size_t capacity = 0;
+  std::uint64_t until = 0;  // the point behind its last kernel
+};
+
 // A stream, with what plans of its launches are made in, by the thread that submits to it.
 struct CudaDevice::Line {
-  // A table on its way: written by the host, copied by the stream, read by a kernel.
-  struct Staging {
-    std::byte* host = nullptr;
-    std::byte* device = nullptr;
-    std::size_t capacity = 0;
-    std::uint64_t until = 0;  // the point behind its last kernel
-  };
   Line(int ordinal, CUstream_st* native, bool is_owned) : stream(ordinal, native, is_owned) {}
 
   CudaStream stream;
   LaunchPlan plan;
-  std::vector<Staging> staging;
-  Staging* staged = nullptr;
+  std::deque<Staging> staging;  // each stays where it is
 };
 
 void PinnedMemory::swap(PinnedMemory& other) {
@@ -88,11 +118,9 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal); error != cudaSuccess)
     return failed(cuda_failure(error, ordinal, "asking for its properties"));
   const Current current(ordinal);
-  const int error = properties.major < 8 ? cudaErrorNoKernelImageForDevice : kernels::load();
-  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+  if (const int error = kernels::load(); error != cudaSuccess)
     return failed(
-        unsupported_cuda_device(ordinal, properties.name, properties.major, properties.minor));
-  if (error != cudaSuccess) return failed(cuda_failure(error, ordinal, "loading the kernels"));
+        kernels_not_loaded(error, ordinal, properties.name, properties.major, properties.minor));
   std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal, properties.name));
   if (Status status = device->start(); !status.ok()) return failed(std::move(status));
   return device;
@@ -135,29 +163,27 @@ CudaDevice::~CudaDevice() {
     if (reclaim_) reclaim_->abandon();
     return;
   }
-  for (const auto& line : lines_)
-    for (const Line::Staging& staging : line->staging) {
-      cudaFreeHost(staging.host);
-      cudaFreeAsync(staging.device, line->stream.native());
-    }
+  for (const auto& [data, kept] : allocations_) {
+    LOCKSTEP_CHECK(kept.is_kept);
+    cudaFreeAsync(const_cast<std::byte*>(data), reclaim_->native());
+  }
+  for (const auto& line : lines_) free_staging(*line);
   for (const auto& [capacity, data] : spare_pinned_) cudaFreeHost(data);
   lines_.clear();
   reclaim_.reset();
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
 }
 
-// Whether all streams pass what was submitted until now. One that failed does nothing more.
+// Whether all streams come to an end of what was submitted. One that failed does nothing more.
 bool CudaDevice::becomes_idle(Deadline deadline) {
   std::vector<CudaStream*> streams;
   for (const auto& line : lines_) streams.push_back(&line->stream);
   if (reclaim_) streams.push_back(reclaim_.get());
-  for (CudaStream* stream : streams) {
-    const std::uint64_t point = stream->record();
-    while (!stream->passed(point).value_or(true)) {
+  for (CudaStream* stream : streams)
+    while (!stream->is_idle()) {
       if (deadline.passed()) return false;
       nap(deadline);
     }
-  }
   return true;
 }
 
@@ -174,17 +200,15 @@ Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
   // A storage without elements has an address, too: it is found by that.
   const int error = cudaMallocFromPoolAsync(&memory, std::max<std::size_t>(bytes, 1), pool_,
                                             line_at(home).stream.native());
-  if (error != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
+  if (error != cudaSuccess)
     return failed(cuda_failure(error, ordinal_,
                                "allocating " + std::to_string(bytes) + " bytes of a tensor"));
-  }
   auto* data = static_cast<std::byte*>(memory);
   bool is_known = false;
   try {
     {
       platform::MutexLock lock(mutex_);
-      allocations_[data] = {bytes, home, 0};
+      allocations_[data] = {bytes, home, 0, false};
     }
     is_known = true;
     allocated_ += bytes;
@@ -204,21 +228,29 @@ void CudaDevice::release(std::byte* data, std::size_t bytes) {
   {
     platform::MutexLock lock(mutex_);
     const auto found = allocations_.find(data);
-    LOCKSTEP_CHECK(found != allocations_.end());
+    if (found == allocations_.end()) return;  // its owner's
+    LOCKSTEP_CHECK_EQ(found->second.bytes, bytes);
+    LOCKSTEP_CHECK(!found->second.is_kept);
+    found->second.is_kept = true;
     allocation = found->second;
-    allocations_.erase(found);
   }
   allocated_ -= bytes;
   CudaStream& home = line_at(allocation.home).stream;
   CudaStream* where = &home;
   if (allocation.used_by != 0) {
     where = reclaim_.get();
-    where->wait(home, home.record());
-    for (std::uint64_t handle = 0; handle < kMaxStreams; ++handle) {
+    int error = where->follow(home, home.record());
+    for (std::uint64_t handle = 0; handle < kMaxStreams && error == cudaSuccess; ++handle) {
       if ((allocation.used_by >> handle & 1) == 0) continue;
       CudaStream& user = line_at(handle).stream;
-      where->wait(user, user.record());
+      error = where->follow(user, user.record());
     }
+    home.fail(error, "waiting for those that used memory, which is kept until the device ends");
+    if (error != cudaSuccess) return;
+  }
+  {
+    platform::MutexLock lock(mutex_);  // once it is free, another thread may be given it
+    allocations_.erase(data);
   }
   home.fail(cudaFreeAsync(data, where->native()), "giving memory back");
 }
@@ -239,7 +271,6 @@ Result<PinnedMemory> CudaDevice::allocate_pinned(std::size_t bytes) {
   const int error = cudaHostAlloc(&memory, capacity, cudaHostAllocPortable);
   if (error == cudaSuccess)
     return PinnedMemory(*this, static_cast<std::byte*>(memory), bytes, capacity);
-  static_cast<void>(cudaGetLastError());
   return failed(cuda_failure(error, ordinal_,
                              "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
 }
@@ -255,25 +286,61 @@ Result<Stream> CudaDevice::new_stream() {
   const int error = cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking);
   if (error != cudaSuccess) return failed(cuda_failure(error, ordinal_, "making a stream"));
   Result<std::uint64_t> handle = add_line(native, true);
-  if (handle) return Stream{this, *handle};
-  cudaStreamDestroy(native);
-  return failed(std::move(handle.error()));
+  if (!handle) return failed(std::move(handle.error()));
+  return Stream{this, *handle};
 }
 
 Result<Stream> CudaDevice::adopt(CUstream_st* native) {
+  const Current current(ordinal_);
   Result<std::uint64_t> handle = add_line(native, false);
   if (!handle) return failed(std::move(handle.error()));
   return Stream{this, *handle};
 }
 
+// A native stream that is owned is so from here on, whatever comes of it.
 Result<std::uint64_t> CudaDevice::add_line(CUstream_st* native, bool is_owned) {
-  platform::MutexLock lock(mutex_);
-  if (lines_.size() == kMaxStreams)
-    return failed(Status(Code::kInvalidArgument, "CUDA device " + std::to_string(ordinal_) +
-                                                     " has 63 streams already, and no more"));
-  lines_.push_back(std::make_unique<Line>(ordinal_, native, is_owned));
-  line_count_ = lines_.size();
-  return lines_.size() - 1;
+  auto line = std::make_unique<Line>(ordinal_, native, is_owned);
+  Status status;
+  for (int i = 0; i < kTables && status.ok(); ++i) status = add_staging(*line, kTableBytes);
+  if (status.ok()) {
+    platform::MutexLock lock(mutex_);
+    if (lines_.size() < kMaxStreams) {
+      lines_.push_back(std::move(line));
+      line_count_ = lines_.size();
+      return lines_.size() - 1;
+    }
+    status = Status(Code::kInvalidArgument, "CUDA device " + std::to_string(ordinal_) +
+                                                " has 63 streams already, and no more");
+  }
+  free_staging(*line);
+  return failed(std::move(status));
+}
+
+// Pinned memory may make the driver wait for all that runs: not for a launch, if it can be helped.
+Status CudaDevice::add_staging(Line& line, std::size_t bytes) {
+  Staging made;
+  made.capacity = std::bit_ceil(std::max(bytes, kTableBytes));
+  void* host = nullptr;
+  void* device = nullptr;
+  int error = cudaHostAlloc(&host, made.capacity, cudaHostAllocPortable);
+  if (error == cudaSuccess) {
+    error = cudaMallocFromPoolAsync(&device, made.capacity, pool_, line.stream.native());
+    if (error != cudaSuccess) cudaFreeHost(host);
+  }
+  if (error != cudaSuccess)
+    return cuda_failure(error, ordinal_, "allocating memory for the tables of kernels");
+  made.host = static_cast<std::byte*>(host);
+  made.device = static_cast<std::byte*>(device);
+  line.staging.push_back(made);
+  return {};
+}
+
+void CudaDevice::free_staging(Line& line) {
+  for (const Staging& staging : line.staging) {
+    cudaFreeHost(staging.host);
+    cudaFreeAsync(staging.device, line.stream.native());
+  }
+  line.staging.clear();
 }
 
 CudaDevice::Line& CudaDevice::line_at(std::uint64_t handle) {
@@ -341,30 +408,49 @@ void CudaDevice::note_use(const Stream& stream, const std::byte* data) {
   note_use(line_of(stream), stream.handle, data);
 }
 
-void CudaDevice::note_use(Line& user, std::uint64_t handle, const std::byte* data) {
-  if (line_count_.load() == 1) return;  // so it is every storage's home
+// The memory that is known now to be used by that stream; none when `data` is not of this device.
+CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const std::byte* data) {
+  if (line_count_.load() == 1) return {};  // so it is every storage's home
   CudaStream* home = nullptr;
+  Range range;
   {
     platform::MutexLock lock(mutex_);
     auto found = allocations_.upper_bound(data);
-    if (found == allocations_.begin()) return;
+    if (found == allocations_.begin()) return {};
     auto& [start, allocation] = *--found;
-    if (data >= start + std::max<std::size_t>(allocation.bytes, 1)) return;
+    range = {start, start + std::max<std::size_t>(allocation.bytes, 1)};
+    if (!range.has(data)) return {};
     const std::uint64_t bit = std::uint64_t{1} << handle;
-    if (allocation.home == handle || (allocation.used_by & bit) != 0) return;
+    if (allocation.home == handle || (allocation.used_by & bit) != 0) return range;
     allocation.used_by |= bit;
     home = &lines_[allocation.home]->stream;
   }
-  user.stream.wait(*home, home->record());
+  const int error = user.stream.follow(*home, home->record());
+  user.stream.fail(error, "waiting for the stream that memory belongs to");
+  return range;
 }
 
-void CudaDevice::note_uses(const Stream& stream, std::span<const Transfer> transfers) {
-  if (line_count_.load() == 1) return;
-  Line& user = line_of(stream);
+// What comes before an operation on tensors: its line, and their use by it.
+CudaDevice::Line& CudaDevice::begin(const Stream& stream, const Tensor& from, const Tensor& to) {
+  LOCKSTEP_CHECK(&from.device() == this);
+  LOCKSTEP_CHECK(&to.device() == this);
+  Line& line = line_of(stream);
+  note_use(line, stream.handle, from.data());
+  note_use(line, stream.handle, to.data());
+  return line;
+}
+
+CudaDevice::Line& CudaDevice::begin(const Stream& stream, std::span<const Transfer> transfers) {
+  Line& line = line_of(stream);
+  Range gradients;  // the slots are of one bucket, and often the gradients of one storage
+  Range slots;
   for (const Transfer& transfer : transfers) {
-    note_use(user, stream.handle, transfer.gradient->data());
-    note_use(user, stream.handle, transfer.slot);
+    LOCKSTEP_CHECK(&transfer.gradient->device() == this);
+    const std::byte* const gradient = transfer.gradient->data();
+    if (!gradients.has(gradient)) gradients = note_use(line, stream.handle, gradient);
+    if (!slots.has(transfer.slot)) slots = note_use(line, stream.handle, transfer.slot);
   }
+  return line;
 }
 
 void CudaDevice::fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) {
@@ -377,34 +463,28 @@ void CudaDevice::fill_zero(const Stream& stream, std::byte* data, std::size_t by
 
 void CudaDevice::copy(const Stream& stream, const Tensor& from, const Tensor& to) {
   const Current current(ordinal_);
-  Line& line = line_of(stream);
-  note_use(line, stream.handle, from.data());
-  note_use(line, stream.handle, to.data());
+  Line& line = begin(stream, from, to);
   plan_copy(line.plan, from, to);
   launch(line);
 }
 
 void CudaDevice::add(const Stream& stream, const Tensor& from, const Tensor& to) {
   const Current current(ordinal_);
-  Line& line = line_of(stream);
-  note_use(line, stream.handle, from.data());
-  note_use(line, stream.handle, to.data());
+  Line& line = begin(stream, from, to);
   plan_add(line.plan, from, to);
   launch(line);
 }
 
 void CudaDevice::gather(const Stream& stream, std::span<const Transfer> transfers, double factor) {
   const Current current(ordinal_);
-  note_uses(stream, transfers);
-  Line& line = line_of(stream);
+  Line& line = begin(stream, transfers);
   plan_gather(line.plan, transfers, factor);
   launch(line);
 }
 
 void CudaDevice::scatter(const Stream& stream, std::span<const Transfer> transfers) {
   const Current current(ordinal_);
-  note_uses(stream, transfers);
-  Line& line = line_of(stream);
+  Line& line = begin(stream, transfers);
   plan_scatter(line.plan, transfers);
   launch(line);
 }
@@ -412,18 +492,14 @@ void CudaDevice::scatter(const Stream& stream, std::span<const Transfer> transfe
 void CudaDevice::convert(const Stream& stream, const Tensor& from, const Tensor& to,
                          double factor) {
   const Current current(ordinal_);
-  Line& line = line_of(stream);
-  note_use(line, stream.handle, from.data());
-  note_use(line, stream.handle, to.data());
+  Line& line = begin(stream, from, to);
   plan_convert(line.plan, from, to, factor);
   launch(line);
 }
 
 void CudaDevice::fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) {
   const Current current(ordinal_);
-  Line& line = line_of(stream);
-  note_use(line, stream.handle, from.data());
-  note_use(line, stream.handle, to.data());
+  Line& line = begin(stream, from, to);
   plan_fold(line.plan, from, to, factor);
   launch(line);
 }
@@ -432,69 +508,64 @@ void CudaDevice::fold(const Stream& stream, const Tensor& from, const Tensor& to
 void CudaDevice::launch(Line& line) {
   LaunchPlan& plan = line.plan;
   if (plan.empty()) return;
-  std::byte* place = nullptr;
+  Staging* staging = nullptr;
   if (plan.far_bytes() != 0) {
-    place = stage(line);
-    if (place == nullptr) return;
+    staging = stage(line);
+    if (staging == nullptr) return;
   }
-  const int error =
-      kernels::launch(plan.operation(), plan.blocks(), plan.table(place), line.stream.native());
+  const kernels::Table& table = plan.table(staging == nullptr ? nullptr : staging->device);
+  const int error = kernels::launch(plan.operation(), plan.blocks(), table, line.stream.native());
   line.stream.fail(error, "launching a kernel");
-  if (place != nullptr) line.staged->until = line.stream.record();
+  if (staging != nullptr) staging->until = line.stream.record();
 }
 
-// Brings the table of the line's plan to the card. There are as many places for tables as launches
-// were ahead of the card at once; null, and a failure of the stream, when there is no memory for
-// one more.
-std::byte* CudaDevice::stage(Line& line) {
+// Brings the table of the line's plan to the card. When no place is free there will be one more,
+// for as many launches as were ahead of the card at once; null, and a failure of the stream, when
+// there is no memory for it.
+CudaDevice::Staging* CudaDevice::stage(Line& line) {
   const std::size_t bytes = line.plan.far_bytes();
   CudaStream& stream = line.stream;
-  const auto is_free = [&](const Line::Staging& staging) {
-    return staging.capacity >= bytes && stream.passed(staging.until).value_or(false);
-  };
-  auto found = std::find_if(line.staging.begin(), line.staging.end(), is_free);
+  auto found = std::find_if(line.staging.begin(), line.staging.end(), [&](const Staging& staging) {
+    return staging.capacity >= bytes && stream.surely_passed(staging.until);
+  });
   if (found == line.staging.end()) {
-    Line::Staging made;
-    made.capacity = std::bit_ceil(std::max(bytes, kLeastStaging));
-    void* host = nullptr;
-    void* device = nullptr;
-    int error = cudaHostAlloc(&host, made.capacity, cudaHostAllocPortable);
-    if (error == cudaSuccess) {
-      error = cudaMallocFromPoolAsync(&device, made.capacity, pool_, stream.native());
-      if (error != cudaSuccess) cudaFreeHost(host);
+    if (Status status = add_staging(line, bytes); !status.ok()) {
+      stream.fail(std::move(status));
+      return nullptr;
     }
-    stream.fail(error, "allocating memory for the tables of kernels");
-    if (error != cudaSuccess) return nullptr;
-    made.host = static_cast<std::byte*>(host);
-    made.device = static_cast<std::byte*>(device);
-    found = line.staging.insert(line.staging.end(), made);
+    found = std::prev(line.staging.end());
   }
   line.plan.write_far(found->host);
   const int error =
       cudaMemcpyAsync(found->device, found->host, bytes, cudaMemcpyHostToDevice, stream.native());
   stream.fail(error, "copying the table of a kernel");
-  line.staged = &*found;
-  return error == cudaSuccess ? found->device : nullptr;
+  return error == cudaSuccess ? &*found : nullptr;
 }
 
-void CudaDevice::upload(const Stream& stream, const std::byte* from, std::byte* to,
-                        std::size_t bytes) {
+void CudaDevice::upload(const Stream& stream, const PinnedMemory& from, std::size_t offset,
+                        std::byte* to, std::size_t bytes) {
+  LOCKSTEP_CHECK_LE(offset, from.bytes());
+  LOCKSTEP_CHECK_LE(bytes, from.bytes() - offset);
   if (bytes == 0) return;
   const Current current(ordinal_);
   Line& line = line_of(stream);
   note_use(line, stream.handle, to);
-  line.stream.fail(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, line.stream.native()),
-                   "copying to the card");
+  const int error = cudaMemcpyAsync(to, from.data() + offset, bytes, cudaMemcpyHostToDevice,
+                                    line.stream.native());
+  line.stream.fail(error, "copying to the card");
 }
 
-void CudaDevice::download(const Stream& stream, const std::byte* from, std::byte* to,
-                          std::size_t bytes) {
+void CudaDevice::download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
+                          std::size_t offset, std::size_t bytes) {
+  LOCKSTEP_CHECK_LE(offset, to.bytes());
+  LOCKSTEP_CHECK_LE(bytes, to.bytes() - offset);
   if (bytes == 0) return;
   const Current current(ordinal_);
   Line& line = line_of(stream);
   note_use(line, stream.handle, from);
-  line.stream.fail(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, line.stream.native()),
-                   "copying from the card");
+  const int error = cudaMemcpyAsync(to.data() + offset, from, bytes, cudaMemcpyDeviceToHost,
+                                    line.stream.native());
+  line.stream.fail(error, "copying from the card");
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

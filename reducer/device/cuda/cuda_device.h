@@ -1,9 +1,11 @@
-// CudaDevice: memory and arithmetic of a card (see device.h). Everything is submitted and nothing
-// waits but synchronize(), which asks the card again and again until its deadline, and never blocks
-// in the driver: a collective that hangs on the card must not take its caller with it. (One thing
-// is the driver's: a submission waits while some thousand launches are ahead of the card.) All
-// kernels are loaded when the device is opened, and pinned memory is kept once it is there, as
-// either may make the driver wait for what runs.
+// CudaDevice: memory and arithmetic of a card (see device.h). Everything is submitted, and the one
+// call that waits for the card is synchronize(), which asks it again and again until its deadline
+// and does not block in the driver: a collective that hangs on the card must not take its caller
+// with it. What may wait in the driver is: a submission, while some thousand launches are ahead of
+// the card (nobody who asks waits for it); and setting up, which is open(), new_stream(), adopt()
+// and allocate_pinned() where none is spare. So set up before collectives run. All kernels are
+// loaded by open(), and each stream has its places for tables of launches from the beginning; only
+// a table beyond kTableBytes, or one more than kTables that are ahead of the card, needs another.
 //
 // Streams: the device has one of its own, its current stream; further ones come from new_stream()
 // or are borrowed from the user (adopt), 63 in all, and live as long as the device. None of them
@@ -15,16 +17,25 @@
 // note_use(), waits for its home first, once, and its memory is not used again before that stream
 // is done with it, too: with its last reference the storage is freed on its home if no other stream
 // used it, else on a stream that waits for all that did and does nothing else. So nobody waits, and
-// what a stream used, by whatever thread, outlives that use. Memory of other origin is its owner's.
+// what a stream used, by whatever thread, outlives that use. When the card refuses such a wait the
+// memory is kept until the device ends. A Storage of this device may also be of memory that came
+// from elsewhere: nothing waits for its sake, and it stays its owner's.
+//
+// Tensors of every operation are of this device, which is checked: what lies on another card, or on
+// the host, is not copied from here (upload() and download() are for that, from pinned memory).
+// Only wait() takes events of another CudaDevice.
 //
 // Arithmetic: the bits of HostDevice (contract G2, G3, G9), by the kernels of kernel_bodies.h; one
 // launch for a whole bucket, and one copy of a table before it when it has very many parameters.
 //
-// Threads: as Device says. Ownership: outlives its storages, streams and pinned memory. Failure: a
-// submission that fails is remembered by its stream, and shows, once, when an event that was
-// recorded behind it is synchronized; so does what fails on the card itself. The destructor waits
-// for the card for ten seconds at most; what is still in use then is left to the end of the
-// process.
+// Threads: as Device says. A call may leave this device current on its thread; it makes the one
+// that was current before it so again if that has a context. Ownership: outlives its storages,
+// streams and pinned memory. Failure: a submission that fails is remembered by its stream, and
+// shows when an event that was recorded behind it is synchronized. Until it has shown, or gone to
+// another stream with wait(), it is in every such event; events that are recorded after that are
+// free of it (cuda_stream.h). What fails on the card itself shows for ever. The destructor waits
+// for the streams, a user's too, for ten seconds at most; what is still in use then is left to the
+// end of the process.
 #pragma once
 
 #include <map>
@@ -70,6 +81,9 @@ class PinnedMemory {
 
 class CudaDevice final : public Device {
  public:
+  static constexpr std::size_t kTableBytes = std::size_t{64} << 10;  // some 2,000 parameters
+  static constexpr int kTables = 4;                                  // of a stream
+
   // The card of that number. No driver, one that is too old, no such card, or one that the kernels
   // were not compiled for: an error that says what to do (kInvalidArgument).
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
@@ -83,6 +97,7 @@ class CudaDevice final : public Device {
   Result<Ref<Storage>> allocate(std::size_t bytes) override;
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
+  // Set-up, which may wait for all that runs on the card, unless memory of that size is spare.
   Result<PinnedMemory> allocate_pinned(std::size_t bytes);
 
   Stream current_stream() override { return {this, current_.load()}; }
@@ -106,31 +121,43 @@ class CudaDevice final : public Device {
   void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
   // The sum of shards in the order of the ranks: see plan_fold().
   void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor);
-  // Between memory of the host and of the card. Of memory that is not pinned the driver makes a
-  // copy first, in this call.
-  void upload(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
-  void download(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+  // `bytes` bytes from, or to, `offset` of the host's memory. It has to be pinned: with other
+  // memory the driver may wait for the stream, without a deadline.
+  void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
+              std::size_t bytes);
+  void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
+                std::size_t offset, std::size_t bytes);
 
  private:
   friend class PinnedMemory;
   struct Line;
+  struct Staging;
+  struct Range {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+    bool has(const std::byte* data) const { return data >= begin && data < end; }
+  };
   struct Allocation {
     std::size_t bytes = 0;
     std::uint64_t home = 0;     // a stream's handle
     std::uint64_t used_by = 0;  // the bits of other streams' handles
+    bool is_kept = false;       // until the device ends: there was no order to free it in
   };
 
   CudaDevice(int ordinal, std::string name);
   Status start();
   Result<std::uint64_t> add_line(CUstream_st* native, bool is_owned);
+  Status add_staging(Line& line, std::size_t bytes);
+  void free_staging(Line& line);
   Line& line_at(std::uint64_t handle);
   Line& line_of(const Stream& stream);
   bool becomes_idle(platform::Deadline deadline);
   void nap(platform::Deadline deadline);
-  void note_use(Line& user, std::uint64_t handle, const std::byte* data);
-  void note_uses(const Stream& stream, std::span<const Transfer> transfers);
+  Range note_use(Line& user, std::uint64_t handle, const std::byte* data);
+  Line& begin(const Stream& stream, const Tensor& from, const Tensor& to);
+  Line& begin(const Stream& stream, std::span<const Transfer> transfers);
   void launch(Line& line);
-  std::byte* stage(Line& line);
+  Staging* stage(Line& line);
   void give_back(std::byte* data, std::size_t capacity);
 
   const int ordinal_;

@@ -9,6 +9,7 @@
 #include "reducer/device/cuda/cuda_error.h"
 #include "reducer/device/cuda/test_cuda_subject.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
+#include "reducer/device/host/host_device.h"
 
 namespace lockstep {
 namespace {
@@ -26,9 +27,18 @@ class FakeCudaDevice : public ::testing::Test {
     device = std::move(*opened);
     own = device->current_stream();
   }
-  void TearDown() override { EXPECT_THAT(fake().violations, IsEmpty()); }
+  void TearDown() override {
+    expect_nothing_left();
+    device.reset();
+    expect_nothing_left();
+    EXPECT_THAT(fake().violations, IsEmpty());
+  }
+  static void expect_nothing_left() {
+    EXPECT_EQ(fake().last_error, 0) << "left for the user's next call";
+  }
 
   static FakeCuda& fake() { return fake_cuda(); }
+  static void finish_all() { fake().run(); }
   Tensor made(std::int64_t elements) {
     return *Tensor::empty(*device, DType::kFloat32, Shape::row_major({elements}));
   }
@@ -36,6 +46,9 @@ class FakeCudaDevice : public ::testing::Test {
   void let_go(const Stream& stream) { fake().let_go(device->native(stream)); }
   Status finish(const Stream& stream) {
     return device->synchronize(device->record(stream), Deadline::in(std::chrono::seconds(5)));
+  }
+  Code later_status(const Event& event) {
+    return device->synchronize(event, Deadline::in(std::chrono::seconds(5))).code();
   }
   static float first_of(const Tensor& tensor) {
     float value = 0;
@@ -56,6 +69,7 @@ TEST_F(FakeCudaDevice, OperationsHaveTheBitsOfTheHost) {
   for (int i = 0; i < 50; ++i) {
     const KernelCase value = draw_case([&](std::uint64_t below) { return random() % below; });
     ASSERT_EQ(expect_gather(subject, value), "") << value;
+    ASSERT_EQ(expect_gather_in_place(subject, value), "") << value;
     ASSERT_EQ(expect_scatter(subject, value), "") << value;
     ASSERT_EQ(expect_copy(subject, value), "") << value;
     ASSERT_EQ(expect_add(subject, value), "") << value;
@@ -79,6 +93,7 @@ TEST_F(FakeCudaDevice, SynchronizeEndsAtItsDeadlineAndCanBeRepeated) {
   const Event event = device->record(own);
   const Status late = device->synchronize(event, Deadline::in(std::chrono::milliseconds(5)));
   EXPECT_EQ(late.code(), Code::kTimeout);
+  expect_nothing_left();
   let_go(own);
   EXPECT_TRUE(device->synchronize(event, Deadline::in(std::chrono::seconds(5))).ok());
 }
@@ -118,6 +133,7 @@ TEST_F(FakeCudaDevice, AStreamWaitsForAnEventOfAnother) {
 TEST_F(FakeCudaDevice, MemoryIsNotGivenBackBeforeEveryStreamThatUsedItIsDone) {
   const Stream second = *device->new_stream();
   const Stream third = *device->new_stream();
+  const std::size_t before = fake().live_blocks;
   {
     const Tensor gradient = made(100);
     const Tensor bucket = made(100);
@@ -128,18 +144,20 @@ TEST_F(FakeCudaDevice, MemoryIsNotGivenBackBeforeEveryStreamThatUsedItIsDone) {
     device->note_use(third, gradient.data());
   }
   ASSERT_TRUE(finish(own).ok());
-  EXPECT_EQ(fake().live_blocks, 2u);
+  EXPECT_EQ(fake().live_blocks, before + 2);
   let_go(second);
   ASSERT_TRUE(finish(second).ok());
+  EXPECT_EQ(fake().live_blocks, before + 1);  // the gradient, which only the third one holds
   let_go(third);
   ASSERT_TRUE(finish(third).ok());
   ASSERT_TRUE(finish(own).ok());
-  EXPECT_EQ(fake().live_blocks, 0u);
+  EXPECT_EQ(fake().live_blocks, before);
   EXPECT_EQ(device->allocated_bytes(), 0u);
 }
 
 TEST_F(FakeCudaDevice, MemoryThatOneStreamUsedIsGivenBackOnThatStreamWithoutAWait) {
   const Stream second = *device->new_stream();
+  const std::size_t before = fake().live_blocks;
   hold(second);
   {
     const Tensor gradient = made(100);
@@ -147,7 +165,7 @@ TEST_F(FakeCudaDevice, MemoryThatOneStreamUsedIsGivenBackOnThatStreamWithoutAWai
   }
   EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 0);
   ASSERT_TRUE(finish(own).ok());
-  EXPECT_EQ(fake().live_blocks, 0u);
+  EXPECT_EQ(fake().live_blocks, before);
   let_go(second);
 }
 
@@ -159,8 +177,11 @@ TEST_F(FakeCudaDevice, TheFirstUseByAnotherStreamWaitsForTheHomeOfAStorageOnce) 
   EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 1);
   device->fill_zero(second, tensor.data() + 40, 40);
   EXPECT_EQ(fake().calls["cudaStreamWaitEvent"], 1);
+  const Event filled = device->record(second);
+  const Status early = device->synchronize(filled, Deadline::in(std::chrono::milliseconds(2)));
+  EXPECT_EQ(early.code(), Code::kTimeout);
   let_go(own);
-  EXPECT_TRUE(finish(second).ok());
+  EXPECT_TRUE(device->synchronize(filled, Deadline::in(std::chrono::seconds(5))).ok());
 }
 
 TEST_F(FakeCudaDevice, StoragesBelongToTheStreamThatIsCurrent) {
@@ -191,13 +212,11 @@ TEST_F(FakeCudaDevice, TablesOnTheirWayAreNotOverwritten) {
   ASSERT_TRUE(finish(own).ok());
   EXPECT_EQ(first_of(slots[100]), 200.0f);
   EXPECT_EQ(first_of(slots[300]), 900.0f);
-  const int allocated = fake().calls["cudaHostAlloc"];
-  EXPECT_EQ(allocated, 2);
   for (int i = 0; i < 10; ++i) {
     device->gather(own, all, 2.0);
     ASSERT_TRUE(finish(own).ok());
   }
-  EXPECT_EQ(fake().calls["cudaHostAlloc"], allocated);
+  EXPECT_EQ(fake().calls["cudaHostAlloc"], CudaDevice::kTables);  // when the stream was made
 }
 
 TEST_F(FakeCudaDevice, MemoryThatIsRefusedIsAnError) {
@@ -209,19 +228,42 @@ TEST_F(FakeCudaDevice, MemoryThatIsRefusedIsAnError) {
   fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
   EXPECT_EQ(device->allocate_pinned(10).error().code(), Code::kOutOfMemory);
   EXPECT_TRUE(device->allocate_pinned(10).has_value());
+  fake().fail_next["cudaStreamCreateWithFlags"] = cudaErrorMemoryAllocation;
+  EXPECT_EQ(device->new_stream().error().code(), Code::kOutOfMemory);
+  fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  EXPECT_EQ(device->new_stream().error().code(), Code::kOutOfMemory);
+  expect_nothing_left();
 }
 
-TEST_F(FakeCudaDevice, ASubmissionThatFailsShowsOnceBehindIt) {
+// An event that the user waits for must not take the failure from one that the reducer waits for.
+TEST_F(FakeCudaDevice, ASubmissionThatFailsShowsInEveryEventBehindItUntilItHasShown) {
   const Tensor tensor = made(10);
   const Event before = device->record(own);
   fake().fail_next["launch"] = cudaErrorLaunchOutOfResources;
   device->copy(own, tensor, tensor);
   const Event behind = device->record(own);
+  const Event later = device->record(own);
   EXPECT_TRUE(device->synchronize(before, Deadline::in(std::chrono::seconds(5))).ok());
   const Status status = device->synchronize(behind, Deadline::in(std::chrono::seconds(5)));
   EXPECT_EQ(status.code(), Code::kTransport);
   EXPECT_THAT(status.to_string(), HasSubstr("launching a kernel"));
+  EXPECT_EQ(later_status(later), Code::kTransport);
+  EXPECT_EQ(later_status(behind), Code::kTransport);
   EXPECT_TRUE(finish(own).ok());
+  EXPECT_EQ(later_status(before), Code::kOk);
+}
+
+TEST_F(FakeCudaDevice, AFailureThatHasShownLeavesRoomForTheNext) {
+  const Tensor tensor = made(10);
+  std::vector<Event> events;
+  for (int i = 0; i < 3; ++i) {
+    fake().fail_next["launch"] = cudaErrorLaunchOutOfResources;
+    device->copy(own, tensor, tensor);
+    events.push_back(device->record(own));
+    EXPECT_EQ(later_status(events.back()), Code::kTransport);
+    EXPECT_TRUE(finish(own).ok());
+  }
+  for (const Event& event : events) EXPECT_EQ(later_status(event), Code::kTransport);
 }
 
 TEST_F(FakeCudaDevice, ATableWithoutMemoryIsAFailureAndNoLaunch) {
@@ -230,13 +272,16 @@ TEST_F(FakeCudaDevice, ATableWithoutMemoryIsAFailureAndNoLaunch) {
   for (int i = 0; i < 200; ++i) tensors.push_back(made(1));
   std::vector<Transfer> all;
   for (const Tensor& tensor : tensors) all.push_back({&tensor, tensor.data(), &tensor.shape()});
+  hold(own);
+  for (int i = 0; i < CudaDevice::kTables; ++i) device->gather(own, all, 2.0);
   fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
   device->gather(own, all, 2.0);
-  EXPECT_EQ(fake().calls["launch"], 0);
+  EXPECT_EQ(fake().calls["launch"], CudaDevice::kTables);
+  let_go(own);
   EXPECT_EQ(finish(own).code(), Code::kOutOfMemory);
   device->gather(own, all, 2.0);
   EXPECT_TRUE(finish(own).ok());
-  EXPECT_EQ(fake().calls["launch"], 1);
+  EXPECT_EQ(fake().calls["launch"], CudaDevice::kTables + 1);
 }
 
 TEST_F(FakeCudaDevice, AFailureComesAlongWithAnEventThatIsWaitedFor) {
@@ -244,9 +289,161 @@ TEST_F(FakeCudaDevice, AFailureComesAlongWithAnEventThatIsWaitedFor) {
   const Tensor tensor = made(10);
   fake().fail_next["cudaMemsetAsync"] = cudaErrorInvalidValue;
   device->fill_zero(own, tensor.data(), 40);
+  const Event filled = device->record(own);
+  device->wait(second, filled);
+  EXPECT_EQ(finish(second).code(), Code::kTransport);
+  EXPECT_EQ(later_status(filled), Code::kTransport);
+}
+
+// Nobody synchronizes the first stream: what came along once must not do so for ever.
+TEST_F(FakeCudaDevice, AFailureComesAlongOnce) {
+  const Stream second = *device->new_stream();
+  const Tensor tensor = made(10);
+  fake().fail_next["cudaMemsetAsync"] = cudaErrorInvalidValue;
+  device->fill_zero(own, tensor.data(), 40);
   device->wait(second, device->record(own));
   EXPECT_EQ(finish(second).code(), Code::kTransport);
+  device->wait(second, device->record(own));
+  EXPECT_TRUE(finish(second).ok());
+}
+
+// Waits that CudaDevice adds for the sake of memory are nobody's who asks.
+TEST_F(FakeCudaDevice, AFailureStaysWhereItIsWhenMemoryIsUsedElsewhere) {
+  const Stream second = *device->new_stream();
+  {
+    const Tensor tensor = made(10);
+    fake().fail_next["launch"] = cudaErrorLaunchOutOfResources;
+    device->copy(own, tensor, tensor);
+    device->fill_zero(second, tensor.data(), 40);
+  }
+  EXPECT_TRUE(finish(second).ok());
   EXPECT_EQ(finish(own).code(), Code::kTransport);
+}
+
+TEST_F(FakeCudaDevice, MemoryIsKeptWhenTheCardRefusesTheWaitForIt) {
+  const Stream second = *device->new_stream();
+  const std::size_t before = fake().live_blocks;
+  for (const char* call : {"cudaStreamWaitEvent", "cudaEventRecord"}) {
+    hold(second);
+    {
+      const Tensor tensor = made(10);
+      device->fill_zero(second, tensor.data(), 40);
+      fake().fail_next[call] = cudaErrorInvalidValue;
+    }
+    ASSERT_EQ(fake().fail_next.count(call), 0u);
+    EXPECT_EQ(finish(own).code(), Code::kTransport) << call;
+    let_go(second);
+    EXPECT_TRUE(finish(second).ok());
+  }
+  EXPECT_EQ(fake().live_blocks, before + 2);
+  EXPECT_EQ(device->allocated_bytes(), 0u);
+  device.reset();
+  finish_all();
+  EXPECT_EQ(fake().live_blocks, 0u);
+}
+
+// The driver lets submissions wait while too many launches are ahead of the card.
+TEST_F(FakeCudaDevice, NobodyWhoAsksWaitsForASubmissionThatWaits) {
+  const Stream second = *device->new_stream();
+  hold(own);
+  const Event event = device->record(own);
+  int asked = 0;
+  const auto ask = [&] {
+    ++asked;
+    const Status late = device->synchronize(event, Deadline::in(std::chrono::milliseconds(1)));
+    EXPECT_EQ(late.code(), Code::kTimeout);
+  };
+  fake().during["cudaEventRecord"] = ask;
+  static_cast<void>(device->record(own));
+  fake().during["cudaStreamWaitEvent"] = ask;
+  device->wait(second, event);
+  EXPECT_EQ(asked, 2);
+  let_go(own);
+  EXPECT_TRUE(finish(second).ok());
+}
+
+// While the card is told to wait for it, an event may pass; it must not become another's then.
+TEST_F(FakeCudaDevice, AnEventIsNotUsedAgainWhileAStreamIsToldToWaitForIt) {
+  const Stream second = *device->new_stream();
+  hold(own);
+  const Event event = device->record(own);
+  fake().during["cudaStreamWaitEvent"] = [&] {
+    let_go(own);
+    EXPECT_EQ(later_status(event), Code::kOk);
+    hold(own);
+    static_cast<void>(device->record(own));
+  };
+  device->wait(second, event);
+  EXPECT_TRUE(finish(second).ok());
+  let_go(own);
+}
+
+// It would wait in the driver, beyond its limit.
+TEST_F(FakeCudaDevice, TheDestructorSubmitsNoEvents) {
+  const int recorded = fake().calls["cudaEventRecord"];
+  device.reset();
+  EXPECT_EQ(fake().calls["cudaEventRecord"], recorded);
+}
+
+TEST_F(FakeCudaDevice, MemoryFromElsewhereStaysItsOwners) {
+  std::vector<std::byte> theirs(64);
+  const std::size_t before = fake().live_blocks;
+  {
+    const Ref<Storage> storage = make_ref<Storage>(*device, theirs.data(), theirs.size());
+    const Tensor tensor(storage, 0, DType::kFloat32, Shape::row_major({16}));
+    set_first(tensor, 5);
+    device->copy(own, tensor, made(16));
+    ASSERT_TRUE(finish(own).ok());
+  }
+  ASSERT_TRUE(finish(own).ok());
+  EXPECT_EQ(fake().live_blocks, before);
+  EXPECT_EQ(device->allocated_bytes(), 0u);
+}
+
+TEST_F(FakeCudaDevice, TensorsOfAnotherDeviceAreRefused) {
+  HostDevice host;
+  const Tensor there = *Tensor::empty(host, DType::kFloat32, Shape::row_major({4}));
+  const Tensor here = made(4);
+  EXPECT_DEATH(device->copy(own, there, here), "device");
+  EXPECT_DEATH(device->add(own, here, there), "device");
+  const Transfer transfer{&there, here.data(), &here.shape()};
+  EXPECT_DEATH(device->gather(own, {&transfer, 1}, 1.0), "device");
+}
+
+TEST_F(FakeCudaDevice, WhatIsSlowToSetUpIsThereBeforeTheFirstLaunch) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 200; ++i) tensors.push_back(made(1));
+  std::vector<Transfer> all;
+  for (const Tensor& tensor : tensors) all.push_back({&tensor, tensor.data(), &tensor.shape()});
+  const int allocated = fake().calls["cudaHostAlloc"];
+  hold(own);
+  for (int i = 0; i < CudaDevice::kTables; ++i) device->gather(own, all, 2.0);
+  EXPECT_EQ(fake().calls["cudaHostAlloc"], allocated);
+  let_go(own);
+}
+
+// A table whose event was refused is still on its way until a later event says otherwise.
+TEST_F(FakeCudaDevice, ATableWithoutAnEventIsNotOverwritten) {
+  std::vector<Tensor> gradients;
+  std::vector<Tensor> slots;
+  std::vector<Transfer> all;
+  for (int i = 0; i < 200; ++i) {
+    gradients.push_back(made(1));
+    slots.push_back(made(1));
+    set_first(gradients.back(), 1);
+  }
+  for (std::size_t i = 0; i < 200; ++i)
+    all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
+  hold(own);
+  fake().fail_next["cudaEventRecord"] = cudaErrorInvalidValue;
+  device->gather(own, all, 2.0);
+  std::vector<Transfer> turned(all.rbegin(), all.rend());
+  for (Transfer& transfer : turned) transfer.gradient = &gradients[0];
+  device->gather(own, std::span(turned).first(150), 3.0);
+  let_go(own);
+  EXPECT_EQ(finish(own).code(), Code::kTransport);
+  EXPECT_EQ(first_of(slots[0]), 2.0f);
+  EXPECT_EQ(first_of(slots[199]), 3.0f);
 }
 
 TEST_F(FakeCudaDevice, AnEventThatCannotBeRecordedIsAFailure) {
@@ -267,7 +464,7 @@ TEST_F(FakeCudaDevice, AFailureOfTheCardShows) {
 TEST_F(FakeCudaDevice, PinnedMemoryIsUsedAgain) {
   const std::byte* first = device->allocate_pinned(5000)->data();
   EXPECT_EQ(device->allocate_pinned(6000)->data(), first);
-  EXPECT_EQ(fake().calls["cudaHostAlloc"], 1);
+  EXPECT_EQ(fake().calls["cudaHostAlloc"], CudaDevice::kTables + 1);
 }
 
 TEST_F(FakeCudaDevice, TheSixtyFourthStreamIsRefused) {
@@ -279,8 +476,47 @@ TEST_F(FakeCudaDevice, EverythingIsGivenBack) {
   { const Tensor tensor = made(10); }
   static_cast<void>(device->allocate_pinned(10));
   device.reset();
+  finish_all();
+  EXPECT_EQ(fake().live_blocks, 0u);
   EXPECT_EQ(fake().calls["cudaEventDestroy"], fake().calls["cudaEventCreateWithFlags"]);
   EXPECT_EQ(fake().calls["cudaFreeHost"], fake().calls["cudaHostAlloc"]);
+}
+
+// Card 0 is another's, though it is what every thread begins with.
+TEST(CudaDeviceOpen, ACardThatIsNotUsedGetsNoContext) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  fake.devices = 2;
+  {
+    const std::unique_ptr<CudaDevice> device = *CudaDevice::open(1);
+    const Tensor tensor = *Tensor::empty(*device, DType::kFloat32, Shape::row_major({4}));
+    fake.current = 0;  // as on a fresh thread
+    device->fill_zero(device->current_stream(), tensor.data(), 16);
+  }
+  EXPECT_EQ(fake.contexts, std::set<int>{1});
+  EXPECT_EQ(fake.current, 1);
+}
+
+TEST(CudaDeviceOpen, TheCardThatTheUserWorksWithStaysCurrent) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  fake.devices = 2;
+  fake.contexts = {0};
+  const std::unique_ptr<CudaDevice> device = *CudaDevice::open(1);
+  EXPECT_EQ(fake.current, 0);
+  EXPECT_TRUE(device->new_stream().has_value());
+  EXPECT_EQ(fake.current, 0);
+}
+
+// It is made current all the same.
+TEST(CudaDeviceOpen, ARuntimeThatDoesNotTellWhatIsCurrentIsToldWhatShallBe) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  fake.devices = 2;
+  fake.fail_next["cudaGetDevice"] = cudaErrorInitializationError;
+  const std::unique_ptr<CudaDevice> device = *CudaDevice::open(1);
+  EXPECT_EQ(fake.current, 1);
+  EXPECT_EQ(fake.last_error, 0);
 }
 
 // What open() says where there is nothing to open.
@@ -296,6 +532,11 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   EXPECT_THAT(refusal(-1), HasSubstr("numbered from 0"));
   fake.load_error = cudaErrorNoKernelImageForDevice;
   EXPECT_THAT(refusal(), HasSubstr("compute capability 9.0"));
+  EXPECT_THAT(refusal(), HasSubstr("CMAKE_CUDA_ARCHITECTURES"));
+  fake.load_error = cudaErrorUnsupportedPtxVersion;
+  EXPECT_THAT(refusal(), HasSubstr("Install a newer driver, or build with"));
+  EXPECT_EQ(CudaDevice::open(0).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(fake.last_error, 0);
   fake.devices = 0;
   fake.count_error = cudaErrorNoDevice;
   EXPECT_THAT(refusal(), HasSubstr("sees no card"));

@@ -48,6 +48,7 @@ TEST_F(CudaDeviceTest, OperationsHaveTheBitsOfTheHost) {
   for (int i = 0; i < 500; ++i) {
     const KernelCase value = draw_case([&](std::uint64_t below) { return random() % below; });
     ASSERT_EQ(expect_gather(subject, value), "") << value;
+    ASSERT_EQ(expect_gather_in_place(subject, value), "") << value;
     ASSERT_EQ(expect_scatter(subject, value), "") << value;
     ASSERT_EQ(expect_copy(subject, value), "") << value;
     ASSERT_EQ(expect_add(subject, value), "") << value;
@@ -151,7 +152,7 @@ TEST_F(CudaDeviceTest, AStreamWaitsForAnEventOfAnother) {
   const std::vector<float> sevens(1024, 7.0f);
   PinnedMemory pinned = *device->allocate_pinned(4096);
   std::memcpy(pinned.data(), sevens.data(), 4096);
-  device->upload(own, pinned.data(), large.data(), 4096);
+  device->upload(own, pinned, 0, large.data(), 4096);
   device->wait(other, device->record(own));
   device->copy(other, Tensor(large.storage(), 0, DType::kFloat32, copy.shape()), copy);
   ASSERT_TRUE(finish(other).ok());

@@ -19,6 +19,7 @@ std::string named(int error) {
 }  // namespace
 
 Status cuda_failure(int error, int ordinal, std::string_view what) {
+  static_cast<void>(cudaGetLastError());
   const Code code = error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kTransport;
   return Status(code, "CUDA device " + std::to_string(ordinal) + ", " + std::string(what) + ": " +
                           named(error));
@@ -51,13 +52,23 @@ Status find_cuda_device(const CudaPresence& presence, int ordinal) {
   return {};
 }
 
-Status unsupported_cuda_device(int ordinal, std::string_view name, int major, int minor) {
+Status kernels_not_loaded(int error, int ordinal, std::string_view name, int major, int minor) {
+  const bool is_missing =
+      error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction;
+  const bool is_untranslated = error == cudaErrorUnsupportedPtxVersion ||
+                               error == cudaErrorJitCompilerNotFound ||
+                               error == cudaErrorJitCompilationDisabled;
+  Status failure = cuda_failure(error, ordinal, "loading the kernels");
+  if (!is_missing && !is_untranslated) return failure;
+  const std::string card = "CUDA device " + std::to_string(ordinal) + " (" + std::string(name) +
+                           ") has compute capability " + std::to_string(major) + "." +
+                           std::to_string(minor) + ", which the kernels were not compiled for";
+  if (is_missing)
+    return Status(Code::kInvalidArgument,
+                  card + ". Use another card, or build with CMAKE_CUDA_ARCHITECTURES set for it");
   return Status(Code::kInvalidArgument,
-                "CUDA device " + std::to_string(ordinal) + " (" + std::string(name) +
-                    ") has compute capability " + std::to_string(major) + "." +
-                    std::to_string(minor) +
-                    ", which the kernels were not compiled for: they need 8.0 or newer. Use "
-                    "another card, or build with CMAKE_CUDA_ARCHITECTURES set for this one");
+                card + ", and its driver does not translate their PTX: " + named(error) +
+                    ". Install a newer driver, or build with CMAKE_CUDA_ARCHITECTURES set for it");
 }
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@
 namespace lockstep {
 
 // A call, or work that was submitted earlier, failed: kOutOfMemory where memory was refused, else
-// kTransport. Some errors (an illegal address, a lost card) end the process's use of the card: then
-// every later call fails with them.
+// kTransport. The runtime remembers it no longer: it has been told. Some errors (an illegal
+// address, a lost card) end the process's use of the card: then every later call fails with them.
 Status cuda_failure(int error, int ordinal, std::string_view what);
 
 // What is there: the outcome of asking for the number of devices, and versions as CUDA writes them
@@ -25,7 +25,8 @@ struct CudaPresence {
 // Ok when device `ordinal` is there; else what is missing, and what to do about it.
 Status find_cuda_device(const CudaPresence& presence, int ordinal);
 
-// For a device whose architecture the kernels were not compiled for.
-Status unsupported_cuda_device(int ordinal, std::string_view name, int major, int minor);
+// Loading the kernels failed: kInvalidArgument, with what to do, where they were not compiled for
+// the device, or only as PTX that its driver does not translate.
+Status kernels_not_loaded(int error, int ordinal, std::string_view name, int major, int minor);
 
 }  // namespace lockstep

@@ -12,35 +12,37 @@ namespace lockstep::inline LOCKSTEP_NS {
 // Nothing can be told of what fails here, and nothing depends on it.
 CudaStream::~CudaStream() {
   if (is_abandoned_) return;
+  LOCKSTEP_CHECK_EQ(followers_, 0);
   for (const Point& point : ahead_) cudaEventDestroy(point.event);
   for (CUevent_st* event : spare_) cudaEventDestroy(event);
   if (is_owned_) cudaStreamDestroy(native_);
 }
 
 std::uint64_t CudaStream::record() {
-  platform::MutexLock lock(mutex_);
-  retire_passed(lock);  // an error of submitted work shows when the point is waited for
-  CUevent_st* event = nullptr;
+  platform::MutexLock order(record_mutex_);
+  CUevent_st* event = spare_event();
   int error = cudaSuccess;
-  if (spare_.empty()) {
-    error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  } else {
-    event = spare_.back();
-    spare_.pop_back();
-  }
+  if (event == nullptr) error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   if (error == cudaSuccess) error = cudaEventRecord(event, native_);
+  platform::MutexLock lock(mutex_);
   const std::uint64_t number = ++recorded_;
   if (error == cudaSuccess) {
     ahead_.push_back({number, event});
     return number;
   }
-  // Without an event the point counts as passed, and shows as a failure.
   if (event != nullptr) spare_.push_back(event);
-  if (failure_.ok()) {
-    failure_ = cuda_failure(error, ordinal_, "recording an event");
-    failed_at_ = number;
-  }
+  keep(lock, cuda_failure(error, ordinal_, "recording an event"), number);
   return number;
+}
+
+// Null when there is none.
+CUevent_st* CudaStream::spare_event() {
+  platform::MutexLock lock(mutex_);
+  retire_passed(lock);  // an error of submitted work shows when the point is waited for
+  if (spare_.empty()) return nullptr;
+  CUevent_st* const event = spare_.back();
+  spare_.pop_back();
+  return event;
 }
 
 Result<bool> CudaStream::passed(std::uint64_t point) {
@@ -52,13 +54,30 @@ Result<bool> CudaStream::passed(std::uint64_t point) {
   return failed(cuda_failure(error, ordinal_, "work that was submitted earlier"));
 }
 
+bool CudaStream::surely_passed(std::uint64_t point) {
+  platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK_LE(point, recorded_);
+  retire_passed(lock);
+  return point <= passed_;
+}
+
+bool CudaStream::is_idle() {
+  const cudaError_t error = cudaStreamQuery(native_);
+  static_cast<void>(cudaGetLastError());
+  return error != cudaErrorNotReady;
+}
+
 // 0, or the error of the first point that is ahead.
 int CudaStream::retire_passed(const platform::MutexLock&) {
   while (!ahead_.empty()) {
-    const cudaError_t error = cudaEventQuery(ahead_.front().event);
+    const Point first = ahead_.front();
+    const cudaError_t error = cudaEventQuery(first.event);
+    // The runtime would remember it, as an error, for the next that asks.
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
     if (error == cudaErrorNotReady) return cudaSuccess;
     if (error != cudaSuccess) return error;
-    spare_.push_back(ahead_.front().event);
+    (followers_ == 0 ? spare_ : resting_).push_back(first.event);
+    passed_ = first.number;
     ahead_.pop_front();
   }
   return cudaSuccess;
@@ -66,41 +85,60 @@ int CudaStream::retire_passed(const platform::MutexLock&) {
 
 void CudaStream::wait(CudaStream& other, std::uint64_t point) {
   if (&other == this) return;
-  int error = cudaSuccess;
+  fail(other.take_failure(point));
+  fail(follow(other, point), "waiting for another stream");
+}
+
+int CudaStream::follow(CudaStream& other, std::uint64_t point) {
+  if (&other == this) return cudaSuccess;
+  CUevent_st* event = nullptr;
   {
-    // The card remembers what the event stands for now, so it may be used again afterwards.
     platform::MutexLock lock(other.mutex_);
+    LOCKSTEP_CHECK_LE(point, other.recorded_);
+    if (point <= other.passed_) return cudaSuccess;
     for (const Point& ahead : other.ahead_) {
       if (ahead.number < point) continue;
-      error = cudaStreamWaitEvent(native_, ahead.event, 0);
+      event = ahead.event;
       break;
     }
+    if (event == nullptr) return cudaErrorInvalidResourceHandle;  // it was refused
+    ++other.followers_;  // so that nobody records the event again before the card was told
   }
-  fail(error, "waiting for another stream");
-  fail(other.failure_before(point, false));
+  const int error = cudaStreamWaitEvent(native_, event, 0);
+  platform::MutexLock lock(other.mutex_);
+  if (--other.followers_ == 0)
+    while (!other.resting_.empty()) {
+      other.spare_.push_back(other.resting_.back());
+      other.resting_.pop_back();
+    }
+  return error;
 }
 
 void CudaStream::fail(int error, const char* what) {
   if (error == cudaSuccess) return;
-  // Some errors are remembered by the runtime for the next that asks; this one is told here.
-  static_cast<void>(cudaGetLastError());
   fail(cuda_failure(error, ordinal_, what));
 }
 
 void CudaStream::fail(Status status) {
   if (status.ok()) return;
   platform::MutexLock lock(mutex_);
-  if (!failure_.ok()) return;
-  failure_ = std::move(status);
-  failed_at_ = recorded_ + 1;
+  keep(lock, std::move(status), recorded_ + 1);
 }
 
-Status CudaStream::take_failure(std::uint64_t point) { return failure_before(point, true); }
+void CudaStream::keep(const platform::MutexLock&, Status status, std::uint64_t from) {
+  if (!failures_.empty() && failures_.back().until == 0) return;
+  failures_.push_back({std::move(status), from});
+  if (failures_.size() > kMaxFailures) failures_.pop_front();
+}
 
-Status CudaStream::failure_before(std::uint64_t point, bool take) {
+Status CudaStream::take_failure(std::uint64_t point) {
   platform::MutexLock lock(mutex_);
-  if (failure_.ok() || point < failed_at_) return {};
-  return take ? std::exchange(failure_, Status()) : failure_;
+  for (Failure& failure : failures_) {
+    if (point < failure.from || (failure.until != 0 && point > failure.until)) continue;
+    if (failure.until == 0) failure.until = recorded_;
+    return failure.status;
+  }
+  return {};
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -130,12 +130,14 @@ LOCKSTEP_HD void store_pack(T* to, const Pack<T, N>& pack) {
 }
 
 // The operations. Each has value<N>(): what N neighbours of `to` become, read from memory and
-// computed, and not yet written.
+// computed, and not yet written. Those that fold have it of the first shard, and fold<N>() for each
+// of the others.
 template <class Bits>
 struct Move {
   using From = Bits;
   using To = Bits;
   static constexpr bool kCanStride = true;
+  static constexpr bool kFolds = false;
   template <int N>
   LOCKSTEP_HD static Pack<To, N> value(const Table&, const From* from, const To*) {
     return load_pack<From, N>(from);
@@ -149,6 +151,7 @@ struct Convert {
   using From = typename FromFormat::Memory;
   using To = typename ToFormat::Memory;
   static constexpr bool kCanStride = false;
+  static constexpr bool kFolds = false;
   template <int N>
   LOCKSTEP_HD static Pack<To, N> value(const Table& table, const From* from, const To*) {
     const auto factor = static_cast<typename FromFormat::Compute>(table.factor);
@@ -171,6 +174,7 @@ struct Add {
   using From = typename Format::Memory;
   using To = typename Format::Memory;
   static constexpr bool kCanStride = true;
+  static constexpr bool kFolds = false;
   template <int N>
   LOCKSTEP_HD static Pack<To, N> value(const Table&, const From* from, const To* to) {
     const Pack<From, N> in = load_pack<From, N>(from);
@@ -189,24 +193,24 @@ struct Fold {
   using To = typename Format::Memory;
   using Compute = typename Format::Compute;
   static constexpr bool kCanStride = false;
+  static constexpr bool kFolds = true;
   template <int N>
   LOCKSTEP_HD static Pack<To, N> value(const Table& table, const From* from, const To*) {
-    const auto factor = static_cast<Compute>(table.factor);
-    const bool scales = table.factor != 1.0;
     Pack<To, N> out = load_pack<From, N>(from);
-    if (scales) scale(out, factor);
-    for (std::uint32_t shard = 1; shard < table.shards; ++shard) {
-      from += table.shard_stride;
-      Pack<From, N> in = load_pack<From, N>(from);
-      if (scales) scale(in, factor);
-      LOCKSTEP_UNROLL
-      for (int i = 0; i < N; ++i)
-        out.at[i] = Format::store(sum(Format::load(out.at[i]), Format::load(in.at[i])));
-    }
+    scale(table, out);
     return out;
   }
   template <int N>
-  LOCKSTEP_HD static void scale(Pack<To, N>& pack, Compute factor) {
+  LOCKSTEP_HD static void fold(const Table& table, Pack<To, N>& out, Pack<From, N>& in) {
+    scale(table, in);
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < N; ++i)
+      out.at[i] = Format::store(sum(Format::load(out.at[i]), Format::load(in.at[i])));
+  }
+  template <int N>
+  LOCKSTEP_HD static void scale(const Table& table, Pack<To, N>& pack) {
+    if (table.factor == 1.0) return;
+    const auto factor = static_cast<Compute>(table.factor);
     LOCKSTEP_UNROLL
     for (int i = 0; i < N; ++i)
       pack.at[i] = Format::store(product(Format::load(pack.at[i]), factor));
@@ -220,19 +224,34 @@ constexpr int kLanes = kPackBytes /
                                             ? sizeof(typename Op::From)
                                             : sizeof(typename Op::To));
 
-// `packs` packs of N elements, of which this call takes the kPacksPerThread of its thread from
-// `first` on. All are read before one is written, so that the reads are in flight together.
-template <class Op, int N>
+// `packs` packs of N elements, of which this call takes the Count of its thread from `first` on.
+// All are read before one is written, so that the reads are in flight together; those of a shard,
+// too.
+template <class Op, int N, std::uint32_t Count = kPacksPerThread>
 LOCKSTEP_HD void run_packs(const Table& table, const typename Op::From* from, typename Op::To* to,
                            std::uint64_t packs, std::uint64_t first) {
-  Pack<typename Op::To, N> out[kPacksPerThread];
+  Pack<typename Op::To, N> out[Count];
   LOCKSTEP_UNROLL
-  for (std::uint32_t i = 0; i < kPacksPerThread; ++i) {
+  for (std::uint32_t i = 0; i < Count; ++i) {
     const std::uint64_t at = first + i * kThreads;
     if (at < packs) out[i] = Op::template value<N>(table, from + at * N, to + at * N);
   }
+  if constexpr (Op::kFolds) {
+    for (std::uint32_t shard = 1; shard < table.shards; ++shard) {
+      from += table.shard_stride;
+      Pack<typename Op::From, N> in[Count];
+      LOCKSTEP_UNROLL
+      for (std::uint32_t i = 0; i < Count; ++i) {
+        const std::uint64_t at = first + i * kThreads;
+        if (at < packs) in[i] = load_pack<typename Op::From, N>(from + at * N);
+      }
+      LOCKSTEP_UNROLL
+      for (std::uint32_t i = 0; i < Count; ++i)
+        if (first + i * kThreads < packs) Op::fold(table, out[i], in[i]);
+    }
+  }
   LOCKSTEP_UNROLL
-  for (std::uint32_t i = 0; i < kPacksPerThread; ++i) {
+  for (std::uint32_t i = 0; i < Count; ++i) {
     const std::uint64_t at = first + i * kThreads;
     if (at < packs) store_pack<typename Op::To, N>(to + at * N, out[i]);
   }
@@ -240,7 +259,7 @@ LOCKSTEP_HD void run_packs(const Table& table, const typename Op::From* from, ty
 
 template <class Op>
 LOCKSTEP_HD void run_one(const Table& table, const typename Op::From* from, typename Op::To* to) {
-  store_pack<typename Op::To, 1>(to, Op::template value<1>(table, from, to));
+  run_packs<Op, 1, 1>(table, from, to, 1, 0);
 }
 
 // What is before the first pack belongs to the first block, what is behind the last one to the
@@ -270,30 +289,49 @@ LOCKSTEP_HD void run_dense(const Table& table, const Segment& segment, std::uint
     run_packs<Op, 1>(table, from, to, segment.elements, begin + done + thread);
 }
 
-// Index is wide enough for the number of elements: divisions of 64 bits are slow on a card.
+// Index is wide enough for the number of elements: divisions of 64 bits are slow on a card. Some
+// elements at a time, so that what the layout says is read once for all of them, and they are read
+// before one is written. (What is computed of those behind the last one is not used.)
 template <class Op, class Index>
 LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const Layout& layout,
                              std::uint32_t block, std::uint32_t thread) {
   const auto* from = reinterpret_cast<const typename Op::From*>(segment.from);
   auto* to = reinterpret_cast<typename Op::To*>(segment.to);
   const std::uint64_t begin = std::uint64_t{block} * kElementsPerBlock;
+  constexpr std::uint32_t kTogether =
+      sizeof(Index) == 4 ? 2 : 1;  // more take registers from run_packed
   const int last = static_cast<int>(layout.dims) - 1;
-  for (std::uint32_t done = thread; done < kElementsPerBlock; done += kThreads) {
-    if (begin + done >= segment.elements) return;
-    auto rest = static_cast<Index>(begin + done);
-    std::int64_t in_from = 0;
-    std::int64_t in_to = 0;
-    for (int d = 0; d < last; ++d) {
+  for (std::uint32_t done = thread; done < kElementsPerBlock; done += kTogether * kThreads) {
+    const std::uint64_t first = begin + done;
+    if (first >= segment.elements) return;
+    Index rest[kTogether];
+    std::int64_t in_from[kTogether] = {};
+    std::int64_t in_to[kTogether] = {};
+    LOCKSTEP_UNROLL
+    for (std::uint32_t i = 0; i < kTogether; ++i)
+      rest[i] = static_cast<Index>(first + i * kThreads);
+    for (int d = 0; d <= last; ++d) {
       const auto size = static_cast<Index>(layout.sizes[d]);
-      const Index quotient = rest / size;
-      const auto index = static_cast<std::int64_t>(rest - quotient * size);
-      in_from += index * layout.from[d];
-      in_to += index * layout.to[d];
-      rest = quotient;
+      const std::int64_t from_stride = layout.from[d];
+      const std::int64_t to_stride = layout.to[d];
+      LOCKSTEP_UNROLL
+      for (std::uint32_t i = 0; i < kTogether; ++i) {
+        const Index quotient = d == last ? 0 : rest[i] / size;
+        const auto index = static_cast<std::int64_t>(rest[i] - quotient * size);
+        in_from[i] += index * from_stride;
+        in_to[i] += index * to_stride;
+        rest[i] = quotient;
+      }
     }
-    in_from += static_cast<std::int64_t>(rest) * layout.from[last];
-    in_to += static_cast<std::int64_t>(rest) * layout.to[last];
-    run_one<Op>(table, from + in_from, to + in_to);
+    Pack<typename Op::To, 1> out[kTogether];
+    LOCKSTEP_UNROLL
+    for (std::uint32_t i = 0; i < kTogether; ++i)
+      if (first + i * kThreads < segment.elements)
+        out[i] = Op::template value<1>(table, from + in_from[i], to + in_to[i]);
+    LOCKSTEP_UNROLL
+    for (std::uint32_t i = 0; i < kTogether; ++i)
+      if (first + i * kThreads < segment.elements)
+        store_pack<typename Op::To, 1>(to + in_to[i], out[i]);
   }
 }
 

@@ -5,7 +5,7 @@
 # What is looked at:
 #   PTX, which COMPILER makes of SOURCE: products and sums name their rounding (.rn), which is what forbids the
 #        assembler to contract them; there is no fma, no mad of floats, and no .ftz;
-#   the machine code in OBJECT, for each of ARCHITECTURES, with CUOBJDUMP, where there is one: no FFMA, DFMA or HFMA2
+#   the machine code in OBJECT, for each of ARCHITECTURES (else all it has), with CUOBJDUMP, where there is one: no FFMA, DFMA or HFMA2
 #        computes with what the kernels were given, and no instruction but the conversions inside of an integer division
 #        has .FTZ. (HFMA2 of -RZ and RZ with two constants is how the assembler writes a constant into a register.)
 # Each check is shown first what it must find. Exit code: 0 when all is right, 1 otherwise.
@@ -73,7 +73,14 @@ if [[ -z $cuobjdump ]] || ! command -v "$cuobjdump" >/dev/null; then
   echo "machine code: skipped, no cuobjdump here"
   exit 0
 fi
-for arch in ${ARCHITECTURES-sm_80 sm_90}; do
+architectures=${ARCHITECTURES:-}
+[[ -n $architectures ]] || architectures=$("$cuobjdump" -lelf "$object" | grep -oE 'sm_[0-9]+[a-z]*' | sort -u) || true
+if [[ -z $architectures ]]; then
+  "$cuobjdump" -lptx "$object" | grep -q '\.ptx' || fail "there is neither machine code nor PTX in $object"
+  echo "machine code: skipped, there is only PTX in $object"
+  exit 0
+fi
+for arch in $architectures; do
   "$cuobjdump" -sass -arch "$arch" "$object" | sed -E 's|/\*[0-9a-fx]+\*/[[:space:]]*$||' >"$scratch/kernels.sass"
   wrong=$(wrong_sass <"$scratch/kernels.sass" | sed -E 's|/\*[0-9a-f]+\*/||; s/R[0-9]+/R/g' | sort | uniq -c)
   [[ -z $wrong ]] || fail "in the machine code for $arch:

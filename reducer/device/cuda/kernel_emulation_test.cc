@@ -78,6 +78,7 @@ KernelCase any_case() {
     RC_ASSERT(expect(subject, value) == "");                      \
   }
 LOCKSTEP_AS_ON_THE_HOST(Gather, expect_gather)
+LOCKSTEP_AS_ON_THE_HOST(GatherInPlace, expect_gather_in_place)
 LOCKSTEP_AS_ON_THE_HOST(Scatter, expect_scatter)
 LOCKSTEP_AS_ON_THE_HOST(Copy, expect_copy)
 LOCKSTEP_AS_ON_THE_HOST(Add, expect_add)
@@ -94,6 +95,7 @@ TEST(KernelEmulation, AThousandCasesHaveTheBitsOfTheHost) {
     const KernelCase value = draw_case([&](std::uint64_t below) { return random() % below; });
     pieces += static_cast<int>(value.pieces.size());
     ASSERT_EQ(expect_gather(subject, value), "") << value;
+    ASSERT_EQ(expect_gather_in_place(subject, value), "") << value;
     ASSERT_EQ(expect_scatter(subject, value), "") << value;
     ASSERT_EQ(expect_copy(subject, value), "") << value;
     ASSERT_EQ(expect_add(subject, value), "") << value;
@@ -112,16 +114,11 @@ template <class Format>
 struct ContractedFold : kernels::Fold<Format> {
   using To = typename Format::Memory;
   template <int N>
-  static kernels::Pack<To, N> value(const kernels::Table& table, const To* from, const To*) {
+  static void fold(const kernels::Table& table, kernels::Pack<To, N>& out,
+                   const kernels::Pack<To, N>& in) {
     const auto factor = static_cast<typename Format::Compute>(table.factor);
-    kernels::Pack<To, N> out = kernels::load_pack<To, N>(from);
-    kernels::Fold<Format>::scale(out, factor);
-    for (std::uint32_t shard = 1; shard < table.shards; ++shard) {
-      from += table.shard_stride;
-      for (int i = 0; i < N; ++i)
-        out.at[i] = Format::store(std::fma(Format::load(from[i]), factor, Format::load(out.at[i])));
-    }
-    return out;
+    for (int i = 0; i < N; ++i)
+      out.at[i] = Format::store(std::fma(Format::load(in.at[i]), factor, Format::load(out.at[i])));
   }
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "reducer/base/check.h"
 
@@ -25,8 +26,10 @@ Layout simplified(const Shape& from, const Shape& to) {
   std::size_t count = 0;
   for (std::size_t d = static_cast<std::size_t>(to.dims); d-- > 0;)
     if (to.sizes[d] != 1) order[count++] = d;
-  std::stable_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
-                   [&](std::size_t a, std::size_t b) { return to.strides[a] < to.strides[b]; });
+  // An insertion sort: of seven at most, and stable without memory for it.
+  for (std::size_t i = 1; i < count; ++i)
+    for (std::size_t j = i; j > 0 && to.strides[order[j]] < to.strides[order[j - 1]]; --j)
+      std::swap(order[j], order[j - 1]);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t d = order[i];
     const auto last = static_cast<std::size_t>(layout.dims - 1);

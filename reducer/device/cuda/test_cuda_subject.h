@@ -17,13 +17,13 @@ class CudaSubject final : public KernelSubject {
     if (bytes.empty()) return;
     PinnedMemory pinned = *device_.allocate_pinned(bytes.size());
     std::memcpy(pinned.data(), bytes.data(), bytes.size());
-    device_.upload(device_.current_stream(), pinned.data(), to.data(), bytes.size());
+    device_.upload(device_.current_stream(), pinned, 0, to.data(), bytes.size());
     finish();
   }
   std::vector<std::byte> read(const Storage& from) override {
     if (from.bytes() == 0) return {};
     const PinnedMemory pinned = *device_.allocate_pinned(from.bytes());
-    device_.download(device_.current_stream(), from.data(), pinned.data(), from.bytes());
+    device_.download(device_.current_stream(), from.data(), pinned, 0, from.bytes());
     finish();
     return {pinned.data(), pinned.data() + from.bytes()};
   }

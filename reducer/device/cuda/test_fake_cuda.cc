@@ -1,11 +1,13 @@
 #include "reducer/device/cuda/test_fake_cuda.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "reducer/device/cuda/kernels.h"
 #include "reducer/device/cuda/test_emulation.h"
@@ -42,15 +44,25 @@ std::unique_ptr<World>& world() {
   return instance;
 }
 
+int remembered(int error) {
+  if (error != 0) fake_cuda().last_error = error;
+  return error;
+}
+
 // Counts a call, and gives what it shall fail with.
 int entered(const char* name) {
   FakeCuda& fake = fake_cuda();
   ++fake.calls[name];
+  if (const auto planned = fake.during.find(name); planned != fake.during.end()) {
+    const std::function<void()> happens = std::move(planned->second);
+    fake.during.erase(planned);
+    happens();
+  }
   const auto planned = fake.fail_next.find(name);
   if (planned == fake.fail_next.end()) return 0;
   const int error = planned->second;
   fake.fail_next.erase(planned);
-  return error;
+  return remembered(error);
 }
 
 // Runs what can run.
@@ -88,6 +100,7 @@ FakeCuda& fake_cuda() { return world()->fake; }
 void reset_fake_cuda() { world() = std::make_unique<World>(); }
 void FakeCuda::hold(CUstream_st* stream) { stream->is_held = true; }
 void FakeCuda::let_go(CUstream_st* stream) { stream->is_held = false; }
+void FakeCuda::run() { run_streams(); }
 
 namespace kernels {
 
@@ -108,7 +121,7 @@ int launch(const Operation& operation, std::uint32_t blocks, const Table& table,
   return 0;
 }
 
-int load() { return fake_cuda().load_error; }
+int load() { return remembered(fake_cuda().load_error); }
 
 }  // namespace kernels
 }  // namespace lockstep
@@ -130,13 +143,40 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = fake_cuda().devices;
-  return static_cast<cudaError_t>(fake_cuda().count_error);
+  return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().count_error));
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = fake_cuda().current;
+  return static_cast<cudaError_t>(entered("cudaGetDevice"));
+}
+cudaError_t cudaSetDevice(int device) {
+  if (const int error = entered("cudaSetDevice")) return static_cast<cudaError_t>(error);
+  fake_cuda().current = device;
+  fake_cuda().contexts.insert(device);
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+  *flags = 0;
+  *active = fake_cuda().contexts.count(device) != 0 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+cudaError_t entry_point(void** function, cudaDriverEntryPointQueryResult* found) {
+  *function = reinterpret_cast<void*>(&cuDevicePrimaryCtxGetState);
+  *found = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned int,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  return entry_point(function, found);
+}
+#else
+cudaError_t cudaGetDriverEntryPoint(const char*, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* found) {
+  return entry_point(function, found);
+}
+#endif
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::memcpy(properties->name, "Fake", 5);
   properties->major = 9;
@@ -146,7 +186,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 1;
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() {
+  return static_cast<cudaError_t>(std::exchange(fake_cuda().last_error, 0));
+}
 const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake";
 }
@@ -155,6 +197,13 @@ const char* cudaGetErrorString(cudaError_t) { return "a fake error"; }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
   *stream = world()->streams.emplace_back(std::make_unique<CUstream_st>()).get();
   return static_cast<cudaError_t>(entered("cudaStreamCreateWithFlags"));
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (fake_cuda().card_error != 0)
+    return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().card_error));
+  lockstep::run_streams();
+  if (stream->work.empty()) return cudaSuccess;
+  return static_cast<cudaError_t>(lockstep::remembered(cudaErrorNotReady));
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
@@ -180,9 +229,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (fake_cuda().card_error != 0) return static_cast<cudaError_t>(fake_cuda().card_error);
+  if (fake_cuda().card_error != 0)
+    return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().card_error));
   lockstep::run_streams();
-  return *event->passed ? cudaSuccess : cudaErrorNotReady;
+  if (*event->passed) return cudaSuccess;
+  return static_cast<cudaError_t>(lockstep::remembered(cudaErrorNotReady));
 }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {

@@ -1,11 +1,14 @@
 // A CUDA runtime without a card, for tests of CudaDevice: the calls that it makes, over queues of
-// work in this process. A stream runs when somebody asks for an event, unless a test holds it;
-// kernels are emulated (test_emulation.h). Memory that was given back is not used again, so that
-// whatever still works on it is noticed. One thread.
+// work in this process. Cards are numbers: which is current, and which have a context. A stream
+// runs when somebody asks for an event, unless a test holds it; kernels are emulated
+// (test_emulation.h). Memory that was given back is not used again, so that whatever still works on
+// it is noticed. One thread.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +26,12 @@ struct FakeCuda {
 
   std::map<std::string, int> fail_next;  // by the name of a call: what it returns, once
   int card_error = 0;                    // what every call that asks the card returns
+  int last_error = 0;                    // what the runtime remembers for cudaGetLastError
+
+  int current = 0;         // the thread's device
+  std::set<int> contexts;  // devices that have one: each that was made current
+
+  std::map<std::string, std::function<void()>> during;  // what happens during a call, once
 
   std::map<std::string, int> calls;
   std::vector<std::string> violations;  // work on memory that was given back
@@ -30,6 +39,7 @@ struct FakeCuda {
 
   void hold(CUstream_st* stream);
   void let_go(CUstream_st* stream);
+  void run();  // what can run
 };
 
 // The one there is; reset() gives a fresh one, and needs all devices to be gone.

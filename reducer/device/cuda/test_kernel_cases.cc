@@ -75,7 +75,7 @@ Bytes random_bytes(DType dtype, std::size_t bytes, std::uint64_t seed) {
   const DType part = real_of(dtype);
   const std::size_t size = size_of(part);
   for (std::size_t at = 0; at + size <= bytes; at += size) {
-    std::uint64_t bits = 0;
+    std::uint64_t bits = random();
     if (part == DType::kFloat64) bits = random_bits<std::uint64_t>(random, 11);
     if (part == DType::kFloat32) bits = random_bits<std::uint32_t>(random, 8);
     if (part == DType::kFloat16) bits = random_bits<std::uint16_t>(random, 5);
@@ -199,6 +199,10 @@ std::vector<Transfer> transfers_of(const std::vector<Tensor>& gradients,
   return out;
 }
 
+bool is_float(DType dtype) { return dtype != DType::kByte && dtype != DType::kInt32; }
+DType computed_with(DType dtype) { return is_float(dtype) ? dtype : DType::kFloat32; }
+double factor_of(const KernelCase& value) { return is_float(value.dtype) ? value.factor : 1.0; }
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const KernelCase& value) {
@@ -215,9 +219,20 @@ std::ostream& operator<<(std::ostream& out, const KernelCase& value) {
 
 std::string expect_gather(KernelSubject& subject, const KernelCase& value) {
   const Sides sides = sides_of(value, value.dtype, value.dtype);
-  return compare(subject, value, sides, value.factor != 1.0,
+  const double factor = factor_of(value);
+  return compare(subject, value, sides, factor != 1.0,
                  [&](Device& device, const auto& from, const auto& to) {
-                   device.gather(device.current_stream(), transfers_of(from, to), value.factor);
+                   device.gather(device.current_stream(), transfers_of(from, to), factor);
+                 });
+}
+
+std::string expect_gather_in_place(KernelSubject& subject, const KernelCase& value) {
+  Sides sides = sides_of(value, value.dtype, value.dtype);
+  sides.from = sides.to;
+  const double factor = factor_of(value);
+  return compare(subject, value, sides, factor != 1.0,
+                 [&](Device& device, const auto&, const auto& to) {
+                   device.gather(device.current_stream(), transfers_of(to, to), factor);
                  });
 }
 
@@ -241,7 +256,8 @@ std::string expect_copy(KernelSubject& subject, const KernelCase& value) {
 }
 
 std::string expect_add(KernelSubject& subject, const KernelCase& value) {
-  const Sides sides = sides_of(value, value.dtype, value.dtype);
+  const DType dtype = computed_with(value.dtype);
+  const Sides sides = sides_of(value, dtype, dtype);
   return compare(subject, value, sides, true,
                  [&](Device& device, const auto& from, const auto& to) {
                    for (std::size_t i = 0; i < to.size(); ++i)
@@ -255,8 +271,9 @@ std::string expect_convert(KernelSubject& subject, const KernelCase& value) {
     piece.from_order = piece.to_order;
     piece.from_step = 1;
   }
-  const DType other = value.dtype == DType::kComplex64 ? value.dtype : value.other;
-  const Sides sides = sides_of(dense, value.dtype, other);
+  const DType dtype = computed_with(value.dtype);
+  const DType other = dtype == DType::kComplex64 ? dtype : value.other;
+  const Sides sides = sides_of(dense, dtype, other);
   return compare(subject, value, sides, true,
                  [&](Device& device, const auto& from, const auto& to) {
                    for (std::size_t i = 0; i < to.size(); ++i)
@@ -265,7 +282,8 @@ std::string expect_convert(KernelSubject& subject, const KernelCase& value) {
 }
 
 std::string expect_fold(KernelSubject& subject, const KernelCase& value) {
-  Sides sides{{value.dtype, {}, {}, 0}, {value.dtype, {}, {}, 0}};
+  const DType dtype = computed_with(value.dtype);
+  Sides sides{{dtype, {}, {}, 0}, {dtype, {}, {}, 0}};
   for (const KernelPiece& piece : value.pieces) {
     std::int64_t count = 1;
     for (const std::int64_t size : piece.sizes) count *= size;
@@ -275,10 +293,10 @@ std::string expect_fold(KernelSubject& subject, const KernelCase& value) {
   const auto on_host = [&](Device& host, const auto& from, const auto& to) {
     for (std::size_t i = 0; i < to.size(); ++i) {
       const std::int64_t count = to[i].elements();
-      const Tensor scaled = *Tensor::empty(host, value.dtype, to[i].shape());
+      const Tensor scaled = *Tensor::empty(host, dtype, to[i].shape());
       for (std::uint32_t r = 0; r < value.shards; ++r) {
         const std::int64_t first = sides.from.offsets[i] + r * count;
-        const Tensor shard(from[i].storage(), first, value.dtype, to[i].shape());
+        const Tensor shard(from[i].storage(), first, dtype, to[i].shape());
         const Tensor& place = r == 0 ? to[i] : scaled;
         const Transfer transfer{&shard, place.data(), &place.shape()};
         host.gather({}, {&transfer, 1}, value.factor);

@@ -47,7 +47,10 @@ struct KernelCase {
 
 std::ostream& operator<<(std::ostream& out, const KernelCase& value);
 
+// Bytes and integers are moved as they are; what computes takes floats in their place.
 std::string expect_gather(KernelSubject& subject, const KernelCase& value);
+// Of gradients that are their own slots: scaled where they lie.
+std::string expect_gather_in_place(KernelSubject& subject, const KernelCase& value);
 std::string expect_scatter(KernelSubject& subject, const KernelCase& value);
 std::string expect_copy(KernelSubject& subject, const KernelCase& value);
 std::string expect_add(KernelSubject& subject, const KernelCase& value);
@@ -57,14 +60,15 @@ std::string expect_fold(KernelSubject& subject, const KernelCase& value);
 // A case that `draw` makes: draw(n) is a number below n; all zeros is the simplest case.
 template <class Draw>
 KernelCase draw_case(Draw draw) {
-  constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
-                               DType::kComplex64};
+  constexpr DType kDTypes[] = {DType::kFloat32,  DType::kFloat64,   DType::kFloat16,
+                               DType::kBFloat16, DType::kComplex64, DType::kByte,
+                               DType::kInt32};
   constexpr double kFactors[] = {1.0, 0.5,  1.0 / 3,  1.0 / 7, 0.1,
                                  0.0, -3.0, 0x1p-130, 0x1p120, 1.0 / 1000};
   constexpr std::int64_t kSizes[] = {1,   0,   2,   3,    7,    8,    15,   16,   17,   31,   33,
                                      255, 256, 257, 1023, 1025, 4095, 4096, 4097, 9001, 20000};
   KernelCase value;
-  value.dtype = kDTypes[draw(5)];
+  value.dtype = kDTypes[draw(7)];
   value.other = kDTypes[draw(4)];
   value.factor = kFactors[draw(10)];
   value.shards = 1 + static_cast<std::uint32_t>(draw(9));

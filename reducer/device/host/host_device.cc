@@ -78,12 +78,23 @@ typename Format::Memory store_as(double value) {
 }
 
 // An element that is moved, and not computed with.
-struct Moved64 {
-  using Memory = std::uint64_t;
+template <class Bits>
+struct Moved {
+  using Memory = Bits;
 };
 template <class F>
 void with_memory(DType dtype, F f) {
-  dtype == DType::kComplex64 ? f(Moved64{}) : with_format(dtype, f);
+  switch (size_of(dtype)) {
+    case 1:
+      return f(Moved<std::uint8_t>{});
+    case 2:
+      return f(Moved<std::uint16_t>{});
+    case 4:
+      return f(Moved<std::uint32_t>{});
+    default:
+      LOCKSTEP_CHECK_EQ(size_of(dtype), std::size_t{8});
+      return f(Moved<std::uint64_t>{});
+  }
 }
 
 // Calls f(a, b) with the offsets, in elements, of each element in two layouts of the same sizes.
