@@ -72,6 +72,7 @@ class HookModel {
   Error mark_ready(std::uint32_t rank, std::uint32_t parameter);
   void give(std::uint32_t rank, std::uint32_t parameter);
   void give_entries(std::uint32_t rank, std::uint32_t parameter);
+  void note_launch(std::uint32_t rank, std::uint32_t parameter);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key);
   void add_sum(const Event& event, std::uint32_t rank);
   void add_entries(std::uint32_t parameter, Entries& into, const Entries& next);
@@ -129,7 +130,12 @@ class HookModel {
   // Sparse gradients, by rank and parameter, and their sums by parameter.
   std::vector<Entries> entries_;
   std::vector<Entries> sparse_sums_[kMaxDepth + 1];
-  bool is_open_ = false;                       // the model cannot tell what comes of this step
+  struct Launched {
+    bool shapeless = false;
+    bool rows = false;
+  };
+  std::vector<Launched> launched_;  // in this step, by parameter: what ranks gave of sparse ones
+  bool is_open_ = false;            // the model cannot tell what comes of this step
   std::vector<std::vector<OrderRun>> orders_;  // by bucket
   std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
   std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
@@ -267,6 +273,7 @@ void HookModel::prepare(ExpectedStep& expected) {
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
   for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
+  launched_.assign(program_.parameters.size(), {});
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
   is_open_ = false;
   is_raced_.assign(program_.parameters.size(), 0);
@@ -408,8 +415,11 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
 // is over.
 Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
-  if (!rank.is_armed || rank.is_complete)
-    return contract_.repeats_first_static_pass ? Error::kSecondBackward : Error::kNone;
+  if (!rank.is_armed || rank.is_complete) {
+    if (!contract_.repeats_first_static_pass) return Error::kNone;
+    for (const std::uint32_t parameter : memory_.reduced) note_launch(number, parameter);
+    return Error::kSecondBackward;
+  }
   for (const std::uint32_t parameter : memory_.reduced) {
     rank.unused[parameter] = rank.hooks[parameter] == 0 ? 1 : 0;
     if (const Error error = mark_ready(number, parameter); error == Error::kUndefinedSparse)
@@ -502,10 +512,21 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
   }
 }
 
+// torch zeroes a table's gradient to one whose columns are sparse, too. A rank that has such a one
+// receives others' rows as if they were of that kind, which ends its process.
+void HookModel::note_launch(std::uint32_t number, std::uint32_t parameter) {
+  if (!is_sparse(parameter)) return;
+  Launched& launched = launched_[parameter];
+  launched.shapeless = launched.shapeless || gradient(number, parameter).shapeless;
+  launched.rows = launched.rows || !entries(number, parameter).rows.empty();
+  if (launched.shapeless && launched.rows) is_open_ = true;
+}
+
 // A sparse gradient is its bucket: it is scaled where it lies, and replaced by the sum.
 void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   Gradient& own = gradient(number, parameter);
   if (!own.defined) return;
+  note_launch(number, parameter);
   const bool is_kept =
       is_dynamic() && !contract_.reduces_unused_sparse && ranks_[number].used[parameter] == 0;
   if (is_kept) return;
@@ -736,17 +757,12 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
   const Parameter& record = program_.parameters[parameter];
   if (hook() == Hook::kFloat16) is_open_ = true;  // as in add_entries()
   Entries sum;
-  bool any_shapeless = false;
   for (const std::uint32_t rank : survivors_) {
     const Entries& own = entries(rank, parameter);
     if (!has_stable_order(own)) is_open_ = true;
-    any_shapeless = any_shapeless || gradient(rank, parameter).shapeless;
     if (gradient(rank, parameter).defined)
       add_entries(parameter, sum, entries_of(coalesced(record, own)));
   }
-  // torch zeroes a table's gradient to one whose columns are sparse, too; a rank that has such a
-  // one receives others' rows as if they were of that kind.
-  if (any_shapeless && !sum.rows.empty()) is_open_ = true;
   sum = entries_of(coalesced(record, sum));
   for (const std::uint32_t rank : survivors_) {
     if (!gradient(rank, parameter).defined) continue;

@@ -264,6 +264,10 @@ TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {
   zeroed.step({looks_up({12}), looks_up({0})}, PassKind::kSynced, ZeroGrad::kFill);
   EXPECT_TRUE(by(zeroed).expectation.steps[0].is_modelled);
   EXPECT_FALSE(by(zeroed).expectation.steps[1].is_modelled);
+  Case again = zeroed;  // the first pass of a static graph is started anew
+  again.program.options.mode = Mode::kStatic;
+  again.program.steps[1].kind = PassKind::kNoSync;
+  EXPECT_FALSE(by(again).expectation.steps[1].is_modelled);
   zeroed.program.steps[1].zero_grad = ZeroGrad::kUndefine;
   EXPECT_TRUE(by(zeroed).expectation.steps[1].is_modelled);
 }
