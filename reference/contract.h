@@ -29,6 +29,16 @@ struct Contract {
   bool compresses_first = false;
   // In view mode a gradient that lies there is scaled and summed also if no rank used it (G5).
   bool reduces_unused_views = false;
+  // A sparse gradient is divided, and that before entries of one row are added to each other (S1).
+  bool divides_sparse = false;
+  // Lists of entries are merged where the contract has one after the other: another order of
+  // additions, and a row of -0 that one of two lists has is +0 in their sum (S1, G9).
+  bool merges_sparse = false;
+  // A sparse gradient that is undefined when its hook, or the unused search, marks it is an error
+  // (S1, G7, G8).
+  bool refuses_undefined_sparse = false;
+  // A sparse gradient that is there is scaled and summed also if no rank used it (G5).
+  bool reduces_unused_sparse = false;
   // A gradient that is there counts as used when its hook comes without one (G6).
   bool counts_stale_as_use = false;
   // What is used in local passes alone counts as not used (P9).
@@ -61,12 +71,16 @@ struct Policy {
 };
 
 // The departures, by name.
-constexpr std::array<Policy, 15> kPolicies{{
+constexpr std::array<Policy, 19> kPolicies{{
     {"rounds_factor", &Contract::rounds_factor},
     {"divides_views", &Contract::divides_views},
     {"divides_in_hooks", &Contract::divides_in_hooks},
     {"compresses_first", &Contract::compresses_first},
     {"reduces_unused_views", &Contract::reduces_unused_views},
+    {"divides_sparse", &Contract::divides_sparse},
+    {"merges_sparse", &Contract::merges_sparse},
+    {"refuses_undefined_sparse", &Contract::refuses_undefined_sparse},
+    {"reduces_unused_sparse", &Contract::reduces_unused_sparse},
     {"counts_stale_as_use", &Contract::counts_stale_as_use},
     {"forgets_local_use", &Contract::forgets_local_use},
     {"stays_armed", &Contract::stays_armed},

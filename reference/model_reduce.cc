@@ -270,25 +270,11 @@ void Model::record(std::vector<ExpectedRankStep>& ranks) {
   }
 }
 
-void Model::record_rows(const Parameter& parameter, const Entries& entries) {
-  const std::uint64_t offset = out_.bits.size();
-  const std::uint64_t elements = value_count(parameter);
-  const std::uint64_t width = row_elements(parameter);
-  out_.bits.resize(offset + gradient_words(parameter));
-  for (const auto& [row, values] : coalesced(parameter, entries)) {
-    out_.bits[offset + elements + row] = 1;
-    for (std::uint64_t e = 0; e < width; ++e)
-      out_.bits[offset + row * width + e] = round_from_double(parameter.dtype, values[e]);
-  }
-}
-
 // Appends a gradient to the expectation, and says where it is.
 std::uint64_t Model::record_bits(std::uint32_t rank, std::uint32_t parameter) {
-  const std::uint64_t offset = out_.bits.size();
   if (!is_sparse(parameter))
     return memory_.append_bits(parameter, elements(rank, parameter), out_.bits);
-  record_rows(program_.parameters[parameter], entries(rank, parameter));
-  return offset;
+  return append_bits(program_.parameters[parameter], entries(rank, parameter), out_.bits);
 }
 
 }  // namespace lockstep::reference

@@ -93,7 +93,6 @@ class Model {
   void set_reduced(std::uint32_t parameter, bool is_loose);
   void record(std::vector<ExpectedRankStep>& ranks);
   std::uint64_t record_bits(std::uint32_t rank, std::uint32_t parameter);
-  void record_rows(const Parameter& parameter, const Entries& entries);
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
     return gradients_[rank * program_.parameters.size() + parameter];

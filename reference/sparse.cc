@@ -64,4 +64,18 @@ Entries entries_of(const Rows& rows) {
   return out;
 }
 
+std::uint64_t append_bits(const Parameter& parameter, const Entries& entries,
+                          std::vector<std::uint64_t>& bits) {
+  const std::uint64_t offset = bits.size();
+  const std::uint64_t elements = value_count(parameter);
+  const std::uint64_t width = row_elements(parameter);
+  bits.resize(offset + gradient_words(parameter));
+  for (const auto& [row, values] : coalesced(parameter, entries)) {
+    bits[offset + elements + row] = 1;
+    for (std::uint64_t e = 0; e < width; ++e)
+      bits[offset + row * width + e] = round_from_double(parameter.dtype, values[e]);
+  }
+  return offset;
+}
+
 }  // namespace lockstep::reference

@@ -44,4 +44,8 @@ Rows coalesced(const Parameter& parameter, const Entries& entries);
 // The rows as one list of entries, ascending.
 Entries entries_of(const Rows& rows);
 
+// Appends what is told of such a gradient (gradient_words); where that begins is returned.
+std::uint64_t append_bits(const Parameter& parameter, const Entries& entries,
+                          std::vector<std::uint64_t>& bits);
+
 }  // namespace lockstep::reference

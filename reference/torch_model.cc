@@ -10,6 +10,8 @@
 #include "reference/graph.h"
 #include "reference/order.h"
 #include "reference/parameter_memory.h"
+#include "reference/sparse.h"
+#include "reference/torch_sparse.h"
 #include "reference/values.h"
 
 namespace lockstep::reference {
@@ -23,6 +25,7 @@ struct Gradient {
   bool reduced = false;    // in this step
   bool recorded = false;   // its bits are in Expectation::bits, at `offset`
   bool in_bucket = false;  // B7
+  bool shapeless = false;  // sparse: zeroed in place, and without rows since
   bool loose = false;      // lies in a bucket whose reduction goes on
   std::uint64_t offset = 0;
 };
@@ -65,13 +68,21 @@ class HookModel {
   bool run_call(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   Error take_hook(std::uint32_t rank, const Event& event);
   Error mark_by_hook(std::uint32_t rank, std::uint32_t parameter);
-  bool end_first_static(std::uint32_t rank);
-  bool mark_ready(std::uint32_t rank, std::uint32_t parameter);
+  Error end_first_static(std::uint32_t rank);
+  Error mark_ready(std::uint32_t rank, std::uint32_t parameter);
+  void give(std::uint32_t rank, std::uint32_t parameter);
+  void give_entries(std::uint32_t rank, std::uint32_t parameter);
+  void note_launch(std::uint32_t rank, std::uint32_t parameter);
+  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key);
+  void add_sum(const Event& event, std::uint32_t rank);
+  void add_entries(std::uint32_t parameter, Entries& into, const Entries& next);
   void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
   void finish_pass(const Step& step, ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
   void reduce_one(std::uint32_t parameter, bool is_used);
+  void reduce_entries(std::uint32_t parameter);
+  void end_reduction(std::uint32_t parameter, bool is_used);
   void run_hook(std::uint32_t parameter);
   void record(std::vector<ExpectedRankStep>& ranks);
 
@@ -81,10 +92,14 @@ class HookModel {
   double* elements(std::uint32_t rank, std::uint32_t parameter) {
     return elements_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
+  Entries& entries(std::uint32_t rank, std::uint32_t parameter) {
+    return entries_[rank * program_.parameters.size() + parameter];
+  }
   double* given(std::uint32_t rank, std::uint32_t parameter) {
     return given_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
+  bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
   bool is_first_static(const Rank& rank) const { return is_static() && rank.forwards == 1; }
   bool has_sink(const Rank& rank) const { return is_dynamic() || is_first_static(rank); }
@@ -112,6 +127,15 @@ class HookModel {
   std::vector<double> elements_;
   std::vector<double> given_;  // what is in the buckets, by rank
   std::vector<double> sums_[kMaxDepth + 1];
+  // Sparse gradients, by rank and parameter, and their sums by parameter.
+  std::vector<Entries> entries_;
+  std::vector<Entries> sparse_sums_[kMaxDepth + 1];
+  struct Launched {
+    bool shapeless = false;
+    bool rows = false;
+  };
+  std::vector<Launched> launched_;  // in this step, by parameter: what ranks gave of sparse ones
+  bool is_open_ = false;            // the model cannot tell what comes of this step
   std::vector<std::vector<OrderRun>> orders_;  // by bucket
   std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
   std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
@@ -126,12 +150,15 @@ HookModel::HookModel(const Program& program, const Contract& contract, Expectati
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
   given_.resize(program.world * memory_.total);
+  entries_.resize(gradients_.size());
+  for (std::vector<Entries>& sums : sparse_sums_) sums.resize(program.parameters.size());
 }
 
 // A new group, with new reducers.
 void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
   survivors_ = survivors;
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  std::fill(entries_.begin(), entries_.end(), Entries{});
   ranks_.assign(program_.world, Rank{});
   for (Rank& rank : ranks_) {
     rank.used.assign(program_.parameters.size(), 0);
@@ -189,7 +216,7 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
     ranks_[rank].order.clear();
     for (const std::uint32_t parameter : memory_.reduced) {
       Gradient& moved = gradient(rank, parameter);
-      if (!has_views() || !moved.defined) continue;
+      if (!has_views() || !moved.defined || is_sparse(parameter)) continue;
       moved.in_bucket = moved.touched = true;
     }
   }
@@ -203,12 +230,16 @@ void HookModel::order_rebuilt(const std::vector<std::uint32_t>& order,
   std::vector<DType> dtypes;
   const auto last = static_cast<std::int64_t>(order.size() + buckets.size());
   for (const ExpectedBucket& bucket : buckets) {
+    const auto at = std::find(order.begin(), order.end(), bucket.parameters.back());
+    if (bucket.sparse) {
+      keyed.emplace_back(at - order.begin(), bucket);
+      continue;
+    }
     const bool is_first = std::find(dtypes.begin(), dtypes.end(), bucket.dtype) == dtypes.end();
     if (is_first) dtypes.push_back(bucket.dtype);
     const std::uint64_t bytes = bucket.count * size_of(bucket.dtype);
     const std::uint64_t limit =
         is_first ? program_.options.first_bucket_bytes : program_.options.bucket_bytes;
-    const auto at = std::find(order.begin(), order.end(), bucket.parameters.back());
     const auto dtype = std::find(dtypes.begin(), dtypes.end(), bucket.dtype);
     keyed.emplace_back(bytes >= limit ? at - order.begin() : last - (dtype - dtypes.begin()),
                        bucket);
@@ -242,7 +273,9 @@ void HookModel::prepare(ExpectedStep& expected) {
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
   for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
+  launched_.assign(program_.parameters.size(), {});
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
+  is_open_ = false;
   is_raced_.assign(program_.parameters.size(), 0);
   for (Rank& rank : ranks_) {
     rank.is_complete = false;
@@ -254,6 +287,10 @@ void HookModel::prepare(ExpectedStep& expected) {
 void HookModel::run_step(const Step& step, ExpectedStep& expected) {
   prepare(expected);
   expected.is_modelled = !memory_.reduced.empty();  // the wrapper refuses to work for nothing
+  // A reduction that nobody waits for may write to it at any time.
+  for (const std::uint32_t parameter : memory_.reduced)
+    for (const std::uint32_t rank : survivors_)
+      if (is_sparse(parameter) && gradient(rank, parameter).loose) expected.is_modelled = false;
   rebuild_if_due(step, expected);
   expected.layout = layout_;
   for (const std::uint32_t rank : survivors_) {
@@ -267,6 +304,7 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
     if (expected.ranks[rank].error == Error::kNone) run_backwards(step, rank, expected.ranks[rank]);
   }
   finish_pass(step, expected);
+  expected.is_modelled = expected.is_modelled && !is_open_;
   record(expected.ranks);
 }
 
@@ -277,6 +315,8 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
     if (kind == ZeroGrad::kUndefine) zeroed = Gradient{};
     zeroed.recorded = false;
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
+    entries(rank, parameter) = {};
+    zeroed.shapeless = zeroed.defined && program_.parameters[parameter].sizes.size() > 1;
     if (!contract_.forgets_local_use) ranks_[rank].used[parameter] = 0;
   }
 }
@@ -342,21 +382,19 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
-    std::vector<double>& sums = sums_[event.depth];
-    if (sums.empty()) sums.resize(memory_.total);
-    if (event.kind == Event::Kind::kTensor)
-      memory_.add_tensor(event, number, step.key, sums.data());
+    if (event.kind == Event::Kind::kTensor) add_tensor(event, number, step.key);
     if (i < first || event.kind == Event::Kind::kTensor) continue;
     if (event.kind == Event::Kind::kEnd) {
       if (event.depth != completed_at) continue;
       rank.next_event = i + 1;
       return true;
     }
-    if (event.defined) add_sum(event.parameter, number, sums.data());
+    if (event.defined) add_sum(event, number);
     const bool was_complete = rank.is_complete;
     if (const Error error = take_hook(number, event); error != Error::kNone) {
       // Its bucket is on its way, perhaps, and what came second is in it or not.
-      if (gradient(number, event.parameter).in_bucket) is_raced_[event.parameter] = 1;
+      if (is_sparse(event.parameter) || gradient(number, event.parameter).in_bucket)
+        is_raced_[event.parameter] = 1;
       expected.error = error;
       expected.error_call = rank.next_call;
       expected.parameters = {event.parameter};
@@ -364,8 +402,8 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
     }
     if (rank.is_complete && !was_complete) completed_at = event.depth;
   }
-  if (is_first_static(rank) && !end_first_static(number)) {
-    expected.error = Error::kSecondBackward;
+  if (is_first_static(rank)) expected.error = end_first_static(number);
+  if (expected.error != Error::kNone) {
     expected.error_call = rank.next_call;
     return false;
   }
@@ -373,15 +411,21 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   return true;
 }
 
-// All buckets are launched when a backward of the first pass ends. False: that pass is over.
-bool HookModel::end_first_static(std::uint32_t number) {
+// All buckets are launched when a backward of the first pass ends, which is an error if that pass
+// is over.
+Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
-  if (!rank.is_armed || rank.is_complete) return !contract_.repeats_first_static_pass;
+  if (!rank.is_armed || rank.is_complete) {
+    if (!contract_.repeats_first_static_pass) return Error::kNone;
+    for (const std::uint32_t parameter : memory_.reduced) note_launch(number, parameter);
+    return Error::kSecondBackward;
+  }
   for (const std::uint32_t parameter : memory_.reduced) {
     rank.unused[parameter] = rank.hooks[parameter] == 0 ? 1 : 0;
-    (void)mark_ready(number, parameter);
+    if (const Error error = mark_ready(number, parameter); error == Error::kUndefinedSparse)
+      return error;
   }
-  return true;
+  return Error::kNone;
 }
 
 Error HookModel::take_hook(std::uint32_t number, const Event& event) {
@@ -404,8 +448,10 @@ Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
   Rank& rank = ranks_[number];
   if (!rank.has_marked) {
     rank.has_marked = true;
-    for (const std::uint32_t other : memory_.reduced)
-      if (rank.unused[other] && !mark_ready(number, other)) return Error::kReadyTwice;
+    for (const std::uint32_t other : memory_.reduced) {
+      if (rank.unused[other] == 0) continue;
+      if (const Error error = mark_ready(number, other); error != Error::kNone) return error;
+    }
   }
   if (is_static()) {
     if (rank.left[parameter] == 0) return Error::kUsageChanged;
@@ -413,19 +459,34 @@ Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
   }
   const bool is_recorded = may_rebuild() && layout_ == 0;
   if (is_recorded) rank.order.push_back(parameter);
-  if (!mark_ready(number, parameter)) return Error::kReadyTwice;
+  if (const Error error = mark_ready(number, parameter); error != Error::kNone) return error;
   if (!is_recorded || !is_static() || !rank.is_complete) return Error::kNone;
   for (const std::uint32_t other : memory_.reduced)
     if (rank.unused[other]) rank.order.push_back(other);
   return Error::kNone;
 }
 
-// What there is of the gradient goes into its bucket, scaled.
-bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
+Error HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
   Rank& rank = ranks_[number];
-  if (rank.ready[parameter]) return false;
-  rank.ready[parameter] = 1;
+  if (rank.ready[parameter]) return Error::kReadyTwice;
   rank.is_unfinished = true;
+  if (is_sparse(parameter)) {
+    if (contract_.refuses_undefined_sparse && !gradient(number, parameter).defined)
+      return Error::kUndefinedSparse;
+    give_entries(number, parameter);
+  } else {
+    give(number, parameter);
+  }
+  rank.ready[parameter] = 1;
+  if (!rank.is_complete && missing(rank).empty()) {
+    rank.is_complete = true;
+    rank.sent = rank.used;
+  }
+  return Error::kNone;
+}
+
+// What there is of the gradient goes into its bucket, scaled.
+void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
   const ParameterMemory::Place& place = memory_.places[parameter];
   const DType dtype = program_.parameters[parameter].dtype;
   const auto count = static_cast<std::uint32_t>(survivors_.size());
@@ -442,17 +503,45 @@ bool HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
     const double factor = contract_.rounds_factor ? nearest(dtype, exact) : exact;
     scale_values(dtype, out, values, factor, place.count);
   }
-  const bool is_kept = is_dynamic() && !contract_.reduces_unused_views && rank.used[parameter] == 0;
+  const bool is_kept =
+      is_dynamic() && !contract_.reduces_unused_views && ranks_[number].used[parameter] == 0;
   if (own.defined && has_views() && !is_kept) {
     std::copy_n(out, place.count, values);
     own.in_bucket = own.touched = true;
     own.recorded = false;
   }
-  if (!rank.is_complete && missing(rank).empty()) {
-    rank.is_complete = true;
-    rank.sent = rank.used;
+}
+
+// torch zeroes a table's gradient to one whose columns are sparse, too. A rank that has such a one
+// receives others' rows as if they were of that kind, which ends its process.
+void HookModel::note_launch(std::uint32_t number, std::uint32_t parameter) {
+  if (!is_sparse(parameter)) return;
+  Launched& launched = launched_[parameter];
+  launched.shapeless = launched.shapeless || gradient(number, parameter).shapeless;
+  launched.rows = launched.rows || !entries(number, parameter).rows.empty();
+  if (launched.shapeless && launched.rows) is_open_ = true;
+}
+
+// A sparse gradient is its bucket: it is scaled where it lies, and replaced by the sum.
+void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
+  Gradient& own = gradient(number, parameter);
+  if (!own.defined) return;
+  note_launch(number, parameter);
+  const bool is_kept =
+      is_dynamic() && !contract_.reduces_unused_sparse && ranks_[number].used[parameter] == 0;
+  if (is_kept) return;
+  const Parameter& record = program_.parameters[parameter];
+  Entries& held = entries(number, parameter);
+  const auto count = static_cast<std::uint32_t>(survivors_.size());
+  if (contract_.divides_sparse) {
+    for (double& value : held.values) value = divided(record.dtype, value, count);
+  } else {
+    held = entries_of(coalesced(record, held));
+    scale_values(record.dtype, held.values.data(), held.values.data(),
+                 scale_factor(record.dtype, count), held.values.size());
   }
-  return true;
+  own.touched = true;
+  own.recorded = false;
 }
 
 std::vector<std::uint32_t> HookModel::missing(const Rank& rank) const {
@@ -460,6 +549,50 @@ std::vector<std::uint32_t> HookModel::missing(const Rank& rank) const {
   for (const std::uint32_t parameter : memory_.reduced)
     if (!rank.ready[parameter]) out.push_back(parameter);
   return out;
+}
+
+void HookModel::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key) {
+  std::vector<double>& sums = sums_[event.depth];
+  if (sums.empty()) sums.resize(memory_.total);
+  if (!is_sparse(event.parameter)) {
+    memory_.add_tensor(event, rank, step_key, sums.data());
+    return;
+  }
+  Entries& sum = sparse_sums_[event.depth][event.parameter];
+  Entries sent = entries_of(program_, program_.parameters[event.parameter], rank,
+                            {step_key, event.node_key, event.entries}, event.scalar);
+  if (event.first) {
+    sum = std::move(sent);
+  } else if (contract_.merges_sparse) {  // the one that came last goes first
+    add_entries(event.parameter, sent, sum);
+    sum = std::move(sent);
+  } else {
+    append(sum, sent);
+  }
+}
+
+void HookModel::add_sum(const Event& event, std::uint32_t rank) {
+  if (!is_sparse(event.parameter)) {
+    add_sum(event.parameter, rank, sums_[event.depth].data());
+    return;
+  }
+  Gradient& target = gradient(rank, event.parameter);
+  if (!target.defined) entries(rank, event.parameter) = {};
+  add_entries(event.parameter, entries(rank, event.parameter),
+              sparse_sums_[event.depth][event.parameter]);
+  target.shapeless = target.shapeless && entries(rank, event.parameter).rows.empty();
+  target.defined = target.touched = true;
+  target.reduced = target.recorded = false;
+}
+
+void HookModel::add_entries(std::uint32_t parameter, Entries& into, const Entries& next) {
+  const Parameter& record = program_.parameters[parameter];
+  // Which is an error of torch's, of a kernel that there is not.
+  if (record.dtype == DType::kFloat16 && !into.rows.empty() && !next.rows.empty()) is_open_ = true;
+  if (contract_.merges_sparse)
+    into = merged(record, into, next);
+  else
+    append(into, next);
 }
 
 void HookModel::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
@@ -483,7 +616,7 @@ bool HookModel::blocks_others(std::uint32_t number, ExpectedStep& expected) cons
     first = std::min<std::size_t>(first, memory_.places[parameter].bucket);
   const bool blocks =
       std::any_of(buckets().begin() + static_cast<std::ptrdiff_t>(first), buckets().end(),
-                  [](const ExpectedBucket& bucket) { return bucket.count > 0; });
+                  [](const ExpectedBucket& bucket) { return bucket.count > 0 || bucket.sparse; });
   expected.is_modelled = expected.is_modelled && blocks;
   return blocks;
 }
@@ -506,7 +639,8 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     } else if (!is_complete(rank)) {
       each.outcome = Outcome::kSuccess;
       for (const std::uint32_t parameter : memory_.reduced)
-        if (has_views() && ranks_[rank].is_unfinished && ranks_[rank].ready[parameter])
+        if ((has_views() || is_sparse(parameter)) && ranks_[rank].is_unfinished &&
+            ranks_[rank].ready[parameter])
           gradient(rank, parameter).loose = true;
       expected.knows_collectives = expected.knows_collectives && !ranks_[rank].is_unfinished;
     } else if (!is_all) {
@@ -589,6 +723,11 @@ void HookModel::run_hook(std::uint32_t parameter) {
 }
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
+  if (is_sparse(parameter)) {
+    if (is_used || contract_.reduces_unused_sparse) reduce_entries(parameter);
+    end_reduction(parameter, is_used);
+    return;
+  }
   const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
   const ParameterMemory::Place& place = memory_.places[parameter];
   run_hook(parameter);
@@ -610,12 +749,37 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
     }
     begin = end;
   }
+  end_reduction(parameter, is_used);
+}
+
+// The lists of all ranks, each with one entry a row, merged in the order of the ranks.
+void HookModel::reduce_entries(std::uint32_t parameter) {
+  const Parameter& record = program_.parameters[parameter];
+  if (hook() == Hook::kFloat16) is_open_ = true;  // as in add_entries()
+  Entries sum;
+  for (const std::uint32_t rank : survivors_) {
+    const Entries& own = entries(rank, parameter);
+    if (!has_stable_order(own)) is_open_ = true;
+    if (gradient(rank, parameter).defined)
+      add_entries(parameter, sum, entries_of(coalesced(record, own)));
+  }
+  sum = entries_of(coalesced(record, sum));
+  for (const std::uint32_t rank : survivors_) {
+    if (!gradient(rank, parameter).defined) continue;
+    entries(rank, parameter) = sum;
+    gradient(rank, parameter).reduced = gradient(rank, parameter).touched = true;
+    gradient(rank, parameter).recorded = false;
+  }
+}
+
+// What is known of a parameter's gradients after it.
+void HookModel::end_reduction(std::uint32_t parameter, bool is_used) {
   for (const std::uint32_t rank : survivors_) {
     Gradient& each = gradient(rank, parameter);
     if (!is_used && !(each.defined && each.in_bucket)) continue;
     if (is_used) {
       each.defined = each.reduced = each.touched = true;
-      each.in_bucket = has_views();
+      each.in_bucket = has_views() && !is_sparse(parameter);
     }
     each.recorded = false;
     if (is_raced_[parameter] == 0) continue;
@@ -630,8 +794,11 @@ void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
       if (memory_.owners[i] == kNotTrained) continue;
       Gradient& actual = gradient(rank, memory_.owners[i]);
       if (actual.defined && !actual.recorded) {
+        const std::uint32_t owner = memory_.owners[i];
         actual.offset =
-            memory_.append_bits(memory_.owners[i], elements(rank, memory_.owners[i]), out_.bits);
+            is_sparse(owner)
+                ? append_bits(program_.parameters[owner], entries(rank, owner), out_.bits)
+                : memory_.append_bits(owner, elements(rank, owner), out_.bits);
         actual.recorded = true;
       }
       ExpectedGradient& written = ranks[rank].gradients[i];

@@ -200,6 +200,78 @@ TEST(TorchModel, AHookDividesAndCompressesFirst) {
   EXPECT_EQ(torch.value(0, 0, 0), static_cast<float>(sum));
 }
 
+// A pass that looks up rows of the table p0, at most `entries` with each use.
+RankPass looks_up(const std::vector<std::uint32_t>& entries) {
+  RankPass pass;
+  pass.forwards.resize(1);
+  for (std::uint32_t i = 0; i < entries.size(); ++i) {
+    Node made = use(0, 100 + i, i == 0 ? std::vector<Input>{} : std::vector<Input>{{}});
+    made.entries = entries[i];
+    pass.forwards[0].nodes.push_back(made);
+  }
+  return pass;
+}
+
+Case with_table(std::uint32_t world, Mode mode, std::uint32_t parameters = 1) {
+  Case t(world, mode, parameters);
+  t.program.parameters[0].sparse = true;
+  t.program.parameters[0].sizes = {4, 2};
+  return t;
+}
+
+bool same_bits(const Case& one, const Case& other) {
+  for (std::uint64_t e = 0; e < 12; ++e)
+    if (one.bits(0, 0, 0, e) != other.bits(0, 0, 0, e)) return false;
+  return true;
+}
+
+TEST(TorchModel, ASparseGradientIsDividedEntryByEntry) {
+  const Case t = with_table(3, Mode::kPlain).step({looks_up({12})});
+  EXPECT_FALSE(same_bits(by(t), by(t, without(&Contract::divides_sparse))));
+}
+
+TEST(TorchModel, SparseGradientsAreMerged) {
+  Case t = with_table(1, Mode::kPlain).step({looks_up({7, 7, 7})});
+  EXPECT_FALSE(same_bits(by(t), by(t, without(&Contract::merges_sparse))));
+  t.program.values = Values::kExact;
+  EXPECT_TRUE(same_bits(by(t), by(t, without(&Contract::merges_sparse))));
+}
+
+TEST(TorchModel, ASparseParameterWithoutAGradientIsAnError) {
+  const Case t = with_table(2, Mode::kDynamic, 2).step({uses({1})});
+  EXPECT_EQ(by(t).at(0, 0).error, Error::kUndefinedSparse);
+  EXPECT_EQ(by(t, without(&Contract::refuses_undefined_sparse)).at(0, 0).error, Error::kNone);
+}
+
+TEST(TorchModel, AnUnusedSparseGradientIsAveraged) {
+  Case t = with_table(2, Mode::kDynamic, 2);
+  t.step({looks_up({12})}, PassKind::kNoSync).step({uses({1})});
+  EXPECT_TRUE(by(t).gradient(1, 0, 0).reduced);
+  EXPECT_TRUE(by(t, without(&Contract::reduces_unused_sparse)).gradient(1, 0, 0).untouched);
+}
+
+TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {
+  const Case known = with_table(2, Mode::kPlain).step({looks_up({12})});
+  EXPECT_TRUE(by(known).expectation.steps[0].is_modelled);
+  Case halves = known;
+  halves.program.parameters[0].dtype = DType::kFloat16;
+  EXPECT_FALSE(by(halves).expectation.steps[0].is_modelled);
+  Case compressed = known;
+  compressed.program.options.hook = Hook::kFloat16;
+  EXPECT_FALSE(by(compressed).expectation.steps[0].is_modelled);
+  // Zeroed in place on both ranks, then looked up on one.
+  Case zeroed = with_table(2, Mode::kPlain).step({looks_up({12})});
+  zeroed.step({looks_up({12}), looks_up({0})}, PassKind::kSynced, ZeroGrad::kFill);
+  EXPECT_TRUE(by(zeroed).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(zeroed).expectation.steps[1].is_modelled);
+  Case again = zeroed;  // the first pass of a static graph is started anew
+  again.program.options.mode = Mode::kStatic;
+  again.program.steps[1].kind = PassKind::kNoSync;
+  EXPECT_FALSE(by(again).expectation.steps[1].is_modelled);
+  zeroed.program.steps[1].zero_grad = ZeroGrad::kUndefine;
+  EXPECT_TRUE(by(zeroed).expectation.steps[1].is_modelled);
+}
+
 TEST(TorchModel, TellsWhereItDoesNotKnow) {
   Case frozen(2, Mode::kPlain, 1);
   frozen.program.parameters[0].frozen = true;

@@ -66,7 +66,8 @@ Capabilities torch_capabilities() {
       .with(kViews)
       .with(kStatic)
       .with(kHooks)
-      .with(kIgnored);
+      .with(kIgnored)
+      .with(kSparse);
 }
 
 Result<Subject> torch_subject() {

@@ -27,6 +27,7 @@ Code code_of(Error error) {
       return Code::kRequiresGrad;
     case Error::kUnevenInputs:
       return Code::kUnevenInputs;
+    case Error::kUndefinedSparse:  // no error of the contract's
     case Error::kNone:
       break;
   }

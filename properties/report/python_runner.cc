@@ -70,23 +70,33 @@ class Checkpoint(torch.autograd.Function):
         return gradient, None, None, None
 
 
+class Holder(torch.nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         for record in PARAMETERS:
-            self.register_parameter(record["name"], self.make(record))
+            self.add_module(record["name"], self.make(record))
 
     def make(self, record):
         if "same_as" in record:
             return getattr(self, record["same_as"])
         shape = record["shape"]
         dtype = getattr(torch, record["dtype"])
+        if record["sparse"]:
+            table = torch.nn.Embedding(shape[0], math.prod(shape[1:]), sparse=True, dtype=dtype)
+            table.weight.requires_grad_(record["requires_grad"])
+            return table
         if record["column_major"]:
             order = tuple(reversed(range(len(shape))))
             value = torch.zeros(tuple(reversed(shape)), dtype=dtype).permute(order)
         else:
             value = torch.zeros(shape, dtype=dtype)
-        return torch.nn.Parameter(value, requires_grad=record["requires_grad"])
+        return Holder(torch.nn.Parameter(value, requires_grad=record["requires_grad"]))
 
     def forward(self, nodes, outputs, constants):
         values = self.build(nodes, constants)
@@ -105,8 +115,12 @@ class Model(torch.nn.Module):
 
     def apply_node(self, kind, total, rest, constants, start):
         if kind == "use":  # a gradient s reaches the parameter as s * constant
-            parameter = getattr(self, rest[0])
-            constant = torch.tensor(constants[rest[1]], dtype=torch.float64)
+            parameter = getattr(self, rest[0]).weight
+            constant = constants[rest[1]]
+            if isinstance(constant, tuple):  # the rows that are looked up, and their elements
+                parameter = getattr(self, rest[0])(torch.tensor(constant[0], dtype=torch.long))
+                constant = constant[1]
+            constant = torch.tensor(constant, dtype=torch.float64)
             return [total + (parameter.double() * constant.reshape(parameter.shape)).sum()]
         if kind == "scale":
             return [total * rest[0]]
@@ -170,11 +184,22 @@ def run_step(ddp, step, work, constants):
     return None
 
 
+def numbers_of(gradient):
+    if not gradient.is_sparse:
+        return gradient.double().flatten().tolist()
+    rows = gradient.coalesce()  # its elements, then 1 for each row that is there
+    dense = torch.zeros(gradient.shape, dtype=torch.float64)
+    dense[rows.indices()[0]] = rows.values().double()
+    is_there = torch.zeros(gradient.shape[0], dtype=torch.float64)
+    is_there[rows.indices()[0]] = 1
+    return dense.flatten().tolist() + is_there.tolist()
+
+
 def gradients_of(model):
     out = {}
     for record in PARAMETERS:
-        gradient = getattr(model, record["name"]).grad
-        out[record["name"]] = None if gradient is None else gradient.double().flatten().tolist()
+        gradient = getattr(model, record["name"]).weight.grad
+        out[record["name"]] = None if gradient is None else numbers_of(gradient)
     return out
 
 

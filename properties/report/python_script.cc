@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "reference/arithmetic.h"
 #include "reference/graph.h"
 #include "reference/model.h"
+#include "reference/sparse.h"
 #include "reference/values.h"
 
 namespace lockstep::properties {
@@ -160,8 +162,10 @@ class ScriptWriter {
   struct Use {
     std::uint32_t parameter = 0;  // the owner
     std::uint32_t key = 0;
+    std::uint32_t entries = 0;  // that it looks up at most
     bool operator<(const Use& other) const {
-      return std::pair(parameter, key) < std::pair(other.parameter, other.key);
+      return std::tie(parameter, key, entries) <
+             std::tie(other.parameter, other.key, other.entries);
     }
   };
   struct Constant {
@@ -281,9 +285,9 @@ std::string ScriptWriter::parameters() const {
     if (parameter.sizes.size() == 1) shape += ",";
     out += fmt::format(
         "    {{\"name\": \"p{}\", \"dtype\": \"{}\", \"shape\": ({}), \"requires_grad\": {},\n"
-        "     \"column_major\": {}}},\n",
+        "     \"column_major\": {}, \"sparse\": {}}},\n",
         i, python_dtype(parameter.dtype), shape, python_bool(!parameter.frozen),
-        python_bool(has_column_order(parameter)));
+        python_bool(has_column_order(parameter)), python_bool(parameter.sparse));
   }
   return out + "]\n\n";
 }
@@ -296,12 +300,17 @@ void ScriptWriter::note(const Program& program, std::size_t parameter,
     if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
 }
 
-// At two ranks the one addition has no order. At more it has that of PyTorch's layout of buckets:
-// does the model, given that layout, still get the same bits?
+// At two ranks the one addition has no order, but those within a sparse gradient have. At more it
+// has that of PyTorch's layout of buckets: does the model, given that layout, still get the same
+// bits?
 bool are_bits_certain(const Program& program, const reference::Expectation& expected) {
-  if (program.world <= 2) return true;
+  const auto is_sparse = [](const auto& parameter) { return parameter.sparse; };
+  if (program.world <= 2 &&
+      std::none_of(program.parameters.begin(), program.parameters.end(), is_sparse))
+    return true;
   reference::Contract layout_alone = reference::Contract::torch();
   layout_alone.rounds_factor = layout_alone.divides_views = false;
+  layout_alone.divides_sparse = false;
   layout_alone.divides_in_hooks = layout_alone.compresses_first = false;
   const reference::Expectation other = reference::run(program, layout_alone);
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
@@ -314,7 +323,7 @@ bool are_bits_certain(const Program& program, const reference::Expectation& expe
         if (!one.known) continue;
         if (!two.known || one.defined != two.defined) return false;
         if (!one.defined) continue;
-        const std::uint64_t count = reference::element_count(program.parameters[p]);
+        const std::uint64_t count = reference::gradient_words(program.parameters[p]);
         for (std::uint64_t e = 0; e < count; ++e)
           if (expected.bits[one.offset + e] != other.bits[two.offset + e]) return false;
       }
@@ -367,7 +376,8 @@ std::string ScriptWriter::node_text(const std::vector<Node>& nodes, std::size_t 
   }
   const auto count = static_cast<std::uint32_t>(program_.parameters.size());
   const std::uint32_t owner = reference::owner_of(program_, node.parameter % count);
-  Constant& constant = constants[{owner, node.key}];
+  Constant& constant =
+      constants[{owner, node.key, program_.parameters[owner].sparse ? node.entries : 0}];
   if (constant.name.empty()) {
     constant.name = fmt::format("c{}", constants.size() - 1);
     constant.is_used_by.assign(program_.world, false);
@@ -452,7 +462,9 @@ void ScriptWriter::write_steps() {
 
 void ScriptWriter::write_constants() {
   constants_ =
-      "# By step and name: the elements of each rank, in row-major order.\nCONSTANTS = [\n";
+      "# By step and name: the elements of each rank, in row-major order; of a sparse parameter's "
+      "use\n"
+      "# the rows that it looks up, and their elements.\nCONSTANTS = [\n";
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     constants_ += fmt::format("    {{  # step {}\n", s);
     for (const auto& [use, constant] : constants_of_[s]) {
@@ -461,11 +473,21 @@ void ScriptWriter::write_constants() {
       for (std::uint32_t r = 0; r < program_.world; ++r) {
         if (!constant.is_used_by[r]) continue;
         std::vector<double> values(reference::element_count(parameter));
-        reference::UseValues(program_, parameter, r, program_.steps[s].key, use.key)
-            .read(values.data(), values.size());
+        std::string rows;
+        if (parameter.sparse) {
+          const reference::Entries sent = reference::entries_of(
+              program_, parameter, r, {program_.steps[s].key, use.key, use.entries}, 1);
+          rows = fmt::format("[{}]", fmt::join(sent.rows, ", "));
+          values = sent.values;
+        } else {
+          reference::UseValues(program_, parameter, r, program_.steps[s].key, use.key)
+              .read(values.data(), values.size());
+        }
         note(program_, use.parameter, values);
         if (numbers_ > kMaxScriptNumbers) continue;
-        constants_ += fmt::format("            {}: {},\n", r, python_floats(values, 15));
+        const std::string list = python_floats(values, 15);
+        constants_ += parameter.sparse ? fmt::format("            {}: ({}, {}),\n", r, rows, list)
+                                       : fmt::format("            {}: {},\n", r, list);
       }
       constants_ += "        },\n";
     }
@@ -514,6 +536,8 @@ std::string ScriptWriter::expected_gradient(const ExpectedRankStep& rank, std::s
   for (std::size_t e = 0; e < values.size(); ++e)
     values[e] = reference::to_double(record.dtype, expectation_.bits[gradient.offset + e]);
   note(program_, parameter, values);
+  for (std::uint64_t word = values.size(); word < reference::gradient_words(record); ++word)
+    values.push_back(static_cast<double>(expectation_.bits[gradient.offset + word]));  // its rows
   if (numbers_ > kMaxScriptNumbers) return "UNKNOWN";
   return python_floats(values, 16);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "reference/arithmetic.h"
+#include "reference/sparse.h"
 #include "reference/values.h"
 
 namespace lockstep::torch_subject {
@@ -111,6 +112,7 @@ class GraphBuilder::ProgramNode final : public Node {
 
   at::Tensor gradient(double s) const {
     const reference::Parameter& parameter = builder_.program_.parameters[parameter_];
+    if (parameter.sparse) return entries(parameter, s);
     at::Tensor out = empty_like(parameter, record_.row_major);
     const auto count = static_cast<std::size_t>(out.numel());
     std::vector<double> values(count);
@@ -127,6 +129,22 @@ class GraphBuilder::ProgramNode final : public Node {
     reference::store_values(parameter.dtype, static_cast<std::byte*>(out.data_ptr()), values.data(),
                             s, count);
     return out;
+  }
+
+  // As an embedding sends it.
+  at::Tensor entries(const reference::Parameter& parameter, double s) const {
+    const reference::Entries sent = reference::entries_of(
+        builder_.program_, parameter, builder_.rank_, {step_key_, record_.key, record_.entries}, s);
+    std::vector<std::int64_t> sizes(parameter.sizes.begin(), parameter.sizes.end());
+    const auto count = static_cast<std::int64_t>(sent.rows.size());
+    at::Tensor rows = at::empty({1, count}, at::kLong);
+    std::copy(sent.rows.begin(), sent.rows.end(), rows.data_ptr<std::int64_t>());
+    std::vector<std::int64_t> shape = sizes;
+    shape[0] = count;
+    at::Tensor values = at::empty(shape, at::TensorOptions(type_of(parameter.dtype)));
+    reference::store_values(parameter.dtype, static_cast<std::byte*>(values.data_ptr()),
+                            sent.values.data(), 1, sent.values.size());
+    return at::_sparse_coo_tensor_unsafe(rows, values, sizes);
   }
 
   GraphBuilder& builder_;

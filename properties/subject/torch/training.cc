@@ -19,6 +19,7 @@
 #include "properties/subject/torch/wrapper.h"
 #include "reference/arithmetic.h"
 #include "reference/graph.h"
+#include "reference/sparse.h"
 
 namespace lockstep::torch_subject {
 namespace {
@@ -51,7 +52,9 @@ class Training {
       parameter.zero_();
       parameter.set_requires_grad(!record.frozen);
       parameters_.push_back(parameter);
-      if (reference::is_reduced(record)) reduced_.push_back(parameter);
+      if (!reference::is_reduced(record)) continue;
+      reduced_.push_back(parameter);
+      is_sparse_.push_back(record.sparse);
     }
   }
 
@@ -102,7 +105,7 @@ class Training {
       group_ = c10::make_intrusive<RecordingGroup>(
           c10::make_intrusive<c10d::FileStore>(file, size), rank, size,
           std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms));
-      if (!reduced_.empty()) wrapper_.emplace(reduced_, program_.options, group_);
+      if (!reduced_.empty()) wrapper_.emplace(reduced_, is_sparse_, program_.options, group_);
     });
   }
 
@@ -194,7 +197,17 @@ class Training {
   void remember_storages() {
     storages_.clear();
     for (const at::Tensor& parameter : parameters_)
-      storages_.push_back(parameter.grad().defined() ? parameter.grad().storage() : at::Storage());
+      storages_.push_back(parameter.grad().defined() ? storage_of(parameter.grad())
+                                                     : at::Storage());
+  }
+
+  // Of a sparse gradient: of its values.
+  static at::Storage storage_of(const at::Tensor& gradient) {
+    return gradient.is_sparse() ? gradient._values().storage() : gradient.storage();
+  }
+
+  static bool same_as(const at::Storage& one, const at::Storage& other) {
+    return one && one.unsafeGetStorageImpl() == other.unsafeGetStorageImpl();
   }
 
   void snapshot(ObservedStep& observed) {
@@ -204,13 +217,15 @@ class Training {
       const at::Tensor& gradient = parameters_[i].grad();
       seen.defined = gradient.defined();
       if (!seen.defined) continue;
-      const auto same_as = [](const at::Storage& one, const at::Storage& other) {
-        return one && one.unsafeGetStorageImpl() == other.unsafeGetStorageImpl();
-      };
+      if (gradient.is_sparse()) {
+        append_rows(gradient, i, seen);
+        continue;
+      }
       seen.same_storage = same_as(storages_[i], gradient.storage());
       seen.byte_in_storage =
           static_cast<std::uint64_t>(gradient.storage_offset()) * gradient.element_size();
       while (!parameters_[seen.shares_with].grad().defined() ||
+             parameters_[seen.shares_with].grad().is_sparse() ||
              !same_as(parameters_[seen.shares_with].grad().storage(), gradient.storage()))
         ++seen.shares_with;
       seen.offset = observation_.bits.size();
@@ -218,6 +233,28 @@ class Training {
     }
     storages_.clear();
     observed.collectives = group_->take();
+  }
+
+  // As reference::gradient_words() says. A gradient of which nothing is known may be written to at
+  // this moment, by a reduction that nobody waits for.
+  void append_rows(const at::Tensor& gradient, std::size_t parameter, ObservedGradient& seen) {
+    seen.shares_with = static_cast<std::uint32_t>(parameter);
+    seen.offset = observation_.bits.size();
+    const reference::Parameter& record = program_.parameters[parameter];
+    const auto& expected = job_.expectation->steps[observation_.steps.back().step];
+    if (!expected.ranks[job_.rank].gradients[parameter].known) {
+      observation_.bits.resize(seen.offset + reference::gradient_words(record));
+      return;
+    }
+    seen.same_storage = same_as(storages_[parameter], storage_of(gradient));
+    reference::Entries entries;
+    const at::Tensor rows = gradient._indices().contiguous();
+    const at::Tensor values = gradient._values().to(at::kDouble).contiguous();
+    const auto* row = rows.data_ptr<std::int64_t>();
+    const auto* value = values.data_ptr<double>();
+    entries.rows.assign(row, row + rows.numel());
+    entries.values.assign(value, value + values.numel());
+    (void)reference::append_bits(record, entries, observation_.bits);
   }
 
   // In row-major order.
@@ -238,6 +275,7 @@ class Training {
   properties::RankObservation& observation_;
   std::vector<at::Tensor> parameters_;  // per parameter of the program
   std::vector<at::Tensor> reduced_;
+  std::vector<bool> is_sparse_;  // of those that are reduced
   GraphBuilder builder_;
   c10::intrusive_ptr<RecordingGroup> group_;
   std::optional<Wrapper> wrapper_;

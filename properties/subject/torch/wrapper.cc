@@ -98,20 +98,20 @@ std::vector<properties::ObservedCollective> RecordingGroup::take() {
   return std::exchange(started_, {});
 }
 
-Wrapper::Wrapper(std::vector<at::Tensor> parameters, const reference::Options& options,
-                 const c10::intrusive_ptr<RecordingGroup>& group)
+Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
+                 const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group)
     : is_dynamic_(options.mode == reference::Mode::kDynamic),
       is_static_(options.mode == reference::Mode::kStatic) {
   c10d::verify_params_across_processes(group, parameters, c10::nullopt);
   std::vector<std::size_t> limits = {std::numeric_limits<std::size_t>::max() / 2};
   if (is_dynamic_) limits = {options.first_bucket_bytes, options.bucket_bytes};
   auto [buckets, per_bucket_limits] =
-      c10d::compute_bucket_assignment_by_size(parameters, limits, {}, {}, c10::nullopt);
+      c10d::compute_bucket_assignment_by_size(parameters, limits, is_sparse, {}, c10::nullopt);
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(per_bucket_limits.begin(), per_bucket_limits.end());
   reducer_ = std::make_shared<c10d::Reducer>(
       std::move(parameters), std::move(buckets), std::move(per_bucket_limits), group,
-      std::vector<bool>(), static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
+      std::move(is_sparse), static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
       options.views, std::unordered_map<std::size_t, std::string>(),
       static_cast<std::int64_t>(options.first_bucket_bytes));
   logger_ = std::make_shared<c10d::Logger>(reducer_);

@@ -41,9 +41,9 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
 
 class Wrapper {
  public:
-  // `parameters`: those that are reduced, each once.
-  Wrapper(std::vector<at::Tensor> parameters, const reference::Options& options,
-          const c10::intrusive_ptr<RecordingGroup>& group);
+  // `parameters`: those that are reduced, each once, and which of them have sparse gradients.
+  Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
+          const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group);
 
   // A forward with gradients begins; not synced: under no_sync.
   void begin_forward(bool is_synced);
