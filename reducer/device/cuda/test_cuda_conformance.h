@@ -19,13 +19,13 @@ class CudaDeviceUnderTest final : public DeviceUnderTest {
     const std::size_t bytes = values.size() * sizeof(float);
     kept_.push_back(*device_.allocate_pinned(bytes));
     std::memcpy(kept_.back().data(), values.data(), bytes);
-    device_.upload(stream, kept_.back().data(), to.data(), bytes);
+    device_.upload(stream, kept_.back(), 0, to.data(), bytes);
   }
   std::vector<float> read(const Stream& stream, const Tensor& from) override {
     std::vector<float> values(static_cast<std::size_t>(from.elements()));
     const std::size_t bytes = values.size() * sizeof(float);
     const PinnedMemory pinned = *device_.allocate_pinned(bytes);
-    device_.download(stream, from.data(), pinned.data(), bytes);
+    device_.download(stream, from.data(), pinned, 0, bytes);
     EXPECT_TRUE(finish(stream).ok());
     std::memcpy(values.data(), pinned.data(), bytes);
     return values;
