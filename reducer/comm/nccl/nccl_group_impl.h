@@ -93,6 +93,8 @@ class NcclProcessGroup::Impl {
   Failure about(const Operation& operation, Failure failure) const;
   Status ended(const Operation& operation) const;
   Status check(const Collective& collective) const;
+  std::string instead_of_id(Failure failure) const;
+  Status make_id(NcclUniqueId& id);
   Status meet(NcclUniqueId& id, platform::Deadline deadline);
   Status give_up(platform::Deadline deadline);
   Failure late();

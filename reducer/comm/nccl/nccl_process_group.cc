@@ -42,21 +42,33 @@ Status NcclProcessGroup::Impl::reserve() {
 
 // --- Connecting.
 
-// Rank 0 makes the id, and tells it; what it tells that is no id is why it has none.
+// What rank 0 tells in the place of an id: why it has none. Another length than an id's.
+std::string NcclProcessGroup::Impl::instead_of_id(Failure failure) const {
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  std::string bytes = "none:" + encode(failure);
+  if (bytes.size() == sizeof(NcclUniqueId)) bytes.insert(0, " ");
+  return bytes;
+}
+
+Status NcclProcessGroup::Impl::make_id(NcclUniqueId& id) {
+  const NcclResult result = api().get_unique_id(&id);
+  const Status status = link_.checked("ncclGetUniqueId", result);
+  const std::string bytes =
+      status.ok() ? std::string(id.internal, sizeof id.internal) : instead_of_id(status.failure());
+  const Result<bool> is_new = store_->set(key("id"), bytes);
+  LOCKSTEP_RETURN_IF_ERROR(status);
+  if (!is_new) return is_new.error();
+  if (*is_new) return {};
+  return Status(Code::kInvalidArgument, "another NCCL group was made under the name '" +
+                                            options_.name +
+                                            "' in this store: give each group its own");
+}
+
 Status NcclProcessGroup::Impl::meet(NcclUniqueId& id, Deadline deadline) {
   static_cast<void>(store_->set(key("here/") + std::to_string(rank_), "here"));
   if (rank_ == 0) {
-    const NcclResult result = api().get_unique_id(&id);
-    const Status status = link_.checked("ncclGetUniqueId", result);
-    const std::string_view bytes(id.internal, sizeof id.internal);
-    const Result<bool> is_new =
-        store_->set(key("id"), status.ok() ? bytes : std::string_view("none"));
-    LOCKSTEP_RETURN_IF_ERROR(status);
-    if (!is_new) return is_new.error();
-    if (!*is_new)
-      return Status(Code::kInvalidArgument, "another NCCL group was made under the name '" +
-                                                options_.name +
-                                                "' in this store: give each group its own");
+    LOCKSTEP_RETURN_IF_ERROR(make_id(id));
   } else {
     const Result<std::string> bytes = store_->get(key("id"), deadline);
     if (!bytes) {
@@ -64,10 +76,8 @@ Status NcclProcessGroup::Impl::meet(NcclUniqueId& id, Deadline deadline) {
       failure.suspect = 0;
       return failure;
     }
-    if (bytes->size() != sizeof id.internal) {
-      const Status told = look_in_store();
-      return told.ok() ? Status(Code::kTransport, "rank 0 could not make an id for NCCL") : told;
-    }
+    if (bytes->size() != sizeof id.internal)
+      return told(bytes->substr(std::min(bytes->find(':'), bytes->size() - 1) + 1));
     std::memcpy(id.internal, bytes->data(), sizeof id.internal);
   }
   id_ = 0xcbf29ce484222325u;

@@ -30,6 +30,12 @@ class NcclReducer : public NcclRanks {
   Status create(Member& member, int rank, const ReducerOptions& options) {
     return member.replica.create({shared(rank), store}, options);
   }
+  void meet(const std::string& place, int rank, int size) {
+    ASSERT_TRUE(store->set(place + std::to_string(rank), "").has_value());
+    for (int r = 0; r < size; ++r)
+      ASSERT_TRUE(
+          store->get(place + std::to_string(r), platform::Deadline::in(kGenerous)).has_value());
+  }
   std::shared_ptr<ProcessGroup> shared(int rank) {
     return std::shared_ptr<ProcessGroup>(std::move(groups[static_cast<std::size_t>(rank)]));
   }
@@ -72,6 +78,7 @@ TEST_F(NcclReducer, F2EverySurvivorNamesTheRankThatFailedAndItsCause) {
     ReducerOptions options = quick_options(false);
     options.failure_grace = std::chrono::seconds(20);
     ASSERT_TRUE(create(member, rank, options).ok());
+    meet("created", rank, 3);  // who fails takes with it what others have not quite finished
     statuses[static_cast<std::size_t>(rank)] =
         rank == 1 ? member.backward_that_throws() : member.backward(1, 1);
   });
