@@ -322,6 +322,45 @@ TEST_F(NcclFailure, AnAbortThatHangsKeepsNobody) {
   groups.clear();
 }
 
+// The card is still in a kernel that may write the caller's memory.
+TEST_F(NcclFailure, WorkEndsWhenTheCardHasLetGoOfItsMemoryAfterTheAbort) {
+  for (const bool lets_go : {true, false}) {
+    NcclOptions options = quick();
+    options.name = lets_go ? "a" : "b";
+    if (!lets_go) options.end_timeout = kShort;
+    connect(2, options);
+    Elements elements = data_of(0);
+    std::mutex mutex;
+    std::unique_lock hold(mutex);
+    Collective sum = sum_of(elements);
+    QueueDevice::submit(device(0).native(device(0).current_stream()),
+                        [&mutex] { const std::lock_guard lock(mutex); });
+    sum.ready = device(0).record(device(0).current_stream());
+    Work work;
+    const int aborts = nccl.calls("ncclCommAbort", 0);
+    const int sums = nccl.calls("ncclAllReduce", 0);
+    ASSERT_TRUE(group(0).start(sum, work).ok());
+    // Rank 1 enters it too, so that the header passes and the card waits for `ready`.
+    std::thread other([&] { EXPECT_FALSE(this->sum(1).ok()); });
+    while (nccl.calls("ncclAllReduce", 0) == sums) std::this_thread::yield();
+    group(0).abort(Status(Code::kUserFailure, "no more data"));
+    while (nccl.calls("ncclCommAbort", 0) == aborts) std::this_thread::yield();
+    if (lets_go) {
+      EXPECT_FALSE(work.done());
+      hold.unlock();
+    }
+    const Status status = work.wait(Deadline::in(kGenerous));
+    EXPECT_EQ(status.code(), Code::kUserFailure);
+    EXPECT_EQ(status.failure().later.empty(), lets_go) << status.to_string();
+    if (!lets_go) {
+      EXPECT_THAT(status.failure().later, Contains(HasSubstr("the card did not end")));
+      hold.unlock();
+    }
+    other.join();
+    groups.clear();
+  }
+}
+
 // --- F5.
 
 TEST_F(NcclFailure, F5DestructionWithWorkInFlightEndsIt) {

@@ -194,7 +194,9 @@ bool NcclProcessGroup::Impl::shut_down() {
   lock.unlock();
   for (platform::Thread* thread : {&issuer_, &watchdog_, &closer_})
     if (thread->joinable()) thread->join();
-  return !is_stuck;
+  if (!is_stuck) return true;
+  // What took too long may be over by now.
+  return device_.synchronize(device_.record(stream_), Deadline::in(options_.grace)).ok();
 }
 
 // --- Use.

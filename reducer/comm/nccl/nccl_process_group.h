@@ -49,6 +49,7 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
+// Equal on all ranks, but for the times.
 struct NcclOptions {
   platform::Duration timeout = std::chrono::seconds(30);  // of an operation
   platform::Duration connect_timeout = std::chrono::seconds(60);

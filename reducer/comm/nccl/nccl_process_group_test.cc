@@ -3,6 +3,7 @@
 #include "reducer/comm/nccl/nccl_process_group.h"
 
 #include <random>
+#include <set>
 
 #include "reducer/comm/nccl/test_nccl_ranks.h"
 
@@ -200,6 +201,21 @@ TEST_F(NcclGroup, WaitsForAsLongAsNcclIsInProgress) {
   });
 }
 
+// A thread has the card of its own choice current, also those of the group.
+TEST_F(NcclGroup, EachOfItsThreadsIsPrepared) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  NcclOptions options = quick();
+  options.enter_thread = [&] {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  };
+  connect(1, options);
+  groups.clear();
+  EXPECT_EQ(threads.size(), 3u);
+  EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
+}
+
 TEST_F(NcclGroup, ReachesItsCardAndTheHost) {
   connect(1, quick());
   const QueueDevice other;
@@ -234,6 +250,37 @@ TEST_F(NcclGroup, RefusesWhatItCannotDoAndGoesOn) {
     sum.root = 1;
   });
   EXPECT_TRUE(sum_once(group(0), &device(0)).ok());
+}
+
+// The other side of what every test of this folder expects: SmallNccl notices calls against the
+// rules.
+TEST(SmallNccl, NoticesCallsAgainstTheRules) {
+  SmallNccl nccl;
+  QueueDevice device;
+  const NcclApi api = nccl.api();
+  NcclUniqueId id;
+  NcclComm comm = nullptr;
+  NcclConfig config = make_nccl_config(22809);
+  config.blocking = 1;
+  EXPECT_EQ(api.get_unique_id(&id), NcclResult::kSuccess);
+  EXPECT_EQ(api.comm_init_rank_config(&comm, 1, id, 0, &config), NcclResult::kInProgress);
+  EXPECT_THAT(nccl.broken_rules(), ElementsAre("a communicator that blocks"));
+  nccl.set_script([&](const std::string& function, int, int before) {
+    NcclResult state;
+    if (function == "ncclAllReduce" && before == 0) api.comm_get_async_error(comm, &state);
+    return NcclResult::kSuccess;
+  });
+  float value = 1;
+  void* const stream = device.native(device.current_stream());
+  EXPECT_EQ(
+      api.all_reduce(&value, &value, 1, NcclDataType::kFloat32, NcclRedOp::kSum, comm, stream),
+      NcclResult::kInProgress);
+  EXPECT_EQ(api.comm_abort(comm), NcclResult::kSuccess);
+  EXPECT_EQ(api.comm_destroy(comm), NcclResult::kSuccess);
+  EXPECT_THAT(nccl.broken_rules(),
+              ElementsAre("a communicator that blocks", "ncclCommGetAsyncError beside another call",
+                          "ncclCommDestroy after the communicator's end",
+                          "ncclCommDestroy after a failure"));
 }
 
 // --- Connecting.
