@@ -36,6 +36,7 @@ struct NcclRun {
   Latency latency;
   NcclOptions options;
   DeviceOptions device;
+  std::function<void(NcclApi&)> before;  // the run: what to do with the table
   // What came of it.
   std::vector<std::string> findings;  // of all devices
   std::vector<std::string> misuses;
@@ -100,6 +101,7 @@ inline simulation::End NcclRun::run(const std::function<void(SimRank&)>& body) {
   network.reset(scheduler, injector, latency, schedule.seed);
   SimNccl nccl(network, options);
   api = nccl.api();
+  if (before) before(api);
   for (int rank = 0; rank < ranks; ++rank) {
     injector.begin_step(static_cast<std::uint32_t>(rank), 0);
     scheduler.spawn(
