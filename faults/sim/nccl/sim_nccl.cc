@@ -17,7 +17,7 @@ constexpr const char* kIdPrefix = "simulated nccl ";
 
 }  // namespace
 
-SimNccl::SimNccl(SimNetwork& network, NcclOptions options)
+SimNccl::SimNccl(SimNetwork& network, SimNcclOptions options)
     : network_(network),
       scheduler_(network.scheduler()),
       options_(std::move(options)),
@@ -76,19 +76,19 @@ NcclResult SimNccl::refuse(NcclResult result, std::string why) {
 }
 
 // Counts the call; what the plan has for it: a result at once, or `fault` for what it begins.
-NcclResult SimNccl::start_call(const char* function, bool moves_data, const NcclFault** fault) {
+NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimNcclFault** fault) {
   leave_if_exited();
   if (has_exited()) return refuse(NcclResult::kSystemError, "the process exited");
   const std::uint32_t here = scheduler_.current_group();
   Process& counted = process();
   const std::uint64_t number = ++counted.calls[function];
   const std::uint64_t moving = moves_data ? ++counted.calls[""] : 0;
-  for (const NcclFault& one : options_.faults) {
+  for (const SimNcclFault& one : options_.faults) {
     if (one.process != kNone && static_cast<std::uint32_t>(one.process) != here) continue;
     const bool fires = one.function.empty() ? moves_data && one.number == moving
                                             : one.function == function && one.number == number;
     if (!fires) continue;
-    if (one.kind == NcclFault::Kind::kResult)
+    if (one.kind == SimNcclFault::Kind::kResult)
       return refuse(one.result, std::string(function) + ": the fault of the plan");
     if (fault != nullptr) *fault = &one;
   }
@@ -218,8 +218,8 @@ void SimNccl::join(Bond& bond, Communicator& comm) {
 }
 
 // What is left to do when all ranks have come.
-NcclResult SimNccl::carry_out(Communicator& comm, const NcclFault* fault) {
-  const bool hangs = fault != nullptr && fault->kind == NcclFault::Kind::kHang;
+NcclResult SimNccl::carry_out(Communicator& comm, const SimNcclFault* fault) {
+  const bool hangs = fault != nullptr && fault->kind == SimNcclFault::Kind::kHang;
   if (hangs) wait_for(comm, comm.changed, "an initialization that hangs", [] { return false; });
   if (!sleep(comm, "the end of an initialization", options_.init_time))
     return NcclResult::kInternalError;
@@ -244,7 +244,7 @@ NcclResult SimNccl::unique_id(NcclUniqueId* id) {
 NcclResult SimNccl::init(NcclComm* to, int ranks, const NcclUniqueId& id, int rank,
                          NcclConfig* config) {
   const Call call(*this, "ncclCommInitRankConfig", nullptr);
-  const NcclFault* fault = nullptr;
+  const SimNcclFault* fault = nullptr;
   if (to == nullptr) return refuse(NcclResult::kInvalidArgument, "no place for a communicator");
   *to = nullptr;
   NcclResult result = start_call("ncclCommInitRankConfig", false, &fault);
@@ -307,7 +307,7 @@ void SimNccl::complete(Meeting& meeting, const std::string& key) {
 // The job behind split and shrink. `child` is null for a rank that is in none.
 NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::size_t expected,
                                int color, int order, Communicator* child, NcclComm* to,
-                               const NcclFault* fault) {
+                               const SimNcclFault* fault) {
   Meeting& meeting = meetings_[key];
   meeting.arrivals.push_back({color, order, comm.rank, child});
   if (meeting.arrivals.size() == expected) complete(meeting, key);
@@ -320,7 +320,7 @@ NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::
 
 NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, NcclConfig* config) {
   const Call call(*this, "ncclCommSplit", handle);
-  const NcclFault* fault = nullptr;
+  const SimNcclFault* fault = nullptr;
   NcclResult result = start_call("ncclCommSplit", false, &fault);
   if (result != NcclResult::kSuccess) return result;
   if (handle == nullptr || to == nullptr || (color < 0 && color != kNcclNoColor))
@@ -341,7 +341,7 @@ NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, Ncc
 NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, NcclComm* to,
                            NcclConfig* config, int flags) {
   const Call call(*this, "ncclCommShrink", handle);
-  const NcclFault* fault = nullptr;
+  const SimNcclFault* fault = nullptr;
   NcclResult result = start_call("ncclCommShrink", false, &fault);
   if (result != NcclResult::kSuccess) return result;
   if (handle == nullptr || to == nullptr || excluded == nullptr || count < 1)

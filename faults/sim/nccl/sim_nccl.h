@@ -44,7 +44,7 @@
 
 namespace lockstep::inline LOCKSTEP_NS::simulated {
 
-struct NcclFault {
+struct SimNcclFault {
   enum class Kind : std::uint8_t {
     kResult,      // the call does nothing and returns `result`
     kAsyncError,  // what the call began fails with `result`, and does not end before abort
@@ -57,7 +57,7 @@ struct NcclFault {
   NcclResult result = NcclResult::kInternalError;
 };
 
-struct NcclOptions {
+struct SimNcclOptions {
   int version = 22809;  // decides which functions the table has
   std::size_t chunk_bytes = std::size_t{2} << 20;
   Duration init_time{0};          // from when the last rank has come
@@ -65,12 +65,12 @@ struct NcclOptions {
   bool peers_are_noticed = true;  // false: a broken link hangs and says nothing
   // A sender of more than this waits until the receiver has taken it.
   std::size_t buffered_bytes = 0;
-  std::vector<NcclFault> faults;
+  std::vector<SimNcclFault> faults;
 };
 
 class SimNccl {
  public:
-  explicit SimNccl(SimNetwork& network, NcclOptions options = {});
+  explicit SimNccl(SimNetwork& network, SimNcclOptions options = {});
   ~SimNccl();
   SimNccl(const SimNccl&) = delete;
   SimNccl& operator=(const SimNccl&) = delete;
@@ -99,7 +99,7 @@ class SimNccl {
   Process& process();
   bool has_exited();
   NcclResult refuse(NcclResult result, std::string why);
-  NcclResult start_call(const char* function, bool moves_data, const NcclFault** fault);
+  NcclResult start_call(const char* function, bool moves_data, const SimNcclFault** fault);
   NcclResult ready(Communicator& comm);
   static NcclResult state_of(const Communicator& comm);
   NcclResult run_job(Communicator& comm, const std::string& name, const Job& job);
@@ -113,9 +113,9 @@ class SimNccl {
   Communicator& make(int rank, int size, bool is_blocking);
   NcclResult parse(const NcclConfig* config, bool otherwise, bool& is_blocking);
   void join(Bond& bond, Communicator& comm);
-  NcclResult carry_out(Communicator& comm, const NcclFault* fault);
+  NcclResult carry_out(Communicator& comm, const SimNcclFault* fault);
   NcclResult make_child(Communicator& comm, const std::string& key, std::size_t expected, int color,
-                        int order, Communicator* child, NcclComm* to, const NcclFault* fault);
+                        int order, Communicator* child, NcclComm* to, const SimNcclFault* fault);
   void complete(Meeting& meeting, const std::string& key);
   void cut(Communicator& comm);
   void wake(Communicator& comm);
@@ -143,7 +143,7 @@ class SimNccl {
   NcclResult check(const Communicator& comm, Operation& operation, CudaStreamHandle stream);
   NcclResult check_group(const std::vector<Launch>& launches);
   void add(Group& group, Communicator& comm, const Operation& operation, const Stream& stream,
-           const NcclFault* fault);
+           const SimNcclFault* fault);
   NcclResult start_group();
   NcclResult end_group();
   NcclResult leave_group(Group& group);
@@ -160,7 +160,7 @@ class SimNccl {
 
   SimNetwork& network_;
   simulation::Scheduler& scheduler_;
-  const NcclOptions options_;
+  const SimNcclOptions options_;
   std::deque<Communicator> communicators_;
   std::map<std::string, Bond> bonds_;  // by unique id, or by what made it of another one
   std::map<std::string, Meeting> meetings_;

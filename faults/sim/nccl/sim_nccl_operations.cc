@@ -83,7 +83,7 @@ NcclResult SimNccl::check(const Communicator& comm, Operation& operation, CudaSt
 NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation operation,
                             CudaStreamHandle stream) {
   const Call call(*this, function, handle);
-  const NcclFault* fault = nullptr;
+  const SimNcclFault* fault = nullptr;
   Group& group = groups_[scheduler_.current_id()];
   const auto note = [&](NcclResult result) {
     if (group.depth > 0 && group.error == NcclResult::kSuccess) group.error = result;
@@ -110,7 +110,7 @@ NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation ope
 }
 
 void SimNccl::add(Group& group, Communicator& comm, const Operation& operation,
-                  const Stream& stream, const NcclFault* fault) {
+                  const Stream& stream, const SimNcclFault* fault) {
   const auto found = std::find_if(group.launches.begin(), group.launches.end(),
                                   [&](const Launch& one) { return one.comm == &comm; });
   const bool is_new = found == group.launches.end();
@@ -271,7 +271,7 @@ void SimNccl::execute(Launch& launch) {
 bool SimNccl::wait_as_planned(Launch& launch) {
   Communicator& comm = *launch.comm;
   if (launch.fault != nullptr) {
-    if (launch.fault->kind == NcclFault::Kind::kAsyncError)
+    if (launch.fault->kind == SimNcclFault::Kind::kAsyncError)
       fail(comm, launch.fault->result, "the fault of the plan");
     return false;
   }

@@ -82,8 +82,8 @@ NcclResult error_of(SimRank& on, NcclComm comm) {
   return state;
 }
 Tensor ones(SimRank& on) { return on.made(std::vector<float>(16, 1)); }
-NcclFault fault(NcclFault::Kind kind, const char* function, std::uint64_t number,
-                NcclResult result = NcclResult::kInternalError, int process = 0) {
+SimNcclFault fault(SimNcclFault::Kind kind, const char* function, std::uint64_t number,
+                   NcclResult result = NcclResult::kInternalError, int process = 0) {
   return {kind, process, function, number, result};
 }
 
@@ -307,13 +307,13 @@ TEST(SimNccl, ACallFailsAsPlanned) {
       },
       [](NcclRun& run) {
         run.options.faults = {
-            fault(NcclFault::Kind::kResult, "ncclAllReduce", 2, NcclResult::kSystemError),
-            fault(NcclFault::Kind::kResult, "ncclGetUniqueId", 2)};
+            fault(SimNcclFault::Kind::kResult, "ncclAllReduce", 2, NcclResult::kSystemError),
+            fault(SimNcclFault::Kind::kResult, "ncclGetUniqueId", 2)};
       });
 }
 
 TEST(SimNccl, AnOperationFailsOrHangsAsPlanned) {
-  for (const NcclFault::Kind kind : {NcclFault::Kind::kAsyncError, NcclFault::Kind::kHang})
+  for (const SimNcclFault::Kind kind : {SimNcclFault::Kind::kAsyncError, SimNcclFault::Kind::kHang})
     finishes(
         2,
         [kind](SimRank& on) {
@@ -322,7 +322,7 @@ TEST(SimNccl, AnOperationFailsOrHangsAsPlanned) {
           EXPECT_EQ(sum(on, comm, data), NcclResult::kSuccess);
           on.finish();
           start(on, comm, data);
-          if (on.rank() == 1 && kind == NcclFault::Kind::kAsyncError) {
+          if (on.rank() == 1 && kind == SimNcclFault::Kind::kAsyncError) {
             EXPECT_EQ(error_of(on, comm), NcclResult::kInternalError);
           } else {
             EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
@@ -341,7 +341,7 @@ TEST(SimNccl, AnOperationFailsOrHangsAsPlanned) {
 }
 
 TEST(SimNccl, AnInitializationFailsOrHangsAsPlanned) {
-  for (const NcclFault::Kind kind : {NcclFault::Kind::kAsyncError, NcclFault::Kind::kHang})
+  for (const SimNcclFault::Kind kind : {SimNcclFault::Kind::kAsyncError, SimNcclFault::Kind::kHang})
     finishes(
         2,
         [kind](SimRank& on) {
@@ -355,9 +355,9 @@ TEST(SimNccl, AnInitializationFailsOrHangsAsPlanned) {
             on.pause();
           }
           const bool is_hit = on.rank() == 0;
-          EXPECT_EQ(state, !is_hit                          ? NcclResult::kSuccess
-                           : kind == NcclFault::Kind::kHang ? NcclResult::kInProgress
-                                                            : NcclResult::kSystemError);
+          EXPECT_EQ(state, !is_hit                             ? NcclResult::kSuccess
+                           : kind == SimNcclFault::Kind::kHang ? NcclResult::kInProgress
+                                                               : NcclResult::kSystemError);
           on.meet();
           abort(on, comm);
         },

@@ -102,7 +102,7 @@ struct SimNccl::Launch {
   Communicator* comm = nullptr;
   std::vector<Operation> operations;
   std::vector<Stream> streams;  // the first is the one it runs on
-  const NcclFault* fault = nullptr;
+  const SimNcclFault* fault = nullptr;
   faults::OperationFault planned;
   std::int64_t sequence = 0;
 };

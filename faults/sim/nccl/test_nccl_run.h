@@ -12,8 +12,8 @@
 #include "faults/sim/device/sim_device.h"
 #include "faults/sim/device/test_device_run.h"
 #include "faults/sim/nccl/sim_nccl.h"
-#include "faults/sim/nccl/test_nccl_conformance.h"
 #include "faults/sim/network.h"
+#include "reducer/comm/nccl/test_nccl_conformance.h"
 
 namespace lockstep::simulated {
 
@@ -34,7 +34,7 @@ struct NcclRun {
   simulation::Schedule schedule{simulation::Policy::kRandomWalk, 1, {}};
   faults::FaultPlan plan;
   Latency latency;
-  NcclOptions options;
+  SimNcclOptions options;
   DeviceOptions device;
   std::function<void(NcclApi&)> before;  // the run: what to do with the table
   // What came of it.
