@@ -205,6 +205,10 @@ bool NcclLink::is_alive() const {
   return is_alive_;
 }
 
+bool NcclLink::can_be_shrunk() const {
+  return api_.comm_shrink != nullptr && is_alive() && ask(comm_) == NcclResult::kSuccess;
+}
+
 bool NcclLink::take_over(Duration grace) {
   MutexLock lock(mutex_);
   has_ended_ = true;

@@ -70,6 +70,8 @@ class NcclLink {
     return result == NcclResult::kSuccess ? Status() : status_of(what, result);
   }
   bool is_alive() const;  // there is a communicator
+  // And, after its end, it is one that another can be made of: no error is left in it.
+  bool can_be_shrunk() const;
 
  private:
   static Status interrupted();

@@ -274,7 +274,8 @@ bool NcclProcessGroup::Impl::end_for_shrink() {
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
   const bool is_over =
       changed_.wait(lock, bound, [this] { return is_finished_ && is_aborted_ && !is_issuing_; });
-  return is_over && !is_stuck_ && api().comm_shrink != nullptr && link_.is_alive();
+  lock.unlock();
+  return is_over && !is_stuck_ && link_.can_be_shrunk();
 }
 
 namespace {

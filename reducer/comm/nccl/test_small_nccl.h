@@ -273,6 +273,7 @@ class SmallNccl {
                                  finish = std::move(finish)] {
       const auto* data = static_cast<const std::byte*>(send);
       std::unique_lock inside(nccl.mutex_);
+      if (on.is_aborted) return;
       auto& meeting = on.world->meetings[number];
       meeting[on.rank] = {kind, {data, data + bytes}};
       nccl.changed_.notify_all();
@@ -356,6 +357,7 @@ class SmallNccl {
     }
     QueueDevice::submit(transfers[0].stream, [&nccl, &on, transfers] {
       std::unique_lock inside(nccl.mutex_);
+      if (on.is_aborted) return;
       for (const Transfer& t : transfers)
         if (t.is_send) on.world->mail[{on.rank, t.peer}].emplace_back(t.data, t.data + t.bytes);
       nccl.changed_.notify_all();
