@@ -2,6 +2,7 @@
 // communicator aborted once and never destroyed, and nothing in flight that does not end.
 #include <thread>
 
+#include "reducer/comm/nccl/nccl_header.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/nccl/test_nccl_ranks.h"
 
@@ -409,7 +410,7 @@ TEST_F(NcclFailure, F3AFlippedBitIsNamedWithItsSenderOnTheCardAndOnTheHost) {
       options.name = std::to_string(verify) + std::to_string(is_staged);
       connect(3, options);
       nccl.disturb = [](int from, int to, std::byte* data, std::size_t bytes) {
-        if (from == 2 && to == 0) data[bytes / 2] ^= std::byte{4};
+        if (from == 2 && to == 0 && bytes > kNcclHeaderBytes) data[bytes / 2] ^= std::byte{4};
       };
       std::vector<Status> statuses(3);
       on_ranks(3, [&](int rank) {
@@ -427,6 +428,26 @@ TEST_F(NcclFailure, F3AFlippedBitIsNamedWithItsSenderOnTheCardAndOnTheHost) {
       nccl.disturb = {};
       groups.clear();
     }
+  }
+}
+
+// What ranks compare is itself not checked, and never becomes a wrong sum.
+TEST_F(NcclFailure, F3AHeaderThatChangesOnItsWayIsAnError) {
+  for (const int sender : {0, 1}) {
+    NcclOptions options = quick();
+    options.name = std::to_string(sender);
+    connect(2, options);
+    nccl.disturb = [sender](int from, int to, std::byte* data, std::size_t bytes) {
+      if (from == sender && to == 0 && bytes == kNcclHeaderBytes) data[16] ^= std::byte{4};
+    };
+    on_ranks(2, [&](int rank) {
+      const Status status = sum(rank);
+      if (rank != 0) return;
+      EXPECT_EQ(status.code(), sender == 1 ? Code::kMismatch : Code::kTransport);
+      EXPECT_THAT(status.to_string(), HasSubstr("all_reduce of 100 float32"));
+    });
+    nccl.disturb = {};
+    groups.clear();
   }
 }
 

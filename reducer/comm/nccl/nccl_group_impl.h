@@ -77,7 +77,7 @@ class NcclProcessGroup::Impl {
   // Watching.
   void watch();
   void look_at_oldest(platform::MutexLock& lock);
-  Status compare(const Operation& operation, std::uint64_t index) const;
+  Status compare(const Operation& operation, std::uint64_t index);
   void complete_oldest(platform::MutexLock& lock);
   Failure overdue(const Operation& operation);
   Status look_in_store();
@@ -118,6 +118,8 @@ class NcclProcessGroup::Impl {
   StreamMemory headers_;  // of the card, and below in pinned memory: kWindow times those of all
   PinnedMemory told_;
   PinnedMemory heard_;
+  std::vector<NcclHeader> compared_;  // the watchdog's
+  const std::string failure_key_;
   std::uint64_t id_ = 0;
   const Operation* issued_ = nullptr;  // the issuing thread's
   platform::Duration next_notice_{0};  // the watchdog's; of connect() before

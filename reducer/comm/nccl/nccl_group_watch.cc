@@ -68,13 +68,14 @@ void NcclProcessGroup::Impl::look_at_oldest(MutexLock& lock) {
   if (!status.ok() && cause_.ok()) fail_locked(about(operation, std::move(status.failure())));
 }
 
-Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t index) const {
-  std::vector<NcclHeader> headers(static_cast<std::size_t>(size_));
-  std::memcpy(headers.data(), heard_.data() + header_offset(index),
-              headers.size() * kNcclHeaderBytes);
-  LOCKSTEP_CHECK(headers[static_cast<std::size_t>(rank_)] ==
-                 nccl_header_of(operation.collective, operation.sequence));
-  return compare_headers(headers, rank_);
+Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t index) {
+  std::memcpy(compared_.data(), heard_.data() + header_offset(index),
+              compared_.size() * kNcclHeaderBytes);
+  const NcclHeader own = nccl_header_of(operation.collective, operation.sequence);
+  if (compared_[static_cast<std::size_t>(rank_)] != own)
+    return Status(Code::kTransport, "what this rank told of its " + describe(own) +
+                                        " came back from NCCL as something else");
+  return compare_headers(compared_, rank_);
 }
 
 // The operation is off the books before its owner hears of it: he may destroy the group then.
@@ -128,18 +129,18 @@ Failure NcclProcessGroup::Impl::told(const std::string& bytes) const {
 
 Status NcclProcessGroup::Impl::look_in_store() {
   next_notice_ = platform::now() + options_.notice;
-  const Result<bool> is_there = store_->contains(key("failure"));
+  const Result<bool> is_there = store_->contains(failure_key_);
   if (!is_there || !*is_there) return {};  // a store that fails is not what the group lives by
-  const Result<std::string> bytes = store_->get(key("failure"), Deadline::in(options_.grace));
+  const Result<std::string> bytes = store_->get(failure_key_, Deadline::in(options_.grace));
   if (!bytes) return {};
   return told(*bytes);
 }
 
 // Writes why this rank failed, unless another one did before it: then that is the first cause.
 void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
-  const Result<bool> is_new = store_->set(key("failure"), encode(for_peers));
+  const Result<bool> is_new = store_->set(failure_key_, encode(for_peers));
   if (!is_new || *is_new) return;
-  const Result<std::string> bytes = store_->get(key("failure"), Deadline::in(options_.grace));
+  const Result<std::string> bytes = store_->get(failure_key_, Deadline::in(options_.grace));
   if (!bytes) return;
   Failure first = told(*bytes);
   if (first.to_string() == own.failure().to_string() || own.failure().rank != rank_) return;

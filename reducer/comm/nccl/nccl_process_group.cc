@@ -27,6 +27,8 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
       link_(api, options.poll),
       payload_(link_, device, stream, rank, size),
       frames_(payload_, device, stream, rank, size, [this] { return settle(*issued_); }),
+      compared_(static_cast<std::size_t>(size)),
+      failure_key_(key("failure")),
       operations_(kMaxQueued) {}
 
 Status NcclProcessGroup::Impl::reserve() {

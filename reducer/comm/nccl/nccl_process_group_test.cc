@@ -288,7 +288,7 @@ TEST(SmallNccl, NoticesCallsAgainstTheRules) {
 class NcclConnect : public NcclRanks {
  protected:
   Status try_connect(int rank, int size, const NcclOptions& options) {
-    make_devices(size);
+    make_devices(std::max(size, rank + 1));
     const auto made =
         NcclProcessGroup::connect(nccl.api(), device(rank), store, rank, size, options);
     return made.has_value() ? Status() : made.error();

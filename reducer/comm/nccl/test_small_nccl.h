@@ -315,13 +315,16 @@ class SmallNccl {
   static NcclResult all_gather(const void* send, void* receive, std::size_t count,
                                NcclDataType type, NcclComm comm, void* stream) {
     const std::size_t bytes = count * width_of(type);
-    return collective(
-        "ncclAllGather", comm, "gather of " + std::to_string(bytes), send, bytes, stream,
-        [=](const std::map<int, Part>& parts) {
-          for (const auto& [rank, part] : parts)
-            std::memcpy(static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank) * bytes,
-                        part.sent.data(), bytes);
-        });
+    return collective("ncclAllGather", comm, "gather of " + std::to_string(bytes), send, bytes,
+                      stream, [=](const std::map<int, Part>& parts) {
+                        for (const auto& [rank, part] : parts) {
+                          std::byte* const to = static_cast<std::byte*>(receive) +
+                                                static_cast<std::size_t>(rank) * bytes;
+                          std::memcpy(to, part.sent.data(), bytes);
+                          if (current()->disturb)
+                            current()->disturb(rank, at(comm).rank, to, bytes);
+                        }
+                      });
   }
 
   static NcclResult group_start() {
@@ -370,14 +373,14 @@ class SmallNccl {
         if (on.is_aborted) return;
         std::memcpy(t.data, box.front().data(), t.bytes);
         box.pop_front();
-        if (nccl.disturb && t.bytes > 0) nccl.disturb(t.peer, on.rank, t.data, t.bytes);
+        if (nccl.disturb) nccl.disturb(t.peer, on.rank, t.data, t.bytes);
       }
     });
     return nccl.looks_in_progress > 0 ? NcclResult::kInProgress : NcclResult::kSuccess;
   }
 
  public:
-  // Changes what arrives by send and receive, on its way.
+  // Changes what arrives by all-gather, or send and receive, on its way.
   std::function<void(int from, int to, std::byte* data, std::size_t bytes)> disturb;
 
  private:
