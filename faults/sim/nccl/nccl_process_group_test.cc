@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "faults/sim/nccl/test_nccl_run.h"
@@ -147,6 +148,50 @@ TEST(NcclGroupInSimulator, DataOfTheHostIsStaged) {
     EXPECT_EQ(own, std::vector<float>(10, 2));
     m.on.meet();
   });
+}
+
+// A gradient that the card is still writing when its collective is started.
+struct Late {
+  explicit Late(const Member& m) : tensor(m.on.made(9)) {
+    auto* const values = reinterpret_cast<float*>(tensor.data());
+    const auto value = static_cast<float>(m.on.rank() + 1);
+    m.on.device().submit(m.on.stream(), "backward", {{tensor.data(), 36, true}},
+                         [=] { std::fill(values, values + 9, value); });
+  }
+  Tensor tensor;
+};
+
+TEST(NcclGroupInSimulator, BeginsWhenReadyHasPassed) {
+  for (const auto reduction : {Reduction::kNative, Reduction::kRankOrdered}) {
+    in_many_schedules({}, [&](Member& m) {
+      const Late late(m);
+      Collective sum = m.sum_of(late.tensor);
+      sum.reduction = reduction;
+      const Status status = sim::run(m.group, sum);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(m.on.values(late.tensor), std::vector<float>(9, 6));
+      m.on.meet();
+    });
+  }
+}
+
+// The other side: whoever does not say when it is ready has a race, which is seen.
+TEST(NcclGroupInSimulator, WithoutReadyThereIsARace) {
+  NcclRun run(2);
+  auto store = std::make_shared<HashStore>();
+  const End end = run.run([&](SimRank& on) {
+    auto group =
+        NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2, options_of(kLong));
+    ASSERT_TRUE(group.has_value());
+    const Member m{on, **group, store};
+    const Late late(m);
+    Collective sum = m.sum_of(late.tensor);
+    sum.ready = {};
+    EXPECT_TRUE(sim::run(m.group, sum).ok());
+    on.meet();
+  });
+  EXPECT_EQ(end, End::kFinished);
+  EXPECT_THAT(run.findings_text(), HasSubstr("backward"));
 }
 
 // More than the group submits at once.
