@@ -162,6 +162,8 @@ std::vector<OrderRun> Model::order_of(std::uint64_t count, DType wire) const {
   const auto ranks = static_cast<std::uint32_t>(survivors_.size());
   switch (program_.options.order) {
     case Order::kRing:
+      if (program_.options.fabric == Fabric::kNccl)
+        return nccl_ring(ranks, count, size_of(wire) / parts_of(wire));
       return gloo_ring(ranks, count, size_of(wire) / parts_of(wire), contract_.max_segment_bytes);
     case Order::kBcube:
       return gloo_bcube(ranks, count);

@@ -152,6 +152,8 @@ void limit_to_fabric(Program& program) {
   for (Parameter& parameter : program.parameters) parameter.device = 0;
   for (Buffer& buffer : program.buffers) buffer.device = 0;
   if (program.options.hook == Hook::kPowerSgd) program.options.hook = Hook::kNone;
+  const bool has_bcube = program.options.fabric != Fabric::kNccl;
+  if (program.options.order == Order::kBcube && !has_bcube) program.options.order = Order::kRing;
 }
 
 void limit_step(Step& step, std::uint32_t world) {

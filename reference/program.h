@@ -86,7 +86,8 @@ enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
 // Undefine it; fill it with zeros (one that is undefined stays so); leave it.
 enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep };
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
-// Contract G3: Gloo's ring, Gloo's bcube, or the order of the ranks.
+// Contract G3: the ring of what moves the gradients, Gloo's or NCCL's; Gloo's bcube; or the order
+// of the ranks.
 enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 // What reduces a bucket (S4): no hook; the built-in ones; a hook of the user's own that does what
 // kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
@@ -94,7 +95,7 @@ enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere, kPowerSgd };
 // Where parameters lie, and what moves their gradients: on the host, over its network; on a card,
 // over the host's network by way of copies; on a card, by NCCL. A card is one device: all numbers
-// of devices are 0 there, and there is no PowerSGD.
+// of devices are 0 there, and there is no PowerSGD; NCCL has no bcube.
 enum class Fabric : std::uint8_t { kHost, kStaged, kNccl };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };

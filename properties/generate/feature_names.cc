@@ -222,6 +222,7 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "an error of its own",
     "legal program",
     "on a card",
+    "on a card, by NCCL",
     "on a card, several buckets",
     "on a card in dynamic mode",
     "on a card in static mode",

@@ -525,6 +525,7 @@ void Features::on_a_card() {
   if (program_.options.fabric == reference::Fabric::kHost) return;
   const std::string way = "on a card";
   add_if(true, way);
+  add_if(program_.options.fabric == reference::Fabric::kNccl, way + ", by NCCL");
   const auto pair = [&](const char* other, const std::string& name) {
     add_if(found_.count(other) > 0, way + name);
   };

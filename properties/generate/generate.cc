@@ -649,11 +649,14 @@ void draw_fabric(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_able =
       options.lane == GenerateOptions::Lane::kSim && options.capabilities.has(Capability::kCard);
   if (!dice.percent(12) || !is_able) return;
-  program.options.fabric = reference::Fabric::kStaged;
+  program.options.fabric = dice.percent(60) ? reference::Fabric::kNccl : reference::Fabric::kStaged;
   for (Parameter& parameter : program.parameters) parameter.device = 0;
   for (reference::Buffer& buffer : program.buffers) buffer.device = 0;
   if (program.options.hook == reference::Hook::kPowerSgd)
     program.options.hook = reference::Hook::kAllReduce;
+  if (program.options.fabric == reference::Fabric::kNccl &&
+      program.options.order == reference::Order::kBcube)
+    program.options.order = reference::Order::kRing;
 }
 
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {

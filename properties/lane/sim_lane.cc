@@ -1,5 +1,6 @@
 // The sim lane: every rank a fiber, one OS thread, virtual time, simulated links. Compiled once per
 // reducer variant.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -7,12 +8,14 @@
 
 #include "faults/injector.h"
 #include "faults/sim/device/sim_device.h"
+#include "faults/sim/nccl/sim_nccl.h"
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/lane/coordinator.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/training.h"
+#include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/staged_group.h"
 #include "reducer/comm/store.h"
 
@@ -24,6 +27,8 @@ using properties::Observation;
 using properties::Subject;
 
 constexpr std::int64_t kSecondGroup = 32768;  // added to a generation
+// NCCL has a watchdog, which needs an end: of what never ends without one.
+constexpr platform::Duration kLongest = std::chrono::hours(1);
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
 simulation::Schedule to_simulation(const properties::Schedule& schedule) {
@@ -72,6 +77,7 @@ struct World {
   std::shared_ptr<Store> store;
   std::vector<std::vector<std::unique_ptr<HostDevice>>> devices;  // by rank
   simulated::GroupOptions group;
+  std::optional<simulated::SimNccl> nccl;  // of a case that goes by NCCL
   bool detailed = false;
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
@@ -174,12 +180,29 @@ class SimEnvironment final : public RankEnvironment {
 
  private:
   Result<std::shared_ptr<ProcessGroup>> make_group(const Roster& roster, std::int64_t generation) {
+    if (world_.nccl) return connect_nccl(roster, generation);
     std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
         world_.network, generation, roster.members, rank_, world_.group);
     if (!card_) return host;
     auto staged = StagedGroup::create(std::move(host), *card_);
     if (!staged) return failed(staged.error());
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
+  }
+
+  Result<std::shared_ptr<ProcessGroup>> connect_nccl(const Roster& roster,
+                                                     std::int64_t generation) {
+    const auto here = std::find(roster.members.begin(), roster.members.end(), rank_);
+    NcclOptions options;
+    options.name = "nccl" + std::to_string(generation);
+    options.timeout = std::min(world_.group.timeout, kLongest);
+    options.connect_timeout = options.timeout;
+    auto group =
+        NcclProcessGroup::connect(world_.nccl->api(), *card_,
+                                  std::make_shared<RankStore>(world_.store, world_.injector, rank_),
+                                  static_cast<int>(here - roster.members.begin()),
+                                  static_cast<int>(roster.members.size()), options);
+    if (!group) return failed(group.error());
+    return std::shared_ptr<ProcessGroup>(std::move(*group));
   }
 
   World& world_;
@@ -218,6 +241,7 @@ class SimLane final : public properties::Lane {
     scheduler_.reset(to_simulation(c.schedule));
     world_->injector.reset(c.faults, c.program.world, std::max(steps, 1u));
     world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
+    if (c.program.options.fabric == reference::Fabric::kNccl) world_->nccl.emplace(world_->network);
     world_->coordinator.emplace(c.program.world);
     world_->store = std::make_shared<HashStore>();
     world_->devices.clear();
@@ -259,9 +283,14 @@ class SimLane final : public properties::Lane {
       for (const auto& note : world_->notes)
         if (note) note();
       (void)world_.release();
+      simulated::SimNccl::abandon();
       world_ = std::make_unique<World>();
       return;
     }
+    if (world_->nccl)
+      for (const std::string& misuse : world_->nccl->misuses())
+        observation.races.push_back("NCCL: " + misuse);
+    world_->nccl.reset();
     for (auto& devices : world_->devices) {
       for (auto& device : devices) {
         if (device->allocated_bytes() == 0) continue;

@@ -278,7 +278,11 @@ class ErrorOracle {
     if (is_local(step) && failure.code == Code::kUserFailure) return {};
     if (failure.reported_by != group_rank(step.step, rank_)) return lacks("who reports it");
     if (failure.pass < 0) return lacks("the pass");
-    if (failure.rank == kNone && failure.suspect == kNone) return lacks("a rank to look at");
+    // NCCL does not say which peer is lost.
+    const bool is_nameless = case_.program.options.fabric == reference::Fabric::kNccl &&
+                             failure.code == Code::kPeerLost && case_.program.world > 2;
+    if (failure.rank == kNone && failure.suspect == kNone && !is_nameless)
+      return lacks("a rank to look at");
     if (!is_own_error(failure.code)) {
       if (failure.bucket == kNone && failure.collective.empty())
         return lacks("the bucket or collective");

@@ -75,6 +75,9 @@ class SimNccl {
   SimNccl(const SimNccl&) = delete;
   SimNccl& operator=(const SimNccl&) = delete;
 
+  // Of a run that was given up, with all that it holds: another one may take its place.
+  static void abandon() { running_ = nullptr; }
+
   NcclApi api() const;
   const std::vector<std::string>& misuses() const { return misuses_; }
   // Communicators that were made and neither aborted nor destroyed.

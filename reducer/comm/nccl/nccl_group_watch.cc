@@ -136,14 +136,21 @@ Status NcclProcessGroup::Impl::look_in_store() {
   return told(*bytes);
 }
 
-// Writes why this rank failed, unless another one did before it: then that is the first cause.
+// Writes why this rank failed, unless another one did before it: then that is the first cause, but
+// for a definite cause after one that is not.
 void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
   const Result<bool> is_new = store_->set(failure_key_, encode(for_peers));
   if (!is_new || *is_new) return;
   const Result<std::string> bytes = store_->get(failure_key_, Deadline::in(options_.grace));
   if (!bytes) return;
   Failure first = told(*bytes);
-  if (first.to_string() == own.failure().to_string() || own.failure().rank != rank_) return;
+  const bool is_own = own.failure().rank == rank_ || own.failure().rank == kNone;
+  if (first.to_string() == own.failure().to_string() || !is_own) return;
+  if (own.failure().definite && !first.definite) {  // they saw what came of it
+    own.failure().later.push_back("rank " + std::to_string(rank_) +
+                                  " is told: " + first.to_string());
+    return;
+  }
   first.later.push_back("rank " + std::to_string(rank_) + ": " + own.to_string());
   own = first;
 }
@@ -254,8 +261,11 @@ void NcclProcessGroup::Impl::end_communicator(MutexLock& lock) {
 
 // Adds what is known of the operation, unless the failure was told by a peer and has it already.
 Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failure) const {
-  if (failure.rank != kNone && failure.rank != rank_) return failure;
-  failure.rank = rank_;
+  const bool is_told = !failure.collective.empty();
+  if (is_told || (failure.rank != kNone && failure.rank != rank_)) return failure;
+  // A lost peer is not this rank's doing, and NCCL does not say which one it is.
+  if (failure.code != Code::kPeerLost) failure.rank = rank_;
+  if (failure.code == Code::kPeerLost && size_ == 2) failure.suspect = 1 - rank_;
   failure.reported_by = rank_;
   failure.collective = name_of(operation.collective.op);
   failure.sequence = operation.sequence;

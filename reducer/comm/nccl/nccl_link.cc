@@ -54,6 +54,7 @@ Status NcclLink::interrupted() {
 Status NcclLink::status_of(const char* what, NcclResult result) const {
   Failure failure;
   failure.code = code_of(result);
+  failure.definite = failure.code == Code::kTransport;  // this rank's own
   const std::string last = text_of(api_.get_last_error(nullptr));
   failure.detail = std::string(what) + ": " + text_of(api_.get_error_string(result)) + " (" +
                    name_of(result) + ")";

@@ -20,8 +20,9 @@
 // has let go of the caller's memory. If the card does not within `end_timeout`, it completes all
 // the same, and the failure says so in `later`: that memory must not be used again. The first cause
 // is in the store, where the first writer wins and the others look while they have work in flight,
-// so that all ranks tell the same one; Failure::rank is where it arose. After that the group is
-// dead: make a new one, or shrink() it.
+// so that all ranks tell the same one; Failure::rank is where it arose, or kNone for a lost peer,
+// as NCCL does not say which one it is (of two ranks, the other is the suspect). After that the
+// group is dead: make a new one, or shrink() it.
 //
 // What cannot be noticed here: that NCCL fell back to another network because a plug-in did not
 // load. Set NCCL_NET to the plug-in's name: then it is an error of connect(), with NCCL's words.
