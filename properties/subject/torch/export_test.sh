@@ -9,17 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-python=
-for candidate in python3 /usr/bin/python3; do
-  if "$candidate" -c 'import torch.distributed as d; assert d.is_available()' 2>/dev/null; then
-    python=$candidate
-    break
-  fi
-done
-if [[ -z $python ]]; then
-  echo "skipped: no python3 here can import torch (ci/setup --torch installs Debian's)"
-  exit 77
-fi
+# shellcheck source=properties/subject/torch/python.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/python.sh"
 
 # expect CODE CASE TEXT...: what the case's script returns, and what it prints.
 expect() {
