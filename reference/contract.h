@@ -60,6 +60,8 @@ struct Contract {
   bool repeats_first_static_pass = false;
   // Buckets are rebuilt without unused detection, and only then (B2).
   bool rebuilds_unless_dynamic = false;
+  // Who needs a rank that is lost has an error that does not name it (F2).
+  bool names_no_lost_rank = false;
 
   static Contract lockstep();
   static Contract torch();
@@ -71,7 +73,7 @@ struct Policy {
 };
 
 // The departures, by name.
-constexpr std::array<Policy, 19> kPolicies{{
+constexpr std::array<Policy, 20> kPolicies{{
     {"rounds_factor", &Contract::rounds_factor},
     {"divides_views", &Contract::divides_views},
     {"divides_in_hooks", &Contract::divides_in_hooks},
@@ -91,6 +93,7 @@ constexpr std::array<Policy, 19> kPolicies{{
     {"starts_without_limits", &Contract::starts_without_limits},
     {"repeats_first_static_pass", &Contract::repeats_first_static_pass},
     {"rebuilds_unless_dynamic", &Contract::rebuilds_unless_dynamic},
+    {"names_no_lost_rank", &Contract::names_no_lost_rank},
 }};
 
 }  // namespace lockstep::reference

@@ -819,13 +819,17 @@ void run_hook_by_hook(const Program& program, const Contract& contract,
   HookModel(program, contract, out).run(recoveries);
 }
 
+std::uint32_t modelled_steps(const Expectation& expectation) {
+  const auto first = std::find_if(expectation.steps.begin(), expectation.steps.end(),
+                                  [](const ExpectedStep& step) { return !step.is_modelled; });
+  return static_cast<std::uint32_t>(first - expectation.steps.begin());
+}
+
 std::uint32_t modelled_steps(const Program& program, const Contract& contract) {
   if (!contract.is_hook_by_hook) return static_cast<std::uint32_t>(program.steps.size());
   Expectation expectation;
   run_hook_by_hook(program, contract, {}, expectation);
-  const auto first = std::find_if(expectation.steps.begin(), expectation.steps.end(),
-                                  [](const ExpectedStep& step) { return !step.is_modelled; });
-  return static_cast<std::uint32_t>(first - expectation.steps.begin());
+  return modelled_steps(expectation);
 }
 
 }  // namespace lockstep::reference

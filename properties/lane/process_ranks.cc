@@ -80,6 +80,7 @@ class ProcessRanks::Run {
         meeting_(c.program.world),
         waiting_(c.program.world),
         running_(c.program.world, true),
+        stopped_(c.program.world),
         wake_at_(c.program.world) {
     observation.ranks.resize(c.program.world);
   }
@@ -125,11 +126,21 @@ class ProcessRanks::Run {
       entries.push_back({owner_.processes_[rank].fd, POLLIN, 0});
       owners.push_back(rank);
     }
+    wake_stopped();
     wake_paused();
     if (::poll(entries.data(), entries.size(), 2) <= 0) return;
     for (std::size_t i = 0; i < entries.size() && observation_.end == Observation::End::kFinished;
          ++i)
       if (entries[i].revents != 0) hear(owners[i]);
+  }
+
+  // Those that are stopped for good, once nobody else has anything left to do.
+  void wake_stopped() {
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      if (running_[rank] && !waiting_[rank] && !stopped_[rank]) return;
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      if (stopped_[rank]) wake_at_[rank] = Clock::now();
+    stopped_.assign(stopped_.size(), false);
   }
 
   void wake_paused() {
@@ -163,6 +174,9 @@ class ProcessRanks::Run {
       }
       case kPause:
         wake_at_[rank] = Clock::now() + std::chrono::microseconds(std::stoul(body));
+        return;
+      case kStop:
+        stopped_[rank] = true;
         return;
       case kExit:
         return exited(rank, body);
@@ -237,6 +251,7 @@ class ProcessRanks::Run {
   Meeting meeting_;
   std::vector<bool> waiting_;
   std::vector<bool> running_;
+  std::vector<bool> stopped_;
   std::vector<Clock::time_point> wake_at_;
 };
 

@@ -57,6 +57,10 @@ class RankServer {
       send_message(fd_, kPause + std::to_string(duration_us));
       ::raise(SIGSTOP);
     };
+    job.stop_process = [this] {
+      send_message(fd_, std::string(1, kStop));
+      ::raise(SIGSTOP);
+    };
     faults::Fired fired;
     program_.run(job, observation_, fired);
     return send_message(fd_, kDone + to_bytes(observation_, fired));

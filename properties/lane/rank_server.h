@@ -20,6 +20,7 @@ namespace lockstep::properties {
 // Messages to the parent start with a letter that says what they are.
 constexpr char kMeet = 'm';
 constexpr char kPause = 'p';
+constexpr char kStop = 's';
 constexpr char kExit = 'x';
 constexpr char kDone = 'd';
 
@@ -33,6 +34,7 @@ struct RankJob {
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
   std::function<void(const faults::Fired& fired)> exit_process;
   std::function<void(std::uint32_t duration_us)> pause_process;
+  std::function<void()> stop_process;  // until all others have given up or are done
 };
 
 // What runs ranks in this process.

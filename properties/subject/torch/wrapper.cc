@@ -64,12 +64,15 @@ DType dtype_of(const at::Tensor& tensor) {
 }  // namespace
 
 RecordingGroup::RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                               std::chrono::milliseconds timeout)
-    : ProcessGroupGloo(store, rank, size, group_options(timeout)) {}
+                               std::chrono::milliseconds timeout,
+                               std::function<void()> at_collective)
+    : ProcessGroupGloo(store, rank, size, group_options(timeout)),
+      at_collective_(std::move(at_collective)) {}
 
 c10::intrusive_ptr<c10d::Work> RecordingGroup::allreduce(std::vector<at::Tensor>& tensors,
                                                          const c10d::AllreduceOptions& options) {
   using Op = properties::ObservedCollective::Op;
+  at_collective_();
   const bool is_usage = tensors[0].scalar_type() == at::kInt;
   note(is_usage ? Op::kAllReduceUsage : Op::kAllReduceBucket, tensors[0]);
   return ProcessGroupGloo::allreduce(tensors, options);
@@ -77,6 +80,7 @@ c10::intrusive_ptr<c10d::Work> RecordingGroup::allreduce(std::vector<at::Tensor>
 
 c10::intrusive_ptr<c10d::Work> RecordingGroup::broadcast(std::vector<at::Tensor>& tensors,
                                                          const c10d::BroadcastOptions& options) {
+  at_collective_();
   note(properties::ObservedCollective::Op::kBroadcastOrder, tensors[0]);
   return ProcessGroupGloo::broadcast(tensors, options);
 }

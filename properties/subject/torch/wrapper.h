@@ -9,6 +9,7 @@
 #include <c10d/logger.hpp>
 #include <c10d/reducer.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +19,12 @@
 
 namespace lockstep::torch_subject {
 
-// ProcessGroupGloo on the loopback interface, that writes down which collectives it starts.
+// ProcessGroupGloo on the loopback interface, that writes down which collectives it starts; before
+// each it calls `at_collective`, from the thread that starts it.
 class RecordingGroup final : public c10d::ProcessGroupGloo {
  public:
   RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 std::chrono::milliseconds timeout);
+                 std::chrono::milliseconds timeout, std::function<void()> at_collective);
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
@@ -35,6 +37,7 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
  private:
   void note(properties::ObservedCollective::Op op, const at::Tensor& tensor);
 
+  const std::function<void()> at_collective_;
   std::vector<properties::ObservedCollective> started_;
   std::int64_t sequence_ = 0;
 };
