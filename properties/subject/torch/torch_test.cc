@@ -191,7 +191,7 @@ class TorchNursery : public Torch {
   static Result<pid_t> make_rank(Nursery& nursery, int& fd) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    Result<pid_t> made = nursery.make(fds[1]);
+    Result<pid_t> made = nursery.make({fds[1]});
     ::close(fds[1]);
     fd = fds[0];
     return made;
@@ -230,7 +230,7 @@ TEST_F(TorchNursery, RanksOutliveIt) {
 TEST(Nursery, ThatCannotServeIsAnError) {
   Nursery nursery("/bin/false");
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const Result<pid_t> made = nursery.make(0);
+    const Result<pid_t> made = nursery.make({0});
     ASSERT_FALSE(made);
     EXPECT_NE(made.error().failure().detail.find("/bin/false"), std::string::npos);
   }

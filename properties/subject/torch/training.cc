@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <c10d/FileStore.hpp>
-#include <c10d/PrefixStore.hpp>
+#include <c10d/HashStore.hpp>
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -35,6 +37,22 @@ using reference::Program;
 
 constexpr std::int32_t kForwardCall = -1;
 constexpr std::size_t kMaxMessage = 400;
+
+using StoreRef = c10::intrusive_ptr<c10d::Store>;
+
+// Of ranks that are threads of this process: the same for one name, as long as one of them has it.
+StoreRef store_of_process(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, c10::weak_intrusive_ptr<c10d::HashStore>> stores;  // of live cases
+  const std::scoped_lock lock(mutex);
+  std::erase_if(stores, [](const auto& each) { return each.second.expired(); });
+  const auto known = stores.find(name);
+  if (known != stores.end())
+    if (auto store = known->second.lock()) return store;
+  auto made = c10::make_intrusive<c10d::HashStore>();
+  stores.emplace(name, c10::weak_intrusive_ptr<c10d::HashStore>(made));
+  return made;
+}
 
 class Training {
  public:
@@ -122,8 +140,9 @@ class Training {
       const std::string file = job_.directory + "/torch-" + std::to_string(roster.generation);
       const std::uint32_t ms = job_.c->timeout_ms;
       group_ = c10::make_intrusive<RecordingGroup>(
-          c10::make_intrusive<c10d::FileStore>(file, size), rank, size,
-          std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
+          job_.is_thread ? store_of_process(file)
+                         : StoreRef(c10::make_intrusive<c10d::FileStore>(file, size)),
+          rank, size, std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
           [this] { faults_.at_collective(); });
       if (!reduced_.empty()) wrapper_.emplace(reduced_, is_sparse_, program_.options, group_);
     });
