@@ -75,13 +75,14 @@ void Graph::Arrived::add(std::uint32_t slot, double s) {
 }
 
 const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t call,
-                                          bool is_whole_forward) {
+                                          std::uint32_t whole_forwards) {
   assert(call < call_count(pass));
   events_.clear();
   arrived_.clear();
   const std::uint32_t outputs = kept_outputs(pass);
   std::uint32_t output = 0;
-  for (const Forward& forward : pass.forwards) {
+  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
+    const Forward& forward = pass.forwards[f];
     if (forward.discard) continue;
     const std::size_t base = arrived_.size();
     arrived_.resize(base + forward.nodes.size());
@@ -94,7 +95,7 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
       has_root = true;
     }
     for (const Input& input : forward.outputs)
-      if (is_whole_forward && has_root)
+      if (f < whole_forwards && has_root)
         arrived_[base + output_of(forward, input).node].reached = true;
     find_reached(forward.nodes, base, 0);
   }

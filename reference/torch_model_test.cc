@@ -185,6 +185,27 @@ TEST(TorchModel, ALocalPassAfterTheFirstOfAStaticGraphFails) {
   EXPECT_TRUE(local.expectation.steps[2].is_reduced);
 }
 
+TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
+  RankPass two = uses({0});
+  two.forwards.push_back(two.forwards[0]);
+  const Case t = Case(2, Mode::kStatic, 1).step({two}).step({two});
+  const Case failing = by(t);
+  EXPECT_TRUE(failing.expectation.steps[0].is_modelled);
+  EXPECT_EQ(failing.at(0, 0).error, Error::kUsageChanged);
+  EXPECT_EQ(failing.at(0, 0).error_call, 0U);
+  const Case as_one = by(t, without(&Contract::counts_one_static_forward));
+  EXPECT_TRUE(as_one.expectation.steps[0].is_reduced);
+  EXPECT_FALSE(as_one.expectation.steps[1].any_error);
+  // One pass is over: then there may be several.
+  const Case later = by(Case(2, Mode::kStatic, 1).step({uses({0})}).step({two}));
+  EXPECT_TRUE(later.expectation.steps[1].is_modelled);
+  EXPECT_FALSE(later.expectation.steps[1].any_error);
+  // Nothing has a hook: that ends the first pass after all, and is not modelled.
+  RankPass none = nothing();
+  none.forwards.push_back(none.forwards[0]);
+  EXPECT_FALSE(by(Case(2, Mode::kStatic, 1).step({none})).expectation.steps[0].is_modelled);
+}
+
 TEST(TorchModel, AHookDividesAndCompressesFirst) {
   Case t(3, Mode::kPlain, 1);
   t.step({uses({0})});

@@ -50,6 +50,8 @@ expect 1 "$corpus/torch/zeroed-table.json" \
   "VERDICT: differs from what the contract has"
 expect 1 "$corpus/torch/refuses_undefined_sparse.json" \
   "step 0, rank 0: backward 0 fails: Expected sparse gradient to be defined."
+expect 1 "$corpus/torch/counts_one_static_forward.json" \
+  "step 0, rank 0: backward 0 fails: Your training graph has changed in this iteration"
 # A program that PyTorch runs as it is expected to: two ranks that use one parameter.
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
 expect 0 "$work/fine.json" "VERDICT: as the contract has it"

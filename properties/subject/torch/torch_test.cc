@@ -22,6 +22,7 @@
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
 #include "properties/lane/nursery.h"
+#include "properties/lane/process_ranks.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/oracle/judge.h"
 #include "reference/model.h"
@@ -233,6 +234,39 @@ TEST(Nursery, ThatCannotServeIsAnError) {
     const Result<pid_t> made = nursery.make({0});
     ASSERT_FALSE(made);
     EXPECT_NE(made.error().failure().detail.find("/bin/false"), std::string::npos);
+  }
+}
+
+// Processes that are children of this one, as the kernel has them.
+std::size_t children() {
+  std::size_t count = 0;
+  for (const auto& task : fs::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (std::string pid; file >> pid;) ++count;
+  }
+  return count;
+}
+
+TEST_F(Torch, RanksAreProcessesOrThreadsOfOne) {
+  Case c;
+  c.program.world = 3;
+  c.program.steps.resize(2);
+  normalize(c);
+  Observation seen[2];
+  {
+    ProcessRanks ranks(subject_);
+    ranks.run_as_threads(c, seen[0]);
+    EXPECT_EQ(children(), 2u);  // the other is the nursery
+    ranks.run(c, seen[1]);
+    EXPECT_EQ(children(), 2u + 3u);
+  }
+  EXPECT_EQ(children(), 0u);
+  const reference::Expectation expected = reference::run(c.program, subject_.contract);
+  for (const Observation& each : seen) {
+    const Verdict verdict = judge(c, subject_.contract, expected, each);
+    EXPECT_TRUE(verdict.ok()) << verdict.message;
+    ASSERT_EQ(each.ranks.size(), 3u);
+    EXPECT_EQ(each.ranks[2].steps.size(), 2u);
   }
 }
 

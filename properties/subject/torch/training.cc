@@ -144,7 +144,9 @@ class Training {
                          : StoreRef(c10::make_intrusive<c10d::FileStore>(file, size)),
           rank, size, std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
           [this] { faults_.at_collective(); });
-      if (!reduced_.empty()) wrapper_.emplace(reduced_, is_sparse_, program_.options, group_);
+      if (!reduced_.empty())
+        wrapper_.emplace(reduced_, is_sparse_, program_.options, group_,
+                         [this] { faults_.at_node(); });
     });
   }
 
@@ -348,6 +350,7 @@ void prepare_process() {
 
 void train(const properties::RankJob& job, properties::RankObservation& observation,
            faults::Fired& fired, Planted planted) {
+  at::set_num_threads(1);  // which is counted by thread
   Training training(job, observation, planted);
   training.run();
   fired = training.fired();

@@ -44,9 +44,12 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
 
 class Wrapper {
  public:
-  // `parameters`: those that are reduced, each once, and which of them have sparse gradients.
+  // `parameters`: those that are reduced, each once, and which of them have sparse gradients. A
+  // hook of the user's own calls `visit_hook` twice: before its sum begins, and on a thread of the
+  // group's when that is there. It may throw.
   Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
-          const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group);
+          const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
+          std::function<void()> visit_hook);
 
   // A forward with gradients begins; not synced: under no_sync.
   void begin_forward(bool is_synced);
