@@ -81,6 +81,7 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
   arrived_.clear();
   const std::uint32_t outputs = kept_outputs(pass);
   std::uint32_t output = 0;
+  whole_forwards_begun_ = 0;
   for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
     const Forward& forward = pass.forwards[f];
     if (forward.discard) continue;
@@ -94,6 +95,7 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
       arrived_[base + edge.node].reached = true;
       has_root = true;
     }
+    if (f < whole_forwards && has_root) ++whole_forwards_begun_;
     for (const Input& input : forward.outputs)
       if (f < whole_forwards && has_root)
         arrived_[base + output_of(forward, input).node].reached = true;

@@ -45,6 +45,8 @@ class Graph {
   // depend on, too, without a gradient.
   const std::vector<Event>& backward(const RankPass& pass, std::uint32_t call,
                                      std::uint32_t whole_forwards = 0);
+  // Of the last call: at how many of those it started.
+  std::uint32_t whole_forwards_begun() const { return whole_forwards_begun_; }
 
  private:
   // What arrives at the slots of one node.
@@ -69,6 +71,7 @@ class Graph {
   std::vector<Arrived> arrived_;  // nodes of all kept forwards, then of bodies being run
   std::vector<Target> targets_;   // by depth, then parameter
   std::vector<Event> events_;
+  std::uint32_t whole_forwards_begun_ = 0;
 };
 
 }  // namespace lockstep::reference

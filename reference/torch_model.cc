@@ -380,6 +380,7 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
   const std::vector<Event>& events = graph_.backward(pass, rank.next_call, rank.whole_forwards);
+  const std::uint32_t begun = graph_.whole_forwards_begun();
   const std::size_t first = std::exchange(rank.next_event, 0);
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -404,7 +405,11 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
     }
     if (rank.is_complete && !was_complete) completed_at = event.depth;
   }
-  if (is_first_static(rank)) expected.error = end_first_static(number);
+  // Each forward that the call started at ends it.
+  const bool is_local = step.kind == PassKind::kNoSync;
+  const std::uint32_t ends = !is_first_static(rank) ? 0 : is_local ? begun : 1;
+  for (std::uint32_t end = 0; end < ends && expected.error == Error::kNone; ++end)
+    if (end == 0 || contract_.repeats_first_static_pass) expected.error = end_first_static(number);
   // The first pass is then ended in a call that had no hook.
   if (is_static() && !is_first_static(rank) && rank.whole_forwards > 0) is_open_ = true;
   if (expected.error != Error::kNone) {

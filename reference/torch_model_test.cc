@@ -185,6 +185,17 @@ TEST(TorchModel, ALocalPassAfterTheFirstOfAStaticGraphFails) {
   EXPECT_TRUE(local.expectation.steps[2].is_reduced);
 }
 
+TEST(TorchModel, OneBackwardOfTwoLocalForwardsEndsTheFirstStaticPassTwice) {
+  RankPass two = uses({0});
+  two.forwards.push_back(two.forwards[0]);
+  const Case t =
+      Case(2, Mode::kStatic, 1).step({discarded(uses({0}))}).step({two}, PassKind::kNoSync);
+  const Case failing = by(t);
+  EXPECT_TRUE(failing.expectation.steps[1].is_modelled);
+  EXPECT_EQ(failing.at(1, 0).error, Error::kSecondBackward);
+  EXPECT_FALSE(by(t, without(&Contract::repeats_first_static_pass)).expectation.steps[1].any_error);
+}
+
 TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
   RankPass two = uses({0});
   two.forwards.push_back(two.forwards[0]);
