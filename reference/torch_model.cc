@@ -133,6 +133,7 @@ class HookModel {
   std::vector<Entries> sparse_sums_[kMaxDepth + 1];
   struct Launched {
     bool shapeless = false;
+    bool shaped = false;
     bool rows = false;
   };
   std::vector<Launched> launched_;  // in this step, by parameter: what ranks gave of sparse ones
@@ -526,9 +527,14 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
 void HookModel::note_launch(std::uint32_t number, std::uint32_t parameter) {
   if (!is_sparse(parameter)) return;
   Launched& launched = launched_[parameter];
-  launched.shapeless = launched.shapeless || gradient(number, parameter).shapeless;
+  const bool is_shapeless = gradient(number, parameter).shapeless;
+  launched.shapeless = launched.shapeless || is_shapeless;
+  launched.shaped = launched.shaped || !is_shapeless;
   launched.rows = launched.rows || !entries(number, parameter).rows.empty();
   if (launched.shapeless && launched.rows) is_open_ = true;
+  // Which dimensions are sparse, ranks tell each other by sizes, up to the first that is 0.
+  const std::vector<std::uint32_t>& sizes = program_.parameters[parameter].sizes;
+  if (launched.shapeless && launched.shaped && sizes[0] == 0) is_open_ = true;
 }
 
 // A sparse gradient is its bucket: it is scaled where it lies, and replaced by the sum.

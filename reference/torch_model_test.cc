@@ -296,6 +296,15 @@ TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {
   zeroed.step({looks_up({12}), looks_up({0})}, PassKind::kSynced, ZeroGrad::kFill);
   EXPECT_TRUE(by(zeroed).expectation.steps[0].is_modelled);
   EXPECT_FALSE(by(zeroed).expectation.steps[1].is_modelled);
+  // A table without rows, zeroed on one rank alone.
+  Case empty = with_table(2, Mode::kPlain);
+  empty.program.parameters[0].sizes = {0, 1};
+  RankPass skipped = looks_up({});
+  skipped.skip = true;
+  empty.step({looks_up({})}).step({looks_up({}), skipped}, PassKind::kNoGrad, ZeroGrad::kFill);
+  empty.step({looks_up({})}, PassKind::kSynced, ZeroGrad::kKeep);
+  EXPECT_TRUE(by(empty).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(empty).expectation.steps[2].is_modelled);
   Case again = zeroed;  // the first pass of a static graph is started anew
   again.program.options.mode = Mode::kStatic;
   again.program.steps[1].kind = PassKind::kNoSync;
