@@ -129,7 +129,8 @@ struct Table<reference::Options> {
       field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
-      field("verify", &R::verify), field("early_termination", &R::early_termination));
+      field("verify", &R::verify), field("early_termination", &R::early_termination),
+      field("fabric", &R::fabric));
 };
 
 template <>
@@ -242,6 +243,10 @@ struct Names<reference::Hook> {
 template <>
 struct Names<reference::Join> {
   static constexpr std::array list{"none", "by_all", "by_active"};
+};
+template <>
+struct Names<reference::Fabric> {
+  static constexpr std::array list{"host", "staged", "nccl"};
 };
 template <>
 struct Names<reference::Launch> {

@@ -6,12 +6,14 @@
 #include <stdexcept>
 
 #include "faults/injector.h"
+#include "faults/sim/device/sim_device.h"
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/lane/coordinator.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/training.h"
+#include "reducer/comm/staged_group.h"
 #include "reducer/comm/store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -102,18 +104,37 @@ class RankStore final : public Store {
 class SimEnvironment final : public RankEnvironment {
  public:
   SimEnvironment(World& world, const Case& c, std::uint32_t rank)
-      : world_(world), case_(c), rank_(rank) {}
+      : world_(world), case_(c), rank_(rank) {
+    if (c.program.options.fabric != reference::Fabric::kHost)
+      card_ = std::make_unique<simulated::SimDevice>();
+  }
 
   std::uint32_t rank() const override { return rank_; }
+  Device* card() override { return card_.get(); }
+
+  // The card's own account, when nothing of the rank is left on it; the card ends here. One that
+  // has leaked memory stays, as what leaked still points to it.
+  void close_card(Observation& observation) {
+    if (!card_) return;
+    for (const simulated::Finding& finding : card_->findings())
+      observation.races.push_back("rank " + std::to_string(rank_) + ", " + finding.to_string());
+    observation.leaked_bytes += card_->allocated_bytes();
+    if (card_->allocated_bytes() == 0) return card_.reset();
+    card_->stop();
+    (void)card_.release();
+  }
 
   Result<Membership> connect(const Roster& roster) override {
     Membership membership;
-    membership.group = simulated::SimProcessGroup::join(world_.network, roster.generation,
-                                                        roster.members, rank_, world_.group);
+    auto group = make_group(roster, roster.generation);
+    if (!group) return failed(group.error());
+    membership.group = std::move(*group);
     const reference::Options& options = case_.program.options;
-    if (options.launch == reference::Launch::kAfterBackward && options.own_group)
-      membership.backward_group = simulated::SimProcessGroup::join(
-          world_.network, kSecondGroup + roster.generation, roster.members, rank_, world_.group);
+    if (options.launch == reference::Launch::kAfterBackward && options.own_group) {
+      auto second = make_group(roster, kSecondGroup + roster.generation);
+      if (!second) return failed(second.error());
+      membership.backward_group = std::move(*second);
+    }
     const auto own = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
     membership.store = std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), own);
     return membership;
@@ -152,9 +173,19 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
+  Result<std::shared_ptr<ProcessGroup>> make_group(const Roster& roster, std::int64_t generation) {
+    std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
+        world_.network, generation, roster.members, rank_, world_.group);
+    if (!card_) return host;
+    auto staged = StagedGroup::create(std::move(host), *card_);
+    if (!staged) return failed(staged.error());
+    return std::shared_ptr<ProcessGroup>(std::move(*staged));
+  }
+
   World& world_;
   const Case& case_;
   const std::uint32_t rank_;
+  std::unique_ptr<simulated::SimDevice> card_;
 };
 
 class SimLane final : public properties::Lane {
@@ -174,6 +205,7 @@ class SimLane final : public properties::Lane {
         SimEnvironment environment(*world_, c, rank);
         train(c.program, expectation, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
+        environment.close_card(observation);
         world_->coordinator->leave(rank);
       });
     }

@@ -148,13 +148,16 @@ std::string header(const Program& program) {
   std::string launch;
   if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
   if (!launch.empty() && options.own_group) launch += ", on a group of its own";
-  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}",
+  std::string fabric;
+  if (options.fabric == reference::Fabric::kStaged) fabric = "; on a card, staged on the host";
+  if (options.fabric == reference::Fabric::kNccl) fabric = "; on a card, by NCCL";
+  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
                      fields::name_of(options.order), options.verify ? ", verified" : "",
                      fields::name_of(program.values), bytes(options.first_bucket_bytes),
                      bytes(options.bucket_bytes), options.rebuild ? ", rebuilt in ready order" : "",
                      options.views ? "; gradients are views of them" : "", hook,
-                     options.manual_sync ? "; synced by hand" : "", pinned, launch);
+                     options.manual_sync ? "; synced by hand" : "", pinned, launch, fabric);
 }
 
 std::string step_label(const Step& step, std::size_t index) {

@@ -54,6 +54,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"complex64", "complex numbers"},
     {"verify", "checksums of what travels"},
     {"replicas", "several replicas in a process"},
+    {"card", "parameters on a card"},
 }};
 
 class Collector {
@@ -133,6 +134,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
   out.add_if(program.options.verify, Capability::kVerify);
+  out.add_if(program.options.fabric != reference::Fabric::kHost, Capability::kCard);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);

@@ -49,8 +49,9 @@ enum class Capability : std::uint8_t {
   kComplex64,      // pairs of 32-bit floats
   kVerify,         // what travels is checked on arrival
   kReplicas,       // several copies of the model in one process
+  kCard,           // parameters on a card
 };
-constexpr int kCapabilities = 36;
+constexpr int kCapabilities = 37;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

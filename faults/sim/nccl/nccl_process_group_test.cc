@@ -1,0 +1,404 @@
+// NcclProcessGroup, as it is, over SimNccl and SimDevice: in many schedules its collectives are
+// exact, nothing it does on the card is a race, it breaks no rule of NCCL's, and what goes wrong
+// ends on every rank, with one first cause.
+#include "reducer/comm/nccl/nccl_process_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "faults/sim/nccl/test_nccl_run.h"
+
+namespace lockstep::simulated {
+namespace {
+
+using faults::Kind;
+using simulation::End;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+using Group = std::unique_ptr<NcclProcessGroup>;
+
+struct Member {
+  SimRank& on;
+  NcclProcessGroup& group;
+  std::shared_ptr<Store> store;
+
+  Tensor data(std::size_t count = 9) const {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = static_cast<float>((on.rank() + 1) * static_cast<int>(i % 5 + 1));
+    return on.made(values);
+  }
+  Collective sum_of(const Tensor& tensor) const {
+    Collective sum;
+    sum.count = static_cast<std::uint64_t>(tensor.elements());
+    sum.data = tensor.data();
+    sum.device = &on.device();
+    sum.ready = on.device().record(on.stream());
+    return sum;
+  }
+  // The sum of all ranks in `total`: (1 + 2 + ...) times what rank 0 has.
+  void expect_total(const Tensor& tensor) const {
+    const std::vector<float> got = on.values(tensor);
+    const int ranks = group.size();
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i], static_cast<float>(ranks * (ranks + 1) / 2 * static_cast<int>(i % 5 + 1)));
+  }
+  Status sum(const std::function<void(Collective&)>& change = {}) const {
+    const Tensor tensor = data();
+    Collective collective = sum_of(tensor);
+    if (change) change(collective);
+    return sim::run(group, collective);
+  }
+};
+
+// Short, as ranks that are done look for the others every microsecond.
+constexpr platform::Duration kLong = 200ms;
+constexpr platform::Duration kShort = 5ms;
+
+NcclOptions options_of(platform::Duration timeout) {
+  NcclOptions options;
+  options.timeout = timeout;
+  options.connect_timeout = kLong;
+  options.poll = 50us;
+  options.notice = 500us;
+  options.grace = 1ms;
+  options.end_timeout = 20ms;
+  return options;
+}
+
+// What came of a program in each of many schedules.
+struct Circumstances {
+  int ranks = 3;
+  NcclOptions options = options_of(kLong);
+  std::function<void(NcclRun&)> run;
+};
+using Body = std::function<void(Member&)>;
+
+void in_many_schedules(const Circumstances& setup, const Body& body) {
+  for (const simulation::Schedule& schedule : many_schedules(15)) {
+    NcclRun run(setup.ranks);
+    run.schedule = schedule;
+    if (schedule.seed % 3 == 1) run.latency = {Duration(100), Duration(10'000)};
+    if (setup.run) setup.run(run);
+    auto store = std::make_shared<HashStore>();
+    const End end = run.run([&](SimRank& on) {
+      auto group = NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), on.ranks(),
+                                             setup.options);
+      ASSERT_TRUE(group.has_value()) << group.error().to_string();
+      Member member{on, **group, store};
+      body(member);
+      group->reset();
+    });
+    EXPECT_EQ(end, End::kFinished) << run.wait_graph;
+    EXPECT_EQ(run.findings_text(), "");
+    EXPECT_THAT(run.misuses, ::testing::IsEmpty());
+    EXPECT_EQ(run.left_open, 0U);
+    if (::testing::Test::HasFailure()) {
+      ADD_FAILURE() << "policy " << static_cast<int>(schedule.policy) << ", seed " << schedule.seed;
+      return;
+    }
+  }
+}
+
+faults::Fault fault_of_rank_1(Kind kind) {
+  faults::Fault fault;
+  fault.kind = kind;
+  fault.rank = 1;
+  return fault;
+}
+
+TEST(NcclGroupInSimulator, CollectivesAreExact) {
+  in_many_schedules({}, [](Member& m) {
+    for (const auto reduction : {Reduction::kNative, Reduction::kRankOrdered}) {
+      for (const bool verify : {false, true}) {
+        const Tensor tensor = m.data();
+        Collective sum = m.sum_of(tensor);
+        sum.reduction = reduction;
+        sum.verify = verify;
+        const Status status = sim::run(m.group, sum);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        m.expect_total(tensor);
+      }
+    }
+    m.on.meet();
+  });
+}
+
+TEST(NcclGroupInSimulator, DataOfTheHostIsStaged) {
+  in_many_schedules({}, [](Member& m) {
+    std::vector<float> own(10, static_cast<float>(m.on.rank() + 1));
+    std::vector<float> all(30);
+    Collective gather;
+    gather.op = Op::kAllGather;
+    gather.count = own.size();
+    gather.data = reinterpret_cast<std::byte*>(own.data());
+    gather.gathered = reinterpret_cast<std::byte*>(all.data());
+    ASSERT_TRUE(sim::run(m.group, gather).ok());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<float>(i / 10 + 1));
+    Collective broadcast;
+    broadcast.op = Op::kBroadcast;
+    broadcast.root = 1;
+    broadcast.count = own.size();
+    broadcast.data = reinterpret_cast<std::byte*>(own.data());
+    ASSERT_TRUE(sim::run(m.group, broadcast).ok());
+    EXPECT_EQ(own, std::vector<float>(10, 2));
+    m.on.meet();
+  });
+}
+
+// A gradient that the card is still writing when its collective is started.
+struct Late {
+  explicit Late(const Member& m) : tensor(m.on.made(9)) {
+    auto* const values = reinterpret_cast<float*>(tensor.data());
+    const auto value = static_cast<float>(m.on.rank() + 1);
+    m.on.device().submit(m.on.stream(), "backward", {{tensor.data(), 36, true}},
+                         [=] { std::fill(values, values + 9, value); });
+  }
+  Tensor tensor;
+};
+
+TEST(NcclGroupInSimulator, BeginsWhenReadyHasPassed) {
+  for (const auto reduction : {Reduction::kNative, Reduction::kRankOrdered}) {
+    in_many_schedules({}, [&](Member& m) {
+      const Late late(m);
+      Collective sum = m.sum_of(late.tensor);
+      sum.reduction = reduction;
+      const Status status = sim::run(m.group, sum);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(m.on.values(late.tensor), std::vector<float>(9, 6));
+      m.on.meet();
+    });
+  }
+}
+
+// The other side: whoever does not say when it is ready has a race, which is seen.
+TEST(NcclGroupInSimulator, WithoutReadyThereIsARace) {
+  NcclRun run(2);
+  auto store = std::make_shared<HashStore>();
+  const End end = run.run([&](SimRank& on) {
+    auto group =
+        NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2, options_of(kLong));
+    ASSERT_TRUE(group.has_value());
+    const Member m{on, **group, store};
+    const Late late(m);
+    Collective sum = m.sum_of(late.tensor);
+    sum.ready = {};
+    EXPECT_TRUE(sim::run(m.group, sum).ok());
+    on.meet();
+  });
+  EXPECT_EQ(end, End::kFinished);
+  EXPECT_THAT(run.findings_text(), HasSubstr("backward"));
+}
+
+// More than the group submits at once.
+TEST(NcclGroupInSimulator, ManyInFlightEndInTheirOrder) {
+  Circumstances setup;
+  setup.ranks = 2;
+  in_many_schedules(setup, [](Member& m) {
+    std::vector<Tensor> data;
+    std::vector<std::unique_ptr<Work>> works;
+    for (std::size_t i = 0; i < 20; ++i) {
+      data.push_back(m.data(i + 1));
+      works.push_back(std::make_unique<Work>());
+      Collective sum = m.sum_of(data.back());
+      if (i % 3 == 0) sum.reduction = Reduction::kRankOrdered;
+      ASSERT_TRUE(m.group.start(sum, *works.back()).ok());
+    }
+    for (std::size_t i = works.size(); i-- > 0;) {
+      ASSERT_TRUE(works[i]->wait(platform::Deadline::never()).ok());
+      m.expect_total(data[i]);
+    }
+    m.on.meet();
+  });
+}
+
+TEST(NcclGroupInSimulator, F6AMismatchIsToldByAll) {
+  const std::function<void(Collective&)> changes[] = {
+      [](Collective& c) { c.count = 3; },
+      [](Collective& c) { c.bucket = 3; },
+      [](Collective& c) { c.reduction = Reduction::kRankOrdered; },
+      [](Collective& c) {
+        c.op = Op::kBroadcast;
+        c.root = 1;
+      },
+  };
+  for (const auto& change : changes) {
+    in_many_schedules({}, [&](Member& m) {
+      const Status status = m.sum(m.on.rank() == 1 ? change : [](Collective&) {});
+      ASSERT_EQ(status.code(), Code::kMismatch) << status.to_string();
+      EXPECT_EQ(status.failure().suspect, 1);
+      m.on.meet();
+    });
+  }
+}
+
+TEST(NcclGroupInSimulator, F1ARankThatDoesNotComeEndsInATimeout) {
+  Circumstances setup;
+  setup.options = options_of(kShort);
+  in_many_schedules(setup, [](Member& m) {
+    if (m.on.rank() != 2) {
+      const Status status = m.sum();
+      ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+      EXPECT_THAT(status.to_string(), HasSubstr("not all ranks have entered it"));
+    }
+    m.on.meet();
+  });
+}
+
+// Every function, at several of its calls; what a call begins fails at once, later, or never ends.
+TEST(NcclGroupInSimulator, F2WhateverCallFailsAllRanksTellOneFirstCause) {
+  const char* const functions[] = {"ncclAllGather", "ncclAllReduce", "ncclSend", "ncclRecv"};
+  for (const auto kind :
+       {SimNcclFault::Kind::kResult, SimNcclFault::Kind::kAsyncError, SimNcclFault::Kind::kHang}) {
+    for (const char* function : functions) {
+      std::set<std::string> causes;
+      Circumstances setup;
+      setup.options = options_of(kShort);
+      setup.run = [&](NcclRun& run) {
+        run.options.faults = {{kind, 1, function, 2, NcclResult::kInternalError}};
+        causes.clear();
+      };
+      in_many_schedules(setup, [&](Member& m) {
+        Status status;
+        for (int i = 0; i < 4 && status.ok(); ++i)
+          status = m.sum([i](Collective& c) {
+            if (i % 2 == 1) c.reduction = Reduction::kRankOrdered;
+          });
+        ASSERT_FALSE(status.ok());
+        Failure failure = status.failure();
+        EXPECT_EQ(failure.reported_by, m.on.rank());
+        failure.reported_by = kNone;
+        failure.later.clear();
+        causes.insert(failure.to_string());
+        m.on.meet();
+        EXPECT_EQ(causes.size(), 1U) << ::testing::PrintToString(causes);
+        if (kind != SimNcclFault::Kind::kHang) {
+          EXPECT_EQ(failure.rank, 1) << status.to_string();
+          EXPECT_EQ(failure.code, Code::kTransport) << status.to_string();
+        } else {
+          EXPECT_EQ(failure.code, Code::kTimeout) << status.to_string();
+        }
+      });
+    }
+  }
+}
+
+// Whoever hears of it first: links of rank 1 break, or what it sends or begins does not end.
+TEST(NcclGroupInSimulator, F2WhateverHappensToARankAllTellOneFirstCause) {
+  const std::pair<Kind, Code> faults[] = {{Kind::kLinkReset, Code::kPeerLost},
+                                          {Kind::kMessageStall, Code::kTimeout},
+                                          {Kind::kOperationStall, Code::kTimeout},
+                                          {Kind::kOperationError, Code::kTransport}};
+  for (const auto& [kind, code] : faults) {
+    std::set<std::string> causes;
+    Circumstances setup;
+    setup.options = options_of(kShort);
+    setup.run = [&, of = kind](NcclRun& run) {
+      run.plan.faults = {fault_of_rank_1(of)};
+      causes.clear();
+    };
+    in_many_schedules(setup, [&, expected = code](Member& m) {
+      const Status status = m.sum();
+      ASSERT_EQ(status.code(), expected) << status.to_string();
+      Failure failure = status.failure();
+      failure.reported_by = kNone;
+      failure.later.clear();
+      causes.insert(failure.to_string());
+      m.on.meet();
+      EXPECT_EQ(causes.size(), 1U) << ::testing::PrintToString(causes);
+    });
+  }
+}
+
+TEST(NcclGroupInSimulator, F5DestructionWithWorkInFlightEndsIt) {
+  in_many_schedules({}, [](Member& m) {
+    const Tensor tensor = m.data();
+    Work work;
+    if (m.on.rank() == 0) {
+      auto other = NcclProcessGroup::connect(m.on.api(), m.on.device(), m.store, 0, 1, [] {
+        NcclOptions options = options_of(kLong);
+        options.name = "of one";
+        return options;
+      }());
+      ASSERT_TRUE(other.has_value());
+      ASSERT_TRUE((*other)->start(m.sum_of(tensor), work).ok());
+      other->reset();
+      EXPECT_TRUE(work.done());
+    }
+    m.on.meet();
+  });
+}
+
+TEST(NcclGroupInSimulator, AbortReachesThePeers) {
+  in_many_schedules({}, [](Member& m) {
+    if (m.on.rank() == 0) {
+      const Tensor tensor = m.data();
+      Work work;
+      ASSERT_TRUE(m.group.start(m.sum_of(tensor), work).ok());
+      m.group.abort(Status(Code::kUserFailure, "no more data"));
+      EXPECT_EQ(work.wait(platform::Deadline::never()).code(), Code::kUserFailure);
+    } else {
+      const Status status = m.sum();
+      EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+      EXPECT_EQ(status.failure().rank, 0);
+    }
+    m.on.meet();
+  });
+}
+
+// Idle, after a timeout with and without a communicator that is kept, and after a lost link, which
+// NCCL cannot shrink.
+TEST(NcclGroupInSimulator, F4TheOthersGoOnInASmallerGroup) {
+  enum class Before { kNothing, kTimeout, kTimeoutKept, kErrorKept };
+  for (const auto before :
+       {Before::kNothing, Before::kTimeout, Before::kTimeoutKept, Before::kErrorKept}) {
+    Circumstances setup;
+    setup.options = options_of(kShort);
+    setup.options.keeps_for_shrink = before == Before::kTimeoutKept || before == Before::kErrorKept;
+    if (before == Before::kErrorKept)
+      setup.run = [](NcclRun& run) { run.plan.faults = {fault_of_rank_1(Kind::kLinkReset)}; };
+    in_many_schedules(setup, [&](Member& m) {
+      if (m.on.rank() == 1) {  // leaves when the others are done
+        if (before == Before::kErrorKept) m.sum().ignore();
+        return m.on.meet();
+      }
+      const Status first = before == Before::kNothing ? Status() : m.sum();
+      EXPECT_EQ(first.ok(), before == Before::kNothing);
+      NcclOptions options = setup.options;
+      options.name = "smaller";
+      auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+      ASSERT_TRUE(smaller.has_value()) << smaller.error().to_string();
+      const bool by_nccl = before == Before::kNothing || before == Before::kTimeoutKept;
+      EXPECT_STREQ((*smaller)->origin(), by_nccl ? "ncclCommShrink" : "ncclCommInitRankConfig");
+      const Tensor ones = m.on.made(std::vector<float>(5, 1));
+      const Status status = sim::run(**smaller, m.sum_of(ones));
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(m.on.values(ones), std::vector<float>(5, 2));
+      m.on.meet();
+    });
+  }
+}
+
+// With nothing in flight no thread of a group has a timer: a hang elsewhere is found at once.
+TEST(NcclGroupInSimulator, AnIdleGroupLetsADeadlockBeFound) {
+  NcclRun run(2);
+  auto store = std::make_shared<HashStore>();
+  platform::Mutex mutex("test");
+  platform::CondVar never("test.never");
+  const End end = run.run([&](SimRank& on) {
+    auto group =
+        NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2, options_of(kLong));
+    ASSERT_TRUE(group.has_value());
+    platform::MutexLock lock(mutex);
+    never.wait(lock, platform::Deadline::never(), [] { return false; });
+  });
+  EXPECT_EQ(end, End::kDeadlock);
+  EXPECT_THAT(run.wait_graph, HasSubstr("test.never"));
+}
+
+}  // namespace
+}  // namespace lockstep::simulated
