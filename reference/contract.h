@@ -58,8 +58,13 @@ struct Contract {
   // Static mode: until the second synced forward every backward ends as the first pass does, and if
   // that is over already, in an error (P9, P11).
   bool repeats_first_static_pass = false;
+  // Static mode: the first pass is what belongs to the very first forward; with a second one before
+  // its backward every hook is one too many (P1, P11).
+  bool counts_one_static_forward = false;
   // Buckets are rebuilt without unused detection, and only then (B2).
   bool rebuilds_unless_dynamic = false;
+  // Who needs a rank that is lost has an error that does not name it (F2).
+  bool names_no_lost_rank = false;
 
   static Contract lockstep();
   static Contract torch();
@@ -71,7 +76,7 @@ struct Policy {
 };
 
 // The departures, by name.
-constexpr std::array<Policy, 19> kPolicies{{
+constexpr std::array<Policy, 21> kPolicies{{
     {"rounds_factor", &Contract::rounds_factor},
     {"divides_views", &Contract::divides_views},
     {"divides_in_hooks", &Contract::divides_in_hooks},
@@ -90,7 +95,9 @@ constexpr std::array<Policy, 19> kPolicies{{
     {"stays_out_without_hooks", &Contract::stays_out_without_hooks},
     {"starts_without_limits", &Contract::starts_without_limits},
     {"repeats_first_static_pass", &Contract::repeats_first_static_pass},
+    {"counts_one_static_forward", &Contract::counts_one_static_forward},
     {"rebuilds_unless_dynamic", &Contract::rebuilds_unless_dynamic},
+    {"names_no_lost_rank", &Contract::names_no_lost_rank},
 }};
 
 }  // namespace lockstep::reference

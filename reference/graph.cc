@@ -75,13 +75,15 @@ void Graph::Arrived::add(std::uint32_t slot, double s) {
 }
 
 const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t call,
-                                          bool is_whole_forward) {
+                                          std::uint32_t whole_forwards) {
   assert(call < call_count(pass));
   events_.clear();
   arrived_.clear();
   const std::uint32_t outputs = kept_outputs(pass);
   std::uint32_t output = 0;
-  for (const Forward& forward : pass.forwards) {
+  whole_forwards_begun_ = 0;
+  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
+    const Forward& forward = pass.forwards[f];
     if (forward.discard) continue;
     const std::size_t base = arrived_.size();
     arrived_.resize(base + forward.nodes.size());
@@ -93,8 +95,9 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
       arrived_[base + edge.node].reached = true;
       has_root = true;
     }
+    if (f < whole_forwards && has_root) ++whole_forwards_begun_;
     for (const Input& input : forward.outputs)
-      if (is_whole_forward && has_root)
+      if (f < whole_forwards && has_root)
         arrived_[base + output_of(forward, input).node].reached = true;
     find_reached(forward.nodes, base, 0);
   }

@@ -40,11 +40,13 @@ class Graph {
   // For each parameter of the program its first owner, or kNotTrained when that is frozen.
   explicit Graph(const std::vector<std::uint32_t>& owners);
 
-  // Backward call `call` of `pass`. What it returns lives until the next call. With
-  // `is_whole_forward` a call that starts at an output of a forward reaches what its other outputs
+  // Backward call `call` of `pass`. What it returns lives until the next call. A call that starts
+  // at an output of one of the first `whole_forwards` forwards reaches what its other outputs
   // depend on, too, without a gradient.
   const std::vector<Event>& backward(const RankPass& pass, std::uint32_t call,
-                                     bool is_whole_forward = false);
+                                     std::uint32_t whole_forwards = 0);
+  // Of the last call: at how many of those it started.
+  std::uint32_t whole_forwards_begun() const { return whole_forwards_begun_; }
 
  private:
   // What arrives at the slots of one node.
@@ -69,6 +71,7 @@ class Graph {
   std::vector<Arrived> arrived_;  // nodes of all kept forwards, then of bodies being run
   std::vector<Target> targets_;   // by depth, then parameter
   std::vector<Event> events_;
+  std::uint32_t whole_forwards_begun_ = 0;
 };
 
 }  // namespace lockstep::reference

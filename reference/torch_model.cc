@@ -44,6 +44,7 @@ struct Rank {
   // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
   // are still to come in this one, by parameter.
   std::uint32_t forwards = 0;
+  std::uint32_t whole_forwards = 0;  // of this step, those whose outputs go through one function
   std::vector<std::uint32_t> hooks, left;
 };
 
@@ -102,10 +103,10 @@ class HookModel {
   bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
   bool is_first_static(const Rank& rank) const { return is_static() && rank.forwards == 1; }
-  bool has_sink(const Rank& rank) const { return is_dynamic() || is_first_static(rank); }
-  // Those that are built in; the others are taken as none.
+  // Those that are built in, and the user's own, which averages; the others are taken as none.
   Hook hook() const {
     const Hook hook = program_.options.hook;
+    if (hook == Hook::kElsewhere) return Hook::kAllReduce;
     return hook == Hook::kAllReduce || hook == Hook::kFloat16 ? hook : Hook::kNone;
   }
   bool has_views() const { return program_.options.views; }
@@ -132,6 +133,7 @@ class HookModel {
   std::vector<Entries> sparse_sums_[kMaxDepth + 1];
   struct Launched {
     bool shapeless = false;
+    bool shaped = false;
     bool rows = false;
   };
   std::vector<Launched> launched_;  // in this step, by parameter: what ranks gave of sparse ones
@@ -298,8 +300,6 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
     if (step.kind == PassKind::kNoGrad && pass.skip) continue;
     zero(rank, step.zero_grad);
     if (step.kind == PassKind::kNoGrad) continue;
-    const std::size_t forwards = step.variants[rank % step.variants.size()].forwards.size();
-    if (is_static() && ranks_[rank].forwards < 2 && forwards > 1) expected.is_modelled = false;
     run_forwards(step, rank, expected.ranks[rank]);
     if (expected.ranks[rank].error == Error::kNone) run_backwards(step, rank, expected.ranks[rank]);
   }
@@ -326,6 +326,7 @@ void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRan
   const RankPass& pass = step.variants[number % step.variants.size()];
   if (!contract_.stays_armed && kept_outputs(pass) == 0) return;
   if (!contract_.stays_armed) rank.is_armed = false;
+  rank.whole_forwards = 0;
   for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
     if (rank.is_unfinished) {
       expected.error = Error::kIncomplete;
@@ -333,11 +334,13 @@ void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRan
       expected.parameters = missing(rank);
       return;
     }
-    if (step.kind != PassKind::kSynced) continue;
-    rank.is_armed = true;
-    ++rank.forwards;
-    begin_pass(rank);
-    if (is_dynamic()) search_unused(pass, f, rank);
+    if (step.kind == PassKind::kSynced) {
+      rank.is_armed = true;
+      if (f == 0 || contract_.counts_one_static_forward) ++rank.forwards;
+      begin_pass(rank);
+      if (is_dynamic()) search_unused(pass, f, rank);
+    }
+    if (is_dynamic() || is_first_static(rank)) ++rank.whole_forwards;
   }
 }
 
@@ -377,7 +380,8 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
 bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, has_sink(rank));
+  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, rank.whole_forwards);
+  const std::uint32_t begun = graph_.whole_forwards_begun();
   const std::size_t first = std::exchange(rank.next_event, 0);
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -402,7 +406,13 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
     }
     if (rank.is_complete && !was_complete) completed_at = event.depth;
   }
-  if (is_first_static(rank)) expected.error = end_first_static(number);
+  // Each forward that the call started at ends it.
+  const bool is_local = step.kind == PassKind::kNoSync;
+  const std::uint32_t ends = !is_first_static(rank) ? 0 : is_local ? begun : 1;
+  for (std::uint32_t end = 0; end < ends && expected.error == Error::kNone; ++end)
+    if (end == 0 || contract_.repeats_first_static_pass) expected.error = end_first_static(number);
+  // The first pass is then ended in a call that had no hook.
+  if (is_static() && !is_first_static(rank) && rank.whole_forwards > 0) is_open_ = true;
   if (expected.error != Error::kNone) {
     expected.error_call = rank.next_call;
     return false;
@@ -517,9 +527,14 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
 void HookModel::note_launch(std::uint32_t number, std::uint32_t parameter) {
   if (!is_sparse(parameter)) return;
   Launched& launched = launched_[parameter];
-  launched.shapeless = launched.shapeless || gradient(number, parameter).shapeless;
+  const bool is_shapeless = gradient(number, parameter).shapeless;
+  launched.shapeless = launched.shapeless || is_shapeless;
+  launched.shaped = launched.shaped || !is_shapeless;
   launched.rows = launched.rows || !entries(number, parameter).rows.empty();
   if (launched.shapeless && launched.rows) is_open_ = true;
+  // Which dimensions are sparse, ranks tell each other by sizes, up to the first that is 0.
+  const std::vector<std::uint32_t>& sizes = program_.parameters[parameter].sizes;
+  if (launched.shapeless && launched.shaped && sizes[0] == 0) is_open_ = true;
 }
 
 // A sparse gradient is its bucket: it is scaled where it lies, and replaced by the sum.
@@ -819,13 +834,17 @@ void run_hook_by_hook(const Program& program, const Contract& contract,
   HookModel(program, contract, out).run(recoveries);
 }
 
+std::uint32_t modelled_steps(const Expectation& expectation) {
+  const auto first = std::find_if(expectation.steps.begin(), expectation.steps.end(),
+                                  [](const ExpectedStep& step) { return !step.is_modelled; });
+  return static_cast<std::uint32_t>(first - expectation.steps.begin());
+}
+
 std::uint32_t modelled_steps(const Program& program, const Contract& contract) {
   if (!contract.is_hook_by_hook) return static_cast<std::uint32_t>(program.steps.size());
   Expectation expectation;
   run_hook_by_hook(program, contract, {}, expectation);
-  const auto first = std::find_if(expectation.steps.begin(), expectation.steps.end(),
-                                  [](const ExpectedStep& step) { return !step.is_modelled; });
-  return static_cast<std::uint32_t>(first - expectation.steps.begin());
+  return modelled_steps(expectation);
 }
 
 }  // namespace lockstep::reference

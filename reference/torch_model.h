@@ -18,6 +18,9 @@ namespace lockstep::reference {
 void run_hook_by_hook(const Program& program, const Contract& contract,
                       const std::vector<Recovery>& recoveries, Expectation& out);
 
+// The steps before the first one of which the model cannot tell what comes out.
+std::uint32_t modelled_steps(const Expectation& expectation);
+
 // The steps of the program before the first one of which the model cannot tell what comes out.
 std::uint32_t modelled_steps(const Program& program, const Contract& contract);
 

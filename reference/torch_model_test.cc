@@ -185,6 +185,38 @@ TEST(TorchModel, ALocalPassAfterTheFirstOfAStaticGraphFails) {
   EXPECT_TRUE(local.expectation.steps[2].is_reduced);
 }
 
+TEST(TorchModel, OneBackwardOfTwoLocalForwardsEndsTheFirstStaticPassTwice) {
+  RankPass two = uses({0});
+  two.forwards.push_back(two.forwards[0]);
+  const Case t =
+      Case(2, Mode::kStatic, 1).step({discarded(uses({0}))}).step({two}, PassKind::kNoSync);
+  const Case failing = by(t);
+  EXPECT_TRUE(failing.expectation.steps[1].is_modelled);
+  EXPECT_EQ(failing.at(1, 0).error, Error::kSecondBackward);
+  EXPECT_FALSE(by(t, without(&Contract::repeats_first_static_pass)).expectation.steps[1].any_error);
+}
+
+TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
+  RankPass two = uses({0});
+  two.forwards.push_back(two.forwards[0]);
+  const Case t = Case(2, Mode::kStatic, 1).step({two}).step({two});
+  const Case failing = by(t);
+  EXPECT_TRUE(failing.expectation.steps[0].is_modelled);
+  EXPECT_EQ(failing.at(0, 0).error, Error::kUsageChanged);
+  EXPECT_EQ(failing.at(0, 0).error_call, 0U);
+  const Case as_one = by(t, without(&Contract::counts_one_static_forward));
+  EXPECT_TRUE(as_one.expectation.steps[0].is_reduced);
+  EXPECT_FALSE(as_one.expectation.steps[1].any_error);
+  // One pass is over: then there may be several.
+  const Case later = by(Case(2, Mode::kStatic, 1).step({uses({0})}).step({two}));
+  EXPECT_TRUE(later.expectation.steps[1].is_modelled);
+  EXPECT_FALSE(later.expectation.steps[1].any_error);
+  // Nothing has a hook: that ends the first pass after all, and is not modelled.
+  RankPass none = nothing();
+  none.forwards.push_back(none.forwards[0]);
+  EXPECT_FALSE(by(Case(2, Mode::kStatic, 1).step({none})).expectation.steps[0].is_modelled);
+}
+
 TEST(TorchModel, AHookDividesAndCompressesFirst) {
   Case t(3, Mode::kPlain, 1);
   t.step({uses({0})});
@@ -264,6 +296,15 @@ TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {
   zeroed.step({looks_up({12}), looks_up({0})}, PassKind::kSynced, ZeroGrad::kFill);
   EXPECT_TRUE(by(zeroed).expectation.steps[0].is_modelled);
   EXPECT_FALSE(by(zeroed).expectation.steps[1].is_modelled);
+  // A table without rows, zeroed on one rank alone.
+  Case empty = with_table(2, Mode::kPlain);
+  empty.program.parameters[0].sizes = {0, 1};
+  RankPass skipped = looks_up({});
+  skipped.skip = true;
+  empty.step({looks_up({})}).step({looks_up({}), skipped}, PassKind::kNoGrad, ZeroGrad::kFill);
+  empty.step({looks_up({})}, PassKind::kSynced, ZeroGrad::kKeep);
+  EXPECT_TRUE(by(empty).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(empty).expectation.steps[2].is_modelled);
   Case again = zeroed;  // the first pass of a static graph is started anew
   again.program.options.mode = Mode::kStatic;
   again.program.steps[1].kind = PassKind::kNoSync;

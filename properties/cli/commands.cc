@@ -86,7 +86,8 @@ int run_replay(const ReplayOptions& options) {
     std::printf("%s\n", failure_block(report_of(*c, outcome, options.lane, options.subject,
                                                 options.case_file, options.program))
                             .c_str());
-  if (verdict.failing == Failing::kInconclusive) std::printf("%s\n", verdict.message.c_str());
+  const bool has_remark = verdict.ok() || verdict.failing == Failing::kInconclusive;
+  if (has_remark && !verdict.message.empty()) std::printf("%s\n", verdict.message.c_str());
   const std::string against =
       options.subject.against ? " against " + options.subject.against->name() : "";
   std::printf("%s lane, subject %s%s: %s\n", name_of(options.lane), options.subject.name().c_str(),

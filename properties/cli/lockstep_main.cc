@@ -103,8 +103,7 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
   if (options.subject.against && has_faults)
     return complain("--faults: faults meet two subjects at different times; --against has none");
-  if (options.subject.kind == Subject::Kind::kTorch || options.subject.against)
-    options.generate.faults = GenerateOptions::Faults::kNone;  // torch's lane carries out none
+  if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }

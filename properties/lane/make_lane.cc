@@ -117,7 +117,7 @@ class OwnRanks final : public RankProgram {
 
 int serve_ranks(int fd) {
   OwnRanks program;
-  return serve_ranks(fd, program);
+  return serve_ranks({fd}, program);
 }
 
 }  // namespace lockstep::properties

@@ -14,6 +14,8 @@
 #include <cstring>
 
 #include "properties/lane/message.h"
+#include "reducer/base/check.h"
+#include "reference/program.h"
 
 extern char** environ;
 
@@ -23,13 +25,16 @@ namespace {
 constexpr int kServerFd = 3;                            // of the socket, in the other process
 constexpr auto kStartLimit = std::chrono::seconds(60);  // of a busy machine that loads libtorch
 
-// A message of one byte that carries a descriptor.
+constexpr std::size_t kMaxDescriptors = reference::kMaxWorld;
+
+// A message of one byte that carries descriptors.
 union Carrier {
   cmsghdr header;
-  char bytes[CMSG_SPACE(sizeof(int))];
+  char bytes[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
 };
 
-bool send_descriptor(int fd, int sent) {
+bool send_descriptors(int fd, const std::vector<int>& sent) {
+  LOCKSTEP_CHECK_LE(sent.size(), kMaxDescriptors);
   char byte = 0;
   iovec text{&byte, 1};
   Carrier carrier{};
@@ -37,17 +42,18 @@ bool send_descriptor(int fd, int sent) {
   message.msg_iov = &text;
   message.msg_iovlen = 1;
   message.msg_control = carrier.bytes;
-  message.msg_controllen = sizeof carrier.bytes;
+  const std::size_t bytes = sent.size() * sizeof(int);
+  message.msg_controllen = CMSG_SPACE(bytes);
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof sent);
-  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
+  header->cmsg_len = CMSG_LEN(bytes);
+  std::memcpy(CMSG_DATA(header), sent.data(), bytes);
   return ::sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
 }
 
-// -1 when the other end is gone.
-int receive_descriptor(int fd) {
+// None when the other end is gone.
+std::vector<int> receive_descriptors(int fd) {
   char byte = 0;
   iovec text{&byte, 1};
   Carrier carrier{};
@@ -60,9 +66,9 @@ int receive_descriptor(int fd) {
   do got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
   const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return -1;
-  int received = -1;
-  std::memcpy(&received, CMSG_DATA(header), sizeof received);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return {};
+  std::vector<int> received((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  std::memcpy(received.data(), CMSG_DATA(header), received.size() * sizeof(int));
   return received;
 }
 
@@ -131,12 +137,12 @@ void Nursery::end() {
   pid_ = fd_ = -1;
 }
 
-Result<pid_t> Nursery::make(int fd) {
+Result<pid_t> Nursery::make(const std::vector<int>& fds) {
   if (pid_ < 0)
     if (const Status status = start(); !status.ok()) return failed(status);
   std::string text;
   pid_t rank = -1;
-  if (send_descriptor(fd_, fd) && receive_message(fd_, text, kStartLimit) == Receive::kMessage)
+  if (send_descriptors(fd_, fds) && receive_message(fd_, text, kStartLimit) == Receive::kMessage)
     std::from_chars(text.data(), text.data() + text.size(), rank);
   if (rank > 0) return rank;
   end();
@@ -145,13 +151,15 @@ Result<pid_t> Nursery::make(int fd) {
 
 int serve_nursery(int fd, RankProgram& program) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (int served = 0; (served = receive_descriptor(fd)) >= 0;) {
+  while (true) {
+    const std::vector<int> served = receive_descriptors(fd);
+    if (served.empty()) break;
     const pid_t rank = fork_rank();
     if (rank == 0) {
       ::close(fd);
       return serve_ranks(served, program);
     }
-    ::close(served);
+    for (const int each : served) ::close(each);
     if (!send_message(fd, std::to_string(rank))) break;
   }
   return 0;

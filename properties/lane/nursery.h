@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "properties/lane/rank_server.h"
 #include "reducer/base/status.h"
@@ -27,8 +28,9 @@ class Nursery {
   Nursery(const Nursery&) = delete;
   Nursery& operator=(const Nursery&) = delete;
 
-  // A process that serves ranks on a copy of `fd` (rank_server.h).
-  Result<pid_t> make(int fd);
+  // A process that serves ranks on copies of `fds`, each on a thread of its own if there are
+  // several (rank_server.h). At most reference::kMaxWorld.
+  Result<pid_t> make(const std::vector<int>& fds);
 
  private:
   Status start();

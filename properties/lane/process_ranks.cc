@@ -19,6 +19,7 @@
 #include "properties/lane/message.h"
 #include "properties/lane/rank_json.h"
 #include "properties/lane/rank_server.h"
+#include "reducer/base/check.h"
 
 namespace lockstep::properties {
 namespace {
@@ -39,32 +40,51 @@ ProcessRanks::ProcessRanks(Subject subject)
     : subject_(std::move(subject)), nursery_(subject_.rank_program) {}
 
 ProcessRanks::~ProcessRanks() {
-  for (Process& process : processes_) (void)end(process);
+  for (Processes* processes : {&processes_, &threads_})
+    for (std::uint32_t rank = 0; rank < processes->size(); ++rank) (void)end(*processes, rank);
 }
 
-Status ProcessRanks::start(Process& process) {
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
-    return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
+// One process for `count` ranks.
+Status ProcessRanks::start(Processes& processes, std::uint32_t first, std::uint32_t count) {
+  LOCKSTEP_CHECK(count == 1 || !subject_.rank_program.empty());
+  std::vector<int> ours;
+  std::vector<int> theirs;
+  const auto close_all = [](const std::vector<int>& fds) {
+    for (const int fd : fds) ::close(fd);
+  };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    int fds[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+      close_all(ours);
+      close_all(theirs);
+      return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
+    }
+    ours.push_back(fds[0]);
+    theirs.push_back(fds[1]);
+  }
   const Result<pid_t> made = subject_.rank_program.empty()
-                                 ? spawn_server("/proc/self/exe", "rank-server", fds[1])
-                                 : nursery_.make(fds[1]);
-  ::close(fds[1]);
+                                 ? spawn_server("/proc/self/exe", "rank-server", theirs[0])
+                                 : nursery_.make(theirs);
+  close_all(theirs);
   if (!made) {
-    ::close(fds[0]);
+    close_all(ours);
     return made.error();
   }
-  process = {*made, fds[0]};
+  for (std::uint32_t i = 0; i < count; ++i) processes[first + i] = {*made, ours[i]};
   return {};
 }
 
-std::string ProcessRanks::end(Process& process) {
-  if (process.pid < 0) return {};
-  ::kill(process.pid, SIGKILL);
+std::string ProcessRanks::end(Processes& processes, std::uint32_t rank) {
+  const pid_t pid = processes[rank].pid;
+  if (pid < 0) return {};
+  ::kill(pid, SIGKILL);
   int status = 0;
-  ::waitpid(process.pid, &status, 0);
-  ::close(process.fd);
-  process = {};
+  ::waitpid(pid, &status, 0);
+  for (Process& process : processes) {
+    if (process.pid != pid) continue;
+    ::close(process.fd);
+    process = {};
+  }
   return WIFSIGNALED(status) ? fmt::format("killed by signal {} ({})", WTERMSIG(status),
                                            ::strsignal(WTERMSIG(status)))
                              : fmt::format("exited with status {}", WEXITSTATUS(status));
@@ -73,13 +93,15 @@ std::string ProcessRanks::end(Process& process) {
 // One case.
 class ProcessRanks::Run {
  public:
-  Run(ProcessRanks& owner, const Case& c, Observation& observation)
+  Run(ProcessRanks& owner, Processes& processes, const Case& c, Observation& observation)
       : owner_(owner),
+        processes_(processes),
         case_(c),
         observation_(observation),
         meeting_(c.program.world),
         waiting_(c.program.world),
         running_(c.program.world, true),
+        stopped_(c.program.world),
         wake_at_(c.program.world) {
     observation.ranks.resize(c.program.world);
   }
@@ -108,13 +130,20 @@ class ProcessRanks::Run {
   void hand_out(const std::string& directory) {
     const std::string text = to_json(case_);
     for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
-      Process& process = owner_.processes_[rank];
+      const Process& process = processes_[rank];
       const Json job = {text, rank, directory, owner_.subject_.name(), observation_.detailed};
       if (process.pid < 0)
-        if (const Status status = owner_.start(process); !status.ok())
+        if (const Status status = start(rank); !status.ok())
           return give_up(Observation::End::kCrashed, status.failure().detail);
       if (!send_message(process.fd, job.dump())) return crashed(rank);
     }
+  }
+
+  // Threads are made for every world at once.
+  Status start(std::uint32_t rank) {
+    if (&processes_ == &owner_.processes_) return owner_.start(processes_, rank, 1);
+    LOCKSTEP_CHECK_EQ(rank, 0u);
+    return owner_.start(processes_, 0, reference::kMaxWorld);
   }
 
   void step() {
@@ -122,9 +151,10 @@ class ProcessRanks::Run {
     std::vector<std::uint32_t> owners;
     for (std::uint32_t rank = 0; rank < running_.size(); ++rank) {
       if (!running_[rank]) continue;
-      entries.push_back({owner_.processes_[rank].fd, POLLIN, 0});
+      entries.push_back({processes_[rank].fd, POLLIN, 0});
       owners.push_back(rank);
     }
+    wake_stopped();
     wake_paused();
     if (::poll(entries.data(), entries.size(), 2) <= 0) return;
     for (std::size_t i = 0; i < entries.size() && observation_.end == Observation::End::kFinished;
@@ -132,12 +162,21 @@ class ProcessRanks::Run {
       if (entries[i].revents != 0) hear(owners[i]);
   }
 
+  // Those that are stopped for good, once nobody else has anything left to do.
+  void wake_stopped() {
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      if (running_[rank] && !waiting_[rank] && !stopped_[rank]) return;
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      if (stopped_[rank]) wake_at_[rank] = Clock::now();
+    stopped_.assign(stopped_.size(), false);
+  }
+
   void wake_paused() {
     for (std::uint32_t rank = 0; rank < wake_at_.size(); ++rank) {
       if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
       // A rank may have ended while it was stopped: kill(-1) would reach every process of the
       // machine.
-      if (const pid_t pid = owner_.processes_[rank].pid; pid > 0) {
+      if (const pid_t pid = processes_[rank].pid; pid > 0) {
         siginfo_t stop{};
         const bool is_child =
             ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG) == 0;
@@ -150,7 +189,7 @@ class ProcessRanks::Run {
 
   void hear(std::uint32_t rank) {
     std::string text;
-    Process& process = owner_.processes_[rank];
+    const Process& process = processes_[rank];
     if (receive_message(process.fd, text, kMessageLimit) != Receive::kMessage || text.empty())
       return crashed(rank);
     const std::string body = text.substr(1);
@@ -163,6 +202,9 @@ class ProcessRanks::Run {
       }
       case kPause:
         wake_at_[rank] = Clock::now() + std::chrono::microseconds(std::stoul(body));
+        return;
+      case kStop:
+        stopped_[rank] = true;
         return;
       case kExit:
         return exited(rank, body);
@@ -179,7 +221,7 @@ class ProcessRanks::Run {
     const std::string text = to_record(*resume).dump();
     for (const std::uint32_t rank : resume->roster.members) {
       waiting_[rank] = false;
-      if (!send_message(owner_.processes_[rank].fd, text)) return crashed(rank);
+      if (!send_message(processes_[rank].fd, text)) return crashed(rank);
     }
   }
 
@@ -188,7 +230,7 @@ class ProcessRanks::Run {
     RankObservation seen;
     gather(rank, bytes, seen);
     observation_.ranks[rank].exited = true;
-    (void)ProcessRanks::end(owner_.processes_[rank]);
+    (void)ProcessRanks::end(processes_, rank);
     leave(rank);
   }
 
@@ -211,14 +253,15 @@ class ProcessRanks::Run {
   }
 
   void crashed(std::uint32_t rank) {
-    const std::string how = ProcessRanks::end(owner_.processes_[rank]);
+    const std::string how = ProcessRanks::end(processes_, rank);
     give_up(Observation::End::kCrashed, fmt::format("rank {} was {}", rank, how));
   }
 
   void give_up(Observation::End end, const std::string& why) {
     observation_.end = end;
     observation_.wait_graph = why;
-    for (Process& process : owner_.processes_) (void)ProcessRanks::end(process);
+    for (std::uint32_t rank = 0; rank < processes_.size(); ++rank)
+      (void)ProcessRanks::end(processes_, rank);
   }
 
   std::string describe_missing() const {
@@ -232,17 +275,24 @@ class ProcessRanks::Run {
   }
 
   ProcessRanks& owner_;
+  Processes& processes_;
   const Case& case_;
   Observation& observation_;
   Meeting meeting_;
   std::vector<bool> waiting_;
   std::vector<bool> running_;
+  std::vector<bool> stopped_;
   std::vector<Clock::time_point> wake_at_;
 };
 
 void ProcessRanks::run(const Case& c, Observation& observation) {
   if (processes_.size() < c.program.world) processes_.resize(c.program.world);
-  Run(*this, c, observation).run();
+  Run(*this, processes_, c, observation).run();
+}
+
+void ProcessRanks::run_as_threads(const Case& c, Observation& observation) {
+  threads_.resize(reference::kMaxWorld);
+  Run(*this, threads_, c, observation).run();
 }
 
 }  // namespace lockstep::properties

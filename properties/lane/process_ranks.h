@@ -1,7 +1,8 @@
 // ProcessRanks: the ranks of a case as processes of their own, so that they can be killed and
 // stopped for real. Each process is this program, started as `rank-server`, or comes from
 // the nursery of the one that the subject names (Subject::rank_program), and serves one rank of
-// case after case until it is killed.
+// case after case until it is killed. From a nursery ranks may also come as threads of one process
+// (run_as_threads()), for cases in which no rank is killed or stopped.
 //
 // The parent hands out the case, decides the meetings, wakes stopped ranks up again, and gathers
 // what the ranks observed. Threads: one caller. Failure: a rank that crashes, or ranks that give no
@@ -31,6 +32,7 @@ class ProcessRanks {
   ProcessRanks& operator=(const ProcessRanks&) = delete;
 
   void run(const Case& c, Observation& observation);
+  void run_as_threads(const Case& c, Observation& observation);
 
  private:
   class Run;
@@ -38,12 +40,16 @@ class ProcessRanks {
     pid_t pid = -1;
     int fd = -1;
   };
-  Status start(Process& process);
-  static std::string end(Process& process);  // kills it; says how it ended
+  // One process a rank, by rank; or one and the same for all.
+  using Processes = std::vector<Process>;
+  Status start(Processes& processes, std::uint32_t first, std::uint32_t count);
+  // Kills the rank's process; says how it ended.
+  static std::string end(Processes& processes, std::uint32_t rank);
 
   const Subject subject_;
-  Nursery nursery_;                 // of the subject's rank program, if it names one
-  std::vector<Process> processes_;  // by rank
+  Nursery nursery_;  // of the subject's rank program, if it names one
+  Processes processes_;
+  Processes threads_;
 };
 
 // Runs the rank on the variant of the reducer that the subject asks for.

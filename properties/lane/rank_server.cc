@@ -4,7 +4,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "properties/case/case_json.h"
 #include "properties/lane/message.h"
@@ -26,7 +28,8 @@ Resume to_resume(const Json& json) {
 
 class RankServer {
  public:
-  RankServer(int fd, RankProgram& program) : fd_(fd), program_(program) {}
+  RankServer(int fd, RankProgram& program, bool is_thread)
+      : fd_(fd), program_(program), is_thread_(is_thread) {}
 
   int serve() {
     std::string text;
@@ -51,10 +54,15 @@ class RankServer {
     job.rank = request.at(1);
     job.directory = request.at(2);
     job.detailed = request.at(4);
+    job.is_thread = is_thread_;
     job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
     job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };
     job.pause_process = [this](std::uint32_t duration_us) {
       send_message(fd_, kPause + std::to_string(duration_us));
+      ::raise(SIGSTOP);
+    };
+    job.stop_process = [this] {
+      send_message(fd_, std::string(1, kStop));
       ::raise(SIGSTOP);
     };
     faults::Fired fired;
@@ -79,11 +87,24 @@ class RankServer {
 
   const int fd_;
   RankProgram& program_;
+  const bool is_thread_;
   RankObservation observation_;
 };
 
 }  // namespace
 
-int serve_ranks(int fd, RankProgram& program) { return RankServer(fd, program).serve(); }
+int serve_ranks(const std::vector<int>& fds, RankProgram& program) {
+  if (fds.size() == 1) return RankServer(fds[0], program, false).serve();
+  std::atomic<int> status = 0;
+  std::vector<std::thread> threads;
+  for (const int fd : fds)
+    threads.emplace_back([&program, &status, fd] {
+      const int ended = RankServer(fd, program, true).serve();
+      ::close(fd);
+      if (ended != 0) status = ended;
+    });
+  for (std::thread& thread : threads) thread.join();
+  return status;
+}
 
 }  // namespace lockstep::properties

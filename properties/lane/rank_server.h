@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "faults/injector.h"
 #include "properties/case/case.h"
@@ -20,6 +21,7 @@ namespace lockstep::properties {
 // Messages to the parent start with a letter that says what they are.
 constexpr char kMeet = 'm';
 constexpr char kPause = 'p';
+constexpr char kStop = 's';
 constexpr char kExit = 'x';
 constexpr char kDone = 'd';
 
@@ -28,14 +30,16 @@ struct RankJob {
   const Case* c = nullptr;
   const reference::Expectation* expectation = nullptr;
   std::uint32_t rank = 0;
-  std::string directory;  // of the file store
-  bool detailed = false;  // see Observation
+  std::string directory;   // of the file store
+  bool detailed = false;   // see Observation
+  bool is_thread = false;  // other ranks run in this process
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
   std::function<void(const faults::Fired& fired)> exit_process;
   std::function<void(std::uint32_t duration_us)> pause_process;
+  std::function<void()> stop_process;  // until all others have given up or are done
 };
 
-// What runs ranks in this process.
+// What runs ranks in this process; on several threads, if ranks are threads of it.
 class RankProgram {
  public:
   virtual ~RankProgram() = default;
@@ -44,7 +48,8 @@ class RankProgram {
   virtual void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) = 0;
 };
 
-// main() of a rank's process; `fd` is its end of the socket to the parent. Returns the exit status.
-int serve_ranks(int fd, RankProgram& program);
+// main() of a process of ranks, one for each of `fds`, their ends of sockets to the parent. Several
+// are threads of it; then no job may end or stop the process. Returns the exit status.
+int serve_ranks(const std::vector<int>& fds, RankProgram& program);
 
 }  // namespace lockstep::properties

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,15 @@ namespace lockstep::properties {
 namespace {
 
 constexpr const char* kProgram = "lockstep-torch";
+constexpr std::uint32_t kProcessesEvery = 4;  // one case in so many, by its key
+
+bool needs_processes(const Case& c) {
+  using enum faults::Kind;
+  const auto& faults = c.faults.faults;
+  return std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
+    return fault.kind == kRankExit || fault.kind == kRankPause || fault.kind == kOperationStall;
+  });
+}
 
 class TorchLane final : public Lane {
  public:
@@ -22,7 +32,10 @@ class TorchLane final : public Lane {
     ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which tell of every hook otherwise
   }
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
-    processes_.run(c, observation);
+    if (needs_processes(c) || c.program.key % kProcessesEvery == 0)
+      processes_.run(c, observation);
+    else
+      processes_.run_as_threads(c, observation);
   }
 
  private:

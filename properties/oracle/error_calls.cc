@@ -1,9 +1,16 @@
 // Oracle on errors of a subject that works hook by hook: each comes in the call where it must, and
-// none elsewhere. What errors name is not looked at.
+// none elsewhere. What errors name is not looked at, unless the contract has them name a lost rank.
+//
+// With faults: who needs a rank that is lost must not end its step well, and must not wait for long
+// after the timeout; before a fault, and after the recovery, all is judged as without one. Of a
+// plan with several fatal faults it is not known which of them fired: then only what could be
+// judged without that is, and the verdict says so.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
 
 namespace lockstep::properties {
@@ -38,60 +45,163 @@ std::string name_of_call(std::int32_t call) {
   return call < 0 ? std::string("a forward") : fmt::format("backward call {}", call);
 }
 
-Verdict judge_step(std::size_t rank, const ObservedStep& step, const ExpectedRankStep& expected,
-                   bool is_excused) {
-  if (!expected.present || is_excused) return {};
-  const auto wrong = [&](const std::string& what) {
-    return Verdict{Failing::kWrongError, "error",
-                   fmt::format("rank {}, step {}: {}", rank, step.step, what)};
-  };
-  const auto call = static_cast<std::int32_t>(expected.error_call);
-  const bool must_fail =
-      expected.outcome == Outcome::kOwnError || expected.outcome == Outcome::kPeerError;
-  if (step.status.ok()) {
-    if (!must_fail) return {};
-    if (expected.outcome == Outcome::kPeerError)
-      return wrong("ended well, but a rank it depends on has left it alone");
-    return wrong(fmt::format("ended well, but {} had to fail for {}", name_of_call(call),
-                             name_of(expected.error)));
+// A call that fails ends at most so long after the two timeouts that it may have waited for: one in
+// a forward, and one in a backward.
+constexpr std::uint64_t kGraceMs = 10'000;
+
+class ErrorCallOracle {
+ public:
+  ErrorCallOracle(const Case& c, const reference::Contract& contract,
+                  const reference::Expectation& expectation, const Observation& observation)
+      : case_(c),
+        contract_(contract),
+        expectation_(expectation),
+        observation_(observation),
+        fatal_(fatal_faults(c, observation)) {
+    if (fatal_.size() == 1) loss_ = find_loss(fatal_[0]);
   }
-  if (expected.outcome == Outcome::kSuccess)
-    return wrong("failed without a reason: " + step.status.to_string());
-  if (expected.outcome == Outcome::kOwnError && step.failed_call != call)
-    return wrong(fmt::format("{} had to fail for {}, and {} fails: {}", name_of_call(call),
-                             name_of(expected.error), name_of_call(step.failed_call),
-                             step.status.to_string()));
-  return {};
-}
 
-}  // namespace
+  Verdict judge() {
+    for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_)
+      if (Verdict verdict = judge_rank(observation_.ranks[rank_]); !verdict.ok()) return verdict;
+    Verdict verdict;
+    if (fatal_.size() > 1)
+      verdict.message = fmt::format(
+          "not judged: which ranks had to fail, as {} faults of the plan may have fired",
+          fatal_.size());
+    return verdict;
+  }
 
-Verdict judge_error_calls(const Case& c, const reference::Expectation& expectation,
-                          const Observation& observation) {
-  const bool is_excused =
-      std::any_of(c.faults.faults.begin(), c.faults.faults.end(), [&](const faults::Fault& fault) {
-        return observation.fired.counts[static_cast<std::size_t>(fault.kind)] > 0 &&
-               !faults::is_benign(fault.kind);
-      });
-  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-    const RankObservation& seen = observation.ranks[rank];
-    const auto wrong = [&](const char* oracle, const std::string& what) {
-      return Verdict{Failing::kWrongError, oracle, fmt::format("rank {}: {}", rank, what)};
-    };
+ private:
+  // The rank that is lost, and the first collective of the step that it did not start.
+  struct Loss {
+    faults::Fault fault;
+    std::size_t first_missing = 0;
+  };
+
+  std::optional<Loss> find_loss(const faults::Fault& fault) const {
+    if (fault.kind != faults::Kind::kNodeThrows) return Loss{fault, fault.site};
+    const ObservedStep* thrown = step_of(fault);
+    if (thrown == nullptr) return std::nullopt;
+    return Loss{fault, thrown->collectives.size()};
+  }
+
+  // Where the rank at fault was when the fault fired.
+  const ObservedStep* step_of(const faults::Fault& fault) const {
+    const auto& steps = observation_.ranks[fault.rank].steps;
+    const auto found = std::find_if(steps.begin(), steps.end(),
+                                    [&](const auto& step) { return step.step == fault.step; });
+    return found == steps.end() ? nullptr : &*found;
+  }
+
+  Verdict wrong(const char* oracle, const std::string& what,
+                Failing failing = Failing::kWrongError) const {
+    return {failing, oracle, fmt::format("rank {}: {}", rank_, what)};
+  }
+  Verdict wrong_step(const ObservedStep& step, const std::string& what) const {
+    return {Failing::kWrongError, "error",
+            fmt::format("rank {}, step {}: {}", rank_, step.step, what)};
+  }
+
+  Verdict judge_rank(const RankObservation& seen) const {
     if (!seen.construction.ok())
       return wrong("construction",
                    "the reducer could not be constructed: " + seen.construction.to_string());
     if (!seen.recovery.ok())
       return wrong("reuse", "a new reducer could not be had: " + seen.recovery.to_string());
     for (const ObservedStep& step : seen.steps) {
-      Verdict verdict =
-          judge_step(rank, step, expectation.steps[step.step].ranks[rank], is_excused);
-      if (!verdict.ok()) return verdict;
+      if (Verdict verdict = judge_step(step); !verdict.ok()) return verdict;
+      if (Verdict verdict = judge_wait(step); !verdict.ok()) return verdict;
     }
     if (!seen.finished && !seen.exited)
       return wrong("progress", "left before the end of its program");
+    return {};
   }
-  return {};
+
+  Verdict judge_step(const ObservedStep& step) const {
+    const ExpectedRankStep& expected = expectation_.steps[step.step].ranks[rank_];
+    if (!expected.present) return {};
+    const bool is_excused = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+      return reaches(fault, step.step, expectation_, observation_);
+    });
+    if (is_excused) return judge_loss(step, expected);
+    const auto call = static_cast<std::int32_t>(expected.error_call);
+    const bool must_fail =
+        expected.outcome == Outcome::kOwnError || expected.outcome == Outcome::kPeerError;
+    if (step.status.ok()) {
+      if (!must_fail) return {};
+      if (expected.outcome == Outcome::kPeerError)
+        return wrong_step(step, "ended well, but a rank it depends on has left it alone");
+      return wrong_step(step, fmt::format("ended well, but {} had to fail for {}",
+                                          name_of_call(call), name_of(expected.error)));
+    }
+    if (expected.outcome == Outcome::kSuccess)
+      return wrong_step(step, "failed without a reason: " + step.status.to_string());
+    if (expected.outcome == Outcome::kOwnError && step.failed_call != call)
+      return wrong_step(step, fmt::format("{} had to fail for {}, and {} fails: {}",
+                                          name_of_call(call), name_of(expected.error),
+                                          name_of_call(step.failed_call), step.status.to_string()));
+    return {};
+  }
+
+  // A step that the fault can reach.
+  Verdict judge_loss(const ObservedStep& step, const ExpectedRankStep& expected) const {
+    if (!loss_) return {};
+    const faults::Fault& fault = loss_->fault;
+    const bool is_own = rank_ == fault.rank;
+    const bool is_there = step.step == fault.step;
+    if (!step.status.ok()) {
+      const bool names_it =
+          step.status.failure().rank == group_rank(observation_, step.step, fault.rank);
+      if (contract_.names_no_lost_rank || is_own || names_it) return {};
+      return wrong_step(
+          step, fmt::format("rank {} is lost ({}), and the error does not name it: {}", fault.rank,
+                            faults::name_of(fault.kind), step.status.to_string()));
+    }
+    if (is_own && is_there && fault.kind == faults::Kind::kNodeThrows)
+      return wrong_step(step, "ended well, though one of its nodes threw");
+    if (step.step < fault.step || expected.outcome != Outcome::kSuccess) return {};
+    const reference::ExpectedStep& all = expectation_.steps[step.step];
+    if (!all.knows_collectives || is_alone(all)) return {};
+    if (!holds_together(all, is_there ? loss_->first_missing : 0)) return {};
+    return wrong_step(step, fmt::format("ended well without rank {}, which it needs ({})",
+                                        fault.rank, faults::name_of(fault.kind)));
+  }
+
+  static bool is_alone(const reference::ExpectedStep& step) {
+    return std::count_if(step.ranks.begin(), step.ranks.end(),
+                         [](const auto& rank) { return rank.present; }) == 1;
+  }
+
+  // F1. A rank that is stopped goes on when the others have given up.
+  Verdict judge_wait(const ObservedStep& step) const {
+    const bool is_stopped = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+      return fault.kind == faults::Kind::kOperationStall && fault.rank == rank_;
+    });
+    const std::uint64_t timeout_ms = case_.timeout_ms == 0 ? kDefaultTimeoutMs : case_.timeout_ms;
+    const std::uint64_t took_ms = (step.end_us - step.begin_us) / 1000;
+    if (step.status.ok() || is_stopped || took_ms <= 2 * timeout_ms + kGraceMs) return {};
+    return wrong("progress",
+                 fmt::format("step {} failed after {} ms, and the timeout is {} ms: {}", step.step,
+                             took_ms, timeout_ms, step.status.to_string()),
+                 Failing::kDeadlock);
+  }
+
+  const Case& case_;
+  const reference::Contract& contract_;
+  const reference::Expectation& expectation_;
+  const Observation& observation_;
+  const std::vector<faults::Fault> fatal_;
+  std::optional<Loss> loss_;
+  std::size_t rank_ = 0;
+};
+
+}  // namespace
+
+Verdict judge_error_calls(const Case& c, const reference::Contract& contract,
+                          const reference::Expectation& expectation,
+                          const Observation& observation) {
+  return ErrorCallOracle(c, contract, expectation, observation).judge();
 }
 
 }  // namespace lockstep::properties

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
 
 namespace lockstep::properties {
@@ -44,12 +45,10 @@ class ErrorOracle {
  public:
   ErrorOracle(const Case& c, const reference::Expectation& expectation,
               const Observation& observation)
-      : case_(c), expectation_(expectation), observation_(observation) {
-    for (const faults::Fault& fault : c.faults.faults) {
-      const bool fired = observation.fired.counts[static_cast<std::size_t>(fault.kind)] > 0;
-      if (fired && !faults::is_benign(fault.kind)) fatal_.push_back(fault);
-    }
-  }
+      : case_(c),
+        expectation_(expectation),
+        observation_(observation),
+        fatal_(fatal_faults(c, observation)) {}
 
   Verdict judge() {
     for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_) {
@@ -134,35 +133,11 @@ class ErrorOracle {
     return case_.program.options.join != reference::Join::kNone && expected.any_error &&
            (expected.ranks[rank_].outcome == Outcome::kSuccessOrPeerError ||
             expected.ranks[rank_].error == Error::kSecondBackward) &&
-           failure.reported_by == group_rank(step.step, rank_) &&
+           failure.reported_by == group_rank(observation_, step.step, rank_) &&
            (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
   }
 
-  // The rank of an original rank in the group that trains `step`.
-  int group_rank(std::uint32_t step, std::size_t original) const {
-    int rank = static_cast<int>(original);
-    for (const reference::Recovery& recovery : observation_.recoveries) {
-      if (recovery.before_step > step) break;
-      const auto& members = recovery.survivors;
-      const auto here = std::find(members.begin(), members.end(), original);
-      rank = here == members.end() ? kNone : static_cast<int>(here - members.begin());
-    }
-    return rank;
-  }
-
   static std::string name(std::uint32_t parameter) { return fmt::format("p{}", parameter); }
-
-  // A rank can leave this step behind only once all ranks have come to it.
-  // A collective without elements is no meeting of all: only neighbours hear of each other.
-  bool holds_together(std::uint32_t step) const {
-    const auto& collectives = expectation_.steps[step].collectives;
-    return std::any_of(collectives.begin(), collectives.end(), [](const auto& collective) {
-      using Op = reference::ExpectedCollective::Op;
-      const bool is_broadcast = collective.op == Op::kBroadcastOrder ||
-                                collective.op == Op::kBroadcastBuffers;  // the root need not wait
-      return collective.count > 0 && !is_broadcast;
-    });
-  }
 
   bool program_fails() const {
     return std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
@@ -173,10 +148,12 @@ class ErrorOracle {
   // one that a peer has reached already. A peer cannot be ahead by more than one step that
   // communicates.
   bool is_caused_by_program(const ObservedStep& step, const Failure& failure) const {
-    if (failure.reported_by != group_rank(step.step, rank_)) return false;
+    if (failure.reported_by != group_rank(observation_, step.step, rank_)) return false;
     for (std::uint32_t at = step.step; at < expectation_.steps.size(); ++at) {
       if (is_cause(at, step, failure)) return true;
-      if ((at > step.step && holds_together(at)) || expectation_.steps[at].any_error) break;
+      if ((at > step.step && holds_together(expectation_.steps[at])) ||
+          expectation_.steps[at].any_error)
+        break;
     }
     return false;
   }
@@ -189,7 +166,7 @@ class ErrorOracle {
       if (cause.outcome != Outcome::kOwnError) continue;
       if (failure.code != code_of(cause.error) && !is_other) continue;
       const std::size_t named = cause.error == Error::kUnevenInputs ? first_without_inputs(at) : q;
-      if (failure.rank != group_rank(step.step, named) || failure.pass < 0) continue;
+      if (failure.rank != group_rank(observation_, step.step, named) || failure.pass < 0) continue;
       const bool own_call =
           q == rank_ && step.failed_call != static_cast<std::int32_t>(cause.error_call);
       if (q == rank_ && (at != step.step || own_call)) continue;
@@ -245,26 +222,9 @@ class ErrorOracle {
     return out;
   }
 
-  // A fatal fault that fired in this step or before it, with no recovery in between. Ranks do not
-  // march in step: the one at fault may be ahead, as far as its peers can let it: they are at least
-  // in the last step before that communicates.
-  bool excuses(const faults::Fault& fault, std::uint32_t step) const {
-    const auto& steps = case_.program.steps;
-    const std::uint32_t at =
-        steps.empty() ? 0 : fault.step % static_cast<std::uint32_t>(steps.size());
-    std::uint32_t earliest = at;
-    while (earliest > 0 && !holds_together(--earliest)) {
-    }
-    if (step < earliest) return false;
-    const std::uint32_t low = std::min(at, step);
-    const std::uint32_t high = std::max(at, step);
-    return std::none_of(
-        observation_.recoveries.begin(), observation_.recoveries.end(),
-        [&](const auto& r) { return low < r.before_step && r.before_step <= high; });
-  }
   bool excused_by_fault(std::uint32_t step) const {
     return std::any_of(fatal_.begin(), fatal_.end(),
-                       [&](const auto& f) { return excuses(f, step); });
+                       [&](const auto& f) { return reaches(f, step, expectation_, observation_); });
   }
 
   // What an error that a fault brought about must tell (F2).
@@ -276,7 +236,8 @@ class ErrorOracle {
     if (failure.code == Code::kInternal || failure.code == Code::kPoisoned) return lacks("a cause");
     // A local backward is the engine's alone, which knows of no rank and no pass.
     if (is_local(step) && failure.code == Code::kUserFailure) return {};
-    if (failure.reported_by != group_rank(step.step, rank_)) return lacks("who reports it");
+    if (failure.reported_by != group_rank(observation_, step.step, rank_))
+      return lacks("who reports it");
     if (failure.pass < 0) return lacks("the pass");
     // NCCL does not say which peer is lost.
     const bool is_nameless = case_.program.options.fabric == reference::Fabric::kNccl &&
@@ -296,7 +257,7 @@ class ErrorOracle {
                        fault.kind == faults::Kind::kNodeThrows ||
                        fault.kind == faults::Kind::kOperationError;
     if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
-    if (failure.rank == group_rank(step.step, culprit)) return {};
+    if (failure.rank == group_rank(observation_, step.step, culprit)) return {};
     return wrong_step("error", step,
                       fmt::format("rank {} is the cause ({}), and the error names another: {}",
                                   culprit, faults::name_of(fault.kind), failure.to_string()));
@@ -316,7 +277,8 @@ class ErrorOracle {
           "error", step,
           "what travelled was changed, and the error does not say so: " + failure.to_string());
     const bool is_named = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-      return failure.suspect == group_rank(step.step, fault.rank % case_.program.world);
+      return failure.suspect ==
+             group_rank(observation_, step.step, fault.rank % case_.program.world);
     });
     if (is_named) return {};
     return wrong_step(
@@ -387,7 +349,7 @@ class ErrorOracle {
   const Case& case_;
   const reference::Expectation& expectation_;
   const Observation& observation_;
-  std::vector<faults::Fault> fatal_;
+  const std::vector<faults::Fault> fatal_;
   std::size_t rank_ = 0;
 };
 

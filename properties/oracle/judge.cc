@@ -226,14 +226,16 @@ Verdict judge(const Case& c, const reference::Contract& contract,
               const reference::Expectation& expectation, const Observation& observation) {
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
-  Verdict errors = contract.is_hook_by_hook ? judge_error_calls(c, expectation, observation)
-                                            : judge_errors(c, expectation, observation);
+  Verdict errors = contract.is_hook_by_hook
+                       ? judge_error_calls(c, contract, expectation, observation)
+                       : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;
   if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_trace(expectation, observation); !verdict.ok()) return verdict;
-  return judge_leaks(observation);
+  if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
+  return errors;  // which may say what could not be judged
 }
 
 }  // namespace lockstep::properties

@@ -8,7 +8,8 @@ namespace lockstep::properties {
 Verdict judge_end(const Observation& observation);
 Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation);
-Verdict judge_error_calls(const Case& c, const reference::Expectation& expectation,
+Verdict judge_error_calls(const Case& c, const reference::Contract& contract,
+                          const reference::Expectation& expectation,
                           const Observation& observation);
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation);

@@ -27,8 +27,8 @@ struct Verdict {
   Failing failing = Failing::kNothing;
   std::string oracle;  // "bits", "equal", "definedness", "untouched", "trace", "order", "progress",
                        // "error", "reuse", ...
-  std::string
-      message;  // several lines for a person: the first wrong element, or the wait-for graph
+  std::string message;  // several lines for a person: the first wrong element, or the wait-for
+                        // graph; of one that is ok: what could not be judged
   bool ok() const { return failing == Failing::kNothing; }
   bool same_failure(const Verdict& other) const {
     return failing == other.failing && oracle == other.oracle;

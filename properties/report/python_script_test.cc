@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "properties/case/case_json.h"
@@ -41,6 +42,10 @@ testing::AssertionResult has(const std::string& text, const std::string& part) {
   return testing::AssertionFailure() << "no '" << part << "' in\n" << text;
 }
 
+void expect_all(const std::string& script, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) EXPECT_TRUE(has(script, part));
+}
+
 TEST(PythonScript, TellsTheProgramInWordsAndAsData) {
   Case c = small_case(2);
   c.program.parameters[1].dtype = reference::DType::kFloat16;
@@ -48,20 +53,18 @@ TEST(PythonScript, TellsTheProgramInWordsAndAsData) {
   c.program.options.mode = reference::Mode::kDynamic;
   c.program.options.bucket_bytes = 1024 * 1024 / 2;
   const std::string script = script_of(c, "one line\nand a second");
-  EXPECT_TRUE(has(script, "# one line\n# and a second\n#\n# 2 ranks, dynamic mode"));
-  EXPECT_TRUE(has(script, "# step 0 (synced): every rank: backward of p0"));
+  expect_all(script, {"# one line\n# and a second\n#\n# 2 ranks, dynamic mode",
+                      "# step 0 (synced): every rank: backward of p0"});
   EXPECT_FALSE(has(script, "schedule:"));
-  EXPECT_TRUE(has(script, "\"find_unused_parameters\": True"));
-  EXPECT_TRUE(has(script, "\"bucket_cap_mb\": 0.5,"));
-  EXPECT_TRUE(has(script, "\"name\": \"p1\", \"dtype\": \"float16\", \"shape\": (2, 3), "));
-  EXPECT_TRUE(has(script, "(\"use\", [], \"p0\", \"c0\")"));
-  EXPECT_TRUE(has(script, "TOLERANCES = None"));
+  expect_all(script, {"\"find_unused_parameters\": True", "\"bucket_cap_mb\": 0.5,",
+                      "\"name\": \"p1\", \"dtype\": \"float16\", \"shape\": (2, 3), ",
+                      "(\"use\", [], \"p0\", \"c0\")", "TOLERANCES = None"});
 }
 
 TEST(PythonScript, HasTheGradientsThatTheContractExpects) {
   const std::string script = script_of(small_case());
-  EXPECT_TRUE(has(script, "\"c0\": {\n            0: [10.0],\n            1: [16.0],"));
-  EXPECT_TRUE(has(script, "\"p0\": every_rank([13.0]),"));
+  expect_all(script, {"\"c0\": {\n            0: [10.0],\n            1: [16.0],",
+                      "\"p0\": every_rank([13.0]),"});
   EXPECT_FALSE(has(script, "\"calls\":"));
 }
 
@@ -122,12 +125,9 @@ TEST(PythonScript, WritesEveryKindOfNode) {
     nodes.push_back(node);
   }
   const std::string script = script_of(c);
-  EXPECT_TRUE(has(script, "(\"sum\", [(0, 0)]),"));
-  EXPECT_TRUE(has(script, "(\"scale\", [(1, 0)], -2),"));
-  EXPECT_TRUE(has(script, "(\"split\", [(2, 0)]),"));
-  EXPECT_TRUE(has(script, "(\"stop\", [(3, 1)]),"));
-  EXPECT_TRUE(has(script, "(\"detach\", [(4, 0)]),"));
-  EXPECT_TRUE(has(script, "(\"checkpoint\", [(5, 0)], [\n"));
+  expect_all(script, {"(\"sum\", [(0, 0)]),", "(\"scale\", [(1, 0)], -2),",
+                      "(\"split\", [(2, 0)]),", "(\"stop\", [(3, 1)]),", "(\"detach\", [(4, 0)]),",
+                      "(\"checkpoint\", [(5, 0)], [\n"});
 }
 
 TEST(PythonScript, SpecialValuesAreWrittenAsPythonReadsThem) {
@@ -135,8 +135,7 @@ TEST(PythonScript, SpecialValuesAreWrittenAsPythonReadsThem) {
   c.program.values = reference::Values::kSpecial;
   c.program.parameters[0].sizes = {200};
   const std::string script = script_of(c);
-  for (const char* word : {" nan,", " inf,", " -inf,", " -0.0,", "e-"})
-    EXPECT_TRUE(has(script, word));
+  expect_all(script, {" nan,", " inf,", " -inf,", " -0.0,", "e-"});
 }
 
 TEST(PythonScript, RefusesByNameWhatPlainPyTorchCannotDo) {

@@ -9,17 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-python=
-for candidate in python3 /usr/bin/python3; do
-  if "$candidate" -c 'import torch.distributed as d; assert d.is_available()' 2>/dev/null; then
-    python=$candidate
-    break
-  fi
-done
-if [[ -z $python ]]; then
-  echo "skipped: no python3 here can import torch (ci/setup --torch installs Debian's)"
-  exit 77
-fi
+# shellcheck source=properties/subject/torch/python.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/python.sh"
 
 # expect CODE CASE TEXT...: what the case's script returns, and what it prints.
 expect() {
@@ -59,6 +50,8 @@ expect 1 "$corpus/torch/zeroed-table.json" \
   "VERDICT: differs from what the contract has"
 expect 1 "$corpus/torch/refuses_undefined_sparse.json" \
   "step 0, rank 0: backward 0 fails: Expected sparse gradient to be defined."
+expect 1 "$corpus/torch/counts_one_static_forward.json" \
+  "step 0, rank 0: backward 0 fails: Your training graph has changed in this iteration"
 # A program that PyTorch runs as it is expected to: two ranks that use one parameter.
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
 expect 0 "$work/fine.json" "VERDICT: as the contract has it"

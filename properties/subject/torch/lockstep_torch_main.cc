@@ -13,17 +13,21 @@
 
 namespace {
 
+using lockstep::torch_subject::Planted;
+
 class TorchRanks final : public lockstep::properties::RankProgram {
  public:
+  explicit TorchRanks(Planted planted) : planted_(planted) {}
   lockstep::Status load(const std::string&) override { return {}; }
   const lockstep::reference::Contract& contract() const override { return contract_; }
   void run(const lockstep::properties::RankJob& job,
            lockstep::properties::RankObservation& observation,
            lockstep::faults::Fired& fired) override {
-    lockstep::torch_subject::train(job, observation, fired);
+    lockstep::torch_subject::train(job, observation, fired, planted_);
   }
 
  private:
+  const Planted planted_;
   const lockstep::reference::Contract contract_ = lockstep::reference::Contract::torch();
 };
 
@@ -40,6 +44,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   lockstep::torch_subject::prepare_process();
-  TorchRanks ranks;
+  const char* planted = std::getenv("LOCKSTEP_TORCH_PLANTED");  // for tests of the oracles
+  const bool swallows = planted != nullptr && std::string(planted) == "swallowed-errors";
+  TorchRanks ranks(swallows ? Planted::kSwallowedErrors : Planted::kNothing);
   return lockstep::properties::serve_nursery(std::atoi(argv[2]), ranks);
 }

@@ -10,8 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -19,6 +22,7 @@
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
 #include "properties/lane/nursery.h"
+#include "properties/lane/process_ranks.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/oracle/judge.h"
 #include "reference/model.h"
@@ -77,6 +81,73 @@ TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
   }
 }
 
+// Faults: ranks that are killed, stopped, slow, or have a node that throws.
+class TorchUnderFaults : public Torch {
+ protected:
+  // The first verdict that is not ok, and which kinds fired.
+  Verdict run(FaultKinds kinds, std::uint64_t cases, faults::Fired& fired) {
+    GenerateOptions options;
+    options.lane = GenerateOptions::Lane::kGloo;
+    options.capabilities = subject_.capabilities;
+    options.faults = GenerateOptions::Faults::kList;
+    options.kinds = kinds;
+    options.max_world = 4;
+    CaseRunner runner(LaneKind::kGloo, subject_);
+    for (std::uint64_t index = 0; index < cases; ++index) {
+      const Case c = generate(5, index, options);
+      Verdict verdict = runner.run(c);
+      if (!verdict.ok()) {
+        verdict.message += "\n" + to_json(c);
+        return verdict;
+      }
+      for (std::size_t k = 0; k < faults::kKinds; ++k)
+        fired.counts[k] += runner.observation().fired.counts[k];
+    }
+    return {};
+  }
+  static void expect_fired(const faults::Fired& fired, std::initializer_list<faults::Kind> kinds) {
+    for (const faults::Kind kind : kinds)
+      EXPECT_GT(fired.counts[static_cast<std::size_t>(kind)], 0u) << faults::name_of(kind);
+  }
+};
+
+TEST_F(TorchUnderFaults, ThatAreOverSoonItAgreesWithItsProfile) {
+  using enum faults::Kind;
+  faults::Fired fired;
+  const FaultKinds kinds = FaultKinds().with(kOperationDelay).with(kRankPause).with(kSlowThread);
+  const Verdict verdict = run(kinds, 16, fired);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  expect_fired(fired, {kOperationDelay, kRankPause, kSlowThread});
+}
+
+TEST_F(TorchUnderFaults, WhoNeedsALostRankRaisesAndNoProcessIsLeft) {
+  using enum faults::Kind;
+  faults::Fired fired;
+  const Verdict verdict = run(FaultKinds().with(kRankExit).with(kNodeThrows), 24, fired);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  expect_fired(fired, {kRankExit, kNodeThrows});
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(TorchUnderFaults, WhoNeedsAStoppedRankRaises) {
+  faults::Fired fired;
+  const Verdict verdict = run(FaultKinds().with(faults::Kind::kOperationStall), 4, fired);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  expect_fired(fired, {faults::Kind::kOperationStall});
+}
+
+TEST_F(TorchUnderFaults, APlantedSwallowedErrorIsFound) {
+  const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/names_no_lost_rank.json");
+  ASSERT_TRUE(c) << c.error().to_string();
+  ::setenv("LOCKSTEP_TORCH_PLANTED", "swallowed-errors", 1);
+  const Verdict verdict = CaseRunner(LaneKind::kGloo, subject_).run(*c);
+  ::unsetenv("LOCKSTEP_TORCH_PLANTED");
+  EXPECT_EQ(verdict.failing, Failing::kWrongError);
+  EXPECT_NE(verdict.message.find("rank 0, step 0: ended well without rank 1"), std::string::npos)
+      << verdict.message;
+}
+
 // Our reducer runs every case, too (properties/oracle/agreement.h).
 class TorchBeside : public Torch {
  protected:
@@ -121,7 +192,7 @@ class TorchNursery : public Torch {
   static Result<pid_t> make_rank(Nursery& nursery, int& fd) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    Result<pid_t> made = nursery.make(fds[1]);
+    Result<pid_t> made = nursery.make({fds[1]});
     ::close(fds[1]);
     fd = fds[0];
     return made;
@@ -160,9 +231,42 @@ TEST_F(TorchNursery, RanksOutliveIt) {
 TEST(Nursery, ThatCannotServeIsAnError) {
   Nursery nursery("/bin/false");
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const Result<pid_t> made = nursery.make(0);
+    const Result<pid_t> made = nursery.make({0});
     ASSERT_FALSE(made);
     EXPECT_NE(made.error().failure().detail.find("/bin/false"), std::string::npos);
+  }
+}
+
+// Processes that are children of this one, as the kernel has them.
+std::size_t children() {
+  std::size_t count = 0;
+  for (const auto& task : fs::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (std::string pid; file >> pid;) ++count;
+  }
+  return count;
+}
+
+TEST_F(Torch, RanksAreProcessesOrThreadsOfOne) {
+  Case c;
+  c.program.world = 3;
+  c.program.steps.resize(2);
+  normalize(c);
+  Observation seen[2];
+  {
+    ProcessRanks ranks(subject_);
+    ranks.run_as_threads(c, seen[0]);
+    EXPECT_EQ(children(), 2u);  // the other is the nursery
+    ranks.run(c, seen[1]);
+    EXPECT_EQ(children(), 2u + 3u);
+  }
+  EXPECT_EQ(children(), 0u);
+  const reference::Expectation expected = reference::run(c.program, subject_.contract);
+  for (const Observation& each : seen) {
+    const Verdict verdict = judge(c, subject_.contract, expected, each);
+    EXPECT_TRUE(verdict.ok()) << verdict.message;
+    ASSERT_EQ(each.ranks.size(), 3u);
+    EXPECT_EQ(each.ranks[2].steps.size(), 2u);
   }
 }
 

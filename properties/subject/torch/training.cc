@@ -8,18 +8,22 @@
 
 #include <algorithm>
 #include <c10d/FileStore.hpp>
-#include <c10d/PrefixStore.hpp>
+#include <c10d/HashStore.hpp>
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 
+#include "properties/subject/torch/faults.h"
 #include "properties/subject/torch/graph.h"
 #include "properties/subject/torch/wrapper.h"
 #include "reference/arithmetic.h"
 #include "reference/graph.h"
 #include "reference/sparse.h"
+#include "reference/torch_model.h"
 
 namespace lockstep::torch_subject {
 namespace {
@@ -34,13 +38,34 @@ using reference::Program;
 constexpr std::int32_t kForwardCall = -1;
 constexpr std::size_t kMaxMessage = 400;
 
+using StoreRef = c10::intrusive_ptr<c10d::Store>;
+
+// Of ranks that are threads of this process: the same for one name, as long as one of them has it.
+StoreRef store_of_process(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, c10::weak_intrusive_ptr<c10d::HashStore>> stores;  // of live cases
+  const std::scoped_lock lock(mutex);
+  std::erase_if(stores, [](const auto& each) { return each.second.expired(); });
+  const auto known = stores.find(name);
+  if (known != stores.end())
+    if (auto store = known->second.lock()) return store;
+  auto made = c10::make_intrusive<c10d::HashStore>();
+  stores.emplace(name, c10::weak_intrusive_ptr<c10d::HashStore>(made));
+  return made;
+}
+
 class Training {
  public:
-  Training(const properties::RankJob& job, properties::RankObservation& observation)
+  Training(const properties::RankJob& job, properties::RankObservation& observation,
+           Planted planted)
       : job_(job),
+        planted_(planted),
         program_(job.c->program),
         observation_(observation),
-        builder_(program_, job.rank, parameters_, [] {}) {
+        expectation_(job.expectation),
+        end_(static_cast<std::uint32_t>(program_.steps.size())),
+        faults_(job),
+        builder_(program_, job.rank, parameters_, [this] { faults_.at_node(); }) {
     for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
       const std::uint32_t owner = reference::owner_of(program_, i);
       if (owner != i) {
@@ -65,12 +90,13 @@ class Training {
     std::uint32_t step = 0;
     while (observation_.construction.ok() && observation_.recovery.ok()) {
       bool is_recovering = false;
-      while (step < program_.steps.size() && !is_recovering) is_recovering = train_step(step++);
+      while (step < end_ && !is_recovering) is_recovering = train_step(step++);
       if (is_recovering) leave();
       Resume resume = job_.meet(!is_recovering, step);
       observation_.finished = !resume.recover;
       if (observation_.finished) break;
       step = resume.step;
+      expect_after(resume);
       leave();
       for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
       observation_.recovery = join(resume.roster);
@@ -78,7 +104,18 @@ class Training {
     leave();
   }
 
+  faults::Fired fired() const { return faults_.fired(); }
+
  private:
+  // Faults have recoveries of their own, after which static mode counts anew: other steps fail, and
+  // the model may not know what comes of others.
+  void expect_after(const Resume& resume) {
+    recoveries_.push_back({resume.step, resume.roster.members});
+    reference::run(program_, reference::Contract::torch(), recoveries_, {}, recovered_);
+    expectation_ = &recovered_;
+    end_ = reference::modelled_steps(recovered_);
+  }
+
   template <class Call>
   static Status caught(Call call) {
     const auto failure = [](std::string what) {
@@ -103,9 +140,13 @@ class Training {
       const std::string file = job_.directory + "/torch-" + std::to_string(roster.generation);
       const std::uint32_t ms = job_.c->timeout_ms;
       group_ = c10::make_intrusive<RecordingGroup>(
-          c10::make_intrusive<c10d::FileStore>(file, size), rank, size,
-          std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms));
-      if (!reduced_.empty()) wrapper_.emplace(reduced_, is_sparse_, program_.options, group_);
+          job_.is_thread ? store_of_process(file)
+                         : StoreRef(c10::make_intrusive<c10d::FileStore>(file, size)),
+          rank, size, std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
+          [this] { faults_.at_collective(); });
+      if (!reduced_.empty())
+        wrapper_.emplace(reduced_, is_sparse_, program_.options, group_,
+                         [this] { faults_.at_node(); });
     });
   }
 
@@ -120,9 +161,12 @@ class Training {
     observation_.steps.emplace_back().step = step;
     ObservedStep& observed = observation_.steps.back();
     observed.begin_us = now_us();
+    faults_.begin_step(step);
     run_step(program_.steps[step], observed);
+    faults_.end_step();
     observed.end_us = now_us();
-    return !observed.status.ok() || job_.expectation->steps[step].any_error;
+    if (!observed.status.ok()) observed.collectives = group_->take();
+    return !observed.status.ok() || expectation_->steps[step].any_error;
   }
 
   static std::uint64_t now_us() {
@@ -178,6 +222,7 @@ class Training {
       if (is_last && !pass.keep_outputs) outputs.clear();
       observed.failed_call = static_cast<std::int32_t>(call);
       observed.status = caught([&] { GraphBuilder::backward(roots, 1, !is_last); });
+      if (planted_ == Planted::kSwallowedErrors) observed.status = {};
       if (!observed.status.ok()) return;
     }
   }
@@ -241,7 +286,7 @@ class Training {
     seen.shares_with = static_cast<std::uint32_t>(parameter);
     seen.offset = observation_.bits.size();
     const reference::Parameter& record = program_.parameters[parameter];
-    const auto& expected = job_.expectation->steps[observation_.steps.back().step];
+    const auto& expected = expectation_->steps[observation_.steps.back().step];
     if (!expected.ranks[job_.rank].gradients[parameter].known) {
       observation_.bits.resize(seen.offset + reference::gradient_words(record));
       return;
@@ -271,8 +316,14 @@ class Training {
   }
 
   const properties::RankJob& job_;
+  const Planted planted_;
   const Program& program_;
   properties::RankObservation& observation_;
+  const reference::Expectation* expectation_;
+  std::uint32_t end_;  // of the steps of which the model tells something
+  std::vector<reference::Recovery> recoveries_;
+  reference::Expectation recovered_;
+  RankFaults faults_;
   std::vector<at::Tensor> parameters_;  // per parameter of the program
   std::vector<at::Tensor> reduced_;
   std::vector<bool> is_sparse_;  // of those that are reduced
@@ -298,9 +349,11 @@ void prepare_process() {
 }
 
 void train(const properties::RankJob& job, properties::RankObservation& observation,
-           faults::Fired& fired) {
-  fired = {};
-  Training(job, observation).run();
+           faults::Fired& fired, Planted planted) {
+  at::set_num_threads(1);  // which is counted by thread
+  Training training(job, observation, planted);
+  training.run();
+  fired = training.fired();
 }
 
 }  // namespace lockstep::torch_subject

@@ -5,6 +5,8 @@
 // observation.
 #pragma once
 
+#include <cstdint>
+
 #include "properties/lane/rank_server.h"
 
 namespace lockstep::torch_subject {
@@ -12,7 +14,10 @@ namespace lockstep::torch_subject {
 // Once, before anything else.
 void prepare_process();
 
+// What can be planted, for the oracles to find: calls that fail are told as if they had ended well.
+enum class Planted : std::uint8_t { kNothing, kSwallowedErrors };
+
 void train(const properties::RankJob& job, properties::RankObservation& observation,
-           faults::Fired& fired);
+           faults::Fired& fired, Planted planted = Planted::kNothing);
 
 }  // namespace lockstep::torch_subject

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -42,6 +43,35 @@ std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs
   return passed;
 }
 
+// Averages, and leaves the result in other storage than the bucket's (Hook::kElsewhere).
+class UserHook final : public c10d::CommHookInterface {
+ public:
+  UserHook(const c10::intrusive_ptr<RecordingGroup>& group, std::function<void()> visit)
+      : group_(group), visit_(std::move(visit)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    visit_();
+    std::vector<at::Tensor> sums = {bucket.getBuffer().clone()};
+    sums[0].div_(group_->getSize());
+    const auto sum = group_->allreduce(sums, c10d::AllreduceOptions())->getFuture();
+    return sum->then(
+        [visit = visit_](c10::ivalue::Future& done) {
+          if (done.hasError()) std::rethrow_exception(done.exception_ptr());
+          visit();
+          return done.value();
+        },
+        sum->elementType());
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return result.isTensorList() ? result.toTensorVector()[0] : result.toTensor();
+  }
+
+ private:
+  const c10::intrusive_ptr<RecordingGroup> group_;
+  const std::function<void()> visit_;
+};
+
 c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> group_options(
     std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
@@ -64,12 +94,15 @@ DType dtype_of(const at::Tensor& tensor) {
 }  // namespace
 
 RecordingGroup::RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                               std::chrono::milliseconds timeout)
-    : ProcessGroupGloo(store, rank, size, group_options(timeout)) {}
+                               std::chrono::milliseconds timeout,
+                               std::function<void()> at_collective)
+    : ProcessGroupGloo(store, rank, size, group_options(timeout)),
+      at_collective_(std::move(at_collective)) {}
 
 c10::intrusive_ptr<c10d::Work> RecordingGroup::allreduce(std::vector<at::Tensor>& tensors,
                                                          const c10d::AllreduceOptions& options) {
   using Op = properties::ObservedCollective::Op;
+  at_collective_();
   const bool is_usage = tensors[0].scalar_type() == at::kInt;
   note(is_usage ? Op::kAllReduceUsage : Op::kAllReduceBucket, tensors[0]);
   return ProcessGroupGloo::allreduce(tensors, options);
@@ -77,6 +110,7 @@ c10::intrusive_ptr<c10d::Work> RecordingGroup::allreduce(std::vector<at::Tensor>
 
 c10::intrusive_ptr<c10d::Work> RecordingGroup::broadcast(std::vector<at::Tensor>& tensors,
                                                          const c10d::BroadcastOptions& options) {
+  at_collective_();
   note(properties::ObservedCollective::Op::kBroadcastOrder, tensors[0]);
   return ProcessGroupGloo::broadcast(tensors, options);
 }
@@ -99,7 +133,8 @@ std::vector<properties::ObservedCollective> RecordingGroup::take() {
 }
 
 Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
-                 const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group)
+                 const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
+                 std::function<void()> visit_hook)
     : is_dynamic_(options.mode == reference::Mode::kDynamic),
       is_static_(options.mode == reference::Mode::kStatic) {
   c10d::verify_params_across_processes(group, parameters, c10::nullopt);
@@ -124,6 +159,8 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
     reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);
   if (options.hook == reference::Hook::kFloat16)
     reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+  if (options.hook == reference::Hook::kElsewhere)
+    reducer_->register_comm_hook(std::make_unique<UserHook>(group, std::move(visit_hook)));
   (void)group->take();
 }
 

@@ -9,6 +9,7 @@
 #include <c10d/logger.hpp>
 #include <c10d/reducer.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +19,12 @@
 
 namespace lockstep::torch_subject {
 
-// ProcessGroupGloo on the loopback interface, that writes down which collectives it starts.
+// ProcessGroupGloo on the loopback interface, that writes down which collectives it starts; before
+// each it calls `at_collective`, from the thread that starts it.
 class RecordingGroup final : public c10d::ProcessGroupGloo {
  public:
   RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 std::chrono::milliseconds timeout);
+                 std::chrono::milliseconds timeout, std::function<void()> at_collective);
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
@@ -35,15 +37,19 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
  private:
   void note(properties::ObservedCollective::Op op, const at::Tensor& tensor);
 
+  const std::function<void()> at_collective_;
   std::vector<properties::ObservedCollective> started_;
   std::int64_t sequence_ = 0;
 };
 
 class Wrapper {
  public:
-  // `parameters`: those that are reduced, each once, and which of them have sparse gradients.
+  // `parameters`: those that are reduced, each once, and which of them have sparse gradients. A
+  // hook of the user's own calls `visit_hook` twice: before its sum begins, and on a thread of the
+  // group's when that is there. It may throw.
   Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
-          const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group);
+          const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
+          std::function<void()> visit_hook);
 
   // A forward with gradients begins; not synced: under no_sync.
   void begin_forward(bool is_synced);

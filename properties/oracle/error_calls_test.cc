@@ -1,0 +1,154 @@
+// The oracle on errors of a subject that works hook by hook, under faults: each test has a right
+// observation of three steps on two ranks, and spoils one thing.
+#include <gtest/gtest.h>
+
+#include "properties/oracle/oracles.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+namespace {
+
+using faults::Kind;
+
+class ErrorCalls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    case_.program.parameters.resize(1);
+    case_.program.steps.resize(3);
+    case_.timeout_ms = 1000;
+    normalize(case_);
+    observation_.ranks.resize(case_.program.world);
+    for (RankObservation& rank : observation_.ranks) {
+      rank.finished = true;
+      for (std::uint32_t s = 0; s < 3; ++s) rank.steps.emplace_back().step = s;
+    }
+  }
+
+  // Rank 1 is at fault in step 1, and all recover after it.
+  void plan(Kind kind, bool fired = true) {
+    faults::Fault fault;
+    fault.kind = kind;
+    fault.rank = 1;
+    fault.step = 1;
+    case_.faults.faults.push_back(fault);
+    if (fired) ++observation_.fired.counts[static_cast<std::size_t>(kind)];
+    observation_.recoveries = {{2, {0, 1}}};
+    fail(0, 1);
+    fail(1, 1);
+  }
+
+  ObservedStep& step(std::size_t rank, std::size_t index) {
+    return observation_.ranks[rank].steps[index];
+  }
+  void fail(std::size_t rank, std::size_t index) {
+    step(rank, index).status = Status(Code::kInternal, "Connection closed by peer");
+    step(rank, index).failed_call = 0;
+  }
+
+  Verdict verdict(const reference::Contract& contract = reference::Contract::torch()) const {
+    return judge_error_calls(case_, contract,
+                             reference::run(case_.program, contract, observation_.recoveries),
+                             observation_);
+  }
+  void expect_wrong(const std::string& text, Failing failing = Failing::kWrongError) const {
+    EXPECT_EQ(verdict().failing, failing);
+    EXPECT_NE(verdict().message.find(text), std::string::npos) << verdict().message;
+  }
+
+  Case case_;
+  Observation observation_;
+};
+
+TEST_F(ErrorCalls, ALostRankIsAReasonToFail) {
+  plan(Kind::kOperationStall);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  EXPECT_EQ(verdict().message, "");
+}
+
+TEST_F(ErrorCalls, AFaultThatDidNotFireIsNone) {
+  plan(Kind::kOperationStall, false);
+  expect_wrong("rank 0, step 1: failed without a reason");
+}
+
+TEST_F(ErrorCalls, ABenignFaultIsNoReason) {
+  plan(Kind::kRankPause);
+  expect_wrong("rank 0, step 1: failed without a reason");
+}
+
+TEST_F(ErrorCalls, WhoNeedsALostRankMustFail) {
+  plan(Kind::kRankExit);
+  step(0, 1).status = {};
+  expect_wrong("rank 0, step 1: ended well without rank 1, which it needs (rank_exit)");
+}
+
+TEST_F(ErrorCalls, SoMustARankThatWasStopped) {
+  plan(Kind::kOperationStall);
+  step(1, 1).status = {};
+  expect_wrong("rank 1, step 1: ended well without rank 1");
+}
+
+TEST_F(ErrorCalls, WhatTheLostRankHadStartedIsNoReasonToFail) {
+  plan(Kind::kNodeThrows);
+  step(0, 1).status = {};
+  expect_wrong("rank 0, step 1: ended well without rank 1");
+  step(1, 1).collectives.resize(3);  // two of the rebuild, one bucket
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+TEST_F(ErrorCalls, ANodeThatThrowsIsNotSwallowed) {
+  plan(Kind::kNodeThrows);
+  step(1, 1).status = {};
+  expect_wrong("rank 1, step 1: ended well, though one of its nodes threw");
+}
+
+TEST_F(ErrorCalls, AFaultReachesOneStepBackAndNoFurther) {
+  plan(Kind::kRankExit);
+  fail(0, 0);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  case_.program.steps.resize(4);
+  normalize(case_);
+  case_.faults.faults[0].step = 2;
+  observation_.recoveries[0].before_step = 3;
+  expect_wrong("rank 0, step 0: failed without a reason");
+}
+
+TEST_F(ErrorCalls, AfterTheRecoveryThereIsNoReason) {
+  plan(Kind::kRankExit);
+  fail(0, 2);
+  expect_wrong("rank 0, step 2: failed without a reason");
+}
+
+TEST_F(ErrorCalls, AnErrorLongAfterTheTimeoutIsSeen) {
+  plan(Kind::kRankExit);
+  step(0, 1).end_us = 12'000'000;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(0, 1).end_us = 12'002'000;
+  expect_wrong("rank 0: step 1 failed after 12002 ms, and the timeout is 1000 ms",
+               Failing::kDeadlock);
+}
+
+TEST_F(ErrorCalls, OfSeveralFaultsItSaysWhatWasNotJudged) {
+  plan(Kind::kRankExit);
+  plan(Kind::kNodeThrows);
+  step(0, 1).status = {};
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  EXPECT_NE(verdict().message.find("not judged: which ranks had to fail, as 2 faults"),
+            std::string::npos);
+}
+
+TEST_F(ErrorCalls, ByTheContractItNamesTheLostRank) {
+  plan(Kind::kRankExit);
+  reference::Contract contract = reference::Contract::torch();
+  contract.names_no_lost_rank = false;
+  EXPECT_NE(verdict(contract).message.find("the error does not name it"), std::string::npos);
+  Failure failure = step(0, 1).status.failure();
+  failure.rank = 0;
+  step(0, 1).status = failure;
+  EXPECT_FALSE(verdict(contract).ok());
+  failure.rank = 1;
+  step(0, 1).status = failure;
+  EXPECT_TRUE(verdict(contract).ok()) << verdict(contract).message;
+}
+
+}  // namespace
+}  // namespace lockstep::properties

@@ -1,0 +1,55 @@
+#include "properties/oracle/fault_reach.h"
+
+#include <algorithm>
+
+namespace lockstep::properties {
+
+std::vector<faults::Fault> fatal_faults(const Case& c, const Observation& observation) {
+  const auto steps = static_cast<std::uint32_t>(std::max<std::size_t>(c.program.steps.size(), 1));
+  std::vector<faults::Fault> fatal;
+  for (const faults::Fault& fault : c.faults.faults) {
+    const bool has_fired = observation.fired.counts[static_cast<std::size_t>(fault.kind)] > 0;
+    if (!has_fired || faults::is_benign(fault.kind)) continue;
+    fatal.push_back(fault);
+    fatal.back().step %= steps;
+    fatal.back().rank %= c.program.world;
+  }
+  return fatal;
+}
+
+bool holds_together(const reference::ExpectedStep& step, std::size_t first) {
+  using Op = reference::ExpectedCollective::Op;
+  const auto needs_all = [](const reference::ExpectedCollective& collective) {
+    const bool is_broadcast =
+        collective.op == Op::kBroadcastOrder || collective.op == Op::kBroadcastBuffers;
+    return collective.count > 0 && !is_broadcast;
+  };
+  const std::size_t begin = std::min(first, step.collectives.size());
+  return std::any_of(step.collectives.begin() + static_cast<std::ptrdiff_t>(begin),
+                     step.collectives.end(), needs_all);
+}
+
+bool reaches(const faults::Fault& fault, std::uint32_t step,
+             const reference::Expectation& expectation, const Observation& observation) {
+  std::uint32_t earliest = fault.step;
+  while (earliest > 0 && !holds_together(expectation.steps[--earliest])) {
+  }
+  if (step < earliest) return false;
+  const std::uint32_t low = std::min(fault.step, step);
+  const std::uint32_t high = std::max(fault.step, step);
+  return std::none_of(observation.recoveries.begin(), observation.recoveries.end(),
+                      [&](const auto& r) { return low < r.before_step && r.before_step <= high; });
+}
+
+int group_rank(const Observation& observation, std::uint32_t step, std::size_t original) {
+  int rank = static_cast<int>(original);
+  for (const reference::Recovery& recovery : observation.recoveries) {
+    if (recovery.before_step > step) break;
+    const auto& members = recovery.survivors;
+    const auto here = std::find(members.begin(), members.end(), original);
+    rank = here == members.end() ? kNone : static_cast<int>(here - members.begin());
+  }
+  return rank;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,474 @@
+#!/usr/bin/env python3
+"""by_hand.py [NAME...]: the findings of FINDINGS.md that need what the C++ side of PyTorch has not.
+
+Plain PyTorch over Gloo, ranks as processes of this machine; nothing of this project is needed.
+Each finding runs by itself, tells what every rank saw, and ends in a line `NAME: shows` or
+`NAME: does not show`. Without names all are run. `--list` names them.
+
+Exit code: 0 if all show, 1 if one does not, 2 if there is no PyTorch to run them with.
+"""
+import datetime
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import tempfile
+import time
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.join import Join
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as error:
+    print("cannot run: this needs PyTorch with torch.distributed (%s)" % error)
+    sys.exit(2)
+
+TIMEOUT_SECONDS = 4  # of a collective that a peer never joins
+RUN_SECONDS = 60  # a rank that has not ended by then hangs
+
+
+# ---- ranks as processes ----
+
+
+class Rank:
+    """What the body of a finding is given: its number, and a way to tell what it sees."""
+
+    def __init__(self, number, pipe):
+        self.number = number
+        self.pipe = pipe
+
+    def tell(self, name, value):
+        self.pipe.send((name, value))
+
+    def attempt(self, name, call):
+        """Tells "ok", or the first line of the error; returns whether it went well."""
+        begin = time.monotonic()
+        try:
+            call()
+            result = "ok"
+        except Exception as error:  # whatever PyTorch raises is what is looked at
+            result = str(error).strip().split("\n")[0][:300]
+        self.tell(name, result)
+        self.tell(name + " seconds", round(time.monotonic() - begin, 1))
+        return result == "ok"
+
+
+def serve(body, number, world, store, pipe):
+    torch.set_num_threads(1)
+    limit = datetime.timedelta(seconds=TIMEOUT_SECONDS)
+    dist.init_process_group("gloo", init_method="file://" + store, rank=number, world_size=world,
+                            timeout=limit)
+    Rank(number, pipe).attempt("end", lambda: body(Rank(number, pipe)))
+    pipe.close()
+    os._exit(0)  # connections close now, as those of any process that ends
+
+
+def how_ended(process):
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        return "hangs"
+    if process.exitcode < 0:
+        return "killed by " + signal.Signals(-process.exitcode).name
+    return "exited with %d" % process.exitcode
+
+
+def run(body, world=2, tend=None):
+    """Runs body(rank) in `world` processes. Per rank: what it told, by name, and "end".
+    `tend(processes)` is called again and again meanwhile."""
+    context = multiprocessing.get_context("fork")  # this process runs no operation of torch
+    seen = [{} for _ in range(world)]
+    with tempfile.TemporaryDirectory() as folder:
+        pipes, processes = [], []
+        for number in range(world):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (body, number, world, os.path.join(folder, "store"), theirs)
+            processes.append(context.Process(target=serve, args=arguments, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        limit = time.monotonic() + RUN_SECONDS
+        open_pipes = dict(enumerate(pipes))
+        while open_pipes and time.monotonic() < limit:
+            for number in multiprocessing.connection.wait(list(open_pipes.values()), 0.05):
+                rank = pipes.index(number)
+                try:
+                    name, value = number.recv()
+                    seen[rank][name] = value
+                except EOFError:
+                    del open_pipes[rank]
+            if tend:
+                tend(processes, seen)
+        for number, process in enumerate(processes):
+            process.join(max(0.0, limit - time.monotonic()) if number not in open_pipes else 0)
+            if "end" not in seen[number] or process.exitcode != 0:
+                seen[number]["end"] = how_ended(process)
+    for number, told in enumerate(seen):
+        for name, value in told.items():
+            if not name.endswith(" seconds"):
+                print("  rank %d: %s: %s" % (number, name, value))
+    return seen
+
+
+# ---- models ----
+
+
+class Table(torch.nn.Module):
+    """Parameters by name, of a shape each; the loss is the sum of those that `used` names, each
+    times `factor`."""
+
+    def __init__(self, **parameters):
+        super().__init__()
+        for name, value in parameters.items():
+            self.register_parameter(name, torch.nn.Parameter(value))
+
+    def forward(self, used, factor):
+        return sum((getattr(self, name) * factor).sum() for name in used)
+
+
+def values_of(parameter):
+    return None if parameter.grad is None else parameter.grad.flatten().tolist()
+
+
+def starts_all_reduce(bucket):
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0] / dist.get_world_size())
+
+
+# ---- the findings: each returns whether it shows ----
+
+
+def train_with_a_hook_that_fails(where):
+    """What the hook does with the sums raises in the second of three passes, on ranks `where`."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        passes = []
+
+        def hook(state, bucket):
+            passes.append(None)
+            fails = len(passes) == 2 and rank.number in where
+
+            def take(sums):
+                if fails:
+                    raise RuntimeError("the hook raises")
+                return sums.value()[0] / 2
+
+            return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(take)
+
+        model.register_comm_hook(None, hook)
+        for index in range(3):
+            model.zero_grad(set_to_none=True)
+            loss = model(["p"], 1.0 + 2 * rank.number)
+            rank.attempt("pass %d" % index, loss.backward)
+            rank.tell("gradient %d" % index, values_of(model.module.p))
+
+    return run(body)
+
+
+def one_hook_fails():
+    """A communication hook starts its all-reduce; what it does with the sums raises in the second
+    pass, on rank 0 alone, then on both."""
+    first, second = train_with_a_hook_that_fails([0])
+    if second["pass 1"] != "ok" or second["gradient 1"] != [2.0]:
+        return False
+    both = train_with_a_hook_that_fails([0, 1])
+    return (all("the hook raises" in each["pass 1"] and each["gradient 1"] != [2.0]
+                for each in [first, *both])
+            and all(each["pass 2"] == "ok" and each["gradient 2"] == [2.0]
+                    for each in [first, second, *both]))
+
+
+def failed_hook_stays_failed():
+    """A communication hook raises on rank 0, before it starts anything; then two more passes."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        passes = []
+
+        def hook(state, bucket):
+            passes.append(None)
+            if len(passes) == 1 and rank.number == 0:
+                raise RuntimeError("the hook raises")
+            return starts_all_reduce(bucket)
+
+        model.register_comm_hook(None, hook)
+        for index in range(3):
+            went_well = rank.attempt("pass %d" % index,
+                                     lambda: model(["p"], 1.0).backward())
+            if not went_well and rank.number == 1:
+                break
+
+    first, second = run(body)
+    return (first["pass 0"].endswith("the hook raises")
+            and all("INTERNAL ASSERT FAILED" in first["pass %d" % index] for index in (1, 2))
+            and all("please report a bug to PyTorch" in first["pass %d" % index]
+                    for index in (1, 2))
+            and second["pass 0"] != "ok")
+
+
+def join_sends_the_last_map():
+    """Under join, find_unused_parameters: rank 0 used b in its one input, and has joined; rank 1
+    uses a alone in its second. zero_grad(set_to_none=True) before each."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(a=torch.zeros(1), b=torch.zeros(1)),
+                                        find_unused_parameters=True)
+        inputs = [["a", "b"]] if rank.number == 0 else [["a"], ["a"]]
+        with Join([model]):
+            for index, used in enumerate(inputs):
+                model.zero_grad(set_to_none=True)
+                model(used, 1.0).backward()
+                rank.tell("b after input %d" % index, values_of(model.module.b))
+
+    _, second = run(body)
+    return second["b after input 1"] == [0.0]
+
+
+def pair(a, b):
+    return Table(a=torch.full((2,), a), b=torch.full((2,), b))
+
+
+def average_by_place(names_of):
+    def body(rank):
+        module = Table(**{name: torch.zeros(1) for name in names_of[rank.number]})
+        model = DistributedDataParallel(module)
+        loss = model(["a"], 1.0) + model.module(["b"], 10.0)
+        rank.attempt("backward", loss.backward)
+        for name in ("a", "b"):
+            rank.tell(name, values_of(getattr(module, name)))
+
+    first, second = run(body)
+    return (first["backward"] == second["backward"] == "ok" and first["a"] == [5.5]
+            and second["b"] == [5.5])
+
+
+def other_order_is_averaged():
+    """Parameters a and b of one shape, made in another order on each rank."""
+    return average_by_place([["a", "b"], ["b", "a"]])
+
+
+def same_order():
+    """The control of the one before: nothing is wrong here, so that it must not show."""
+    return average_by_place([["a", "b"], ["a", "b"]])
+
+
+def other_frozen_is_averaged():
+    """Parameters a and b of one shape; rank 0 has b frozen, rank 1 a."""
+
+    def body(rank):
+        module = Table(a=torch.zeros(1), b=torch.zeros(1))
+        getattr(module, "ba"[rank.number]).requires_grad_(False)
+        model = DistributedDataParallel(module)
+        rank.attempt("backward", model("ab"[rank.number], 1.0 + 9 * rank.number).backward)
+        for name in ("a", "b"):
+            rank.tell(name, values_of(getattr(model.module, name)))
+
+    first, second = run(body)
+    return (first["backward"] == second["backward"] == "ok" and first["a"] == [5.5]
+            and second["b"] == [5.5])
+
+
+def construct_and_train(rank, make, passes=2, factor=1.0):
+    """Tells how it went; stops at the first error."""
+    models = []
+    if not rank.attempt("construction", lambda: models.append(make())):
+        return
+    for index in range(passes):
+        if not rank.attempt("pass %d" % index, lambda: models[0](["a", "b"], factor).backward()):
+            return
+
+
+def other_detection_is_not_told():
+    """One rank with find_unused_parameters, the other without."""
+
+    def body(rank):
+        construct_and_train(rank, lambda: DistributedDataParallel(
+            pair(0.0, 0.0), find_unused_parameters=rank.number == 0), passes=1)
+
+    seen = run(body)
+    passes = sorted(each.get("pass 0", "") == "ok" for each in seen)
+    return all(each["construction"] == "ok" for each in seen) and passes == [False, True]
+
+
+def aborted(seen):
+    return any("SIGABRT" in each["end"] for each in seen)
+
+
+def other_dtype_aborts():
+    """float32 on rank 0, float64 on rank 1."""
+
+    def body(rank):
+        dtype = torch.float32 if rank.number == 0 else torch.float64
+        construct_and_train(rank, lambda: DistributedDataParallel(
+            pair(0.0, 0.0).to(dtype)))
+
+    return aborted(run(body))
+
+
+def other_bucket_cap_aborts():
+    """Unused detection; buckets of 25 MiB on rank 0, of 4 bytes on rank 1."""
+
+    def body(rank):
+        cap = 25 if rank.number == 0 else 4 / 1024 / 1024
+        construct_and_train(rank, lambda: DistributedDataParallel(
+            Table(big=torch.zeros(300000), a=torch.zeros(2), b=torch.zeros(2)),
+            find_unused_parameters=True, bucket_cap_mb=cap))
+
+    return aborted(run(body))
+
+
+def other_sparsity_times_out():
+    """A table whose gradient is sparse on rank 1 alone."""
+
+    def body(rank):
+        module = torch.nn.Embedding(4, 2, sparse=rank.number == 1)
+        models = []
+        if rank.attempt("construction", lambda: models.append(DistributedDataParallel(module))):
+            rank.attempt("pass 0", lambda: models[0](torch.tensor([1])).sum().backward())
+            time.sleep(TIMEOUT_SECONDS + 1)  # so that the other has its own error
+
+    seen = run(body)
+    return (all(each["construction"] == "ok" for each in seen)
+            and any("Timed out" in each.get("pass 0", "") for each in seen))
+
+
+def other_sizes_are_told_to_one():
+    """Two elements on rank 0, three on rank 1."""
+
+    def body(rank):
+        construct_and_train(rank, lambda: DistributedDataParallel(
+            Table(a=torch.zeros(2 + rank.number), b=torch.zeros(1))))
+
+    first, second = run(body)
+    return ("appears not to match" in second["construction"]
+            and "Connection closed by peer" in first["construction"])
+
+
+def hooks_see_index_zero():
+    """Static graph, parameters of two dtypes, one of which is column-major; a hook notes what its
+    buckets say of themselves in the first passes."""
+
+    def body(rank):
+        column_major = torch.zeros(2, 3).t()
+        model = DistributedDataParallel(Table(a=torch.zeros(2), b=column_major.double()),
+                                        static_graph=True)
+        noted = []
+
+        def hook(state, bucket):
+            strides = [tuple(each.stride()) for each in bucket.gradients()]
+            noted.append((bucket.index(), bucket.is_last(), strides))
+            return starts_all_reduce(bucket)
+
+        model.register_comm_hook(None, hook)
+        for index in range(3):
+            model(["a", "b"], 1.0).backward()
+            rank.tell("buckets of pass %d (index, is last, strides)" % index, list(noted))
+            noted.clear()
+        rank.tell("strides of b, and of its gradient",
+                  [tuple(model.module.b.stride()), tuple(model.module.b.grad.stride())])
+
+    seen = run(body)[0]
+    first = seen["buckets of pass 0 (index, is last, strides)"]
+    second = seen["buckets of pass 1 (index, is last, strides)"]
+    strides = [each for _, _, every in first + second for each in every]
+    return (len(first) == 2 and [each[:2] for each in first] == [(0, False), (0, False)]
+            and (2, 1) in strides and (1, 3) not in strides
+            and seen["strides of b, and of its gradient"] == [(1, 3), (1, 3)])
+
+
+# ---- a rank that is gone, stops or is slow: three ranks, rank 2 fails before a backward ----
+
+
+def lost_rank(how, tend=None):
+    def body(rank):
+        names = ["p%d" % index for index in range(4)]
+        model = DistributedDataParallel(
+            Table(**{name: torch.zeros(1000) for name in names}), bucket_cap_mb=0.004)
+        for index in range(3):
+            model(names, 1.0).backward()
+        model.zero_grad(set_to_none=True)
+        loss = model(names, 1.0 + rank.number)
+        if rank.number == 2:
+            rank.tell("it", how)
+            if how == "exits":
+                os._exit(3)
+            if how == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "is stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if how == "is slow":
+                time.sleep(2)
+        rank.attempt("backward", loss.backward)
+        rank.tell("gradient", values_of(model.module.p0)[:1])
+        rank.attempt("the next one", lambda: model(names, 1.0).backward())
+
+    return run(body, world=3, tend=tend)
+
+
+def gone_rank_is_an_error():
+    """Rank 2 exits, or is killed."""
+    for how in ("exits", "is killed"):
+        survivors = lost_rank(how)[:2]
+        for each in survivors:
+            if not any(text in each["backward"] for text in ("reset by peer", "closed by peer")):
+                return False
+            if each["backward seconds"] >= TIMEOUT_SECONDS or each["the next one"] == "ok":
+                return False
+    return True
+
+
+def stopped_rank_is_an_error():
+    """Rank 2 is stopped (SIGSTOP) until the others have ended."""
+
+    def wake(processes, seen):
+        if all("end" in each for each in seen[:2]) and processes[2].is_alive():
+            processes[2].kill()
+
+    survivors = lost_rank("is stopped", wake)[:2]
+    return all("Timed out waiting" in each["backward"] or "closed by peer" in each["backward"]
+               or "pair closure" in each["backward"] for each in survivors)
+
+
+def slow_rank_is_waited_for():
+    """Rank 2 is slow by 2 s."""
+    return all(each["backward"] == "ok" and each["gradient"] == [2.0]
+               for each in lost_rank("is slow"))
+
+
+CONTROL = {"same-order": same_order}  # run by name alone
+FINDINGS = {call.__name__.replace("_", "-"): call for call in (
+    one_hook_fails, failed_hook_stays_failed, join_sends_the_last_map, other_order_is_averaged,
+    other_frozen_is_averaged, other_detection_is_not_told, other_dtype_aborts,
+    other_bucket_cap_aborts, other_sparsity_times_out, other_sizes_are_told_to_one,
+    hooks_see_index_zero, gone_rank_is_an_error, stopped_rank_is_an_error,
+    slow_rank_is_waited_for)}
+
+
+def main(names):
+    if names == ["--list"]:
+        print("\n".join(FINDINGS))
+        return 0
+    known = {**FINDINGS, **CONTROL}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print("no finding %s; there are: %s" % (", ".join(unknown), ", ".join(FINDINGS)))
+        return 1
+    print("PyTorch %s" % torch.__version__)
+    failed = 0
+    for name in names or FINDINGS:
+        print("%s: %s" % (name, " ".join(known[name].__doc__.split())))
+        try:
+            shows = known[name]()
+        except KeyError as error:
+            print("  not told by a rank: %s" % error)
+            shows = False
+        print("%s: %s" % (name, "shows" if shows else "does not show"), flush=True)
+        failed += not shows
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

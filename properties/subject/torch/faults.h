@@ -1,0 +1,36 @@
+// RankFaults: carries out the faults of a case on one rank of torch, whose process it may stop or
+// end: a collective that begins late (the thread that starts it sleeps) or not at all (the process
+// is stopped until all others have given up), a process that is stopped for a while or killed, a
+// node that throws or is slow.
+//
+// Threads: nodes run on any thread of the engine's, collectives start on any; the rest is the
+// training thread's.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "faults/injector.h"
+#include "properties/lane/rank_server.h"
+
+namespace lockstep::torch_subject {
+
+class RankFaults {
+ public:
+  explicit RankFaults(const properties::RankJob& job);
+
+  void begin_step(std::uint32_t step);
+  void end_step();  // nothing fires until the next one begins
+
+  void at_collective();
+  void at_node();  // may throw
+
+  faults::Fired fired() const;
+
+ private:
+  const properties::RankJob& job_;
+  mutable std::mutex mutex_;
+  faults::Injector injector_;  // guarded by mutex_
+};
+
+}  // namespace lockstep::torch_subject
