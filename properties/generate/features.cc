@@ -46,6 +46,11 @@ class Features {
   void add_if(bool condition, const std::string& name) {
     if (condition) found_.insert(name);
   }
+  // Both it has: the way, and what is called `other`.
+  void pair(const std::string& way, const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  }
+  void crossed(const std::string& way);
   bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
   bool trains(std::size_t i) const {
     return is_original(program_.parameters[i]) && is_reduced(program_.parameters[i]);
@@ -422,9 +427,6 @@ void Features::hooks(const reference::Expectation& expected) {
 
 // S3.
 void Features::state(const reference::Expectation& expected) {
-  const auto pair = [this](const std::string& what, const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, what + name);
-  };
   add_if(program_.options.with_values, "values of parameters");
   const auto& parameters = program_.parameters;
   const bool is_ignored = std::any_of(parameters.begin(), parameters.end(), [](const auto& each) {
@@ -477,6 +479,22 @@ void Features::state(const reference::Expectation& expected) {
   pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
+// What a way to train is crossed with, whatever the way is.
+void Features::crossed(const std::string& way) {
+  pair(way, "window kept up to its synced step", ": local passes before");
+  pair(way, "mode dynamic", " in dynamic mode");
+  pair(way, "mode static", " in static mode");
+  pair(way, "gradients as views", ", gradients as views");
+  pair(way, "buckets rebuilt", ", buckets rebuilt");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  pair(way, "after backward", ", after backward");
+  pair(way, "manual sync", ", manual sync");
+  pair(way, "uneven inputs", ", uneven inputs");
+  pair(way, "nested backward in a synced pass", ", a nested backward");
+  pair(way, "an error of its own", ", an error of its own");
+  pair(way, "a fault that ends a step", ", a fault that ends a step");
+}
+
 // P15.
 void Features::replicas() {
   std::vector<std::size_t> copies(program_.parameters.size());
@@ -501,23 +519,9 @@ void Features::replicas() {
   add_if(std::any_of(program_.buffers.begin(), program_.buffers.end(),
                      [](const auto& buffer) { return buffer.copy_of > 0; }),
          way + ", buffers of each");
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  pair("window kept up to its synced step", ": local passes before");
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair("sparse parameter", ", a sparse parameter");
-  pair("after backward", ", after backward");
-  pair("manual sync", ", manual sync");
-  pair("values of parameters", ", values of parameters");
-  pair("uneven inputs", ", uneven inputs");
-  pair("nested backward in a synced pass", ", a nested backward");
-  pair("an error of its own", ", an error of its own");
-  pair("a fault that ends a step", ", a fault that ends a step");
+  crossed(way);
+  pair(way, "sparse parameter", ", a sparse parameter");
+  pair(way, "values of parameters", ", values of parameters");
 }
 
 // F3.
@@ -636,22 +640,8 @@ void Features::sparse(const reference::Expectation& expected) {
     add_if(gathers > 1 && sparse == 1, "sparse: a pass with rows");
     if (gathers > 1 && sparse == 1) uneven_rows(program_.steps[s]);
   }
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  pair("window kept up to its synced step", ": local passes before");
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair("pinned layout", ", a pinned layout");
-  pair("after backward", ", after backward");
-  pair("manual sync", ", manual sync");
-  pair("uneven inputs", ", uneven inputs");
-  pair("nested backward in a synced pass", ", a nested backward");
-  pair("an error of its own", ", an error of its own");
-  pair("a fault that ends a step", ", a fault that ends a step");
+  crossed(way);
+  pair(way, "pinned layout", ", a pinned layout");
 }
 
 // Whether some ranks look rows up, and others none.
@@ -674,9 +664,6 @@ void Features::uneven_rows(const Step& step) {
 
 // Pairs of the ways in which a program can be run with what else it has.
 void Features::ways() {
-  const auto pair = [this](const std::string& way, const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
   if (program_.options.manual_sync) {
     const std::string way = "manual sync";
     add_if(true, way);
