@@ -76,7 +76,18 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
     parameter.sparse = parameter.sparse && !parameter.sizes.empty();
+    parameter.reducer %= kMaxReducers;
   }
+}
+
+// The first reducer has a parameter; under a join it has all.
+void limit_reducers(Program& program) {
+  std::vector<Parameter>& parameters = program.parameters;
+  const bool is_alone = program.options.join != Join::kNone ||
+                        std::all_of(parameters.begin(), parameters.end(),
+                                    [](const Parameter& each) { return each.reducer > 0; });
+  if (!is_alone) return;
+  for (Parameter& parameter : parameters) parameter.reducer = 0;
 }
 
 // `budget` is the number of nodes the forward may still have; `depth` that of the checkpoints
@@ -172,7 +183,9 @@ void normalize(Program& program) {
   limit(program.options.join, Join::kByActive);
   if (program.options.join == Join::kNone) program.options.early_termination = false;
   if (program.inputs.size() > program.world) program.inputs.resize(program.world);
+  if (program.world < 2) program.options.two_groups = false;
   limit_parameters(program.parameters);
+  limit_reducers(program);
   if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     Buffer& buffer = program.buffers[i];
@@ -197,6 +210,22 @@ std::vector<std::uint32_t> pinned_order(const Program& program) {
     std::swap(order[left - 1], order[(state >> 33) % left]);
   }
   return order;
+}
+
+std::uint32_t reducer_count(const Program& program) {
+  std::uint32_t last = 0;
+  for (const Parameter& parameter : program.parameters) last = std::max(last, parameter.reducer);
+  return last + 1;
+}
+
+Program share_of(const Program& program, std::uint32_t reducer) {
+  Program share = program;
+  for (Parameter& parameter : share.parameters) {
+    parameter.ignored = parameter.ignored || parameter.reducer != reducer;
+    parameter.reducer = 0;
+  }
+  for (Buffer& buffer : share.buffers) buffer.ignored = buffer.ignored || reducer > 0;
+  return share;
 }
 
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {

@@ -22,8 +22,13 @@ namespace lockstep::reference {
 
 class Model {
  public:
-  Model(const Program& program, const Contract& contract, Expectation& out);
-  void run(const std::vector<Recovery>& recoveries, const std::vector<ReadyOrder>& ready_orders);
+  // Of the ranks of one group.
+  Model(const Program& program, const Contract& contract, std::uint32_t group, Expectation& out);
+  // In this order: recover() with all ranks, each step in turn, recover() in between, end().
+  void recover(const std::vector<std::uint32_t>& survivors);
+  const ExpectedStep& run_step(std::uint32_t index, const std::vector<ReadyOrder>& ready_orders);
+  void end();
+  const std::vector<std::uint32_t>& survivors() const { return survivors_; }
 
  private:
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // of hooks
@@ -48,7 +53,6 @@ class Model {
   const std::vector<ExpectedBucket>& buckets() const {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
   }
-  void recover(const std::vector<std::uint32_t>& survivors);
   void choose_active(std::uint32_t step);
   void announce(std::vector<ExpectedCollective>& collectives, std::uint32_t call);
   void end_early(ExpectedStep& expected) const;
@@ -56,7 +60,6 @@ class Model {
   void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
   void rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
                       std::vector<ExpectedCollective>& collectives);
-  void end();
   void prepare(std::vector<ExpectedRankStep>& ranks) const;
   void run_step(const Step& step, ExpectedStep& expected);
 
@@ -142,6 +145,7 @@ class Model {
 
   const Program& program_;
   const Contract contract_;
+  const std::uint32_t group_;
   Expectation& out_;
   ParameterMemory memory_;
   Graph graph_;

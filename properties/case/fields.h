@@ -106,7 +106,7 @@ struct Table<reference::Parameter> {
       field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
       field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
       field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-      field("device", &R::device));
+      field("device", &R::device), field("reducer", &R::reducer));
 };
 
 template <>
@@ -129,7 +129,8 @@ struct Table<reference::Options> {
       field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
-      field("verify", &R::verify), field("early_termination", &R::early_termination));
+      field("verify", &R::verify), field("early_termination", &R::early_termination),
+      field("group_each", &R::group_each), field("two_groups", &R::two_groups));
 };
 
 template <>

@@ -85,6 +85,8 @@ class Features {
   void uneven_rows(const Step& step);
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
   void replicas();
+  void reducers();
+  void groups();
   void ways();
 
   const Case& case_;
@@ -524,6 +526,40 @@ void Features::replicas() {
   pair(way, "values of parameters", ", values of parameters");
 }
 
+// F7.
+void Features::reducers() {
+  if (reference::reducer_count(program_) == 1) return;
+  const std::string way = "two reducers";
+  const bool is_apart = program_.options.group_each;
+  const bool is_after = program_.options.launch == reference::Launch::kAfterBackward;
+  add_if(true, way);
+  add_if(is_apart, way + ", each on a group of its own");
+  add_if(!is_apart && is_after, way + " on one group, after backward");
+  add_if(!is_apart && !is_after, way + " on one group, overlapped");
+  add_if(program_.world > 2, way + ", 3 ranks or more");
+  add_if(program_.options.two_groups, way + ", two groups of ranks");
+  crossed(way);
+  pair(way, "sparse parameter", ", a sparse parameter");
+  pair(way, "pinned layout", ", a pinned layout");
+  pair(way, "buffers", ", buffers");
+  pair(way, "replicas", ", replicas");
+  pair(way, "verified", ", verified");
+}
+
+// Ranks of a group that are not those of the world.
+void Features::groups() {
+  if (!program_.options.two_groups) return;
+  const std::string way = "two groups of ranks";
+  add_if(true, way);
+  add_if(program_.world > 3, way + ", of 2 ranks or more each");
+  add_if(program_.world % 2 == 1, way + ", of different sizes");
+  crossed(way);
+  pair(way, "sparse parameter", ", a sparse parameter");
+  pair(way, "buffers", ", buffers");
+  pair(way, "replicas", ", replicas");
+  pair(way, "verified", ", verified");
+}
+
 // F3.
 void Features::verified() {
   if (!program_.options.verify) return;
@@ -741,6 +777,8 @@ void Features::errors() {
   sparse(expected);
   verified();
   replicas();
+  groups();
+  reducers();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

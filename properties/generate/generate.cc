@@ -644,6 +644,38 @@ void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
   program.options.verify = true;
 }
 
+// F7: some parameters go to a second reducer, on a group of its own or on that of the first one; if
+// buckets are reduced while backward runs, hooks may come in another order on every rank there, and
+// that is a mismatch. Numbers of its own.
+void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) {
+  const Capabilities can = options.capabilities;
+  if (!dice.percent(9) || !can.has(Capability::kReducers)) return;
+  const bool is_after = dice.percent(60) && can.has(Capability::kAfterBackward);
+  program.options.group_each = dice.percent(55);
+  if (!program.options.group_each && is_after)
+    program.options.launch = reference::Launch::kAfterBackward;
+  const bool is_able = can.has(Capability::kRecovery) && can.has(Capability::kErrors);
+  if (!program.options.group_each && !is_after && !is_able) program.options.group_each = true;
+  std::uint32_t own = 0;  // of the first reducer, that train
+  std::uint32_t others = 0;
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    Parameter& parameter = program.parameters[p];
+    const bool is_second = dice.percent(50);
+    if (follows_owner(program, p)) continue;
+    const bool trains = reference::is_reduced(parameter);
+    parameter.reducer = trains && own > 0 && (others == 0 || is_second) ? 1 : 0;
+    if (trains) ++(parameter.reducer > 0 ? others : own);
+  }
+}
+
+// Two groups of ranks that train apart. Numbers of its own.
+void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
+  const bool is_small = program.world == 2 && !dice.percent(30);
+  program.options.two_groups = dice.percent(14) &&
+                               options.capabilities.has(Capability::kTwoGroups) &&
+                               program.world > 1 && !is_small;
+}
+
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
   if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
   const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
@@ -679,6 +711,11 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
   constexpr std::uint64_t kVerify = 0x766572696679;
   draw_verify(Dice(seed ^ kVerify, index), options, out.program);
+  constexpr std::uint64_t kReducers = 0x72656475636572;
+  if (out.program.options.join == reference::Join::kNone)
+    draw_reducers(Dice(seed ^ kReducers, index), options, out.program);
+  constexpr std::uint64_t kGroups = 0x67726f757073;
+  draw_groups(Dice(seed ^ kGroups, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;

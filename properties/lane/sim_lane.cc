@@ -12,6 +12,7 @@
 #include "properties/lane/coordinator.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/training.h"
+#include "reducer/base/check.h"
 #include "reducer/comm/store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -21,7 +22,7 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
-constexpr std::int64_t kSecondGroup = 32768;  // added to a generation
+constexpr std::int64_t kGenerations = 4096;  // of each of the groups that ranks may be in
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
 simulation::Schedule to_simulation(const properties::Schedule& schedule) {
@@ -106,17 +107,32 @@ class SimEnvironment final : public RankEnvironment {
 
   std::uint32_t rank() const override { return rank_; }
 
-  Result<Membership> connect(const Roster& roster) override {
-    Membership membership;
-    membership.group = simulated::SimProcessGroup::join(world_.network, roster.generation,
-                                                        roster.members, rank_, world_.group);
-    const reference::Options& options = case_.program.options;
-    if (options.launch == reference::Launch::kAfterBackward && options.own_group)
-      membership.backward_group = simulated::SimProcessGroup::join(
-          world_.network, kSecondGroup + roster.generation, roster.members, rank_, world_.group);
-    const auto own = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
-    membership.store = std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), own);
-    return membership;
+  Result<Memberships> connect(const Roster& roster) override {
+    const reference::Program& program = case_.program;
+    const reference::Options& options = program.options;
+    const auto store = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
+    const std::uint32_t group = reference::group_of(program, rank_);
+    const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
+    Memberships memberships;
+    for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
+      if (r > 0 && !options.group_each) {
+        memberships.push_back(memberships.front());
+        continue;
+      }
+      const auto join = [&](std::uint32_t which) {
+        const std::int64_t number = (group * reference::kMaxReducers + r) * 2 + which;
+        LOCKSTEP_CHECK_LT(static_cast<std::int64_t>(roster.generation), kGenerations);
+        return simulated::SimProcessGroup::join(world_.network,
+                                                number * kGenerations + roster.generation, members,
+                                                rank_, world_.group);
+      };
+      Membership& membership = memberships.emplace_back();
+      membership.group = join(0);
+      if (options.launch == reference::Launch::kAfterBackward && options.own_group)
+        membership.backward_group = join(1);
+      membership.store = std::make_shared<PrefixStore>(prefix_of(roster, group, r), store);
+    }
+    return memberships;
   }
 
   platform::Duration failure_grace() const override {

@@ -84,9 +84,9 @@ class Training {
     Roster roster;
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
     std::uint32_t step = 0;
-    observation_.construction = join(roster, step, [this](Membership membership) {
+    observation_.construction = join(roster, step, [this](Memberships memberships) {
       return subject_->construct(parameters_, state_->buffers(), engine_, program_, environment_,
-                                 std::move(membership));
+                                 std::move(memberships));
     });
     const bool records = program_.options.rebuild && observation_.construction.ok();
     for (std::uint32_t i = 0; records && i < parameters_.size(); ++i)
@@ -125,17 +125,18 @@ class Training {
     // steps.
     const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
-      Result<Membership> membership = environment_.connect(roster);
-      Status status = membership ? Status() : membership.error();
-      if (membership) {
+      Result<Memberships> memberships = environment_.connect(roster);
+      Status status = memberships ? Status() : memberships.error();
+      if (memberships) {
         generation_ = roster.generation;
-        group_ = membership->group;
+        groups_.clear();
+        for (const Membership& each : *memberships) groups_.push_back(each.group);
         state_->start();
-        status = enter(std::move(*membership));
+        status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
       ++observation_.retries;
-      if (group_) group_->abort(status);
+      for (const auto& group : groups_) group->abort(status);
       Resume resume = environment_.meet(false, step);
       expect_after(resume);
       step = resume.step;
@@ -234,7 +235,7 @@ class Training {
         static_cast<std::uint32_t>(program_.steps.size()));  // no fault lies there
     observation_.recovery =
         join(std::move(resume.roster), resume.step,
-             [this](Membership membership) { return subject_->reset(std::move(membership)); });
+             [this](Memberships memberships) { return subject_->reset(std::move(memberships)); });
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     observation_.ending.clear();
     observation_.joining = Status();
@@ -438,7 +439,7 @@ class Training {
   Tensor one_;             // the gradient that every root starts with
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;
-  std::shared_ptr<ProcessGroup> group_;
+  std::vector<std::shared_ptr<ProcessGroup>> groups_;
   std::uint32_t generation_ = 0;
   std::vector<Ref<Storage>> storages_;
   std::vector<reference::Recovery> recoveries_;

@@ -59,7 +59,7 @@ class ErrorOracle {
                      "the reducer could not be constructed: " + seen.construction.to_string());
       if (!seen.recovery.ok())
         return wrong("reuse", "reset with a new group failed: " + seen.recovery.to_string());
-      if (seen.retries > 0 && fatal_.empty() && !program_fails())
+      if (seen.retries > 0 && fatal_.empty() && !program_fails() && !may_mismatch())
         return wrong("reuse",
                      "the reducer could be constructed or reset only at a further attempt");
       for (std::size_t i = 0; i < seen.steps.size(); ++i) {
@@ -115,6 +115,7 @@ class ErrorOracle {
     const Failure& failure = step.status.failure();
     if (is_caused_by_program(step, failure)) return {};
     if (is_left_by_peer(step, failure)) return {};
+    if (may_mismatch() && failure.code == Code::kMismatch) return {};
     if (excused_by_fault(step.step)) return judge_fault_error(step, failure);
     if (expected.outcome != Outcome::kSuccess)
       return wrong_step("error", step,
@@ -140,14 +141,33 @@ class ErrorOracle {
 
   // The rank of an original rank in the group that trains `step`.
   int group_rank(std::uint32_t step, std::size_t original) const {
-    int rank = static_cast<int>(original);
+    const std::uint32_t groups = reference::group_count(case_.program);
+    int rank = static_cast<int>(original / groups);
     for (const reference::Recovery& recovery : observation_.recoveries) {
       if (recovery.before_step > step) break;
       const auto& members = recovery.survivors;
       const auto here = std::find(members.begin(), members.end(), original);
-      rank = here == members.end() ? kNone : static_cast<int>(here - members.begin());
+      rank = here == members.end()
+                 ? kNone
+                 : static_cast<int>(std::count_if(members.begin(), here, [&](std::uint32_t other) {
+                     return is_peer(other, original);
+                   }));
     }
     return rank;
+  }
+
+  // In the same group: others do not hear of it.
+  bool is_peer(std::size_t rank, std::size_t other) const {
+    return rank % reference::group_count(case_.program) ==
+           other % reference::group_count(case_.program);
+  }
+
+  // Calls `is` with what each reducer of this rank is to come to, until one is true.
+  template <class Is>
+  bool any_share(const Is& is) const {
+    for (std::uint32_t r = 0; r < reference::reducer_count(case_.program); ++r)
+      if (is(reference::share_of(case_.program, expectation_, rank_, r))) return true;
+    return false;
   }
 
   static std::string name(std::uint32_t parameter) { return fmt::format("p{}", parameter); }
@@ -155,12 +175,15 @@ class ErrorOracle {
   // A rank can leave this step behind only once all ranks have come to it.
   // A collective without elements is no meeting of all: only neighbours hear of each other.
   bool holds_together(std::uint32_t step) const {
-    const auto& collectives = expectation_.steps[step].collectives;
-    return std::any_of(collectives.begin(), collectives.end(), [](const auto& collective) {
+    const auto is_meeting = [](const auto& collective) {
       using Op = reference::ExpectedCollective::Op;
       const bool is_broadcast = collective.op == Op::kBroadcastOrder ||
                                 collective.op == Op::kBroadcastBuffers;  // the root need not wait
       return collective.count > 0 && !is_broadcast;
+    };
+    return any_share([&](const reference::Expectation& share) {
+      const auto& collectives = share.steps[step].collectives;
+      return std::any_of(collectives.begin(), collectives.end(), is_meeting);
     });
   }
 
@@ -175,14 +198,16 @@ class ErrorOracle {
   bool is_caused_by_program(const ObservedStep& step, const Failure& failure) const {
     if (failure.reported_by != group_rank(step.step, rank_)) return false;
     for (std::uint32_t at = step.step; at < expectation_.steps.size(); ++at) {
-      if (is_cause(at, step, failure)) return true;
+      if (any_share([&](const auto& share) { return is_cause(share, at, step, failure); }))
+        return true;
       if ((at > step.step && holds_together(at)) || expectation_.steps[at].any_error) break;
     }
     return false;
   }
 
-  bool is_cause(std::uint32_t at, const ObservedStep& step, const Failure& failure) const {
-    const auto& ranks = expectation_.steps[at].ranks;
+  bool is_cause(const reference::Expectation& share, std::uint32_t at, const ObservedStep& step,
+                const Failure& failure) const {
+    const auto& ranks = share.steps[at].ranks;
     for (std::size_t q = 0; q < ranks.size(); ++q) {
       const ExpectedRankStep& cause = ranks[q];
       const bool is_other = !cause.requiring.empty() && failure.code == Code::kRequiresGrad;
@@ -203,8 +228,8 @@ class ErrorOracle {
   std::size_t first_without_inputs(std::uint32_t step) const {
     const auto& ranks = expectation_.steps[step].ranks;
     std::uint32_t rank = 0;
-    while (rank < ranks.size() &&
-           (!ranks[rank].present || reference::has_input(case_.program, rank, step)))
+    while (rank < ranks.size() && (!is_peer(rank, rank_) || !ranks[rank].present ||
+                                   reference::has_input(case_.program, rank, step)))
       ++rank;
     return rank;
   }
@@ -263,8 +288,16 @@ class ErrorOracle {
         [&](const auto& r) { return low < r.before_step && r.before_step <= high; });
   }
   bool excused_by_fault(std::uint32_t step) const {
-    return std::any_of(fatal_.begin(), fatal_.end(),
-                       [&](const auto& f) { return excuses(f, step); });
+    return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& f) {
+      return is_peer(f.rank % case_.program.world, rank_) && excuses(f, step);
+    });
+  }
+
+  // F7: two reducers of one group, and one backward for both.
+  bool may_mismatch() const {
+    const reference::Options& options = case_.program.options;
+    return reference::reducer_count(case_.program) > 1 && !options.group_each &&
+           options.launch == reference::Launch::kOverlapped;
   }
 
   // What an error that a fault brought about must tell (F2).
@@ -342,7 +375,7 @@ class ErrorOracle {
   // recovers (S2).
   Verdict judge_unnoticed(const RankObservation& seen) {
     const auto steps = static_cast<std::uint32_t>(case_.program.steps.size());
-    if (!is_all_payload() || program_fails() || !was_deceived()) return {};
+    if (!is_all_payload() || program_fails() || may_mismatch() || !was_deceived()) return {};
     if (!reference::has_input(case_.program, static_cast<std::uint32_t>(rank_), steps - 1))
       return {};
     const bool failed = std::any_of(seen.steps.begin(), seen.steps.end(),
@@ -374,6 +407,8 @@ class ErrorOracle {
           "schedule", step,
           "collectives were started before the backward ended: " + failure.to_string());
     if (step.poisoned == must) return {};
+    // What was launched may be the other reducer's, which has not failed.
+    if (own && reference::reducer_count(case_.program) > 1 && !step.poisoned) return {};
     return wrong_step(
         "poison", step,
         fmt::format("after this error the reducer must {}, and does not: {}",

@@ -84,6 +84,7 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   if (parameter.sparse) out += " sparse";
   if (parameter.frozen) out += " frozen";
   if (parameter.ignored) out += " ignored";
+  if (parameter.reducer > 0) out += " of the second reducer";
   if (parameter.device > 0) out += fmt::format(" on device {}", parameter.device);
   return out;
 }
@@ -148,13 +149,18 @@ std::string header(const Program& program) {
   std::string launch;
   if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
   if (!launch.empty() && options.own_group) launch += ", on a group of its own";
-  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}",
+  std::string reducers;
+  if (reference::reducer_count(program) > 1)
+    reducers = fmt::format("; two reducers, {}",
+                           options.group_each ? "each on groups of its own" : "on the same groups");
+  if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
+  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
                      fields::name_of(options.order), options.verify ? ", verified" : "",
                      fields::name_of(program.values), bytes(options.first_bucket_bytes),
                      bytes(options.bucket_bytes), options.rebuild ? ", rebuilt in ready order" : "",
                      options.views ? "; gradients are views of them" : "", hook,
-                     options.manual_sync ? "; synced by hand" : "", pinned, launch);
+                     options.manual_sync ? "; synced by hand" : "", pinned, launch, reducers);
 }
 
 std::string step_label(const Step& step, std::size_t index) {

@@ -49,8 +49,10 @@ enum class Capability : std::uint8_t {
   kComplex64,      // pairs of 32-bit floats
   kVerify,         // what travels is checked on arrival
   kReplicas,       // several copies of the model in one process
+  kReducers,       // several reducers of one model, on one group or on several
+  kTwoGroups,      // groups of ranks that train apart at the same time
 };
-constexpr int kCapabilities = 36;
+constexpr int kCapabilities = 38;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 
