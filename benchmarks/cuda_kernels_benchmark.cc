@@ -114,7 +114,7 @@ class Stopwatch {
   }
   template <class Work>
   double microseconds(Work work) {
-    CUstream_st* const stream = device->native(device->current_stream());
+    auto* const stream = static_cast<CUstream_st*>(device->native(device->current_stream()));
     note(cudaEventRecord(begin_, stream));
     work();
     note(cudaEventRecord(end_, stream));
@@ -172,7 +172,7 @@ void measure(benchmark::State& state, What what, const Case& one) {
   std::vector<double> plain;
   std::vector<double> host;
   int error = cudaSuccess;
-  CUstream_st* const stream = device->native(device->current_stream());
+  auto* const stream = static_cast<CUstream_st*>(device->native(device->current_stream()));
   for (auto _ : state) {
     const double all = watch.microseconds([&] { host.push_back(run_all(what, sets)); });
     plain.push_back(watch.microseconds([&] {

@@ -97,6 +97,12 @@ bool ModuleState::has_buffers() const {
                      [](const Shape& shape) { return shape.elements() != 0; });
 }
 
+std::vector<const Device*> ModuleState::devices() const {
+  std::vector<const Device*> all(devices_.begin(), devices_.end());
+  for (const Ref<Parameter>& parameter : parameters_) all.push_back(&parameter->value().device());
+  return all;
+}
+
 Status ModuleState::check_buffers() const {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const Tensor& value = buffers_[i]->value();

@@ -55,7 +55,7 @@ struct Replica {
 class Broadcaster {
  public:
   virtual ~Broadcaster() = default;
-  // What was submitted to the device before has to be done first.
+  // It begins behind what was submitted to the device's current stream.
   virtual Status broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) = 0;
 };
 
@@ -70,6 +70,8 @@ class ModuleState {
                       const std::vector<Replica>& replicas);
 
   bool has_buffers() const;  // with elements
+  // Where all that lies.
+  std::vector<const Device*> devices() const;
 
   // Collective. Everything becomes what it is on rank `root`; `rank` is this one. Tensors travel in
   // chunks: in order, those of one device together, until they reach chunk_bytes; each begins at a

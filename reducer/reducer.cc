@@ -212,6 +212,11 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
                   "the process group cannot reduce " +
                       std::string(name_of(options_.hook->wire_dtype(dtype))) + ", which the hook " +
                       options_.hook->name() + " makes of parameter " + parameter->name());
+  if (is_hooked && !options_.hook->works_on(parameter->device()))
+    return Status(Code::kInvalidArgument, "the hook " + options_.hook->name() +
+                                              " does not work on device " +
+                                              std::to_string(parameter->device().index()) +
+                                              ", where parameter " + parameter->name() + " is");
   Slot& slot = slots_.emplace_back();
   slot.parameter = parameter;
   slot.info = infos_.size() - 1;
@@ -332,8 +337,26 @@ Status Reducer::agree_with_peers() {
   if (options_.verify_payload && !(membership_.group->can_verify() && second.can_verify()))
     return Status(Code::kInvalidArgument,
                   "the process group cannot check what it receives: turn verify_payload off");
+  LOCKSTEP_RETURN_IF_ERROR(check_reach());
   LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_, source_));
   divide_by(membership_.group->size());
+  return {};
+}
+
+// The groups' collectives work on the memory that they are to get.
+Status Reducer::check_reach() const {
+  const auto check = [](const ProcessGroup& group, const Device& device, const std::string& name) {
+    if (group.can_reach(device)) return Status();
+    return Status(Code::kInvalidArgument,
+                  "the process group cannot work on memory of device " +
+                      std::to_string(device.index()) + ", where " + name +
+                      " is: give one of that device (NCCL for a card, Gloo for the host)");
+  };
+  for (const Slot& slot : slots_)
+    LOCKSTEP_RETURN_IF_ERROR(
+        check(backward_group(), slot.parameter->device(), slot.parameter->name()));
+  for (const Device* device : state_->devices())
+    LOCKSTEP_RETURN_IF_ERROR(check(*membership_.group, *device, "a value or a buffer"));
   return {};
 }
 
@@ -415,9 +438,9 @@ Status Reducer::lay_out_in_ready_order() {
 }
 
 Status Reducer::broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) {
-  LOCKSTEP_RETURN_IF_ERROR(
-      device.synchronize(device.record(device.current_stream()), operation_deadline()));
   Collective collective;
+  collective.device = &device;
+  collective.ready = device.record(device.current_stream());
   collective.op = Op::kBroadcast;
   collective.dtype = DType::kByte;
   collective.count = bytes;

@@ -280,6 +280,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status lay_out_in_ready_order();
   Status agree_on_order();
   Status agree_with_peers();
+  Status check_reach() const;
   Status start_over();
 
   Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task) override;
@@ -360,7 +361,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status copy_of_poison() const;
   Status reserved(Code code, const char* detail);
   void stop_group(const Status& cause);
-  platform::Deadline operation_deadline() const override;
+  platform::Deadline operation_deadline() const;
 
   ReducerOptions options_;  // not changed after construction
   Membership membership_;

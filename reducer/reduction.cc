@@ -239,9 +239,6 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
   if (after_backward() && (running_task_ != nullptr || unready_ != 0)) return {};
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
-    Device& device = slots_[bucket.slots[0]].parameter->device();
-    LOCKSTEP_RETURN_IF_ERROR(
-        device.synchronize(device.record(device.current_stream()), operation_deadline()));
     times_.buckets[next_bucket_].launched = platform::now();
     LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_, lock)
                                            : launch_bucket(next_bucket_));
@@ -262,6 +259,8 @@ Status Reducer::launch_bucket(std::size_t b) {
     if (group_scales(layout.dtype)) collective.factor = factor_of(layout.dtype);
     collective.count = static_cast<std::uint64_t>(layout.elements * parts_of(layout.dtype));
     collective.data = bucket.storage->data();
+    collective.device = &bucket.storage->device();
+    collective.ready = collective.device->record(collective.device->current_stream());
   }
   collective.bucket = static_cast<int>(b);
   return launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence);

@@ -98,9 +98,12 @@ Result<std::vector<Collective>> SparseSum::prepare() {
   values_ = std::move(*all);
   std::vector<Collective> out{all_gather(DType::kByte, sent_numbers_.size() * sizeof longest,
                                          sent_numbers_.data(), numbers_.data())};
-  if (bytes > 0)
-    out.push_back(all_gather(dtype, static_cast<std::uint64_t>(sent_values_.elements()),
-                             sent_values_.data(), values_.data()));
+  if (bytes == 0) return out;
+  Collective& values =
+      out.emplace_back(all_gather(dtype, static_cast<std::uint64_t>(sent_values_.elements()),
+                                  sent_values_.data(), values_.data()));
+  values.device = &device;
+  values.ready = device.record(stream);
   return out;
 }
 

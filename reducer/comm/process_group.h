@@ -2,8 +2,8 @@
 // flight.
 //
 // A collective is started on every rank of the group in the same order (F6); it runs in the
-// background and ends in its Work. The implementations are Gloo (comm/gloo) and the simulated one
-// (faults/sim).
+// background and ends in its Work. The implementations are Gloo (comm/gloo), NCCL (comm/nccl) and
+// the simulated one (faults/sim).
 //
 // Threads: start() is called by one thread at a time, in order; abort() and the accessors by any
 // thread at any time. Ownership: the caller owns data and Work, and keeps both alive until
@@ -21,6 +21,7 @@
 
 #include "reducer/base/dtype.h"
 #include "reducer/base/status.h"
+#include "reducer/device/device.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -50,7 +51,11 @@ struct Collective {
   int root = 0;                   // kBroadcast
   std::byte* data = nullptr;      // in place: input and result; kAllGather: the contribution
   std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
-  std::int64_t pass = kNone;      // labels for agreement, trace and errors
+  // Where both lie: a device that the group can_reach(); null is the host. It begins when `ready`
+  // has passed there, and is done, as its Work says, when the device is.
+  Device* device = nullptr;
+  Event ready;
+  std::int64_t pass = kNone;  // labels for agreement, trace and errors
   int bucket = kNone;
   std::int64_t source = kNone;  // which of several users of one group starts it (see Reducer)
 };
@@ -96,6 +101,9 @@ class ProcessGroup {
   // Whether its sums of this dtype scale what they add: the bits of scaling it first, for the price
   // of one pass over the data less. `data` is not scaled before the Work is done.
   virtual bool can_scale(DType) const { return false; }
+
+  // Whether the group's collectives work on memory of this device.
+  virtual bool can_reach(const Device& device) const { return device.is_host(); }
 
   // Whether the group can check what it receives (F3): what is corrupted on its way is a kCorrupted
   // failure then, which names the sender.

@@ -8,6 +8,10 @@
 // says so; a failure of submitted work shows when the event is waited for. Arithmetic (contract G2,
 // G3, G9, G11): every operation rounds once to the tensor's dtype, to nearest, ties to even;
 // float16 and bfloat16 are computed in float; no fused multiply-add, no flush to zero.
+//
+// The host must not touch the memory of a device that is not the host's: upload() and download()
+// bring it there and back, through PinnedMemory; read() and write() below are both in one, and
+// wait.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +44,34 @@ struct Transfer {
   const Shape* order = nullptr;  // the parameter's dense shape: the order of elements in the slot
 };
 
+class Device;
+
+// Memory of the host that a device copies from and to by itself. It goes back to its device for the
+// next one, so no stream may have a copy of it ahead when it is destroyed.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  // For devices. `capacity` of its bytes are the device's again later.
+  PinnedMemory(Device& device, std::byte* data, std::size_t bytes, std::size_t capacity)
+      : device_(&device), data_(data), bytes_(bytes), capacity_(capacity) {}
+  PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PinnedMemory();
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(PinnedMemory& other);
+
+  Device* device_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t capacity_ = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -47,12 +79,22 @@ class Device {
   // Workers of the autograd engine are numbered by it: 0 is served by the thread that calls
   // backward (see autograd/engine.h).
   virtual int index() const = 0;
+  // Whether its memory is the host's, and all work is done when its call returns.
+  virtual bool is_host() const { return false; }
 
   virtual Result<Ref<Storage>> allocate(std::size_t bytes) = 0;  // aligned to 64 bytes at least
   virtual void release(std::byte* data, std::size_t bytes) = 0;  // called by ~Storage
   virtual std::uint64_t allocated_bytes() const = 0;             // alive now
+  virtual Result<PinnedMemory> allocate_pinned(std::size_t bytes) = 0;
+  virtual void release_pinned(std::byte* data, std::size_t capacity) = 0;  // by ~PinnedMemory
 
   virtual Stream current_stream() = 0;
+  virtual Result<Stream> new_stream() = 0;  // lives as long as the device
+  // What libraries that work on the device call the stream (a cudaStream_t); null for the host.
+  virtual void* native(const Stream& stream) = 0;
+  // A stream is about to work on a storage past this class: that is not used again before the
+  // stream is done with it.
+  virtual void note_use(const Stream& stream, const std::byte* data) = 0;
   virtual Event record(const Stream& stream) = 0;
   virtual void wait(const Stream& stream, const Event& event) = 0;
   virtual Status synchronize(const Event& event, platform::Deadline deadline) = 0;
@@ -71,6 +113,22 @@ class Device {
                        double factor) = 0;
   // gradient = slot for each transfer.
   virtual void scatter(const Stream& stream, std::span<const Transfer> transfers) = 0;
+  // to[i] = ((x0[i] + x1[i]) + x2[i]) + ..., each x scaled by `factor` first and rounded (G2, G3).
+  // `from` holds the shards one behind the other: its elements are a multiple of to's. Both
+  // row-major, of one real dtype.
+  virtual void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) = 0;
+  // `bytes` bytes from, or to, `offset` of the host's memory, which is touched when the stream gets
+  // there.
+  virtual void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset,
+                      std::byte* to, std::size_t bytes) = 0;
+  virtual void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
+                        std::size_t offset, std::size_t bytes) = 0;
 };
+
+// Between any memory of the host and a device's, on its current stream; back when it is done.
+Status write(Device& device, std::span<const std::byte> from, std::byte* to,
+             platform::Deadline deadline);
+Status read(Device& device, const std::byte* from, std::span<std::byte> to,
+            platform::Deadline deadline);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

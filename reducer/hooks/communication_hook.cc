@@ -39,8 +39,6 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.shape().is_dense())
     return Status(Code::kInvalidArgument, "all_reduce takes a defined, dense tensor");
   Device& device = tensor.device();
-  LOCKSTEP_RETURN_IF_ERROR(
-      device.synchronize(device.record(device.current_stream()), reducer_.operation_deadline()));
   if (started_ == flights_.size()) flights_.push_back(std::make_unique<Flight>());
   Flight& flight = *flights_[started_];
   Collective collective;
@@ -48,6 +46,8 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
   collective.reduction = reduction_;
   collective.count = static_cast<std::uint64_t>(tensor.elements() * parts_of(tensor.dtype()));
   collective.data = tensor.data();
+  collective.device = &device;
+  collective.ready = device.record(device.current_stream());
   collective.pass = pass_;
   collective.bucket = position_.index;
   LOCKSTEP_RETURN_IF_ERROR(reducer_.start(collective, flight.work, flight.trace_sequence));

@@ -35,7 +35,6 @@ class HookCollectives {
   virtual ~HookCollectives() = default;
   virtual Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) = 0;
   virtual Status await(Work& work, std::int64_t trace_sequence) = 0;
-  virtual platform::Deadline operation_deadline() const = 0;
 };
 
 class HookBucket {
@@ -110,6 +109,11 @@ class CommunicationHook {
   virtual std::string name() const = 0;
   // What it sums for gradients of this dtype; a group that cannot is refused at construction (P17).
   virtual DType wire_dtype(DType dtype) const { return dtype; }
+  // Whether it can work on gradients there; else it is refused at construction, too.
+  virtual bool works_on(const Device& device) const {
+    (void)device;
+    return true;
+  }
 
   virtual Status start(HookBucket& bucket) = 0;
   // The bucket's average: bucket.flat(), or a dense tensor of its size and dtype on its device,

@@ -100,6 +100,7 @@ class PowerSgdHook final : public CommunicationHook {
     return "power_sgd(rank " + std::to_string(options_.rank) + ", seed " +
            std::to_string(options_.seed) + ")";
   }
+  bool works_on(const Device& device) const override { return device.is_host(); }
   void reset() noexcept override { states_.clear(); }
 
   Status start(HookBucket& bucket) override;

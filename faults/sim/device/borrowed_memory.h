@@ -17,7 +17,15 @@ class BorrowedMemory final : public Device {
   void release(std::byte*, std::size_t) override {}
   std::uint64_t allocated_bytes() const override { return 0; }
 
+  Result<PinnedMemory> allocate_pinned(std::size_t) override {
+    return failed(Status(Code::kInternal, "borrowed memory cannot be allocated"));
+  }
+  void release_pinned(std::byte*, std::size_t) override {}
+
   Stream current_stream() override { return {this, 0}; }
+  Result<Stream> new_stream() override { return Stream{this, 0}; }
+  void* native(const Stream&) override { return nullptr; }
+  void note_use(const Stream&, const std::byte*) override {}
   Event record(const Stream&) override { return {}; }
   void wait(const Stream&, const Event&) override {}
   Status synchronize(const Event&, platform::Deadline) override { return {}; }
@@ -28,6 +36,14 @@ class BorrowedMemory final : public Device {
   void gather(const Stream&, std::span<const Transfer>, double) override { refuse(); }
   void convert(const Stream&, const Tensor&, const Tensor&, double) override { refuse(); }
   void scatter(const Stream&, std::span<const Transfer>) override { refuse(); }
+  void fold(const Stream&, const Tensor&, const Tensor&, double) override { refuse(); }
+  void upload(const Stream&, const PinnedMemory&, std::size_t, std::byte*, std::size_t) override {
+    refuse();
+  }
+  void download(const Stream&, const std::byte*, const PinnedMemory&, std::size_t,
+                std::size_t) override {
+    refuse();
+  }
 
  private:
   static void refuse() {

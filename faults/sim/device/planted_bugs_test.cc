@@ -29,7 +29,8 @@ struct Program {
 // pytorch#53160: the map of used parameters is zeroed for the next step before its copy has run.
 bool s01(Bench& on, bool is_planted) {
   const Tensor map = on.made("used", 4);
-  const std::span<std::byte> host = *on.device.allocate_pinned(16);
+  const PinnedMemory pinned = *on.device.allocate_pinned(16);
+  const std::span<std::byte> host(pinned.data(), pinned.bytes());
   const std::array<float, 4> ones{1, 1, 1, 1};
   const std::array<float, 4> zeros{};
   on.device.host_write(host.data(), std::as_bytes(std::span(ones)));
@@ -144,7 +145,8 @@ bool s08(Bench& on, bool is_planted) {
 // pytorch#170812: the result comes back by a copy that no stream of the caller's waits for.
 bool s09(Bench& on, bool is_planted) {
   const Tensor bucket = on.made("bucket", 4);
-  const std::span<std::byte> host = *on.device.allocate_pinned(16);
+  const PinnedMemory pinned = *on.device.allocate_pinned(16);
+  const std::span<std::byte> host(pinned.data(), pinned.bytes());
   on.set(on.s0, bucket, 1, "gather");
   on.order(on.s0, on.s1);
   on.device.download(on.s1, bucket.data(), host.data(), 16);

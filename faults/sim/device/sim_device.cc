@@ -56,15 +56,27 @@ std::size_t SimDevice::add_line(const std::string& name) {
   const std::size_t number = lines_.size();
   LOCKSTEP_CHECK_LT(number, kMaxLines);
   Line& line = lines_.emplace_back();
+  line.device = this;
+  line.handle = number - kFirstStream;
   lock.unlock();
   line.thread = platform::Thread(name, [this, number] { run_line(number); });
   return number;
 }
 
-Stream SimDevice::new_stream() {
+Result<Stream> SimDevice::new_stream() {
   std::string name = "device " + std::to_string(options_.index) + " stream ";
   name += std::to_string(lines_.size() - kFirstStream);
-  return {this, add_line(name) - kFirstStream};
+  return Stream{this, add_line(name) - kFirstStream};
+}
+
+void* SimDevice::native(const Stream& stream) {
+  MutexLock lock(mutex_);
+  return &lines_[line_of(stream)];
+}
+
+Stream SimDevice::stream_of(void* native) {
+  const Line& line = *static_cast<const Line*>(native);
+  return {line.device, line.handle};
 }
 
 std::size_t SimDevice::line_of(const Stream& stream) const {
@@ -334,11 +346,22 @@ void SimDevice::release(std::byte* data, std::size_t bytes) {
   memory_.give_back(*block);
 }
 
-Result<std::span<std::byte>> SimDevice::allocate_pinned(std::size_t bytes) {
+Result<PinnedMemory> SimDevice::allocate_pinned(std::size_t bytes) {
   MutexLock lock(mutex_);
   Block* const block = memory_.take_pinned(bytes);
   if (block == nullptr) return failed(out_of_memory());
-  return std::span<std::byte>(block->data, bytes);
+  return PinnedMemory(*this, block->data, bytes, block->capacity);
+}
+
+// A write of the host, for which a copy that is ahead is one with no order.
+void SimDevice::release_pinned(std::byte* data, std::size_t capacity) {
+  MutexLock lock(mutex_);
+  Block* const block = memory_.find(data);
+  LOCKSTEP_CHECK(block != nullptr);
+  block->release = {begin_on_host("release"), 0, capacity, true, block->describe(0, block->bytes)};
+  check_order(*block, block->release);
+  poison(data, capacity);
+  memory_.give_back(*block);
 }
 
 void SimDevice::note_use(const Stream& stream, const std::byte* data) {

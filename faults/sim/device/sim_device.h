@@ -78,17 +78,17 @@ class SimDevice final : public Device {
   Result<Ref<Storage>> allocate(std::size_t bytes) override;
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
-  // Memory of the host that upload() and download() work on by themselves, later. It lives as long
-  // as the device.
-  Result<std::span<std::byte>> allocate_pinned(std::size_t bytes);
+  Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
+  void release_pinned(std::byte* data, std::size_t capacity) override;
 
-  Stream current_stream() override;  // of the calling fiber: see StreamGuard
-  Stream new_stream();               // 63 in all
+  Stream current_stream() override;      // of the calling fiber: see StreamGuard
+  Result<Stream> new_stream() override;  // 63 in all
+  void* native(const Stream& stream) override;
+  static Stream stream_of(void* native);  // what native() came from
   Event record(const Stream& stream) override;
   void wait(const Stream& stream, const Event& event) override;
   Status synchronize(const Event& event, platform::Deadline deadline) override;
-  // A stream works on a storage that may be released before it is done.
-  void note_use(const Stream& stream, const std::byte* data);
+  void note_use(const Stream& stream, const std::byte* data) override;
 
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
@@ -96,8 +96,13 @@ class SimDevice final : public Device {
   void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
   void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
+  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
+              std::size_t bytes) override;
+  void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
+                std::size_t offset, std::size_t bytes) override;
 
-  // Between the host and the device. Of memory that is not pinned, upload() takes a copy before it
+  // The same with any memory of the host. Where it is not pinned, upload() takes a copy before it
   // returns, and download() waits for the stream.
   void upload(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
   void download(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
@@ -127,6 +132,8 @@ class SimDevice final : public Device {
     std::function<void()> body;
   };
   struct Line {
+    SimDevice* device = nullptr;
+    std::uint64_t handle = 0;
     std::deque<Task> queue;
     std::uint64_t submitted = 0;  // points: tasks so far
     std::uint64_t passed = 0;

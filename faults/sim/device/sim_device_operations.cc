@@ -127,6 +127,27 @@ void SimDevice::scatter(const Stream& stream, std::span<const Transfer> transfer
          [this, kept = std::move(kept)] { arithmetic_.scatter({}, transfers_of(kept)); });
 }
 
+void SimDevice::fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) {
+  submit(stream, "fold", from_to(from, to),
+         [this, source = borrowed(from), target = borrowed(to), factor] {
+           arithmetic_.fold({}, source, target, factor);
+         });
+}
+
+void SimDevice::upload(const Stream& stream, const PinnedMemory& from, std::size_t offset,
+                       std::byte* to, std::size_t bytes) {
+  LOCKSTEP_CHECK_LE(offset, from.bytes());
+  LOCKSTEP_CHECK_LE(bytes, from.bytes() - offset);
+  upload(stream, from.data() + offset, to, bytes);
+}
+
+void SimDevice::download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
+                         std::size_t offset, std::size_t bytes) {
+  LOCKSTEP_CHECK_LE(offset, to.bytes());
+  LOCKSTEP_CHECK_LE(bytes, to.bytes() - offset);
+  download(stream, from, to.data() + offset, bytes);
+}
+
 void SimDevice::upload(const Stream& stream, const std::byte* from, std::byte* to,
                        std::size_t bytes) {
   bool is_pinned = false;

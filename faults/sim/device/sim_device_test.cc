@@ -354,7 +354,8 @@ TEST(SimDevice, CopiesFromPageableMemoryAreTakenAtOnceAndFromPinnedMemoryLater) 
     return found([is_pinned](Bench& on) {
       const Tensor a = on.made("a", 2);
       std::vector<std::byte> pageable(8);
-      std::byte* host = is_pinned ? on.device.allocate_pinned(8)->data() : pageable.data();
+      const PinnedMemory pinned = *on.device.allocate_pinned(8);
+      std::byte* host = is_pinned ? pinned.data() : pageable.data();
       const std::array<float, 2> ones{1, 1};
       const std::array<float, 2> zeros{0, 0};
       std::memcpy(host, ones.data(), 8);

@@ -52,7 +52,8 @@ Block* SimMemory::find(const std::byte* data) {
 Block* SimMemory::take(std::size_t bytes, std::uint64_t home, std::uint64_t reclaimed) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
   const auto fits = [&](const Block* block) {
-    return block->capacity == capacity && block->home == home && block->free_from <= reclaimed;
+    return !block->is_pinned && block->capacity == capacity && block->home == home &&
+           block->free_from <= reclaimed;
   };
   const auto spare = std::find_if(free_.rbegin(), free_.rend(), fits);
   Block* block = nullptr;
@@ -74,8 +75,18 @@ Block* SimMemory::take(std::size_t bytes, std::uint64_t home, std::uint64_t recl
 }
 
 Block* SimMemory::take_pinned(std::size_t bytes) {
-  Block* block = add(std::bit_ceil(std::max(bytes, kLeastBytes)));
-  if (block == nullptr) return nullptr;
+  const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
+  const auto spare = std::find_if(free_.rbegin(), free_.rend(), [&](const Block* block) {
+    return block->is_pinned && block->capacity == capacity;
+  });
+  Block* block = nullptr;
+  if (spare != free_.rend()) {
+    block = *spare;
+    free_.erase(std::next(spare).base());
+  } else {
+    block = add(capacity);
+    if (block == nullptr) return nullptr;
+  }
   block->is_live = true;
   block->is_pinned = true;
   block->bytes = bytes;
@@ -85,7 +96,6 @@ Block* SimMemory::take_pinned(std::size_t bytes) {
 
 void SimMemory::give_back(Block& block) {
   LOCKSTEP_CHECK(block.is_live);
-  LOCKSTEP_CHECK(!block.is_pinned);
   block.is_live = false;
   free_.push_back(&block);
 }

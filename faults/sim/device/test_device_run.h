@@ -17,7 +17,7 @@ namespace lockstep::simulated {
 // Floats on a device, and operations on them by name.
 struct Bench {
   explicit Bench(SimDevice& of)
-      : device(of), s0{&of, 0}, s1(of.new_stream()), s2(of.new_stream()) {}
+      : device(of), s0{&of, 0}, s1(*of.new_stream()), s2(*of.new_stream()) {}
 
   Tensor made(const std::string& name, std::int64_t elements = 16) {
     Tensor tensor = *Tensor::empty(device, DType::kFloat32, Shape::row_major({elements}));

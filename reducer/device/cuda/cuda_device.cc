@@ -95,17 +95,6 @@ struct CudaDevice::Line {
   std::deque<Staging> staging;  // each stays where it is
 };
 
-void PinnedMemory::swap(PinnedMemory& other) {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(capacity_, other.capacity_);
-}
-
-PinnedMemory::~PinnedMemory() {
-  if (device_ != nullptr) device_->give_back(data_, capacity_);
-}
-
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   CudaPresence presence;
   cudaDriverGetVersion(&presence.driver_version);
@@ -275,7 +264,7 @@ Result<PinnedMemory> CudaDevice::allocate_pinned(std::size_t bytes) {
                              "allocating " + std::to_string(bytes) + " bytes of pinned memory"));
 }
 
-void CudaDevice::give_back(std::byte* data, std::size_t capacity) {
+void CudaDevice::release_pinned(std::byte* data, std::size_t capacity) {
   platform::MutexLock lock(mutex_);
   spare_pinned_.emplace(capacity, data);
 }
@@ -360,7 +349,7 @@ void CudaDevice::set_current_stream(const Stream& stream) {
   current_ = stream.handle;
 }
 
-CUstream_st* CudaDevice::native(const Stream& stream) { return line_of(stream).stream.native(); }
+void* CudaDevice::native(const Stream& stream) { return line_of(stream).stream.native(); }
 
 Event CudaDevice::record(const Stream& stream) {
   const Current current(ordinal_);

@@ -51,34 +51,6 @@ struct CUmemPoolHandle_st;
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-class CudaDevice;
-
-// Memory of the host that the card copies from and to by itself. It goes back to its device for the
-// next one, so no stream may have a copy of it ahead when it is destroyed.
-class PinnedMemory {
- public:
-  PinnedMemory() = default;
-  PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~PinnedMemory();
-  std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  friend class CudaDevice;
-  PinnedMemory(CudaDevice& device, std::byte* data, std::size_t bytes, std::size_t capacity)
-      : device_(&device), data_(data), bytes_(bytes), capacity_(capacity) {}
-  void swap(PinnedMemory& other);
-
-  CudaDevice* device_ = nullptr;
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  std::size_t capacity_ = 0;
-};
-
 class CudaDevice final : public Device {
  public:
   static constexpr std::size_t kTableBytes = std::size_t{64} << 10;  // some 2,000 parameters
@@ -98,20 +70,21 @@ class CudaDevice final : public Device {
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
   // Set-up, which may wait for all that runs on the card, unless memory of that size is spare.
-  Result<PinnedMemory> allocate_pinned(std::size_t bytes);
+  Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
+  void release_pinned(std::byte* data, std::size_t capacity) override;
 
   Stream current_stream() override { return {this, current_.load()}; }
   void set_current_stream(const Stream& stream);
-  Result<Stream> new_stream();
+  Result<Stream> new_stream() override;
   // A cudaStream_t of the user's, which outlives the device.
   Result<Stream> adopt(CUstream_st* native);
-  CUstream_st* native(const Stream& stream);
+  void* native(const Stream& stream) override;  // a cudaStream_t
 
   Event record(const Stream& stream) override;
   void wait(const Stream& stream, const Event& event) override;
   Status synchronize(const Event& event, platform::Deadline deadline) override;
   // For work on a storage that is submitted past this class, before it is.
-  void note_use(const Stream& stream, const std::byte* data);
+  void note_use(const Stream& stream, const std::byte* data) override;
 
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
@@ -119,17 +92,13 @@ class CudaDevice final : public Device {
   void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
   void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
-  // The sum of shards in the order of the ranks: see plan_fold().
-  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor);
-  // `bytes` bytes from, or to, `offset` of the host's memory. It has to be pinned: with other
-  // memory the driver may wait for the stream, without a deadline.
+  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
-              std::size_t bytes);
+              std::size_t bytes) override;
   void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
-                std::size_t offset, std::size_t bytes);
+                std::size_t offset, std::size_t bytes) override;
 
  private:
-  friend class PinnedMemory;
   struct Line;
   struct Staging;
   struct Range {
@@ -158,7 +127,6 @@ class CudaDevice final : public Device {
   Line& begin(const Stream& stream, std::span<const Transfer> transfers);
   void launch(Line& line);
   Staging* stage(Line& line);
-  void give_back(std::byte* data, std::size_t capacity);
 
   const int ordinal_;
   const std::string name_;

@@ -42,8 +42,11 @@ class FakeCudaDevice : public ::testing::Test {
   Tensor made(std::int64_t elements) {
     return *Tensor::empty(*device, DType::kFloat32, Shape::row_major({elements}));
   }
-  void hold(const Stream& stream) { fake().hold(device->native(stream)); }
-  void let_go(const Stream& stream) { fake().let_go(device->native(stream)); }
+  void hold(const Stream& stream) { fake().hold(native(stream)); }
+  void let_go(const Stream& stream) { fake().let_go(native(stream)); }
+  CUstream_st* native(const Stream& stream) {
+    return static_cast<CUstream_st*>(device->native(stream));
+  }
   Status finish(const Stream& stream) {
     return device->synchronize(device->record(stream), Deadline::in(std::chrono::seconds(5)));
   }

@@ -55,7 +55,7 @@ class EmulatedSubject final : public KernelSubject {
     return {from.data(), from.data() + from.bytes()};
   }
   void fold(const Tensor& from, const Tensor& to, double factor) override {
-    device_.fold(from, to, factor);
+    device_.fold({}, from, to, factor);
   }
   DeviceType& emulated() { return device_; }
 

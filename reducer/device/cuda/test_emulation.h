@@ -52,6 +52,14 @@ class EmulatedDevice : public Device {
   }
   std::uint64_t allocated_bytes() const override { return 0; }
   Stream current_stream() override { return {this, 0}; }
+  Result<Stream> new_stream() override { return Stream{this, 0}; }
+  void* native(const Stream&) override { return nullptr; }
+  void note_use(const Stream&, const std::byte*) override {}
+  Result<PinnedMemory> allocate_pinned(std::size_t) override { return failed(out_of_memory()); }
+  void release_pinned(std::byte*, std::size_t) override {}
+  void upload(const Stream&, const PinnedMemory&, std::size_t, std::byte*, std::size_t) override {}
+  void download(const Stream&, const std::byte*, const PinnedMemory&, std::size_t,
+                std::size_t) override {}
   Event record(const Stream&) override { return {}; }
   void wait(const Stream&, const Event&) override {}
   Status synchronize(const Event&, platform::Deadline) override { return {}; }
@@ -79,7 +87,7 @@ class EmulatedDevice : public Device {
     plan_convert(plan_, from, to, factor);
     run();
   }
-  void fold(const Tensor& from, const Tensor& to, double factor) {
+  void fold(const Stream&, const Tensor& from, const Tensor& to, double factor) override {
     plan_fold(plan_, from, to, factor);
     run();
   }

@@ -185,4 +185,51 @@ void HostDevice::scatter(const Stream&, std::span<const Transfer> transfers) {
   }
 }
 
+void HostDevice::fold(const Stream&, const Tensor& from, const Tensor& to, double factor) {
+  LOCKSTEP_CHECK(from.dtype() == to.dtype());
+  LOCKSTEP_CHECK_EQ(parts_of(from.dtype()), 1);
+  const std::int64_t count = to.elements();
+  if (count == 0) return;
+  LOCKSTEP_CHECK_EQ(from.elements() % count, 0);
+  with_format(from.dtype(), [&](auto format) {
+    using Format = decltype(format);
+    const auto k = static_cast<typename Format::Compute>(factor);
+    const auto* shards = reinterpret_cast<const typename Format::Memory*>(from.data());
+    auto* sum = reinterpret_cast<typename Format::Memory*>(to.data());
+    const auto scaled = [k](typename Format::Memory x) {
+      return Format::load(Format::store(Format::load(x) * k));
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+      auto total = scaled(shards[i]);
+      for (std::int64_t at = i + count; at < from.elements(); at += count)
+        total = Format::load(Format::store(total + scaled(shards[at])));
+      sum[i] = Format::store(total);
+    }
+  });
+}
+
+Result<PinnedMemory> HostDevice::allocate_pinned(std::size_t bytes) {
+  void* memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
+  if (memory == nullptr) return failed(out_of_memory());
+  return PinnedMemory(*this, static_cast<std::byte*>(memory), bytes, bytes);
+}
+
+void HostDevice::release_pinned(std::byte* data, std::size_t) {
+  ::operator delete(data, kAlignment);
+}
+
+void HostDevice::upload(const Stream&, const PinnedMemory& from, std::size_t offset, std::byte* to,
+                        std::size_t bytes) {
+  LOCKSTEP_CHECK_LE(offset, from.bytes());
+  LOCKSTEP_CHECK_LE(bytes, from.bytes() - offset);
+  if (bytes != 0) std::memcpy(to, from.data() + offset, bytes);
+}
+
+void HostDevice::download(const Stream&, const std::byte* from, const PinnedMemory& to,
+                          std::size_t offset, std::size_t bytes) {
+  LOCKSTEP_CHECK_LE(offset, to.bytes());
+  LOCKSTEP_CHECK_LE(bytes, to.bytes() - offset);
+  if (bytes != 0) std::memcpy(to.data() + offset, from, bytes);
+}
+
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -13,11 +13,17 @@ class HostDevice final : public Device {
   ~HostDevice() override;
 
   int index() const override { return index_; }
+  bool is_host() const override { return true; }
   Result<Ref<Storage>> allocate(std::size_t bytes) override;
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
+  Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
+  void release_pinned(std::byte* data, std::size_t capacity) override;
 
   Stream current_stream() override { return {this, 0}; }
+  Result<Stream> new_stream() override { return Stream{this, 0}; }  // all work is done at once
+  void* native(const Stream&) override { return nullptr; }
+  void note_use(const Stream&, const std::byte*) override {}
   Event record(const Stream&) override { return {}; }
   void wait(const Stream&, const Event&) override {}
   Status synchronize(const Event&, platform::Deadline) override { return {}; }
@@ -28,6 +34,11 @@ class HostDevice final : public Device {
   void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
   void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
+  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
+              std::size_t bytes) override;
+  void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
+                std::size_t offset, std::size_t bytes) override;
 
  private:
   int index_;
