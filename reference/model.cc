@@ -59,23 +59,36 @@ void Model::place_in_buckets() {
     memory_.places[part].bucket = memory_.places[original(part)].bucket;
 }
 
-// F4, as model.h has it.
-void Model::recover(const std::vector<std::uint32_t>& survivors) {
-  std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+// What every new group, and every new reducer, begins with.
+void Model::start_over() {
   power_sgd_.forget();
   std::fill(is_power_loose_.begin(), is_power_loose_.end(), std::uint8_t{0});
-  survivors_.clear();
-  for (const std::uint32_t rank : survivors)
-    if (group_of(program_, rank) == group_) survivors_.push_back(rank);
-  if (!survivors_.empty()) root_ = survivors_.front();
   is_counted_ = false;
+  has_counted_.assign(program_.world, 0);
   is_recorded_ = false;
   layout_ = 0;
   is_window_open_ = false;
   is_copied_.assign(program_.world, 0);
-  if (!survivors_.empty()) states_.begin(survivors_);
   place_in_buckets();
   order_additions();
+}
+
+// Gradients stay, and so does their use; views of buckets that are gone are ordinary gradients.
+void Model::renew() {
+  for (Gradient& each : gradients_) each.in_bucket = false;
+  start_over();
+  if (!survivors_.empty()) states_.broadcast_all(survivors_, survivors_.front());
+}
+
+// F4, as model.h has it.
+void Model::recover(const std::vector<std::uint32_t>& survivors) {
+  std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  survivors_.clear();
+  for (const std::uint32_t rank : survivors)
+    if (group_of(program_, rank) == group_) survivors_.push_back(rank);
+  if (!survivors_.empty()) root_ = survivors_.front();
+  if (!survivors_.empty()) states_.begin(survivors_);
+  start_over();
 }
 
 void Model::choose_active(std::uint32_t step) {
@@ -154,11 +167,18 @@ void Model::rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& re
   broadcast.count = memory_.reduced.size();
 }
 
-// S2: when no rank has inputs any more, all have what those have who trained last.
+// S2: all have what those have who trained last.
+void Model::end_join() {
+  if (survivors_.empty()) return;
+  states_.broadcast_all(survivors_, root_);
+  root_ = survivors_.front();
+  is_window_open_ = false;
+}
+
 void Model::end() {
   out_.ending.clear();
   if (program_.options.join == Join::kNone) return;
-  if (!survivors_.empty()) states_.broadcast_all(survivors_, root_);
+  end_join();
   for (Gradient& each : gradients_) each.touched = true;
   std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
   prepare(out_.ending);
@@ -232,6 +252,7 @@ void Model::prepare(std::vector<ExpectedRankStep>& ranks) const {
     rank.error_call = 0;
     rank.parameters.clear();
     rank.requiring.clear();
+    rank.state.clear();
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
 }
@@ -256,6 +277,7 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     decide_outcomes(expected);
     if (!expected.any_error || blocking_ranks_ == 0) reduce();
     expected.is_reduced = true;
+    for (const std::uint32_t rank : active_) has_counted_[rank] = 1;
     is_counted_ = is_static();  // after an error the group starts over
     is_recorded_ = is_recorded_ || active_.size() == survivors_.size();
     is_window_open_ = false;
@@ -294,6 +316,10 @@ void run_together(const Program& program, std::vector<Model*> models,
   };
   for (std::uint32_t step = 0; step < program.steps.size(); ++step) {
     recover_before(step);
+    for (Model* model : models) {
+      if (step > 0 && step == program.second_join) model->end_join();
+      if (step > 0 && step == program.renewed) model->renew();
+    }
     bool any_error = false;
     for (Model* model : models)
       any_error = model->run_step(step, ready_orders).any_error || any_error;

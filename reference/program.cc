@@ -196,6 +196,10 @@ void normalize(Program& program) {
   }
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
+  const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
+  const bool joins = program.options.join != Join::kNone;
+  program.second_join = joins ? program.second_join % steps : 0;
+  program.renewed = joins ? 0 : program.renewed % steps;
 }
 
 std::vector<std::uint32_t> pinned_order(const Program& program) {
@@ -228,9 +232,15 @@ Program share_of(const Program& program, std::uint32_t reducer) {
   return share;
 }
 
+std::uint32_t end_of_join(const Program& program, std::uint32_t step) {
+  return step < program.second_join ? program.second_join
+                                    : static_cast<std::uint32_t>(program.steps.size());
+}
+
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {
   const bool is_limited = program.options.join != Join::kNone && rank < program.inputs.size();
-  return !is_limited || step < program.inputs[rank];
+  const std::uint32_t first = step < program.second_join ? 0 : program.second_join;
+  return !is_limited || step - first < program.inputs[rank];
 }
 
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {

@@ -169,8 +169,9 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
            (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, (void)q, (void)r, (void)s, 19u;
   };
   const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f, g, h] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
+           10u;
   };
   const auto fault = [](faults::Fault value) {
     auto& [a, b, c, d, e, f, g] = value;

@@ -140,8 +140,8 @@ struct Table<reference::Program> {
       field("world", &R::world), field("key", &R::key), field("values", &R::values),
       field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
       field("buffers", &R::buffers, reference::kMaxBuffers),
-      field("inputs", &R::inputs, reference::kMaxWorld),
-      field("steps", &R::steps, reference::kMaxSteps));
+      field("inputs", &R::inputs, reference::kMaxWorld), field("second_join", &R::second_join),
+      field("renewed", &R::renewed), field("steps", &R::steps, reference::kMaxSteps));
 };
 
 template <>

@@ -86,6 +86,7 @@ class Features {
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
   void replicas();
   void reducers();
+  void renewal();
   void groups();
   void ways();
 
@@ -501,8 +502,12 @@ void Features::crossed(const std::string& way) {
 void Features::replicas() {
   std::vector<std::size_t> copies(program_.parameters.size());
   bool on_other_device = false;
-  for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
     const Parameter& copy = program_.parameters[i];
+    const std::uint32_t owner = reference::owner_of(program_, i);
+    add_if(owner != i && program_.parameters[owner].copy_of > 0, "replicas, a shared parameter");
+    add_if(copy.copy_of > 0 && copy.column_major && copy.sizes.size() > 1,
+           "replicas, a column-major parameter");
     if (copy.copy_of == 0 || !is_reduced(copy)) continue;
     ++copies[i - copy.copy_of];
     on_other_device =
@@ -544,6 +549,17 @@ void Features::reducers() {
   pair(way, "buffers", ", buffers");
   pair(way, "replicas", ", replicas");
   pair(way, "verified", ", verified");
+}
+
+// A reducer after another one.
+void Features::renewal() {
+  if (program_.renewed == 0) return;
+  const std::string way = "a reducer after another";
+  add_if(true, way);
+  add_if(program_.steps[program_.renewed].zero_grad == ZeroGrad::kKeep, way + ", gradients kept");
+  crossed(way);
+  pair(way, "values of parameters", ", values of parameters");
+  pair(way, "two reducers", ", two reducers");
 }
 
 // Ranks of a group that are not those of the world.
@@ -603,8 +619,9 @@ void Features::inputs() {
   const auto steps = static_cast<std::uint32_t>(program_.steps.size());
   std::vector<std::uint32_t> inputs;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
-    std::uint32_t& has = inputs.emplace_back(steps);
-    while (has > 0 && !reference::has_input(program_, rank, has - 1)) --has;
+    std::uint32_t& has = inputs.emplace_back(0);
+    for (std::uint32_t s = 0; s < steps; ++s)
+      has += reference::has_input(program_, rank, s) ? 1 : 0;
   }
   const auto [least, most] = std::minmax_element(inputs.begin(), inputs.end());
   if (*least == *most) return;
@@ -616,6 +633,16 @@ void Features::inputs() {
   add_if(*least == 0, "a rank without any input");
   add_if(inputs[0] == *least, way + ", rank 0 out first");
   add_if(program_.options.early_termination, way + ", early termination");
+  add_if(program_.second_join > 0, "a second join");
+  add_if(program_.second_join > 0 && program_.options.mode == Mode::kStatic,
+         "a second join in static mode");
+  add_if(program_.second_join > 0 && found_.count("buffers") > 0, "a second join, buffers");
+  add_if(std::any_of(case_.faults.faults.begin(), case_.faults.faults.end(),
+                     [&](const faults::Fault& fault) {
+                       return !faults::is_benign(fault.kind) &&
+                              !reference::has_input(program_, fault.rank, fault.step);
+                     }),
+         way + ", a fault of a rank that has none");
   const auto pair = [&](const char* other, const std::string& name) {
     add_if(found_.count(other) > 0, way + name);
   };
@@ -779,6 +806,7 @@ void Features::errors() {
   replicas();
   groups();
   reducers();
+  renewal();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

@@ -82,6 +82,7 @@ class ProgramDrawer {
   void freeze();
   void ignore();
   void replicate();
+  void tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count);
   void collect_names();
   void draw_ways();
   void draw_steps();
@@ -351,7 +352,21 @@ void ProgramDrawer::replicate() {
       copy.copy_of = at - p;
       if (on_other_device) copy.device = (copy.device + replica + 1) % reference::kMaxDevices;
       program_.parameters.push_back(copy);
+      tie_copies(p, at, count);
     }
+  }
+}
+
+// What the first replica lists again, another one does, too.
+void ProgramDrawer::tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count) {
+  for (std::uint32_t p = original + 1; p < count; ++p) {
+    if (reference::owner_of(program_, p) != original || !replica_dice_.percent(80)) continue;
+    const auto at = static_cast<std::uint32_t>(program_.parameters.size());
+    if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+    Parameter again = program_.parameters[copy];
+    again.copy_of = 0;
+    again.shared_with = at - copy;
+    program_.parameters.push_back(again);
   }
 }
 
@@ -633,6 +648,11 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
       inputs = dice.between(1, steps);
     inputs = std::max(inputs, least);
   }
+  if (!dice.percent(40) || steps < 2) return;
+  program.second_join = dice.between(1, steps - 1);
+  const std::uint32_t longest = std::max(program.second_join, steps - program.second_join);
+  for (std::uint32_t& inputs : program.inputs)
+    if (inputs > longest || dice.percent(50)) inputs = std::max(dice.below(longest + 1), least);
 }
 
 // F3. Numbers of its own. It brings the order of additions along that it needs.
@@ -656,16 +676,29 @@ void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) 
     program.options.launch = reference::Launch::kAfterBackward;
   const bool is_able = can.has(Capability::kRecovery) && can.has(Capability::kErrors);
   if (!program.options.group_each && !is_after && !is_able) program.options.group_each = true;
+  // Buckets that are alike in everything could be taken for each other.
+  const bool are_alike = !program.options.group_each && !is_after && dice.percent(60);
   std::uint32_t own = 0;  // of the first reducer, that train
   std::uint32_t others = 0;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     Parameter& parameter = program.parameters[p];
     const bool is_second = dice.percent(50);
     if (follows_owner(program, p)) continue;
+    if (are_alike && !parameter.sparse && !program.parameters[0].sparse) {
+      parameter.dtype = program.parameters[0].dtype;
+      parameter.sizes = program.parameters[0].sizes;
+    }
     const bool trains = reference::is_reduced(parameter);
     parameter.reducer = trains && own > 0 && (others == 0 || is_second) ? 1 : 0;
     if (trains) ++(parameter.reducer > 0 ? others : own);
   }
+}
+
+// A reducer after another one. Numbers of its own.
+void draw_renewal(Dice dice, const GenerateOptions& options, Program& program) {
+  const auto steps = static_cast<std::uint32_t>(program.steps.size());
+  if (!dice.percent(8) || !options.capabilities.has(Capability::kReducers) || steps < 2) return;
+  program.renewed = dice.between(1, steps - 1);
 }
 
 // Two groups of ranks that train apart. Numbers of its own.
@@ -712,8 +745,11 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   constexpr std::uint64_t kVerify = 0x766572696679;
   draw_verify(Dice(seed ^ kVerify, index), options, out.program);
   constexpr std::uint64_t kReducers = 0x72656475636572;
-  if (out.program.options.join == reference::Join::kNone)
+  constexpr std::uint64_t kRenewal = 0x72656e6577616c;
+  if (out.program.options.join == reference::Join::kNone) {
     draw_reducers(Dice(seed ^ kReducers, index), options, out.program);
+    draw_renewal(Dice(seed ^ kRenewal, index), options, out.program);
+  }
   constexpr std::uint64_t kGroups = 0x67726f757073;
   draw_groups(Dice(seed ^ kGroups, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);

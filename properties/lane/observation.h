@@ -78,7 +78,7 @@ struct RankObservation {
   std::vector<ObservedStep> steps;  // in the order they were run
   std::vector<std::uint64_t> bits;
   Status recovery;  // the last reset()
-  Status joining;   // S2: the last end_join() that failed
+  Status joining;   // S2: the last end_join() that failed, also if all was well after a recovery
   // S2: what there is after the end_join() that went well; its step is the number of steps.
   std::vector<ObservedStep> ending;
   std::vector<ObservedAccount> accounts;  // if Observation::detailed, one a generation

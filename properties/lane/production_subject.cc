@@ -28,12 +28,12 @@ class ProductionSubject final : public TrainingSubject {
     users_.clear();
     manual_sync_ = program.options.manual_sync;
     meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
-    const std::uint32_t reducers = reference::reducer_count(program);
-    for (std::uint32_t r = 0; r < reducers; ++r) {
+    reducers_ = reference::reducer_count(program);
+    for (std::uint32_t r = 0; r < reducers_; ++r) {
       const reference::Program share =
-          reducers > 1 ? reference::share_of(program, r) : reference::Program();
+          reducers_ > 1 ? reference::share_of(program, r) : reference::Program();
       Result<ReducerOptions> options =
-          options_of(parameters, buffers, reducers > 1 ? share : program, environment);
+          options_of(parameters, buffers, reducers_ > 1 ? share : program, environment);
       if (!options) return options.error();
       auto made = DataParallel::create(originals(parameters, program), engine, std::move(*options),
                                        std::move(memberships[r]));
@@ -43,6 +43,8 @@ class ProductionSubject final : public TrainingSubject {
     }
     return {};
   }
+
+  bool has_failed_to_begin() const override { return users_.size() < reducers_; }
 
   Status forward(PassKind kind, const DataParallel::Module& module,
                  std::vector<Edge>& outputs) override {
@@ -231,7 +233,18 @@ class ProductionSubject final : public TrainingSubject {
     };
     for (std::uint32_t i = 0; i < parameters.size(); ++i) {
       const std::uint32_t original = i - program.parameters[i].copy_of;
-      if (original != i) replica(copies[original]++).parameters[place[original]] = parameters[i];
+      if (original == i) continue;
+      Replica& of = replica(copies[original]++);
+      of.parameters[place[original]] = parameters[i];
+      // Where the first replica lists it again.
+      std::uint32_t listed_again = original;
+      for (std::uint32_t again = i + 1; again < parameters.size(); ++again) {
+        if (reference::owner_of(program, again) != i) continue;
+        do ++listed_again;
+        while (listed_again < i && reference::owner_of(program, listed_again) != original);
+        if (listed_again >= i) break;
+        of.parameters[place[listed_again]] = parameters[i];
+      }
     }
     std::vector<std::uint32_t> buffer_copies(buffers.size());
     for (std::size_t b = 0; b < buffers.size(); ++b) {
@@ -326,6 +339,7 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::vector<User> users_;
+  std::uint32_t reducers_ = 0;  // that there are to be
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;

@@ -210,8 +210,11 @@ class SimLane final : public properties::Lane {
     world_->group.algorithm = c.program.options.order == reference::Order::kBcube
                                   ? simulated::Algorithm::kBcube
                                   : simulated::Algorithm::kRing;
-    world_->group.timeout =
-        c.timeout_ms == 0 ? platform::Duration::max() : std::chrono::milliseconds(c.timeout_ms);
+    // F7: of two ranks with an error each, in passes of different reducers, both may wait.
+    const bool never = c.timeout_ms == 0 && reference::reducer_count(c.program) == 1;
+    const auto limit =
+        std::chrono::milliseconds(c.timeout_ms == 0 ? properties::kDefaultTimeoutMs : c.timeout_ms);
+    world_->group.timeout = never ? platform::Duration::max() : limit;
   }
 
   void observe(const simulation::Outcome& outcome, Observation& observation) {

@@ -26,6 +26,9 @@ class TrainingSubject {
                            const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                            const reference::Program& program, RankEnvironment& environment,
                            Memberships memberships) = 0;
+  // The last construct() failed: there is nothing to reset. It may be called again at any time
+  // between two steps, and replaces what there was.
+  virtual bool has_failed_to_begin() const { return false; }
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;
   // Manual sync (P13): after the last forward of a synced step.

@@ -228,9 +228,9 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
 
 namespace {
 
-// T2, of one step of one rank and reducer. Others of the same group may stand in between.
+// T2, of one step of one rank and reducer.
 Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expected,
-                          const std::vector<ObservedCollective>& observed, bool is_alone,
+                          const std::vector<ObservedCollective>& observed,
                           const std::string& where) {
   using Op = reference::ExpectedCollective::Op;
   const auto wrong = [&](std::size_t i, const std::string& what) {
@@ -252,10 +252,8 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
                                   name_of(observed_as(expected[i].dtype))));
     if (seen.count != expected[i].count)
       return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
-    const std::int64_t before = i > 0 ? observed[i - 1].sequence : 0;
-    if (i > 0 && (is_alone ? seen.sequence != before + 1 : seen.sequence <= before))
-      return wrong(
-          i, is_alone ? "sequence numbers are not consecutive" : "sequence numbers do not ascend");
+    if (i > 0 && seen.sequence != observed[i - 1].sequence + 1)
+      return wrong(i, "sequence numbers are not consecutive");
   }
   return {};
 }
@@ -265,7 +263,6 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
 Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation) {
   const std::uint32_t reducers = reference::reducer_count(c.program);
-  const bool is_alone = reducers == 1 || c.program.options.group_each;
   std::vector<ObservedCollective> own;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
@@ -279,8 +276,7 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
         std::string where = fmt::format("rank {}, step {}", rank, step.step);
         if (reducers > 1) where += fmt::format(", reducer {}", r);
         const auto& share = reference::share_of(c.program, expectation, rank, r);
-        Verdict verdict =
-            judge_collectives(share.steps[step.step].collectives, own, is_alone, where);
+        Verdict verdict = judge_collectives(share.steps[step.step].collectives, own, where);
         if (!verdict.ok()) return verdict;
       }
     }

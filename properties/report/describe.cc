@@ -104,13 +104,15 @@ void describe_join(const Program& program, std::vector<std::string>& lines) {
   if (program.options.join == reference::Join::kNone) return;
   std::vector<std::string> items;
   for (std::uint32_t rank = 0; rank < program.inputs.size(); ++rank) {
-    if (program.inputs[rank] >= program.steps.size()) continue;
+    if (program.second_join == 0 && program.inputs[rank] >= program.steps.size()) continue;
     items.push_back(fmt::format("rank {} for {}", rank, plural(program.inputs[rank], "step")));
   }
   if (items.empty()) items.emplace_back("all ranks for all steps");
   add_wrapped(lines, "inputs: ", items, ",");
   const bool by_all = program.options.join == reference::Join::kByAll;
   lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
+  if (program.second_join > 0)
+    lines.back() += fmt::format("; and once more from step {} on", program.second_join);
   if (program.options.early_termination) lines.back() += "; raises as soon as some have none";
 }
 
@@ -153,6 +155,7 @@ std::string header(const Program& program) {
   if (reference::reducer_count(program) > 1)
     reducers = fmt::format("; two reducers, {}",
                            options.group_each ? "each on groups of its own" : "on the same groups");
+  if (program.renewed > 0) reducers += fmt::format("; made anew before step {}", program.renewed);
   if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
   return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),

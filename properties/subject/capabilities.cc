@@ -143,7 +143,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.launch == reference::Launch::kAfterBackward,
              Capability::kAfterBackward);
   out.add_if(program.options.join != reference::Join::kNone, Capability::kJoin);
-  out.add_if(reference::reducer_count(program) > 1, Capability::kReducers);
+  out.add_if(reference::reducer_count(program) > 1 || program.renewed > 0, Capability::kReducers);
   out.add_if(program.options.two_groups, Capability::kTwoGroups);
   out.add_if(program.options.with_values || !program.buffers.empty(), Capability::kState);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);

@@ -49,7 +49,7 @@ enum class Capability : std::uint8_t {
   kComplex64,      // pairs of 32-bit floats
   kVerify,         // what travels is checked on arrival
   kReplicas,       // several copies of the model in one process
-  kReducers,       // several reducers of one model, on one group or on several
+  kReducers,       // several reducers of one model, at once or one after the other
   kTwoGroups,      // groups of ranks that train apart at the same time
 };
 constexpr int kCapabilities = 38;

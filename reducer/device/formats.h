@@ -3,7 +3,8 @@
 //
 // Arithmetic (contract G2, G3, G9): on a card every operation is an intrinsic that the compiler
 // never contracts. 16-bit formats are computed in float; their conversions are the card's own on a
-// card, and those of tensor/half.h on the host.
+// card (whoever compiles for one includes cuda_bf16.h and cuda_fp16.h before), and those of
+// tensor/half.h on the host.
 #pragma once
 
 #include <bit>
@@ -14,8 +15,6 @@
 #include "reducer/tensor/half.h"
 
 #ifdef __CUDACC__
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #define LOCKSTEP_HD __host__ __device__ __forceinline__
 #else
 #define LOCKSTEP_HD inline

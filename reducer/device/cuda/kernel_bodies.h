@@ -7,6 +7,11 @@
 // -ffp-contract=off (device/formats.h).
 #pragma once
 
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
 #include <cstring>
 #include <type_traits>
 
