@@ -8,6 +8,7 @@
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "reference/arithmetic.h"
+#include "reference/model.h"
 
 namespace lockstep::properties {
 namespace {
@@ -618,6 +619,20 @@ void draw_requires_grad(Dice dice, const GenerateOptions& options, Program& prog
       for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw);
 }
 
+bool fails(const Program& program) {
+  const auto expected = reference::run(program, reference::Contract::lockstep());
+  return std::any_of(expected.steps.begin(), expected.steps.end(),
+                     [](const auto& step) { return step.any_error; });
+}
+
+// What is drawn last takes no program's legality: where it would, all is as it was.
+template <class Change>
+void change_legally(Program& program, const Change& change) {
+  Program changed = program;
+  change(changed);
+  if (!fails(changed) || fails(program)) program = std::move(changed);
+}
+
 // S2. Numbers of its own.
 void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   if (!dice.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
@@ -649,10 +664,12 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
     inputs = std::max(inputs, least);
   }
   if (!dice.percent(40) || steps < 2) return;
-  program.second_join = dice.between(1, steps - 1);
-  const std::uint32_t longest = std::max(program.second_join, steps - program.second_join);
-  for (std::uint32_t& inputs : program.inputs)
-    if (inputs > longest || dice.percent(50)) inputs = std::max(dice.below(longest + 1), least);
+  change_legally(program, [&](Program& changed) {
+    changed.second_join = dice.between(1, steps - 1);
+    const std::uint32_t longest = std::max(changed.second_join, steps - changed.second_join);
+    for (std::uint32_t& inputs : changed.inputs)
+      if (inputs > longest || dice.percent(50)) inputs = std::max(dice.below(longest + 1), least);
+  });
 }
 
 // F3. Numbers of its own. It brings the order of additions along that it needs.
@@ -669,7 +686,6 @@ void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
 // that is a mismatch. Numbers of its own.
 void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
-  if (!dice.percent(9) || !can.has(Capability::kReducers)) return;
   const bool is_after = dice.percent(60) && can.has(Capability::kAfterBackward);
   program.options.group_each = dice.percent(55);
   if (!program.options.group_each && is_after)
@@ -695,18 +711,17 @@ void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) 
 }
 
 // A reducer after another one. Numbers of its own.
-void draw_renewal(Dice dice, const GenerateOptions& options, Program& program) {
+void draw_renewal(Dice dice, Program& program) {
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
-  if (!dice.percent(8) || !options.capabilities.has(Capability::kReducers) || steps < 2) return;
-  program.renewed = dice.between(1, steps - 1);
+  if (steps > 1) program.renewed = dice.between(1, steps - 1);
 }
 
 // Two groups of ranks that train apart. Numbers of its own.
 void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_small = program.world == 2 && !dice.percent(30);
-  program.options.two_groups = dice.percent(14) &&
-                               options.capabilities.has(Capability::kTwoGroups) &&
-                               program.world > 1 && !is_small;
+  const bool is_on = dice.percent(17) && options.capabilities.has(Capability::kTwoGroups);
+  if (!is_on || program.world < 2 || is_small) return;
+  change_legally(program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
@@ -747,8 +762,13 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   constexpr std::uint64_t kReducers = 0x72656475636572;
   constexpr std::uint64_t kRenewal = 0x72656e6577616c;
   if (out.program.options.join == reference::Join::kNone) {
-    draw_reducers(Dice(seed ^ kReducers, index), options, out.program);
-    draw_renewal(Dice(seed ^ kRenewal, index), options, out.program);
+    Dice reducers(seed ^ kReducers, index);
+    Dice renewal(seed ^ kRenewal, index);
+    const bool is_able = options.capabilities.has(Capability::kReducers);
+    if (reducers.percent(20) && is_able)
+      change_legally(out.program, [&](Program& p) { draw_reducers(reducers, options, p); });
+    if (renewal.percent(14) && is_able)
+      change_legally(out.program, [&](Program& p) { draw_renewal(renewal, p); });
   }
   constexpr std::uint64_t kGroups = 0x67726f757073;
   draw_groups(Dice(seed ^ kGroups, index), options, out.program);

@@ -82,7 +82,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 6391450153842032814u);
+  EXPECT_EQ(hash, 2233377120436403251u);
 }
 
 TEST(Generate, CasesAreNormalizedAlready) {
