@@ -88,4 +88,32 @@ std::vector<OrderRun> gloo_bcube(std::uint32_t ranks, std::uint64_t elements) {
   return runs;
 }
 
+// Runs go through the bucket from the front: each is one chunk of a loop, or what there is of it.
+std::vector<OrderRun> nccl_ring(std::uint32_t ranks, std::uint64_t elements,
+                                std::uint64_t element_bytes, std::uint64_t chunk_bytes) {
+  assert(ranks >= 1 && ranks <= kMaxWorld);
+  assert(element_bytes > 0 && 16 % element_bytes == 0);
+  assert(chunk_bytes > 0 && chunk_bytes % 16 == 0);
+  const std::uint64_t full_chunk = chunk_bytes / element_bytes;
+  const std::uint64_t whole_loops = elements / (full_chunk * ranks);
+  std::vector<OrderRun> runs;
+  for (std::uint64_t loop = 0; loop <= whole_loops; ++loop) {
+    const std::uint64_t begin = loop * full_chunk * ranks;
+    const std::uint64_t left = elements - begin;
+    const std::uint64_t chunk =
+        loop < whole_loops ? full_chunk : rounded_up(divided_up(left, ranks), 16 / element_bytes);
+    for (std::uint32_t c = 0; c < ranks && c * chunk < left; ++c) {
+      OrderRun run;
+      run.end = std::min(elements, begin + (c + 1) * chunk);
+      run.result = static_cast<std::uint8_t>(c);
+      for (std::uint32_t hop = 1; hop < ranks; ++hop) {
+        run.additions[hop - 1] = {static_cast<std::uint8_t>((c + hop + 1) % ranks),
+                                  static_cast<std::uint8_t>((c + hop) % ranks)};
+      }
+      runs.push_back(run);
+    }
+  }
+  return runs;
+}
+
 }  // namespace lockstep::reference

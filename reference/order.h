@@ -10,6 +10,12 @@
 //             over. Digit by digit, lowest first, groups that differ in that digit alone halve (or
 //             split evenly) what they hold; the owner of a part adds the others to its own, in
 //             ascending order.
+// nccl_ring   NCCL 2.22 and newer, the ring algorithm with one channel, all ranks in the order of
+//             their numbers: the bucket is cut into loops of one chunk a rank, the last loop evenly
+//             but for whole 16 bytes. Chunk c starts with rank c+1, goes once around with the
+//             ranks, and ends with rank c. The chunk is 2 MiB with the Simple protocol and NCCL's
+//             own buffers. 2.20 and 2.21 align the last loop by protocol, 2.18 and 2.19 by the
+//             number of threads: this is not theirs for what the last loop holds.
 // Which of two summands comes first does not matter, since addition is commutative but for a NaN's
 // payload.
 #pragma once
@@ -41,5 +47,11 @@ std::vector<OrderRun> rank_order(std::uint32_t ranks, std::uint64_t elements);
 std::vector<OrderRun> gloo_ring(std::uint32_t ranks, std::uint64_t elements,
                                 std::uint64_t element_bytes, std::uint64_t max_segment_bytes);
 std::vector<OrderRun> gloo_bcube(std::uint32_t ranks, std::uint64_t elements);
+
+// `element_bytes` divides 16; a chunk is a multiple of 16 bytes.
+constexpr std::uint64_t kNcclChunkBytes = std::uint64_t{2} << 20;
+std::vector<OrderRun> nccl_ring(std::uint32_t ranks, std::uint64_t elements,
+                                std::uint64_t element_bytes,
+                                std::uint64_t chunk_bytes = kNcclChunkBytes);
 
 }  // namespace lockstep::reference

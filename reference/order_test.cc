@@ -75,6 +75,58 @@ TEST(Order, RingChunksAreThoseOfTheFormula) {
   }
 }
 
+// 3 ranks, 20 floats, chunks of 4: one whole loop of 12; then 8 that are left, 3 a rank, which is 4
+// in whole 16 bytes, and nothing for the last one.
+TEST(Order, RingOfNcclFollowsTheHandComputedExampleOfThreeRanks) {
+  const std::vector<OrderRun> runs = nccl_ring(3, 20, 4, 16);
+  ASSERT_EQ(runs.size(), 5U);
+  const std::uint64_t ends[] = {4, 8, 12, 16, 20};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(runs[i].end, ends[i]);
+  EXPECT_EQ(formula(runs, 3, 0), "(0+(2+1))");
+  EXPECT_EQ(formula(runs, 3, 7), "(1+(0+2))");
+  EXPECT_EQ(formula(runs, 3, 8), "(2+(1+0))");
+  EXPECT_EQ(formula(runs, 3, 12), "(0+(2+1))");
+  EXPECT_EQ(formula(runs, 3, 19), "(1+(0+2))");
+  EXPECT_TRUE(nccl_ring(3, 0, 4).empty());
+}
+
+TEST(Order, RingOfNcclCutsTheLastLoopEvenlyInWholeSixteenBytes) {
+  const std::vector<OrderRun> runs = nccl_ring(4, 100, 2);  // 25 a rank, which is 32
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_EQ(runs[0].end, 32U);
+  EXPECT_EQ(runs[2].end, 96U);
+  EXPECT_EQ(runs[3].end, 100U);
+  EXPECT_EQ(formula(runs, 4, 99), "(3+(2+(1+0)))");
+  EXPECT_EQ(nccl_ring(4, 4 * 524288 + 1, 4)[3].end, 4 * 524288U);  // chunks of 2 MiB
+}
+
+// The published form of the chunk's number, element by element.
+TEST(Order, RingOfNcclHasTheChunksOfTheFormula) {
+  for (std::uint64_t n = 1; n <= 8; ++n) {
+    for (const std::uint64_t es : {2U, 4U, 8U}) {
+      for (const std::uint64_t chunk_bytes : {16U, 48U, 2U << 20}) {
+        for (std::uint64_t count = 1; count < 200; ++count) {
+          const std::vector<OrderRun> runs =
+              nccl_ring(static_cast<std::uint32_t>(n), count, es, chunk_bytes);
+          std::size_t run = 0;
+          for (std::uint64_t e = 0; e < count; ++e) {
+            while (e >= runs[run].end) ++run;
+            const std::uint64_t loop = n * (chunk_bytes / es);
+            const std::uint64_t base = e / loop * loop;
+            const std::uint64_t rest = count - base;
+            std::uint64_t cut = chunk_bytes / es;
+            if (rest < loop) {
+              cut = (rest + n - 1) / n;
+              while (cut * es % 16 != 0) ++cut;
+            }
+            ASSERT_EQ(runs[run].result, (e - base) / cut);
+          }
+        }
+      }
+    }
+  }
+}
+
 // 4 ranks = 2 x 2: pairs (0,1) and (2,3) halve the bucket, then (0,2) and (1,3) halve their halves.
 TEST(Order, BcubeHalvesByBinaryDigits) {
   const std::vector<OrderRun> runs = gloo_bcube(4, 8);
@@ -100,7 +152,8 @@ TEST(Order, EveryPlanAddsEveryRankOnce) {
   for (std::uint32_t ranks = 1; ranks <= kMaxWorld; ++ranks) {
     for (std::uint64_t elements = 0; elements < 70; ++elements) {
       for (const auto& runs : {rank_order(ranks, elements), gloo_bcube(ranks, elements),
-                               gloo_ring(ranks, elements, 4, 64)}) {
+                               gloo_ring(ranks, elements, 4, 64), nccl_ring(ranks, elements, 4, 16),
+                               nccl_ring(ranks, elements, 2)}) {
         std::uint64_t end = 0;
         for (const OrderRun& run : runs) {
           ASSERT_GT(run.end, end);

@@ -157,6 +157,14 @@ bool keeps_a_forward(const RankPass& pass) {
                      [](const Forward& forward) { return !forward.discard; });
 }
 
+void limit_to_fabric(Program& program) {
+  limit(program.options.fabric, Fabric::kNccl);
+  if (program.options.fabric == Fabric::kHost) return;
+  for (Parameter& parameter : program.parameters) parameter.device = 0;
+  for (Buffer& buffer : program.buffers) buffer.device = 0;
+  if (program.options.hook == Hook::kPowerSgd) program.options.hook = Hook::kNone;
+}
+
 void limit_step(Step& step, std::uint32_t world) {
   limit(step.kind, PassKind::kNoGrad);
   limit(step.zero_grad, ZeroGrad::kKeep);
@@ -194,6 +202,7 @@ void normalize(Program& program) {
     buffer.device %= kMaxDevices;
     limit_sizes(buffer.sizes);
   }
+  limit_to_fabric(program);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));

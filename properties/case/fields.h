@@ -130,7 +130,8 @@ struct Table<reference::Options> {
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
       field("verify", &R::verify), field("early_termination", &R::early_termination),
-      field("group_each", &R::group_each), field("two_groups", &R::two_groups));
+      field("group_each", &R::group_each), field("two_groups", &R::two_groups),
+      field("fabric", &R::fabric));
 };
 
 template <>
@@ -243,6 +244,10 @@ struct Names<reference::Hook> {
 template <>
 struct Names<reference::Join> {
   static constexpr std::array list{"none", "by_all", "by_active"};
+};
+template <>
+struct Names<reference::Fabric> {
+  static constexpr std::array list{"host", "staged", "nccl"};
 };
 template <>
 struct Names<reference::Launch> {

@@ -88,6 +88,13 @@ std::vector<Change> changes_of_options() {
              order == reference::Order::kRing ? reference::Order::kBcube : reference::Order::kRing;
          return true;
        }},
+      {"what moves the gradients",
+       [](Case& c) {
+         auto& fabric = c.program.options.fabric;
+         fabric = fabric == reference::Fabric::kHost ? reference::Fabric::kStaged
+                                                     : reference::Fabric::kHost;
+         return true;
+       }},
       {"checks of what travels",
        [](Case& c) {
          c.program.options.verify = !c.program.options.verify;

@@ -74,6 +74,7 @@ class Features {
   void nodes(const Step& step, const std::vector<Node>& list, bool in_body);
   void faults();
   void verified();
+  void on_a_card();
   void errors();
   void static_graph();
   void views(const reference::Expectation& expected);
@@ -576,6 +577,28 @@ void Features::groups() {
   pair(way, "verified", ", verified");
 }
 
+void Features::on_a_card() {
+  if (program_.options.fabric == reference::Fabric::kHost) return;
+  const std::string way = "on a card";
+  add_if(true, way);
+  const auto pair = [&](const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  };
+  add_if(bucket_count(program_) > 1, way + ", several buckets");
+  pair("mode dynamic", " in dynamic mode");
+  pair("mode static", " in static mode");
+  pair("gradients as views", ", gradients as views");
+  pair("buckets rebuilt", ", buckets rebuilt");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  add_if(program_.options.order == reference::Order::kRankOrder, way + ", in the order of ranks");
+  pair("after backward", ", after backward");
+  pair("buffers", ", buffers");
+  pair("uneven inputs", ", uneven inputs");
+  pair("sparse parameter", ", sparse gradients");
+  pair("an error of its own", ", an error of its own");
+  pair("a fault that ends a step", ", a fault that ends a step");
+}
+
 // F3.
 void Features::verified() {
   if (!program_.options.verify) return;
@@ -803,6 +826,7 @@ void Features::errors() {
   inputs();
   sparse(expected);
   verified();
+  on_a_card();
   replicas();
   groups();
   reducers();

@@ -724,6 +724,18 @@ void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
   change_legally(program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
+// A card, and what moves its gradients. Numbers of its own.
+void draw_fabric(Dice dice, const GenerateOptions& options, Program& program) {
+  const bool is_able =
+      options.lane == GenerateOptions::Lane::kSim && options.capabilities.has(Capability::kCard);
+  if (!dice.percent(12) || !is_able) return;
+  program.options.fabric = reference::Fabric::kStaged;
+  for (Parameter& parameter : program.parameters) parameter.device = 0;
+  for (reference::Buffer& buffer : program.buffers) buffer.device = 0;
+  if (program.options.hook == reference::Hook::kPowerSgd)
+    program.options.hook = reference::Hook::kAllReduce;
+}
+
 void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
   if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
   const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
@@ -777,6 +789,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;
   draw_payload_faults(Dice(seed ^ kPayload, index), options, out);
   draw_hook(dice, options, out.program);
+  constexpr std::uint64_t kFabric = 0x666162726963;
+  draw_fabric(Dice(seed ^ kFabric, index), options, out.program);
   return out;
 }
 

@@ -42,6 +42,10 @@ class RankEnvironment {
   virtual ~RankEnvironment() = default;
   virtual std::uint32_t rank() const = 0;  // original
 
+  // The card that the rank's tensors lie on, if the case has one and the lane, too; it outlives
+  // them. Null: they lie on the host.
+  virtual Device* card() { return nullptr; }
+
   virtual Result<Memberships> connect(const Roster& roster) = 0;
   virtual platform::Duration failure_grace() const = 0;
 

@@ -155,8 +155,10 @@ class UseNode final : public ProgramNode {
     Result<Tensor> fresh = empty_sparse(parameter.device(), parameter.dtype(), parameter.shape(),
                                         {entries.rows.begin(), entries.rows.end()});
     if (!fresh) return fresh.error();
-    reference::store_values(record.dtype, fresh->data(), entries.values.data(), 1.0,
-                            entries.values.size());
+    LOCKSTEP_RETURN_IF_ERROR(builder_.memory_.fill(*fresh, [&](std::byte* memory) {
+      reference::store_values(record.dtype, memory, entries.values.data(), 1.0,
+                              entries.values.size());
+    }));
     out = std::move(*fresh);
     return {};
   }
@@ -181,7 +183,9 @@ class UseNode final : public ProgramNode {
       values.read(c, count);
     else
       values.read(c, memory_of.data(), count);
-    reference::store_values(record.dtype, fresh->data(), c, s, count);
+    LOCKSTEP_RETURN_IF_ERROR(builder_.memory_.fill(*fresh, [&](std::byte* memory) {
+      reference::store_values(record.dtype, memory, c, s, count);
+    }));
     out = std::move(*fresh);
     return {};
   }

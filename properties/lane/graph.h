@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "properties/lane/environment.h"
+#include "properties/lane/tensor_memory.h"
 #include "reducer/autograd/engine.h"
 #include "reducer/autograd/parameter.h"
-#include "reducer/device/host/host_device.h"
 #include "reference/program.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -19,7 +19,7 @@ class GraphBuilder {
  public:
   // `parameters`: per parameter of the program; shared ones appear as the same object.
   GraphBuilder(const reference::Program& program, RankEnvironment& environment, Engine& engine,
-               HostDevice& scalars, const std::vector<Ref<Parameter>>& parameters)
+               Device& scalars, const std::vector<Ref<Parameter>>& parameters)
       : program_(program),
         environment_(environment),
         engine_(engine),
@@ -27,7 +27,10 @@ class GraphBuilder {
         parameters_(parameters),
         memory_of_(memory_orders(program)) {}
 
-  void begin_step(std::uint32_t step_key) { step_key_ = step_key; }
+  void begin_step(std::uint32_t step_key) {
+    memory_.settle();
+    step_key_ = step_key;
+  }
 
   // One edge per element of `outputs`.
   std::vector<Edge> build(const std::vector<reference::Node>& nodes,
@@ -45,11 +48,12 @@ class GraphBuilder {
   const reference::Program& program_;
   RankEnvironment& environment_;
   Engine& engine_;
-  HostDevice& scalars_;
+  Device& scalars_;  // the host's
   const std::vector<Ref<Parameter>>& parameters_;
   std::vector<Ref<Node>> made_;             // of build(); kept for its memory
   const std::vector<Positions> memory_of_;  // by parameter; empty where it is the row-major order
   std::uint32_t step_key_ = 0;
+  TensorMemory memory_;
 };
 
 DType dtype_of(reference::DType dtype);

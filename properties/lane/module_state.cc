@@ -8,12 +8,11 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-// f(e, memory) for each element, in row-major order; `memory` is where its bits are.
+// f(e, at) for each element, in row-major order; `at` is where it lies in memory, in elements.
 template <class F>
-void for_each_element(const Tensor& tensor, F&& f) {
-  const Shape& shape = tensor.shape();
-  const std::size_t width = size_of(tensor.dtype());
-  for (std::int64_t e = 0; e < tensor.elements(); ++e) {
+void for_each_element(const Shape& shape, F&& f) {
+  const std::int64_t count = shape.elements();
+  for (std::int64_t e = 0; e < count; ++e) {
     std::int64_t at = 0;
     std::int64_t rest = e;
     for (int d = shape.dims - 1; d >= 0; --d) {
@@ -21,7 +20,7 @@ void for_each_element(const Tensor& tensor, F&& f) {
       at += rest % shape.sizes[i] * shape.strides[i];
       rest /= shape.sizes[i];
     }
-    f(static_cast<std::uint64_t>(e), tensor.data() + static_cast<std::size_t>(at) * width);
+    f(static_cast<std::size_t>(e), static_cast<std::size_t>(at));
   }
 }
 
@@ -35,7 +34,7 @@ std::uint64_t load(const std::byte* memory, std::size_t width) {
 
 LaneState::LaneState(const reference::Program& program, std::uint32_t rank,
                      const std::vector<Ref<Parameter>>& parameters,
-                     const std::vector<std::unique_ptr<HostDevice>>& devices)
+                     const std::vector<Device*>& devices)
     : program_(program),
       rank_(rank),
       tensors_(reference::state_tensors(program)),
@@ -65,12 +64,33 @@ const Tensor& LaneState::value(std::size_t tensor) const {
                                      : buffers_[tensor - parameters_.size()]->value();
 }
 
+// One number of `bits` for each element, in row-major order.
+void LaneState::write(const Tensor& tensor, const std::vector<std::uint64_t>& bits) {
+  const std::size_t width = size_of(tensor.dtype());
+  const Status status = memory_.fill(tensor, [&](std::byte* memory) {
+    for_each_element(tensor.shape(), [&](std::size_t e, std::size_t at) {
+      std::memcpy(memory + at * width, &bits[e], width);
+    });
+  });
+  LOCKSTEP_CHECK(status.ok());
+}
+
+std::vector<std::uint64_t> LaneState::read(const Tensor& tensor) {
+  const std::size_t width = size_of(tensor.dtype());
+  const std::byte* const memory = memory_.read(tensor);
+  std::vector<std::uint64_t> bits(static_cast<std::size_t>(tensor.elements()));
+  for_each_element(tensor.shape(), [&](std::size_t e, std::size_t at) {
+    bits[e] = load(memory + at * width, width);
+  });
+  return bits;
+}
+
 void LaneState::start() {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    for_each_element(value(t), [&](std::uint64_t e, std::byte* memory) {
-      const std::uint64_t bits = reference::start_of_state(program_, tensors_[t], rank_, e);
-      std::memcpy(memory, &bits, tensors_[t].element_bytes);
-    });
+    std::vector<std::uint64_t> bits(static_cast<std::size_t>(value(t).elements()));
+    for (std::size_t e = 0; e < bits.size(); ++e)
+      bits[e] = reference::start_of_state(program_, tensors_[t], rank_, e);
+    write(value(t), bits);
   }
 }
 
@@ -79,36 +99,26 @@ void LaneState::run_forward(std::uint32_t step_key, std::uint32_t forward) {
     const std::size_t t = parameters_.size() + b;
     const Tensor old = buffers_[b]->value();
     if (program_.buffers[b].replaced) buffers_[b]->set_value(make(tensors_[t], old.shape()));
-    std::vector<std::uint64_t> bits;
-    for_each_element(old, [&](std::uint64_t e, const std::byte* memory) {
-      bits.push_back(reference::after_forward(program_, tensors_[t], rank_, step_key, forward, e,
-                                              load(memory, tensors_[t].element_bytes)));
-    });
-    for_each_element(value(t), [&](std::uint64_t e, std::byte* memory) {
-      std::memcpy(memory, &bits[e], tensors_[t].element_bytes);
-    });
+    std::vector<std::uint64_t> bits = read(old);
+    for (std::size_t e = 0; e < bits.size(); ++e)
+      bits[e] =
+          reference::after_forward(program_, tensors_[t], rank_, step_key, forward, e, bits[e]);
+    write(value(t), bits);
   }
 }
 
 void LaneState::train(std::uint32_t step_key) {
   for (std::size_t t = 0; t < parameters_.size(); ++t) {
-    for_each_element(value(t), [&](std::uint64_t, std::byte* memory) {
-      const std::size_t width = tensors_[t].element_bytes;
-      const std::uint64_t bits =
-          reference::after_training(tensors_[t], step_key, load(memory, width));
-      std::memcpy(memory, &bits, width);
-    });
+    std::vector<std::uint64_t> bits = read(value(t));
+    for (std::uint64_t& each : bits) each = reference::after_training(tensors_[t], step_key, each);
+    write(value(t), bits);
   }
 }
 
-void LaneState::record(std::vector<std::uint64_t>& hashes) const {
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    std::vector<std::uint64_t> bits;
-    for_each_element(value(t), [&](std::uint64_t, const std::byte* memory) {
-      bits.push_back(load(memory, tensors_[t].element_bytes));
-    });
-    hashes.push_back(reference::hash_of_state(bits));
-  }
+void LaneState::record(std::vector<std::uint64_t>& hashes) {
+  memory_.settle();
+  for (std::size_t t = 0; t < tensors_.size(); ++t)
+    hashes.push_back(reference::hash_of_state(read(value(t))));
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

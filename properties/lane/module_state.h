@@ -5,10 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "reducer/device/host/host_device.h"
+#include "properties/lane/tensor_memory.h"
 #include "reducer/module_state.h"
 #include "reference/state.h"
 
@@ -17,8 +16,7 @@ namespace lockstep::inline LOCKSTEP_NS {
 class LaneState {
  public:
   LaneState(const reference::Program& program, std::uint32_t rank,
-            const std::vector<Ref<Parameter>>& parameters,
-            const std::vector<std::unique_ptr<HostDevice>>& devices);
+            const std::vector<Ref<Parameter>>& parameters, const std::vector<Device*>& devices);
 
   const std::vector<Ref<Buffer>>& buffers() const { return buffers_; }
 
@@ -27,16 +25,19 @@ class LaneState {
   void run_forward(std::uint32_t step_key, std::uint32_t forward);
   void train(std::uint32_t step_key);
   // One hash_of_state() a tensor.
-  void record(std::vector<std::uint64_t>& hashes) const;
+  void record(std::vector<std::uint64_t>& hashes);
 
  private:
+  void write(const Tensor& tensor, const std::vector<std::uint64_t>& bits);
+  std::vector<std::uint64_t> read(const Tensor& tensor);
   Tensor make(const reference::StateTensor& tensor, const Shape& shape) const;
   const Tensor& value(std::size_t tensor) const;
 
   const reference::Program& program_;
   const std::uint32_t rank_;
   const std::vector<reference::StateTensor> tensors_;
-  const std::vector<std::unique_ptr<HostDevice>>& devices_;
+  const std::vector<Device*> devices_;  // by the program's numbers
+  TensorMemory memory_;
   std::vector<Ref<Parameter>> parameters_;  // those of the first tensors
   std::vector<Ref<Buffer>> buffers_;        // those of the last ones
 };

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "faults/injector.h"
+#include "faults/sim/device/sim_device.h"
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
@@ -13,6 +14,7 @@
 #include "properties/lane/lane.h"
 #include "properties/lane/training.h"
 #include "reducer/base/check.h"
+#include "reducer/comm/staged_group.h"
 #include "reducer/comm/store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -103,9 +105,25 @@ class RankStore final : public Store {
 class SimEnvironment final : public RankEnvironment {
  public:
   SimEnvironment(World& world, const Case& c, std::uint32_t rank)
-      : world_(world), case_(c), rank_(rank) {}
+      : world_(world), case_(c), rank_(rank) {
+    if (c.program.options.fabric != reference::Fabric::kHost)
+      card_ = std::make_unique<simulated::SimDevice>();
+  }
 
   std::uint32_t rank() const override { return rank_; }
+  Device* card() override { return card_.get(); }
+
+  // The card's own account, when nothing of the rank is left on it; the card ends here. One that
+  // has leaked memory stays, as what leaked still points to it.
+  void close_card(Observation& observation) {
+    if (!card_) return;
+    for (const simulated::Finding& finding : card_->findings())
+      observation.races.push_back("rank " + std::to_string(rank_) + ", " + finding.to_string());
+    observation.leaked_bytes += card_->allocated_bytes();
+    if (card_->allocated_bytes() == 0) return card_.reset();
+    card_->stop();
+    (void)card_.release();
+  }
 
   Result<Memberships> connect(const Roster& roster) override {
     const reference::Program& program = case_.program;
@@ -122,15 +140,19 @@ class SimEnvironment final : public RankEnvironment {
       const auto join = [&](std::uint32_t which) {
         const std::int64_t number = (group * reference::kMaxReducers + r) * 2 + which;
         LOCKSTEP_CHECK_LT(static_cast<std::int64_t>(roster.generation), kGenerations);
-        return simulated::SimProcessGroup::join(world_.network,
-                                                number * kGenerations + roster.generation, members,
-                                                rank_, world_.group);
+        return make_group(members, number * kGenerations + roster.generation);
       };
-      Membership& membership = memberships.emplace_back();
-      membership.group = join(0);
-      if (options.launch == reference::Launch::kAfterBackward && options.own_group)
-        membership.backward_group = join(1);
+      Membership membership;
+      auto first = join(0);
+      if (!first) return failed(first.error());
+      membership.group = std::move(*first);
+      if (options.launch == reference::Launch::kAfterBackward && options.own_group) {
+        auto second = join(1);
+        if (!second) return failed(second.error());
+        membership.backward_group = std::move(*second);
+      }
       membership.store = std::make_shared<PrefixStore>(prefix_of(roster, group, r), store);
+      memberships.push_back(std::move(membership));
     }
     return memberships;
   }
@@ -168,9 +190,20 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
+  Result<std::shared_ptr<ProcessGroup>> make_group(const std::vector<std::uint32_t>& members,
+                                                   std::int64_t generation) {
+    std::shared_ptr<ProcessGroup> host =
+        simulated::SimProcessGroup::join(world_.network, generation, members, rank_, world_.group);
+    if (!card_) return host;
+    auto staged = StagedGroup::create(std::move(host), *card_);
+    if (!staged) return failed(staged.error());
+    return std::shared_ptr<ProcessGroup>(std::move(*staged));
+  }
+
   World& world_;
   const Case& case_;
   const std::uint32_t rank_;
+  std::unique_ptr<simulated::SimDevice> card_;
 };
 
 class SimLane final : public properties::Lane {
@@ -190,6 +223,7 @@ class SimLane final : public properties::Lane {
         SimEnvironment environment(*world_, c, rank);
         train(c.program, expectation, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
+        environment.close_card(observation);
         world_->coordinator->leave(rank);
       });
     }

@@ -56,9 +56,13 @@ class Training {
         expectation_(&expectation),
         environment_(environment),
         observation_(observation),
-        engine_(used_workers(program), tie_seed(program, environment.rank())) {
+        engine_(used_workers(program, environment), tie_seed(program, environment.rank())) {
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
       devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d)));
+    std::vector<Device*> places;  // by the program's numbers
+    Device* const card = environment.card();
+    for (const auto& device : devices)
+      places.push_back(card == nullptr ? static_cast<Device*>(device.get()) : card);
     for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
       const std::uint32_t owner = reference::owner_of(program, i);
       if (owner != i) {
@@ -67,11 +71,11 @@ class Training {
       }
       const reference::Parameter& record = program.parameters[i];
       parameters_.push_back(make_ref<Parameter>(
-          "p" + std::to_string(i), *devices[record.device], dtype_of(record.dtype),
-          shape_of(record), !record.frozen, engine_.next_sequence(),
+          "p" + std::to_string(i), *places[record.device], dtype_of(record.dtype), shape_of(record),
+          !record.frozen, engine_.next_sequence(),
           record.sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense));
     }
-    state_.emplace(program, environment.rank(), parameters_, devices);
+    state_.emplace(program, environment.rank(), parameters_, places);
     builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
     Result<Tensor> one = builder_->scalar(1.0);
     LOCKSTEP_CHECK(one.has_value());
@@ -105,7 +109,8 @@ class Training {
         std::chrono::duration_cast<std::chrono::microseconds>(platform::now()).count());
   }
 
-  static int used_workers(const Program& program) {
+  static int used_workers(const Program& program, RankEnvironment& environment) {
+    if (const Device* const card = environment.card()) return card->index();
     std::uint32_t last = 0;
     for (const reference::Parameter& parameter : program.parameters)
       last = std::max(last, parameter.device);
@@ -438,9 +443,10 @@ class Training {
 
   template <class Bits>
   void append(const Tensor& tensor) {
+    if (tensor.elements() == 0) return;
     const Shape& shape = tensor.shape();
     const auto count = static_cast<std::size_t>(tensor.elements());
-    const auto* memory = reinterpret_cast<const Bits*>(tensor.data());
+    const auto* memory = reinterpret_cast<const Bits*>(memory_.read(tensor));
     const std::size_t begin = observation_.bits.size();
     observation_.bits.resize(begin + count);
     std::uint64_t* const out = observation_.bits.data() + begin;
@@ -471,6 +477,7 @@ class Training {
   std::vector<Ref<Parameter>> parameters_;
   std::optional<LaneState> state_;
   std::optional<GraphBuilder> builder_;
+  TensorMemory memory_;
   Tensor one_;             // the gradient that every root starts with
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;

@@ -30,6 +30,12 @@ Verdict judge_end(const Observation& observation) {
   return {};
 }
 
+// Whatever the bits were in this schedule.
+Verdict judge_races(const Observation& observation) {
+  if (observation.races.empty()) return {};
+  return {Failing::kRace, "race", fmt::format("{}", fmt::join(observation.races, "\n"))};
+}
+
 Verdict judge_leaks(const Observation& observation) {
   if (observation.leaked_fibers != 0)
     return {Failing::kLeak, "leak",
@@ -287,6 +293,7 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
 Verdict judge(const Case& c, const reference::Contract& contract,
               const reference::Expectation& expectation, const Observation& observation) {
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
   Verdict errors = contract.is_hook_by_hook ? judge_error_calls(c, expectation, observation)
                                             : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;

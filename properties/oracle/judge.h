@@ -1,10 +1,10 @@
 // judge(): the oracles. It compares what a run did with what the contract says must come out, and
 // finds the first thing wrong.
 //
-// In this order: progress (deadlock, livelock, crash, hang), errors (missing, unexpected, wrongly
-// named), reuse after reset, equal bits on all ranks, bits against the model, defined and
-// undefined, untouched storage, the trace of collectives (each bucket once, ascending, counts and
-// dtypes), leaks.
+// In this order: progress (deadlock, livelock, crash, hang), races on a card, errors (missing,
+// unexpected, wrongly named), reuse after reset, equal bits on all ranks, bits against the model,
+// defined and undefined, untouched storage, the trace of collectives (each bucket once, ascending,
+// counts and dtypes), leaks.
 //
 // What is right depends on what went wrong: an error is justified only by the program itself
 // (Expectation), or by a fault of the plan that fired, is not benign, and lies in that step or an

@@ -21,6 +21,7 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
 // A word of a gradient (reference::gradient_words), for a person: its value, and which one it is.
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);
+Verdict judge_races(const Observation& observation);
 Verdict judge_leaks(const Observation& observation);
 
 }  // namespace lockstep::properties

@@ -26,6 +26,8 @@ const char* name_of(Failing failing) {
       return "wrong or missing error";
     case Failing::kSubjectsDiffer:
       return "subjects differ";
+    case Failing::kRace:
+      return "race";
   }
   return "unknown";
 }

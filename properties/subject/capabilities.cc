@@ -56,6 +56,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"replicas", "several replicas in a process"},
     {"reducers", "several reducers of one model"},
     {"two_groups", "groups of ranks that train apart"},
+    {"card", "parameters on a card"},
 }};
 
 class Collector {
@@ -135,6 +136,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
   out.add_if(program.options.verify, Capability::kVerify);
+  out.add_if(program.options.fabric != reference::Fabric::kHost, Capability::kCard);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);

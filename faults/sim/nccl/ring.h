@@ -1,0 +1,82 @@
+// What a simulated NCCL communicator moves between ranks for one operation, and in which order it
+// adds: as NCCL 2.22 and newer do with one channel, the ring algorithm and the Simple protocol,
+// where the ring is 0 -> 1 -> ... -> 0.
+//
+//   all-reduce      A loop takes one chunk a rank; the last one cuts what is left evenly, to whole
+//                   16 bytes. Chunk c starts with rank c+1, goes once around and ends with rank c,
+//                   then the sums go around.
+//   reduce-scatter  The part of rank d starts with rank d+1 and ends with rank d.
+//   broadcast, all-gather  travel around the ring.
+//
+// One rounding to the element's type per addition. Of an operation made with a factor
+// (ncclRedOpCreatePreMulSum) the first rank gives round(x * k), each later one adds with one
+// rounding in all, fma(x, k, sum).
+//
+// As in NCCL nothing is agreed on before: a message is taken as far as it fits. Ranks that call
+// different operations wait for ever, or get garbage within the smaller count.
+//
+// Threads: one fiber of the rank calls. All functions return false when a link is in trouble;
+// trouble() says which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "faults/sim/network.h"
+#include "reducer/comm/nccl/nccl_api.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+// 0: NCCL has no such type.
+std::size_t size_of(NcclDataType type);
+
+struct NcclReduction {
+  bool is_scaled = false;
+  double factor = 1;
+};
+
+// A scalar of this type.
+double read_scalar(NcclDataType type, const std::byte* data);
+// out[i] = round(x[i] * factor), or x[i] where the reduction does not scale.
+void begin_sum(NcclDataType type, const NcclReduction& reduction, std::byte* out,
+               const std::byte* x, std::size_t bytes);
+// out[i] = round(x[i] * factor + sum[i]); `out` may be either of the two.
+void add_to_sum(NcclDataType type, const NcclReduction& reduction, std::byte* out,
+                const std::byte* x, const std::byte* sum, std::size_t bytes);
+
+// The links of one rank during one operation.
+class Lane {
+ public:
+  Lane(Mesh& mesh, int rank, std::int64_t sequence)
+      : mesh_(mesh), rank_(rank), sequence_(sequence) {}
+  int rank() const { return rank_; }
+  int size() const { return mesh_.size(); }
+  int next() const { return (rank_ + 1) % size(); }
+  int previous() const { return (rank_ + size() - 1) % size(); }
+  Trouble trouble() const { return trouble_; }
+  int peer() const { return peer_; }  // the one with the trouble
+
+  bool send(int to, std::span<const std::byte> bytes);
+  // As much as came, and fits.
+  bool receive(int from, std::span<std::byte> bytes);
+
+ private:
+  Mesh& mesh_;
+  int rank_;
+  std::int64_t sequence_;
+  std::uint32_t part_ = 0;
+  Trouble trouble_ = Trouble::kNone;
+  int peer_ = kNone;
+};
+
+bool nccl_ring_all_reduce(Lane& lane, NcclDataType type, const NcclReduction& reduction,
+                          std::span<const std::byte> in, std::byte* out, std::size_t chunk_bytes);
+// `in` holds one part a rank.
+bool nccl_ring_reduce_scatter(Lane& lane, NcclDataType type, const NcclReduction& reduction,
+                              std::span<const std::byte> in, std::byte* out);
+bool nccl_ring_all_gather(Lane& lane, std::span<const std::byte> mine, std::byte* out);
+bool nccl_ring_broadcast(Lane& lane, int root, std::span<const std::byte> in, std::byte* out);
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

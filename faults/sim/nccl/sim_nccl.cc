@@ -1,0 +1,513 @@
+#include "faults/sim/nccl/sim_nccl.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "faults/sim/nccl/state.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace {
+
+constexpr std::int64_t kFirstGeneration = 4096;  // of meshes; those before are of other groups
+constexpr const char* kIdPrefix = "simulated nccl ";
+
+}  // namespace
+
+SimNccl::SimNccl(SimNetwork& network, SimNcclOptions options)
+    : network_(network),
+      scheduler_(network.scheduler()),
+      options_(std::move(options)),
+      next_generation_(kFirstGeneration) {
+  LOCKSTEP_CHECK(running_ == nullptr);
+  LOCKSTEP_CHECK(options_.chunk_bytes > 0);
+  running_ = this;
+}
+
+SimNccl::~SimNccl() { running_ = nullptr; }
+
+std::size_t SimNccl::open_communicators() const {
+  return static_cast<std::size_t>(
+      std::count_if(communicators_.begin(), communicators_.end(), [](const Communicator& comm) {
+        return comm.life == Communicator::Life::kOpen && comm.bond != nullptr;
+      }));
+}
+
+// --- Calls.
+
+SimNccl::Call::Call(SimNccl& nccl, const char* function, NcclComm comm) {
+  simulation::Scheduler& scheduler = nccl.scheduler_;
+  LOCKSTEP_CHECK(simulation::Scheduler::running() == &scheduler);
+  scheduler.point();
+  if (comm == nullptr) return;
+  Communicator& here = of(comm);
+  const auto misused = [&](const char* how) {
+    check_failed(__FILE__, __LINE__, function, here.name + ", " + how);
+  };
+  if (here.life == Communicator::Life::kAborted) misused("which was aborted before");
+  if (here.life == Communicator::Life::kDestroyed) misused("which was destroyed before");
+  if (here.process != scheduler.current_group()) misused("by another process than its own");
+  if (here.inside != simulation::kNoFiber) {
+    nccl.misuses_.push_back(std::string(function) + " of " + here.name +
+                            " while another thread is in a call for it");
+    return;
+  }
+  here.inside = scheduler.current_id();
+  comm_ = &here;
+}
+
+SimNccl::Call::~Call() {
+  if (comm_ != nullptr) comm_->inside = simulation::kNoFiber;
+}
+
+SimNccl::Process& SimNccl::process() { return processes_[scheduler_.current_group()]; }
+
+bool SimNccl::has_exited() {
+  const std::uint32_t rank = scheduler_.current_group();
+  return rank < network_.injector().world() && network_.injector().exited(rank);
+}
+
+NcclResult SimNccl::refuse(NcclResult result, std::string why) {
+  process().last_error = std::move(why);
+  return result;
+}
+
+// Counts the call; what the plan has for it: a result at once, or `fault` for what it begins.
+NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimNcclFault** fault) {
+  leave_if_exited();
+  if (has_exited()) return refuse(NcclResult::kSystemError, "the process exited");
+  const std::uint32_t here = scheduler_.current_group();
+  Process& counted = process();
+  const std::uint64_t number = ++counted.calls[function];
+  const std::uint64_t moving = moves_data ? ++counted.calls[""] : 0;
+  for (const SimNcclFault& one : options_.faults) {
+    if (one.process != kNone && static_cast<std::uint32_t>(one.process) != here) continue;
+    const bool fires = one.function.empty() ? moves_data && one.number == moving
+                                            : one.function == function && one.number == number;
+    if (!fires) continue;
+    if (one.kind == SimNcclFault::Kind::kResult)
+      return refuse(one.result, std::string(function) + ": the fault of the plan");
+    if (fault != nullptr) *fault = &one;
+  }
+  return NcclResult::kSuccess;
+}
+
+NcclResult SimNccl::state_of(const Communicator& comm) {
+  return comm.state != NcclResult::kSuccess ? comm.state : comm.link_error;
+}
+
+NcclResult SimNccl::ready(Communicator& comm) {
+  const NcclResult state = state_of(comm);
+  if (state == NcclResult::kInProgress)
+    return refuse(NcclResult::kInvalidArgument,
+                  comm.name + " is used before the previous operation has succeeded");
+  if (state == NcclResult::kSuccess) finish_job(comm);
+  return state;
+}
+
+// --- Jobs: what a call on a non-blocking communicator goes on with in a fiber of its own.
+
+NcclResult SimNccl::run_job(Communicator& comm, const std::string& name, const Job& job) {
+  if (comm.is_blocking) return job();
+  finish_job(comm);
+  comm.state = NcclResult::kInProgress;
+  comm.job = scheduler_.spawn(comm.name + " " + name, comm.process, [this, &comm, job] {
+    scheduler_.point();
+    comm.state = job();
+    scheduler_.wake_all(comm.changed);
+  });
+  return NcclResult::kInProgress;
+}
+
+void SimNccl::finish_job(Communicator& comm) {
+  const simulation::FiberId job = std::exchange(comm.job, simulation::kNoFiber);
+  if (job != simulation::kNoFiber) scheduler_.join(job);
+}
+
+// The same for what nobody ever asks about.
+void SimNccl::run_behind(Communicator& comm, const std::string& name, const Job& job) {
+  if (comm.is_blocking) {
+    static_cast<void>(job());
+    return;
+  }
+  auto& behind = process().background;
+  std::erase_if(behind, [&](const auto& one) {
+    if (*one.second) scheduler_.join(one.first);
+    return *one.second;
+  });
+  const auto is_over = std::make_shared<bool>(false);
+  behind.emplace_back(scheduler_.spawn(comm.name + " " + name, comm.process,
+                                       [job, is_over] {
+                                         static_cast<void>(job());
+                                         *is_over = true;
+                                       }),
+                      is_over);
+}
+
+bool SimNccl::is_ending(const Communicator& comm) const {
+  const faults::Injector& injector = network_.injector();
+  return comm.is_leaving || (comm.process < injector.world() && injector.exited(comm.process));
+}
+
+bool SimNccl::wait_for(Communicator& comm, simulation::Place& place, const char* what,
+                       const std::function<bool()>& holds) {
+  while (!holds()) {
+    if (is_ending(comm)) return false;
+    place.what = what;
+    scheduler_.wait_at(place, simulation::kNever);
+  }
+  return !is_ending(comm);
+}
+
+bool SimNccl::sleep(Communicator& comm, const char* what, Duration span) {
+  const Duration until = scheduler_.now() + span;
+  while (scheduler_.now() < until && !is_ending(comm)) {
+    comm.changed.what = what;
+    scheduler_.wait_at(comm.changed, until);
+  }
+  return !is_ending(comm);
+}
+
+NcclResult SimNccl::wait_for_work(Communicator& comm, const char* what) {
+  const bool is_done = wait_for(comm, comm.changed, what, [&] { return comm.in_flight == 0; });
+  return is_done ? NcclResult::kSuccess : NcclResult::kInternalError;
+}
+
+// --- Communicators come up.
+
+SimNccl::Communicator& SimNccl::make(int rank, int size, bool is_blocking) {
+  Communicator& comm = communicators_.emplace_back();
+  comm.process = scheduler_.current_group();
+  comm.rank = rank;
+  comm.size = size;
+  comm.is_blocking = is_blocking;
+  comm.name = "communicator " + std::to_string(communicators_.size() - 1) + " of process " +
+              std::to_string(comm.process);
+  return comm;
+}
+
+NcclResult SimNccl::parse(const NcclConfig* config, bool otherwise, bool& is_blocking) {
+  is_blocking = otherwise;
+  if (config == nullptr) return NcclResult::kSuccess;
+  if (config->magic != kNcclConfigMagic)
+    return refuse(NcclResult::kInvalidArgument, "a configuration that was not initialized");
+  if (config->blocking != INT_MIN && config->blocking != 0 && config->blocking != 1)
+    return refuse(NcclResult::kInvalidArgument, "a configuration whose blocking is not 0 or 1");
+  is_blocking = config->blocking != 0;
+  return NcclResult::kSuccess;
+}
+
+void SimNccl::join(Bond& bond, Communicator& comm) {
+  const auto rank = static_cast<std::size_t>(comm.rank);
+  LOCKSTEP_CHECK(bond.members[rank] == nullptr);
+  bond.members[rank] = &comm;
+  comm.bond = &bond;
+  if (--bond.missing > 0) return;
+  std::vector<std::uint32_t> processes;
+  for (const Communicator* member : bond.members) processes.push_back(member->process);
+  for (Mesh** mesh : {&bond.ring, &bond.direct, &bond.receipts}) {
+    *mesh = &network_.mesh(next_generation_++, processes);
+    for (const Communicator* member : bond.members) (*mesh)->attach(member->rank);
+  }
+  for (Communicator* member : bond.members)
+    if (member->is_leaving) close_links(*member);
+  scheduler_.wake_all(bond.gathering);
+}
+
+// What is left to do when all ranks have come.
+NcclResult SimNccl::carry_out(Communicator& comm, const SimNcclFault* fault) {
+  const bool hangs = fault != nullptr && fault->kind == SimNcclFault::Kind::kHang;
+  if (hangs) wait_for(comm, comm.changed, "an initialization that hangs", [] { return false; });
+  if (!sleep(comm, "the end of an initialization", options_.init_time))
+    return NcclResult::kInternalError;
+  if (fault == nullptr) return NcclResult::kSuccess;
+  return refuse(fault->result, "initialization: the fault of the plan");
+}
+
+NcclResult SimNccl::unique_id(NcclUniqueId* id) {
+  const Call call(*this, "ncclGetUniqueId", nullptr);
+  if (const NcclResult result = start_call("ncclGetUniqueId", false, nullptr);
+      result != NcclResult::kSuccess)
+    return result;
+  if (id == nullptr) return refuse(NcclResult::kInvalidArgument, "no place for a unique id");
+  *id = {};
+  const std::string text = kIdPrefix + std::to_string(next_id_++);
+  std::memcpy(id->internal, text.data(), text.size());
+  Bond& bond = bonds_[text];
+  bond.key = text;
+  return NcclResult::kSuccess;
+}
+
+NcclResult SimNccl::init(NcclComm* to, int ranks, const NcclUniqueId& id, int rank,
+                         NcclConfig* config) {
+  const Call call(*this, "ncclCommInitRankConfig", nullptr);
+  const SimNcclFault* fault = nullptr;
+  if (to == nullptr) return refuse(NcclResult::kInvalidArgument, "no place for a communicator");
+  *to = nullptr;
+  NcclResult result = start_call("ncclCommInitRankConfig", false, &fault);
+  if (result != NcclResult::kSuccess) return result;
+  bool is_blocking = true;
+  result = parse(config, true, is_blocking);
+  if (result != NcclResult::kSuccess) return result;
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return refuse(NcclResult::kInvalidArgument, "a rank that is not one of the communicator");
+  const auto found = bonds_.find(std::string(id.internal, ::strnlen(id.internal, sizeof id)));
+  if (found == bonds_.end())
+    return refuse(NcclResult::kInvalidArgument, "a unique id that ncclGetUniqueId did not give");
+  Bond& bond = found->second;
+  if (bond.members.empty()) {
+    bond.members.resize(static_cast<std::size_t>(ranks));
+    bond.missing = ranks;
+  }
+  if (bond.members.size() != static_cast<std::size_t>(ranks))
+    return refuse(NcclResult::kInvalidUsage, "another number of ranks than others gave");
+  if (bond.members[static_cast<std::size_t>(rank)] != nullptr)
+    return refuse(NcclResult::kInvalidUsage, "a rank that came already, or a unique id used twice");
+  Communicator& comm = make(rank, ranks, is_blocking);
+  *to = comm.handle();
+  join(bond, comm);
+  result = run_job(comm, "initialization", [this, &comm, &bond, fault] {
+    const bool is_complete = wait_for(comm, bond.gathering, "all ranks of a communicator",
+                                      [&] { return bond.missing == 0; });
+    return is_complete ? carry_out(comm, fault) : NcclResult::kInternalError;
+  });
+  if (result != NcclResult::kSuccess && result != NcclResult::kInProgress) *to = nullptr;
+  return result;
+}
+
+// --- Communicators of others.
+
+void SimNccl::complete(Meeting& meeting, const std::string& key) {
+  std::sort(meeting.arrivals.begin(), meeting.arrivals.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.color, a.order, a.parent_rank) < std::tie(b.color, b.order, b.parent_rank);
+  });
+  for (const Meeting::Arrival& one : meeting.arrivals) {
+    if (one.child == nullptr) continue;
+    const std::string name = key + " color " + std::to_string(one.color);
+    Bond& bond = bonds_[name];
+    if (bond.members.empty()) {
+      const auto size =
+          std::count_if(meeting.arrivals.begin(), meeting.arrivals.end(),
+                        [&](const Meeting::Arrival& other) { return other.color == one.color; });
+      bond.key = name;
+      bond.members.resize(static_cast<std::size_t>(size));
+      bond.missing = static_cast<int>(size);
+    }
+    one.child->size = static_cast<int>(bond.members.size());
+    one.child->rank = one.child->size - bond.missing;
+    join(bond, *one.child);
+  }
+  meeting.is_complete = true;
+  scheduler_.wake_all(meeting.gathering);
+}
+
+// The job behind split and shrink. `child` is null for a rank that is in none.
+NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::size_t expected,
+                               int color, int order, Communicator* child, NcclComm* to,
+                               const SimNcclFault* fault) {
+  Meeting& meeting = meetings_[key];
+  meeting.arrivals.push_back({color, order, comm.rank, child});
+  if (meeting.arrivals.size() == expected) complete(meeting, key);
+  const bool has_met = wait_for(comm, meeting.gathering, "all ranks that make a communicator",
+                                [&] { return meeting.is_complete; });
+  const NcclResult result = has_met ? carry_out(comm, fault) : NcclResult::kInternalError;
+  if (result == NcclResult::kSuccess && child != nullptr) *to = child->handle();
+  return result;
+}
+
+NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, NcclConfig* config) {
+  const Call call(*this, "ncclCommSplit", handle);
+  const SimNcclFault* fault = nullptr;
+  NcclResult result = start_call("ncclCommSplit", false, &fault);
+  if (result != NcclResult::kSuccess) return result;
+  if (handle == nullptr || to == nullptr || (color < 0 && color != kNcclNoColor))
+    return refuse(NcclResult::kInvalidArgument, "ncclCommSplit: an argument that is not right");
+  Communicator& comm = of(handle);
+  bool is_blocking = true;
+  if (result = parse(config, comm.is_blocking, is_blocking); result != NcclResult::kSuccess)
+    return result;
+  if (result = ready(comm); result != NcclResult::kSuccess) return result;
+  *to = nullptr;
+  Communicator* child = color == kNcclNoColor ? nullptr : &make(0, 1, is_blocking);
+  const std::string name = comm.bond->key + " split " + std::to_string(comm.splits++);
+  return run_job(comm, "split", [=, this, &comm] {
+    return make_child(comm, name, comm.bond->members.size(), color, key, child, to, fault);
+  });
+}
+
+NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, NcclComm* to,
+                           NcclConfig* config, int flags) {
+  const Call call(*this, "ncclCommShrink", handle);
+  const SimNcclFault* fault = nullptr;
+  NcclResult result = start_call("ncclCommShrink", false, &fault);
+  if (result != NcclResult::kSuccess) return result;
+  if (handle == nullptr || to == nullptr || excluded == nullptr || count < 1)
+    return refuse(NcclResult::kInvalidArgument, "ncclCommShrink: an argument that is not right");
+  Communicator& comm = of(handle);
+  std::vector<int> gone(excluded, excluded + count);
+  std::sort(gone.begin(), gone.end());
+  gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+  if (gone.front() < 0 || gone.back() >= comm.size)
+    return refuse(NcclResult::kInvalidArgument, "ncclCommShrink: a rank that there is not");
+  if (std::binary_search(gone.begin(), gone.end(), comm.rank))
+    return refuse(NcclResult::kInvalidArgument, "ncclCommShrink by a rank that is left out");
+  bool is_blocking = true;
+  if (result = parse(config, comm.is_blocking, is_blocking); result != NcclResult::kSuccess)
+    return result;
+  if ((flags & kNcclShrinkAbort) != 0) {
+    cut(comm);
+    result = wait_for_work(comm, "work that a shrinking communicator has aborted");
+    if (result != NcclResult::kSuccess) return result;
+  }
+  if (result = ready(comm); result != NcclResult::kSuccess) return result;
+  *to = nullptr;
+  std::string name = comm.bond->key + " shrink " + std::to_string(comm.shrinks++) + " without";
+  for (const int rank : gone) name += " " + std::to_string(rank);
+  Communicator* child = &make(0, 1, is_blocking);
+  const std::size_t expected = comm.bond->members.size() - gone.size();
+  return run_job(comm, "shrink", [=, this, &comm] {
+    return make_child(comm, name, expected, 0, comm.rank, child, to, fault);
+  });
+}
+
+// --- Communicators end.
+
+void SimNccl::wake(Communicator& comm) {
+  scheduler_.wake_all(comm.changed);
+  if (comm.bond != nullptr) scheduler_.wake_all(comm.bond->gathering);
+  for (auto& [key, meeting] : meetings_) scheduler_.wake_all(meeting.gathering);
+}
+
+// Ends what it has in flight.
+void SimNccl::cut(Communicator& comm) {
+  comm.is_cut = true;
+  if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
+  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+    mesh->interrupt(comm.rank);
+}
+
+void SimNccl::close_links(Communicator& comm) {
+  if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
+  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+    mesh->close(comm.rank);
+}
+
+// An exit happens in the middle of something, and is found here.
+void SimNccl::leave_if_exited() {
+  for (Communicator& comm : communicators_) {
+    if (comm.is_leaving || !is_ending(comm)) continue;
+    comm.is_leaving = true;
+    comm.link_error = NcclResult::kSystemError;
+    cut(comm);
+    wake(comm);
+  }
+}
+
+NcclResult SimNccl::abort(NcclComm handle) {
+  const Call call(*this, "ncclCommAbort", handle);
+  if (handle == nullptr) return NcclResult::kSuccess;
+  Communicator& comm = of(handle);
+  const NcclResult result = start_call("ncclCommAbort", false, nullptr);
+  if (result != NcclResult::kSuccess && !is_ending(comm)) return result;
+  comm.is_leaving = true;
+  cut(comm);
+  wake(comm);
+  finish_job(comm);
+  close_links(comm);
+  comm.life = Communicator::Life::kAborted;
+  // A non-blocking one does this behind the call: what it had in flight may still run.
+  if (comm.is_blocking)
+    while (comm.in_flight > 0) {
+      comm.changed.what = "work of a communicator that was aborted";
+      scheduler_.wait_at(comm.changed, simulation::kNever);
+    }
+  return NcclResult::kSuccess;
+}
+
+NcclResult SimNccl::destroy(NcclComm handle) {
+  const Call call(*this, "ncclCommDestroy", handle);
+  if (handle == nullptr) return NcclResult::kSuccess;
+  Communicator& comm = of(handle);
+  NcclResult result = start_call("ncclCommDestroy", false, nullptr);
+  if (result == NcclResult::kSuccess) result = ready(comm);
+  if (result != NcclResult::kSuccess) {
+    if (is_ending(comm)) return NcclResult::kSuccess;
+    ++groups_[scheduler_.current_id()].depth;
+    return result;
+  }
+  comm.life = Communicator::Life::kDestroyed;
+  run_behind(comm, "destruction", [this, &comm] {
+    const NcclResult is_done = wait_for_work(comm, "work of a communicator that is destroyed");
+    close_links(comm);
+    return is_done;
+  });
+  return NcclResult::kSuccess;
+}
+
+NcclResult SimNccl::finalize(NcclComm handle) {
+  const Call call(*this, "ncclCommFinalize", handle);
+  if (handle == nullptr) return NcclResult::kSuccess;
+  Communicator& comm = of(handle);
+  NcclResult result = start_call("ncclCommFinalize", false, nullptr);
+  if (result == NcclResult::kSuccess) result = ready(comm);
+  if (result == NcclResult::kSuccess && comm.is_finalized)
+    result = refuse(NcclResult::kInvalidArgument, comm.name + " was finalized or revoked before");
+  if (result != NcclResult::kSuccess) {
+    if (!comm.is_blocking) comm.state = result;
+    return result;
+  }
+  comm.is_finalized = true;
+  return run_job(comm, "finalization", [this, &comm] {
+    return wait_for_work(comm, "work of a communicator that is finalized");
+  });
+}
+
+NcclResult SimNccl::revoke(NcclComm handle, int flags) {
+  const Call call(*this, "ncclCommRevoke", handle);
+  if (handle == nullptr) return NcclResult::kSuccess;
+  Communicator& comm = of(handle);
+  const NcclResult result = start_call("ncclCommRevoke", false, nullptr);
+  if (result != NcclResult::kSuccess) return result;
+  if (flags != kNcclRevokeDefault || comm.is_finalized || comm.is_revoked)
+    return refuse(NcclResult::kInvalidArgument, comm.name + " cannot be revoked (again)");
+  comm.is_revoked = comm.is_finalized = true;
+  comm.is_leaving = true;
+  cut(comm);
+  wake(comm);
+  finish_job(comm);
+  comm.is_leaving = false;
+  comm.state = NcclResult::kSuccess;
+  return run_job(comm, "revocation", [this, &comm] {
+    return wait_for_work(comm, "work of a communicator that was revoked");
+  });
+}
+
+NcclResult SimNccl::async_error(NcclComm handle, NcclResult* error) {
+  const Call call(*this, "ncclCommGetAsyncError", handle);
+  const NcclResult result = start_call("ncclCommGetAsyncError", false, nullptr);
+  if (handle == nullptr || error == nullptr)
+    return refuse(NcclResult::kInvalidArgument, "ncclCommGetAsyncError without a communicator");
+  if (result != NcclResult::kSuccess) return result;
+  Communicator& comm = of(handle);
+  *error = state_of(comm);
+  if (*error == NcclResult::kSuccess) finish_job(comm);
+  return NcclResult::kSuccess;
+}
+
+NcclResult SimNccl::property(const char* function, NcclComm handle, int* value) {
+  const Call call(*this, function, handle);
+  const NcclResult result = start_call(function, false, nullptr);
+  if (result != NcclResult::kSuccess) return result;
+  if (handle == nullptr || value == nullptr)
+    return refuse(NcclResult::kInvalidArgument, std::string(function) + " without a communicator");
+  Communicator& comm = of(handle);
+  if (const NcclResult state = ready(comm); state != NcclResult::kSuccess) return state;
+  const std::string_view what = function;
+  *value = what == "ncclCommCount" ? comm.size : what == "ncclCommUserRank" ? comm.rank : 0;
+  return NcclResult::kSuccess;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -1,0 +1,149 @@
+// The state behind SimNccl, for its own files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "faults/sim/nccl/sim_nccl.h"
+
+namespace lockstep::inline LOCKSTEP_NS::simulated {
+
+// All ranks of one communicator. It is complete when each of them has come.
+struct SimNccl::Bond {
+  std::string key;
+  std::vector<Communicator*> members;  // by rank; null: did not come yet
+  int missing = 0;
+  Mesh* ring = nullptr;      // of collectives
+  Mesh* direct = nullptr;    // of send and receive
+  Mesh* receipts = nullptr;  // of what was received
+  simulation::Place gathering;
+};
+
+// Where ranks of a communicator meet to make others of it.
+struct SimNccl::Meeting {
+  struct Arrival {
+    int color;
+    int order;
+    int parent_rank;
+    Communicator* child;
+  };
+  std::vector<Arrival> arrivals;
+  bool is_complete = false;
+  simulation::Place gathering;
+};
+
+struct SimNccl::Communicator {
+  enum class Life : std::uint8_t { kOpen, kDestroyed, kAborted };
+
+  struct Factor {
+    NcclDataType type;
+    double value = 1;
+    const std::byte* on_device = nullptr;  // read when the operation runs
+  };
+
+  NcclComm handle() { return reinterpret_cast<NcclComm>(this); }
+
+  std::uint32_t process = 0;
+  std::string name;  // for the wait-for graph and messages
+  int rank = 0;
+  int size = 0;
+  bool is_blocking = true;
+  Life life = Life::kOpen;
+  bool is_revoked = false;
+  bool is_finalized = false;
+  bool is_cut = false;      // its work ends, and none begins any more
+  bool is_leaving = false;  // its jobs end, too
+  NcclResult state = NcclResult::kSuccess;
+  NcclResult link_error = NcclResult::kSuccess;
+  Bond* bond = nullptr;
+  std::uint64_t in_flight = 0;  // launched and not over
+  simulation::Place changed;    // something of the above
+  simulation::FiberId job = simulation::kNoFiber;
+  std::optional<Stream> last_stream;
+  std::int64_t sequence = 0;
+  std::uint64_t splits = 0;
+  std::uint64_t shrinks = 0;
+  std::map<int, Factor> factors;
+  int next_factor = 16;
+  simulation::FiberId inside = simulation::kNoFiber;  // the fiber within a call
+};
+
+struct SimNccl::Operation {
+  enum class Kind : std::uint8_t {
+    kAllReduce,
+    kReduceScatter,
+    kBroadcast,
+    kAllGather,
+    kSend,
+    kReceive
+  };
+  Kind kind = Kind::kAllReduce;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::size_t count = 0;
+  NcclDataType type = NcclDataType::kFloat32;
+  NcclRedOp op = NcclRedOp::kSum;
+  int peer = 0;  // or root
+  NcclReduction reduction{};
+  const std::byte* device_factor = nullptr;
+
+  std::size_t bytes() const { return count * size_of(type); }
+  bool is_direct() const { return kind == Kind::kSend || kind == Kind::kReceive; }
+  const char* name() const;
+  void add_touches(std::vector<Touch>& touches, int rank, std::size_t ranks) const;
+};
+
+// What one group has for one communicator.
+struct SimNccl::Launch {
+  Communicator* comm = nullptr;
+  std::vector<Operation> operations;
+  std::vector<Stream> streams;  // the first is the one it runs on
+  const SimNcclFault* fault = nullptr;
+  faults::OperationFault planned;
+  std::int64_t sequence = 0;
+};
+
+struct SimNccl::Group {
+  int depth = 0;
+  NcclResult error = NcclResult::kSuccess;
+  std::vector<Launch> launches;
+};
+
+struct SimNccl::Process {
+  std::map<std::string, std::uint64_t> calls;
+  std::string last_error;
+  std::vector<std::pair<simulation::FiberId, std::shared_ptr<bool>>> background;
+};
+
+// Counts a launch until it is over, or dropped by its device.
+struct SimNccl::Ticket {
+  Ticket(Communicator& of, simulation::Scheduler& scheduler) : comm(of), at(scheduler) {
+    ++comm.in_flight;
+  }
+  ~Ticket() {
+    --comm.in_flight;
+    if (simulation::Scheduler::running() == &at) at.wake_all(comm.changed);
+  }
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+  Communicator& comm;
+  simulation::Scheduler& at;
+};
+
+// A call for a communicator.
+class SimNccl::Call {
+ public:
+  Call(SimNccl& nccl, const char* function, NcclComm comm);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  Communicator* comm_ = nullptr;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS::simulated

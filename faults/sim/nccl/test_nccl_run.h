@@ -1,0 +1,123 @@
+// What tests of SimNccl share: a run of some processes, each with a device, as the ranks that a
+// NcclUnderTest stands for.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "faults/injector.h"
+#include "faults/sim/device/sim_device.h"
+#include "faults/sim/device/test_device_run.h"
+#include "faults/sim/nccl/sim_nccl.h"
+#include "faults/sim/network.h"
+#include "reducer/comm/nccl/test_nccl_conformance.h"
+
+namespace lockstep::simulated {
+
+class SimRank;
+
+struct NcclRun {
+  explicit NcclRun(int of) : ranks(of) {}
+
+  // body(rank) on a fiber per rank.
+  simulation::End run(const std::function<void(SimRank&)>& body);
+  std::string findings_text() const {
+    std::string all;
+    for (const std::string& one : findings) all += one + "\n";
+    return all;
+  }
+
+  int ranks;
+  simulation::Schedule schedule{simulation::Policy::kRandomWalk, 1, {}};
+  faults::FaultPlan plan;
+  Latency latency;
+  SimNcclOptions options;
+  DeviceOptions device;
+  std::function<void(NcclApi&)> before;  // the run: what to do with the table
+  // What came of it.
+  std::vector<std::string> findings;  // of all devices
+  std::vector<std::string> misuses;
+  std::size_t left_open = 0;
+  std::string wait_graph;
+  // Of the run.
+  simulation::Scheduler scheduler;
+  faults::Injector injector;
+  SimNetwork network;
+  NcclApi api;
+  std::vector<NcclUniqueId> ids;
+  int came = 0;
+};
+
+class SimRank final : public NcclUnderTest {
+ public:
+  SimRank(NcclRun& run, int rank, SimDevice& device) : run_(run), rank_(rank), device_(device) {}
+  const NcclApi& api() override { return run_.api; }
+  int rank() override { return rank_; }
+  int ranks() override { return run_.ranks; }
+  SimDevice& device() override { return device_; }
+  NcclUniqueId shared_id() override {
+    const std::size_t which = next_id_++;
+    if (rank_ == 0) {
+      run_.ids.emplace_back();
+      EXPECT_EQ(api().get_unique_id(&run_.ids.back()), NcclResult::kSuccess);
+    }
+    while (run_.ids.size() <= which || run_.ids[which].internal[0] == 0) pause();
+    return run_.ids[which];
+  }
+  void meet() override {
+    const int round = ++meetings_;
+    ++run_.came;
+    while (run_.came < round * run_.ranks) pause();
+  }
+  // meet() of all but so many; the last one of the run.
+  void meet_without(int missing) {
+    const int before = meetings_ * run_.ranks;
+    ++run_.came;
+    while (run_.came < before + run_.ranks - missing) pause();
+  }
+  void pause() override {
+    run_.scheduler.yield();
+    run_.scheduler.sleep_until(run_.scheduler.now() + std::chrono::microseconds(1));
+  }
+
+ private:
+  NcclRun& run_;
+  int rank_;
+  SimDevice& device_;
+  std::size_t next_id_ = 0;
+  int meetings_ = 0;
+};
+
+inline simulation::End NcclRun::run(const std::function<void(SimRank&)>& body) {
+  findings.clear();
+  ids.clear();
+  came = 0;
+  ids.reserve(64);
+  scheduler.reset(schedule);
+  injector.reset(plan, static_cast<std::uint32_t>(ranks), 1);
+  network.reset(scheduler, injector, latency, schedule.seed);
+  SimNccl nccl(network, options);
+  api = nccl.api();
+  if (before) before(api);
+  for (int rank = 0; rank < ranks; ++rank) {
+    injector.begin_step(static_cast<std::uint32_t>(rank), 0);
+    scheduler.spawn(
+        "rank " + std::to_string(rank), static_cast<std::uint32_t>(rank), [this, &body, rank] {
+          SimDevice on(device);
+          SimRank subject(*this, rank, on);
+          body(subject);
+          for (const Finding& finding : on.findings())
+            findings.push_back("rank " + std::to_string(rank) + ": " + finding.to_string());
+        });
+  }
+  const simulation::Outcome& outcome = scheduler.run();
+  wait_graph = outcome.wait_graph;
+  misuses = nccl.misuses();
+  left_open = nccl.open_communicators();
+  return outcome.end;
+}
+
+}  // namespace lockstep::simulated

@@ -1,0 +1,198 @@
+// StagedGroup over the simulated group and the simulated card: in every schedule the sum of what
+// was on the card when its stream had got there, and nothing out of order.
+#include "reducer/comm/staged_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "faults/sim/device/sim_device.h"
+#include "faults/sim/job_for_test.h"
+#include "reducer/tensor/tensor.h"
+
+namespace lockstep::simulated {
+namespace {
+
+using simulation::End;
+using simulation::Policy;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+// A rank with a card. All waits have an end, so that a failure shows.
+struct CardRank {
+  CardRank(Job& job, std::uint32_t number, DeviceOptions options = {})
+      : card(std::move(options)), rank(number) {
+    std::shared_ptr<ProcessGroup> host =
+        SimProcessGroup::join(job.network, 1, job.members, number, job.options);
+    group = std::move(*StagedGroup::create(std::move(host), card));
+  }
+
+  Tensor made(std::int64_t elements) {
+    return *Tensor::empty(card, DType::kFloat32, Shape::row_major({elements}));
+  }
+  // By a copy that the stream gets to when the schedule likes.
+  void set(const Tensor& tensor, float value) {
+    const std::vector<float> values(static_cast<std::size_t>(tensor.elements()), value);
+    card.upload(card.current_stream(), std::as_bytes(std::span(values)).data(), tensor.data(),
+                values.size() * sizeof(float));
+  }
+  std::vector<float> get(const Tensor& tensor) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+    EXPECT_TRUE(read(card, tensor.data(), std::as_writable_bytes(std::span(values)),
+                     platform::Deadline::in(1h))
+                    .ok());
+    return values;
+  }
+  Collective on_card(const Tensor& tensor) {
+    Collective collective;
+    collective.count = static_cast<std::uint64_t>(tensor.elements());
+    collective.data = tensor.data();
+    collective.device = &card;
+    collective.ready = card.record(card.current_stream());
+    return collective;
+  }
+  std::string findings() const {
+    std::string all;
+    for (const Finding& finding : card.findings()) all += finding.to_string() + "\n";
+    return all;
+  }
+
+  SimDevice card;
+  const std::uint32_t rank;
+  std::unique_ptr<StagedGroup> group;
+};
+
+template <class Body>
+void in_many_schedules(std::uint32_t ranks, const Body& body) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Job job(ranks);
+    job.schedule = {seed % 2 == 0 ? Policy::kRandomWalk : Policy::kStayBiased, seed, {}};
+    job.options.timeout = 10s;
+    const auto outcome = job.run([&](std::uint32_t rank, SimProcessGroup&) { body(job, rank); });
+    ASSERT_EQ(outcome.end, End::kFinished) << seed << "\n" << outcome.wait_graph;
+  }
+}
+
+TEST(StagedGroup, F8SumsWhatTheStreamHadWrittenByThenAndNothingIsOutOfOrder) {
+  in_many_schedules(3, [](Job& job, std::uint32_t rank) {
+    CardRank on(job, rank);
+    std::vector<Tensor> tensors;
+    std::vector<Work> works(4);
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      tensors.push_back(on.made(7));
+      on.set(tensors[i], static_cast<float>(10 * i + rank));
+      ASSERT_TRUE(on.group->start(on.on_card(tensors[i]), works[i]).ok());
+    }
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      ASSERT_TRUE(works[i].wait(platform::Deadline::in(1h)).ok());
+      EXPECT_EQ(on.get(tensors[i]), std::vector<float>(7, static_cast<float>(30 * i + 3)));
+    }
+    EXPECT_EQ(on.findings(), "");
+  });
+}
+
+TEST(StagedGroup, KeepsOneOrderOfTheCardsCollectivesAndTheHosts) {
+  in_many_schedules(2, [](Job& job, std::uint32_t rank) {
+    CardRank on(job, rank);
+    const Tensor tensor = on.made(3);
+    on.set(tensor, 1);
+    std::int32_t number = 5;
+    Collective of_host;
+    of_host.dtype = DType::kInt32;
+    of_host.count = 1;
+    of_host.data = reinterpret_cast<std::byte*>(&number);
+    Collective gathered = on.on_card(tensor);
+    const Tensor all = on.made(6);
+    gathered.op = Op::kAllGather;
+    gathered.gathered = all.data();
+    gathered.ready = on.card.record(on.card.current_stream());
+    Collective sent = on.on_card(tensor);
+    sent.op = Op::kBroadcast;
+    sent.root = 1;
+    std::vector<Work> works(4);
+    ASSERT_TRUE(on.group->start(on.on_card(tensor), works[0]).ok());
+    ASSERT_TRUE(on.group->start(of_host, works[1]).ok());
+    ASSERT_TRUE(works[0].wait(platform::Deadline::in(1h)).ok());
+    if (rank == 1) on.set(tensor, 8);
+    sent.ready = gathered.ready = on.card.record(on.card.current_stream());
+    ASSERT_TRUE(on.group->start(sent, works[2]).ok());
+    ASSERT_TRUE(works[2].wait(platform::Deadline::in(1h)).ok());
+    ASSERT_TRUE(on.group->start(gathered, works[3]).ok());
+    ASSERT_TRUE(works[3].wait(platform::Deadline::in(1h)).ok());
+    ASSERT_TRUE(works[1].done());
+    EXPECT_EQ(number, 10);
+    EXPECT_EQ(on.get(all), std::vector<float>(6, 8));
+    EXPECT_EQ(on.findings(), "");
+  });
+}
+
+TEST(StagedGroup, ReachesItsOwnCardAndTheHostAndNoOther) {
+  Job job(1);
+  job.run([&](std::uint32_t rank, SimProcessGroup&) {
+    CardRank on(job, rank);
+    SimDevice other;
+    HostDevice host;
+    EXPECT_TRUE(on.group->can_reach(on.card));
+    EXPECT_TRUE(on.group->can_reach(host));
+    EXPECT_FALSE(on.group->can_reach(other));
+  });
+}
+
+// A card that stops: its rank gives up in time, and the others learn of it from the group.
+TEST(StagedGroup, F1ACardThatStopsEndsTheGroupOnAllRanksInTime) {
+  in_many_schedules(2, [](Job& job, std::uint32_t rank) {
+    CardRank on(job, rank);
+    const Tensor tensor = on.made(3);
+    on.set(tensor, 1);
+    if (rank == 1) on.card.stop();
+    Work work;
+    ASSERT_TRUE(on.group->start(on.on_card(tensor), work).ok());
+    const Status status = work.wait(platform::Deadline::in(1h));
+    EXPECT_TRUE(work.done());
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.failure().reported_by, static_cast<int>(rank));
+    EXPECT_EQ(status.failure().collective, "all_reduce");
+    if (rank == 1) {
+      EXPECT_EQ(status.code(), Code::kTimeout);
+      EXPECT_THAT(status.to_string(), HasSubstr("simulated device"));
+    }
+    EXPECT_FALSE(on.group->start(on.on_card(tensor), work).ok());
+  });
+}
+
+TEST(StagedGroup, F2ACardThatFailsSaysWhat) {
+  in_many_schedules(2, [](Job& job, std::uint32_t rank) {
+    DeviceOptions options;
+    if (rank == 0) options.failing_operation = 2;  // the copy to the host
+    CardRank on(job, rank, options);
+    const Tensor tensor = on.made(3);
+    on.set(tensor, 1);
+    Work work;
+    ASSERT_TRUE(on.group->start(on.on_card(tensor), work).ok());
+    const Status status = work.wait(platform::Deadline::in(1h));
+    ASSERT_FALSE(status.ok());
+    if (rank == 0) {
+      EXPECT_THAT(status.to_string(), HasSubstr("operation 2, download, failed"));
+    }
+  });
+}
+
+TEST(StagedGroup, F5EndsWithCollectivesInFlight) {
+  in_many_schedules(2, [](Job& job, std::uint32_t rank) {
+    Work work;
+    CardRank on(job, rank);
+    const Tensor tensor = on.made(3);
+    on.set(tensor, 1);
+    if (rank == 0) {
+      ASSERT_TRUE(on.group->start(on.on_card(tensor), work).ok());
+    }
+    on.group.reset();
+    EXPECT_TRUE(work.done());
+    EXPECT_EQ(on.findings(), "");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::simulated

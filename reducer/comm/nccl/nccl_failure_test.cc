@@ -1,0 +1,474 @@
+// What an NcclProcessGroup does when something goes wrong: one first cause on all ranks, the
+// communicator aborted once and never destroyed, and nothing in flight that does not end.
+#include <thread>
+
+#include "reducer/comm/nccl/nccl_process_group.h"
+#include "reducer/comm/nccl/test_nccl_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using platform::Deadline;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class NcclFailure : public NcclRanks {
+ protected:
+  // What every failed group has done to its communicator by the time that its Works end.
+  void expect_aborted(int rank) {
+    EXPECT_EQ(nccl.calls("ncclCommAbort", rank), 1);
+    EXPECT_EQ(nccl.calls("ncclCommDestroy", rank), 0);
+    EXPECT_EQ(nccl.calls("ncclCommFinalize", rank), 0);
+  }
+  Elements data_of(int rank, std::size_t count = 100) {
+    return part(DType::kFloat32, rank, count, &device(rank));
+  }
+  Status sum(int rank, const std::function<void(Collective&)>& change = {}) {
+    Elements elements = data_of(rank);
+    Elements gathered(DType::kFloat32, 100 * groups.size(), &device(rank));
+    Collective collective = sum_of(elements);
+    collective.gathered = gathered.data();
+    if (change) change(collective);
+    return run(group(rank), collective);
+  }
+  // The only rank for which `function` gives `result` from the `first` call on.
+  void script(std::string function, int on, NcclResult result, int first = 0) {
+    nccl.set_script([=](const std::string& called, int rank, int before) {
+      const bool is_it = called == function && rank == on && before >= first;
+      return is_it ? result : NcclResult::kSuccess;
+    });
+  }
+};
+
+// --- F6.
+
+struct Difference {
+  const char* name;
+  std::function<void(Collective&)> change;
+  const char* text;
+};
+
+class NcclMismatch : public NcclFailure, public ::testing::WithParamInterface<Difference> {};
+
+TEST_P(NcclMismatch, F6IsToldByAllRanksWithBothSides) {
+  connect(3, quick());
+  on_ranks(3, [&](int rank) {
+    const Status status = sum(
+        rank, rank == 1 ? GetParam().change : [](Collective&) {});
+    ASSERT_EQ(status.code(), Code::kMismatch) << status.to_string();
+    EXPECT_EQ(status.failure().reported_by, rank);
+    EXPECT_EQ(status.failure().suspect, 1);
+    EXPECT_TRUE(status.failure().definite);
+    EXPECT_THAT(status.failure().detail, HasSubstr("entered all_reduce of 100 float32"));
+    EXPECT_THAT(status.failure().detail, HasSubstr("rank 1 entered"));
+    EXPECT_THAT(status.failure().detail, HasSubstr(GetParam().text));
+    EXPECT_EQ(sum(rank).code(), Code::kMismatch);  // the group is dead
+  });
+  for (int rank = 0; rank < 3; ++rank) expect_aborted(rank);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NcclMismatch,
+    ::testing::Values(
+        Difference{"Count", [](Collective& c) { c.count = 99; }, "of 99 float32"},
+        Difference{"DType", [](Collective& c) { c.dtype = DType::kInt32; }, "100 int32"},
+        Difference{"Op", [](Collective& c) { c.op = Op::kBroadcast; }, "broadcast of 100"},
+        Difference{"OtherOp", [](Collective& c) { c.op = Op::kAllGather; }, "all_gather of 100"},
+        Difference{"Order", [](Collective& c) { c.reduction = Reduction::kRankOrdered; },
+                   "rank-ordered"},
+        Difference{"Checks", [](Collective& c) { c.verify = true; }, "verified"},
+        Difference{"Bucket", [](Collective& c) { c.bucket = 3; }, "bucket 3"},
+        Difference{"Pass", [](Collective& c) { c.pass = 8; }, "pass 8"},
+        Difference{"Source", [](Collective& c) { c.source = 2; }, "source 2"},
+        Difference{"Nothing", [](Collective& c) { c.count = 0; }, "all_reduce of 0"}),
+    [](const auto& parameter) { return std::string(parameter.param.name); });
+
+// The two ranks' buckets have one size: NCCL would have added them.
+TEST_F(NcclFailure, F6WhatNcclWouldAddIsNotAddedInSilence) {
+  for (const bool agree : {true, false}) {
+    NcclOptions options = quick();
+    options.agree = agree;
+    options.name = agree ? "a" : "b";
+    connect(2, options);
+    on_ranks(2, [&](int rank) {
+      const Status status = sum(rank, [&](Collective& c) { c.bucket = rank; });
+      EXPECT_EQ(status.code(), agree ? Code::kMismatch : Code::kOk);
+    });
+    groups.clear();
+  }
+}
+
+TEST_F(NcclFailure, F6ADifferentRootIsToldThoughNcclHangs) {
+  connect(2, quick());
+  on_ranks(2, [&](int rank) {
+    const Status status = sum(rank, [&](Collective& c) {
+      c.op = Op::kBroadcast;
+      c.root = rank;
+    });
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+    EXPECT_THAT(status.failure().detail, HasSubstr("from root 1"));
+  });
+}
+
+// --- F1.
+
+TEST_F(NcclFailure, F1AHangEndsAtTheTimeoutInOneAbort) {
+  connect(3, quick(kShort));
+  on_ranks(3, [&](int rank) {
+    if (rank == 2) return;
+    const Status status = sum(rank, [](Collective& c) {
+      c.bucket = 4;
+      c.pass = 7;
+    });
+    ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+    const Failure& failure = status.failure();
+    EXPECT_THAT(failure.rank, AnyOf(0, 1));
+    EXPECT_EQ(failure.reported_by, rank);
+    EXPECT_EQ(failure.bucket, 4);
+    EXPECT_EQ(failure.pass, 7);
+    EXPECT_EQ(failure.sequence, 0);
+    EXPECT_EQ(failure.collective, "all_reduce");
+    EXPECT_THAT(failure.detail, HasSubstr("not done within 100 ms; not all ranks have entered it"));
+  });
+  for (const int rank : {0, 1}) expect_aborted(rank);
+  EXPECT_EQ(nccl.calls("ncclCommAbort", 2), 0);  // it has not heard of it
+}
+
+TEST_F(NcclFailure, F1TheTimeCountsFromTheStartAlsoBehindAnotherCollective) {
+  connect(2, quick(kShort));
+  Elements first = data_of(0);
+  Elements second = data_of(0);
+  Work works[2];
+  ASSERT_TRUE(group(0).start(sum_of(first), works[0]).ok());
+  ASSERT_TRUE(group(0).start(sum_of(second), works[1]).ok());
+  for (Work& work : works) {
+    const Status status = work.wait(Deadline::in(kGenerous));
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_EQ(status.failure().sequence, 0) << "the first cause is of the first one";
+  }
+}
+
+TEST_F(NcclFailure, F1ARankThatLeftIsSuspected) {
+  connect(2, quick(kShort));
+  groups[1].reset();
+  const Status status = sum(0);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_EQ(status.failure().suspect, 1);
+  EXPECT_THAT(status.failure().detail, HasSubstr("rank 1 has left the group"));
+}
+
+// The watchdog looks though nobody waits.
+TEST_F(NcclFailure, F1WorkThatNobodyWaitsForIsWatchedToo) {
+  connect(2, quick(kShort));
+  Elements elements = data_of(0);
+  Work work;
+  ASSERT_TRUE(group(0).start(sum_of(elements), work).ok());
+  const Deadline deadline = Deadline::in(kGenerous);
+  while (!work.done() && !deadline.passed()) std::this_thread::yield();
+  EXPECT_TRUE(work.done());
+  expect_aborted(0);
+}
+
+// --- F2.
+
+TEST_F(NcclFailure, F2AnErrorThatNcclNoticesByItselfIsEveryRanksFirstCause) {
+  connect(3, quick());
+  nccl.last_error = "connection closed by remote peer";
+  script("ncclCommGetAsyncError", 1, NcclResult::kRemoteError);
+  on_ranks(3, [&](int rank) {
+    if (rank == 2) return;  // it died
+    const Status status = sum(rank);
+    ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 1);
+    EXPECT_EQ(status.failure().reported_by, rank);
+    EXPECT_THAT(status.failure().detail, HasSubstr("ncclRemoteError"));
+    EXPECT_THAT(status.failure().detail, HasSubstr("connection closed by remote peer"));
+  });
+  for (const int rank : {0, 1}) expect_aborted(rank);
+}
+
+TEST_F(NcclFailure, F2EachFunctionThatFailsIsNamed) {
+  const struct {
+    const char* function;
+    const char* text;
+    std::function<void(Collective&)> change;
+  } calls[] = {
+      {"ncclAllReduce", "ncclAllReduce: ", [](Collective&) {}},
+      {"ncclAllGather", "the exchange of headers: ", [](Collective&) {}},
+      {"ncclBroadcast", "ncclBroadcast: ", [](Collective& c) { c.op = Op::kBroadcast; }},
+      {"ncclSend",
+       "the exchange of shards: ", [](Collective& c) { c.reduction = Reduction::kRankOrdered; }},
+      {"ncclGroupEnd", "the exchange of frames: ", [](Collective& c) { c.verify = true; }},
+  };
+  int number = 0;
+  for (const auto& call : calls) {
+    NcclOptions options = quick();
+    options.name = "group " + std::to_string(number++);
+    connect(2, options);
+    on_ranks(2, [&](int rank) { EXPECT_TRUE(sum(rank).ok()); });
+    const int before = nccl.calls(call.function, 0);
+    script(call.function, 0, NcclResult::kInternalError, before);
+    on_ranks(2, [&](int rank) {
+      const Status status = sum(rank, call.change);
+      ASSERT_EQ(status.code(), Code::kTransport) << call.text << status.to_string() << rank;
+      EXPECT_EQ(status.failure().rank, 0);
+      EXPECT_EQ(status.failure().sequence, 1);
+      EXPECT_THAT(status.failure().detail, HasSubstr(call.text));
+      EXPECT_THAT(status.failure().detail, HasSubstr("ncclInternalError"));
+    });
+    nccl.set_script({});
+    groups.clear();
+  }
+}
+
+TEST_F(NcclFailure, F2ACardThatFailsIsEveryRanksFirstCause) {
+  connect(2, quick());
+  Elements elements = data_of(0);
+  Work work;
+  ASSERT_TRUE(group(0).start(sum_of(elements), work).ok());
+  devices[0]->fail(Status(Code::kTransport, "an illegal address was met"));
+  const Status own = work.wait(Deadline::in(kGenerous));
+  sum(1).ignore();  // had been submitted by both, or not
+  for (const Status& status : {own, sum(1)}) {
+    ASSERT_EQ(status.code(), Code::kTransport) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 0);
+    EXPECT_THAT(status.to_string(), HasSubstr("illegal address"));
+  }
+}
+
+TEST_F(NcclFailure, AbortEndsWhatIsInFlightWithTheUsersCauseAndPeersHearOfIt) {
+  connect(2, quick());
+  std::vector<Elements> data;
+  std::vector<std::unique_ptr<Work>> works;
+  for (int i = 0; i < 40; ++i) {
+    data.push_back(part(DType::kFloat32, 0, 100, i % 2 == 0 ? &device(0) : nullptr));
+    works.push_back(std::make_unique<Work>());
+  }
+  for (std::size_t i = 0; i < 40; ++i) ASSERT_TRUE(group(0).start(sum_of(data[i]), *works[i]).ok());
+  group(0).abort(Status(Code::kUserFailure, "no more data"));
+  group(0).abort(Status(Code::kUserFailure, "a later cause"));
+  for (std::size_t i = 0; i < 40; ++i) {
+    const Status status = works[i]->wait(Deadline::in(kGenerous));
+    EXPECT_EQ(status.code(), Code::kUserFailure);
+    EXPECT_EQ(status.failure().sequence, static_cast<std::int64_t>(i));
+    EXPECT_EQ(status.failure().detail, "no more data");
+  }
+  Work late;
+  EXPECT_EQ(group(0).start(sum_of(data[0]), late).code(), Code::kUserFailure);
+  const Status status = sum(1);
+  EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+  EXPECT_EQ(status.failure().rank, 0);
+  EXPECT_THAT(status.failure().detail, HasSubstr("rank 0 aborted the group"));
+  EXPECT_THAT(status.failure().detail, HasSubstr("no more data"));
+  for (const int rank : {0, 1}) expect_aborted(rank);
+}
+
+TEST_F(NcclFailure, AnIdleGroupThatIsAbortedRefusesAndIsAborted) {
+  connect(1, quick());
+  group(0).abort(Status(Code::kUserFailure, "enough"));
+  EXPECT_EQ(sum(0).code(), Code::kUserFailure);
+  groups.clear();
+  expect_aborted(0);
+}
+
+// --- What does not come back.
+
+// The thread that issues is in NCCL, and only the abort lets it out.
+TEST_F(NcclFailure, AThreadThatIsStuckInNcclIsNotWaitedForLongerThanTheGrace) {
+  connect(2, quick(kShort));
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_aborted = false;
+  nccl.set_script([&](const std::string& function, int rank, int) {
+    std::unique_lock lock(mutex);
+    if (function == "ncclCommAbort") {
+      is_aborted = true;
+      changed.notify_all();
+    }
+    if (function == "ncclAllReduce" && rank == 0) changed.wait(lock, [&] { return is_aborted; });
+    return NcclResult::kSuccess;
+  });
+  const Status status = sum(0);
+  EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
+  EXPECT_TRUE(status.failure().later.empty()) << status.to_string();
+  expect_aborted(0);
+  nccl.set_script({});
+}
+
+// Neither the abort nor the call returns: the Work says that its memory is not safe.
+TEST_F(NcclFailure, AnAbortThatHangsKeepsNobody) {
+  NcclOptions options = quick(kShort);
+  options.end_timeout = kShort;
+  connect(2, options);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_over = false;
+  nccl.set_script([&](const std::string& function, int rank, int) {
+    std::unique_lock lock(mutex);
+    if (function == "ncclCommAbort" && rank == 0) changed.wait(lock, [&] { return is_over; });
+    return NcclResult::kSuccess;
+  });
+  const Status status = sum(0);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_THAT(status.failure().later, Contains(HasSubstr("ncclCommAbort did not return")));
+  EXPECT_THAT(status.failure().later, Contains(HasSubstr("must not be used again")));
+  {
+    const std::lock_guard lock(mutex);
+    is_over = true;
+    changed.notify_all();
+  }
+  nccl.set_script({});
+  groups.clear();
+}
+
+// --- F5.
+
+TEST_F(NcclFailure, F5DestructionWithWorkInFlightEndsIt) {
+  connect(2, quick());
+  Elements elements = data_of(0);
+  Elements on_host = part(DType::kFloat32, 0, 100, nullptr);
+  Work works[2];
+  ASSERT_TRUE(group(0).start(sum_of(elements), works[0]).ok());
+  ASSERT_TRUE(group(0).start(sum_of(on_host), works[1]).ok());
+  groups[0].reset();
+  for (Work& work : works) {
+    ASSERT_TRUE(work.done());
+    const Status status = work.wait(Deadline::never());
+    EXPECT_EQ(status.code(), Code::kAborted);
+    EXPECT_THAT(status.to_string(), HasSubstr("destroyed with operations in flight"));
+  }
+  expect_aborted(0);
+  EXPECT_EQ(sum(1).code(), Code::kAborted);
+}
+
+TEST_F(NcclFailure, F5LeavingThatFailsOrHangsEndsInAnAbort) {
+  for (const bool hangs : {false, true}) {
+    NcclOptions options = quick();
+    options.name = hangs ? "hangs" : "fails";
+    options.end_timeout = kShort;
+    connect(1, options);
+    const int before = nccl.calls("ncclCommAbort", 0);
+    nccl.set_script([=](const std::string& function, int, int) {
+      if (function == "ncclCommGetAsyncError") return NcclResult::kInProgress;
+      if (function != "ncclCommFinalize") return NcclResult::kSuccess;
+      return hangs ? NcclResult::kInProgress : NcclResult::kSystemError;
+    });
+    groups.clear();
+    nccl.set_script({});
+    EXPECT_EQ(nccl.calls("ncclCommAbort", 0) - before, 1);
+    EXPECT_EQ(nccl.calls("ncclCommDestroy", 0), 0);
+  }
+}
+
+// --- F3.
+
+TEST_F(NcclFailure, F3AFlippedBitIsNamedWithItsSenderOnTheCardAndOnTheHost) {
+  for (const bool verify : {true, false}) {
+    for (const bool is_staged : {true, false}) {
+      NcclOptions options = quick();
+      options.name = std::to_string(verify) + std::to_string(is_staged);
+      connect(3, options);
+      nccl.disturb = [](int from, int to, std::byte* data, std::size_t bytes) {
+        if (from == 2 && to == 0) data[bytes / 2] ^= std::byte{4};
+      };
+      std::vector<Status> statuses(3);
+      on_ranks(3, [&](int rank) {
+        Elements elements = part(DType::kFloat32, rank, 99, is_staged ? nullptr : &device(rank));
+        Collective sum = sum_of(elements);
+        sum.reduction = Reduction::kRankOrdered;
+        sum.verify = verify;
+        const Status status = run(group(rank), sum);
+        if (rank != 0) return;
+        EXPECT_EQ(status.code(), verify ? Code::kCorrupted : Code::kOk) << status.to_string();
+        if (!verify) return;
+        EXPECT_EQ(status.failure().suspect, 2);
+        EXPECT_EQ(status.failure().rank, 0);
+      });
+      nccl.disturb = {};
+      groups.clear();
+    }
+  }
+}
+
+// --- F4.
+
+class NcclShrink : public NcclFailure {
+ protected:
+  void shrink(const std::vector<int>& excluded, const char* origin) {
+    const int size = static_cast<int>(groups.size());
+    std::vector<Group> smaller(groups.size());
+    NcclOptions options = quick();
+    options.name = "smaller";
+    on_ranks(size, [&](int rank) {
+      if (std::find(excluded.begin(), excluded.end(), rank) != excluded.end()) return;
+      auto made = NcclProcessGroup::shrink(group(rank), excluded, store, options);
+      ASSERT_TRUE(made.has_value()) << made.error().to_string();
+      EXPECT_STREQ((*made)->origin(), origin);
+      const Status old = sum_once(group(rank), &device(rank));
+      EXPECT_FALSE(old.ok());
+      for (int i = 0; i < 3; ++i) {
+        const Status status = sum_once(**made, &device(rank));
+        EXPECT_TRUE(status.ok()) << status.to_string();
+      }
+      smaller[static_cast<std::size_t>(rank)] = std::move(*made);
+    });
+    for (const Group& made : smaller) {
+      if (made == nullptr) continue;
+      EXPECT_EQ(made->size(), size - static_cast<int>(excluded.size()));
+    }
+    on_ranks(size, [&](int rank) { smaller[static_cast<std::size_t>(rank)].reset(); });
+  }
+  void fail_by_timeout() {
+    on_ranks(3, [&](int rank) {
+      if (rank == 1) return;
+      EXPECT_EQ(sum(rank).code(), Code::kTimeout);
+    });
+  }
+};
+
+TEST_F(NcclShrink, F4AnIdleGroupIsShrunkByNccl) {
+  connect(3, quick());
+  on_ranks(3, [&](int rank) { EXPECT_TRUE(sum(rank).ok()); });
+  shrink({1}, "ncclCommShrink");
+  groups.clear();
+  for (const int rank : {0, 2}) EXPECT_EQ(nccl.calls("ncclCommAbort", rank), 1) << "of the old one";
+}
+
+TEST_F(NcclShrink, F4AFailedGroupIsMadeAnewWithoutTheLostRank) {
+  connect(3, quick(kShort));
+  fail_by_timeout();
+  shrink({1}, "ncclCommInitRankConfig");
+}
+
+TEST_F(NcclShrink, F4AFailedGroupThatWasRevokedIsShrunkByNccl) {
+  NcclOptions options = quick(kShort);
+  options.keeps_for_shrink = true;
+  connect(3, options);
+  fail_by_timeout();
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(nccl.calls("ncclCommRevoke", rank), 1);
+    EXPECT_EQ(nccl.calls("ncclCommAbort", rank), 0);
+  }
+  shrink({1}, "ncclCommShrink");
+}
+
+TEST_F(NcclShrink, F4AnOlderLibraryMakesANewCommunicator) {
+  version = 22604;
+  NcclOptions options = quick(kShort);
+  options.keeps_for_shrink = true;
+  connect(3, options);
+  fail_by_timeout();
+  for (const int rank : {0, 2}) expect_aborted(rank);
+  shrink({1}, "ncclCommInitRankConfig");
+}
+
+TEST_F(NcclShrink, F4ARankDoesNotExcludeItself) {
+  connect(1, quick());
+  const auto made = NcclProcessGroup::shrink(group(0), {0}, store, quick());
+  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(sum(0).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,105 @@
+#include "reducer/comm/nccl/nccl_frames.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
+
+Status interrupted() { return Status(Code::kAborted, "the group ended meanwhile"); }
+
+void add_integers(const std::byte* parts, std::size_t stride, std::size_t bytes, std::size_t ranks,
+                  std::byte* sum) {
+  std::memcpy(sum, parts, bytes);
+  for (std::size_t r = 1; r < ranks; ++r) {
+    for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
+      std::uint32_t total = 0;
+      std::uint32_t part = 0;
+      std::memcpy(&total, sum + at, sizeof total);
+      std::memcpy(&part, parts + r * stride + at, sizeof part);
+      total += part;
+      std::memcpy(sum + at, &total, sizeof total);
+    }
+  }
+}
+
+}  // namespace
+
+Status NcclFrames::grow(PinnedMemory& memory, std::size_t bytes) {
+  if (memory.bytes() >= bytes) return {};
+  Result<PinnedMemory> larger =
+      device_.allocate_pinned(std::bit_ceil(std::max(bytes, kLeastBytes)));
+  if (!larger) return std::move(larger.error());
+  memory = std::move(*larger);
+  return {};
+}
+
+Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
+  if (collective.device != &device_) return run_on_host(collective, id);
+  const bool is_gather = collective.op == Op::kAllGather;
+  const std::size_t bytes = collective.count * size_of(collective.dtype);
+  const std::size_t all = is_gather ? bytes * static_cast<std::size_t>(size_) : bytes;
+  LOCKSTEP_RETURN_IF_ERROR(grow(data_, all));
+  std::byte* const contribution =
+      data_.data() + (is_gather ? bytes * static_cast<std::size_t>(rank_) : 0);
+  device_.note_use(stream_, collective.data);
+  device_.download(stream_, collective.data, data_,
+                   static_cast<std::size_t>(contribution - data_.data()), bytes);
+  if (!settle_()) return interrupted();
+  Collective here = collective;
+  here.data = contribution;
+  here.gathered = data_.data();
+  LOCKSTEP_RETURN_IF_ERROR(run_on_host(here, id));
+  if (is_gather) device_.note_use(stream_, collective.gathered);
+  device_.upload(stream_, data_, 0, is_gather ? collective.gathered : collective.data, all);
+  // The next one uses this memory as soon as it is issued.
+  return settle_() ? Status() : interrupted();
+}
+
+Status NcclFrames::run_on_host(const Collective& collective, const CollectiveId& id) {
+  status_ = Status();
+  Flaw flaw;
+  if (run_verified(collective, id, *this, frames_, flaw)) return {};
+  if (flaw.sender != kNone) return corrupted(flaw, rank_);
+  return status_.ok() ? interrupted() : status_;
+}
+
+bool NcclFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
+  const std::size_t all = frame_bytes * static_cast<std::size_t>(size_);
+  status_ = grow(going_, all);
+  if (status_.ok()) status_ = grow(coming_, all);
+  if (!status_.ok()) return false;
+  std::memcpy(going_.data(), out, all);
+  status_ = payload_.submit_frames(going_, coming_, frame_bytes);
+  if (!status_.ok() || !settle_()) return false;
+  for (int peer = 0; peer < size_; ++peer) {
+    const std::size_t at = static_cast<std::size_t>(peer) * frame_bytes;
+    if (peer != rank_) std::memcpy(in + at, coming_.data() + at, frame_bytes);
+  }
+  return true;
+}
+
+void NcclFrames::add_in_order(const Collective& collective, const std::byte* parts,
+                              std::size_t stride, std::size_t bytes, std::byte* sum) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  if (collective.dtype == DType::kInt32) return add_integers(parts, stride, bytes, ranks, sum);
+  const std::size_t all = (ranks + 1) * bytes;
+  if (!parts_ || parts_->bytes() < all) {
+    Result<Ref<Storage>> storage = host_.allocate(std::bit_ceil(std::max(all, kLeastBytes)));
+    if (!storage) throw std::bad_alloc();
+    parts_ = std::move(*storage);
+  }
+  for (std::size_t r = 0; r < ranks; ++r)
+    std::memcpy(parts_->data() + r * bytes, parts + r * stride, bytes);
+  const auto elements = static_cast<std::int64_t>(bytes / size_of(collective.dtype));
+  const Tensor from(parts_, 0, collective.dtype, Shape::row_major({elements * size_}));
+  const Tensor to(parts_, elements * size_, collective.dtype, Shape::row_major({elements}));
+  host_.fold({&host_, 0}, from, to, 1.0);
+  std::memcpy(sum, to.data(), bytes);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

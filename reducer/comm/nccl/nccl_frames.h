@@ -1,0 +1,61 @@
+// NcclFrames: the exchange of a checked collective (verified.h) over NCCL. Frames are made and
+// compared in the host's memory, and go through pinned memory and the card, so that what is checked
+// is the way from the sender's host to the receiver's.
+//
+// Threads: the issuing thread of one group. Memory is kept from one collective to the next.
+// Failure: exchange() gives false when the group has ended, or `status` says why it could not
+// begin.
+#pragma once
+
+#include <functional>
+
+#include "reducer/comm/nccl/nccl_payload.h"
+#include "reducer/comm/verified.h"
+#include "reducer/device/host/host_device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class NcclFrames final : public FrameExchange {
+ public:
+  // Waits until what was submitted so far is done; false: the group has ended.
+  using Settle = std::function<bool()>;
+
+  NcclFrames(NcclPayload& payload, Device& device, const Stream& stream, int rank, int size,
+             Settle settle)
+      : payload_(payload),
+        device_(device),
+        stream_(stream),
+        rank_(rank),
+        size_(size),
+        settle_(std::move(settle)) {}
+
+  // Runs the collective, to its end unless it fails. A failure of the group that is known already
+  // comes as kAborted.
+  Status run(const Collective& collective, const CollectiveId& id);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  bool exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) override;
+  void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
+                    std::size_t bytes, std::byte* sum) override;
+
+ private:
+  Status run_on_host(const Collective& collective, const CollectiveId& id);
+  Status grow(PinnedMemory& memory, std::size_t bytes);
+
+  NcclPayload& payload_;
+  Device& device_;
+  const Stream stream_;
+  const int rank_;
+  const int size_;
+  const Settle settle_;
+  HostDevice host_{-1};
+  FrameMemory frames_;
+  Ref<Storage> parts_;  // the host's
+  PinnedMemory going_;
+  PinnedMemory coming_;
+  PinnedMemory data_;
+  Status status_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

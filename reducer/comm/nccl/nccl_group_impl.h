@@ -1,0 +1,151 @@
+// The inside of NcclProcessGroup. nccl_process_group.cc makes and ends groups, nccl_group_issue.cc
+// is the issuing thread, nccl_group_watch.cc the watchdog and the end of a failed group.
+//
+// An operation's life: start() puts it at the tail, the issuing thread takes it at next_, the
+// watchdog completes it at head_. The three are counts that only grow; the place is their
+// remainder. As there is one stream, operations end in order, and the oldest is the only one to
+// look at.
+//
+// Locks: nccl.group, then nccl.link.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/comm/nccl/nccl_frames.h"
+#include "reducer/comm/nccl/nccl_header.h"
+#include "reducer/comm/nccl/nccl_link.h"
+#include "reducer/comm/nccl/nccl_payload.h"
+#include "reducer/comm/nccl/nccl_process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class NcclProcessGroup::Impl {
+ public:
+  Impl(const NcclApi& api, Device& device, const Stream& stream, std::shared_ptr<Store> store,
+       int rank, int size, const NcclOptions& options);
+
+  // Making one, in this order; then begin_threads().
+  Status reserve();
+  Status connect();
+  Status connect_out_of(Impl& parent, const std::vector<int>& excluded);
+  Status begin_threads();
+  // False: a thread did not end within the bound; then this must not be destroyed.
+  bool shut_down();
+
+  Status start(const Collective& collective, Work& work);
+  void abort(const Status& cause);
+  // Ends a group that is to be shrunk: nothing is in flight after it. Whether its communicator can
+  // be shrunk.
+  bool end_for_shrink();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Device& device() const { return device_; }
+  const NcclOptions& options() const { return options_; }
+  const char* origin() const { return origin_; }
+  const NcclApi& api() const { return link_.api(); }
+
+ private:
+  friend class NcclProcessGroup;
+  enum class Stage : std::uint8_t { kQueued, kHeaderSubmitted, kSubmitted };
+  struct Operation {
+    Collective collective;
+    Work* work = nullptr;
+    platform::Deadline deadline = platform::Deadline::never();
+    std::int64_t sequence = 0;
+    Stage stage = Stage::kQueued;
+    bool is_compared = false;
+    int staged_in = kNone;
+    Event header;
+    Event done;
+  };
+
+  // Issuing.
+  void issue();
+  bool can_issue() const;
+  bool is_checked(const Collective& collective) const;
+  bool needs_stage(const Collective& collective) const;
+  Status submit(Operation& operation, std::uint64_t index);
+  Status submit_header(Operation& operation, std::uint64_t index);
+  Status await_ready(const Operation& operation);
+  bool settle(const Operation& operation);
+  std::size_t header_offset(std::uint64_t index) const;
+
+  // Watching.
+  void watch();
+  void look_at_oldest(platform::MutexLock& lock);
+  Status compare(const Operation& operation, std::uint64_t index) const;
+  void complete_oldest(platform::MutexLock& lock);
+  Failure overdue(const Operation& operation);
+  Status look_in_store();
+  Failure told(const std::string& bytes) const;
+  void finish_failed(platform::MutexLock& lock);
+  void publish(Status& own, const Failure& for_peers);
+
+  // Ending.
+  void close();
+  void end_communicator(platform::MutexLock& lock);
+  void fail_locked(const Status& cause);
+  void attach(const Failure& failure);
+  Failure about(const Operation& operation, Failure failure) const;
+  Status ended(const Operation& operation) const;
+  Status check(const Collective& collective) const;
+  std::string instead_of_id(Failure failure) const;
+  Status make_id(NcclUniqueId& id);
+  Status meet(NcclUniqueId& id, platform::Deadline deadline);
+  Status give_up(platform::Deadline deadline);
+  Failure late();
+  Status connected(Status status);
+  std::string key(const char* of) const { return options_.name + "/" + of; }
+  Operation& at(std::uint64_t index) { return operations_[index % kMaxQueued]; }
+
+  static constexpr std::uint64_t kMaxQueued = 1024;  // operations started and not ended
+  static constexpr std::uint64_t kWindow = 16;       // submitted and not ended
+
+  Device& device_;
+  const Stream stream_;
+  const std::shared_ptr<Store> store_;
+  const int rank_;
+  const int size_;
+  const NcclOptions options_;
+  const char* origin_ = "";
+  NcclLink link_;
+  NcclPayload payload_;
+  NcclFrames frames_;
+  StreamMemory headers_;  // of the card, and below in pinned memory: kWindow times those of all
+  PinnedMemory told_;
+  PinnedMemory heard_;
+  std::uint64_t id_ = 0;
+  const Operation* issued_ = nullptr;  // the issuing thread's
+  platform::Duration next_notice_{0};  // the watchdog's; of connect() before
+
+  platform::Thread issuer_;
+  platform::Thread watchdog_;
+  platform::Thread closer_;
+
+  platform::Mutex mutex_{"nccl.group"};
+  platform::CondVar queued_{"nccl.group.queued"};    // the issuing thread waits
+  platform::CondVar armed_{"nccl.group.armed"};      // the watchdog
+  platform::CondVar closing_{"nccl.group.closing"};  // the one that ends the communicator
+  platform::CondVar changed_{"nccl.group.changed"};  // whoever waits for these
+  std::vector<Operation> operations_;                // the rest is guarded by mutex_
+  std::uint64_t head_ = 0;
+  std::uint64_t next_ = 0;
+  std::uint64_t tail_ = 0;
+  std::int64_t next_sequence_ = 0;
+  Status cause_;
+  Status for_peers_;           // what they hear instead
+  bool is_issuing_ = false;    // the issuing thread may touch memory of its operation
+  bool is_published_ = false;  // the cause
+  bool is_aborted_ = false;    // so is the communicator, or it is kept for shrink()
+  bool is_finished_ = false;   // nothing is in flight any more
+  bool is_stuck_ = false;      // but for what the card would not let go of
+  bool is_kept_ = false;       // idle, to be shrunk
+  bool is_leaving_ = false;
+  int threads_ = 0;  // running
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

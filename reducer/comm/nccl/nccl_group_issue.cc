@@ -1,0 +1,135 @@
+// The issuing thread of a group: it submits operations to NCCL in their order.
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/nccl/nccl_group_impl.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+using platform::Deadline;
+using platform::MutexLock;
+
+bool NcclProcessGroup::Impl::can_issue() const {
+  if (!cause_.ok() || next_ == tail_ || next_ - head_ >= kWindow) return false;
+  const Collective& collective = operations_[next_ % kMaxQueued].collective;
+  return !needs_stage(collective) || payload_.has_stage();
+}
+
+bool NcclProcessGroup::Impl::is_checked(const Collective& collective) const {
+  return collective.verify && collective.count > 0 && size_ > 1;
+}
+
+// What is checked goes through memory of the frames.
+bool NcclProcessGroup::Impl::needs_stage(const Collective& collective) const {
+  return payload_.is_staged(collective) && !is_checked(collective);
+}
+
+void NcclProcessGroup::Impl::issue() {
+  if (options_.enter_thread) options_.enter_thread();
+  MutexLock lock(mutex_);
+  for (;;) {
+    queued_.wait(lock, Deadline::never(), [this] { return is_leaving_ || can_issue(); });
+    if (is_leaving_) break;
+    const std::uint64_t index = next_++;
+    Operation& operation = at(index);
+    if (needs_stage(operation.collective)) operation.staged_in = payload_.take_stage();
+    issued_ = &operation;
+    is_issuing_ = true;
+    lock.unlock();
+
+    Status status;
+    try {
+      status = submit(operation, index);
+    } catch (const std::bad_alloc&) {
+      status = out_of_memory();
+    }
+
+    lock.lock();
+    is_issuing_ = false;
+    if (status.ok()) {
+      operation.stage = Stage::kSubmitted;
+    } else if (cause_.ok()) {
+      fail_locked(about(operation, std::move(status.failure())));
+    }
+    armed_.notify_all();
+    changed_.notify_all();
+  }
+  --threads_;
+  changed_.notify_all();
+}
+
+std::size_t NcclProcessGroup::Impl::header_offset(std::uint64_t index) const {
+  return index % kWindow * static_cast<std::size_t>(size_) * kNcclHeaderBytes;
+}
+
+Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index) {
+  const Collective& collective = operation.collective;
+  if (options_.agree && size_ > 1) LOCKSTEP_RETURN_IF_ERROR(submit_header(operation, index));
+  LOCKSTEP_RETURN_IF_ERROR(await_ready(operation));
+  if (is_checked(collective)) {
+    const CollectiveId id{id_, operation.sequence};
+    LOCKSTEP_RETURN_IF_ERROR(frames_.run(collective, id));
+  } else if (operation.staged_in != kNone) {
+    LOCKSTEP_RETURN_IF_ERROR(payload_.submit_staged(collective, operation.staged_in));
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(payload_.submit(collective));
+  }
+  operation.done = device_.record(stream_);
+  return {};
+}
+
+// From here on the watchdog compares: the payload may hang where ranks differ.
+Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t index) {
+  const NcclHeader header = nccl_header_of(operation.collective, operation.sequence);
+  const std::size_t offset = header_offset(index);
+  const std::size_t own = offset + static_cast<std::size_t>(rank_) * kNcclHeaderBytes;
+  std::memcpy(told_.data() + own, &header, sizeof header);
+  device_.upload(stream_, told_, own, headers_.data() + own, sizeof header);
+  LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of headers", [&](NcclComm comm) {
+    return link_.api().all_gather(headers_.data() + own, headers_.data() + offset, kNcclHeaderBytes,
+                                  NcclDataType::kUint8, comm, device_.native(stream_));
+  }));
+  device_.download(stream_, headers_.data() + offset, heard_, offset,
+                   static_cast<std::size_t>(size_) * kNcclHeaderBytes);
+  const Event event = device_.record(stream_);
+  MutexLock lock(mutex_);
+  operation.header = event;
+  operation.stage = Stage::kHeaderSubmitted;
+  armed_.notify_all();
+  return {};
+}
+
+// On the card it is the stream that waits. What this thread reads of the host, or sends from its
+// own memory, it waits for itself.
+Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
+  const Event& ready = operation.collective.ready;
+  if (ready.device == nullptr) return {};
+  if (operation.collective.device == &device_ && ready.device == &device_) {
+    device_.wait(stream_, ready);
+    return {};
+  }
+  for (;;) {
+    const Status status = ready.device->synchronize(ready, Deadline::in(options_.poll));
+    if (status.code() != Code::kTimeout) return status;
+    MutexLock lock(mutex_);
+    if (!cause_.ok()) return cause_;
+  }
+}
+
+// Waits for all that was submitted. What fails on the card is the operation's failure.
+bool NcclProcessGroup::Impl::settle(const Operation& operation) {
+  const Event event = device_.record(stream_);
+  for (;;) {
+    const Status status = device_.synchronize(event, Deadline::in(options_.poll));
+    if (status.ok()) return true;
+    MutexLock lock(mutex_);
+    if (!cause_.ok()) return false;
+    if (status.code() == Code::kTimeout) continue;
+    fail_locked(about(operation, status.failure()));
+    return false;
+  }
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,280 @@
+// The watchdog of a group, the thread that ends its communicator, and the end of a failed group.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/nccl/nccl_group_impl.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::size_t kMaxLater = 8;
+
+std::int64_t in_ms(platform::Duration span) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(span).count();
+}
+
+}  // namespace
+
+using platform::Deadline;
+using platform::MutexLock;
+
+// With nothing in flight it sleeps without a timer.
+void NcclProcessGroup::Impl::watch() {
+  if (options_.enter_thread) options_.enter_thread();
+  MutexLock lock(mutex_);
+  for (;;) {
+    armed_.wait(lock, Deadline::never(),
+                [this] { return is_leaving_ || (cause_.ok() ? head_ != tail_ : !is_finished_); });
+    if (!cause_.ok() && !is_finished_) {
+      finish_failed(lock);
+      continue;
+    }
+    if (!cause_.ok() || head_ == tail_) break;  // leaving
+    look_at_oldest(lock);
+  }
+  --threads_;
+  changed_.notify_all();
+}
+
+void NcclProcessGroup::Impl::look_at_oldest(MutexLock& lock) {
+  const std::uint64_t index = head_;
+  Operation& operation = at(index);
+  const Stage stage = operation.stage;
+  const bool is_told = stage != Stage::kQueued && !operation.is_compared;
+  if (is_told || stage == Stage::kSubmitted) {
+    const Event event = is_told ? operation.header : operation.done;
+    lock.unlock();
+    Status status = device_.synchronize(event, Deadline::in(options_.poll));
+    const bool has_come = status.ok();
+    if (has_come && is_told) status = compare(operation, index);
+    lock.lock();
+    if (!cause_.ok()) return;
+    if (!status.ok() && status.code() != Code::kTimeout)
+      return fail_locked(about(operation, std::move(status.failure())));
+    if (has_come && !is_told) return complete_oldest(lock);
+    if (has_come) operation.is_compared = true;
+  } else {
+    armed_.wait(lock, Deadline::in(options_.poll),
+                [&] { return operation.stage != stage || !cause_.ok(); });
+  }
+  if (!cause_.ok()) return;
+  lock.unlock();
+  Status status = link_.look();
+  if (status.ok() && platform::now() >= next_notice_) status = look_in_store();
+  if (status.ok() && operation.deadline.passed()) status = overdue(operation);
+  lock.lock();
+  if (!status.ok() && cause_.ok()) fail_locked(about(operation, std::move(status.failure())));
+}
+
+Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t index) const {
+  std::vector<NcclHeader> headers(static_cast<std::size_t>(size_));
+  std::memcpy(headers.data(), heard_.data() + header_offset(index),
+              headers.size() * kNcclHeaderBytes);
+  LOCKSTEP_CHECK(headers[static_cast<std::size_t>(rank_)] ==
+                 nccl_header_of(operation.collective, operation.sequence));
+  return compare_headers(headers, rank_);
+}
+
+// The operation is off the books before its owner hears of it: he may destroy the group then.
+void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
+  Operation& operation = at(head_);
+  if (operation.staged_in != kNone) {
+    lock.unlock();
+    payload_.fill_host(operation.collective, operation.staged_in);
+    lock.lock();
+    payload_.give_back(operation.staged_in);
+  }
+  Work* const done = operation.work;
+  ++head_;
+  queued_.notify_all();
+  lock.unlock();
+  done->complete(Status());
+  lock.lock();
+}
+
+Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
+  Failure failure;
+  failure.code = Code::kTimeout;
+  failure.detail = "not done within " + std::to_string(in_ms(options_.timeout)) + " ms";
+  {
+    MutexLock lock(mutex_);
+    const bool has_agreed = options_.agree && operation.is_compared;
+    if (operation.stage == Stage::kQueued)
+      failure.detail += "; NCCL has not taken it yet";
+    else if (options_.agree && !has_agreed)
+      failure.detail += "; not all ranks have entered it";
+    else if (has_agreed)
+      failure.detail += "; all ranks have entered it";
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    const Result<bool> has_left = store_->contains(key("left/") + std::to_string(peer));
+    if (!has_left || !*has_left) continue;
+    failure.suspect = peer;
+    failure.detail += "; rank " + std::to_string(peer) + " has left the group";
+    break;
+  }
+  return failure;
+}
+
+// --- The first cause, for all ranks.
+
+Failure NcclProcessGroup::Impl::told(const std::string& bytes) const {
+  Failure failure = decode_failure(bytes);
+  failure.reported_by = rank_;
+  return failure;
+}
+
+Status NcclProcessGroup::Impl::look_in_store() {
+  next_notice_ = platform::now() + options_.notice;
+  const Result<bool> is_there = store_->contains(key("failure"));
+  if (!is_there || !*is_there) return {};  // a store that fails is not what the group lives by
+  const Result<std::string> bytes = store_->get(key("failure"), Deadline::in(options_.grace));
+  if (!bytes) return {};
+  return told(*bytes);
+}
+
+// Writes why this rank failed, unless another one did before it: then that is the first cause.
+void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
+  const Result<bool> is_new = store_->set(key("failure"), encode(for_peers));
+  if (!is_new || *is_new) return;
+  const Result<std::string> bytes = store_->get(key("failure"), Deadline::in(options_.grace));
+  if (!bytes) return;
+  Failure first = told(*bytes);
+  if (first.to_string() == own.failure().to_string() || own.failure().rank != rank_) return;
+  first.later.push_back("rank " + std::to_string(rank_) + ": " + own.to_string());
+  own = first;
+}
+
+// --- The end.
+
+void NcclProcessGroup::Impl::attach(const Failure& failure) {
+  std::vector<std::string>& later = cause_.failure().later;
+  const std::string line = failure.to_string();
+  const bool is_new =
+      line != cause_.to_string() && std::find(later.begin(), later.end(), line) == later.end();
+  if (is_new && later.size() < kMaxLater) later.push_back(line);
+}
+
+void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
+  LOCKSTEP_CHECK(!cause.ok());
+  if (!cause_.ok()) return attach(cause.failure());
+  cause_ = cause;
+  link_.end();
+  queued_.notify_all();
+  armed_.notify_all();
+  closing_.notify_all();
+  changed_.notify_all();
+}
+
+// What is in flight completes when nobody touches its memory any more.
+void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
+  const bool is_users = !for_peers_.ok();
+  Status first = cause_;
+  const Failure for_peers = is_users ? for_peers_.failure() : cause_.failure();
+  lock.unlock();
+  publish(first, for_peers);
+  lock.lock();
+  if (!is_users) cause_ = first;
+  is_published_ = true;
+  closing_.notify_all();
+
+  const Deadline bound = Deadline::in(2 * options_.grace + options_.end_timeout);
+  const bool is_aborted = changed_.wait(lock, bound, [this] { return is_aborted_; });
+  const bool is_out = changed_.wait(lock, bound, [this] { return !is_issuing_; });
+  bool is_over = false;
+  if (is_out) {  // operations of one stream are submitted by one thread at a time
+    lock.unlock();
+    const Status status = device_.synchronize(device_.record(stream_), bound);
+    is_over = status.code() != Code::kTimeout;
+    lock.lock();
+  }
+  is_stuck_ = !is_aborted || !is_over;
+  if (is_stuck_) {
+    std::string text = !is_aborted ? "ncclCommAbort did not return"
+                       : is_out    ? "the card did not end what it was given"
+                                   : "a thread did not come back from NCCL or the driver";
+    cause_.failure().later.push_back(text + " within " +
+                                     std::to_string(in_ms(options_.end_timeout)) +
+                                     " ms: memory of what was in flight must not be used again");
+  }
+  is_finished_ = head_ == tail_;
+  while (head_ != tail_) {
+    Operation& operation = at(head_);
+    Status status = ended(operation);
+    Work* const work = operation.work;
+    ++head_;
+    next_ = std::max(next_, head_);
+    is_finished_ = head_ == tail_;
+    lock.unlock();
+    work->complete(std::move(status));
+    lock.lock();
+  }
+  changed_.notify_all();
+}
+
+// The thread that ends the communicator, which may take long, or for ever.
+void NcclProcessGroup::Impl::close() {
+  if (options_.enter_thread) options_.enter_thread();
+  MutexLock lock(mutex_);
+  closing_.wait(lock, Deadline::never(), [this] { return is_leaving_ || !cause_.ok(); });
+  if (!cause_.ok()) {
+    end_communicator(lock);
+    closing_.wait(lock, Deadline::never(), [this] { return is_leaving_; });
+    lock.unlock();
+    link_.abort(platform::Duration(0));  // where it was kept
+  } else {
+    // The others have nothing to do any more.
+    changed_.wait(lock, Deadline::in(options_.end_timeout), [this] { return threads_ == 1; });
+    lock.unlock();
+    static_cast<void>(store_->set(key("left/") + std::to_string(rank_), "left"));
+    link_.leave(Deadline::in(options_.end_timeout));
+  }
+  lock.lock();
+  --threads_;
+  changed_.notify_all();
+}
+
+// Peers see that connections close. They should find the cause then.
+void NcclProcessGroup::Impl::end_communicator(MutexLock& lock) {
+  closing_.wait(lock, Deadline::in(options_.grace), [this] { return is_published_; });
+  const bool is_kept = is_kept_;
+  lock.unlock();
+  const bool is_wanted = options_.keeps_for_shrink && api().comm_shrink != nullptr;
+  if (!is_kept && is_wanted)
+    link_.revoke(options_.grace, Deadline::in(options_.end_timeout));
+  else if (!is_kept)
+    link_.abort(options_.grace);
+  lock.lock();
+  is_aborted_ = true;
+  changed_.notify_all();
+}
+
+// Adds what is known of the operation, unless the failure was told by a peer and has it already.
+Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failure) const {
+  if (failure.rank != kNone && failure.rank != rank_) return failure;
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  failure.collective = name_of(operation.collective.op);
+  failure.sequence = operation.sequence;
+  failure.pass = operation.collective.pass;
+  failure.bucket = operation.collective.bucket;
+  return failure;
+}
+
+// The first cause. If that was not met in an operation (a user aborted), this one is the first that
+// it concerns.
+Status NcclProcessGroup::Impl::ended(const Operation& operation) const {
+  Status status = cause_;
+  Failure& failure = status.failure();
+  if (!failure.collective.empty()) return status;
+  failure.collective = name_of(operation.collective.op);
+  failure.sequence = operation.sequence;
+  if (failure.pass == kNone) failure.pass = operation.collective.pass;
+  if (failure.bucket == kNone) failure.bucket = operation.collective.bucket;
+  if (failure.reported_by == kNone) failure.reported_by = rank_;
+  return status;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

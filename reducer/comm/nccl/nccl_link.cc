@@ -1,0 +1,263 @@
+#include "reducer/comm/nccl/nccl_link.h"
+
+#include <algorithm>
+#include <string>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using platform::Deadline;
+using platform::Duration;
+using platform::MutexLock;
+
+constexpr Duration kFirstNap = std::chrono::microseconds(5);
+
+const char* name_of(NcclResult result) {
+  switch (result) {
+    case NcclResult::kSuccess:
+      return "ncclSuccess";
+    case NcclResult::kUnhandledCudaError:
+      return "ncclUnhandledCudaError";
+    case NcclResult::kSystemError:
+      return "ncclSystemError";
+    case NcclResult::kInternalError:
+      return "ncclInternalError";
+    case NcclResult::kInvalidArgument:
+      return "ncclInvalidArgument";
+    case NcclResult::kInvalidUsage:
+      return "ncclInvalidUsage";
+    case NcclResult::kRemoteError:
+      return "ncclRemoteError";
+    case NcclResult::kInProgress:
+      return "ncclInProgress";
+    case NcclResult::kTimeout:
+      return "ncclTimeout";
+  }
+  return "a result that is not known here";
+}
+
+Code code_of(NcclResult result) {
+  if (result == NcclResult::kRemoteError) return Code::kPeerLost;
+  return result == NcclResult::kTimeout ? Code::kTimeout : Code::kTransport;
+}
+
+std::string text_of(const char* text) { return text == nullptr ? "" : text; }
+
+}  // namespace
+
+Status NcclLink::interrupted() {
+  return Status(Code::kAborted, "the communicator was ended meanwhile");
+}
+
+Status NcclLink::status_of(const char* what, NcclResult result) const {
+  Failure failure;
+  failure.code = code_of(result);
+  const std::string last = text_of(api_.get_last_error(nullptr));
+  failure.detail = std::string(what) + ": " + text_of(api_.get_error_string(result)) + " (" +
+                   name_of(result) + ")";
+  if (!last.empty()) failure.detail += "; NCCL's last error: " + last;
+  if (last.find("Duplicate GPU") != std::string::npos) {
+    failure.code = Code::kInvalidArgument;
+    failure.definite = true;
+    failure.detail +=
+        "; two ranks are on one card: give each rank a card of its own or, to try things out, each "
+        "process another NCCL_HOSTID in its environment";
+  }
+  return failure;
+}
+
+bool NcclLink::enter() {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, Deadline::never(), [this] { return has_ended_ || !is_inside_; });
+  if (has_ended_) return false;
+  is_inside_ = true;
+  return true;
+}
+
+bool NcclLink::try_enter() {
+  MutexLock lock(mutex_);
+  if (has_ended_ || is_inside_ || !is_alive_) return false;
+  is_inside_ = true;
+  return true;
+}
+
+void NcclLink::come_out() {
+  MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(is_inside_);
+  is_inside_ = false;
+  changed_.notify_all();
+}
+
+// A pause that end() cuts short; each is twice as long as the one before.
+void NcclLink::nap(Duration& span) {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, Deadline::in(span), [this] { return has_ended_; });
+  span = std::min(2 * span, poll_);
+}
+
+NcclResult NcclLink::ask(NcclComm comm) const {
+  NcclResult state = NcclResult::kSuccess;
+  const NcclResult result = api_.comm_get_async_error(comm, &state);
+  return result == NcclResult::kSuccess ? state : result;
+}
+
+Status NcclLink::await(const char* what, NcclResult result) {
+  Duration span = std::min(kFirstNap, poll_);
+  while (result == NcclResult::kInProgress) {
+    nap(span);
+    if (!enter()) return interrupted();
+    result = ask(comm_);
+    come_out();
+  }
+  return checked(what, result);
+}
+
+Status NcclLink::look() {
+  if (!try_enter()) return {};
+  const NcclResult result = ask(comm_);
+  come_out();
+  const bool is_fine = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
+  return is_fine ? Status() : status_of("an operation in flight", result);
+}
+
+// Asks about a communicator that nobody else uses yet until it is done, or given up.
+NcclResult NcclLink::settle(NcclComm comm, NcclResult result, const GiveUp& give_up,
+                            Status& given_up) {
+  Duration span = std::min(kFirstNap, poll_);
+  while (result == NcclResult::kInProgress) {
+    given_up = give_up();
+    if (!given_up.ok()) return result;
+    nap(span);
+    result = ask(comm);
+  }
+  return result;
+}
+
+Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int size,
+                             const GiveUp& give_up) {
+  Status status;
+  if (result == NcclResult::kInProgress && comm_ != nullptr)
+    result = settle(comm_, result, give_up, status);
+  if (status.ok() && result != NcclResult::kSuccess) status = status_of(what, result);
+  if (status.ok() && comm_ == nullptr)
+    status = Status(Code::kTransport, std::string(what) + " gave no communicator");
+  int its_size = size;
+  int its_rank = rank;
+  if (status.ok()) {
+    const NcclResult count = api_.comm_count(comm_, &its_size);
+    const NcclResult number = api_.comm_user_rank(comm_, &its_rank);
+    if (count != NcclResult::kSuccess) status = status_of("ncclCommCount", count);
+    if (number != NcclResult::kSuccess) status = status_of("ncclCommUserRank", number);
+  }
+  if (status.ok() && (its_size != size || its_rank != rank))
+    status = Status(Code::kTransport, std::string(what) + " made rank " + std::to_string(its_rank) +
+                                          " of " + std::to_string(its_size) + " of rank " +
+                                          std::to_string(rank) + " of " + std::to_string(size));
+  MutexLock lock(mutex_);
+  is_alive_ = status.ok();
+  lock.unlock();
+  if (!status.ok() && comm_ != nullptr)
+    static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
+  return status;
+}
+
+Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up) {
+  LOCKSTEP_CHECK(comm_ == nullptr);
+  NcclConfig config = make_nccl_config(api_.version);
+  config.blocking = 0;
+  const NcclResult result = api_.comm_init_rank_config(&comm_, size, id, rank, &config);
+  return finish_init("ncclCommInitRankConfig", result, rank, size, give_up);
+}
+
+// While NCCL works on the child it is the parent that says so.
+Status NcclLink::init_from(NcclLink& parent, std::vector<int> excluded, int rank, int size,
+                           const GiveUp& give_up) {
+  LOCKSTEP_CHECK(comm_ == nullptr);
+  LOCKSTEP_CHECK(api_.comm_shrink != nullptr);
+  NcclConfig config = make_nccl_config(api_.version);
+  config.blocking = 0;
+  NcclResult result =
+      api_.comm_shrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_,
+                       &config, kNcclShrinkAbort);
+  Status status;
+  if (result == NcclResult::kInProgress) {
+    result = settle(parent.comm_, result, give_up, status);
+    // The parent may go on telling why it was ended; then the child tells how it is.
+    if (status.ok() && comm_ != nullptr) result = ask(comm_);
+  }
+  if (!status.ok()) {
+    if (comm_ != nullptr) static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
+    return status;
+  }
+  return finish_init("ncclCommShrink", result, rank, size, give_up);
+}
+
+void NcclLink::end() {
+  MutexLock lock(mutex_);
+  has_ended_ = true;
+  changed_.notify_all();
+}
+
+bool NcclLink::is_alive() const {
+  MutexLock lock(mutex_);
+  return is_alive_;
+}
+
+bool NcclLink::take_over(Duration grace) {
+  MutexLock lock(mutex_);
+  has_ended_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, Deadline::in(grace), [this] { return !is_inside_; });
+  return is_alive_;
+}
+
+// After the end, when only one thread is left that calls NCCL.
+NcclResult NcclLink::wait_out(NcclResult result, Deadline deadline) {
+  Duration span = std::min(kFirstNap, poll_);
+  while (result == NcclResult::kInProgress && !deadline.passed()) {
+    {
+      MutexLock lock(mutex_);
+      changed_.wait(lock, Deadline::in(span), [] { return false; });
+    }
+    span = std::min(2 * span, poll_);
+    result = ask(comm_);
+  }
+  return result;
+}
+
+void NcclLink::abort(Duration grace) {
+  if (!take_over(grace)) return;
+  {
+    MutexLock lock(mutex_);
+    is_alive_ = false;
+  }
+  // What it returns changes nothing: there is no second way to end it.
+  static_cast<void>(api_.comm_abort(comm_));
+}
+
+void NcclLink::revoke(Duration grace, Deadline deadline) {
+  if (api_.comm_revoke == nullptr) return abort(grace);
+  if (!take_over(grace)) return;
+  NcclResult result = api_.comm_revoke(comm_, kNcclRevokeDefault);
+  const bool was_accepted = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
+  // What made the group fail may be what it answers; only progress says that it is not done.
+  result = wait_out(result, deadline);
+  if (!was_accepted || result == NcclResult::kInProgress) abort(Duration(0));
+}
+
+void NcclLink::leave(Deadline deadline) {
+  if (!take_over(deadline.remaining())) return;
+  NcclResult result = NcclResult::kSuccess;
+  if (api_.comm_finalize != nullptr) result = api_.comm_finalize(comm_);
+  result = wait_out(result, deadline);
+  if (result != NcclResult::kSuccess) return abort(Duration(0));
+  {
+    MutexLock lock(mutex_);
+    is_alive_ = false;
+  }
+  static_cast<void>(api_.comm_destroy(comm_));
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,229 @@
+#include "reducer/comm/nccl/nccl_payload.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
+
+NcclDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return NcclDataType::kFloat64;
+    case DType::kFloat32:
+      return NcclDataType::kFloat32;
+    case DType::kFloat16:
+      return NcclDataType::kFloat16;
+    case DType::kBFloat16:
+      return NcclDataType::kBfloat16;
+    case DType::kInt32:
+      return NcclDataType::kInt32;
+    case DType::kByte:
+    case DType::kComplex64:
+      break;
+  }
+  return NcclDataType::kUint8;  // moved, not added
+}
+
+std::size_t grown(std::size_t bytes) { return std::bit_ceil(std::max(bytes, kLeastBytes)); }
+
+std::size_t bytes_of(const Collective& collective) {
+  return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
+}
+
+// Grouped calls: what is called between is submitted as one, and the first error is kept.
+class Group {
+ public:
+  explicit Group(const NcclApi& api) : api_(api) { note(api_.group_start()); }
+  void note(NcclResult result) {
+    const bool is_fine = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
+    if (result_ == NcclResult::kSuccess && !is_fine) result_ = result;
+  }
+  NcclResult end() {
+    const NcclResult result = api_.group_end();
+    return result_ == NcclResult::kSuccess ? result : result_;
+  }
+
+ private:
+  const NcclApi& api_;
+  NcclResult result_ = NcclResult::kSuccess;
+};
+
+}  // namespace
+
+bool nccl_can_sum(DType dtype) { return dtype != DType::kByte && dtype != DType::kComplex64; }
+
+// New memory is the current stream's at first, and may hold what that has not yet let go of.
+Status StreamMemory::grow(Device& device, const Stream& stream, std::size_t bytes) {
+  if (storage_ && storage_->bytes() >= bytes) return {};
+  Result<Ref<Storage>> storage = device.allocate(grown(bytes));
+  if (!storage) return std::move(storage.error());
+  storage_ = std::move(*storage);
+  device.note_use(stream, storage_->data());
+  device.wait(stream, device.record(device.current_stream()));
+  return {};
+}
+
+bool NcclPayload::has_stage() const {
+  return std::any_of(stages_.begin(), stages_.end(), [](const auto& s) { return !s.is_taken; });
+}
+
+int NcclPayload::take_stage() {
+  const auto free = std::find_if(stages_.begin(), stages_.end(),
+                                 [](const NcclStage& stage) { return !stage.is_taken; });
+  LOCKSTEP_CHECK(free != stages_.end());
+  free->is_taken = true;
+  return static_cast<int>(free - stages_.begin());
+}
+
+Status NcclPayload::submit(const Collective& collective) {
+  if (collective.count == 0) return {};
+  const std::size_t bytes = bytes_of(collective);
+  std::byte* const data = collective.data;
+  device_.note_use(stream_, data);
+  switch (collective.op) {
+    case Op::kAllReduceSum:
+      return sum(collective);
+    case Op::kBroadcast:
+      return link_.call("ncclBroadcast", [&](NcclComm comm) {
+        return link_.api().broadcast(data, data, bytes, NcclDataType::kUint8, collective.root, comm,
+                                     native());
+      });
+    case Op::kAllGather:
+      device_.note_use(stream_, collective.gathered);
+      return link_.call("ncclAllGather", [&](NcclComm comm) {
+        return link_.api().all_gather(data, collective.gathered, bytes, NcclDataType::kUint8, comm,
+                                      native());
+      });
+  }
+  return Status(Code::kInternal, "a collective of a kind that is not known");
+}
+
+Status NcclPayload::sum(const Collective& collective) {
+  const bool is_integral = collective.dtype == DType::kInt32;
+  if (collective.reduction == Reduction::kRankOrdered && !is_integral && size_ > 1)
+    return sum_in_order(collective);
+  return link_.call("ncclAllReduce", [&](NcclComm comm) {
+    return link_.api().all_reduce(collective.data, collective.data, collective.count,
+                                  type_of(collective.dtype), NcclRedOp::kSum, comm, native());
+  });
+}
+
+Status NcclPayload::sum_in_order(const Collective& collective) {
+  const std::size_t width = size_of(collective.dtype);
+  const auto ranks = static_cast<std::size_t>(size_);
+  const auto count = static_cast<std::size_t>(collective.count);
+  const std::size_t share = (count + ranks - 1) / ranks;
+  const auto begin_of = [&](std::size_t rank) { return std::min(rank * share, count); };
+  const auto share_of = [&](std::size_t rank) { return begin_of(rank + 1) - begin_of(rank); };
+  const std::size_t own = share_of(static_cast<std::size_t>(rank_));
+  LOCKSTEP_RETURN_IF_ERROR(scratch_.grow(device_, stream_, (ranks + 1) * share * width));
+  std::byte* const shards = scratch_.data();
+  std::byte* const sum = shards + ranks * own * width;
+  std::byte* const data = collective.data;
+
+  LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of shards", [&](NcclComm comm) {
+    const NcclApi& api = link_.api();
+    Group group(api);
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto r = static_cast<std::size_t>(peer);
+      if (share_of(r) > 0)
+        group.note(api.send(data + begin_of(r) * width, share_of(r) * width, NcclDataType::kUint8,
+                            peer, comm, native()));
+      if (own > 0)
+        group.note(api.receive(shards + r * own * width, own * width, NcclDataType::kUint8, peer,
+                               comm, native()));
+    }
+    return group.end();
+  }));
+  if (own > 0) {
+    const auto elements = static_cast<std::int64_t>(own);
+    const Tensor from(scratch_.storage(), 0, collective.dtype,
+                      Shape::row_major({elements * size_}));
+    const Tensor to(scratch_.storage(), elements * size_, collective.dtype,
+                    Shape::row_major({elements}));
+    device_.fold(stream_, from, to, 1.0);
+  }
+  if (count % ranks == 0)
+    return link_.call("the all-gather of sums", [&](NcclComm comm) {
+      return link_.api().all_gather(sum, data, share * width, NcclDataType::kUint8, comm, native());
+    });
+  return link_.call("the exchange of sums", [&](NcclComm comm) {
+    const NcclApi& api = link_.api();
+    Group group(api);
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto r = static_cast<std::size_t>(peer);
+      if (own > 0)
+        group.note(api.send(sum, own * width, NcclDataType::kUint8, peer, comm, native()));
+      if (share_of(r) > 0)
+        group.note(api.receive(data + begin_of(r) * width, share_of(r) * width,
+                               NcclDataType::kUint8, peer, comm, native()));
+    }
+    return group.end();
+  });
+}
+
+Status NcclPayload::submit_staged(const Collective& collective, int stage) {
+  NcclStage& on = at(stage);
+  const std::size_t bytes = bytes_of(collective);
+  const bool is_gather = collective.op == Op::kAllGather;
+  const bool is_told = collective.op == Op::kBroadcast && collective.root != rank_;
+  const std::size_t all = is_gather ? bytes * static_cast<std::size_t>(size_) : bytes;
+  LOCKSTEP_RETURN_IF_ERROR(on.memory.grow(device_, stream_, all));
+  if (on.pinned.bytes() < all) {
+    Result<PinnedMemory> pinned = device_.allocate_pinned(grown(all));
+    if (!pinned) return std::move(pinned.error());
+    on.pinned = std::move(*pinned);
+  }
+  Collective there = collective;
+  there.device = &device_;
+  there.ready = {};
+  there.data = on.memory.data();
+  there.gathered = on.memory.data();
+  if (is_gather) there.data += bytes * static_cast<std::size_t>(rank_);
+  if (!is_told) {
+    std::memcpy(on.pinned.data(), collective.data, bytes);
+    device_.upload(stream_, on.pinned, 0, there.data, bytes);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(submit(there));
+  device_.download(stream_, on.memory.data(), on.pinned, 0, all);
+  return {};
+}
+
+void NcclPayload::fill_host(const Collective& collective, int stage) {
+  const std::size_t bytes = bytes_of(collective);
+  const bool is_gather = collective.op == Op::kAllGather;
+  std::byte* const to = is_gather ? collective.gathered : collective.data;
+  std::memcpy(to, at(stage).pinned.data(),
+              is_gather ? bytes * static_cast<std::size_t>(size_) : bytes);
+}
+
+Status NcclPayload::submit_frames(const PinnedMemory& out, const PinnedMemory& in,
+                                  std::size_t frame_bytes) {
+  const std::size_t all = frame_bytes * static_cast<std::size_t>(size_);
+  LOCKSTEP_RETURN_IF_ERROR(frames_.grow(device_, stream_, 2 * all));
+  std::byte* const going = frames_.data();
+  std::byte* const coming = frames_.data() + all;
+  device_.upload(stream_, out, 0, going, all);
+  LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of frames", [&](NcclComm comm) {
+    const NcclApi& api = link_.api();
+    Group group(api);
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      const std::size_t at = static_cast<std::size_t>(peer) * frame_bytes;
+      group.note(api.send(going + at, frame_bytes, NcclDataType::kUint8, peer, comm, native()));
+      group.note(api.receive(coming + at, frame_bytes, NcclDataType::kUint8, peer, comm, native()));
+    }
+    return group.end();
+  }));
+  device_.download(stream_, coming, in, 0, all);
+  return {};
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

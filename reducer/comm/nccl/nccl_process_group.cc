@@ -1,0 +1,368 @@
+#include "reducer/comm/nccl/nccl_process_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <utility>
+
+#include "reducer/base/check.h"
+#include "reducer/comm/nccl/nccl_group_impl.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+using platform::Deadline;
+using platform::Duration;
+using platform::MutexLock;
+
+NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& stream,
+                             std::shared_ptr<Store> store, int rank, int size,
+                             const NcclOptions& options)
+    : device_(device),
+      stream_(stream),
+      store_(std::move(store)),
+      rank_(rank),
+      size_(size),
+      options_(options),
+      link_(api, options.poll),
+      payload_(link_, device, stream, rank, size),
+      frames_(payload_, device, stream, rank, size, [this] { return settle(*issued_); }),
+      operations_(kMaxQueued) {}
+
+Status NcclProcessGroup::Impl::reserve() {
+  const std::size_t bytes = kWindow * static_cast<std::size_t>(size_) * kNcclHeaderBytes;
+  LOCKSTEP_RETURN_IF_ERROR(headers_.grow(device_, stream_, bytes));
+  for (PinnedMemory* memory : {&told_, &heard_}) {
+    Result<PinnedMemory> pinned = device_.allocate_pinned(bytes);
+    if (!pinned) return std::move(pinned.error());
+    *memory = std::move(*pinned);
+  }
+  return {};
+}
+
+// --- Connecting.
+
+// What rank 0 tells in the place of an id: why it has none. Another length than an id's.
+std::string NcclProcessGroup::Impl::instead_of_id(Failure failure) const {
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  std::string bytes = "none:" + encode(failure);
+  if (bytes.size() == sizeof(NcclUniqueId)) bytes.insert(0, " ");
+  return bytes;
+}
+
+Status NcclProcessGroup::Impl::make_id(NcclUniqueId& id) {
+  const NcclResult result = api().get_unique_id(&id);
+  const Status status = link_.checked("ncclGetUniqueId", result);
+  const std::string bytes =
+      status.ok() ? std::string(id.internal, sizeof id.internal) : instead_of_id(status.failure());
+  const Result<bool> is_new = store_->set(key("id"), bytes);
+  LOCKSTEP_RETURN_IF_ERROR(status);
+  if (!is_new) return is_new.error();
+  if (*is_new) return {};
+  return Status(Code::kInvalidArgument, "another NCCL group was made under the name '" +
+                                            options_.name +
+                                            "' in this store: give each group its own");
+}
+
+Status NcclProcessGroup::Impl::meet(NcclUniqueId& id, Deadline deadline) {
+  static_cast<void>(store_->set(key("here/") + std::to_string(rank_), "here"));
+  if (rank_ == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(make_id(id));
+  } else {
+    const Result<std::string> bytes = store_->get(key("id"), deadline);
+    if (!bytes) {
+      Failure failure = bytes.error().failure();
+      failure.suspect = 0;
+      return failure;
+    }
+    if (bytes->size() != sizeof id.internal)
+      return told(bytes->substr(std::min(bytes->find(':'), bytes->size() - 1) + 1));
+    std::memcpy(id.internal, bytes->data(), sizeof id.internal);
+  }
+  id_ = 0xcbf29ce484222325u;
+  for (const char c : id.internal) id_ = (id_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return {};
+}
+
+Failure NcclProcessGroup::Impl::late() {
+  Failure failure;
+  failure.code = Code::kTimeout;
+  const auto limit =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.connect_timeout);
+  failure.detail =
+      "the ranks' communicator was not made within " + std::to_string(limit.count()) + " ms";
+  for (int peer = 0; peer < size_; ++peer) {
+    const Result<bool> is_here = store_->contains(key("here/") + std::to_string(peer));
+    if (!is_here || *is_here) continue;
+    if (failure.suspect == kNone) failure.suspect = peer;
+    failure.detail += "; rank " + std::to_string(peer) + " has not come";
+  }
+  return failure;
+}
+
+Status NcclProcessGroup::Impl::give_up(Deadline deadline) {
+  if (platform::now() >= next_notice_) LOCKSTEP_RETURN_IF_ERROR(look_in_store());
+  return deadline.passed() ? Status(late()) : Status();
+}
+
+// The others should not wait for a rank that gave up.
+Status NcclProcessGroup::Impl::connected(Status status) {
+  if (status.ok()) return status;
+  Failure& failure = status.failure();
+  if (failure.rank != kNone && failure.rank != rank_) return status;  // told
+  failure.rank = rank_;
+  failure.reported_by = rank_;
+  const Failure own = failure;
+  publish(status, own);
+  return status;
+}
+
+Status NcclProcessGroup::Impl::connect() {
+  const Deadline deadline = Deadline::in(options_.connect_timeout);
+  NcclUniqueId id{};
+  origin_ = "ncclCommInitRankConfig";
+  Status status = reserve();
+  if (status.ok()) status = meet(id, deadline);
+  if (status.ok()) status = link_.init(id, rank_, size_, [&] { return give_up(deadline); });
+  return connected(std::move(status));
+}
+
+// All must go the same way, so each says which one it can.
+Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded) {
+  const Deadline deadline = Deadline::in(options_.connect_timeout);
+  bool can_all = parent.end_for_shrink();
+  const std::string place = key("shrinks/");
+  LOCKSTEP_RETURN_IF_ERROR([&]() -> Status {
+    const Result<bool> is_new = store_->set(place + std::to_string(rank_), can_all ? "yes" : "no");
+    return is_new ? Status() : is_new.error();
+  }());
+  for (int peer = 0; peer < size_; ++peer) {
+    const Result<std::string> can = store_->get(place + std::to_string(peer), deadline);
+    if (!can) {
+      Failure failure = can.error().failure();
+      failure.suspect = peer;
+      return connected(failure);
+    }
+    can_all = can_all && *can == "yes";
+  }
+  if (!can_all) return connect();
+  origin_ = "ncclCommShrink";
+  id_ = parent.id_ + 1;
+  Status status = reserve();
+  if (status.ok())
+    status =
+        link_.init_from(parent.link_, excluded, rank_, size_, [&] { return give_up(deadline); });
+  return connected(std::move(status));
+}
+
+Status NcclProcessGroup::Impl::begin_threads() {
+  const auto begin = [this](platform::Thread& thread, const char* name, void (Impl::*body)()) {
+    {
+      MutexLock lock(mutex_);
+      ++threads_;
+    }
+    try {
+      thread = platform::Thread(name, [this, body] { (this->*body)(); });
+    } catch (...) {
+      MutexLock lock(mutex_);
+      --threads_;
+      throw;
+    }
+  };
+  try {
+    begin(closer_, "nccl.closer", &Impl::close);
+    begin(watchdog_, "nccl.watchdog", &Impl::watch);
+    begin(issuer_, "nccl.issuer", &Impl::issue);
+  } catch (const std::exception& error) {  // the system may refuse a thread
+    return Status(Code::kTransport, std::string("an NCCL group cannot start: ") + error.what());
+  }
+  return {};
+}
+
+bool NcclProcessGroup::Impl::shut_down() {
+  MutexLock lock(mutex_);
+  if (head_ != tail_ && cause_.ok())
+    fail_locked(Status(Code::kAborted, "the group was destroyed with operations in flight"));
+  is_leaving_ = true;
+  queued_.notify_all();
+  armed_.notify_all();
+  closing_.notify_all();
+  const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
+  if (!changed_.wait(lock, bound, [this] { return threads_ == 0; })) return false;
+  const bool is_stuck = is_stuck_;
+  lock.unlock();
+  for (platform::Thread* thread : {&issuer_, &watchdog_, &closer_})
+    if (thread->joinable()) thread->join();
+  return !is_stuck;
+}
+
+// --- Use.
+
+Status NcclProcessGroup::Impl::check(const Collective& collective) const {
+  const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
+  const std::uint64_t ranks = static_cast<std::uint64_t>(size_);
+  const std::uint64_t bytes = size_of(collective.dtype);
+  const bool is_gather = collective.op == Op::kAllGather;
+  if (collective.op == Op::kAllReduceSum && !nccl_can_sum(collective.dtype))
+    return invalid("an all_reduce cannot sum elements of this dtype");
+  if (collective.factor != 1.0) return invalid("an NCCL group cannot scale what it adds");
+  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size_))
+    return invalid("the root of a broadcast is not a rank of the group");
+  if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks / 4)
+    return invalid("a collective's count is beyond what memory can hold");
+  if (collective.count > 0 && collective.data == nullptr)
+    return invalid("a collective has elements but no data");
+  if (collective.count > 0 && is_gather && collective.gathered == nullptr)
+    return invalid("an all_gather has nowhere to gather to");
+  const Device* const device = collective.device;
+  if (device != nullptr && device != &device_ && !device->is_host())
+    return invalid("a collective's data lies on a card that is not the group's");
+  return Status();
+}
+
+Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
+  LOCKSTEP_RETURN_IF_ERROR(check(collective));
+  MutexLock lock(mutex_);
+  if (!cause_.ok()) return cause_;
+  if (tail_ - head_ == kMaxQueued)
+    return Status(Code::kInvalidArgument,
+                  "1024 collectives are in flight: wait for some before starting more");
+  Operation& operation = at(tail_);
+  operation = Operation();
+  operation.collective = collective;
+  operation.work = &work;
+  operation.deadline = Deadline::in(options_.timeout);
+  operation.sequence = next_sequence_++;
+  operation.is_compared = !options_.agree || size_ == 1;
+  work.begin(operation.sequence);
+  if (head_ == tail_) armed_.notify_all();
+  ++tail_;
+  queued_.notify_all();
+  return Status();
+}
+
+void NcclProcessGroup::Impl::abort(const Status& cause) {
+  LOCKSTEP_CHECK(!cause.ok());
+  MutexLock lock(mutex_);
+  if (!cause_.ok()) return attach(cause.failure());
+  Failure for_peers = cause.failure();
+  for_peers.code = Code::kAborted;
+  for_peers.rank = rank_;
+  if (for_peers.suspect == kNone) for_peers.suspect = rank_;
+  for_peers.definite = false;
+  for_peers.detail = "rank " + std::to_string(rank_) + " aborted the group: " + cause.to_string();
+  for_peers_ = for_peers;
+  fail_locked(cause);
+}
+
+// An idle communicator stays as it is: making one out of it ends it. Else it must have been
+// revoked.
+bool NcclProcessGroup::Impl::end_for_shrink() {
+  MutexLock lock(mutex_);
+  is_kept_ = cause_.ok() && head_ == tail_ && api().comm_shrink != nullptr;
+  if (cause_.ok()) {
+    Failure failure;
+    failure.code = Code::kAborted;
+    failure.rank = rank_;
+    failure.reported_by = rank_;
+    failure.detail = "rank " + std::to_string(rank_) + " makes a smaller group";
+    fail_locked(failure);
+  }
+  const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
+  const bool is_over =
+      changed_.wait(lock, bound, [this] { return is_finished_ && is_aborted_ && !is_issuing_; });
+  return is_over && !is_stuck_ && api().comm_shrink != nullptr && link_.is_alive();
+}
+
+namespace {
+
+Status check_options(const NcclOptions& options, int rank, int size) {
+  const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
+  constexpr Duration kLongest = std::chrono::hours(24 * 365);
+  if (size < 1 || rank < 0 || rank >= size)
+    return invalid("the rank of an NCCL group must be one of 0 to size - 1");
+  for (const Duration span : {options.timeout, options.connect_timeout, options.poll,
+                              options.notice, options.grace, options.end_timeout})
+    if (span <= Duration(0) || span > kLongest)
+      return invalid("the times of an NCCL group must be positive, and less than a year");
+  if (options.name.empty()) return invalid("an NCCL group needs a name");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::connect(const NcclApi& api,
+                                                                    Device& device,
+                                                                    std::shared_ptr<Store> store,
+                                                                    int rank, int size,
+                                                                    const NcclOptions& options) {
+  LOCKSTEP_CHECK(store != nullptr);
+  if (Status status = check_options(options, rank, size); !status.ok())
+    return failed(std::move(status));
+  Result<Stream> stream = device.new_stream();
+  if (!stream) return failed(std::move(stream.error()));
+  auto impl = std::make_unique<Impl>(api, device, *stream, std::move(store), rank, size, options);
+  if (Status status = impl->connect(); !status.ok()) return failed(std::move(status));
+  return finish(std::move(impl));
+}
+
+Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGroup& group,
+                                                                   const std::vector<int>& excluded,
+                                                                   std::shared_ptr<Store> store,
+                                                                   const NcclOptions& options) {
+  LOCKSTEP_CHECK(store != nullptr);
+  Impl& parent = *group.impl_;
+  int rank = 0;
+  int size = 0;
+  bool is_excluded = false;
+  for (int old = 0; old < parent.size(); ++old) {
+    const bool is_out = std::find(excluded.begin(), excluded.end(), old) != excluded.end();
+    if (old == parent.rank()) is_excluded = is_out;
+    if (!is_out && old < parent.rank()) ++rank;
+    if (!is_out) ++size;
+  }
+  const bool are_ranks = std::all_of(excluded.begin(), excluded.end(),
+                                     [&](int old) { return old >= 0 && old < parent.size(); });
+  if (is_excluded || !are_ranks)
+    return failed(Status(Code::kInvalidArgument,
+                         "who is left out of a smaller group is another rank of the old one"));
+  if (Status status = check_options(options, rank, size); !status.ok())
+    return failed(std::move(status));
+  Result<Stream> stream = parent.device().new_stream();
+  if (!stream) return failed(std::move(stream.error()));
+  auto impl = std::make_unique<Impl>(parent.api(), parent.device(), *stream, std::move(store), rank,
+                                     size, options);
+  if (Status status = impl->connect_out_of(parent, excluded); !status.ok())
+    return failed(std::move(status));
+  return finish(std::move(impl));
+}
+
+Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::finish(std::unique_ptr<Impl> impl) {
+  Status status = impl->begin_threads();
+  std::unique_ptr<NcclProcessGroup> group(new NcclProcessGroup(std::move(impl)));
+  if (!status.ok()) return failed(std::move(status));
+  return group;
+}
+
+NcclProcessGroup::NcclProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+// A thread that is stuck in NCCL or the driver needs what it works on until the process ends.
+NcclProcessGroup::~NcclProcessGroup() {
+  if (!impl_->shut_down()) static_cast<void>(impl_.release());
+}
+
+int NcclProcessGroup::rank() const { return impl_->rank(); }
+int NcclProcessGroup::size() const { return impl_->size(); }
+bool NcclProcessGroup::can_reduce(DType dtype) const { return nccl_can_sum(dtype); }
+bool NcclProcessGroup::can_reach(const Device& device) const {
+  return &device == &impl_->device() || device.is_host();
+}
+Status NcclProcessGroup::start(const Collective& collective, Work& work) {
+  return impl_->start(collective, work);
+}
+void NcclProcessGroup::abort(const Status& cause) { impl_->abort(cause); }
+Duration NcclProcessGroup::timeout() const { return impl_->options().timeout; }
+const char* NcclProcessGroup::origin() const { return impl_->origin(); }
+
+}  // namespace lockstep::inline LOCKSTEP_NS

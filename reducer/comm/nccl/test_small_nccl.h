@@ -1,0 +1,437 @@
+// SmallNccl: for the tests of this folder, an NCCL whose ranks are threads of one process, on
+// QueueDevices. Calls go on their streams, return ncclInProgress for a while, and what ranks do not
+// agree on hangs until it is aborted, as it does in NCCL. What each call gives can be scripted, and
+// each call is noted. A sum is added from the last rank to the first, so that its bits are not
+// those of a rank-ordered one.
+//
+// It also watches the rules of nccl_link.h: `broken_rules` tells which were broken.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "reducer/comm/nccl/nccl_api.h"
+#include "reducer/comm/nccl/test_queue_device.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+
+class SmallNccl {
+ public:
+  SmallNccl() { current() = this; }
+  ~SmallNccl() { current() = nullptr; }
+  SmallNccl(const SmallNccl&) = delete;
+  SmallNccl& operator=(const SmallNccl&) = delete;
+
+  NcclApi api(int version = 22809) const;
+
+  // Asked by each call, with the function's name, the rank (kNone without one) and how many calls
+  // of that function by that rank were before. Anything but ncclSuccess is the call's result. It
+  // may block. ncclCommGetAsyncError gives it as the communicator's state.
+  using Script = std::function<NcclResult(const std::string& function, int rank, int before)>;
+  void set_script(Script script) {
+    std::lock_guard lock(mutex_);
+    script_ = std::move(script);
+  }
+  // How often a submission says that it is in progress.
+  int looks_in_progress = 1;
+  std::string last_error;
+
+  int calls(const std::string& function, int rank) {
+    std::lock_guard lock(mutex_);
+    return counts_[{function, rank}];
+  }
+  std::vector<std::string> order(int rank) {  // without ncclCommGetAsyncError
+    std::lock_guard lock(mutex_);
+    return order_[rank];
+  }
+  std::vector<std::string> broken_rules() {
+    std::lock_guard lock(mutex_);
+    return broken_;
+  }
+
+ private:
+  struct Part {
+    std::string kind;
+    std::vector<std::byte> sent;
+  };
+  struct World {
+    int size = 0;
+    int here = 0;
+    std::map<std::uint64_t, std::map<int, Part>> meetings;                   // by number, then rank
+    std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;  // from, to
+  };
+  struct Comm {
+    std::shared_ptr<World> world;
+    int rank = 0;
+    int in_progress = 0;
+    std::uint64_t next_meeting = 0;
+    bool is_aborted = false;  // what runs on the card ends
+    bool is_gone = false;     // aborted or destroyed
+    bool is_revoked = false;
+    int inside = 0;
+    Comm* child = nullptr;  // that is being made of it
+  };
+  struct Transfer {
+    bool is_send = false;
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    int peer = 0;
+    Comm* comm = nullptr;
+    void* stream = nullptr;
+  };
+  struct GroupOfCalls {
+    int depth = 0;
+    std::vector<Transfer> transfers;
+  };
+
+  static SmallNccl*& current() {
+    static SmallNccl* here = nullptr;
+    return here;
+  }
+  static GroupOfCalls& group() {
+    thread_local GroupOfCalls calls;
+    return calls;
+  }
+  static Comm& at(NcclComm comm) { return *reinterpret_cast<Comm*>(comm); }
+
+  // A call of a thread, for as long as it is inside.
+  class Call {
+   public:
+    Call(SmallNccl& nccl, const char* function, Comm* comm, int rank = kNone)
+        : nccl_(nccl), comm_(comm) {
+      Script script;
+      const int caller = comm != nullptr ? comm->rank : rank;
+      int before = 0;
+      {
+        std::lock_guard lock(nccl.mutex_);
+        script = nccl.script_;
+        before = nccl.counts_[{function, caller}]++;
+        if (std::string(function) != "ncclCommGetAsyncError")
+          nccl.order_[caller].push_back(function);
+        const bool is_abort = std::string(function) == "ncclCommAbort";
+        if (comm != nullptr && comm->inside++ > 0 && !is_abort)
+          nccl.broken_.push_back(std::string(function) + " beside another call");
+        if (comm != nullptr && comm->is_gone)
+          nccl.broken_.push_back(std::string(function) + " after the communicator's end");
+      }
+      if (script) result_ = script(function, caller, before);
+    }
+    ~Call() {
+      std::lock_guard lock(nccl_.mutex_);
+      if (comm_ != nullptr) --comm_->inside;
+    }
+    NcclResult result() const { return result_; }
+
+   private:
+    SmallNccl& nccl_;
+    Comm* comm_;
+    NcclResult result_ = NcclResult::kSuccess;
+  };
+
+  Comm& make_comm(std::shared_ptr<World> world, int rank) {
+    comms_.push_back(std::make_unique<Comm>());
+    comms_.back()->world = std::move(world);
+    comms_.back()->rank = rank;
+    ++comms_.back()->world->here;
+    return *comms_.back();
+  }
+
+  static NcclResult init(NcclComm* comm, int size, NcclUniqueId id, int rank, NcclConfig* config) {
+    SmallNccl& nccl = *current();
+    Call call(nccl, "ncclCommInitRankConfig", nullptr, rank);
+    if (call.result() != NcclResult::kSuccess) return call.result();
+    std::lock_guard lock(nccl.mutex_);
+    if (config->blocking != 0) nccl.broken_.push_back("a communicator that blocks");
+    auto& world = nccl.worlds_[std::string(id.internal, sizeof id.internal)];
+    if (world == nullptr) world = std::make_shared<World>();
+    world->size = size;
+    *comm = reinterpret_cast<NcclComm>(&nccl.make_comm(world, rank));
+    return NcclResult::kInProgress;
+  }
+
+  static NcclResult shrink(NcclComm parent, int* excluded, int count, NcclComm* child, NcclConfig*,
+                           int flags) {
+    SmallNccl& nccl = *current();
+    Comm& from = at(parent);
+    Call call(nccl, "ncclCommShrink", &from);
+    if (call.result() != NcclResult::kSuccess) return call.result();
+    std::lock_guard lock(nccl.mutex_);
+    if (flags != kNcclShrinkAbort) nccl.broken_.push_back("a shrink that waits");
+    const std::vector<int> out(excluded, excluded + count);
+    int rank = 0;
+    for (int r = 0; r < from.rank; ++r)
+      if (std::find(out.begin(), out.end(), r) == out.end()) ++rank;
+    auto& world = nccl.shrunk_[from.world.get()];
+    if (world == nullptr) world = std::make_shared<World>();
+    world->size = from.world->size - count;
+    Comm& made = nccl.make_comm(world, rank);
+    from.child = &made;
+    *child = reinterpret_cast<NcclComm>(&made);
+    return NcclResult::kInProgress;
+  }
+
+  static NcclResult async_error(NcclComm comm, NcclResult* error) {
+    SmallNccl& nccl = *current();
+    Comm& on = at(comm);
+    Call call(nccl, "ncclCommGetAsyncError", &on);
+    *error = call.result();
+    if (*error != NcclResult::kSuccess) return NcclResult::kSuccess;
+    std::lock_guard lock(nccl.mutex_);
+    const Comm& asked = on.child != nullptr ? *on.child : on;
+    const bool is_whole = asked.world->here == asked.world->size;
+    if (!is_whole || (on.in_progress > 0 && on.in_progress-- > 0)) *error = NcclResult::kInProgress;
+    return NcclResult::kSuccess;
+  }
+
+  static NcclResult abort(NcclComm comm) {
+    SmallNccl& nccl = *current();
+    Comm& on = at(comm);
+    Call call(nccl, "ncclCommAbort", &on);
+    std::lock_guard lock(nccl.mutex_);
+    on.is_aborted = true;
+    on.is_gone = true;
+    nccl.changed_.notify_all();
+    return call.result();
+  }
+
+  static NcclResult revoke(NcclComm comm, int) {
+    SmallNccl& nccl = *current();
+    Comm& on = at(comm);
+    Call call(nccl, "ncclCommRevoke", &on);
+    std::lock_guard lock(nccl.mutex_);
+    on.is_aborted = true;
+    nccl.changed_.notify_all();
+    return call.result();
+  }
+
+  static NcclResult finalize(NcclComm comm) {
+    Call call(*current(), "ncclCommFinalize", &at(comm));
+    return call.result();
+  }
+  static NcclResult destroy(NcclComm comm) {
+    SmallNccl& nccl = *current();
+    Comm& on = at(comm);
+    Call call(nccl, "ncclCommDestroy", &on);
+    std::lock_guard lock(nccl.mutex_);
+    if (on.is_aborted) nccl.broken_.push_back("ncclCommDestroy after a failure");
+    on.is_gone = true;
+    return call.result();
+  }
+
+  static std::size_t width_of(NcclDataType type) {
+    switch (type) {
+      case NcclDataType::kFloat64:
+        return 8;
+      case NcclDataType::kFloat16:
+      case NcclDataType::kBfloat16:
+        return 2;
+      case NcclDataType::kUint8:
+        return 1;
+      default:
+        return 4;
+    }
+  }
+  static DType dtype_of(NcclDataType type) {
+    switch (type) {
+      case NcclDataType::kFloat64:
+        return DType::kFloat64;
+      case NcclDataType::kFloat16:
+        return DType::kFloat16;
+      case NcclDataType::kBfloat16:
+        return DType::kBFloat16;
+      case NcclDataType::kInt32:
+        return DType::kInt32;
+      default:
+        return DType::kFloat32;
+    }
+  }
+
+  // A collective: meets the other ranks' on the stream, then does `finish` with what all sent.
+  using Finish = std::function<void(const std::map<int, Part>&)>;
+  static NcclResult collective(const char* function, NcclComm comm, std::string kind,
+                               const void* send, std::size_t bytes, void* stream, Finish finish) {
+    SmallNccl& nccl = *current();
+    Comm& on = at(comm);
+    Call call(nccl, function, &on);
+    if (call.result() != NcclResult::kSuccess) return call.result();
+    std::unique_lock lock(nccl.mutex_);
+    const std::uint64_t number = on.next_meeting++;
+    on.in_progress = nccl.looks_in_progress;
+    lock.unlock();
+    QueueDevice::submit(stream, [&nccl, &on, number, kind = std::move(kind), send, bytes,
+                                 finish = std::move(finish)] {
+      const auto* data = static_cast<const std::byte*>(send);
+      std::unique_lock inside(nccl.mutex_);
+      auto& meeting = on.world->meetings[number];
+      meeting[on.rank] = {kind, {data, data + bytes}};
+      nccl.changed_.notify_all();
+      nccl.changed_.wait(inside, [&] {
+        const bool is_whole = static_cast<int>(meeting.size()) == on.world->size;
+        const bool are_alike = std::all_of(meeting.begin(), meeting.end(),
+                                           [&](const auto& m) { return m.second.kind == kind; });
+        return on.is_aborted || (is_whole && are_alike);
+      });
+      if (!on.is_aborted) finish(meeting);
+    });
+    return nccl.looks_in_progress > 0 ? NcclResult::kInProgress : NcclResult::kSuccess;
+  }
+
+  static NcclResult all_reduce(const void* send, void* receive, std::size_t count,
+                               NcclDataType type, NcclRedOp, NcclComm comm, void* stream) {
+    const DType dtype = dtype_of(type);
+    return collective("ncclAllReduce", comm,
+                      "sum of " + std::to_string(count) + " " + name_of(dtype), send,
+                      count * width_of(type), stream, [=](const std::map<int, Part>& parts) {
+                        for (std::size_t i = 0; i < count; ++i) {
+                          auto part = parts.rbegin();
+                          double sum = element(dtype, part->second.sent.data(), i);
+                          for (++part; part != parts.rend(); ++part)
+                            sum = rounded(dtype, sum + element(dtype, part->second.sent.data(), i));
+                          set_element(dtype, static_cast<std::byte*>(receive), i, sum);
+                        }
+                      });
+  }
+  static NcclResult broadcast(const void* send, void* receive, std::size_t count, NcclDataType type,
+                              int root, NcclComm comm, void* stream) {
+    const std::size_t bytes = count * width_of(type);
+    return collective("ncclBroadcast", comm,
+                      "broadcast of " + std::to_string(bytes) + " from " + std::to_string(root),
+                      send, bytes, stream, [=](const std::map<int, Part>& parts) {
+                        std::memcpy(receive, parts.at(root).sent.data(), bytes);
+                      });
+  }
+  static NcclResult all_gather(const void* send, void* receive, std::size_t count,
+                               NcclDataType type, NcclComm comm, void* stream) {
+    const std::size_t bytes = count * width_of(type);
+    return collective(
+        "ncclAllGather", comm, "gather of " + std::to_string(bytes), send, bytes, stream,
+        [=](const std::map<int, Part>& parts) {
+          for (const auto& [rank, part] : parts)
+            std::memcpy(static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank) * bytes,
+                        part.sent.data(), bytes);
+        });
+  }
+
+  static NcclResult group_start() {
+    ++group().depth;
+    return NcclResult::kSuccess;
+  }
+  static NcclResult transfer(const char* function, Transfer transfer) {
+    Call call(*current(), function, transfer.comm);
+    if (call.result() == NcclResult::kSuccess) group().transfers.push_back(transfer);
+    return call.result();
+  }
+  static NcclResult send(const void* data, std::size_t count, NcclDataType type, int peer,
+                         NcclComm comm, void* stream) {
+    auto* const from = static_cast<std::byte*>(const_cast<void*>(data));
+    return transfer("ncclSend", {true, from, count * width_of(type), peer, &at(comm), stream});
+  }
+  static NcclResult receive(void* data, std::size_t count, NcclDataType type, int peer,
+                            NcclComm comm, void* stream) {
+    return transfer("ncclRecv", {false, static_cast<std::byte*>(data), count * width_of(type), peer,
+                                 &at(comm), stream});
+  }
+  static NcclResult group_end() {
+    SmallNccl& nccl = *current();
+    GroupOfCalls& calls = group();
+    if (--calls.depth > 0 || calls.transfers.empty()) return NcclResult::kSuccess;
+    const std::vector<Transfer> transfers = std::exchange(calls.transfers, {});
+    Comm& on = *transfers[0].comm;
+    Call call(nccl, "ncclGroupEnd", &on);
+    if (call.result() != NcclResult::kSuccess) return call.result();
+    {
+      std::lock_guard lock(nccl.mutex_);
+      on.in_progress = nccl.looks_in_progress;
+    }
+    QueueDevice::submit(transfers[0].stream, [&nccl, &on, transfers] {
+      std::unique_lock inside(nccl.mutex_);
+      for (const Transfer& t : transfers)
+        if (t.is_send) on.world->mail[{on.rank, t.peer}].emplace_back(t.data, t.data + t.bytes);
+      nccl.changed_.notify_all();
+      for (const Transfer& t : transfers) {
+        if (t.is_send) continue;
+        auto& box = on.world->mail[{t.peer, on.rank}];
+        nccl.changed_.wait(inside, [&] {
+          return on.is_aborted || (!box.empty() && box.front().size() == t.bytes);
+        });
+        if (on.is_aborted) return;
+        std::memcpy(t.data, box.front().data(), t.bytes);
+        box.pop_front();
+        if (nccl.disturb && t.bytes > 0) nccl.disturb(t.peer, on.rank, t.data, t.bytes);
+      }
+    });
+    return nccl.looks_in_progress > 0 ? NcclResult::kInProgress : NcclResult::kSuccess;
+  }
+
+ public:
+  // Changes what arrives by send and receive, on its way.
+  std::function<void(int from, int to, std::byte* data, std::size_t bytes)> disturb;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Script script_;
+  std::map<std::pair<std::string, int>, int> counts_;
+  std::map<int, std::vector<std::string>> order_;
+  std::vector<std::string> broken_;
+  std::map<std::string, std::shared_ptr<World>> worlds_;
+  std::map<World*, std::shared_ptr<World>> shrunk_;
+  std::vector<std::unique_ptr<Comm>> comms_;
+  int next_id_ = 0;
+};
+
+inline NcclApi SmallNccl::api(int version) const {
+  NcclApi api;
+  api.version = version;
+  api.library = "the NCCL of the tests";
+  api.get_version = [](int* given) {
+    *given = 22809;
+    return NcclResult::kSuccess;
+  };
+  api.get_unique_id = [](NcclUniqueId* id) {
+    SmallNccl& nccl = *current();
+    Call call(nccl, "ncclGetUniqueId", nullptr);
+    std::lock_guard lock(nccl.mutex_);
+    *id = {};
+    id->internal[0] = static_cast<char>(++nccl.next_id_);
+    return call.result();
+  };
+  api.comm_init_rank_config = init;
+  api.comm_destroy = destroy;
+  api.comm_abort = abort;
+  api.get_error_string = [](NcclResult) { return "what NCCL says"; };
+  api.get_last_error = [](NcclComm) { return current()->last_error.c_str(); };
+  api.comm_get_async_error = async_error;
+  api.comm_count = [](NcclComm comm, int* count) {
+    *count = at(comm).world->size;
+    return NcclResult::kSuccess;
+  };
+  api.comm_user_rank = [](NcclComm comm, int* rank) {
+    *rank = at(comm).rank;
+    return NcclResult::kSuccess;
+  };
+  api.broadcast = broadcast;
+  api.all_reduce = all_reduce;
+  api.all_gather = all_gather;
+  api.send = send;
+  api.receive = receive;
+  api.group_start = group_start;
+  api.group_end = group_end;
+  api.comm_finalize = finalize;
+  if (version >= 22703) api.comm_shrink = shrink;
+  if (version >= 22807) api.comm_revoke = revoke;
+  return api;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,198 @@
+#include "reducer/comm/staged_group.h"
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+std::size_t bytes_of(const Collective& collective) {
+  return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StagedGroup>> StagedGroup::create(std::shared_ptr<ProcessGroup> group,
+                                                         Device& device) {
+  LOCKSTEP_CHECK(group != nullptr);
+  const Result<Stream> stream = device.new_stream();
+  if (!stream) return failed(stream.error());
+  return std::unique_ptr<StagedGroup>(new StagedGroup(std::move(group), device, *stream));
+}
+
+StagedGroup::StagedGroup(std::shared_ptr<ProcessGroup> group, Device& device, const Stream& stream)
+    : group_(std::move(group)), device_(device), stream_(stream) {
+  const std::string name = "rank " + std::to_string(group_->rank()) + " staged ";
+  sender_ = platform::Thread(name + "sends", [this] { send(); });
+  receiver_ = platform::Thread(name + "receives", [this] { receive(); });
+}
+
+StagedGroup::~StagedGroup() {
+  platform::MutexLock lock(mutex_);
+  const bool is_busy = in_flight_ > 0;
+  lock.unlock();
+  if (is_busy) abort(Status(Code::kAborted, "the process group was destroyed"));
+  lock.lock();
+  is_closing_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  sender_.join();
+  receiver_.join();
+}
+
+Status StagedGroup::start(const Collective& collective, Work& work) try {
+  std::unique_ptr<Entry> entry;
+  {
+    platform::MutexLock lock(mutex_);
+    if (!cause_.ok()) return cause_;
+    if (!spare_.empty()) {
+      entry = std::move(spare_.front());
+      spare_.pop_front();
+    }
+  }
+  if (!entry) entry = std::make_unique<Entry>();
+  entry->collective = collective;
+  entry->work = &work;
+  entry->is_staged = collective.device != nullptr && !collective.device->is_host();
+  entry->deadline = platform::Deadline::in(timeout());
+  if (entry->is_staged) LOCKSTEP_RETURN_IF_ERROR(stage(*entry));
+  platform::MutexLock lock(mutex_);
+  to_send_.push_back(std::move(entry));
+  ++in_flight_;
+  work.begin(next_sequence_++);
+  changed_.notify_all();
+  return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+// Submits the copy to the host. The entry goes by the group with the addresses there.
+Status StagedGroup::stage(Entry& entry) {
+  Collective& collective = entry.collective;
+  LOCKSTEP_CHECK(collective.device == &device_);
+  const std::size_t bytes = bytes_of(collective);
+  const bool gathers = collective.op == Op::kAllGather;
+  const std::size_t all = gathers ? bytes * static_cast<std::size_t>(size()) : 0;
+  LOCKSTEP_RETURN_IF_ERROR(make_room(entry.data, bytes));
+  LOCKSTEP_RETURN_IF_ERROR(make_room(entry.gathered, all));
+  const platform::MutexLock lock(starting_);
+  device_.wait(stream_, collective.ready);
+  if (bytes > 0) device_.note_use(stream_, collective.data);
+  if (all > 0) device_.note_use(stream_, collective.gathered);
+  const bool is_needed = collective.op != Op::kBroadcast || collective.root == rank();
+  if (is_needed && bytes > 0) device_.download(stream_, collective.data, entry.data, 0, bytes);
+  entry.downloaded = device_.record(stream_);
+  return {};
+}
+
+Status StagedGroup::make_room(PinnedMemory& memory, std::size_t bytes) {
+  if (memory.bytes() >= bytes && memory.data() != nullptr) return {};
+  Result<PinnedMemory> larger = device_.allocate_pinned(bytes);
+  if (!larger) return larger.error();
+  memory = std::move(*larger);
+  return {};
+}
+
+void StagedGroup::abort(const Status& cause) {
+  {
+    platform::MutexLock lock(mutex_);
+    if (cause_.ok()) cause_ = cause;
+  }
+  group_->abort(cause);
+}
+
+// The next entry of a queue; null when it is empty for good.
+std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries& queue, const bool& is_closed) {
+  platform::MutexLock lock(mutex_);
+  changed_.wait(lock, platform::Deadline::never(), [&] { return is_closed || !queue.empty(); });
+  if (queue.empty()) return nullptr;
+  std::unique_ptr<Entry> entry = std::move(queue.front());
+  queue.pop_front();
+  return entry;
+}
+
+void StagedGroup::send() {
+  while (std::unique_ptr<Entry> entry = next(to_send_, is_closing_)) {
+    Status status = begin(*entry);
+    if (!status.ok()) {
+      end(std::move(entry), std::move(status));
+      continue;
+    }
+    platform::MutexLock lock(mutex_);
+    to_receive_.push_back(std::move(entry));
+    changed_.notify_all();
+  }
+  platform::MutexLock lock(mutex_);
+  is_sent_ = true;
+  changed_.notify_all();
+}
+
+Status StagedGroup::begin(Entry& entry) {
+  {
+    platform::MutexLock lock(mutex_);
+    if (!cause_.ok()) return cause_;
+  }
+  Collective sent = entry.collective;
+  if (entry.is_staged) {
+    LOCKSTEP_RETURN_IF_ERROR(device_.synchronize(entry.downloaded, entry.deadline));
+    sent.data = entry.data.data();
+    sent.gathered = entry.gathered.data();
+    sent.device = nullptr;
+    sent.ready = {};
+  }
+  return group_->start(sent, entry.sent);
+}
+
+void StagedGroup::receive() {
+  while (std::unique_ptr<Entry> entry = next(to_receive_, is_sent_)) {
+    Status status = finish(*entry);
+    end(std::move(entry), std::move(status));
+  }
+}
+
+Status StagedGroup::finish(Entry& entry) {
+  const Collective& collective = entry.collective;
+  // The group ends all that it started.
+  LOCKSTEP_RETURN_IF_ERROR(entry.sent.wait(platform::Deadline::never()));
+  if (!entry.is_staged) return {};
+  const platform::MutexLock lock(starting_);
+  const std::size_t bytes = bytes_of(collective);
+  if (collective.op == Op::kAllGather)
+    device_.upload(stream_, entry.gathered, 0, collective.gathered,
+                   bytes * static_cast<std::size_t>(size()));
+  else if (bytes > 0)
+    device_.upload(stream_, entry.data, 0, collective.data, bytes);
+  return {};
+}
+
+void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
+  bool is_idle = true;
+  if (entry->is_staged) {  // whatever came of it, the device lets go of all memory first
+    Event last;
+    {
+      const platform::MutexLock lock(starting_);
+      last = device_.record(stream_);
+    }
+    Status passed = device_.synchronize(last, entry->deadline);
+    is_idle = passed.ok();
+    if (status.ok()) status = std::move(passed);
+  }
+  if (!status.ok()) {
+    Failure& failure = status.failure();
+    if (failure.collective.empty()) failure.collective = name_of(entry->collective.op);
+    if (failure.reported_by == kNone) failure.reported_by = rank();
+    abort(status);
+  }
+  Work& work = *entry->work;
+  {
+    platform::MutexLock lock(mutex_);
+    --in_flight_;
+    (is_idle ? spare_ : stuck_).push_back(std::move(entry));
+  }
+  work.complete(std::move(status));
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,87 @@
+// StagedGroup: a group of the host's, made to work on the memory of a device: what is to be sent is
+// copied to pinned memory, goes by the group, and is copied back. So Gloo trains cards that have no
+// NCCL between them, and verified collectives (F3) work on cards, for two copies of each bucket
+// over the bus.
+//
+// Collectives of the host's memory go through it too, in one order with the others. Copies of one
+// collective run beside the sending of another. Threads: as ProcessGroup says; two threads of its
+// own, which end with it, and a stream of the device's own. Ownership: the group is shared, and
+// nobody else starts anything in it; the device outlives this. Memory: pinned, for each collective
+// that is in flight at once, kept for later ones. Failure: that of the group; a device that fails,
+// or does not come to an end within the group's timeout, aborts it. Work completes when the
+// device's memory is no more in use, as far as the device answers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "reducer/comm/process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class StagedGroup final : public ProcessGroup {
+ public:
+  static Result<std::unique_ptr<StagedGroup>> create(std::shared_ptr<ProcessGroup> group,
+                                                     Device& device);
+  ~StagedGroup() override;
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  bool can_reduce(DType dtype) const override { return group_->can_reduce(dtype); }
+  bool can_scale(DType dtype) const override { return group_->can_scale(dtype); }
+  bool can_verify() const override { return group_->can_verify(); }
+  bool can_reach(const Device& device) const override {
+    return &device == &device_ || group_->can_reach(device);
+  }
+  Status start(const Collective& collective, Work& work) override;
+  void abort(const Status& cause) override;
+  platform::Duration timeout() const override { return group_->timeout(); }
+
+ private:
+  struct Entry {
+    Collective collective;
+    Work* work = nullptr;
+    bool is_staged = false;
+    platform::Deadline deadline = platform::Deadline::never();
+    Event downloaded;
+    PinnedMemory data;
+    PinnedMemory gathered;
+    Work sent;
+  };
+  using Entries = std::deque<std::unique_ptr<Entry>>;
+
+  StagedGroup(std::shared_ptr<ProcessGroup> group, Device& device, const Stream& stream);
+  Status stage(Entry& entry);
+  Status make_room(PinnedMemory& memory, std::size_t bytes);
+  void send();
+  void receive();
+  Status begin(Entry& entry);
+  Status finish(Entry& entry);
+  void end(std::unique_ptr<Entry> entry, Status status);
+  std::unique_ptr<Entry> next(Entries& queue, const bool& is_closed);
+
+  const std::shared_ptr<ProcessGroup> group_;
+  Device& device_;
+  const Stream stream_;
+
+  // Order of locks: starting_ is outermost; the group's own come inside of neither.
+  platform::Mutex starting_{"staged.starting"};  // one download is submitted at a time
+  platform::Mutex mutex_{"staged"};              // guards what is below
+  platform::CondVar changed_{"staged"};
+  Entries to_send_;
+  Entries to_receive_;
+  Entries spare_;
+  Entries stuck_;  // whose memory the device may still use: until the group ends
+  std::size_t in_flight_ = 0;
+  std::int64_t next_sequence_ = 0;
+  Status cause_;  // of the group's death
+  bool is_closing_ = false;
+  bool is_sent_ = false;  // all that will ever be
+
+  platform::Thread sender_;
+  platform::Thread receiver_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS
