@@ -55,6 +55,10 @@ void Reducer::annotate(Failure& failure, int bucket) const {
   failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
   if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
   if (failure.bucket == kNone || !failure.parameters.empty()) return;
+  if (failure.source != kNone && failure.source != source_) {  // with a bucket of another's (F7)
+    failure.bucket = kNone;
+    return;
+  }
   for (const BucketMember& member :
        layout_.buckets[static_cast<std::size_t>(failure.bucket)].members)
     failure.parameters.push_back(infos_[member.parameter].name);

@@ -179,6 +179,24 @@ TEST_F(ReducerHooks, S4AllReduceGivesTheBitsOfNoHook) {
   }
 }
 
+// What a pass hands to the process group.
+TEST_F(ReducerHooks, S4CompressionHalvesWhatIsHandedToTheGroup) {
+  const auto bytes_of = [this](std::shared_ptr<CommunicationHook> hook) {
+    create_with(std::move(hook));
+    EXPECT_TRUE(train(6).ok());
+    std::uint64_t bytes = 0;
+    for (const auto& each : group_->started)
+      if (each.collective.bucket != kNone)
+        bytes += each.collective.count * size_of(each.collective.dtype);
+    return bytes;
+  };
+  const std::uint64_t full = bytes_of(nullptr);
+  EXPECT_EQ(full, 2u * 2u * 4u);  // two buckets of two elements
+  EXPECT_EQ(bytes_of(make_all_reduce_hook()), full);
+  EXPECT_EQ(2 * bytes_of(make_fp16_compress_hook()), full);
+  EXPECT_EQ(2 * bytes_of(make_bf16_compress_hook()), full);
+}
+
 TEST_F(ReducerHooks, S4CompressionHalvesTheBytesOnTheWire) {
   for (const bool is_half : {true, false}) {
     create_with(is_half ? make_fp16_compress_hook() : make_bf16_compress_hook());

@@ -38,6 +38,14 @@ Status cannot_copy(const std::string& from, const std::string& to) {
                     " itself has none");
 }
 
+// A parameter's value, or a buffer.
+template <class Kind>
+Status copy_value(const Kind& from, const Kind& to) {
+  if (!can_copy(from.value(), to.value())) return cannot_copy(from.name(), to.name());
+  copy(from.value(), to.value());
+  return {};
+}
+
 }  // namespace
 
 ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
@@ -77,14 +85,10 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
 Status ModuleState::copy_to_replicas(bool with_buffers) {
   for (const auto& [from, to] : parameter_copies_) {
     if (!from->value().defined() && !to->value().defined()) continue;  // kept elsewhere
-    if (!can_copy(from->value(), to->value())) return cannot_copy(from->name(), to->name());
-    copy(from->value(), to->value());
+    LOCKSTEP_RETURN_IF_ERROR(copy_value(*from, *to));
   }
   if (!with_buffers) return {};
-  for (const auto& [from, to] : buffer_copies_) {
-    if (!can_copy(from->value(), to->value())) return cannot_copy(from->name(), to->name());
-    copy(from->value(), to->value());
-  }
+  for (const auto& [from, to] : buffer_copies_) LOCKSTEP_RETURN_IF_ERROR(copy_value(*from, *to));
   return {};
 }
 

@@ -39,12 +39,13 @@ class Buffer final : public RefCounted {
 // each index), beside those of other replicas. What the backward of a pass brings to a parameter is
 // summed over the replicas, the first one first (the parameters that the reducer is created with),
 // before it is scaled; the average lands in the first one, and the gradients of the others are
-// undefined after the pass. Values, where both have one, and with broadcast_buffers buffers, are
-// copied from the first replica before the first forward of each sync window, and before forwards
-// without gradients outside of one. Both lists go along with those of the first replica; null:
-// this replica has none of it; no buffers at all is a list that may be empty. What the first one
-// lists again, a replica lists again or leaves out. Ignoring goes by the names of the first one.
-// Errors tell names, so let those of replicas differ.
+// undefined after the pass. Values of parameters, and with broadcast_buffers buffers, are copied
+// from the first replica before the first forward of each sync window, and before forwards without
+// gradients outside of one. A parameter has a value in both or in neither: in one alone is an
+// error. Both lists go along with those of the first replica; null: this replica has none of it; no
+// buffers at all is a list that may be empty. What the first one lists again, a replica lists again
+// or leaves out. Ignoring goes by the names of the first one. Errors tell names, so let those of
+// replicas differ.
 struct Replica {
   std::vector<Ref<Parameter>> parameters;
   std::vector<Ref<Buffer>> buffers;

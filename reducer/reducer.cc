@@ -62,6 +62,22 @@ std::string describe_options(const ReducerOptions& options) {
   return line;
 }
 
+// From the first replica's list, and from the lists that go along with it.
+template <class Kind>
+bool erase_named(const std::string& name, std::vector<Ref<Kind>>& first,
+                 std::vector<Replica>& replicas, std::vector<Ref<Kind>> Replica::*list) {
+  bool is_there = false;
+  for (std::size_t i = first.size(); i-- > 0;) {
+    if (first[i]->name() != name) continue;
+    is_there = true;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    first.erase(first.begin() + at);
+    for (Replica& replica : replicas)
+      if (!(replica.*list).empty()) (replica.*list).erase((replica.*list).begin() + at);
+  }
+  return is_there;
+}
+
 }  // namespace
 
 Reducer::Reducer(ReducerOptions options, Membership membership)
@@ -103,22 +119,11 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
 // Takes what is ignored out of the parameters and of the buffers (S3), in every replica.
 Status Reducer::leave_out_ignored(std::vector<Ref<Parameter>>& parameters) {
   for (const std::string& name : options_.ignored) {
-    bool is_there = false;
-    const auto leave_out = [&](auto& first, const auto& list_of) {
-      for (std::size_t i = first.size(); i-- > 0;) {
-        if (first[i]->name() != name) continue;
-        is_there = true;
-        const auto at = static_cast<std::ptrdiff_t>(i);
-        first.erase(first.begin() + at);
-        for (Replica& replica : options_.replicas)
-          if (!list_of(replica).empty()) list_of(replica).erase(list_of(replica).begin() + at);
-      }
-    };
-    leave_out(
-        parameters, [](Replica & replica) -> auto& { return replica.parameters; });
-    leave_out(
-        options_.buffers, [](Replica & replica) -> auto& { return replica.buffers; });
-    if (!is_there)
+    const bool is_parameter =
+        erase_named(name, parameters, options_.replicas, &Replica::parameters);
+    const bool is_buffer =
+        erase_named(name, options_.buffers, options_.replicas, &Replica::buffers);
+    if (!is_parameter && !is_buffer)
       return Status(Code::kInvalidArgument,
                     "there is no parameter or buffer " + name + " to be ignored");
   }

@@ -114,7 +114,19 @@ struct Expectation {
   // S2, with Options::join: once all ranks are out of inputs; by original rank.
   std::vector<ExpectedRankStep> ending;
   std::vector<std::uint64_t> bits;  // bit patterns of elements, in the low bytes
+  // Several reducers, or groups of ranks: what each reducer comes to in each group, by share_of().
+  // What is above is put together from them, but for buckets and collectives, which are those of
+  // the first share. Empty: there is one of each.
+  std::vector<Expectation> shares;
 };
+
+// The share of the expectation that a reducer of a rank has.
+inline const Expectation& share_of(const Program& program, const Expectation& expectation,
+                                   std::size_t rank, std::uint32_t reducer) {
+  if (expectation.shares.empty()) return expectation;
+  const std::uint32_t group = group_of(program, static_cast<std::uint32_t>(rank));
+  return expectation.shares[group * reducer_count(program) + reducer];
+}
 
 // The buckets that `step`, one of the expectation's, ends with.
 inline const std::vector<ExpectedBucket>& buckets_of(const Expectation& expectation,

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <cassert>
+#include <memory>
 
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
 #include "reference/running_model.h"
+#include "reference/shares.h"
 #include "reference/torch_model.h"
 
 namespace lockstep::reference {
-Model::Model(const Program& program, const Contract& contract, Expectation& out)
+Model::Model(const Program& program, const Contract& contract, std::uint32_t group,
+             Expectation& out)
     : program_(program),
       contract_(contract),
+      group_(group),
       out_(out),
       memory_(program),
       graph_(memory_.owners),
@@ -20,6 +24,9 @@ Model::Model(const Program& program, const Contract& contract, Expectation& out)
   const std::size_t parameters = program.parameters.size();
   assign_buckets(program_, contract_, nullptr, out_.buckets);
   out_.rebuilt.clear();
+  out_.bits.clear();
+  out_.shares.clear();
+  out_.steps.resize(program_.steps.size());
   gradients_.resize(program.world * parameters);
   elements_.resize(program.world * memory_.total);
   const auto is_sparse = [](const Parameter& parameter) { return parameter.sparse; };
@@ -52,21 +59,36 @@ void Model::place_in_buckets() {
     memory_.places[part].bucket = memory_.places[original(part)].bucket;
 }
 
-// F4, as model.h has it.
-void Model::recover(const std::vector<std::uint32_t>& survivors) {
-  std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+// What every new group, and every new reducer, begins with.
+void Model::start_over() {
   power_sgd_.forget();
   std::fill(is_power_loose_.begin(), is_power_loose_.end(), std::uint8_t{0});
-  survivors_ = survivors;
-  if (!survivors.empty()) root_ = survivors.front();
   is_counted_ = false;
+  has_counted_.assign(program_.world, 0);
   is_recorded_ = false;
   layout_ = 0;
   is_window_open_ = false;
   is_copied_.assign(program_.world, 0);
-  if (!survivors.empty()) states_.begin(survivors);
   place_in_buckets();
   order_additions();
+}
+
+// Gradients stay, and so does their use; views of buckets that are gone are ordinary gradients.
+void Model::renew() {
+  for (Gradient& each : gradients_) each.in_bucket = false;
+  start_over();
+  if (!survivors_.empty()) states_.broadcast_all(survivors_, survivors_.front());
+}
+
+// F4, as model.h has it.
+void Model::recover(const std::vector<std::uint32_t>& survivors) {
+  std::fill(gradients_.begin(), gradients_.end(), Gradient{});
+  survivors_.clear();
+  for (const std::uint32_t rank : survivors)
+    if (group_of(program_, rank) == group_) survivors_.push_back(rank);
+  if (!survivors_.empty()) root_ = survivors_.front();
+  if (!survivors_.empty()) states_.begin(survivors_);
+  start_over();
 }
 
 void Model::choose_active(std::uint32_t step) {
@@ -145,11 +167,18 @@ void Model::rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& re
   broadcast.count = memory_.reduced.size();
 }
 
-// S2: when no rank has inputs any more, all have what those have who trained last.
+// S2: all have what those have who trained last.
+void Model::end_join() {
+  if (survivors_.empty()) return;
+  states_.broadcast_all(survivors_, root_);
+  root_ = survivors_.front();
+  is_window_open_ = false;
+}
+
 void Model::end() {
   out_.ending.clear();
   if (program_.options.join == Join::kNone) return;
-  if (!survivors_.empty()) states_.broadcast_all(survivors_, root_);
+  end_join();
   for (Gradient& each : gradients_) each.touched = true;
   std::fill(is_unknown_.begin(), is_unknown_.end(), std::uint8_t{0});
   prepare(out_.ending);
@@ -184,11 +213,17 @@ void Model::order_additions() {
 // B2. Gradients that lie in buckets move along.
 void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders) {
   const std::vector<std::uint32_t>* order = &memory_.reduced;
+  std::vector<std::uint32_t> told;
   for (const ReadyOrder& each : ready_orders) {
-    const auto& parameters = each.parameters;
-    if (each.step == step && std::is_permutation(parameters.begin(), parameters.end(),
-                                                 memory_.reduced.begin(), memory_.reduced.end()))
-      order = &parameters;
+    if (each.step != step || group_of(program_, each.rank) != group_) continue;
+    told = each.parameters;
+    std::erase_if(told, [&](std::uint32_t p) {  // another reducer's
+      return p >= is_in_use_.size() || !reference::is_reduced(program_.parameters[p]);
+    });
+    if (std::is_permutation(told.begin(), told.end(), memory_.reduced.begin(),
+                            memory_.reduced.end()))
+      order = &told;
+    break;
   }
   assign_buckets(program_, contract_, order, out_.rebuilt.emplace_back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
@@ -197,32 +232,17 @@ void Model::rebuild(std::uint32_t step, const std::vector<ReadyOrder>& ready_ord
   order_additions();
 }
 
-void Model::run(const std::vector<Recovery>& recoveries,
-                const std::vector<ReadyOrder>& ready_orders) {
-  std::vector<std::uint32_t> all(program_.world);
-  for (std::uint32_t rank = 0; rank < program_.world; ++rank) all[rank] = rank;
-  recover(all);
-  out_.bits.clear();
-  out_.steps.resize(program_.steps.size());
-  auto recovery = recoveries.begin();
-  for (std::size_t index = 0; index < program_.steps.size(); ++index) {
-    for (; recovery != recoveries.end() && recovery->before_step <= index; ++recovery) {
-      assert(std::is_sorted(recovery->survivors.begin(), recovery->survivors.end()));
-      recover(recovery->survivors);
-    }
-    ExpectedStep& expected = out_.steps[index];
-    expected.collectives.clear();
-    is_rebuilding_ = ends_early_ = false;
-    choose_active(static_cast<std::uint32_t>(index));
-    run_forwards(program_.steps[index], expected.collectives);
-    if (!ends_early_)
-      rebuild_if_due(static_cast<std::uint32_t>(index), ready_orders, expected.collectives);
-    expected.layout = layout_;
-    run_step(program_.steps[index], expected);
-    if (expected.any_error) recover(survivors_);
-  }
-  for (; recovery != recoveries.end(); ++recovery) recover(recovery->survivors);
-  end();
+const ExpectedStep& Model::run_step(std::uint32_t index,
+                                    const std::vector<ReadyOrder>& ready_orders) {
+  ExpectedStep& expected = out_.steps[index];
+  expected.collectives.clear();
+  is_rebuilding_ = ends_early_ = false;
+  choose_active(index);
+  run_forwards(program_.steps[index], expected.collectives);
+  if (!ends_early_) rebuild_if_due(index, ready_orders, expected.collectives);
+  expected.layout = layout_;
+  run_step(program_.steps[index], expected);
+  return expected;
 }
 
 void Model::prepare(std::vector<ExpectedRankStep>& ranks) const {
@@ -234,6 +254,7 @@ void Model::prepare(std::vector<ExpectedRankStep>& ranks) const {
     rank.error_call = 0;
     rank.parameters.clear();
     rank.requiring.clear();
+    rank.state.clear();
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
 }
@@ -258,6 +279,7 @@ void Model::run_step(const Step& step, ExpectedStep& expected) {
     decide_outcomes(expected);
     if (!expected.any_error || blocking_ranks_ == 0) reduce();
     expected.is_reduced = true;
+    for (const std::uint32_t rank : active_) has_counted_[rank] = 1;
     is_counted_ = is_static();  // after an error the group starts over
     is_recorded_ = is_recorded_ || active_.size() == survivors_.size();
     is_window_open_ = false;
@@ -274,10 +296,66 @@ Expectation run(const Program& program, const Contract& contract,
   return out;
 }
 
+namespace {
+
+// `models` go step by step: after an own error in one of them, all recover.
+void run_together(const Program& program, std::vector<Model*> models,
+                  const std::vector<Recovery>& recoveries,
+                  const std::vector<ReadyOrder>& ready_orders) {
+  std::vector<std::uint32_t> survivors(program.world);
+  for (std::uint32_t rank = 0; rank < program.world; ++rank) survivors[rank] = rank;
+  const auto recover = [&] {
+    for (Model* model : models) model->recover(survivors);
+  };
+  recover();
+  auto recovery = recoveries.begin();
+  const auto recover_before = [&](std::size_t step) {
+    for (; recovery != recoveries.end() && recovery->before_step <= step; ++recovery) {
+      assert(std::is_sorted(recovery->survivors.begin(), recovery->survivors.end()));
+      survivors = recovery->survivors;
+      recover();
+    }
+  };
+  for (std::uint32_t step = 0; step < program.steps.size(); ++step) {
+    recover_before(step);
+    for (Model* model : models) {
+      if (step > 0 && step == program.second_join) model->end_join();
+      if (step > 0 && step == program.renewed) model->renew();
+    }
+    bool any_error = false;
+    for (Model* model : models)
+      any_error = model->run_step(step, ready_orders).any_error || any_error;
+    if (any_error) recover();
+  }
+  recover_before(~std::size_t{0});
+  for (Model* model : models) model->end();
+}
+
+}  // namespace
+
 void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
          const std::vector<ReadyOrder>& ready_orders, Expectation& out) {
   if (contract.is_hook_by_hook) return run_hook_by_hook(program, contract, recoveries, out);
-  Model(program, contract, out).run(recoveries, ready_orders);
+  const std::uint32_t reducers = reducer_count(program);
+  const std::uint32_t groups = group_count(program);
+  if (reducers * groups == 1) {
+    Model model(program, contract, 0, out);
+    return run_together(program, {&model}, recoveries, ready_orders);
+  }
+  std::vector<Program> programs;
+  for (std::uint32_t reducer = 0; reducer < reducers; ++reducer)
+    programs.push_back(share_of(program, reducer));
+  out.shares.resize(std::size_t{groups} * reducers);
+  std::vector<std::unique_ptr<Model>> owned;
+  std::vector<Model*> models;
+  for (std::uint32_t group = 0; group < groups; ++group)
+    for (std::uint32_t reducer = 0; reducer < reducers; ++reducer) {
+      owned.push_back(
+          std::make_unique<Model>(programs[reducer], contract, group, out.shares[models.size()]));
+      models.push_back(owned.back().get());
+    }
+  run_together(program, models, recoveries, ready_orders);
+  put_together(program, out);
 }
 
 }  // namespace lockstep::reference

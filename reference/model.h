@@ -22,10 +22,12 @@ struct Recovery {
 };
 
 // B2: in `step` the group laid out its buckets anew, following `parameters`: the first owners of
-// all that are trained, in the order in which they got ready on its rank 0. Only a run can tell.
+// all that are trained, in the order in which they got ready on its rank 0. Only a run can tell,
+// and `rank` did. Those of several reducers stand one after the other.
 struct ReadyOrder {
   std::uint32_t step = 0;
   std::vector<std::uint32_t> parameters;
+  std::uint32_t rank = 0;
 };
 
 // `program` is normalized. After a step with an own error the model itself recovers, with all its

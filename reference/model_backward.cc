@@ -48,15 +48,14 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
       expected.error = Error::kReadyTwice;
     }
     accumulate(rank, step.key, events);
-    const bool ends_count =
-        is_static() && !is_counted_ && call + 1 == calls && !leaves_outputs(pass);
+    const bool ends_count = counts(rank) && call + 1 == calls && !leaves_outputs(pass);
     if (is_synced && find_requiring(events, rank, call == 0, ends_count, expected.requiring)) {
       if (expected.error == Error::kNone) {
         expected.error = Error::kRequiresGrad;
         expected.parameters.swap(expected.requiring);
       }
     } else if (is_synced && expected.error == Error::kNone &&
-               find_new_use(rank, expected.parameters)) {
+               find_new_use(rank, ends_count, expected.parameters)) {
       expected.error = Error::kUsageChanged;
     }
     if (expected.error != Error::kNone) {
@@ -68,7 +67,7 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
   }
   expected.error_call = 0;
   if (!is_synced || is_complete) return;
-  if (is_static() && !is_counted_ && !leaves_outputs(pass)) {
+  if (counts(rank) && !leaves_outputs(pass)) {
     std::copy(hooks_.begin(), hooks_.end(),
               hooks_per_pass_.begin() + static_cast<std::ptrdiff_t>(rank * hooks_.size()));
     return;
@@ -83,7 +82,7 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
 // before the pass has ended.
 std::uint32_t Model::hooks_due(std::uint32_t rank, std::uint32_t parameter) const {
   if (!is_static()) return 1;
-  return is_counted_ ? hooks_per_pass_[rank * program_.parameters.size() + parameter] : kNever;
+  return !counts(rank) ? hooks_per_pass_[rank * program_.parameters.size() + parameter] : kNever;
 }
 
 // P6, dynamic mode: what the first call of a pass does not reach from outside of checkpoints, but
@@ -141,11 +140,11 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
 }
 
 // P11: what no rank used in the counted pass is not reduced; that a rank uses it now is an error.
-bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) {
+bool Model::find_new_use(std::uint32_t rank, bool ends_count, std::vector<std::uint32_t>& found) {
   if (!is_static() || !is_counted_) return false;
   for (const std::uint32_t parameter : memory_.reduced) {
-    const bool is_waiting = any_part(
-        parameter, [&](std::uint32_t part) { return hooks_[part] < hooks_due(rank, part); });
+    const auto lacks = [&](std::uint32_t part) { return hooks_[part] < hooks_due(rank, part); };
+    const bool is_waiting = counts(rank) ? !ends_count : any_part(parameter, lacks);
     if (!is_waiting && is_used(rank, parameter) && !is_in_use_[parameter])
       found.push_back(parameter);
   }
@@ -178,7 +177,7 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
     bool is_filled =
         !any_part(parameter, std::not_fn(has_come)) && any_part(parameter, std::not_fn(had_come));
     if (is_dynamic()) is_filled = begins_pass;
-    if (is_static() && !is_counted_) is_filled = ends_count;
+    if (counts(rank)) is_filled = ends_count;
     const bool requires_grad = gradient(rank, part).requires_grad || is_requiring_[part];
     if (is_filled && requires_grad) found.push_back(part);
   }
@@ -192,7 +191,7 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
 // complete, none. In dynamic mode it lacks nothing but what is refused.
 bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const {
   const bool is_refused = expected.error == Error::kRequiresGrad;
-  const bool counts = is_static() && !is_counted_;
+  const bool counts = this->counts(rank);
   std::vector<std::uint32_t> lacking = expected.requiring;
   if (is_refused) lacking = expected.parameters;
   std::erase_if(lacking, [&](std::uint32_t parameter) { return is_left_out_[parameter] != 0; });

@@ -76,7 +76,18 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
     parameter.sparse = parameter.sparse && !parameter.sizes.empty();
+    parameter.reducer %= kMaxReducers;
   }
+}
+
+// The first reducer has a parameter; under a join it has all.
+void limit_reducers(Program& program) {
+  std::vector<Parameter>& parameters = program.parameters;
+  const bool is_alone = program.options.join != Join::kNone ||
+                        std::all_of(parameters.begin(), parameters.end(),
+                                    [](const Parameter& each) { return each.reducer > 0; });
+  if (!is_alone) return;
+  for (Parameter& parameter : parameters) parameter.reducer = 0;
 }
 
 // `budget` is the number of nodes the forward may still have; `depth` that of the checkpoints
@@ -182,7 +193,9 @@ void normalize(Program& program) {
   limit(program.options.join, Join::kByActive);
   if (program.options.join == Join::kNone) program.options.early_termination = false;
   if (program.inputs.size() > program.world) program.inputs.resize(program.world);
+  if (program.world < 2) program.options.two_groups = false;
   limit_parameters(program.parameters);
+  limit_reducers(program);
   if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     Buffer& buffer = program.buffers[i];
@@ -194,6 +207,10 @@ void normalize(Program& program) {
   limit_to_fabric(program);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
+  const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
+  const bool joins = program.options.join != Join::kNone;
+  program.second_join = joins ? program.second_join % steps : 0;
+  program.renewed = joins ? 0 : program.renewed % steps;
 }
 
 std::vector<std::uint32_t> pinned_order(const Program& program) {
@@ -210,9 +227,31 @@ std::vector<std::uint32_t> pinned_order(const Program& program) {
   return order;
 }
 
+std::uint32_t reducer_count(const Program& program) {
+  std::uint32_t last = 0;
+  for (const Parameter& parameter : program.parameters) last = std::max(last, parameter.reducer);
+  return last + 1;
+}
+
+Program share_of(const Program& program, std::uint32_t reducer) {
+  Program share = program;
+  for (Parameter& parameter : share.parameters) {
+    parameter.ignored = parameter.ignored || parameter.reducer != reducer;
+    parameter.reducer = 0;
+  }
+  for (Buffer& buffer : share.buffers) buffer.ignored = buffer.ignored || reducer > 0;
+  return share;
+}
+
+std::uint32_t end_of_join(const Program& program, std::uint32_t step) {
+  return step < program.second_join ? program.second_join
+                                    : static_cast<std::uint32_t>(program.steps.size());
+}
+
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {
   const bool is_limited = program.options.join != Join::kNone && rank < program.inputs.size();
-  return !is_limited || step < program.inputs[rank];
+  const std::uint32_t first = step < program.second_join ? 0 : program.second_join;
+  return !is_limited || step - first < program.inputs[rank];
 }
 
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {

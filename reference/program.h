@@ -26,8 +26,12 @@
 //      called at all. Before the last call the rank lets go of every output that is not a root of
 //      it, unless keep_outputs is set.
 //   4. with keep_outputs calls check_complete(), then lets go of everything.
+// With several reducers (Parameter::reducer) a forward goes through all of them, the first one
+// outermost, and every other call goes to each, the first one first; one backward serves all.
 // With Options::join each rank calls begin_join before its first step, and again after a reset, and
-// end_join after the last one that it has inputs for. After each synced step in which it called
+// end_join after the last one that it has inputs for; with second_join both once more from that step
+// on. Before the step `renewed` all ranks let go of their reducers, and make new ones of the same
+// parameters on the same groups. After each synced step in which it called
 // backward and no call raised, a rank changes its values of parameters (state.h).
 //
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
@@ -121,7 +125,8 @@ struct Parameter {
   // its own. After normalize() what it copies is no copy and not shared with one before, has at
   // most kMaxReplicas - 1 of them, and all fields but key and device are equal to its fields.
   std::uint32_t copy_of = 0;
-  std::uint32_t device = 0;  // of kMaxDevices host devices of every rank
+  std::uint32_t device = 0;   // of kMaxDevices host devices of every rank
+  std::uint32_t reducer = 0;  // F7: of kMaxReducers, which one it is given to. Not with a join
 };
 
 // S3. Its elements are bits without a meaning (state.h), and each forward with gradients changes
@@ -196,6 +201,10 @@ struct Options {
   // After backward: there is no rebuild, and the limit of every bucket is bucket_bytes.
   Launch launch = Launch::kOverlapped;
   bool own_group = false;  // with kAfterBackward: on a second group of the same ranks
+  // With several reducers (F7): each has process groups of its own, or else they share theirs.
+  bool group_each = false;
+  // Ranks of even and of odd numbers train apart, at the same time, in groups of their own.
+  bool two_groups = false;
   // S3: parameters have values, which the reducer keeps equal; buffers are not broadcast but at
   // construction and after a recovery; a chunk of a broadcast closes at this many bytes.
   bool with_values = false;
@@ -215,9 +224,11 @@ struct Program {
   Options options;
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
-  // With Options::join: how many of the steps each rank has inputs for, the first ones; a rank that
-  // is not listed has all.
+  // With Options::join: how many of the steps each rank has inputs for, the first ones of each join;
+  // a rank that is not listed has all.
   std::vector<std::uint32_t> inputs;
+  std::uint32_t second_join = 0;  // not 0: the step that a second join begins with
+  std::uint32_t renewed = 0;      // not 0: the step before which reducers are made anew. No join
   std::vector<Step> steps;
 };
 
@@ -237,6 +248,7 @@ constexpr std::uint32_t kMaxBackwards = 4;
 constexpr std::uint32_t kMaxRoots = kMaxForwards * kMaxOutputs;
 constexpr std::uint32_t kMaxDevices = 2;
 constexpr std::uint32_t kMaxReplicas = 3;
+constexpr std::uint32_t kMaxReducers = 2;
 constexpr std::uint32_t kMaxEntries = 64;
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
@@ -264,6 +276,22 @@ std::uint64_t value_count(const Parameter& parameter);
 // How many numbers tell a gradient of it: its values; of a sparse one, besides, one a row, 1 if
 // the gradient has that row and 0 if not. Elements of rows that it does not have are 0.
 std::uint64_t gradient_words(const Parameter& parameter);
+
+// F7: all but the first reducer have parameters; buffers are the first one's.
+std::uint32_t reducer_count(const Program& program);
+// The program as one of them sees it: it ignores what is another one's, and is alone.
+Program share_of(const Program& program, std::uint32_t reducer);
+
+// Options::two_groups: the one that a rank trains in.
+inline std::uint32_t group_count(const Program& program) {
+  return program.options.two_groups ? 2 : 1;
+}
+inline std::uint32_t group_of(const Program& program, std::uint32_t rank) {
+  return rank % group_count(program);
+}
+
+// The step after the last one of the join that `step` belongs to; without a join, of all.
+std::uint32_t end_of_join(const Program& program, std::uint32_t step);
 
 // Whether the rank trains in the step.
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step);

@@ -22,8 +22,14 @@ namespace lockstep::reference {
 
 class Model {
  public:
-  Model(const Program& program, const Contract& contract, Expectation& out);
-  void run(const std::vector<Recovery>& recoveries, const std::vector<ReadyOrder>& ready_orders);
+  // Of the ranks of one group.
+  Model(const Program& program, const Contract& contract, std::uint32_t group, Expectation& out);
+  // In this order: recover() with all ranks, each step in turn, recover() in between, end().
+  void recover(const std::vector<std::uint32_t>& survivors);
+  const ExpectedStep& run_step(std::uint32_t index, const std::vector<ReadyOrder>& ready_orders);
+  void end_join();  // S2: when no rank has inputs any more
+  void renew();     // other reducers of the same parameters and ranks
+  void end();
 
  private:
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // of hooks
@@ -48,15 +54,14 @@ class Model {
   const std::vector<ExpectedBucket>& buckets() const {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
   }
-  void recover(const std::vector<std::uint32_t>& survivors);
   void choose_active(std::uint32_t step);
   void announce(std::vector<ExpectedCollective>& collectives, std::uint32_t call);
   void end_early(ExpectedStep& expected) const;
+  void start_over();
   void copy_to_replicas(const Step& step);
   void run_forwards(const Step& step, std::vector<ExpectedCollective>& collectives);
   void rebuild_if_due(std::uint32_t step, const std::vector<ReadyOrder>& ready_orders,
                       std::vector<ExpectedCollective>& collectives);
-  void end();
   void prepare(std::vector<ExpectedRankStep>& ranks) const;
   void run_step(const Step& step, ExpectedStep& expected);
 
@@ -67,7 +72,7 @@ class Model {
   void find_elsewhere(const RankPass& pass, std::uint32_t calls);
   bool find_ready_twice(const std::vector<Event>& events, std::uint32_t rank,
                         std::vector<std::uint32_t>& found);
-  bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
+  bool find_new_use(std::uint32_t rank, bool ends_count, std::vector<std::uint32_t>& found);
   std::vector<std::uint32_t> missing(std::uint32_t rank) const;
   bool find_requiring(const std::vector<Event>& events, std::uint32_t rank, bool begins_pass,
                       bool ends_count, std::vector<std::uint32_t>& found);
@@ -135,6 +140,7 @@ class Model {
   bool may_rebuild() const {
     return program_.options.rebuild && program_.options.pinned == 0 && !is_after_backward();
   }
+  bool counts(std::uint32_t rank) const { return is_static() && has_counted_[rank] == 0; }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
   bool is_reduced(std::uint32_t parameter) const {
     return is_in_use_[parameter] || program_.options.mode == Mode::kPlain;
@@ -142,6 +148,7 @@ class Model {
 
   const Program& program_;
   const Contract contract_;
+  const std::uint32_t group_;
   Expectation& out_;
   ParameterMemory memory_;
   Graph graph_;
@@ -172,6 +179,7 @@ class Model {
   std::vector<std::uint8_t> is_copied_;  // P15: by rank; other replicas have had its buffers
   // P11, kStatic: what the group's first synced pass has shown.
   bool is_counted_ = false;
+  std::vector<std::uint8_t> has_counted_;  // by rank: it has trained in such a pass of its own
   std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
   std::vector<std::uint8_t> is_in_use_;        // by parameter: some rank used it
 

@@ -27,7 +27,8 @@ std::vector<StateTensor> state_tensors(const Program& program) {
     if (owner_of(program, i) != i) continue;
     number_of[i] = static_cast<std::uint32_t>(tensors.size());
     tensors.push_back({each.key, element_count(each), each.dtype, size_of(each.dtype), each.device,
-                       false, each.ignored, number_of[i] - number_of[i - each.copy_of]});
+                       false, each.ignored, number_of[i] - number_of[i - each.copy_of],
+                       each.reducer});
   }
   for (const Buffer& each : program.buffers)
     tensors.push_back({each.key, element_count(each.sizes), each.dtype, size_of(each.dtype),

@@ -22,6 +22,7 @@ struct StateTensor {
   bool is_buffer = false;
   bool ignored = false;
   std::uint32_t copy_of = 0;  // k: the one k places before, in another replica (P15)
+  std::uint32_t reducer = 0;  // F7: whose it is
 };
 std::vector<StateTensor> state_tensors(const Program& program);
 

@@ -106,6 +106,7 @@ Status SimProcessGroup::check(const Collective& collective) const {
 Status SimProcessGroup::start(const Collective& collective, Work& work) {
   LOCKSTEP_CHECK(!is_closing_);
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
+  const platform::MutexLock lock(starting_);
   simulation::Scheduler& scheduler = network_.scheduler();
   notice_exit();
   if (!cause_.ok()) return cause_;
@@ -249,6 +250,7 @@ Failure SimProcessGroup::failure_of(const Entry& entry, Code code, std::string d
   failure.reported_by = rank_;
   failure.pass = entry.collective.pass;
   failure.bucket = entry.collective.bucket;
+  failure.source = entry.collective.source;
   failure.sequence = entry.sequence;
   failure.collective = name_of(entry.collective.op);
   failure.detail = std::move(detail);

@@ -18,7 +18,7 @@
 // The timeout counts from start(). Duration::max() means never: then a hang is a deadlock that the
 // scheduler sees.
 //
-// Threads: start() from one fiber at a time; everything else from any fiber.
+// Threads: any fiber. Starts come one after the other, in the order in which they got the lock.
 // Ownership: network, scheduler and injector outlive the group. In a run that ended early (a
 // deadlock) a group may be destroyed outside of the run; it then does nothing.
 #pragma once
@@ -88,6 +88,7 @@ class SimProcessGroup : public ProcessGroup {
   const GroupOptions options_;
   simulation::FiberId worker_ = simulation::kNoFiber;
   simulation::Place idle_;    // where the worker waits for work
+  platform::Mutex starting_{"group.start"};
   std::vector<Entry> queue_;  // a ring of entries
   std::size_t first_ = 0;     // of the entries in use
   std::size_t count_ = 0;

@@ -48,6 +48,35 @@ TEST(SimProcessGroup, CollectivesInFlightTogetherEndInOrder) {
             End::kFinished);
 }
 
+// F7: hooks of two reducers on one group run on two workers.
+TEST(SimProcessGroup, StartsOfTwoFibersAreTakenOneAfterTheOther) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    Job job(2);
+    job.schedule.seed = seed;
+    bool failed = false;
+    const auto outcome = job.run([&](std::uint32_t rank, SimProcessGroup& group) {
+      constexpr std::size_t kEach = 6;
+      std::vector<Work> works(2 * kEach);
+      std::vector<float> data(2 * kEach, 1);
+      const auto start_half = [&](std::size_t half) {
+        for (std::size_t i = half * kEach; i < (half + 1) * kEach; ++i) {
+          Collective collective;
+          collective.count = 1;
+          collective.data = reinterpret_cast<std::byte*>(&data[i]);
+          failed = !group.start(collective, works[i]).ok() || failed;
+        }
+      };
+      const auto other = job.scheduler.spawn("other", rank, [&] { start_half(1); });
+      start_half(0);
+      job.scheduler.join(other);
+      for (Work& work : works) failed = !work.wait(platform::Deadline::never()).ok() || failed;
+      for (const float value : data) failed = failed || value != 2;
+    });
+    ASSERT_EQ(outcome.end, End::kFinished) << "seed " << seed << "\n" << outcome.wait_graph;
+    ASSERT_FALSE(failed) << "seed " << seed;
+  }
+}
+
 TEST(SimProcessGroup, AGroupOfOneRankCompletesWithoutMessages) {
   Job job(1);
   EXPECT_EQ(job.run_all_reduces(3).end, End::kFinished);

@@ -143,9 +143,9 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
   };
   const auto parameter = [](reference::Parameter value) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           10u;
+           (void)k, 11u;
   };
   const auto buffer = [](reference::Buffer value) {
     auto& [a, b, c, d, e, f, g, h] = value;
@@ -164,13 +164,15 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, (void)q, (void)r, 18u;
+           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, (void)q, (void)r, (void)s, (void)t,
+           20u;
   };
   const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f, g, h] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
+           10u;
   };
   const auto fault = [](faults::Fault value) {
     auto& [a, b, c, d, e, f, g] = value;

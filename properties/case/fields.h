@@ -106,7 +106,7 @@ struct Table<reference::Parameter> {
       field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
       field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
       field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-      field("device", &R::device));
+      field("device", &R::device), field("reducer", &R::reducer));
 };
 
 template <>
@@ -130,6 +130,7 @@ struct Table<reference::Options> {
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
       field("verify", &R::verify), field("early_termination", &R::early_termination),
+      field("group_each", &R::group_each), field("two_groups", &R::two_groups),
       field("fabric", &R::fabric));
 };
 
@@ -140,8 +141,8 @@ struct Table<reference::Program> {
       field("world", &R::world), field("key", &R::key), field("values", &R::values),
       field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
       field("buffers", &R::buffers, reference::kMaxBuffers),
-      field("inputs", &R::inputs, reference::kMaxWorld),
-      field("steps", &R::steps, reference::kMaxSteps));
+      field("inputs", &R::inputs, reference::kMaxWorld), field("second_join", &R::second_join),
+      field("renewed", &R::renewed), field("steps", &R::steps, reference::kMaxSteps));
 };
 
 template <>

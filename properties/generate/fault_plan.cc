@@ -234,11 +234,12 @@ std::uint32_t bucket_count(const reference::Program& program) {
   struct Group {
     reference::DType dtype = reference::DType::kFloat32;
     std::uint32_t device = 0;
+    std::uint32_t reducer = 0;
     std::uint64_t limit = 0;
     std::uint64_t bytes = 0;
     bool open = false;
   };
-  constexpr std::size_t kMaxGroups = 5 * reference::kMaxDevices;
+  constexpr std::size_t kMaxGroups = 5 * reference::kMaxDevices * reference::kMaxReducers;
   std::array<Group, kMaxGroups> groups;
   std::size_t group_count = 0;
   std::uint32_t buckets = 0;
@@ -255,12 +256,13 @@ std::uint32_t bucket_count(const reference::Program& program) {
     }
     std::size_t g = 0;
     while (g < group_count &&
-           (groups[g].dtype != parameter.dtype || groups[g].device != parameter.device))
+           (groups[g].dtype != parameter.dtype || groups[g].device != parameter.device ||
+            groups[g].reducer != parameter.reducer))
       ++g;
     if (g == group_count) {
       if (g == kMaxGroups) continue;
       groups[group_count++] = {
-          parameter.dtype, parameter.device,
+          parameter.dtype, parameter.device, parameter.reducer,
           coalesced ? program.options.bucket_bytes : program.options.first_bucket_bytes};
     }
     Group& group = groups[g];
@@ -268,7 +270,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
     group.open = true;
     group.bytes += reference::element_count(parameter) * reference::size_of(parameter.dtype);
     if (group.bytes < group.limit) continue;
-    group = {group.dtype, group.device, program.options.bucket_bytes};
+    group = {group.dtype, group.device, group.reducer, program.options.bucket_bytes};
   }
   return buckets;
 }

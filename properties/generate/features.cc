@@ -46,6 +46,11 @@ class Features {
   void add_if(bool condition, const std::string& name) {
     if (condition) found_.insert(name);
   }
+  // Both it has: the way, and what is called `other`.
+  void pair(const std::string& way, const char* other, const std::string& name) {
+    add_if(found_.count(other) > 0, way + name);
+  }
+  void crossed(const std::string& way);
   bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
   bool trains(std::size_t i) const {
     return is_original(program_.parameters[i]) && is_reduced(program_.parameters[i]);
@@ -81,6 +86,9 @@ class Features {
   void uneven_rows(const Step& step);
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
   void replicas();
+  void reducers();
+  void renewal();
+  void groups();
   void ways();
 
   const Case& case_;
@@ -423,9 +431,6 @@ void Features::hooks(const reference::Expectation& expected) {
 
 // S3.
 void Features::state(const reference::Expectation& expected) {
-  const auto pair = [this](const std::string& what, const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, what + name);
-  };
   add_if(program_.options.with_values, "values of parameters");
   const auto& parameters = program_.parameters;
   const bool is_ignored = std::any_of(parameters.begin(), parameters.end(), [](const auto& each) {
@@ -478,12 +483,32 @@ void Features::state(const reference::Expectation& expected) {
   pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
+// What a way to train is crossed with, whatever the way is.
+void Features::crossed(const std::string& way) {
+  pair(way, "window kept up to its synced step", ": local passes before");
+  pair(way, "mode dynamic", " in dynamic mode");
+  pair(way, "mode static", " in static mode");
+  pair(way, "gradients as views", ", gradients as views");
+  pair(way, "buckets rebuilt", ", buckets rebuilt");
+  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
+  pair(way, "after backward", ", after backward");
+  pair(way, "manual sync", ", manual sync");
+  pair(way, "uneven inputs", ", uneven inputs");
+  pair(way, "nested backward in a synced pass", ", a nested backward");
+  pair(way, "an error of its own", ", an error of its own");
+  pair(way, "a fault that ends a step", ", a fault that ends a step");
+}
+
 // P15.
 void Features::replicas() {
   std::vector<std::size_t> copies(program_.parameters.size());
   bool on_other_device = false;
-  for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+  for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
     const Parameter& copy = program_.parameters[i];
+    const std::uint32_t owner = reference::owner_of(program_, i);
+    add_if(owner != i && program_.parameters[owner].copy_of > 0, "replicas, a shared parameter");
+    add_if(copy.copy_of > 0 && copy.column_major && copy.sizes.size() > 1,
+           "replicas, a column-major parameter");
     if (copy.copy_of == 0 || !is_reduced(copy)) continue;
     ++copies[i - copy.copy_of];
     on_other_device =
@@ -502,23 +527,54 @@ void Features::replicas() {
   add_if(std::any_of(program_.buffers.begin(), program_.buffers.end(),
                      [](const auto& buffer) { return buffer.copy_of > 0; }),
          way + ", buffers of each");
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  pair("window kept up to its synced step", ": local passes before");
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair("sparse parameter", ", a sparse parameter");
-  pair("after backward", ", after backward");
-  pair("manual sync", ", manual sync");
-  pair("values of parameters", ", values of parameters");
-  pair("uneven inputs", ", uneven inputs");
-  pair("nested backward in a synced pass", ", a nested backward");
-  pair("an error of its own", ", an error of its own");
-  pair("a fault that ends a step", ", a fault that ends a step");
+  crossed(way);
+  pair(way, "sparse parameter", ", a sparse parameter");
+  pair(way, "values of parameters", ", values of parameters");
+}
+
+// F7.
+void Features::reducers() {
+  if (reference::reducer_count(program_) == 1) return;
+  const std::string way = "two reducers";
+  const bool is_apart = program_.options.group_each;
+  const bool is_after = program_.options.launch == reference::Launch::kAfterBackward;
+  add_if(true, way);
+  add_if(is_apart, way + ", each on a group of its own");
+  add_if(!is_apart && is_after, way + " on one group, after backward");
+  add_if(!is_apart && !is_after, way + " on one group, overlapped");
+  add_if(program_.world > 2, way + ", 3 ranks or more");
+  add_if(program_.options.two_groups, way + ", two groups of ranks");
+  crossed(way);
+  pair(way, "sparse parameter", ", a sparse parameter");
+  pair(way, "pinned layout", ", a pinned layout");
+  pair(way, "buffers", ", buffers");
+  pair(way, "replicas", ", replicas");
+  pair(way, "verified", ", verified");
+}
+
+// A reducer after another one.
+void Features::renewal() {
+  if (program_.renewed == 0) return;
+  const std::string way = "a reducer after another";
+  add_if(true, way);
+  add_if(program_.steps[program_.renewed].zero_grad == ZeroGrad::kKeep, way + ", gradients kept");
+  crossed(way);
+  pair(way, "values of parameters", ", values of parameters");
+  pair(way, "two reducers", ", two reducers");
+}
+
+// Ranks of a group that are not those of the world.
+void Features::groups() {
+  if (!program_.options.two_groups) return;
+  const std::string way = "two groups of ranks";
+  add_if(true, way);
+  add_if(program_.world > 3, way + ", of 2 ranks or more each");
+  add_if(program_.world % 2 == 1, way + ", of different sizes");
+  crossed(way);
+  pair(way, "sparse parameter", ", a sparse parameter");
+  pair(way, "buffers", ", buffers");
+  pair(way, "replicas", ", replicas");
+  pair(way, "verified", ", verified");
 }
 
 void Features::on_a_card() {
@@ -587,8 +643,9 @@ void Features::inputs() {
   const auto steps = static_cast<std::uint32_t>(program_.steps.size());
   std::vector<std::uint32_t> inputs;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
-    std::uint32_t& has = inputs.emplace_back(steps);
-    while (has > 0 && !reference::has_input(program_, rank, has - 1)) --has;
+    std::uint32_t& has = inputs.emplace_back(0);
+    for (std::uint32_t s = 0; s < steps; ++s)
+      has += reference::has_input(program_, rank, s) ? 1 : 0;
   }
   const auto [least, most] = std::minmax_element(inputs.begin(), inputs.end());
   if (*least == *most) return;
@@ -600,6 +657,16 @@ void Features::inputs() {
   add_if(*least == 0, "a rank without any input");
   add_if(inputs[0] == *least, way + ", rank 0 out first");
   add_if(program_.options.early_termination, way + ", early termination");
+  add_if(program_.second_join > 0, "a second join");
+  add_if(program_.second_join > 0 && program_.options.mode == Mode::kStatic,
+         "a second join in static mode");
+  add_if(program_.second_join > 0 && found_.count("buffers") > 0, "a second join, buffers");
+  add_if(std::any_of(case_.faults.faults.begin(), case_.faults.faults.end(),
+                     [&](const faults::Fault& fault) {
+                       return !faults::is_benign(fault.kind) &&
+                              !reference::has_input(program_, fault.rank, fault.step);
+                     }),
+         way + ", a fault of a rank that has none");
   const auto pair = [&](const char* other, const std::string& name) {
     add_if(found_.count(other) > 0, way + name);
   };
@@ -660,22 +727,8 @@ void Features::sparse(const reference::Expectation& expected) {
     add_if(gathers > 1 && sparse == 1, "sparse: a pass with rows");
     if (gathers > 1 && sparse == 1) uneven_rows(program_.steps[s]);
   }
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  pair("window kept up to its synced step", ": local passes before");
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair("pinned layout", ", a pinned layout");
-  pair("after backward", ", after backward");
-  pair("manual sync", ", manual sync");
-  pair("uneven inputs", ", uneven inputs");
-  pair("nested backward in a synced pass", ", a nested backward");
-  pair("an error of its own", ", an error of its own");
-  pair("a fault that ends a step", ", a fault that ends a step");
+  crossed(way);
+  pair(way, "pinned layout", ", a pinned layout");
 }
 
 // Whether some ranks look rows up, and others none.
@@ -698,9 +751,6 @@ void Features::uneven_rows(const Step& step) {
 
 // Pairs of the ways in which a program can be run with what else it has.
 void Features::ways() {
-  const auto pair = [this](const std::string& way, const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
   if (program_.options.manual_sync) {
     const std::string way = "manual sync";
     add_if(true, way);
@@ -779,6 +829,9 @@ void Features::errors() {
   verified();
   on_a_card();
   replicas();
+  groups();
+  reducers();
+  renewal();
   add_if(!any, "legal program");
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,

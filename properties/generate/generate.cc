@@ -8,6 +8,7 @@
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "reference/arithmetic.h"
+#include "reference/model.h"
 
 namespace lockstep::properties {
 namespace {
@@ -82,6 +83,7 @@ class ProgramDrawer {
   void freeze();
   void ignore();
   void replicate();
+  void tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count);
   void collect_names();
   void draw_ways();
   void draw_steps();
@@ -351,7 +353,21 @@ void ProgramDrawer::replicate() {
       copy.copy_of = at - p;
       if (on_other_device) copy.device = (copy.device + replica + 1) % reference::kMaxDevices;
       program_.parameters.push_back(copy);
+      tie_copies(p, at, count);
     }
+  }
+}
+
+// What the first replica lists again, another one does, too.
+void ProgramDrawer::tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count) {
+  for (std::uint32_t p = original + 1; p < count; ++p) {
+    if (reference::owner_of(program_, p) != original || !replica_dice_.percent(80)) continue;
+    const auto at = static_cast<std::uint32_t>(program_.parameters.size());
+    if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+    Parameter again = program_.parameters[copy];
+    again.copy_of = 0;
+    again.shared_with = at - copy;
+    program_.parameters.push_back(again);
   }
 }
 
@@ -603,6 +619,20 @@ void draw_requires_grad(Dice dice, const GenerateOptions& options, Program& prog
       for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw);
 }
 
+bool fails(const Program& program) {
+  const auto expected = reference::run(program, reference::Contract::lockstep());
+  return std::any_of(expected.steps.begin(), expected.steps.end(),
+                     [](const auto& step) { return step.any_error; });
+}
+
+// What is drawn last takes no program's legality: where it would, all is as it was.
+template <class Change>
+void change_legally(Program& program, const Change& change) {
+  Program changed = program;
+  change(changed);
+  if (!fails(changed) || fails(program)) program = std::move(changed);
+}
+
 // S2. Numbers of its own.
 void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   if (!dice.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
@@ -633,6 +663,13 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
       inputs = dice.between(1, steps);
     inputs = std::max(inputs, least);
   }
+  if (!dice.percent(40) || steps < 2) return;
+  change_legally(program, [&](Program& changed) {
+    changed.second_join = dice.between(1, steps - 1);
+    const std::uint32_t longest = std::max(changed.second_join, steps - changed.second_join);
+    for (std::uint32_t& inputs : changed.inputs)
+      if (inputs > longest || dice.percent(50)) inputs = std::max(dice.below(longest + 1), least);
+  });
 }
 
 // F3. Numbers of its own. It brings the order of additions along that it needs.
@@ -642,6 +679,49 @@ void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
   if (!dice.percent(22) || !is_able) return;
   program.options.order = reference::Order::kRankOrder;
   program.options.verify = true;
+}
+
+// F7: some parameters go to a second reducer, on a group of its own or on that of the first one; if
+// buckets are reduced while backward runs, hooks may come in another order on every rank there, and
+// that is a mismatch. Numbers of its own.
+void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) {
+  const Capabilities can = options.capabilities;
+  const bool is_after = dice.percent(60) && can.has(Capability::kAfterBackward);
+  program.options.group_each = dice.percent(55);
+  if (!program.options.group_each && is_after)
+    program.options.launch = reference::Launch::kAfterBackward;
+  const bool is_able = can.has(Capability::kRecovery) && can.has(Capability::kErrors);
+  if (!program.options.group_each && !is_after && !is_able) program.options.group_each = true;
+  // Buckets that are alike in everything could be taken for each other.
+  const bool are_alike = !program.options.group_each && !is_after && dice.percent(60);
+  std::uint32_t own = 0;  // of the first reducer, that train
+  std::uint32_t others = 0;
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    Parameter& parameter = program.parameters[p];
+    const bool is_second = dice.percent(50);
+    if (follows_owner(program, p)) continue;
+    if (are_alike && !parameter.sparse && !program.parameters[0].sparse) {
+      parameter.dtype = program.parameters[0].dtype;
+      parameter.sizes = program.parameters[0].sizes;
+    }
+    const bool trains = reference::is_reduced(parameter);
+    parameter.reducer = trains && own > 0 && (others == 0 || is_second) ? 1 : 0;
+    if (trains) ++(parameter.reducer > 0 ? others : own);
+  }
+}
+
+// A reducer after another one. Numbers of its own.
+void draw_renewal(Dice dice, Program& program) {
+  const auto steps = static_cast<std::uint32_t>(program.steps.size());
+  if (steps > 1) program.renewed = dice.between(1, steps - 1);
+}
+
+// Two groups of ranks that train apart. Numbers of its own.
+void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
+  const bool is_small = program.world == 2 && !dice.percent(30);
+  const bool is_on = dice.percent(17) && options.capabilities.has(Capability::kTwoGroups);
+  if (!is_on || program.world < 2 || is_small) return;
+  change_legally(program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
 // A card, and what moves its gradients. Numbers of its own.
@@ -694,6 +774,19 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
   draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
   constexpr std::uint64_t kVerify = 0x766572696679;
   draw_verify(Dice(seed ^ kVerify, index), options, out.program);
+  constexpr std::uint64_t kReducers = 0x72656475636572;
+  constexpr std::uint64_t kRenewal = 0x72656e6577616c;
+  if (out.program.options.join == reference::Join::kNone) {
+    Dice reducers(seed ^ kReducers, index);
+    Dice renewal(seed ^ kRenewal, index);
+    const bool is_able = options.capabilities.has(Capability::kReducers);
+    if (reducers.percent(20) && is_able)
+      change_legally(out.program, [&](Program& p) { draw_reducers(reducers, options, p); });
+    if (renewal.percent(14) && is_able)
+      change_legally(out.program, [&](Program& p) { draw_renewal(renewal, p); });
+  }
+  constexpr std::uint64_t kGroups = 0x67726f757073;
+  draw_groups(Dice(seed ^ kGroups, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;

@@ -6,17 +6,36 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "properties/lane/meeting.h"
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
 #include "reducer/reducer.h"
+#include "reference/program.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 using properties::Resume;
 using properties::Roster;
+
+// One for each reducer of the program; what they share is the same in all.
+using Memberships = std::vector<Membership>;
+
+// Whom a rank trains with, and where in a store what they share lies.
+inline std::vector<std::uint32_t> members_of(const reference::Program& program,
+                                             const Roster& roster, std::uint32_t rank) {
+  std::vector<std::uint32_t> members = roster.members;
+  std::erase_if(members, [&](std::uint32_t other) {
+    return reference::group_of(program, other) != reference::group_of(program, rank);
+  });
+  return members;
+}
+inline std::string prefix_of(const Roster& roster, std::uint32_t group, std::uint32_t reducer) {
+  return "g" + std::to_string(roster.generation) + "/" + std::to_string(group) + "/" +
+         std::to_string(reducer);
+}
 
 class RankEnvironment {
  public:
@@ -27,7 +46,7 @@ class RankEnvironment {
   // them. Null: they lie on the host.
   virtual Device* card() { return nullptr; }
 
-  virtual Result<Membership> connect(const Roster& roster) = 0;
+  virtual Result<Memberships> connect(const Roster& roster) = 0;
   virtual platform::Duration failure_grace() const = 0;
 
   virtual void begin_step(std::uint32_t step) = 0;

@@ -33,21 +33,41 @@ platform::Duration GlooEnvironment::failure_grace() const {
   return std::min<platform::Duration>(timeout(), std::chrono::milliseconds(500));
 }
 
-Result<Membership> GlooEnvironment::connect(const Roster& roster) {
+Result<Memberships> GlooEnvironment::connect(const Roster& roster) {
+  const reference::Program& program = setup_.c->program;
   generation_ = roster.generation;
+  context_ = nullptr;
+  Memberships memberships;
+  for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
+    if (r > 0 && !program.options.group_each) {
+      memberships.push_back(memberships.front());
+      continue;
+    }
+    auto membership = make_membership(roster, r);
+    if (!membership) return failed(membership.error());
+    memberships.push_back(std::move(*membership));
+  }
+  return memberships;
+}
+
+Result<Membership> GlooEnvironment::make_membership(const Roster& roster, std::uint32_t reducer) {
+  const reference::Program& program = setup_.c->program;
+  const std::uint32_t number = reference::group_of(program, setup_.rank);
   Membership membership;
   membership.store =
-      std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), setup_.store);
-  context_ = roster.generation == 0 && !changes_payload() ? setup_.first_context : nullptr;
-  if (!context_) {
+      std::make_shared<PrefixStore>(prefix_of(roster, number, reducer), setup_.store);
+  std::shared_ptr<GlooContext> first;
+  if (roster.generation == 0 && reducer == 0 && has_usual_context()) first = setup_.first_context;
+  if (!first) {
     auto context = make_context(membership.store, "context", roster);
     if (!context) return failed(context.error());
-    context_ = std::move(*context);
+    first = std::move(*context);
   }
-  auto group = make_group(context_);
+  if (reducer == 0) context_ = first;
+  auto group = make_group(first);
   if (!group) return failed(group.error());
   membership.group = std::move(*group);
-  const reference::Options& options = setup_.c->program.options;
+  const reference::Options& options = program.options;
   if (options.launch != reference::Launch::kAfterBackward || !options.own_group) return membership;
   const auto context = make_context(membership.store, "second", roster);
   if (!context) return failed(context.error());
@@ -59,17 +79,17 @@ Result<Membership> GlooEnvironment::connect(const Roster& roster) {
 
 Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(
     const std::shared_ptr<Store>& store, const char* name, const Roster& roster) {
-  const auto here = std::find(roster.members.begin(), roster.members.end(), setup_.rank);
-  const int rank = static_cast<int>(here - roster.members.begin());
-  const int size = static_cast<int>(roster.members.size());
+  const std::vector<std::uint32_t> members = members_of(setup_.c->program, roster, setup_.rank);
+  const auto here = std::find(members.begin(), members.end(), setup_.rank);
+  const int rank = static_cast<int>(here - members.begin());
+  const int size = static_cast<int>(members.size());
   GlooContextOptions options;
   options.timeout = timeout();
   if (changes_payload()) {
     auto device = shared_device(options.address);
     if (!device) return failed(device.error());
     options.device = make_changing_device(
-        std::move(*device),
-        [this, members = roster.members](const faults::Frames& out, faults::SentBefore& before) {
+        std::move(*device), [this, members](const faults::Frames& out, faults::SentBefore& before) {
           const std::scoped_lock lock(mutex_);
           faults::disturb(injector_, setup_.rank, members, out, before);
         });
@@ -77,7 +97,11 @@ Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(
   return GlooContext::connect(std::make_shared<PrefixStore>(name, store), rank, size, options);
 }
 
-// Such a case has connections of its own.
+// Others have connections of their own.
+bool GlooEnvironment::has_usual_context() const {
+  return !changes_payload() && !setup_.c->program.options.two_groups;
+}
+
 bool GlooEnvironment::changes_payload() const {
   const auto& plan = setup_.c->faults.faults;
   return std::any_of(plan.begin(), plan.end(),
@@ -128,7 +152,7 @@ void GlooEnvironment::visit_node() {
 
 std::shared_ptr<GlooContext> GlooEnvironment::reusable_context() const {
   const bool healthy =
-      generation_ == 0 && !changes_payload() && context_ && context_->health().ok();
+      generation_ == 0 && has_usual_context() && context_ && context_->health().ok();
   return healthy ? context_ : nullptr;
 }
 

@@ -34,7 +34,7 @@ class GlooEnvironment final : public RankEnvironment {
   explicit GlooEnvironment(Setup setup);
 
   std::uint32_t rank() const override { return setup_.rank; }
-  Result<Membership> connect(const Roster& roster) override;
+  Result<Memberships> connect(const Roster& roster) override;
   platform::Duration failure_grace() const override;
   void begin_step(std::uint32_t step) override;
   void visit_node() override;
@@ -51,6 +51,8 @@ class GlooEnvironment final : public RankEnvironment {
  private:
   Result<std::shared_ptr<GlooContext>> make_context(const std::shared_ptr<Store>& store,
                                                     const char* name, const Roster& roster);
+  Result<Membership> make_membership(const Roster& roster, std::uint32_t reducer);
+  bool has_usual_context() const;
   bool changes_payload() const;
   Result<std::shared_ptr<ProcessGroup>> make_group(const std::shared_ptr<GlooContext>& context);
   faults::OperationFault on_operation();

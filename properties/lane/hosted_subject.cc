@@ -41,12 +41,12 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   Status construct(const std::vector<Ref<Parameter>>& parameters,
                    const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                    const reference::Program& program, RankEnvironment& environment,
-                   Membership membership) override;
+                   Memberships memberships) override;
   Status forward(PassKind kind, const DataParallel::Module& module,
                  std::vector<Edge>& outputs) override;
   Status check_complete() override;
   void abort(const Status& cause) override;
-  Status reset(Membership membership) override;
+  Status reset(Memberships memberships) override;
   bool poisoned() const override {
     return table_.poisoned != nullptr && table_.poisoned(self_) != 0;
   }
@@ -95,13 +95,13 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
 Status HostedSubject::construct(const std::vector<Ref<Parameter>>& parameters,
                                 const std::vector<Ref<Buffer>>&, Engine& engine,
                                 const reference::Program& program, RankEnvironment& environment,
-                                Membership membership) {
+                                Memberships memberships) {
   engine_ = &engine;
   failure_grace_ = environment.failure_grace();
   parameters_.emplace(parameters, program);
   errors_.emplace(names_of(parameters_->distinct));
   calls_.emplace(*parameters_, *errors_);
-  calls_->enter_group(std::move(membership));
+  calls_->enter_group(std::move(memberships.front()));
   setup_ = std::make_unique<HostedSetup>(*parameters_, calls_->group(), failure_grace_);
   LOCKSTEP_RETURN_IF_ERROR(create());
   for (std::size_t i = 0; i < parameters_->distinct.size(); ++i) {
@@ -241,12 +241,12 @@ void HostedSubject::abort(const Status& cause) {
 }
 
 // A subject without reset() is replaced by a new one, as a restarted job would do it.
-Status HostedSubject::reset(Membership membership) {
+Status HostedSubject::reset(Memberships memberships) {
   end_passes();
   next_pass_ = 0;
   calls_->quiesce();
   if (table_.reset == nullptr) destroy();
-  calls_->enter_group(std::move(membership));
+  calls_->enter_group(std::move(memberships.front()));
   auto setup = std::make_unique<HostedSetup>(*parameters_, calls_->group(), failure_grace_);
   const std::unique_ptr<HostedSetup> old = std::exchange(setup_, std::move(setup));
   if (table_.reset == nullptr) return create();

@@ -59,9 +59,9 @@ class TwinGroup final : public ProcessGroup {
 class OneRank final : public RankEnvironment {
  public:
   std::uint32_t rank() const override { return 0; }
-  Result<Membership> connect(const Roster&) override {
+  Result<Memberships> connect(const Roster&) override {
     group = std::make_shared<TwinGroup>();
-    return Membership{group, std::make_shared<HashStore>()};
+    return Memberships{{group, std::make_shared<HashStore>()}};
   }
   platform::Duration failure_grace() const override { return std::chrono::microseconds(1500); }
   void begin_step(std::uint32_t) override {}

@@ -26,16 +26,12 @@ void Observation::clear() {
 
 std::vector<reference::ReadyOrder> Observation::ready_orders() const {
   std::vector<reference::ReadyOrder> orders;
-  for (const RankObservation& rank : ranks) {
-    for (const ObservedStep& step : rank.steps) {
-      if (step.rebuilt_order.empty()) continue;
-      const auto known = std::find_if(orders.begin(), orders.end(),
-                                      [&](const auto& each) { return each.step == step.step; });
-      if (known == orders.end()) orders.push_back({step.step, step.rebuilt_order});
-    }
-  }
-  std::sort(orders.begin(), orders.end(),
-            [](const auto& a, const auto& b) { return a.step < b.step; });
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    for (const ObservedStep& step : ranks[rank].steps)
+      if (!step.rebuilt_order.empty())
+        orders.push_back({step.step, step.rebuilt_order, static_cast<std::uint32_t>(rank)});
+  std::stable_sort(orders.begin(), orders.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
   return orders;
 }
 

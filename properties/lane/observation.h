@@ -38,6 +38,7 @@ struct ObservedCollective {  // from the subject's own trace (T1); those of cons
     kOther
   };
   Op op = Op::kOther;
+  std::uint32_t reducer = 0;  // of those that the program has
   std::int32_t bucket = kNone;
   std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
@@ -62,7 +63,8 @@ struct ObservedStep {
   // B2. Owners of parameters in the order of their hooks in this step, as a hook of the harness saw
   // them; one that fired several times stands where it did last.
   std::vector<std::uint32_t> hook_order;
-  std::vector<std::uint32_t> rebuilt_order;  // which the buckets follow, if they were rebuilt in it
+  std::vector<std::uint32_t> rebuilt_order;  // which the buckets follow, if they were rebuilt in
+                                             // it: of one reducer after the other
 };
 
 // What the rank told of itself in one group (T1): when a step failed, or at the end of its program.
@@ -76,7 +78,7 @@ struct RankObservation {
   std::vector<ObservedStep> steps;  // in the order they were run
   std::vector<std::uint64_t> bits;
   Status recovery;  // the last reset()
-  Status joining;   // S2: the last end_join() that failed
+  Status joining;   // S2: the last end_join() that failed, also if all was well after a recovery
   // S2: what there is after the end_join() that went well; its step is the number of steps.
   std::vector<ObservedStep> ending;
   std::vector<ObservedAccount> accounts;  // if Observation::detailed, one a generation
@@ -95,7 +97,7 @@ struct Observation {
   std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
   std::vector<RankObservation> ranks;                       // by original rank
   std::vector<reference::Recovery> recoveries;              // those that really took place
-  std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as the ranks tell
+  std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as each rank tells
   faults::Fired fired;
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
   std::uint64_t choices = 0;     // sim lane: scheduling points with a choice

@@ -15,7 +15,7 @@ namespace {
 using properties::ObservedCollective;
 using reference::PassKind;
 
-// The production reducer, held by its users' class.
+// The production reducer, or several of them (F7), held by their users' class.
 class ProductionSubject final : public TrainingSubject {
  public:
   ProductionSubject(std::string pinned_layout, bool saves_layout)
@@ -24,7 +24,155 @@ class ProductionSubject final : public TrainingSubject {
   Status construct(const std::vector<Ref<Parameter>>& parameters,
                    const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                    const reference::Program& program, RankEnvironment& environment,
-                   Membership membership) override {
+                   Memberships memberships) override {
+    users_.clear();
+    manual_sync_ = program.options.manual_sync;
+    meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
+    reducers_ = reference::reducer_count(program);
+    for (std::uint32_t r = 0; r < reducers_; ++r) {
+      const reference::Program share =
+          reducers_ > 1 ? reference::share_of(program, r) : reference::Program();
+      Result<ReducerOptions> options =
+          options_of(parameters, buffers, reducers_ > 1 ? share : program, environment);
+      if (!options) return options.error();
+      auto made = DataParallel::create(originals(parameters, program), engine, std::move(*options),
+                                       std::move(memberships[r]));
+      if (!made) return made.error();
+      users_.push_back({std::move(*made)});
+      users_.back().see_all();
+    }
+    return {};
+  }
+
+  bool has_failed_to_begin() const override { return users_.size() < reducers_; }
+
+  Status forward(PassKind kind, const DataParallel::Module& module,
+                 std::vector<Edge>& outputs) override {
+    return forward_through(0, kind, module, outputs);
+  }
+
+  Status sync_gradients(std::vector<Edge>& outputs) override {
+    return each([&](User& user) { return user.parallel->sync_gradients(outputs); });
+  }
+
+  Status begin_join(const reference::Program& program) override {
+    JoinOptions options;
+    options.divide_by_active = program.options.join == reference::Join::kByActive;
+    options.throw_on_early_termination = program.options.early_termination;
+    return each([&](User& user) { return user.parallel->begin_join(options); });
+  }
+  Status end_join() override {
+    return each([](User& user) { return user.parallel->end_join(); });
+  }
+
+  Status check_complete() override {
+    return each([](User& user) { return user.parallel->check_complete(); });
+  }
+  void abort(const Status& cause) override {
+    for (User& user : users_) user.parallel->abort(cause);
+  }
+
+  Status reset(Memberships memberships) override {
+    std::size_t next = 0;
+    return each([&](User& user) {
+      Status status = user.parallel->reset(std::move(memberships[next++]));
+      user.see_all();
+      return status;
+    });
+  }
+
+  // Asks the way a user would find out: the next forward is refused. Where ranks may have to meet
+  // in a local forward, only one that says that it is poisoned can be asked.
+  bool poisoned() const override {
+    return std::any_of(users_.begin(), users_.end(), [this](const User& user) {
+      if (meets_in_forwards_ && user.parallel->poisoned().ok()) return false;
+      const DataParallel::NoSync guard(*user.parallel);
+      std::vector<Edge> outputs;
+      const Status status =
+          user.parallel->forward([](std::vector<Edge>&) { return Status(); }, outputs);
+      return status.code() == Code::kPoisoned;
+    });
+  }
+
+  bool launched_in_pass() const override {
+    return std::any_of(users_.begin(), users_.end(), [](const User& user) {
+      return user.parallel->reducer().launched_in_pass() > 0;
+    });
+  }
+
+  std::optional<Account> account() const override {
+    if (users_.empty()) return std::nullopt;
+    return users_.front().parallel->account();
+  }
+
+  void take_trace(std::vector<ObservedCollective>& out) override {
+    for (std::size_t r = 0; r < users_.size(); ++r) {
+      const Trace& trace = users_[r].parallel->reducer().trace();
+      const std::vector<TraceEntry> entries = trace.entries(users_[r].seen);
+      out.reserve(out.size() + entries.size());
+      for (const TraceEntry& entry : entries) {
+        ObservedCollective collective;
+        collective.op = op_of(entry);
+        collective.reducer = static_cast<std::uint32_t>(r);
+        collective.bucket = entry.bucket;
+        const bool is_sparse = collective.op == ObservedCollective::Op::kGatherSparse;
+        collective.count = is_sparse ? entry.bytes() : static_cast<std::uint64_t>(entry.count);
+        collective.dtype = entry.dtype;
+        collective.sequence = entry.sequence;
+        collective.launched_us = microseconds(entry.launched);
+        collective.completed_us = microseconds(entry.completed);
+        out.push_back(collective);
+      }
+      users_[r].see_all();
+    }
+  }
+
+  std::string saved_layout() const override {
+    return saves_layout_ ? save(users_.front().parallel->reducer().layout()) : std::string();
+  }
+
+  std::vector<std::uint32_t> rebuilt_order() const override {
+    std::vector<std::uint32_t> order;
+    for (const User& user : users_) {
+      const auto& infos = user.parallel->reducer().parameter_infos();
+      for (const std::size_t index : user.parallel->reducer().rebuilt_order())
+        order.push_back(number_of(infos[index].name));
+    }
+    return order;
+  }
+
+ private:
+  struct User {
+    std::unique_ptr<DataParallel> parallel;
+    std::int64_t seen = 0;  // of its trace
+    void see_all() { seen = parallel->reducer().trace().next_sequence(); }
+  };
+
+  // The first failure ends it.
+  template <class Call>
+  Status each(const Call& call) {
+    for (User& user : users_) LOCKSTEP_RETURN_IF_ERROR(call(user));
+    return {};
+  }
+
+  // The forward of each reducer is the module of the one before.
+  Status forward_through(std::size_t at, PassKind kind, const DataParallel::Module& module,
+                         std::vector<Edge>& outputs) {
+    if (at == users_.size()) return module(outputs);
+    DataParallel& parallel = *users_[at].parallel;
+    const auto inner = [&](std::vector<Edge>& made) {
+      return forward_through(at + 1, kind, module, made);
+    };
+    if (kind == PassKind::kNoGrad) return parallel.forward_without_gradients(inner);
+    std::optional<DataParallel::NoSync> guard;
+    if (kind == PassKind::kNoSync && !manual_sync_) guard.emplace(parallel);
+    return parallel.forward(inner, outputs);
+  }
+
+  Result<ReducerOptions> options_of(const std::vector<Ref<Parameter>>& parameters,
+                                    const std::vector<Ref<Buffer>>& buffers,
+                                    const reference::Program& program,
+                                    RankEnvironment& environment) const {
     ReducerOptions options;
     options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
     options.static_graph = program.options.mode == reference::Mode::kStatic;
@@ -38,7 +186,7 @@ class ProductionSubject final : public TrainingSubject {
       options.reduction = Reduction::kRankOrdered;
     options.verify_payload = program.options.verify;
     options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
-    std::vector<Ref<Parameter>> first = split_replicas(parameters, buffers, program, options);
+    add_replicas(parameters, buffers, program, options);
     options.broadcast_buffers = !program.options.keep_buffers;
     options.broadcast_chunk_bytes = program.options.chunk_bytes;
     options.ignored = ignored_names(program);
@@ -47,123 +195,56 @@ class ProductionSubject final : public TrainingSubject {
     if (!pinned_layout_.empty() || program.options.pinned != 0) {
       Result<Layout> layout = load_layout(
           pinned_layout_.empty() ? save(drawn_layout(parameters, program)) : pinned_layout_);
-      if (!layout) return layout.error();
+      if (!layout) return failed(layout.error());
       options.pinned_layout = std::move(*layout);
     }
-    auto parallel =
-        DataParallel::create(std::move(first), engine, std::move(options), std::move(membership));
-    if (!parallel) return parallel.error();
-    parallel_ = std::move(*parallel);
-    seen_ = parallel_->reducer().trace().next_sequence();
-    manual_sync_ = program.options.manual_sync;
-    meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
-    return {};
+    return options;
   }
 
-  Status forward(PassKind kind, const DataParallel::Module& module,
-                 std::vector<Edge>& outputs) override {
-    if (kind == PassKind::kNoGrad) return parallel_->forward_without_gradients(module);
-    std::optional<DataParallel::NoSync> guard;
-    if (kind == PassKind::kNoSync && !manual_sync_) guard.emplace(*parallel_);
-    return parallel_->forward(module, outputs);
-  }
-
-  Status sync_gradients(std::vector<Edge>& outputs) override {
-    return parallel_->sync_gradients(outputs);
-  }
-
-  Status begin_join(const reference::Program& program) override {
-    JoinOptions options;
-    options.divide_by_active = program.options.join == reference::Join::kByActive;
-    options.throw_on_early_termination = program.options.early_termination;
-    return parallel_->begin_join(options);
-  }
-  Status end_join() override { return parallel_->end_join(); }
-
-  Status check_complete() override { return parallel_->check_complete(); }
-  void abort(const Status& cause) override { parallel_->abort(cause); }
-
-  Status reset(Membership membership) override {
-    Status status = parallel_->reset(std::move(membership));
-    seen_ = parallel_->reducer().trace().next_sequence();
-    return status;
-  }
-
-  // Asks the way a user would find out: the next forward is refused. Where ranks may have to meet
-  // in a local forward, only one that says that it is poisoned can be asked.
-  bool poisoned() const override {
-    if (meets_in_forwards_ && parallel_->poisoned().ok()) return false;
-    const DataParallel::NoSync guard(*parallel_);
-    std::vector<Edge> outputs;
-    const Status status = parallel_->forward([](std::vector<Edge>&) { return Status(); }, outputs);
-    return status.code() == Code::kPoisoned;
-  }
-
-  bool launched_in_pass() const override { return parallel_->reducer().launched_in_pass() > 0; }
-
-  std::optional<Account> account() const override {
-    if (!parallel_) return std::nullopt;
-    return parallel_->account();
-  }
-
-  void take_trace(std::vector<ObservedCollective>& out) override {
-    const Trace& trace = parallel_->reducer().trace();
-    const std::vector<TraceEntry> entries = trace.entries(seen_);
-    out.reserve(out.size() + entries.size());
-    for (const TraceEntry& entry : entries) {
-      ObservedCollective collective;
-      collective.op = op_of(entry);
-      collective.bucket = entry.bucket;
-      const bool is_sparse = collective.op == ObservedCollective::Op::kGatherSparse;
-      collective.count = is_sparse ? entry.bytes() : static_cast<std::uint64_t>(entry.count);
-      collective.dtype = entry.dtype;
-      collective.sequence = entry.sequence;
-      collective.launched_us = microseconds(entry.launched);
-      collective.completed_us = microseconds(entry.completed);
-      out.push_back(collective);
-    }
-    seen_ = trace.next_sequence();
-  }
-
-  std::string saved_layout() const override {
-    return saves_layout_ ? save(parallel_->reducer().layout()) : std::string();
-  }
-
-  std::vector<std::uint32_t> rebuilt_order() const override {
-    std::vector<std::uint32_t> order;
-    const auto& infos = parallel_->reducer().parameter_infos();
-    for (const std::size_t index : parallel_->reducer().rebuilt_order())
-      order.push_back(number_of(infos[index].name));
-    return order;
-  }
-
- private:
-  // P15: what the first replica has; the rest goes to the options.
-  static std::vector<Ref<Parameter>> split_replicas(const std::vector<Ref<Parameter>>& parameters,
-                                                    const std::vector<Ref<Buffer>>& buffers,
-                                                    const reference::Program& program,
-                                                    ReducerOptions& options) {
+  // P15: what the first replica has.
+  static std::vector<Ref<Parameter>> originals(const std::vector<Ref<Parameter>>& parameters,
+                                               const reference::Program& program) {
     std::vector<Ref<Parameter>> first;
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (reference::original_of(program, i) == reference::owner_of(program, i))
+        first.push_back(parameters[i]);
+    return first;
+  }
+
+  // The other replicas, whose lists go along with that of the originals.
+  static void add_replicas(const std::vector<Ref<Parameter>>& parameters,
+                           const std::vector<Ref<Buffer>>& buffers,
+                           const reference::Program& program, ReducerOptions& options) {
+    std::size_t listed = 0;
     std::vector<std::size_t> place(parameters.size());
     std::vector<std::uint32_t> copies(parameters.size());
-    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-      if (reference::original_of(program, i) != reference::owner_of(program, i)) continue;
-      place[i] = first.size();
-      first.push_back(parameters[i]);
-    }
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (reference::original_of(program, i) == reference::owner_of(program, i))
+        place[i] = listed++;
     for (std::size_t b = 0; b < buffers.size(); ++b)
       if (program.buffers[b].copy_of == 0) options.buffers.push_back(buffers[b]);
     const auto replica = [&](std::uint32_t number) -> Replica& {
       while (options.replicas.size() <= number) {
         Replica& added = options.replicas.emplace_back();
-        added.parameters.resize(first.size());
+        added.parameters.resize(listed);
         added.buffers.resize(options.buffers.size());
       }
       return options.replicas[number];
     };
     for (std::uint32_t i = 0; i < parameters.size(); ++i) {
       const std::uint32_t original = i - program.parameters[i].copy_of;
-      if (original != i) replica(copies[original]++).parameters[place[original]] = parameters[i];
+      if (original == i) continue;
+      Replica& of = replica(copies[original]++);
+      of.parameters[place[original]] = parameters[i];
+      // Where the first replica lists it again.
+      std::uint32_t listed_again = original;
+      for (std::uint32_t again = i + 1; again < parameters.size(); ++again) {
+        if (reference::owner_of(program, again) != i) continue;
+        do ++listed_again;
+        while (listed_again < i && reference::owner_of(program, listed_again) != original);
+        if (listed_again >= i) break;
+        of.parameters[place[listed_again]] = parameters[i];
+      }
     }
     std::vector<std::uint32_t> buffer_copies(buffers.size());
     for (std::size_t b = 0; b < buffers.size(); ++b) {
@@ -172,7 +253,6 @@ class ProductionSubject final : public TrainingSubject {
       const auto number = static_cast<std::size_t>(at - options.buffers.begin());
       if (original != b) replica(buffer_copies[original]++).buffers[number] = buffers[b];
     }
-    return first;
   }
 
   static std::vector<std::string> ignored_names(const reference::Program& program) {
@@ -258,12 +338,12 @@ class ProductionSubject final : public TrainingSubject {
         std::chrono::duration_cast<std::chrono::microseconds>(time).count());
   }
 
-  std::unique_ptr<DataParallel> parallel_;
+  std::vector<User> users_;
+  std::uint32_t reducers_ = 0;  // that there are to be
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;
   bool meets_in_forwards_ = false;
-  std::int64_t seen_ = 0;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ Json to_record(const ObservedStep& step) {
   Json collectives = Json::array();
   for (const ObservedCollective& c : step.collectives)
     collectives.push_back({static_cast<int>(c.op), c.bucket, c.count, static_cast<int>(c.dtype),
-                           c.sequence, c.launched_us, c.completed_us});
+                           c.sequence, c.launched_us, c.completed_us, c.reducer});
   return {step.step,        step.begin_us,   step.end_us,        to_record(step.status),
           step.failed_call, step.poisoned,   step.launched,      gradients,
           collectives,      step.hook_order, step.rebuilt_order, step.state};
@@ -52,6 +52,7 @@ ObservedStep to_step(const Json& json) {
     collective.sequence = c.at(4);
     collective.launched_us = c.at(5);
     collective.completed_us = c.at(6);
+    collective.reducer = c.at(7);
     step.collectives.push_back(collective);
   }
   step.hook_order = json.at(9).get<std::vector<std::uint32_t>>();

@@ -15,6 +15,7 @@
 #include "properties/lane/coordinator.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/training.h"
+#include "reducer/base/check.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/staged_group.h"
 #include "reducer/comm/store.h"
@@ -26,9 +27,9 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
-constexpr std::int64_t kSecondGroup = 32768;  // added to a generation
 // NCCL has a watchdog, which needs an end: of what never ends without one.
 constexpr platform::Duration kLongest = std::chrono::hours(1);
+constexpr std::int64_t kGenerations = 4096;  // of each of the groups that ranks may be in
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
 simulation::Schedule to_simulation(const properties::Schedule& schedule) {
@@ -130,20 +131,36 @@ class SimEnvironment final : public RankEnvironment {
     (void)card_.release();
   }
 
-  Result<Membership> connect(const Roster& roster) override {
-    Membership membership;
-    auto group = make_group(roster, roster.generation);
-    if (!group) return failed(group.error());
-    membership.group = std::move(*group);
-    const reference::Options& options = case_.program.options;
-    if (options.launch == reference::Launch::kAfterBackward && options.own_group) {
-      auto second = make_group(roster, kSecondGroup + roster.generation);
-      if (!second) return failed(second.error());
-      membership.backward_group = std::move(*second);
+  Result<Memberships> connect(const Roster& roster) override {
+    const reference::Program& program = case_.program;
+    const reference::Options& options = program.options;
+    const auto store = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
+    const std::uint32_t group = reference::group_of(program, rank_);
+    const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
+    Memberships memberships;
+    for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
+      if (r > 0 && !options.group_each) {
+        memberships.push_back(memberships.front());
+        continue;
+      }
+      const auto join = [&](std::uint32_t which) {
+        const std::int64_t number = (group * reference::kMaxReducers + r) * 2 + which;
+        LOCKSTEP_CHECK_LT(static_cast<std::int64_t>(roster.generation), kGenerations);
+        return make_group(members, number * kGenerations + roster.generation);
+      };
+      Membership membership;
+      auto first = join(0);
+      if (!first) return failed(first.error());
+      membership.group = std::move(*first);
+      if (options.launch == reference::Launch::kAfterBackward && options.own_group) {
+        auto second = join(1);
+        if (!second) return failed(second.error());
+        membership.backward_group = std::move(*second);
+      }
+      membership.store = std::make_shared<PrefixStore>(prefix_of(roster, group, r), store);
+      memberships.push_back(std::move(membership));
     }
-    const auto own = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
-    membership.store = std::make_shared<PrefixStore>("g" + std::to_string(roster.generation), own);
-    return membership;
+    return memberships;
   }
 
   platform::Duration failure_grace() const override {
@@ -179,10 +196,11 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
-  Result<std::shared_ptr<ProcessGroup>> make_group(const Roster& roster, std::int64_t generation) {
-    if (world_.nccl) return connect_nccl(roster, generation);
-    std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
-        world_.network, generation, roster.members, rank_, world_.group);
+  Result<std::shared_ptr<ProcessGroup>> make_group(const std::vector<std::uint32_t>& members,
+                                                   std::int64_t generation) {
+    if (world_.nccl) return connect_nccl(members, generation);
+    std::shared_ptr<ProcessGroup> host =
+        simulated::SimProcessGroup::join(world_.network, generation, members, rank_, world_.group);
     if (!card_) return host;
     auto staged = StagedGroup::create(std::move(host), *card_);
     if (!staged) return failed(staged.error());
@@ -250,8 +268,11 @@ class SimLane final : public properties::Lane {
     world_->group.algorithm = c.program.options.order == reference::Order::kBcube
                                   ? simulated::Algorithm::kBcube
                                   : simulated::Algorithm::kRing;
-    world_->group.timeout =
-        c.timeout_ms == 0 ? platform::Duration::max() : std::chrono::milliseconds(c.timeout_ms);
+    // F7: of two ranks with an error each, in passes of different reducers, both may wait.
+    const bool never = c.timeout_ms == 0 && reference::reducer_count(c.program) == 1;
+    const auto limit =
+        std::chrono::milliseconds(c.timeout_ms == 0 ? properties::kDefaultTimeoutMs : c.timeout_ms);
+    world_->group.timeout = never ? platform::Duration::max() : limit;
   }
 
   void observe(const simulation::Outcome& outcome, Observation& observation) {

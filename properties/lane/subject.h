@@ -25,7 +25,10 @@ class TrainingSubject {
   virtual Status construct(const std::vector<Ref<Parameter>>& parameters,
                            const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                            const reference::Program& program, RankEnvironment& environment,
-                           Membership membership) = 0;
+                           Memberships memberships) = 0;
+  // The last construct() failed: there is nothing to reset. It may be called again at any time
+  // between two steps, and replaces what there was.
+  virtual bool has_failed_to_begin() const { return false; }
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;
   // Manual sync (P13): after the last forward of a synced step.
@@ -35,7 +38,7 @@ class TrainingSubject {
   virtual Status end_join() { return {}; }
   virtual Status check_complete() = 0;
   virtual void abort(const Status& cause) = 0;
-  virtual Status reset(Membership membership) = 0;
+  virtual Status reset(Memberships memberships) = 0;
   // Refuses further work because of an earlier failure.
   virtual bool poisoned() const = 0;
   virtual bool launched_in_pass() const = 0;

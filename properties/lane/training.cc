@@ -88,9 +88,9 @@ class Training {
     Roster roster;
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
     std::uint32_t step = 0;
-    observation_.construction = join(roster, step, [this](Membership membership) {
+    observation_.construction = join(roster, step, [this](Memberships memberships) {
       return subject_->construct(parameters_, state_->buffers(), engine_, program_, environment_,
-                                 std::move(membership));
+                                 std::move(memberships));
     });
     const bool records = program_.options.rebuild && observation_.construction.ok();
     for (std::uint32_t i = 0; records && i < parameters_.size(); ++i)
@@ -130,17 +130,17 @@ class Training {
     // steps.
     const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
-      Result<Membership> membership = environment_.connect(roster);
-      Status status = membership ? Status() : membership.error();
-      if (membership) {
+      Result<Memberships> memberships = environment_.connect(roster);
+      Status status = memberships ? Status() : memberships.error();
+      if (memberships) {
         generation_ = roster.generation;
-        group_ = membership->group;
+        memberships_ = *memberships;
         state_->start();
-        status = enter(std::move(*membership));
+        status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
       ++observation_.retries;
-      if (group_) group_->abort(status);
+      for (const Membership& each : memberships_) each.group->abort(status);
       Resume resume = environment_.meet(false, step);
       expect_after(resume);
       step = resume.step;
@@ -149,13 +149,8 @@ class Training {
   }
 
   void train_all(std::uint32_t step) {
-    auto inputs = static_cast<std::uint32_t>(program_.steps.size());
-    while (inputs > 0 && !reference::has_input(program_, environment_.rank(), inputs - 1)) --inputs;
     while (true) {
-      if (joins()) LOCKSTEP_CHECK(subject_->begin_join(program_).ok());
-      bool recovering = false;
-      while (step < inputs && !recovering) recovering = train_step(step++);
-      if (joins() && !recovering && !environment_.exited()) recovering = !join_others();
+      const bool recovering = train_on(step);
       if (environment_.exited()) break;
       note_account();
       // A rank whose own step went well keeps its group until all have met: peers may still be in
@@ -167,17 +162,55 @@ class Training {
     }
   }
 
+  // Up to the end of the program, or until everyone recovers: then it is true.
+  bool train_on(std::uint32_t& step) {
+    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    do {
+      if (joins()) LOCKSTEP_CHECK(subject_->begin_join(program_).ok());
+      const std::uint32_t end = reference::end_of_join(program_, step);
+      while (step < end && reference::has_input(program_, environment_.rank(), step)) {
+        if (step > 0 && step == program_.renewed && !renew()) return true;
+        if (train_step(step++)) return true;
+      }
+      if (joins() && !join_others(step, end == steps)) return true;
+      // What a rank had no inputs for may end in an error of the other group.
+      while (step < end)
+        if (expectation_->steps[step++].any_error) return true;
+    } while (step < steps);
+    return false;
+  }
+
+  // Other reducers, of the same parameters on the same groups.
+  bool renew() {
+    environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
+    const Status status = subject_->construct(parameters_, state_->buffers(), engine_, program_,
+                                              environment_, memberships_);
+    if (environment_.exited()) return false;
+    for (const auto& each : memberships_)
+      if (!status.ok()) each.group->abort(status);
+    return status.ok();
+  }
+
   bool joins() const { return program_.options.join != reference::Join::kNone; }
 
-  // S2: takes part until no rank has inputs any more.
-  bool join_others() {
+  // S2: takes part until no rank has inputs any more; `step` is the first that this one has none
+  // for.
+  bool join_others(std::uint32_t step, bool is_last) {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
-    environment_.begin_step(steps);  // no fault lies there
+    const bool shadows = !reference::has_input(program_, environment_.rank(), step);
+    environment_.begin_step(shadows ? step : steps);  // where no fault lies
     const Status status = subject_->end_join();
+    if (environment_.exited()) return false;
+    environment_.begin_step(steps);
     if (!status.ok()) {
       observation_.joining = status;
       subject_->abort(status);
       return false;
+    }
+    if (!is_last) {  // the next step begins with a trace of its own
+      std::vector<properties::ObservedCollective> of_others;
+      subject_->take_trace(of_others);
+      return true;
     }
     ObservedStep& ending = observation_.ending.emplace_back();
     ending.step = steps;
@@ -238,11 +271,14 @@ class Training {
     environment_.begin_step(
         static_cast<std::uint32_t>(program_.steps.size()));  // no fault lies there
     observation_.recovery =
-        join(std::move(resume.roster), resume.step,
-             [this](Membership membership) { return subject_->reset(std::move(membership)); });
+        join(std::move(resume.roster), resume.step, [this](Memberships memberships) {
+          return subject_->has_failed_to_begin()
+                     ? subject_->construct(parameters_, state_->buffers(), engine_, program_,
+                                           environment_, std::move(memberships))
+                     : subject_->reset(std::move(memberships));
+        });
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     observation_.ending.clear();
-    observation_.joining = Status();
     return observation_.recovery.ok();
   }
 
@@ -445,7 +481,7 @@ class Training {
   Tensor one_;             // the gradient that every root starts with
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::unique_ptr<TrainingSubject> subject_;
-  std::shared_ptr<ProcessGroup> group_;
+  Memberships memberships_;
   std::uint32_t generation_ = 0;
   std::vector<Ref<Storage>> storages_;
   std::vector<reference::Recovery> recoveries_;

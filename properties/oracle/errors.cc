@@ -58,7 +58,7 @@ class ErrorOracle {
                      "the reducer could not be constructed: " + seen.construction.to_string());
       if (!seen.recovery.ok())
         return wrong("reuse", "reset with a new group failed: " + seen.recovery.to_string());
-      if (seen.retries > 0 && fatal_.empty() && !program_fails())
+      if (seen.retries > 0 && fatal_.empty() && !program_fails() && !may_mismatch())
         return wrong("reuse",
                      "the reducer could be constructed or reset only at a further attempt");
       for (std::size_t i = 0; i < seen.steps.size(); ++i) {
@@ -93,7 +93,38 @@ class ErrorOracle {
       return wrong("error", "end_join does not say what was changed: " + joining.to_string());
     if (code == Code::kInternal || code == Code::kPoisoned || joining.failure().pass < 0)
       return wrong("error", "end_join does not tell a cause: " + joining.to_string());
-    return {};
+    if (is_error_of_a_step(joining.failure())) return {};
+    // The peer that had it may have left before its account was there.
+    if (program_fails() && (code == Code::kAborted || code == Code::kPeerLost)) return {};
+    if (fatal_.empty())
+      return wrong("error", "end_join tells no error of the program: " + joining.to_string());
+    return judge_fault_in_join(joining.failure());
+  }
+
+  // An own error of some rank, told rightly. In which step the others are, nobody has told.
+  bool is_error_of_a_step(const Failure& failure) const {
+    for (std::uint32_t at = 0; at < expectation_.steps.size(); ++at) {
+      ObservedStep here;
+      here.step = at;
+      if (any_share([&](const auto& share) { return is_cause(share, at, here, failure); }))
+        return true;
+    }
+    return false;
+  }
+
+  Verdict judge_fault_in_join(const Failure& failure) {
+    const auto lacks = [&](const std::string& what) {
+      return wrong("error", "end_join does not tell " + what + ": " + failure.to_string());
+    };
+    if (failure.rank == kNone && failure.suspect == kNone) return lacks("a rank to look at");
+    if (failure.bucket == kNone && failure.collective.empty() && !is_own_error(failure.code))
+      return lacks("the bucket or collective");
+    if (failure.bucket != kNone && failure.parameters.empty()) return lacks("a parameter");
+    if (fatal_.size() != 1 || program_fails() || fatal_[0].kind != faults::Kind::kNodeThrows)
+      return {};
+    const std::uint32_t culprit = fatal_[0].rank % case_.program.world;
+    if (failure.rank == group_rank(0, culprit)) return {};
+    return lacks(fmt::format("that rank {} is the cause", culprit));
   }
 
   bool is_local(const ObservedStep& step) const {
@@ -110,10 +141,12 @@ class ErrorOracle {
       return wrong_step("error", step,
                         "ended well, but " + describe_cause(step.step) + " had to be raised");
     }
+    if (breaks_passes_off(step)) return {};
     if (Verdict verdict = judge_poison(step); !verdict.ok()) return verdict;
     const Failure& failure = step.status.failure();
     if (is_caused_by_program(step, failure)) return {};
     if (is_left_by_peer(step, failure)) return {};
+    if (may_mismatch() && failure.code == Code::kMismatch) return {};
     if (excused_by_fault(step.step)) return judge_fault_error(step, failure);
     if (expected.outcome != Outcome::kSuccess)
       return wrong_step("error", step,
@@ -133,11 +166,57 @@ class ErrorOracle {
     return case_.program.options.join != reference::Join::kNone && expected.any_error &&
            (expected.ranks[rank_].outcome == Outcome::kSuccessOrPeerError ||
             expected.ranks[rank_].error == Error::kSecondBackward) &&
-           failure.reported_by == group_rank(observation_, step.step, rank_) &&
+           failure.reported_by == group_rank(step.step, rank_) &&
            (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
   }
 
+  // The rank of an original rank in the group that trains `step`.
+  int group_rank(std::uint32_t step, std::size_t original) const {
+    const std::uint32_t groups = reference::group_count(case_.program);
+    int rank = static_cast<int>(original / groups);
+    for (const reference::Recovery& recovery : observation_.recoveries) {
+      if (recovery.before_step > step) break;
+      const auto& members = recovery.survivors;
+      const auto here = std::find(members.begin(), members.end(), original);
+      rank = here == members.end()
+                 ? kNone
+                 : static_cast<int>(std::count_if(members.begin(), here, [&](std::uint32_t other) {
+                     return is_peer(other, original);
+                   }));
+    }
+    return rank;
+  }
+
+  // In the same group: others do not hear of it.
+  bool is_peer(std::size_t rank, std::size_t other) const {
+    return rank % reference::group_count(case_.program) ==
+           other % reference::group_count(case_.program);
+  }
+
+  // Calls `is` with what each reducer of this rank is to come to, until one is true.
+  template <class Is>
+  bool any_share(const Is& is) const {
+    for (std::uint32_t r = 0; r < reference::reducer_count(case_.program); ++r)
+      if (is(reference::share_of(case_.program, expectation_, rank_, r))) return true;
+    return false;
+  }
+
   static std::string name(std::uint32_t parameter) { return fmt::format("p{}", parameter); }
+
+  // A rank can leave this step behind only once all ranks have come to it.
+  // A collective without elements is no meeting of all: only neighbours hear of each other.
+  bool holds_together(std::uint32_t step) const {
+    const auto is_meeting = [](const auto& collective) {
+      using Op = reference::ExpectedCollective::Op;
+      const bool is_broadcast = collective.op == Op::kBroadcastOrder ||
+                                collective.op == Op::kBroadcastBuffers;  // the root need not wait
+      return collective.count > 0 && !is_broadcast;
+    };
+    return any_share([&](const reference::Expectation& share) {
+      const auto& collectives = share.steps[step].collectives;
+      return std::any_of(collectives.begin(), collectives.end(), is_meeting);
+    });
+  }
 
   bool program_fails() const {
     return std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
@@ -148,25 +227,25 @@ class ErrorOracle {
   // one that a peer has reached already. A peer cannot be ahead by more than one step that
   // communicates.
   bool is_caused_by_program(const ObservedStep& step, const Failure& failure) const {
-    if (failure.reported_by != group_rank(observation_, step.step, rank_)) return false;
+    if (failure.reported_by != group_rank(step.step, rank_)) return false;
     for (std::uint32_t at = step.step; at < expectation_.steps.size(); ++at) {
-      if (is_cause(at, step, failure)) return true;
-      if ((at > step.step && holds_together(expectation_.steps[at])) ||
-          expectation_.steps[at].any_error)
-        break;
+      if (any_share([&](const auto& share) { return is_cause(share, at, step, failure); }))
+        return true;
+      if ((at > step.step && holds_together(at)) || expectation_.steps[at].any_error) break;
     }
     return false;
   }
 
-  bool is_cause(std::uint32_t at, const ObservedStep& step, const Failure& failure) const {
-    const auto& ranks = expectation_.steps[at].ranks;
+  bool is_cause(const reference::Expectation& share, std::uint32_t at, const ObservedStep& step,
+                const Failure& failure) const {
+    const auto& ranks = share.steps[at].ranks;
     for (std::size_t q = 0; q < ranks.size(); ++q) {
       const ExpectedRankStep& cause = ranks[q];
       const bool is_other = !cause.requiring.empty() && failure.code == Code::kRequiresGrad;
       if (cause.outcome != Outcome::kOwnError) continue;
       if (failure.code != code_of(cause.error) && !is_other) continue;
       const std::size_t named = cause.error == Error::kUnevenInputs ? first_without_inputs(at) : q;
-      if (failure.rank != group_rank(observation_, step.step, named) || failure.pass < 0) continue;
+      if (failure.rank != group_rank(step.step, named) || failure.pass < 0) continue;
       const bool own_call =
           q == rank_ && step.failed_call != static_cast<std::int32_t>(cause.error_call);
       if (q == rank_ && (at != step.step || own_call)) continue;
@@ -180,8 +259,8 @@ class ErrorOracle {
   std::size_t first_without_inputs(std::uint32_t step) const {
     const auto& ranks = expectation_.steps[step].ranks;
     std::uint32_t rank = 0;
-    while (rank < ranks.size() &&
-           (!ranks[rank].present || reference::has_input(case_.program, rank, step)))
+    while (rank < ranks.size() && (!is_peer(rank, rank_) || !ranks[rank].present ||
+                                   reference::has_input(case_.program, rank, step)))
       ++rank;
     return rank;
   }
@@ -222,9 +301,56 @@ class ErrorOracle {
     return out;
   }
 
+  // A fatal fault that fired in this step or before it, with no recovery in between. Ranks do not
+  // march in step: the one at fault may be ahead, as far as its peers can let it: they are at least
+  // in the last step before that communicates.
+  bool excuses(const faults::Fault& fault, std::uint32_t step) const {
+    const auto& steps = case_.program.steps;
+    const std::uint32_t at =
+        steps.empty() ? 0 : fault.step % static_cast<std::uint32_t>(steps.size());
+    std::uint32_t earliest = at;
+    while (earliest > 0 && !holds_together(--earliest)) {
+    }
+    if (step < earliest) return false;
+    const std::uint32_t low = std::min(at, step);
+    const std::uint32_t high = std::max(at, step);
+    // A rank that shadows others (S2) has not begun the step that its faults lie in.
+    const bool shadows = !reference::has_input(case_.program, fault.rank % case_.program.world, at);
+    return std::none_of(observation_.recoveries.begin(), observation_.recoveries.end(),
+                        [&](const auto& r) {
+                          const bool is_before = shadows && r.before_step == at;
+                          return low < r.before_step && r.before_step <= high && !is_before;
+                        });
+  }
   bool excused_by_fault(std::uint32_t step) const {
-    return std::any_of(fatal_.begin(), fatal_.end(),
-                       [&](const auto& f) { return reaches(f, step, expectation_, observation_); });
+    return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& f) {
+      return is_peer(f.rank % case_.program.world, rank_) && excuses(f, step);
+    });
+  }
+
+  // F7: an error in the pass of one reducer breaks off that of the other in the middle, which tells
+  // of that what it knows; and of two ranks that lack something in passes of different reducers
+  // neither may come to raise its error before the timeout. In this step, or in a later one that a
+  // peer has reached already.
+  bool breaks_passes_off(const ObservedStep& step) const {
+    if (reference::reducer_count(case_.program) == 1) return false;
+    for (std::uint32_t at = step.step; at < expectation_.steps.size(); ++at) {
+      if (expectation_.steps[at].any_error) return true;
+      if (at > step.step && holds_together(at)) return false;
+    }
+    return false;
+  }
+
+  // F7: two reducers of one group, and one backward for both. Reduced after backward they come one
+  // after the other, unless one of them has to wait for a further backward, or fails.
+  bool may_mismatch() const {
+    const reference::Program& program = case_.program;
+    if (reference::reducer_count(program) == 1 || program.options.group_each) return false;
+    if (program.options.launch == reference::Launch::kOverlapped || program_fails()) return true;
+    return std::any_of(program.steps.begin(), program.steps.end(), [](const auto& step) {
+      return std::any_of(step.variants.begin(), step.variants.end(),
+                         [](const auto& pass) { return pass.backwards.size() > 1; });
+    });
   }
 
   // What an error that a fault brought about must tell (F2).
@@ -236,7 +362,7 @@ class ErrorOracle {
     if (failure.code == Code::kInternal || failure.code == Code::kPoisoned) return lacks("a cause");
     // A local backward is the engine's alone, which knows of no rank and no pass.
     if (is_local(step) && failure.code == Code::kUserFailure) return {};
-    if (failure.reported_by != group_rank(observation_, step.step, rank_))
+    if (failure.reported_by != group_rank(step.step, rank_))
       return lacks("who reports it");
     if (failure.pass < 0) return lacks("the pass");
     // NCCL does not say which peer is lost.
@@ -257,7 +383,7 @@ class ErrorOracle {
                        fault.kind == faults::Kind::kNodeThrows ||
                        fault.kind == faults::Kind::kOperationError;
     if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
-    if (failure.rank == group_rank(observation_, step.step, culprit)) return {};
+    if (failure.rank == group_rank(step.step, culprit)) return {};
     return wrong_step("error", step,
                       fmt::format("rank {} is the cause ({}), and the error names another: {}",
                                   culprit, faults::name_of(fault.kind), failure.to_string()));
@@ -278,7 +404,7 @@ class ErrorOracle {
           "what travelled was changed, and the error does not say so: " + failure.to_string());
     const bool is_named = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
       return failure.suspect ==
-             group_rank(observation_, step.step, fault.rank % case_.program.world);
+             group_rank(step.step, fault.rank % case_.program.world);
     });
     if (is_named) return {};
     return wrong_step(
@@ -304,13 +430,9 @@ class ErrorOracle {
   }
 
   // F3: who received something else than was sent has to notice. Where other things go wrong as
-  // well, it may fail of them before; and of a rank that shadows others no error is kept when it
-  // recovers (S2).
+  // well, it may fail of them before.
   Verdict judge_unnoticed(const RankObservation& seen) {
-    const auto steps = static_cast<std::uint32_t>(case_.program.steps.size());
-    if (!is_all_payload() || program_fails() || !was_deceived()) return {};
-    if (!reference::has_input(case_.program, static_cast<std::uint32_t>(rank_), steps - 1))
-      return {};
+    if (!is_all_payload() || program_fails() || may_mismatch() || !was_deceived()) return {};
     const bool failed = std::any_of(seen.steps.begin(), seen.steps.end(),
                                     [](const ObservedStep& step) { return !step.status.ok(); });
     if (failed || !seen.joining.ok()) return {};
@@ -340,6 +462,8 @@ class ErrorOracle {
           "schedule", step,
           "collectives were started before the backward ended: " + failure.to_string());
     if (step.poisoned == must) return {};
+    // What was launched may be the other reducer's, which has not failed.
+    if (own && reference::reducer_count(case_.program) > 1 && !step.poisoned) return {};
     return wrong_step(
         "poison", step,
         fmt::format("after this error the reducer must {}, and does not: {}",

@@ -105,7 +105,9 @@ Verdict compare_gradient(const Case& c, const reference::Expectation& expectatio
 
 // B7: the gradient is the bucket's view. All gradients that lie in one bucket have one storage, of
 // no other bucket, and each lies where the layout has it.
-Verdict compare_places(const reference::Expectation& expectation, const Place& place) {
+Verdict compare_places(const Case& c, const reference::Expectation& whole, const Place& place) {
+  const reference::Expectation& expectation = reference::share_of(
+      c.program, whole, place.rank, c.program.parameters[place.parameter].reducer);
   const auto& expected = expectation.steps[place.step.step].ranks[place.rank].gradients;
   const ObservedGradient& gradient = place.step.gradients[place.parameter];
   if (!expected[place.parameter].in_bucket || !gradient.defined) return {};
@@ -174,6 +176,7 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
                         const Observation& observation) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     const RankObservation& seen = observation.ranks[rank];
+    const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(rank));
     for (std::size_t s = 0; s < seen.steps.size(); ++s) {
       const ObservedStep& step = seen.steps[s];
       if (!step.status.ok() || step.gradients.empty()) continue;
@@ -185,13 +188,14 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
         const std::uint32_t owner = reference::owner_of(c.program, p);
         const bool frozen = c.program.parameters[owner].frozen;
         // What nobody used may differ, or be defined on one rank only: it was never reduced (G5).
-        const bool shared = !frozen && expected.ranks[rank].gradients[p].reduced &&
-                            (expected.ranks[0].gradients[p].reduced || !expected.ranks[0].present);
+        const bool shared =
+            !frozen && expected.ranks[rank].gradients[p].reduced &&
+            (expected.ranks[peer].gradients[p].reduced || !expected.ranks[peer].present);
         const ObservedStep* first =
-            rank > 0 && shared ? find_step(observation.ranks[0], step.step, s) : nullptr;
+            rank > peer && shared ? find_step(observation.ranks[peer], step.step, s) : nullptr;
         if (first && first->status.ok() && !first->gradients.empty())
-          if (Verdict v = compare_ranks(c, observation, place, *first, 0); !v.ok()) return v;
-        if (Verdict v = compare_places(expectation, place); !v.ok()) return v;
+          if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
+        if (Verdict v = compare_places(c, expectation, place); !v.ok()) return v;
         Verdict verdict = compare_gradient(c, expectation, observation, place,
                                            expected.ranks[rank].gradients[p], step.gradients[p]);
         if (!verdict.ok()) return verdict;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "properties/oracle/oracles.h"
 #include "reference/state.h"
@@ -91,12 +92,90 @@ const ObservedStep* recorded_before(const reference::Expectation& expectation,
   return nullptr;
 }
 
-// Ranks below `rank` that train in `step`.
-bool is_first(const reference::ExpectedStep& step, std::size_t rank) {
-  for (std::size_t r = 0; r < rank; ++r)
-    if (step.ranks[r].present) return false;
-  return true;
-}
+// B2, of one reducer in one group.
+class RebuildOracle {
+ public:
+  RebuildOracle(const Case& c, const reference::Expectation& share, const Observation& observation,
+                std::size_t first_rank, std::uint32_t reducer)
+      : case_(c),
+        share_(share),
+        observation_(observation),
+        first_rank_(first_rank),
+        reducer_(reducer) {
+    const auto& parameters = c.program.parameters;
+    one_device_ = std::all_of(parameters.begin(), parameters.end(), [&](const auto& each) {
+      return each.device == parameters[0].device;
+    });
+    for (const auto& bucket : share.buckets)
+      all_.insert(all_.end(), bucket.parameters.begin(), bucket.parameters.end());
+  }
+
+  Verdict judge() {
+    const std::uint32_t groups = reference::group_count(case_.program);
+    for (std::size_t r = first_rank_; r < observation_.ranks.size(); r += groups) {
+      const RankObservation& rank = observation_.ranks[r];
+      for (std::size_t s = 0; s < rank.steps.size(); ++s)
+        if (Verdict verdict = judge_step(r, s); !verdict.ok()) return verdict;
+    }
+    return {};
+  }
+
+ private:
+  // Of this reducer.
+  std::vector<std::uint32_t> own(const std::vector<std::uint32_t>& parameters) const {
+    std::vector<std::uint32_t> out = parameters;
+    std::erase_if(out,
+                  [&](std::uint32_t p) { return case_.program.parameters[p].reducer != reducer_; });
+    return out;
+  }
+
+  // Another rank's order of the same step, the first one's.
+  std::vector<std::uint32_t> order_of(std::uint32_t step) const {
+    const std::uint32_t groups = reference::group_count(case_.program);
+    for (std::size_t r = first_rank_; r < observation_.ranks.size(); r += groups)
+      for (const ObservedStep& each : observation_.ranks[r].steps)
+        if (each.step == step && !each.rebuilt_order.empty()) return own(each.rebuilt_order);
+    return {};
+  }
+
+  bool is_first(const reference::ExpectedStep& step, std::size_t rank) const {
+    for (std::size_t r = 0; r < rank; ++r)
+      if (step.ranks[r].present) return false;
+    return true;
+  }
+
+  Verdict judge_step(std::size_t r, std::size_t at) const {
+    const RankObservation& rank = observation_.ranks[r];
+    const ObservedStep& step = rank.steps[at];
+    const std::vector<std::uint32_t> order = own(step.rebuilt_order);
+    if (order.empty()) return {};
+    const auto wrong = [&](const std::string& what) {
+      return Verdict{Failing::kWrongBits, "layout", fmt::format("step {}: {}", step.step, what)};
+    };
+    if (!std::is_permutation(order.begin(), order.end(), all_.begin(), all_.end()))
+      return wrong("the buckets were rebuilt from an order that is none of all parameters");
+    if (order != order_of(step.step))
+      return wrong(fmt::format("rank {} rebuilt its buckets in another order than others", r));
+    const ObservedStep* recorded = recorded_before(share_, rank, at);
+    if (!one_device_ || recorded == nullptr || !is_first(share_.steps[step.step], r)) return {};
+    const std::vector<std::uint32_t> seen = own(recorded->hook_order);
+    std::vector<std::uint32_t> hooked;
+    for (const std::uint32_t parameter : order)
+      if (std::find(seen.begin(), seen.end(), parameter) != seen.end()) hooked.push_back(parameter);
+    if (hooked == seen) return {};
+    return wrong(
+        fmt::format("the buckets do not follow the order in which rank {} saw its hooks in step {}",
+                    r, recorded->step));
+  }
+
+  const Case& case_;
+  const reference::Expectation& share_;
+  const Observation& observation_;
+  const std::size_t first_rank_;
+  const std::uint32_t reducer_;
+  bool one_device_ = false;
+  std::vector<std::uint32_t> all_;  // that are trained
+};
 
 }  // namespace
 
@@ -104,42 +183,12 @@ bool is_first(const reference::ExpectedStep& step, std::size_t rank) {
 // the first rank: hooks run one after the other when there is one device.
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation) {
-  const bool one_device =
-      std::all_of(c.program.parameters.begin(), c.program.parameters.end(),
-                  [&](const auto& each) { return each.device == c.program.parameters[0].device; });
-  for (const reference::ReadyOrder& order : observation.ready_orders()) {
-    std::vector<std::uint32_t> all;
-    for (const auto& bucket : expectation.buckets)
-      all.insert(all.end(), bucket.parameters.begin(), bucket.parameters.end());
-    if (!std::is_permutation(order.parameters.begin(), order.parameters.end(), all.begin(),
-                             all.end()))
-      return {Failing::kWrongBits, "layout",
-              fmt::format("step {}: the buckets were rebuilt from an order that is none of all "
-                          "parameters",
-                          order.step)};
-    for (std::size_t r = 0; r < observation.ranks.size(); ++r) {
-      const RankObservation& rank = observation.ranks[r];
-      for (std::size_t s = 0; s < rank.steps.size(); ++s) {
-        const ObservedStep& step = rank.steps[s];
-        if (step.step != order.step || step.rebuilt_order.empty()) continue;
-        if (step.rebuilt_order != order.parameters)
-          return {Failing::kWrongBits, "layout",
-                  fmt::format("step {}: rank {} rebuilt its buckets in another order than others",
-                              order.step, r)};
-        const ObservedStep* recorded = recorded_before(expectation, rank, s);
-        if (!one_device || recorded == nullptr || !is_first(expectation.steps[step.step], r))
-          continue;
-        std::vector<std::uint32_t> hooked;
-        for (const std::uint32_t parameter : order.parameters)
-          if (std::find(recorded->hook_order.begin(), recorded->hook_order.end(), parameter) !=
-              recorded->hook_order.end())
-            hooked.push_back(parameter);
-        if (hooked != recorded->hook_order)
-          return {Failing::kWrongBits, "layout",
-                  fmt::format("step {}: the buckets do not follow the order in which rank {} saw "
-                              "its hooks in step {}",
-                              order.step, r, recorded->step)};
-      }
+  if (!c.program.options.rebuild) return {};
+  for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
+    for (std::uint32_t r = 0; r < reference::reducer_count(c.program); ++r) {
+      const auto& share = reference::share_of(c.program, expectation, group, r);
+      if (Verdict verdict = RebuildOracle(c, share, observation, group, r).judge(); !verdict.ok())
+        return verdict;
     }
   }
   return {};
@@ -183,39 +232,58 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
   return {};
 }
 
-Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation) {
+namespace {
+
+// T2, of one step of one rank and reducer.
+Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expected,
+                          const std::vector<ObservedCollective>& observed,
+                          const std::string& where) {
   using Op = reference::ExpectedCollective::Op;
+  const auto wrong = [&](std::size_t i, const std::string& what) {
+    return Verdict{Failing::kWrongBits, "trace",
+                   fmt::format("{}, collective {}: {}", where, i, what)};
+  };
+  for (std::size_t i = 0; i < expected.size() || i < observed.size(); ++i) {
+    if (i >= observed.size()) return wrong(i, "not launched");
+    const ObservedCollective& seen = observed[i];
+    if (i >= expected.size())
+      return wrong(i, fmt::format("one too many: bucket {}, {} elements", seen.bucket, seen.count));
+    const bool is_bucket = expected[i].op == Op::kAllReduceBucket;
+    if (seen.op != observed_as(expected[i].op)) return wrong(i, "another operation than expected");
+    const bool is_sparse = expected[i].op == Op::kGatherSparse;
+    if ((is_bucket || is_sparse) && seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
+      return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
+    if (is_bucket && seen.dtype != observed_as(expected[i].dtype))
+      return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype),
+                                  name_of(observed_as(expected[i].dtype))));
+    if (seen.count != expected[i].count)
+      return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
+    if (i > 0 && seen.sequence != observed[i - 1].sequence + 1)
+      return wrong(i, "sequence numbers are not consecutive");
+  }
+  return {};
+}
+
+}  // namespace
+
+Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
+                    const Observation& observation) {
+  const std::uint32_t reducers = reference::reducer_count(c.program);
+  std::vector<ObservedCollective> own;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       // A rank that is gone may have been ahead of those who recovered without it.
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
       if (!expectation.steps[step.step].knows_collectives) continue;
-      const auto& expected = expectation.steps[step.step].collectives;
-      const auto wrong = [&](std::size_t i, const std::string& what) {
-        return Verdict{
-            Failing::kWrongBits, "trace",
-            fmt::format("rank {}, step {}, collective {}: {}", rank, step.step, i, what)};
-      };
-      for (std::size_t i = 0; i < expected.size() || i < step.collectives.size(); ++i) {
-        if (i >= step.collectives.size()) return wrong(i, "not launched");
-        const ObservedCollective& seen = step.collectives[i];
-        if (i >= expected.size())
-          return wrong(
-              i, fmt::format("one too many: bucket {}, {} elements", seen.bucket, seen.count));
-        const bool is_bucket = expected[i].op == Op::kAllReduceBucket;
-        if (seen.op != observed_as(expected[i].op))
-          return wrong(i, "another operation than expected");
-        const bool is_sparse = expected[i].op == Op::kGatherSparse;
-        if ((is_bucket || is_sparse) &&
-            seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
-          return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
-        if (is_bucket && seen.dtype != observed_as(expected[i].dtype))
-          return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype),
-                                      name_of(observed_as(expected[i].dtype))));
-        if (seen.count != expected[i].count)
-          return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
-        if (i > 0 && seen.sequence != step.collectives[i - 1].sequence + 1)
-          return wrong(i, "sequence numbers are not consecutive");
+      for (std::uint32_t r = 0; r < reducers; ++r) {
+        own.clear();
+        std::copy_if(step.collectives.begin(), step.collectives.end(), std::back_inserter(own),
+                     [r](const ObservedCollective& each) { return each.reducer == r; });
+        std::string where = fmt::format("rank {}, step {}", rank, step.step);
+        if (reducers > 1) where += fmt::format(", reducer {}", r);
+        const auto& share = reference::share_of(c.program, expectation, rank, r);
+        Verdict verdict = judge_collectives(share.steps[step.step].collectives, own, where);
+        if (!verdict.ok()) return verdict;
       }
     }
   }
@@ -233,7 +301,7 @@ Verdict judge(const Case& c, const reference::Contract& contract,
   if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_trace(expectation, observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_trace(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
   return errors;  // which may say what could not be judged
 }

@@ -246,6 +246,83 @@ TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
   expect(Failing::kWrongError, "error");
 }
 
+TEST_F(JudgeTest, F7AMismatchIsExcusedWhereReducersShareAGroupAlone) {
+  case_.program.parameters.push_back(case_.program.parameters[0]);
+  case_.program.parameters[1].reducer = 1;
+  auto& nodes = case_.program.steps[0].variants[0].forwards[0].nodes;
+  nodes.push_back(nodes[0]);
+  nodes[1].parameter = 1;
+  nodes[1].inputs.resize(1);
+  observe();
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  fail(0, Code::kMismatch);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  case_.program.options.group_each = true;
+  expect(Failing::kWrongError, "error");
+  case_.program.options.group_each = false;
+  case_.program.options.launch = reference::Launch::kAfterBackward;
+  expect(Failing::kWrongError, "error");
+}
+
+TEST_F(JudgeTest, F7CollectivesOfOneReducerAreNotThoseOfTheOther) {
+  case_.program.parameters.push_back(case_.program.parameters[0]);
+  case_.program.parameters[1].reducer = 1;
+  auto& nodes = case_.program.steps[0].variants[0].forwards[0].nodes;
+  nodes.push_back(nodes[0]);
+  nodes[1].parameter = 1;
+  nodes[1].inputs.resize(1);
+  observe();
+  for (ObservedCollective& each : step(1).collectives) each.reducer = 0;
+  expect(Failing::kWrongBits, "trace");
+}
+
+TEST_F(JudgeTest, F2AFaultOfTheOtherGroupIsNoExcuse) {
+  case_.program.world = 4;
+  case_.program.options.two_groups = true;
+  observe();
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  case_.faults.faults = {{faults::Kind::kLinkReset, 1, 0, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kLinkReset)] = 1;
+  const auto peer_lost = [&](std::size_t rank) {
+    fail(rank, Code::kPeerLost);
+    Failure& failure = step(rank).status.failure();
+    failure.rank = failure.reported_by = static_cast<int>(rank / 2);
+    failure.suspect = static_cast<int>(1 - rank / 2);
+    failure.bucket = 0;
+    failure.parameters = {"p0"};
+  };
+  peer_lost(3);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(3).status.failure().reported_by = 3;  // its rank in the job
+  expect(Failing::kWrongError, "error");
+  peer_lost(3);
+  peer_lost(2);
+  expect(Failing::kWrongError, "error");
+}
+
+TEST_F(JudgeTest, S2WhatEndJoinRaisesIsLookedAt) {
+  case_.program.options.join = reference::Join::kByAll;
+  case_.program.inputs = {0, 1};
+  observe();
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  Failure failure;
+  failure.code = Code::kPeerLost;
+  failure.reported_by = 0;
+  failure.pass = 0;
+  observation_.ranks[0].joining = failure;
+  expect(Failing::kWrongError, "error");  // without a reason
+  case_.faults.faults = {{faults::Kind::kNodeThrows, 1, 0, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kNodeThrows)] = 1;
+  expect(Failing::kWrongError, "error");  // names no rank
+  failure.rank = 1;
+  failure.collective = "all_reduce";
+  observation_.ranks[0].joining = failure;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  failure.rank = 0;
+  observation_.ranks[0].joining = failure;
+  expect(Failing::kWrongError, "error");  // another one than threw
+}
+
 TEST_F(JudgeTest, AnExpectedErrorThatDoesNotComeIsSeen) {
   auto& expected = expectation_.steps[0];
   expected.any_error = true;

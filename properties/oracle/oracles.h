@@ -17,7 +17,8 @@ Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation);
 Verdict judge_state(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
-Verdict judge_trace(const reference::Expectation& expectation, const Observation& observation);
+Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
+                    const Observation& observation);
 // A word of a gradient (reference::gradient_words), for a person: its value, and which one it is.
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);

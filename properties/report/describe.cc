@@ -84,6 +84,7 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   if (parameter.sparse) out += " sparse";
   if (parameter.frozen) out += " frozen";
   if (parameter.ignored) out += " ignored";
+  if (parameter.reducer > 0) out += " of the second reducer";
   if (parameter.device > 0) out += fmt::format(" on device {}", parameter.device);
   return out;
 }
@@ -103,13 +104,15 @@ void describe_join(const Program& program, std::vector<std::string>& lines) {
   if (program.options.join == reference::Join::kNone) return;
   std::vector<std::string> items;
   for (std::uint32_t rank = 0; rank < program.inputs.size(); ++rank) {
-    if (program.inputs[rank] >= program.steps.size()) continue;
+    if (program.second_join == 0 && program.inputs[rank] >= program.steps.size()) continue;
     items.push_back(fmt::format("rank {} for {}", rank, plural(program.inputs[rank], "step")));
   }
   if (items.empty()) items.emplace_back("all ranks for all steps");
   add_wrapped(lines, "inputs: ", items, ",");
   const bool by_all = program.options.join == reference::Join::kByAll;
   lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
+  if (program.second_join > 0)
+    lines.back() += fmt::format("; and once more from step {} on", program.second_join);
   if (program.options.early_termination) lines.back() += "; raises as soon as some have none";
 }
 
@@ -148,16 +151,23 @@ std::string header(const Program& program) {
   std::string launch;
   if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
   if (!launch.empty() && options.own_group) launch += ", on a group of its own";
+  std::string reducers;
+  if (reference::reducer_count(program) > 1)
+    reducers = fmt::format("; two reducers, {}",
+                           options.group_each ? "each on groups of its own" : "on the same groups");
+  if (program.renewed > 0) reducers += fmt::format("; made anew before step {}", program.renewed);
+  if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
   std::string fabric;
   if (options.fabric == reference::Fabric::kStaged) fabric = "; on a card, staged on the host";
   if (options.fabric == reference::Fabric::kNccl) fabric = "; on a card, by NCCL";
-  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
+  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
                      plural(program.world, "rank"), fields::name_of(options.mode),
                      fields::name_of(options.order), options.verify ? ", verified" : "",
                      fields::name_of(program.values), bytes(options.first_bucket_bytes),
                      bytes(options.bucket_bytes), options.rebuild ? ", rebuilt in ready order" : "",
                      options.views ? "; gradients are views of them" : "", hook,
-                     options.manual_sync ? "; synced by hand" : "", pinned, launch, fabric);
+                     options.manual_sync ? "; synced by hand" : "", pinned, launch, fabric,
+                     reducers);
 }
 
 std::string step_label(const Step& step, std::size_t index) {

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t first_number<Case> = 16;
 template <>
 inline constexpr std::uint32_t first_number<reference::Program> = 32;
 template <>
-inline constexpr std::uint32_t first_number<reference::Options> = 48;
+inline constexpr std::uint32_t first_number<reference::Options> = 208;
 template <>
 inline constexpr std::uint32_t first_number<reference::Parameter> = 64;
 template <>

@@ -54,6 +54,8 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"complex64", "complex numbers"},
     {"verify", "checksums of what travels"},
     {"replicas", "several replicas in a process"},
+    {"reducers", "several reducers of one model"},
+    {"two_groups", "groups of ranks that train apart"},
     {"card", "parameters on a card"},
 }};
 
@@ -143,6 +145,8 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.launch == reference::Launch::kAfterBackward,
              Capability::kAfterBackward);
   out.add_if(program.options.join != reference::Join::kNone, Capability::kJoin);
+  out.add_if(reference::reducer_count(program) > 1 || program.renewed > 0, Capability::kReducers);
+  out.add_if(program.options.two_groups, Capability::kTwoGroups);
   out.add_if(program.options.with_values || !program.buffers.empty(), Capability::kState);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);

@@ -49,9 +49,11 @@ enum class Capability : std::uint8_t {
   kComplex64,      // pairs of 32-bit floats
   kVerify,         // what travels is checked on arrival
   kReplicas,       // several copies of the model in one process
+  kReducers,       // several reducers of one model, at once or one after the other
+  kTwoGroups,      // groups of ranks that train apart at the same time
   kCard,           // parameters on a card
 };
-constexpr int kCapabilities = 37;
+constexpr int kCapabilities = 39;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

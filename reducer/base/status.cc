@@ -97,7 +97,7 @@ std::string Failure::to_string() const {
 
 namespace {
 
-constexpr std::uint32_t kFailureFormat = 2;
+constexpr std::uint32_t kFailureFormat = 3;
 // Of each list. A report has to be small, and to be readable on the other side: the first
 // parameters are the ones that tell.
 constexpr std::size_t kMaxStrings = 4096;
@@ -156,9 +156,10 @@ std::string encode(const Failure& failure) {
   std::string out;
   put(out, kFailureFormat);
   put(out, static_cast<std::int64_t>(failure.code));
-  for (const std::int64_t value : {std::int64_t{failure.rank}, std::int64_t{failure.reported_by},
-                                   failure.pass, std::int64_t{failure.bucket}, failure.sequence,
-                                   std::int64_t{failure.suspect}, std::int64_t{failure.definite}})
+  for (const std::int64_t value :
+       {std::int64_t{failure.rank}, std::int64_t{failure.reported_by}, failure.pass,
+        std::int64_t{failure.bucket}, failure.source, failure.sequence,
+        std::int64_t{failure.suspect}, std::int64_t{failure.definite}})
     put(out, value);
   put(out, failure.collective);
   put(out, failure.detail);
@@ -180,6 +181,7 @@ Failure decode_failure(std::string_view bytes) {
   failure.reported_by = static_cast<int>(reader.integer());
   failure.pass = reader.integer();
   failure.bucket = static_cast<int>(reader.integer());
+  failure.source = reader.integer();
   failure.sequence = reader.integer();
   failure.suspect = static_cast<int>(reader.integer());
   failure.definite = reader.integer() != 0;

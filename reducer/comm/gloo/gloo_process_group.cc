@@ -350,6 +350,7 @@ Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failur
   failure.sequence = operation.sequence;
   failure.pass = operation.collective.pass;
   failure.bucket = operation.collective.bucket;
+  failure.source = operation.collective.source;
   return failure;
 }
 
@@ -363,7 +364,10 @@ Status GlooProcessGroup::Impl::ended_by_mesh(const Operation& operation) const {
   failure.collective = name_of(operation.collective.op);
   failure.sequence = operation.sequence;
   if (failure.pass == kNone) failure.pass = operation.collective.pass;
-  if (failure.bucket == kNone) failure.bucket = operation.collective.bucket;
+  if (failure.bucket == kNone) {
+    failure.bucket = operation.collective.bucket;
+    failure.source = operation.collective.source;
+  }
   if (failure.reported_by == kNone) failure.reported_by = mesh_.rank();
   return status;
 }

@@ -1,81 +1,17 @@
 #include "reducer/device/host/host_device.h"
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <new>
 
 #include "reducer/base/check.h"
-#include "reducer/tensor/half.h"
+#include "reducer/device/formats.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-// How each dtype is computed with: load, compute in Compute, round once when stored.
-struct Float64 {
-  using Memory = double;
-  using Compute = double;
-  static Compute load(Memory value) { return value; }
-  static Memory store(Compute value) { return value; }
-};
-struct Float32 {
-  using Memory = float;
-  using Compute = float;
-  static Compute load(Memory value) { return value; }
-  static Memory store(Compute value) { return value; }
-};
-struct Float16 {
-  using Memory = std::uint16_t;
-  using Compute = float;
-  static Compute load(Memory value) { return half_to_float(value); }
-  static Memory store(Compute value) { return float_to_half(value); }
-};
-struct BFloat16 {
-  using Memory = std::uint16_t;
-  using Compute = float;
-  static Compute load(Memory value) { return bfloat16_to_float(value); }
-  static Memory store(Compute value) { return float_to_bfloat16(value); }
-};
-
-template <class F>
-void with_format(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return f(Float64{});
-    case DType::kFloat32:
-      return f(Float32{});
-    case DType::kFloat16:
-      return f(Float16{});
-    case DType::kBFloat16:
-      return f(BFloat16{});
-    default:
-      LOCKSTEP_CHECK(dtype == DType::kFloat32);  // gradients are floats
-  }
-}
-
-// A float that rounds to 16 bits as the double does: cut off, with a last bit that says whether
-// anything was. (Rounding twice to nearest is wrong half-way between two 16-bit values.)
-float rounded_to_odd(double value) {
-  const auto nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
-  const bool is_away = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
-  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - (is_away ? 1u : 0u)) | 1u);
-}
-
-// Stores what was computed in another format's compute type.
-template <class Format>
-typename Format::Memory store_as(float value) {
-  return Format::store(value);
-}
-template <class Format>
-typename Format::Memory store_as(double value) {
-  if constexpr (sizeof(typename Format::Memory) == 2)
-    return Format::store(rounded_to_odd(value));
-  else
-    return Format::store(static_cast<typename Format::Compute>(value));
-}
+using kernels::with_format;
 
 // An element that is moved, and not computed with.
 template <class Bits>
@@ -236,7 +172,7 @@ void HostDevice::convert(const Stream& stream, const Tensor& from, const Tensor&
       const auto k = static_cast<typename From::Compute>(factor);
       const auto* source = reinterpret_cast<const typename From::Memory*>(from.data());
       auto* target = reinterpret_cast<typename To::Memory*>(to.data());
-      for (std::int64_t i = 0; i < count; ++i) target[i] = store_as<To>(From::load(source[i]) * k);
+      for (std::int64_t i = 0; i < count; ++i) target[i] = To::store(From::load(source[i]) * k);
     });
   });
 }
