@@ -495,7 +495,7 @@ Failure Reducer::state_failure(Status status) const {
   Failure& failure = status.failure();
   failure.reported_by = membership_.group->rank();
   failure.pass = next_pass_;
-  if (failure.rank == kNone && failure.suspect == kNone) {
+  if (failure.rank == kNone && failure.suspect == kNone && failure.collective.empty()) {
     failure.rank = failure.reported_by;
     failure.definite = true;
   }

@@ -61,7 +61,8 @@ struct ObservedStep {
   std::vector<std::uint64_t> state;         // S3: as ExpectedRankStep::state; empty after a failure
   std::vector<ObservedCollective> collectives;
   // B2. Owners of parameters in the order of their hooks in this step, as a hook of the harness saw
-  // them; one that fired several times stands where it did last.
+  // them; one that fired several times stands where it did last. One with copies (P15) stands where
+  // the last of them did, if all had hooks; else it is not there.
   std::vector<std::uint32_t> hook_order;
   std::vector<std::uint32_t> rebuilt_order;  // which the buckets follow, if they were rebuilt in
                                              // it: of one reducer after the other

@@ -29,6 +29,7 @@ using properties::Subject;
 
 // NCCL has a watchdog, which needs an end: of what never ends without one.
 constexpr platform::Duration kLongest = std::chrono::hours(1);
+constexpr platform::Duration kWatch = std::chrono::milliseconds(20);
 constexpr std::int64_t kGenerations = 4096;  // of each of the groups that ranks may be in
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
@@ -207,18 +208,19 @@ class SimEnvironment final : public RankEnvironment {
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
   }
 
-  Result<std::shared_ptr<ProcessGroup>> connect_nccl(const Roster& roster,
+  Result<std::shared_ptr<ProcessGroup>> connect_nccl(const std::vector<std::uint32_t>& members,
                                                      std::int64_t generation) {
-    const auto here = std::find(roster.members.begin(), roster.members.end(), rank_);
+    const auto here = std::find(members.begin(), members.end(), rank_);
     NcclOptions options;
     options.name = "nccl" + std::to_string(generation);
     options.timeout = std::min(world_.group.timeout, kLongest);
     options.connect_timeout = options.timeout;
-    auto group =
-        NcclProcessGroup::connect(world_.nccl->api(), *card_,
-                                  std::make_shared<RankStore>(world_.store, world_.injector, rank_),
-                                  static_cast<int>(here - roster.members.begin()),
-                                  static_cast<int>(roster.members.size()), options);
+    options.poll = kWatch;  // virtual time costs
+    options.notice = kWatch;
+    auto group = NcclProcessGroup::connect(
+        world_.nccl->api(), *card_,
+        std::make_shared<RankStore>(world_.store, world_.injector, rank_),
+        static_cast<int>(here - members.begin()), static_cast<int>(members.size()), options);
     if (!group) return failed(group.error());
     return std::shared_ptr<ProcessGroup>(std::move(*group));
   }

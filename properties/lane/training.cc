@@ -32,13 +32,24 @@ class HookRecorder final : public GradientHook {
     return {};
   }
   void begin() { order_.clear(); }
-  // Each where it stands last.
-  std::vector<std::uint32_t> order() const {
+  // Of parameters with copies the first, where the last of them had its last hook: when that is, if
+  // one had none, cannot be seen from here, and it is left out (P15).
+  std::vector<std::uint32_t> order(const Program& program) const {
+    const auto had_hook = [this](std::uint32_t part) {
+      return std::find(order_.begin(), order_.end(), part) != order_.end();
+    };
+    std::vector<bool> is_whole(program.parameters.size(), true);
+    for (std::uint32_t i = 0; i < is_whole.size(); ++i) {
+      const std::uint32_t original = reference::original_of(program, i);
+      const bool is_part = program.parameters[i].shared_with == 0 && !program.parameters[i].frozen;
+      if (is_part && !had_hook(i)) is_whole[original] = false;
+    }
     std::vector<std::uint32_t> out;
-    for (std::size_t i = 0; i < order_.size(); ++i)
-      if (std::find(order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end(), order_[i]) ==
-          order_.end())
-        out.push_back(order_[i]);
+    for (const std::uint32_t part : order_) {
+      const std::uint32_t original = reference::original_of(program, part);
+      std::erase(out, original);
+      if (is_whole[original]) out.push_back(original);
+    }
     return out;
   }
 
@@ -95,7 +106,7 @@ class Training {
     const bool records = program_.options.rebuild && observation_.construction.ok();
     for (std::uint32_t i = 0; records && i < parameters_.size(); ++i)
       if (program_.parameters[i].shared_with == 0 && !program_.parameters[i].ignored)
-        parameters_[i]->add_hook(&recorder_, reference::original_of(program_, i));
+        parameters_[i]->add_hook(&recorder_, i);
     if (observation_.construction.ok()) train_all(step);
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
@@ -391,7 +402,7 @@ class Training {
     const std::size_t before = observed.collectives.size();
     subject_->take_trace(observed.collectives);
     if (!program_.options.rebuild) return;
-    observed.hook_order = recorder_.order();
+    observed.hook_order = recorder_.order(program_);
     for (std::size_t i = before; i < observed.collectives.size(); ++i)
       if (observed.collectives[i].op == properties::ObservedCollective::Op::kBroadcastOrder)
         observed.rebuilt_order = subject_->rebuilt_order();

@@ -116,7 +116,7 @@ class ErrorOracle {
     const auto lacks = [&](const std::string& what) {
       return wrong("error", "end_join does not tell " + what + ": " + failure.to_string());
     };
-    if (failure.rank == kNone && failure.suspect == kNone) return lacks("a rank to look at");
+    if (!has_rank(failure)) return lacks("a rank to look at");
     if (failure.bucket == kNone && failure.collective.empty() && !is_own_error(failure.code))
       return lacks("the bucket or collective");
     if (failure.bucket != kNone && failure.parameters.empty()) return lacks("a parameter");
@@ -168,6 +168,13 @@ class ErrorOracle {
             expected.ranks[rank_].error == Error::kSecondBackward) &&
            failure.reported_by == group_rank(step.step, rank_) &&
            (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
+  }
+
+  // A rank to look at; but of a lost peer NCCL does not say which one it is.
+  bool has_rank(const Failure& failure) const {
+    const bool is_nameless = case_.program.options.fabric == reference::Fabric::kNccl &&
+                             failure.code == Code::kPeerLost && case_.program.world > 2;
+    return failure.rank != kNone || failure.suspect != kNone || is_nameless;
   }
 
   // The rank of an original rank in the group that trains `step`.
@@ -362,14 +369,9 @@ class ErrorOracle {
     if (failure.code == Code::kInternal || failure.code == Code::kPoisoned) return lacks("a cause");
     // A local backward is the engine's alone, which knows of no rank and no pass.
     if (is_local(step) && failure.code == Code::kUserFailure) return {};
-    if (failure.reported_by != group_rank(step.step, rank_))
-      return lacks("who reports it");
+    if (failure.reported_by != group_rank(step.step, rank_)) return lacks("who reports it");
     if (failure.pass < 0) return lacks("the pass");
-    // NCCL does not say which peer is lost.
-    const bool is_nameless = case_.program.options.fabric == reference::Fabric::kNccl &&
-                             failure.code == Code::kPeerLost && case_.program.world > 2;
-    if (failure.rank == kNone && failure.suspect == kNone && !is_nameless)
-      return lacks("a rank to look at");
+    if (!has_rank(failure)) return lacks("a rank to look at");
     if (!is_own_error(failure.code)) {
       if (failure.bucket == kNone && failure.collective.empty())
         return lacks("the bucket or collective");
@@ -403,8 +405,7 @@ class ErrorOracle {
           "error", step,
           "what travelled was changed, and the error does not say so: " + failure.to_string());
     const bool is_named = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-      return failure.suspect ==
-             group_rank(step.step, fault.rank % case_.program.world);
+      return failure.suspect == group_rank(step.step, fault.rank % case_.program.world);
     });
     if (is_named) return {};
     return wrong_step(

@@ -163,9 +163,8 @@ class RebuildOracle {
     for (const std::uint32_t parameter : order)
       if (std::find(seen.begin(), seen.end(), parameter) != seen.end()) hooked.push_back(parameter);
     if (hooked == seen) return {};
-    return wrong(
-        fmt::format("the buckets do not follow the order in which rank {} saw its hooks in step {}",
-                    r, recorded->step));
+    return wrong(fmt::format("the buckets follow p{}, and rank {} saw its hooks in step {} as p{}",
+                             fmt::join(order, " p"), r, recorded->step, fmt::join(seen, " p")));
   }
 
   const Case& case_;

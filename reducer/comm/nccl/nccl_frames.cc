@@ -8,7 +8,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
+constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
 
 Status interrupted() { return Status(Code::kAborted, "the group ended meanwhile"); }
 

@@ -100,7 +100,7 @@ class NcclProcessGroup::Impl {
   Failure late();
   Status connected(Status status);
   std::string key(const char* of) const { return options_.name + "/" + of; }
-  Operation& at(std::uint64_t index) { return operations_[index % kMaxQueued]; }
+  Operation& at(std::uint64_t index) { return *operations_[index % kMaxQueued]; }
 
   static constexpr std::uint64_t kMaxQueued = 1024;  // operations started and not ended
   static constexpr std::uint64_t kWindow = 16;       // submitted and not ended
@@ -129,11 +129,11 @@ class NcclProcessGroup::Impl {
   platform::Thread closer_;
 
   platform::Mutex mutex_{"nccl.group"};
-  platform::CondVar queued_{"nccl.group.queued"};    // the issuing thread waits
-  platform::CondVar armed_{"nccl.group.armed"};      // the watchdog
-  platform::CondVar closing_{"nccl.group.closing"};  // the one that ends the communicator
-  platform::CondVar changed_{"nccl.group.changed"};  // whoever waits for these
-  std::vector<Operation> operations_;                // the rest is guarded by mutex_
+  platform::CondVar queued_{"nccl.group.queued"};       // the issuing thread waits
+  platform::CondVar armed_{"nccl.group.armed"};         // the watchdog
+  platform::CondVar closing_{"nccl.group.closing"};     // the one that ends the communicator
+  platform::CondVar changed_{"nccl.group.changed"};     // whoever waits for these
+  std::vector<std::unique_ptr<Operation>> operations_;  // a ring; the rest is guarded by mutex_
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;

@@ -271,6 +271,7 @@ Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failur
   failure.sequence = operation.sequence;
   failure.pass = operation.collective.pass;
   failure.bucket = operation.collective.bucket;
+  failure.source = operation.collective.source;
   return failure;
 }
 
@@ -283,7 +284,10 @@ Status NcclProcessGroup::Impl::ended(const Operation& operation) const {
   failure.collective = name_of(operation.collective.op);
   failure.sequence = operation.sequence;
   if (failure.pass == kNone) failure.pass = operation.collective.pass;
-  if (failure.bucket == kNone) failure.bucket = operation.collective.bucket;
+  if (failure.bucket == kNone) {
+    failure.bucket = operation.collective.bucket;
+    failure.source = operation.collective.source;
+  }
   if (failure.reported_by == kNone) failure.reported_by = rank_;
   return status;
 }

@@ -10,7 +10,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
+constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
 
 NcclDataType type_of(DType dtype) {
   switch (dtype) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -232,7 +233,10 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
   if (tail_ - head_ == kMaxQueued)
     return Status(Code::kInvalidArgument,
                   "1024 collectives are in flight: wait for some before starting more");
-  Operation& operation = at(tail_);
+  std::unique_ptr<Operation>& place = operations_[tail_ % kMaxQueued];
+  if (!place) place.reset(new (std::nothrow) Operation());
+  if (!place) return out_of_memory();
+  Operation& operation = *place;
   operation = Operation();
   operation.collective = collective;
   operation.work = &work;
