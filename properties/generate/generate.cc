@@ -728,7 +728,7 @@ void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
 void draw_fabric(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_able =
       options.lane == GenerateOptions::Lane::kSim && options.capabilities.has(Capability::kCard);
-  if (!dice.percent(12) || !is_able) return;
+  if (!dice.percent(9) || !is_able) return;
   program.options.fabric = dice.percent(60) ? reference::Fabric::kNccl : reference::Fabric::kStaged;
   for (Parameter& parameter : program.parameters) parameter.device = 0;
   for (reference::Buffer& buffer : program.buffers) buffer.device = 0;
