@@ -172,27 +172,31 @@ TEST(TwoReducersOnOneGroup, F7F4WhenOneFailsTheOtherIsToldAndBothCanBeReset) {
 
 // The group tells of a bucket of somebody else's, here one that is in no layout of ours.
 TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
-  const auto memberships = local_memberships(2);
-  on_ranks(2, [&](int r) {
-    Process self;
-    const Membership& membership = memberships[static_cast<std::size_t>(r)];
-    const Parallel first = self.reduce(self.p, membership);
-    const Parallel second = self.reduce(self.q, membership);
-    Failure cause;
-    cause.code = Code::kTransport;
-    cause.bucket = 7;
-    cause.source = second->account().source + 1;
-    cause.collective = "all_reduce";
-    membership.group->abort(Status(cause));
-    const Status status = self.step(*first, self.p, 1);
-    ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.failure().bucket, kNone) << status.to_string();
-    EXPECT_TRUE(status.failure().parameters.empty()) << status.to_string();
-    // Its own bucket is told with what lies in it.
-    const Status own = self.step(*second, self.q, 1);
-    ASSERT_FALSE(own.ok());
-    EXPECT_EQ(own.failure().code, Code::kTransport) << own.to_string();
-  });
+  const auto group = std::make_shared<PlayedGroup>();
+  const Membership membership{group, std::make_shared<HashStore>()};
+  Process self;
+  const Parallel first = self.reduce(self.p, membership);
+  const Parallel second = self.reduce(self.q, membership);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  Failure cause;
+  cause.code = Code::kTransport;
+  cause.definite = true;
+  cause.bucket = 7;
+  cause.source = second->account().source;
+  cause.collective = "all_reduce";
+  group->late_failure = Status(cause);
+  const Status status = self.step(*first, self.p, 1);
+  EXPECT_EQ(status.code(), Code::kTransport) << status.to_string();
+  EXPECT_EQ(status.failure().bucket, kNone) << status.to_string();
+  EXPECT_TRUE(status.failure().parameters.empty()) << status.to_string();
+  // Its own bucket is told with what lies in it.
+  cause.bucket = 0;
+  group->late_failure = Status(cause);
+  const Status own = self.step(*second, self.q, 1);
+  EXPECT_EQ(own.code(), Code::kTransport) << own.to_string();
+  EXPECT_EQ(own.failure().bucket, 0) << own.to_string();
+  EXPECT_EQ(own.failure().parameters, std::vector<std::string>{"q"});
 }
 
 // Accounts of both lie in one store.

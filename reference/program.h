@@ -29,10 +29,10 @@
 // With several reducers (Parameter::reducer) a forward goes through all of them, the first one
 // outermost, and every other call goes to each, the first one first; one backward serves all.
 // With Options::join each rank calls begin_join before its first step, and again after a reset, and
-// end_join after the last one that it has inputs for; with second_join both once more from that step
-// on. Before the step `renewed` all ranks let go of their reducers, and make new ones of the same
-// parameters on the same groups. After each synced step in which it called
-// backward and no call raised, a rank changes its values of parameters (state.h).
+// end_join after the last one that it has inputs for; with second_join both once more from that
+// step on. Before the step `renewed` all ranks let go of their reducers, and make new ones of the
+// same parameters on the same groups. After each synced step in which it called backward and no
+// call raised, a rank changes its values of parameters (state.h).
 //
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
 // rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.
@@ -224,8 +224,8 @@ struct Program {
   Options options;
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
-  // With Options::join: how many of the steps each rank has inputs for, the first ones of each join;
-  // a rank that is not listed has all.
+  // With Options::join: how many of the steps each rank has inputs for, the first ones of each
+  // join; a rank that is not listed has all.
   std::vector<std::uint32_t> inputs;
   std::uint32_t second_join = 0;  // not 0: the step that a second join begins with
   std::uint32_t renewed = 0;      // not 0: the step before which reducers are made anew. No join

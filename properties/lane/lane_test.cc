@@ -241,6 +241,8 @@ TEST(SimLane, BitsDoNotDependOnTheScheduleNorOnWhoSyncs) {
   for (std::uint64_t i = 0; compared < 200; ++i) {
     Case c = generate(16, i, options);
     if (c.program.values == reference::Values::kSpecial || !is_known(c)) continue;
+    // Two of one group may start their collectives in other orders on other ranks (F7).
+    if (reference::reducer_count(c.program) > 1 && !c.program.options.group_each) continue;
     c.program.options.rebuild = false;
     c.program.options.first_bucket_bytes = c.program.options.bucket_bytes;
     const auto bits_with = [&](reference::Launch launch, bool own_group, bool manual_sync) {

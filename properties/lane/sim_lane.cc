@@ -28,7 +28,7 @@ using properties::Observation;
 using properties::Subject;
 
 // NCCL has a watchdog, which needs an end: of what never ends without one.
-constexpr platform::Duration kLongest = std::chrono::hours(1);
+constexpr platform::Duration kLongest = std::chrono::minutes(1);
 constexpr platform::Duration kWatch = std::chrono::milliseconds(20);
 constexpr std::int64_t kGenerations = 4096;  // of each of the groups that ranks may be in
 constexpr std::uint64_t kStepLimit = 3'000'000;

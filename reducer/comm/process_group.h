@@ -5,8 +5,8 @@
 // background and ends in its Work. The implementations are Gloo (comm/gloo), NCCL (comm/nccl) and
 // the simulated one (faults/sim).
 //
-// Threads: any may call anything at any time; each user of the group (F7) starts its collectives one
-// after the other. Ownership: the caller owns data and Work, and keeps both alive until
+// Threads: any may call anything at any time; each user of the group (F7) starts its collectives
+// one after the other. Ownership: the caller owns data and Work, and keeps both alive until
 // work.done(). A Work can be used again after that, so that a steady training step allocates
 // nothing. The group may hold a reference to a Work only until it completed it. Failure: after the
 // first failed operation the group is dead: all work in flight completes with the error, later

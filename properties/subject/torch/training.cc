@@ -350,7 +350,12 @@ void prepare_process() {
 
 void train(const properties::RankJob& job, properties::RankObservation& observation,
            faults::Fired& fired, Planted planted) {
-  at::set_num_threads(1);  // which is counted by thread
+  {
+    // It is counted by thread, and mends a pool of the process that a fork has broken.
+    static std::mutex mutex;
+    const std::scoped_lock lock(mutex);
+    at::set_num_threads(1);
+  }
   Training training(job, observation, planted);
   training.run();
   fired = training.fired();
