@@ -198,6 +198,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     chosen.order = reference::Order::kRing;
     chosen.verify = false;
     chosen.join = reference::Join::kNone;  // its inputs count from the first step
+    c.program.second_join = c.program.renewed = 0;  // numbers of steps, too
     if (reference::reducer_count(c.program) > 1 || chosen.two_groups) continue;  // one layout
     c.program.values = reference::Values::kGeneral;
     if (chosen.mode == reference::Mode::kStatic || c.program.world < 3 || !is_known(c)) continue;
