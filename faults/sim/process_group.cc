@@ -248,11 +248,7 @@ Failure SimProcessGroup::failure_of(const Entry& entry, Code code, std::string d
   Failure failure;
   failure.code = code;
   failure.reported_by = rank_;
-  failure.pass = entry.collective.pass;
-  failure.bucket = entry.collective.bucket;
-  failure.source = entry.collective.source;
-  failure.sequence = entry.sequence;
-  failure.collective = name_of(entry.collective.op);
+  note_collective(failure, entry.collective, entry.sequence);
   failure.detail = std::move(detail);
   return failure;
 }

@@ -122,7 +122,7 @@ class ErrorCallOracle {
     const ExpectedRankStep& expected = expectation_.steps[step.step].ranks[rank_];
     if (!expected.present) return {};
     const bool is_excused = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-      return reaches(fault, step.step, expectation_, observation_);
+      return reaches(case_, expectation_, observation_, fault, rank_, step.step);
     });
     if (is_excused) return judge_loss(step, expected);
     const auto call = static_cast<std::int32_t>(expected.error_call);
@@ -151,8 +151,8 @@ class ErrorCallOracle {
     const bool is_own = rank_ == fault.rank;
     const bool is_there = step.step == fault.step;
     if (!step.status.ok()) {
-      const bool names_it =
-          step.status.failure().rank == group_rank(observation_, step.step, fault.rank);
+      const bool names_it = step.status.failure().rank ==
+                            group_rank(case_.program, observation_, step.step, fault.rank);
       if (contract_.names_no_lost_rank || is_own || names_it) return {};
       return wrong_step(
           step, fmt::format("rank {} is lost ({}), and the error does not name it: {}", fault.rank,

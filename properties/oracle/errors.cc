@@ -177,27 +177,11 @@ class ErrorOracle {
     return failure.rank != kNone || failure.suspect != kNone || is_nameless;
   }
 
-  // The rank of an original rank in the group that trains `step`.
   int group_rank(std::uint32_t step, std::size_t original) const {
-    const std::uint32_t groups = reference::group_count(case_.program);
-    int rank = static_cast<int>(original / groups);
-    for (const reference::Recovery& recovery : observation_.recoveries) {
-      if (recovery.before_step > step) break;
-      const auto& members = recovery.survivors;
-      const auto here = std::find(members.begin(), members.end(), original);
-      rank = here == members.end()
-                 ? kNone
-                 : static_cast<int>(std::count_if(members.begin(), here, [&](std::uint32_t other) {
-                     return is_peer(other, original);
-                   }));
-    }
-    return rank;
+    return properties::group_rank(case_.program, observation_, step, original);
   }
-
-  // In the same group: others do not hear of it.
   bool is_peer(std::size_t rank, std::size_t other) const {
-    return rank % reference::group_count(case_.program) ==
-           other % reference::group_count(case_.program);
+    return properties::is_peer(case_.program, rank, other);
   }
 
   // Calls `is` with what each reducer of this rank is to come to, until one is true.
@@ -210,19 +194,8 @@ class ErrorOracle {
 
   static std::string name(std::uint32_t parameter) { return fmt::format("p{}", parameter); }
 
-  // A rank can leave this step behind only once all ranks have come to it.
-  // A collective without elements is no meeting of all: only neighbours hear of each other.
   bool holds_together(std::uint32_t step) const {
-    const auto is_meeting = [](const auto& collective) {
-      using Op = reference::ExpectedCollective::Op;
-      const bool is_broadcast = collective.op == Op::kBroadcastOrder ||
-                                collective.op == Op::kBroadcastBuffers;  // the root need not wait
-      return collective.count > 0 && !is_broadcast;
-    };
-    return any_share([&](const reference::Expectation& share) {
-      const auto& collectives = share.steps[step].collectives;
-      return std::any_of(collectives.begin(), collectives.end(), is_meeting);
-    });
+    return properties::holds_together(case_.program, expectation_, rank_, step);
   }
 
   bool program_fails() const {
@@ -308,30 +281,9 @@ class ErrorOracle {
     return out;
   }
 
-  // A fatal fault that fired in this step or before it, with no recovery in between. Ranks do not
-  // march in step: the one at fault may be ahead, as far as its peers can let it: they are at least
-  // in the last step before that communicates.
-  bool excuses(const faults::Fault& fault, std::uint32_t step) const {
-    const auto& steps = case_.program.steps;
-    const std::uint32_t at =
-        steps.empty() ? 0 : fault.step % static_cast<std::uint32_t>(steps.size());
-    std::uint32_t earliest = at;
-    while (earliest > 0 && !holds_together(--earliest)) {
-    }
-    if (step < earliest) return false;
-    const std::uint32_t low = std::min(at, step);
-    const std::uint32_t high = std::max(at, step);
-    // A rank that shadows others (S2) has not begun the step that its faults lie in.
-    const bool shadows = !reference::has_input(case_.program, fault.rank % case_.program.world, at);
-    return std::none_of(observation_.recoveries.begin(), observation_.recoveries.end(),
-                        [&](const auto& r) {
-                          const bool is_before = shadows && r.before_step == at;
-                          return low < r.before_step && r.before_step <= high && !is_before;
-                        });
-  }
   bool excused_by_fault(std::uint32_t step) const {
-    return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& f) {
-      return is_peer(f.rank % case_.program.world, rank_) && excuses(f, step);
+    return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+      return reaches(case_, expectation_, observation_, fault, rank_, step);
     });
   }
 

@@ -29,25 +29,49 @@ bool holds_together(const reference::ExpectedStep& step, std::size_t first) {
                      step.collectives.end(), needs_all);
 }
 
-bool reaches(const faults::Fault& fault, std::uint32_t step,
-             const reference::Expectation& expectation, const Observation& observation) {
+bool holds_together(const reference::Program& program, const reference::Expectation& expectation,
+                    std::size_t rank, std::uint32_t step) {
+  for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r)
+    if (holds_together(reference::share_of(program, expectation, rank, r).steps[step])) return true;
+  return false;
+}
+
+bool is_peer(const reference::Program& program, std::size_t rank, std::size_t other) {
+  const std::uint32_t groups = reference::group_count(program);
+  return rank % groups == other % groups;
+}
+
+bool reaches(const Case& c, const reference::Expectation& expectation,
+             const Observation& observation, const faults::Fault& fault, std::size_t rank,
+             std::uint32_t step) {
+  if (!is_peer(c.program, fault.rank, rank)) return false;
   std::uint32_t earliest = fault.step;
-  while (earliest > 0 && !holds_together(expectation.steps[--earliest])) {
+  while (earliest > 0 && !holds_together(c.program, expectation, rank, --earliest)) {
   }
   if (step < earliest) return false;
   const std::uint32_t low = std::min(fault.step, step);
   const std::uint32_t high = std::max(fault.step, step);
+  // A rank that shadows others (S2) has not begun the step that its faults lie in.
+  const bool shadows = !reference::has_input(c.program, fault.rank, fault.step);
   return std::none_of(observation.recoveries.begin(), observation.recoveries.end(),
-                      [&](const auto& r) { return low < r.before_step && r.before_step <= high; });
+                      [&](const auto& r) {
+                        const bool is_before = shadows && r.before_step == fault.step;
+                        return low < r.before_step && r.before_step <= high && !is_before;
+                      });
 }
 
-int group_rank(const Observation& observation, std::uint32_t step, std::size_t original) {
-  int rank = static_cast<int>(original);
+int group_rank(const reference::Program& program, const Observation& observation,
+               std::uint32_t step, std::size_t original) {
+  int rank = static_cast<int>(original / reference::group_count(program));
   for (const reference::Recovery& recovery : observation.recoveries) {
     if (recovery.before_step > step) break;
     const auto& members = recovery.survivors;
     const auto here = std::find(members.begin(), members.end(), original);
-    rank = here == members.end() ? kNone : static_cast<int>(here - members.begin());
+    rank = here == members.end()
+               ? kNone
+               : static_cast<int>(std::count_if(members.begin(), here, [&](std::uint32_t other) {
+                   return is_peer(program, other, original);
+                 }));
   }
   return rank;
 }

@@ -1,6 +1,7 @@
 #include "reducer/comm/process_group.h"
 
 #include "reducer/base/check.h"
+#include "reducer/device/device.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
@@ -66,6 +67,18 @@ platform::Duration Work::started_at() const {
 platform::Duration Work::completed_at() const {
   platform::MutexLock lock(mutex_);
   return completed_at_;
+}
+
+bool ProcessGroup::can_reach(const Device& device) const { return device.is_host(); }
+
+void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence) {
+  if (!failure.collective.empty()) return;
+  failure.collective = name_of(collective.op);
+  failure.sequence = sequence;
+  if (failure.pass == kNone) failure.pass = collective.pass;
+  if (failure.bucket != kNone) return;
+  failure.bucket = collective.bucket;
+  failure.source = collective.source;
 }
 
 Status run(ProcessGroup& group, const Collective& collective) {

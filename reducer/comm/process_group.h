@@ -21,7 +21,7 @@
 
 #include "reducer/base/dtype.h"
 #include "reducer/base/status.h"
-#include "reducer/device/device.h"
+#include "reducer/device/stream.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -103,7 +103,7 @@ class ProcessGroup {
   virtual bool can_scale(DType) const { return false; }
 
   // Whether the group's collectives work on memory of this device.
-  virtual bool can_reach(const Device& device) const { return device.is_host(); }
+  virtual bool can_reach(const Device& device) const;
 
   // Whether the group can check what it receives (F3): what is corrupted on its way is a kCorrupted
   // failure then, which names the sender.
@@ -119,6 +119,9 @@ class ProcessGroup {
   // The longest that one collective may take, from start to end.
   virtual platform::Duration timeout() const = 0;
 };
+
+// Says in which collective a failure was met, unless it says so already.
+void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence);
 
 // start() and wait() in one; aborts the group if the deadline passes.
 Status run(ProcessGroup& group, const Collective& collective);

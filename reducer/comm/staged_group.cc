@@ -182,7 +182,7 @@ void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
   }
   if (!status.ok()) {
     Failure& failure = status.failure();
-    if (failure.collective.empty()) failure.collective = name_of(entry->collective.op);
+    note_collective(failure, entry->collective, entry->work->sequence());
     if (failure.reported_by == kNone) failure.reported_by = rank();
     abort(status);
   }

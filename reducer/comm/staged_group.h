@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "reducer/comm/process_group.h"
+#include "reducer/device/device.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 

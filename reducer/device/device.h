@@ -21,20 +21,11 @@
 #include "reducer/base/dtype.h"
 #include "reducer/base/ref.h"
 #include "reducer/base/status.h"
+#include "reducer/device/stream.h"
 #include "reducer/platform/platform.h"
 #include "reducer/tensor/tensor.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
-
-struct Stream {
-  Device* device = nullptr;
-  std::uint64_t handle = 0;  // meaning belongs to the device; 0 is its default stream
-};
-
-struct Event {
-  Device* device = nullptr;  // null: complete from the beginning
-  std::uint64_t handle = 0;
-};
 
 // One gradient on its way between its own strides and its place in a bucket, where it lies dense in
 // `order`'s strides.
@@ -43,8 +34,6 @@ struct Transfer {
   std::byte* slot = nullptr;
   const Shape* order = nullptr;  // the parameter's dense shape: the order of elements in the slot
 };
-
-class Device;
 
 // Memory of the host that a device copies from and to by itself. It goes back to its device for the
 // next one, so no stream may have a copy of it ahead when it is destroyed.

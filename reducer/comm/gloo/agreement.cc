@@ -1,34 +1,18 @@
 #include "reducer/comm/gloo/agreement.h"
 
-#include <bit>
 #include <utility>
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 std::string describe(const Header& header) {
-  const Op op = static_cast<Op>(header.op);
-  std::string out = std::string(name_of(op)) + " of " + std::to_string(header.count) + " " +
-                    name_of(static_cast<DType>(header.dtype));
-  const auto factor = std::bit_cast<double>(header.factor_bits);
-  if (op == Op::kAllReduceSum && factor != 1.0) out += " times " + std::to_string(factor);
-  if (op == Op::kBroadcast) out += " from root " + std::to_string(header.root);
-  out += " (";
-  if (header.bucket != kNone) out += "bucket " + std::to_string(header.bucket) + ", ";
-  if (header.pass != kNone) out += "pass " + std::to_string(header.pass) + ", ";
-  out += "sequence " + std::to_string(header.sequence);
-  if (header.source > 0) out += ", source " + std::to_string(header.source);
-  if (header.verify != 0) out += ", verified";
-  if (header.epoch != 0) out += ", epoch " + std::to_string(header.epoch);
-  if (op == Op::kAllReduceSum) {
-    if (header.verify != 0 ||
-        header.reduction == static_cast<std::uint8_t>(Reduction::kRankOrdered)) {
-      out += ", rank-ordered";
-    } else {
-      out += header.algorithm == 0 ? ", ring" : ", bcube";
-      out += " with segments of " + std::to_string(header.segment_bytes) + " bytes";
-    }
+  const CollectiveHeader& collective = header.collective;
+  std::string more;
+  if (header.epoch != 0) more += ", epoch " + std::to_string(header.epoch);
+  if (static_cast<Op>(collective.op) == Op::kAllReduceSum && !collective.is_rank_ordered_sum()) {
+    more += header.algorithm == 0 ? ", ring" : ", bcube";
+    more += " with segments of " + std::to_string(header.segment_bytes) + " bytes";
   }
-  return out + ")";
+  return describe(collective, more);
 }
 
 Agreement::Agreement(::gloo::transport::Context& transport, WaitBoard& board,

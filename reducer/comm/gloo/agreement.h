@@ -35,28 +35,17 @@
 #include <string>
 #include <vector>
 
+#include "reducer/comm/collective_header.h"
 #include "reducer/comm/gloo/slots.h"
 #include "reducer/comm/gloo/watched_transport.h"
-#include "reducer/comm/process_group.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 struct Header {
-  std::uint32_t magic = 0x4c534832;  // "LSH2"
-  std::uint8_t op = 0;
-  std::uint8_t dtype = 0;
-  std::uint8_t algorithm = 0;
-  std::uint8_t reduction = 0;
-  std::int32_t root = 0;
-  std::int32_t bucket = kNone;
-  std::uint64_t count = 0;
-  std::int64_t pass = kNone;
-  std::int64_t sequence = 0;
-  std::int64_t source = kNone;
+  CollectiveHeader collective;
+  std::uint64_t algorithm = 0;
   std::uint64_t epoch = 0;          // of the group on a connection that several groups use in turn
   std::uint64_t segment_bytes = 0;  // the ring's message lengths depend on it
-  std::uint64_t factor_bits = 0;    // of the double
-  std::uint64_t verify = 0;
   bool operator==(const Header&) const = default;
 };
 static_assert(sizeof(Header) == 80 && std::has_unique_object_representations_v<Header>);

@@ -281,20 +281,9 @@ Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker)
 }
 
 Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
-  const Collective& collective = operation.collective;
   Header header;
-  header.op = static_cast<std::uint8_t>(collective.op);
-  header.dtype = static_cast<std::uint8_t>(collective.dtype);
-  header.algorithm = static_cast<std::uint8_t>(options_.algorithm);
-  header.reduction = static_cast<std::uint8_t>(collective.reduction);
-  header.verify = collective.verify ? 1 : 0;
-  header.root = collective.op == Op::kBroadcast ? collective.root : 0;
-  header.bucket = collective.bucket;
-  header.count = collective.count;
-  header.pass = collective.pass;
-  header.factor_bits = std::bit_cast<std::uint64_t>(collective.factor);
-  header.sequence = operation.sequence;
-  header.source = collective.source;
+  header.collective = lockstep::header_of(operation.collective, operation.sequence);
+  header.algorithm = static_cast<std::uint64_t>(options_.algorithm);
   header.epoch = options_.epoch;
   header.segment_bytes = options_.max_segment_bytes;
   return header;
@@ -346,11 +335,7 @@ Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failur
   if (failure.rank != kNone && failure.rank != mesh_.rank()) return failure;
   failure.rank = mesh_.rank();
   failure.reported_by = mesh_.rank();
-  failure.collective = name_of(operation.collective.op);
-  failure.sequence = operation.sequence;
-  failure.pass = operation.collective.pass;
-  failure.bucket = operation.collective.bucket;
-  failure.source = operation.collective.source;
+  note_collective(failure, operation.collective, operation.sequence);
   return failure;
 }
 
@@ -359,16 +344,8 @@ Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failur
 Status GlooProcessGroup::Impl::ended_by_mesh(const Operation& operation) const {
   Status status = mesh_.health();
   LOCKSTEP_CHECK(!status.ok());
-  Failure& failure = status.failure();
-  if (!failure.collective.empty()) return status;
-  failure.collective = name_of(operation.collective.op);
-  failure.sequence = operation.sequence;
-  if (failure.pass == kNone) failure.pass = operation.collective.pass;
-  if (failure.bucket == kNone) {
-    failure.bucket = operation.collective.bucket;
-    failure.source = operation.collective.source;
-  }
-  if (failure.reported_by == kNone) failure.reported_by = mesh_.rank();
+  note_collective(status.failure(), operation.collective, operation.sequence);
+  if (status.failure().reported_by == kNone) status.failure().reported_by = mesh_.rank();
   return status;
 }
 

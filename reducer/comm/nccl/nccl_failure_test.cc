@@ -2,7 +2,7 @@
 // communicator aborted once and never destroyed, and nothing in flight that does not end.
 #include <thread>
 
-#include "reducer/comm/nccl/nccl_header.h"
+#include "reducer/comm/nccl/compare_headers.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/nccl/test_nccl_ranks.h"
 
@@ -411,7 +411,8 @@ TEST_F(NcclFailure, F3AFlippedBitIsNamedWithItsSenderOnTheCardAndOnTheHost) {
       options.name = std::to_string(verify) + std::to_string(is_staged);
       connect(3, options);
       nccl.disturb = [](int from, int to, std::byte* data, std::size_t bytes) {
-        if (from == 2 && to == 0 && bytes > kNcclHeaderBytes) data[bytes / 2] ^= std::byte{4};
+        if (from == 2 && to == 0 && bytes > sizeof(CollectiveHeader))
+          data[bytes / 2] ^= std::byte{4};
       };
       std::vector<Status> statuses(3);
       on_ranks(3, [&](int rank) {
@@ -439,7 +440,7 @@ TEST_F(NcclFailure, F3AHeaderThatChangesOnItsWayIsAnError) {
     options.name = std::to_string(sender);
     connect(2, options);
     nccl.disturb = [sender](int from, int to, std::byte* data, std::size_t bytes) {
-      if (from == sender && to == 0 && bytes == kNcclHeaderBytes) data[16] ^= std::byte{4};
+      if (from == sender && to == 0 && bytes == sizeof(CollectiveHeader)) data[16] ^= std::byte{4};
     };
     on_ranks(2, [&](int rank) {
       const Status status = sum(rank);

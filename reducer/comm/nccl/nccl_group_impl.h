@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "reducer/comm/nccl/compare_headers.h"
 #include "reducer/comm/nccl/nccl_frames.h"
-#include "reducer/comm/nccl/nccl_header.h"
 #include "reducer/comm/nccl/nccl_link.h"
 #include "reducer/comm/nccl/nccl_payload.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
@@ -118,7 +118,7 @@ class NcclProcessGroup::Impl {
   StreamMemory headers_;  // of the card, and below in pinned memory: kWindow times those of all
   PinnedMemory told_;
   PinnedMemory heard_;
-  std::vector<NcclHeader> compared_;  // the watchdog's
+  std::vector<CollectiveHeader> compared_;  // the watchdog's
   const std::string failure_key_;
   std::uint64_t id_ = 0;
   const Operation* issued_ = nullptr;  // the issuing thread's

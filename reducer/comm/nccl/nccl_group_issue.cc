@@ -61,7 +61,7 @@ void NcclProcessGroup::Impl::issue() {
 }
 
 std::size_t NcclProcessGroup::Impl::header_offset(std::uint64_t index) const {
-  return index % kWindow * static_cast<std::size_t>(size_) * kNcclHeaderBytes;
+  return index % kWindow * static_cast<std::size_t>(size_) * sizeof(CollectiveHeader);
 }
 
 Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index) {
@@ -82,17 +82,18 @@ Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index)
 
 // From here on the watchdog compares: the payload may hang where ranks differ.
 Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t index) {
-  const NcclHeader header = nccl_header_of(operation.collective, operation.sequence);
+  const CollectiveHeader header = header_of(operation.collective, operation.sequence);
   const std::size_t offset = header_offset(index);
-  const std::size_t own = offset + static_cast<std::size_t>(rank_) * kNcclHeaderBytes;
+  const std::size_t own = offset + static_cast<std::size_t>(rank_) * sizeof(CollectiveHeader);
   std::memcpy(told_.data() + own, &header, sizeof header);
   device_.upload(stream_, told_, own, headers_.data() + own, sizeof header);
   LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of headers", [&](NcclComm comm) {
-    return link_.api().all_gather(headers_.data() + own, headers_.data() + offset, kNcclHeaderBytes,
-                                  NcclDataType::kUint8, comm, device_.native(stream_));
+    return link_.api().all_gather(headers_.data() + own, headers_.data() + offset,
+                                  sizeof(CollectiveHeader), NcclDataType::kUint8, comm,
+                                  device_.native(stream_));
   }));
   device_.download(stream_, headers_.data() + offset, heard_, offset,
-                   static_cast<std::size_t>(size_) * kNcclHeaderBytes);
+                   static_cast<std::size_t>(size_) * sizeof(CollectiveHeader));
   const Event event = device_.record(stream_);
   MutexLock lock(mutex_);
   operation.header = event;

@@ -70,8 +70,8 @@ void NcclProcessGroup::Impl::look_at_oldest(MutexLock& lock) {
 
 Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t index) {
   std::memcpy(compared_.data(), heard_.data() + header_offset(index),
-              compared_.size() * kNcclHeaderBytes);
-  const NcclHeader own = nccl_header_of(operation.collective, operation.sequence);
+              compared_.size() * sizeof(CollectiveHeader));
+  const CollectiveHeader own = header_of(operation.collective, operation.sequence);
   if (compared_[static_cast<std::size_t>(rank_)] != own)
     return Status(Code::kTransport, "what this rank told of its " + describe(own) +
                                         " came back from NCCL as something else");
@@ -267,11 +267,7 @@ Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failur
   if (failure.code != Code::kPeerLost) failure.rank = rank_;
   if (failure.code == Code::kPeerLost && size_ == 2) failure.suspect = 1 - rank_;
   failure.reported_by = rank_;
-  failure.collective = name_of(operation.collective.op);
-  failure.sequence = operation.sequence;
-  failure.pass = operation.collective.pass;
-  failure.bucket = operation.collective.bucket;
-  failure.source = operation.collective.source;
+  note_collective(failure, operation.collective, operation.sequence);
   return failure;
 }
 
@@ -279,16 +275,8 @@ Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failur
 // it concerns.
 Status NcclProcessGroup::Impl::ended(const Operation& operation) const {
   Status status = cause_;
-  Failure& failure = status.failure();
-  if (!failure.collective.empty()) return status;
-  failure.collective = name_of(operation.collective.op);
-  failure.sequence = operation.sequence;
-  if (failure.pass == kNone) failure.pass = operation.collective.pass;
-  if (failure.bucket == kNone) {
-    failure.bucket = operation.collective.bucket;
-    failure.source = operation.collective.source;
-  }
-  if (failure.reported_by == kNone) failure.reported_by = rank_;
+  note_collective(status.failure(), operation.collective, operation.sequence);
+  if (status.failure().reported_by == kNone) status.failure().reported_by = rank_;
   return status;
 }
 

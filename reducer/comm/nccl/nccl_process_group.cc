@@ -33,7 +33,7 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
       operations_(kMaxQueued) {}
 
 Status NcclProcessGroup::Impl::reserve() {
-  const std::size_t bytes = kWindow * static_cast<std::size_t>(size_) * kNcclHeaderBytes;
+  const std::size_t bytes = kWindow * static_cast<std::size_t>(size_) * sizeof(CollectiveHeader);
   LOCKSTEP_RETURN_IF_ERROR(headers_.grow(device_, stream_, bytes));
   for (PinnedMemory* memory : {&told_, &heard_}) {
     Result<PinnedMemory> pinned = device_.allocate_pinned(bytes);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -99,9 +100,11 @@ class SmallNccl {
     static SmallNccl* here = nullptr;
     return here;
   }
+  // The calls that this thread has grouped.
   static GroupOfCalls& group() {
-    thread_local GroupOfCalls calls;
-    return calls;
+    SmallNccl& nccl = *current();
+    std::lock_guard lock(nccl.mutex_);
+    return nccl.groups_[std::this_thread::get_id()];
   }
   static Comm& at(NcclComm comm) { return *reinterpret_cast<Comm*>(comm); }
 
@@ -388,6 +391,7 @@ class SmallNccl {
   std::condition_variable changed_;
   Script script_;
   std::map<std::pair<std::string, int>, int> counts_;
+  std::map<std::thread::id, GroupOfCalls> groups_;
   std::map<int, std::vector<std::string>> order_;
   std::vector<std::string> broken_;
   std::map<std::string, std::shared_ptr<World>> worlds_;

@@ -1,0 +1,41 @@
+// CollectiveHeader: what a rank says of the collective that it is about to run, as ranks tell each
+// other before its payload moves (contract F6). Transports that have more to agree on put it
+// beside.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "reducer/comm/process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+struct CollectiveHeader {
+  std::uint32_t magic = 0x4c534831;  // "LSH1"
+  std::uint8_t op = 0;
+  std::uint8_t dtype = 0;
+  std::uint8_t reduction = 0;
+  std::uint8_t verify = 0;
+  std::int32_t root = 0;
+  std::int32_t bucket = kNone;
+  std::uint64_t count = 0;
+  std::int64_t pass = kNone;
+  std::int64_t sequence = 0;
+  std::int64_t source = kNone;
+  std::uint64_t factor_bits = 0;  // of the double
+  bool operator==(const CollectiveHeader&) const = default;
+
+  bool is_rank_ordered_sum() const;
+};
+static_assert(sizeof(CollectiveHeader) == 56);
+static_assert(std::has_unique_object_representations_v<CollectiveHeader>);
+
+CollectiveHeader header_of(const Collective& collective, std::int64_t sequence);
+
+// "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)"; `more` stands last in the brackets.
+std::string describe(const CollectiveHeader& header, const std::string& more = {});
+
+}  // namespace lockstep::inline LOCKSTEP_NS

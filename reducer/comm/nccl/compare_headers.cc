@@ -1,0 +1,36 @@
+#include "reducer/comm/nccl/compare_headers.h"
+
+#include <algorithm>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+Status compare_headers(std::span<const CollectiveHeader> headers, int rank) {
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(rank), headers.size());
+  const CollectiveHeader& mine = headers[static_cast<std::size_t>(rank)];
+  const auto differing = [&](const CollectiveHeader& from) {
+    const auto it = std::find_if(headers.begin(), headers.end(),
+                                 [&](const CollectiveHeader& header) { return header != from; });
+    return it == headers.end() ? kNone : static_cast<int>(it - headers.begin());
+  };
+  const int other = differing(mine);
+  if (other == kNone) return {};
+  Failure failure;
+  failure.code = Code::kMismatch;
+  failure.suspect = other;
+  failure.definite = true;
+  // With a majority everyone names the same rank, the first that is not of it.
+  for (const CollectiveHeader& header : headers) {
+    const auto alike = std::count(headers.begin(), headers.end(), header);
+    if (2 * alike > static_cast<std::ptrdiff_t>(headers.size()))
+      failure.suspect = differing(header);
+  }
+  const int told = failure.suspect == rank ? other : failure.suspect;
+  failure.detail = "rank " + std::to_string(rank) + " entered " + describe(mine) + "; rank " +
+                   std::to_string(told) + " entered " +
+                   describe(headers[static_cast<std::size_t>(told)]);
+  return failure;
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS
