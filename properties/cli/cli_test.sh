@@ -32,6 +32,9 @@ expect 1 "--lane" "$program" fuzz --lane moon
 expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
 expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so
 expect 1 "sleepy" "$program" fuzz --faults sleepy
+expect 1 "--fabric" "$program" fuzz --fabric ether
+expect 1 "lane sim alone" "$program" fuzz --lane gloo --fabric nccl
+expect 0 "100 cases" "$program" fuzz --fabric nccl --cases 100 --seed 1
 expect 1 "missing.json" "$program" show missing.json
 echo '{"schema": 1, "program": {' >truncated.json
 expect 1 "truncated.json" "$program" replay truncated.json

@@ -35,6 +35,7 @@ struct Arguments {
   std::string subject = "reducer";
   std::string against;  // empty: none
   std::string faults = "swarm";
+  std::string fabric;  // empty: all kinds
   std::string case_file;
   std::vector<std::string> accounts;
   std::string corpus = "properties/corpus";
@@ -91,6 +92,20 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
                      "far as their contracts expect the same; without faults");
 }
 
+// --fabric into the options; a message when the cases would not follow it.
+std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
+  if (arguments.fabric.empty()) return {};
+  if (options.lanes != std::vector{LaneKind::kSim})
+    return "--fabric: cards are simulated: it needs the lane sim alone";
+  if (!common_capabilities(options.subject).has(Capability::kCard))
+    return "--fabric: the subject does not say that it works on a card";
+  using reference::Fabric;
+  options.generate.fabric = arguments.fabric == "nccl"     ? Fabric::kNccl
+                            : arguments.fabric == "staged" ? Fabric::kStaged
+                                                           : Fabric::kHost;
+  return {};
+}
+
 int fuzz(Arguments& arguments, const CLI::App& command) {
   FuzzOptions& options = arguments.fuzz;
   LaneKind lane = LaneKind::kSim;
@@ -100,6 +115,8 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return complain(status.failure().detail);
+  if (const std::string wrong = resolve_fabric(arguments, options); !wrong.empty())
+    return complain(wrong);
   const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
   if (options.subject.against && has_faults)
     return complain("--faults: faults meet two subjects at different times; --against has none");
@@ -170,6 +187,11 @@ int run(int argc, char** argv) {
       ->add_option("--faults", arguments.faults,
                    "swarm, none, or kinds of faults with commas between them")
       ->capture_default_str();
+  fuzz_app
+      ->add_option("--fabric", arguments.fabric,
+                   "every case on this one, in the simulator: host, staged (a card, over the "
+                   "host's group), or nccl (a card, over NCCL); without it some of each")
+      ->check(CLI::IsMember({"host", "staged", "nccl"}));
   fuzz_app->add_option("--out", f.out, "folder for failing cases")->capture_default_str();
   fuzz_app->add_option("--json", f.json, "write a report to this file");
   fuzz_app->add_option("--junit", f.junit, "write a JUnit report to this file");

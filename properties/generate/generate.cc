@@ -625,12 +625,16 @@ bool fails(const Program& program) {
                      [](const auto& step) { return step.any_error; });
 }
 
-// What is drawn last takes no program's legality: where it would, all is as it was.
+// What is drawn last takes no program's legality: where it would, all is as it was. It can in
+// static mode, where the first pass of all says what the others have to be like; in other modes so
+// rarely that only a subject that must not meet an error is worth the model's time.
 template <class Change>
-void change_legally(Program& program, const Change& change) {
+void change_legally(const GenerateOptions& options, Program& program, const Change& change) {
   Program changed = program;
   change(changed);
-  if (!fails(changed) || fails(program)) program = std::move(changed);
+  const bool may_fail = program.options.mode != reference::Mode::kStatic &&
+                        options.capabilities.has(Capability::kErrors);
+  if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
 }
 
 // S2. Numbers of its own.
@@ -664,7 +668,7 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
     inputs = std::max(inputs, least);
   }
   if (!dice.percent(40) || steps < 2) return;
-  change_legally(program, [&](Program& changed) {
+  change_legally(options, program, [&](Program& changed) {
     changed.second_join = dice.between(1, steps - 1);
     const std::uint32_t longest = std::max(changed.second_join, steps - changed.second_join);
     for (std::uint32_t& inputs : changed.inputs)
@@ -721,15 +725,20 @@ void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_small = program.world == 2 && !dice.percent(30);
   const bool is_on = dice.percent(17) && options.capabilities.has(Capability::kTwoGroups);
   if (!is_on || program.world < 2 || is_small) return;
-  change_legally(program, [](Program& changed) { changed.options.two_groups = true; });
+  change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
 // A card, and what moves its gradients. Numbers of its own.
 void draw_fabric(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_able =
       options.lane == GenerateOptions::Lane::kSim && options.capabilities.has(Capability::kCard);
-  if (!dice.percent(9) || !is_able) return;
-  program.options.fabric = dice.percent(60) ? reference::Fabric::kNccl : reference::Fabric::kStaged;
+  const bool is_drawn = dice.percent(9);
+  const reference::Fabric drawn =
+      dice.percent(40) ? reference::Fabric::kNccl : reference::Fabric::kStaged;
+  const reference::Fabric host = reference::Fabric::kHost;
+  const reference::Fabric fabric = options.fabric.value_or(is_drawn ? drawn : host);
+  if (fabric == host || !is_able) return;
+  program.options.fabric = fabric;
   for (Parameter& parameter : program.parameters) parameter.device = 0;
   for (reference::Buffer& buffer : program.buffers) buffer.device = 0;
   if (program.options.hook == reference::Hook::kPowerSgd)
@@ -781,9 +790,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& op
     Dice renewal(seed ^ kRenewal, index);
     const bool is_able = options.capabilities.has(Capability::kReducers);
     if (reducers.percent(20) && is_able)
-      change_legally(out.program, [&](Program& p) { draw_reducers(reducers, options, p); });
+      change_legally(options, out.program,
+                     [&](Program& p) { draw_reducers(reducers, options, p); });
     if (renewal.percent(14) && is_able)
-      change_legally(out.program, [&](Program& p) { draw_renewal(renewal, p); });
+      change_legally(options, out.program, [&](Program& p) { draw_renewal(renewal, p); });
   }
   constexpr std::uint64_t kGroups = 0x67726f757073;
   draw_groups(Dice(seed ^ kGroups, index), options, out.program);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,6 +48,8 @@ struct GenerateOptions {
   Lane lane =
       Lane::kSim;  // kGloo: only faults that processes can have, and times that people can wait for
   Capabilities capabilities = Capabilities::all();
+  // In the simulator: every case on this one; of all kinds without it.
+  std::optional<reference::Fabric> fabric;
   Faults faults = Faults::kSwarm;
   FaultKinds kinds = FaultKinds::all();  // kList: these, in every case that has a place for them
   std::uint32_t max_world = reference::kMaxWorld;

@@ -69,10 +69,11 @@ class GlooLane final : public properties::Lane {
       };
       environments.push_back(std::make_unique<GlooEnvironment>(std::move(setup)));
     }
+    properties::ExpectedErrors errors(c.program, expectation);
     std::vector<std::thread> threads;
     for (std::uint32_t rank = 0; rank < world; ++rank) {
       threads.emplace_back([&, rank] {
-        train(c.program, expectation, make_subject_, *environments[rank], devices[rank],
+        train(c.program, errors, make_subject_, *environments[rank], devices[rank],
               observation.ranks[rank]);
         coordinator.leave(rank);
       });

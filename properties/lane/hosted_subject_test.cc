@@ -203,9 +203,11 @@ class HostedSubjectTest : public ::testing::Test {
     reference::normalize(program_);
     properties::RankObservation observation;
     std::vector<std::unique_ptr<HostDevice>> devices;
+    const auto expectation = reference::run(program_, reference::Contract::lockstep());
+    properties::ExpectedErrors errors(program_, expectation);
     train(
-        program_, reference::run(program_, reference::Contract::lockstep()),
-        [this] { return make_hosted_subject(&table_); }, environment_, devices, observation);
+        program_, errors, [this] { return make_hosted_subject(&table_); }, environment_, devices,
+        observation);
     return observation;
   }
 

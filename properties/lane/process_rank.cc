@@ -18,8 +18,8 @@ void run_rank_here(const properties::Subject& subject, const properties::RankJob
   setup.pause_process = job.pause_process;
   GlooEnvironment environment(std::move(setup));
   std::vector<std::unique_ptr<HostDevice>> devices;
-  train(job.c->program, *job.expectation, make_subject_factory(subject), environment, devices,
-        observation);
+  properties::ExpectedErrors errors(job.c->program, *job.expectation);
+  train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
   fired = environment.fired();
 }
 

@@ -243,10 +243,11 @@ class SimLane final : public properties::Lane {
     prepare(c);
     observation.ranks.resize(c.program.world);
     world_->detailed = observation.detailed;
+    properties::ExpectedErrors errors(c.program, expectation);
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
-      scheduler_.spawn("rank", rank, [this, &c, &expectation, &observation, rank] {
+      scheduler_.spawn("rank", rank, [this, &c, &errors, &observation, rank] {
         SimEnvironment environment(*world_, c, rank);
-        train(c.program, expectation, make_subject_, environment, world_->devices[rank],
+        train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_card(observation);
         world_->coordinator->leave(rank);

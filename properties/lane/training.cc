@@ -60,11 +60,12 @@ class HookRecorder final : public GradientHook {
 
 class Training {
  public:
-  Training(const Program& program, const reference::Expectation& expectation,
+  Training(const Program& program, properties::ExpectedErrors& expected_errors,
            RankEnvironment& environment, std::vector<std::unique_ptr<HostDevice>>& devices,
            RankObservation& observation)
       : program_(program),
-        expectation_(&expectation),
+        expected_errors_(expected_errors),
+        step_errs_(expected_errors.after({})),
         environment_(environment),
         observation_(observation),
         engine_(used_workers(program, environment), tie_seed(program, environment.rank())) {
@@ -186,7 +187,7 @@ class Training {
       if (joins() && !join_others(step, end == steps)) return true;
       // What a rank had no inputs for may end in an error of the other group.
       while (step < end)
-        if (expectation_->steps[step++].any_error) return true;
+        if (step_errs_[step++]) return true;
     } while (step < steps);
     return false;
   }
@@ -245,7 +246,7 @@ class Training {
       if (environment_.detailed()) subject_->take_trace(observed.collectives);
       subject_->abort(observed.status);
     }
-    const bool peers_fail = expectation_->steps[step].any_error;
+    const bool peers_fail = step_errs_[step];
     // Ranks without inputs wait for what comes next, and nothing does.
     if (peers_fail && observed.status.ok() && joins())
       subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
@@ -269,12 +270,9 @@ class Training {
     if (last.collectives.empty()) subject_->take_trace(last.collectives);
   }
 
-  // Static mode counts again after a recovery: other steps than before may end in an error.
   void expect_after(const Resume& resume) {
-    if (program_.options.mode != reference::Mode::kStatic) return;
     recoveries_.push_back({resume.step, resume.roster.members});
-    reference::run(program_, reference::Contract::lockstep(), recoveries_, {}, recovered_);
-    expectation_ = &recovered_;
+    step_errs_ = expected_errors_.after(recoveries_);
   }
 
   bool recover(Resume& resume) {
@@ -481,7 +479,8 @@ class Training {
   }
 
   const Program& program_;
-  const reference::Expectation* expectation_;
+  properties::ExpectedErrors& expected_errors_;
+  std::vector<bool> step_errs_;  // some rank is to come to an error there
   RankEnvironment& environment_;
   RankObservation& observation_;
   Engine engine_;
@@ -496,15 +495,14 @@ class Training {
   std::uint32_t generation_ = 0;
   std::vector<Ref<Storage>> storages_;
   std::vector<reference::Recovery> recoveries_;
-  reference::Expectation recovered_;
 };
 
 }  // namespace
 
-void train(const Program& program, const reference::Expectation& expectation,
+void train(const Program& program, properties::ExpectedErrors& expected_errors,
            const SubjectFactory& make_subject, RankEnvironment& environment,
            std::vector<std::unique_ptr<HostDevice>>& devices, RankObservation& observation) {
-  Training(program, expectation, environment, devices, observation).run(make_subject);
+  Training(program, expected_errors, environment, devices, observation).run(make_subject);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "properties/lane/environment.h"
+#include "properties/lane/expected_errors.h"
 #include "properties/lane/observation.h"
 #include "properties/lane/subject.h"
 #include "reducer/device/host/host_device.h"
-#include "reference/expectation.h"
 #include "reference/program.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -15,7 +15,7 @@ namespace lockstep::inline LOCKSTEP_NS {
 // `expectation` says after which steps everyone recovers, because some rank's call must fail there.
 // `devices` are the rank's own: two host devices, which must outlive everything that the rank
 // allocated.
-void train(const reference::Program& program, const reference::Expectation& expectation,
+void train(const reference::Program& program, properties::ExpectedErrors& expected_errors,
            const SubjectFactory& make_subject, RankEnvironment& environment,
            std::vector<std::unique_ptr<HostDevice>>& devices,
            properties::RankObservation& observation);

@@ -7,32 +7,31 @@ namespace lockstep::inline LOCKSTEP_NS::simulated {
 void AccessHistory::add(const Access& access, const VectorClock& clock,
                         const std::function<void(const Access& earlier)>& conflict) {
   LOCKSTEP_CHECK_LT(access.begin, access.end);
-  std::vector<Access> next;
-  next.reserve(kept_.size() + 1);
+  next_.clear();
   for (Access& earlier : kept_) {
     if (earlier.end <= access.begin || access.end <= earlier.begin) {
-      next.push_back(std::move(earlier));
+      next_.push_back(std::move(earlier));
       continue;
     }
     const bool is_same = earlier.actor == access.actor;
     const bool is_before = is_same || clock.at(earlier.actor->line) >= earlier.actor->sequence;
     if (!is_before && (earlier.is_write || access.is_write)) conflict(earlier);
     if (!is_before || (earlier.is_write && !access.is_write)) {
-      next.push_back(std::move(earlier));
+      next_.push_back(std::move(earlier));
       continue;
     }
     // What lies outside of the new access is kept.
     if (earlier.begin < access.begin) {
-      next.push_back(earlier);
-      next.back().end = access.begin;
+      next_.push_back(earlier);
+      next_.back().end = access.begin;
     }
     if (access.end < earlier.end) {
-      next.push_back(std::move(earlier));
-      next.back().begin = access.end;
+      next_.push_back(std::move(earlier));
+      next_.back().begin = access.end;
     }
   }
-  next.push_back(access);
-  kept_ = std::move(next);
+  next_.push_back(access);
+  kept_.swap(next_);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -21,7 +21,7 @@ namespace lockstep::inline LOCKSTEP_NS::simulated {
 struct Actor {
   std::size_t line = 0;  // of the vector clocks
   std::uint64_t sequence = 0;
-  std::string who;
+  std::string thread;  // of the host
   std::string operation;
 };
 
@@ -30,7 +30,7 @@ struct Access {
   std::size_t begin = 0;  // bytes from the block's start
   std::size_t end = 0;
   bool is_write = false;
-  std::string memory;  // for reports
+  std::uint64_t allocation = 0;  // that had the block
 };
 
 class AccessHistory {
@@ -43,6 +43,7 @@ class AccessHistory {
 
  private:
   std::vector<Access> kept_;  // in the order they came
+  std::vector<Access> next_;  // of the access that is being added, for its memory
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS::simulated

@@ -14,11 +14,10 @@ class History {
     if (clocks_.size() <= line) clocks_.resize(line + 1);
     for (const std::size_t other : after) clocks_[line].join(clocks_[other]);
     clocks_[line].set(line, clocks_[line].at(line) + 1);
-    const auto actor =
-        std::make_shared<Actor>(Actor{line, clocks_[line].at(line), std::to_string(line), ""});
+    const auto actor = std::make_shared<Actor>(Actor{line, clocks_[line].at(line), "", ""});
     std::string races;
-    history.add({actor, begin, end, is_write, {}}, clocks_[line], [&](const Access& earlier) {
-      races += earlier.actor->who + "[" + std::to_string(earlier.begin) + "," +
+    history.add({actor, begin, end, is_write, 0}, clocks_[line], [&](const Access& earlier) {
+      races += std::to_string(earlier.actor->line) + "[" + std::to_string(earlier.begin) + "," +
                std::to_string(earlier.end) + ")";
     });
     return races;

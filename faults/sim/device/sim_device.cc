@@ -26,6 +26,10 @@ std::string name_of_line(std::size_t line) {
   return "stream " + std::to_string(line - 2);
 }
 
+std::string name_of(const Actor& actor) {
+  return actor.line == 0 ? "host thread " + actor.thread : name_of_line(actor.line);
+}
+
 std::string text_of_range(const Touch& touch) {
   return std::to_string(touch.bytes) + " bytes that are not the device's, or not all of them";
 }
@@ -131,20 +135,22 @@ void SimDevice::execute(Line& line, Task task, MutexLock& lock) {
 
 // --- What is submitted, and in which order.
 
-std::shared_ptr<const Actor> SimDevice::begin(std::size_t number, std::string operation) {
+void SimDevice::advance(std::size_t number) {
   Line& line = lines_[number];
   line.clock.join(lines_[kHost].clock);
   line.clock.set(number, ++line.submitted);
-  return std::make_shared<Actor>(
-      Actor{number, line.submitted, name_of_line(number), std::move(operation)});
+}
+
+std::shared_ptr<const Actor> SimDevice::begin(std::size_t number, std::string operation) {
+  advance(number);
+  return std::make_shared<Actor>(Actor{number, lines_[number].submitted, {}, std::move(operation)});
 }
 
 std::shared_ptr<const Actor> SimDevice::begin_on_host(std::string operation) {
   Line& host = lines_[kHost];
   host.clock.set(kHost, ++host.submitted);
-  return std::make_shared<Actor>(Actor{kHost, host.submitted,
-                                       "host thread " + Scheduler::running()->current_name(),
-                                       std::move(operation)});
+  return std::make_shared<Actor>(
+      Actor{kHost, host.submitted, Scheduler::running()->current_name(), std::move(operation)});
 }
 
 void SimDevice::push(std::size_t number, Task task) {
@@ -154,9 +160,9 @@ void SimDevice::push(std::size_t number, Task task) {
 }
 
 std::uint64_t SimDevice::record_on(std::size_t number) {
-  begin(number, "record");
+  advance(number);
   Line& line = lines_[number];
-  line.events[line.submitted] = line.clock;
+  line.events.emplace_hint(line.events.end(), line.submitted, line.clock);
   const std::uint64_t point = line.submitted;
   push(number, {});
   return point;
@@ -164,7 +170,7 @@ std::uint64_t SimDevice::record_on(std::size_t number) {
 
 void SimDevice::wait_on(std::size_t number, std::size_t other, std::uint64_t point) {
   lines_[number].clock.join(lines_[other].events.at(point));
-  begin(number, "wait");
+  advance(number);
   Task task;
   task.awaited_line = other;
   task.awaited = point;
@@ -235,22 +241,19 @@ void SimDevice::submit_on(std::size_t number, std::string name, std::span<const 
 
 bool SimDevice::touch(const std::shared_ptr<const Actor>& actor, const Touch& touch) {
   if (touch.bytes == 0 || !failure_.ok()) return true;
-  Place place{actor->who, actor->sequence, actor->operation, touch.is_write, {}};
   Block* const block = memory_.find(touch.data);
   const auto begin = block == nullptr ? 0 : static_cast<std::size_t>(touch.data - block->data);
   const std::size_t end = begin + touch.bytes;
   if (block == nullptr || end > block->bytes) {
-    place.memory = text_of_range(touch);
+    const Place place{name_of(*actor), actor->sequence, actor->operation, touch.is_write,
+                      text_of_range(touch)};
     findings_.push_back({FindingKind::kForeign, place, {}});
     return false;
   }
-  const Access access{actor, begin, end, touch.is_write, block->describe(begin, end)};
+  const Access access{actor, begin, end, touch.is_write, block->number};
   if (!block->is_live) {
-    const Access& release = block->release;
-    const Actor& who = *release.actor;
-    place.memory = access.memory;
     findings_.push_back(
-        {FindingKind::kFreed, place, {who.who, who.sequence, who.operation, true, release.memory}});
+        {FindingKind::kFreed, place_of(*block, access), place_of(*block, block->release)});
     return true;
   }
   check_order(*block, access);
@@ -258,17 +261,21 @@ bool SimDevice::touch(const std::shared_ptr<const Actor>& actor, const Touch& to
 }
 
 void SimDevice::check_order(Block& block, const Access& access) {
-  const auto place_of = [](const Access& of) {
-    return Place{of.actor->who, of.actor->sequence, of.actor->operation, of.is_write, of.memory};
-  };
-  block.history.add(access, lines_[access.actor->line].clock, [&](const Access& earlier) {
+  const auto report = [&](const Access& earlier) {
     if (!failure_.ok()) return;
     const bool is_new = reported_
                             .insert({earlier.actor->line, earlier.actor->sequence,
                                      access.actor->line, access.actor->sequence})
                             .second;
-    if (is_new) findings_.push_back({FindingKind::kRace, place_of(access), place_of(earlier)});
-  });
+    if (is_new)
+      findings_.push_back({FindingKind::kRace, place_of(block, access), place_of(block, earlier)});
+  };
+  block.history.add(access, lines_[access.actor->line].clock, std::ref(report));
+}
+
+Place SimDevice::place_of(const Block& block, const Access& access) {
+  const Actor& actor = *access.actor;
+  return {name_of(actor), actor.sequence, actor.operation, access.is_write, block.describe(access)};
 }
 
 void SimDevice::host_access(const Touch& touched, std::string name) {
@@ -293,7 +300,7 @@ void SimDevice::label(const std::byte* data, std::size_t bytes, std::string name
   Block* const block = memory_.find(data);
   LOCKSTEP_CHECK(block != nullptr);
   const auto begin = static_cast<std::size_t>(data - block->data);
-  block->labels.push_back({begin, begin + bytes, std::move(name)});
+  block->labels.push_back({block->number, begin, begin + bytes, std::move(name)});
 }
 
 // --- Memory.
@@ -335,7 +342,7 @@ void SimDevice::release(std::byte* data, std::size_t bytes) {
       if ((block->used_by >> (line - kFirstStream) & 1) != 0)
         wait_on(kReclaim, line, record_on(line));
   }
-  block->release = {begin(number, "release"), 0, block->capacity, true, block->describe(0, bytes)};
+  block->release = {begin(number, "release"), 0, block->capacity, true, block->number};
   check_order(*block, block->release);
   block->released = lines_[number].clock;
   block->free_from = number == kReclaim ? lines_[number].submitted : 0;
@@ -358,7 +365,7 @@ void SimDevice::release_pinned(std::byte* data, std::size_t capacity) {
   MutexLock lock(mutex_);
   Block* const block = memory_.find(data);
   LOCKSTEP_CHECK(block != nullptr);
-  block->release = {begin_on_host("release"), 0, capacity, true, block->describe(0, block->bytes)};
+  block->release = {begin_on_host("release"), 0, capacity, true, block->number};
   check_order(*block, block->release);
   poison(data, capacity);
   memory_.give_back(*block);

@@ -150,10 +150,12 @@ class SimDevice final : public Device {
   void execute(Line& line, Task task, platform::MutexLock& lock);
 
   // With the mutex held:
+  void advance(std::size_t line);
   std::shared_ptr<const Actor> begin(std::size_t line, std::string operation);
   std::shared_ptr<const Actor> begin_on_host(std::string operation);
   bool touch(const std::shared_ptr<const Actor>& actor, const Touch& touch);
   void check_order(Block& block, const Access& access);
+  static Place place_of(const Block& block, const Access& access);
   void push(std::size_t line, Task task);
   std::uint64_t record_on(std::size_t line);
   void wait_on(std::size_t line, std::size_t other, std::uint64_t point);

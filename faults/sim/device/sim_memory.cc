@@ -30,13 +30,19 @@ bool is_poison(std::span<const std::byte> bytes) {
   return true;
 }
 
-std::string Block::describe(std::size_t begin, std::size_t end) const {
-  const auto range = [&](const std::string& name, std::size_t start) {
-    return name + " [" + std::to_string(begin - start) + ", " + std::to_string(end - start) + ")";
+std::string Block::describe(const Access& access) const {
+  const auto range = [&](const std::string& name, std::size_t start, std::size_t end) {
+    return name + " [" + std::to_string(access.begin - start) + ", " +
+           std::to_string(std::min(access.end, end) - start) + ")";
   };
+  const bool is_whole = access.begin == 0 && access.end == capacity;  // a release
   for (const Label& label : labels)
-    if (label.begin <= begin && end <= label.end) return range(label.name, label.begin);
-  return range((is_pinned ? "pinned memory " : "allocation ") + std::to_string(number), 0);
+    if (label.allocation == access.allocation && label.begin <= access.begin &&
+        (is_whole || access.end <= label.end))
+      return range(label.name, label.begin, label.end);
+  const std::string name = is_pinned ? "pinned memory " : "allocation ";
+  return range(name + std::to_string(access.allocation), 0,
+               access.allocation == number ? bytes : capacity);
 }
 
 SimMemory::~SimMemory() {
@@ -71,7 +77,6 @@ Block* SimMemory::take(std::size_t bytes, std::uint64_t home, std::uint64_t recl
   block->number = allocations_++;
   block->home = home;
   block->used_by = 0;
-  block->labels.clear();
   return block;
 }
 

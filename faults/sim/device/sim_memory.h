@@ -28,6 +28,7 @@ bool is_poison(std::span<const std::byte> bytes);
 
 struct Block {
   struct Label {
+    std::uint64_t allocation = 0;
     std::size_t begin = 0;
     std::size_t end = 0;
     std::string name;
@@ -44,11 +45,11 @@ struct Block {
   std::uint64_t free_from = 0;  // the point of the reclaiming line that has to be passed; 0: none
   VectorClock released;         // what the release came after, itself included
   Access release;
-  std::vector<Label> labels;
+  std::vector<Label> labels;         // of former allocations, too
   AccessHistory history;
 
-  // Words for the bytes from `begin` to `end`.
-  std::string describe(std::size_t begin, std::size_t end) const;
+  // Words for what is accessed.
+  std::string describe(const Access& access) const;
 };
 
 class SimMemory {
