@@ -63,6 +63,9 @@ struct Contract {
   bool counts_one_static_forward = false;
   // Buckets are rebuilt without unused detection, and only then (B2).
   bool rebuilds_unless_dynamic = false;
+  // A sum of two float16 is left out where it has the bits of the number that the bits of the
+  // receiver's own value are, read as an integer: that value stays (G1, G3). Of Gloo's type.
+  bool loses_half_sums = false;
   // Who needs a rank that is lost has an error that does not name it (F2).
   bool names_no_lost_rank = false;
 
@@ -76,7 +79,7 @@ struct Policy {
 };
 
 // The departures, by name.
-constexpr std::array<Policy, 21> kPolicies{{
+constexpr std::array<Policy, 22> kPolicies{{
     {"rounds_factor", &Contract::rounds_factor},
     {"divides_views", &Contract::divides_views},
     {"divides_in_hooks", &Contract::divides_in_hooks},
@@ -97,6 +100,7 @@ constexpr std::array<Policy, 21> kPolicies{{
     {"repeats_first_static_pass", &Contract::repeats_first_static_pass},
     {"counts_one_static_forward", &Contract::counts_one_static_forward},
     {"rebuilds_unless_dynamic", &Contract::rebuilds_unless_dynamic},
+    {"loses_half_sums", &Contract::loses_half_sums},
     {"names_no_lost_rank", &Contract::names_no_lost_rank},
 }};
 

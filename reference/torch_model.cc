@@ -17,6 +17,17 @@
 namespace lockstep::reference {
 namespace {
 
+// Gloo's float16 looks before it takes a value over whether it has that already, and compares its
+// bits with those of its own bits as an integer.
+void add_as_gloo(double* into, const double* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t own = round_from_double(DType::kFloat16, into[i]);
+    const std::uint64_t sum = round_from_double(DType::kFloat16, into[i] + from[i]);
+    if (sum != round_from_double(DType::kFloat16, static_cast<double>(own)))
+      into[i] = to_double(DType::kFloat16, sum);
+  }
+}
+
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
 struct Gradient {
@@ -753,8 +764,12 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
     const std::size_t end = std::min<std::size_t>(place.count, run.end - place.offset);
     for (std::size_t i = 0; i + 1 < survivors_.size(); ++i) {
       const Addition& addition = run.additions[i];
-      add_values(dtype, given(survivors_[addition.into], parameter) + begin,
-                 given(survivors_[addition.from], parameter) + begin, end - begin);
+      double* const into = given(survivors_[addition.into], parameter) + begin;
+      const double* const from = given(survivors_[addition.from], parameter) + begin;
+      if (dtype == DType::kFloat16 && contract_.loses_half_sums)
+        add_as_gloo(into, from, end - begin);
+      else
+        add_values(dtype, into, from, end - begin);
     }
     const double* result = given(survivors_[run.result], parameter) + begin;
     for (const std::uint32_t rank : survivors_) {
