@@ -28,7 +28,7 @@ gpu1:4711:4725 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Locks
 gpu1:4711:4725 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Lockstep/0
 gpu1:4711:4720 [0] NCCL INFO Connected all rings
 gpu1:4711:4711 [0] NCCL INFO AllGather: 112 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}
-gpu1:4711:4711 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}
+h:4711:4711 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}
 )";
 
 NcclLog read(const std::string& text) {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -77,10 +78,12 @@ void log(int level, unsigned long, const char* file, int line, const char* forma
 // --- meeting: what ncclUniqueId is for
 // ------------------------------------------------------------
 
-bool all_of(int fd, void* data, std::size_t bytes, bool is_read) {
+bool all_of(int fd, void* data, std::size_t bytes, bool is_read,
+            const std::atomic<bool>* is_aborted = nullptr) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t moved = is_read ? ::recv(fd, at, bytes, 0) : ::send(fd, at, bytes, MSG_NOSIGNAL);
+    if (moved < 0 && errno == EAGAIN && is_aborted != nullptr && !*is_aborted) continue;
     if (moved <= 0) return false;
     at += moved;
     bytes -= static_cast<std::size_t>(moved);
@@ -217,12 +220,14 @@ bool exchange(Comm& comm, int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in address = loopback(port);
   Hello hello{comm.rank, comm.ranks};
+  const timeval turn{0, 20000};  // to look for an abort
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &turn, sizeof turn);
   std::vector<NetHandle> all(mine.size() * static_cast<std::size_t>(comm.ranks));
   const bool is_met =
       ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
       all_of(fd, &hello, sizeof hello, false) &&
       all_of(fd, mine.data(), mine.size() * sizeof(NetHandle), false) &&
-      all_of(fd, all.data(), all.size() * sizeof(NetHandle), true);
+      all_of(fd, all.data(), all.size() * sizeof(NetHandle), true, &comm.is_aborted);
   ::close(fd);
   if (!is_met) return comm.check(static_cast<int>(NcclResult::kSystemError));
   const auto handle_of = [&](int rank, int which) {
@@ -379,6 +384,24 @@ bool all_gather(Comm& comm, std::byte* all, std::size_t part) {
   return true;
 }
 
+// The part of rank d starts with the rank behind d, and ends with d.
+bool reduce_scatter(Comm& comm, NcclDataType type, const std::byte* parts, std::byte* out,
+                    std::size_t part) {
+  const auto n = static_cast<std::size_t>(comm.ranks);
+  const auto rank = static_cast<std::size_t>(comm.rank);
+  const auto own = [&](std::size_t d) { return parts + d * part; };
+  std::vector<std::byte> sum(own((rank + n - 1) % n), own((rank + n - 1) % n) + part);
+  std::vector<std::byte> come(part);
+  for (std::size_t step = 1; step < n; ++step) {
+    if (!pass_on(comm, sum.data(), part, come.data(), part)) return false;
+    const std::byte* const mine = own((rank + 2 * n - step - 1) % n);
+    sum.assign(mine, mine + part);
+    add(type, sum.data(), come.data(), part);
+  }
+  std::copy(sum.begin(), sum.end(), out);
+  return true;
+}
+
 bool broadcast(Comm& comm, std::byte* data, std::size_t bytes, int root) {
   if (comm.rank != root && !pass_on(comm, nullptr, 0, data, bytes)) return false;
   return comm.next() == root || pass_on(comm, data, bytes, nullptr, 0);
@@ -514,6 +537,8 @@ SMALL_EXPORT NcclResult ncclCommGetAsyncError(NcclComm comm, NcclResult* error) 
   return NcclResult::kSuccess;
 }
 SMALL_EXPORT NcclResult ncclCommCount(NcclComm comm, int* count) {
+  if (at(comm)->state == static_cast<int>(NcclResult::kInProgress))
+    return NcclResult::kInvalidArgument;
   *count = at(comm)->ranks;
   return NcclResult::kSuccess;
 }
@@ -534,6 +559,11 @@ SMALL_EXPORT NcclResult ncclRedOpDestroy(NcclRedOp, NcclComm) { return NcclResul
 SMALL_EXPORT NcclResult ncclBroadcast(const void* send, void* receive, std::size_t count,
                                       NcclDataType type, int root, NcclComm comm, void* stream) {
   const std::size_t bytes = count * width_of(type);
+  if (root < 0 || root >= at(comm)->ranks) {  // stays with the communicator
+    last_error = "Broadcast : invalid root " + std::to_string(root);
+    at(comm)->state = static_cast<int>(NcclResult::kInvalidArgument);
+    return NcclResult::kInvalidArgument;
+  }
   note_way(*at(comm), "Broadcast", bytes);
   return submit(comm, stream, [=](Comm& on) {
     if (on.rank == root && send != receive) std::memmove(receive, send, bytes);
@@ -562,9 +592,15 @@ SMALL_EXPORT NcclResult ncclAllGather(const void* send, void* receive, std::size
     return all_gather(on, all, part);
   });
 }
-SMALL_EXPORT NcclResult ncclReduceScatter(const void*, void*, std::size_t, NcclDataType, NcclRedOp,
-                                          NcclComm, void*) {
-  return NcclResult::kInvalidUsage;
+SMALL_EXPORT NcclResult ncclReduceScatter(const void* send, void* receive, std::size_t count,
+                                          NcclDataType type, NcclRedOp op, NcclComm comm,
+                                          void* stream) {
+  if (op != NcclRedOp::kSum) return NcclResult::kInvalidUsage;
+  const std::size_t part = count * width_of(type);
+  note_way(*at(comm), "ReduceScatter", part);
+  return submit(comm, stream, [=](Comm& on) {
+    return reduce_scatter(on, type, bytes_at(send), bytes_at(receive), part);
+  });
 }
 SMALL_EXPORT NcclResult ncclSend(const void* data, std::size_t count, NcclDataType type, int peer,
                                  NcclComm comm, void* stream) {
@@ -578,4 +614,6 @@ SMALL_EXPORT NcclResult ncclGroupStart() {
   ++group_depth;
   return NcclResult::kSuccess;
 }
-SMALL_EXPORT NcclResult ncclGroupEnd() { return end_group(); }
+SMALL_EXPORT NcclResult ncclGroupEnd() {
+  return group_depth == 0 ? NcclResult::kInvalidUsage : end_group();
+}
