@@ -11,7 +11,7 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-using OpenCard = Result<std::unique_ptr<Device>> (*)(int ordinal);
+using OpenCard = Result<std::unique_ptr<Device>> (*)();
 
 // Tests without a card put another function in its place.
 OpenCard& open_card();

@@ -4,8 +4,8 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-Result<std::unique_ptr<Device>> open_cuda(int ordinal) {
-  auto opened = CudaDevice::open(ordinal);
+Result<std::unique_ptr<Device>> open_cuda() {
+  auto opened = CudaDevice::open(0);
   if (!opened) return failed(opened.error());
   return std::unique_ptr<Device>(std::move(*opened));
 }

@@ -3,7 +3,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-Result<std::unique_ptr<Device>> open_none(int) {
+Result<std::unique_ptr<Device>> open_none() {
   return failed(Status(Code::kInvalidArgument,
                        "this program was built without the CUDA parts: install a CUDA toolkit of "
                        "12.0 or newer and build anew (cmake --preset cuda says what is missing)"));

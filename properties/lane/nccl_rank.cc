@@ -1,9 +1,13 @@
 // One rank of a case of the nccl lane, in its own process. Compiled once per reducer variant; a
 // process runs one of them.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -22,18 +26,19 @@ using properties::NcclLog;
 using properties::NcclSetup;
 
 // NCCL as this process has it from its first case on: it reads its variables once, and its log is
-// one file, of which each case reads what is new. The file is memory: a rank that is killed leaves
-// none behind.
+// one file, of which each case reads what is new. The file is memory, where the system opens that
+// by its name: a rank that is killed leaves none behind. Else it is removed once NCCL has opened
+// it.
 class LoadedNccl {
  public:
   Status load(std::uint32_t rank) {
     auto setup = properties::nccl_setup();
     if (!setup) return setup.error();
     setup_ = std::move(*setup);
-    log_ = ::memfd_create("nccl-log", MFD_CLOEXEC);
-    if (log_ < 0) return Status(Code::kInternal, "no memory for NCCL's log");
-    properties::set_variables(properties::nccl_variables(setup_, std::to_string(::getppid()), rank,
-                                                         fmt::format("/proc/self/fd/{}", log_)));
+    std::string name;
+    LOCKSTEP_RETURN_IF_ERROR(make_log(name));
+    properties::set_variables(
+        properties::nccl_variables(setup_, std::to_string(::getppid()), rank, name));
     LOCKSTEP_RETURN_IF_ERROR(properties::load_plugin(setup_));
     auto api = load_nccl(setup_.library);
     if (!api) return api.error();
@@ -50,6 +55,7 @@ class LoadedNccl {
       read_ += got;
       rest_.append(text, static_cast<std::size_t>(got));
     }
+    if (read_ > 0 && !file_.empty()) ::unlink(std::exchange(file_, {}).c_str());
     const std::size_t end = rest_.rfind('\n') + 1;
     parsed_.add(std::string_view(rest_).substr(0, end));
     rest_.erase(0, end);
@@ -57,9 +63,26 @@ class LoadedNccl {
   }
 
  private:
+  Status make_log(std::string& name) {
+    log_ = ::memfd_create("nccl-log", MFD_CLOEXEC);
+    name = fmt::format("/proc/self/fd/{}", log_);
+    const int again = log_ < 0 ? -1 : ::open(name.c_str(), O_WRONLY | O_CLOEXEC);
+    if (again >= 0) {
+      ::close(again);
+      return {};
+    }
+    if (log_ >= 0) ::close(log_);
+    name = (std::filesystem::temp_directory_path() / "lockstep-nccl-XXXXXX").string();
+    log_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (log_ < 0) return Status(Code::kInternal, "no file for NCCL's log: " + name);
+    file_ = name;
+    return {};
+  }
+
   NcclSetup setup_;
   NcclApi api_;
   int log_ = -1;
+  std::string file_;  // of the log, if it has to be removed
   off_t read_ = 0;
   std::string rest_;
   NcclLog parsed_;
@@ -103,7 +126,7 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
   const auto give_up = [&](const Status& why) { observation.unproven = why.failure().detail; };
   auto nccl = nccl_of(job.rank);
   if (!nccl) return give_up(nccl.error());
-  auto card = open_card()((*nccl)->setup().device);
+  auto card = open_card()();
   if (!card) return give_up(card.error());
   auto plan = take_plan(job.net_plan);
   if (!plan) return give_up(plan.error());
@@ -146,7 +169,7 @@ Status probe_nccl_here(std::string& found, bool& lacks_device) {
   };
   // What a user chose is looked at first; what is usual, once there is a card to use it with.
   if (names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
-  auto card = open_card()(setup->device);
+  auto card = open_card()();
   lacks_device = !card && card.error().code() == Code::kInvalidArgument;
   if (!card) return card.error();
   if (!names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());

@@ -59,12 +59,6 @@ Result<NcclSetup> nccl_setup() {
   if (!setup.plugin.empty() && !fs::exists(setup.plugin, error))
     return failed(refused(fmt::format("LOCKSTEP_NCCL_PLUGIN: there is no file {}", setup.plugin)));
   if (setup.plugin.empty()) setup.plugin = usual_plugin();
-  const std::string device = variable("LOCKSTEP_NCCL_DEVICE");
-  if (device.empty()) return setup;
-  if (device.size() > 3 || device.find_first_not_of("0123456789") != std::string::npos)
-    return failed(refused(
-        fmt::format("LOCKSTEP_NCCL_DEVICE is '{}': use the number of a card, from 0 on", device)));
-  setup.device = std::stoi(device);
   return setup;
 }
 

@@ -5,7 +5,7 @@
 // From the user's environment: LOCKSTEP_NCCL, a libnccl.so.2 (else the one that the loader finds);
 // LOCKSTEP_NCCL_NET, `lockstep` (which is meant when it is not set) or `socket`;
 // LOCKSTEP_NCCL_PLUGIN, the plug-in's file (else the one that was built or installed beside this
-// program); LOCKSTEP_NCCL_DEVICE, the card's number (0).
+// program). The card is CUDA's first one (CUDA_VISIBLE_DEVICES).
 //
 // Threads: one caller, before others begin: it reads and sets the environment. Failure: one line
 // that says what to do.
@@ -24,7 +24,6 @@ struct NcclSetup {
   std::string library;      // for load_nccl()
   bool uses_plugin = true;  // else NCCL's own sockets
   std::string plugin;       // its file
-  int device = 0;
   const char* network() const { return uses_plugin ? "Lockstep" : "Socket"; }  // as NCCL has it
 };
 

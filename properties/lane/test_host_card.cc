@@ -12,7 +12,7 @@ void submit(void* stream, void (*body)(void*), void* data) {
   testing::QueueDevice::submit(stream, [body, data] { body(data); });
 }
 
-Result<std::unique_ptr<Device>> open_host(int) {
+Result<std::unique_ptr<Device>> open_host() {
   properties::host_card_submit = submit;
   return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
 }
