@@ -14,23 +14,25 @@ using faults::net::NetKind;
 constexpr std::int64_t kSystemError = 2;  // ncclSystemError, as plug-ins are to say it
 
 // NCCL connects a rank to the next one of the ring with the communicator, and by one connection
-// more, for send and receive, when the first verified payload goes there. Later communicators go on
-// counting, so that only a program with one group at a time has numbers that are known; of its
-// recoveries nothing is known.
+// more, for send and receive, when the first verified payload goes there. To other ranks nothing
+// else goes, however many connections there are. Later communicators go on counting, so that only a
+// program with one group at a time has numbers that are known; of its recoveries nothing is known.
 bool has_one_group(const reference::Program& program) {
   const reference::Options& options = program.options;
   const bool has_second = options.launch == reference::Launch::kAfterBackward && options.own_group;
   return !has_second && (!options.group_each || reference::reducer_count(program) == 1);
 }
 
-// -1: the two are not in one group.
 int connection_of_payloads(const reference::Program& program, const Fault& fault) {
-  if (reference::group_of(program, fault.rank) != reference::group_of(program, fault.peer))
-    return -1;
   const std::uint32_t above = fault.rank + reference::group_count(program);
   const std::uint32_t next =
       above < program.world ? above : reference::group_of(program, fault.rank);
-  return fault.peer == next ? 1 : 0;
+  return fault.peer == next ? 1 : LOCKSTEP_NET_ANY;
+}
+
+bool are_in_one_group(const reference::Program& program, const Fault& fault) {
+  return fault.peer != fault.rank &&
+         reference::group_of(program, fault.rank) == reference::group_of(program, fault.peer);
 }
 
 std::optional<NetFault> translated(const Case& c, const Fault& fault) {
@@ -54,9 +56,9 @@ std::optional<NetFault> translated(const Case& c, const Fault& fault) {
       out.amount = kSystemError;
       return out;
     case Kind::kPayloadFlip:
-      out.connection = connection_of_payloads(c.program, fault);
-      if (!has_one_group(c.program) || out.connection < 0 || fault.peer == fault.rank) break;
+      if (!has_one_group(c.program) || !are_in_one_group(c.program, fault)) break;
       out.kind = NetKind::kFlip;
+      out.connection = connection_of_payloads(c.program, fault);
       out.peer = static_cast<int>(fault.peer);
       out.amount = fault.at;
       return out;
