@@ -6,8 +6,8 @@
 //   small_1000    1,000 parameters of 64 float32
 //   one_tensor    one parameter of 100 M float32
 //   misaligned    the same, not aligned as its place in the bucket is
-//   channels_last one gradient of 64 x 256 x 56 x 56 float32 in channels_last, for a row-major
-//   bucket transposed    one of 8192 x 8192, its dimensions the other way round
+//   channels_last one gradient of 64 x 256 x 56 x 56 float32, its channels last, row-major there
+//   transposed    one of 8192 x 8192, its dimensions the other way round
 //
 // Times are the card's (CUDA events around several calls), medians over the iterations; what is
 // read and written rotates through more memory than a cache holds. Counters: `us` a call, `GBps` of

@@ -1,5 +1,6 @@
 # What `cmake --install` puts into a prefix:
 #   bin/lockstep                    the program
+#   lib/libnccl-net-lockstep.so     the net plug-in, which its nccl lane gives to NCCL
 #   lib/                            the reducer and its base, static
 #   include/lockstep/reducer/...    their headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
@@ -97,5 +98,6 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/l
 
 if(TARGET lockstep)
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  install(TARGETS lockstep_nccl_net LIBRARY DESTINATION lib COMPONENT program)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)

@@ -30,6 +30,7 @@ class FaultyGroup final : public ProcessGroup {
   int size() const override { return inner_->size(); }
   bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
   bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
+  bool can_reach(const Device& device) const override { return inner_->can_reach(device); }
   bool can_verify() const override { return inner_->can_verify(); }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;

@@ -25,14 +25,14 @@ LinkFaults::LinkFaults(std::shared_ptr<NetPlan> plan, const Link& link) : plan_(
     if (fault.end != link.end || !matches(fault.rank, link.rank) ||
         !matches(fault.peer, link.peer) || !matches(fault.connection, link.connection))
       continue;
-    entries_.push_back({i, fault});
+    entries_.push_back({i, fault, fault.waits ? kNever : 0});
     plan_->count_connection(i);
   }
 }
 
 const NetFault* LinkFaults::find(NetKind kind, std::int64_t message) const {
   for (const Entry& entry : entries_)
-    if (entry.fault.kind == kind && entry.fault.concerns(message)) return &entry.fault;
+    if (entry.fault.kind == kind && entry.concerns(message)) return &entry.fault;
   return nullptr;
 }
 
@@ -43,8 +43,24 @@ std::size_t LinkFaults::index_of(const NetFault& fault) const {
 }
 
 void LinkFaults::count_posted(std::int64_t messages) {
-  for (const Entry& entry : entries_)
-    plan_->count_seen(entry.index, static_cast<std::uint64_t>(messages));
+  for (Entry& entry : entries_) {
+    if (entry.fault.waits) follow(entry, messages - 1);
+    if (entry.armed_at == kNever || entry.disarmed_at != kNever) continue;
+    plan_->count_seen(entry.index, static_cast<std::uint64_t>(messages - entry.armed_at));
+  }
+}
+
+// Armed once, in one connection: where it fired already it is over, as a connection that is made
+// after that, for the next communicator, begins with it armed.
+void LinkFaults::follow(Entry& entry, std::int64_t posted) {
+  const bool is_armed = plan_->is_armed(entry.index);
+  if (entry.armed_at == kNever) {
+    if (!is_armed || plan_->fired(entry.index) > 0) return;
+    entry.armed_at = posted;
+    entry.fault.message += posted;
+  } else if (!is_armed && entry.disarmed_at == kNever) {
+    entry.disarmed_at = posted;
+  }
 }
 
 void LinkFaults::count_fired(const NetFault& fault) { plan_->count_fired(index_of(fault)); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,7 @@ class LinkFaults {
   // The first fault of this kind for that message, or null.
   const NetFault* find(NetKind kind, std::int64_t message) const;
 
+  // Of the next message, before it is asked about: `messages` is its number and one.
   void count_posted(std::int64_t messages);
   void count_fired(const NetFault& fault);
   void count_idle(const NetFault& fault);
@@ -34,8 +36,15 @@ class LinkFaults {
  private:
   struct Entry {
     std::size_t index;  // in the plan
-    NetFault fault;
+    NetFault fault;     // of one that waits, once it was armed, `message` is the connection's
+    std::int64_t armed_at = 0;  // of those: the messages before it was armed; kNever
+    std::int64_t disarmed_at = kNever;
+    bool concerns(std::int64_t number) const {
+      return armed_at != kNever && number < disarmed_at && fault.concerns(number);
+    }
   };
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  void follow(Entry& entry, std::int64_t posted);
   std::size_t index_of(const NetFault& fault) const;
 
   std::shared_ptr<NetPlan> plan_;

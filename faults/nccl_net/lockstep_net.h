@@ -4,8 +4,8 @@
  *
  * The plan is a POSIX shared memory object (shm_open) that holds one lockstep_net_plan. The runner
  * fills it, writes `magic` last, and starts the ranks with its name in LOCKSTEP_NET_PLAN. The
- * plug-in copies the faults when NCCL initializes it; from then on both sides touch nothing but the
- * counters, with atomic operations.
+ * plug-in copies the faults when NCCL initializes it; from then on both sides touch nothing but
+ * `armed` and the counters, with atomic operations.
  */
 #ifndef LOCKSTEP_NET_H_
 #define LOCKSTEP_NET_H_
@@ -26,7 +26,7 @@ extern "C" {
 #define LOCKSTEP_NET_HANDSHAKE_MS "LOCKSTEP_NET_HANDSHAKE_MS"
 
 #define LOCKSTEP_NET_PLAN_MAGIC 0x4e414c5054454e4cull /* "LNETPLAN" in memory */
-#define LOCKSTEP_NET_PLAN_VERSION 1u
+#define LOCKSTEP_NET_PLAN_VERSION 2u
 #define LOCKSTEP_NET_MAX_FAULTS 64u
 #define LOCKSTEP_NET_ANY (-1) /* any rank, peer or connection */
 
@@ -57,10 +57,12 @@ typedef struct {
   int32_t peer;       /* the rank at the other end */
   int32_t end;        /* LOCKSTEP_NET_SENDER or _RECEIVER */
   int32_t connection; /* the how-many-th connection that the sender made to this receiver, from 0 */
-  int32_t reserved;   /* 0 */
-  int64_t message;    /* the first message on it that is concerned, from 0 */
+  int32_t waits;      /* 0: in force all along; 1: only while `armed` is not 0 */
+  int64_t message;    /* the first message on it that is concerned, from 0; of one that waits,
+                         counted from the first message after it was armed */
   int64_t messages;   /* how many from there on, 1 or more */
   int64_t amount;
+  uint64_t armed; /* set and taken back by the runner, or a rank, at any time */
   /* What came of it; 0 at first. */
   uint64_t connections; /* connections that match */
   uint64_t seen;        /* the most messages that any of them has been given */

@@ -423,6 +423,46 @@ TEST_P(NcclNetFault, ChangeOfAMessageThatNeverWentOutHasNotFired) {
   plugin_.close(pair);
 }
 
+// --- Faults that wait ----------------------------------------------------------------------------
+
+TEST_P(NcclNetFault, OneThatWaitsCountsMessagesFromWhereItWasArmedAndEndsWhereItWasDisarmed) {
+  NetFault flip = at_sender(NetKind::kFlip, 1);
+  flip.waits = true;
+  NetFault late = flip;
+  late.message = 100;
+  const Pair pair = link_with({flip, late});
+  for (unsigned i = 0; i < 3; ++i) plugin_.expect_carried(pair, pattern(10, i));
+  plan_->arm(0);
+  plan_->arm(1);
+  plugin_.expect_carried(pair, pattern(10, 3));
+  EXPECT_EQ(fired(), 0u);
+  Flight flight = post(pair, {pattern(10, 4)});
+  expect_all_done(flight);
+  EXPECT_EQ(flight.rooms[0][0] ^ flight.data[0][0], std::byte{1});
+  EXPECT_EQ(fired(), 1u);
+  plan_->disarm(1);
+  for (unsigned i = 0; i < 100; ++i) plugin_.expect_carried(pair, pattern(10, i));
+  EXPECT_THAT(plan_->unfired(),
+              ElementsAre(HasSubstr("the connection carried 2 messages while it was armed")));
+  plugin_.close(pair);
+}
+
+TEST_P(NcclNetFault, OneThatWaitsAndHasFiredLeavesTheNextConnectionAlone) {
+  NetFault flip = at_sender(NetKind::kFlip, 0);
+  flip.waits = true;
+  flip.connection = LOCKSTEP_NET_ANY;
+  const Pair first = link_with({flip});
+  plan_->arm(0);
+  Flight flight = post(first, {pattern(10, 1)});
+  expect_all_done(flight);
+  EXPECT_EQ(fired(), 1u);
+  const Pair second = plugin_.link(0, 1);
+  plugin_.expect_carried(second, pattern(10, 2));
+  EXPECT_EQ(fired(), 1u);
+  plugin_.close(first);
+  plugin_.close(second);
+}
+
 // --- Plans that cannot be used -----------------------------------------------------------------
 
 // Version 11 fails init(). Version 6 must not: it goes on without the plan, and says so.

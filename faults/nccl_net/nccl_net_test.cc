@@ -32,7 +32,7 @@ TEST(NcclNetLibrary, ShowsItsTablesAndNothingOfItsInside) {
   const Plugin plugin(11);
   EXPECT_STREQ(plugin.v6().name, "Lockstep");
   EXPECT_STREQ(plugin.v11().name, "Lockstep");
-  EXPECT_EQ(plugin.symbol<std::uint32_t()>("lockstep_net_version")(), 1u);
+  EXPECT_EQ(plugin.symbol<std::uint32_t()>("lockstep_net_version")(), 2u);
   EXPECT_EQ(plugin.symbol<void()>("ncclCollNetPlugin_v6"), nullptr);
   EXPECT_EQ(plugin.symbol<void()>("_ZN8lockstep6faults3net6countsEv"), nullptr);
 }

@@ -16,8 +16,8 @@
 namespace lockstep::faults::net {
 namespace {
 
-static_assert(sizeof(lockstep_net_fault) == 80);
-static_assert(sizeof(lockstep_net_plan) == 32 + LOCKSTEP_NET_MAX_FAULTS * 80);
+static_assert(sizeof(lockstep_net_fault) == 88);
+static_assert(sizeof(lockstep_net_plan) == 32 + LOCKSTEP_NET_MAX_FAULTS * 88);
 static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);  // processes share them
 
 constexpr std::int64_t kLongestMicroseconds = 3'600'000'000;  // an hour
@@ -82,6 +82,7 @@ lockstep_net_fault to_memory(const NetFault& fault) {
   out.message = fault.message;
   out.messages = fault.messages;
   out.amount = fault.amount;
+  out.waits = fault.waits ? 1 : 0;
   return out;
 }
 
@@ -93,7 +94,8 @@ NetFault from_memory(const lockstep_net_fault& fault) {
                   fault.connection,
                   fault.message,
                   fault.messages,
-                  fault.amount};
+                  fault.amount,
+                  fault.waits != 0};
 }
 
 std::string rank_text(int rank) { return rank == LOCKSTEP_NET_ANY ? "any" : std::to_string(rank); }
@@ -245,6 +247,19 @@ Status NetPlan::copy_faults() {
   return Status();
 }
 
+void NetPlan::arm(std::size_t fault) {
+  LOCKSTEP_CHECK_LT(fault, faults_.size());
+  Counter(memory_->faults[fault].armed).store(1);
+}
+void NetPlan::disarm(std::size_t fault) {
+  LOCKSTEP_CHECK_LT(fault, faults_.size());
+  Counter(memory_->faults[fault].armed).store(0);
+}
+bool NetPlan::is_armed(std::size_t fault) const {
+  LOCKSTEP_CHECK_LT(fault, faults_.size());
+  return Counter(memory_->faults[fault].armed).load() != 0;
+}
+
 std::uint64_t NetPlan::attached() const { return Counter(memory_->attached).load(); }
 
 std::uint64_t NetPlan::fired(std::size_t fault) const {
@@ -265,7 +280,8 @@ std::vector<std::string> NetPlan::unfired() const {
       reason = "no connection " + link_text(faults_[i]) +
                (faults_[i].connection > 0 ? " with that number" : "");
     else if (seen <= static_cast<std::uint64_t>(faults_[i].message))
-      reason = "the connection carried " + std::to_string(seen) + " messages";
+      reason = "the connection carried " + std::to_string(seen) + " messages" +
+               (faults_[i].waits ? " while it was armed" : "");
     else if (Counter(counters.idle).load() > 0)
       reason = "its message had nothing to change (no bytes, or no partner)";
     else

@@ -51,6 +51,7 @@ struct NetFault {
   std::int64_t message = 0;
   std::int64_t messages = 1;
   std::int64_t amount = 0;
+  bool waits = false;  // for arm()
 
   bool concerns(std::int64_t number) const {
     return number >= message && number - message < messages;
@@ -74,6 +75,12 @@ class NetPlan {
 
   const std::string& name() const { return name_; }
   const std::vector<NetFault>& faults() const { return faults_; }
+
+  // Of faults that wait, from any process that has the plan. One that was disarmed still has its
+  // hold on messages that were posted before.
+  void arm(std::size_t fault);
+  void disarm(std::size_t fault);
+  bool is_armed(std::size_t fault) const;
 
   std::uint64_t attached() const;
   std::uint64_t fired(std::size_t fault) const;

@@ -187,9 +187,9 @@ TEST(NetPlan, MemoryOfSomethingElseIsRefused) {
 TEST(NetPlan, OtherVersionIsRefusedWithBothNumbers) {
   Memory memory(plan_name(), sizeof(lockstep_net_plan));
   memory.make_right();
-  memory.plan().version = 2;
+  memory.plan().version = 1;
   EXPECT_THAT(error_of(NetPlan::attach(memory.name())),
-              HasSubstr("has version 2, and this is for 1"));
+              HasSubstr("has version 1, and this is for 2"));
 }
 
 TEST(NetPlan, CountsThatCannotBeAreRefused) {

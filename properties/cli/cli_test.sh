@@ -29,6 +29,16 @@ expect 0 "Exit codes" "$program" --help
 expect 1 "--help" "$program"
 expect 1 "--wrong" "$program" fuzz --wrong
 expect 1 "--lane" "$program" fuzz --lane moon
+expect 1 "LOCKSTEP_NCCL_NET is 'ib'" env LOCKSTEP_NCCL_NET=ib "$program" fuzz --lane nccl
+expect 1 "cannot load '/no/such/nccl.so'" env LOCKSTEP_NCCL=/no/such/nccl.so "$program" fuzz --lane nccl
+expect 1 "parameters on a card" "$program" fuzz --lane nccl --subject "$subjects/liblockstep_example_subject.so"
+if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
+  for command in "fuzz" "replay static.json" "shrink static.json"; do
+    echo '{"schema": 1, "program": {"options": {"mode": "static"}}}' >static.json
+    # shellcheck disable=SC2086  # two words
+    expect 2 "skipped: no CUDA device" "$program" $command --lane nccl
+  done
+fi
 expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
 expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so
 expect 1 "sleepy" "$program" fuzz --faults sleepy

@@ -23,8 +23,20 @@ double seconds_since(Clock::time_point start) {
 }
 
 // A case of the simulator is all computing. One of the gloo lane mostly waits: for sockets, for the
-// other ranks, and a second or more for a rank that is silent.
-int usual_jobs(LaneKind lane) { return lane == LaneKind::kSim ? 1 : 4; }
+// other ranks, and a second or more for a rank that is silent. On a card all take turns.
+int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
+
+GenerateOptions::Lane generated_for(LaneKind lane) {
+  switch (lane) {
+    case LaneKind::kSim:
+      return GenerateOptions::Lane::kSim;
+    case LaneKind::kGloo:
+      return GenerateOptions::Lane::kGloo;
+    case LaneKind::kNccl:
+      return GenerateOptions::Lane::kNccl;
+  }
+  return GenerateOptions::Lane::kSim;
+}
 
 // One line about the run: overwritten on a terminal, elsewhere at powers of two.
 class StatusLine {
@@ -73,8 +85,7 @@ class LaneFuzz {
     plan.lane = lane_;
     plan.subject = options_.subject;
     plan.generate = options_.generate;
-    plan.generate.lane =
-        lane_ == LaneKind::kSim ? GenerateOptions::Lane::kSim : GenerateOptions::Lane::kGloo;
+    plan.generate.lane = generated_for(lane_);
     plan.generate.capabilities = common_capabilities(options_.subject);
     plan.seed = options_.seed;
     plan.cases = options_.cases;
@@ -152,8 +163,10 @@ class LaneFuzz {
     std::fprintf(stderr, "%s in case %llu; making it small...\n",
                  name_of(found.outcome.verdict.failing),
                  static_cast<unsigned long long>(found.index));
-    Shrunk shrunk =
-        shrink_failure(original, found.outcome, lane_, options_.subject, options_.shrink_seconds);
+    // That NCCL does not run as pinned is no matter of the case.
+    const bool is_of_case = found.outcome.verdict.failing != Failing::kUnproven;
+    Shrunk shrunk = shrink_failure(original, found.outcome, lane_, options_.subject,
+                                   is_of_case ? options_.shrink_seconds : 0);
     failure.value = std::move(shrunk.value);
     failure.outcome = std::move(shrunk.outcome);
     failure.shrink_executions = shrunk.executions;

@@ -11,6 +11,7 @@
 #include "properties/cli/commands.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
+#include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
 
 namespace lockstep::properties {
@@ -23,7 +24,8 @@ constexpr const char* kExitCodes =
     "crash,\n"
     "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
     "(diagnose),\n"
-    "73 subjects differ (--against), 74 race on a card, 130 interrupted.";
+    "73 subjects differ (--against), 74 race on a card, 75 NCCL did not run as pinned, 130\n"
+    "interrupted. The nccl lane without a CUDA device: 2.";
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
@@ -58,7 +60,9 @@ std::string resolve_against(const Arguments& arguments, Subject& subject) {
 
 // Fills in lane and subject; a message when one of them cannot be had.
 std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject) {
-  lane = arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
+  lane = arguments.lane == "gloo"   ? LaneKind::kGloo
+         : arguments.lane == "nccl" ? LaneKind::kNccl
+                                    : LaneKind::kSim;
   Result<Subject> parsed = parse_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
@@ -66,6 +70,9 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   const bool has_torch = subject.kind == Subject::Kind::kTorch ||
                          (subject.against && subject.against->kind == Subject::Kind::kTorch);
+  if (!has_torch && lane == LaneKind::kNccl && !common_capabilities(subject).has(Capability::kCard))
+    return "the nccl lane is for reducers with parameters on a card, which subjects from outside "
+           "do not have";
   if (!has_torch) return {};
   if (arguments.lane != "gloo" && !arguments.lane.empty())
     return "the subject 'torch' brings its own engine and process group: it has the lane gloo "
@@ -75,13 +82,15 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
 }
 
 void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
-  std::vector<std::string> lanes = {"sim", "gloo"};
+  std::vector<std::string> lanes = {"sim", "gloo", "nccl"};
   if (all_lanes) lanes.push_back("all");
   command
       .add_option(
           "--lane", arguments.lane,
-          "where to run: the simulator (which is meant when it is left out), real Gloo over "
-          "TCP, or both")
+          all_lanes ? "where to run: the simulator (which is meant when it is left out), real Gloo "
+                      "over TCP, NCCL on a card, or all, which is the first two"
+                    : "where to run: the simulator (which is meant when it is left out), real Gloo "
+                      "over TCP, or NCCL on a card")
       ->check(CLI::IsMember(lanes));
   command
       .add_option("--subject", arguments.subject,
@@ -106,6 +115,16 @@ std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
   return {};
 }
 
+// 0 when the lane can run here; else one line is told.
+int refuse_lane(LaneKind lane) {
+  if (lane != LaneKind::kNccl) return 0;
+  const Probe probe = probe_nccl_apart();
+  if (probe.is_ready) return 0;
+  if (!probe.lacks_device) return complain("the nccl lane cannot run: " + probe.line);
+  std::fprintf(stderr, "skipped: no CUDA device (%s)\n", probe.line.c_str());
+  return static_cast<int>(Failing::kInconclusive);
+}
+
 int fuzz(Arguments& arguments, const CLI::App& command) {
   FuzzOptions& options = arguments.fuzz;
   LaneKind lane = LaneKind::kSim;
@@ -121,6 +140,7 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (options.subject.against && has_faults)
     return complain("--faults: faults meet two subjects at different times; --against has none");
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
+  if (const int code = refuse_lane(lane); code != 0) return code;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }
@@ -130,6 +150,7 @@ int replay(Arguments& arguments) {
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
+  if (const int code = refuse_lane(options.lane); code != 0) return code;
   return run_replay(options);
 }
 
@@ -138,6 +159,7 @@ int shrink_command(Arguments& arguments) {
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
+  if (const int code = refuse_lane(options.lane); code != 0) return code;
   return run_shrink(options);
 }
 
@@ -249,7 +271,9 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::properties
 
 int main(int argc, char** argv) {
-  // One rank of the gloo lane, started by ourselves: not for users, so not in --help.
+  // One rank of a lane, or what looks for a card, started by ourselves: not for users, so not in
+  // --help.
+  if (argc == 2 && std::string(argv[1]) == "nccl-probe") return lockstep::properties::probe_nccl();
   if (argc == 3 && std::string(argv[1]) == "rank-server")
     return lockstep::properties::serve_ranks(std::atoi(argv[2]));
   return lockstep::properties::run(argc, argv);

@@ -29,7 +29,15 @@ std::string describe_end(int wait_status) {
 CaseServer::~CaseServer() { stop(); }
 
 std::chrono::milliseconds CaseServer::default_limit() const {
-  return std::chrono::seconds(kind_ == LaneKind::kSim ? 20 : 90);
+  switch (kind_) {
+    case LaneKind::kSim:
+      return std::chrono::seconds(20);
+    case LaneKind::kGloo:
+      return std::chrono::seconds(90);
+    case LaneKind::kNccl:
+      return std::chrono::seconds(200);
+  }
+  return std::chrono::seconds(20);
 }
 
 Status CaseServer::start() {

@@ -28,11 +28,21 @@ constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kPayloadSwap)
                                       .with(Kind::kPayloadStale)
                                       .with(Kind::kPayloadShift);
+// And with NCCL's net plug-in (lane/nccl_plan.h), which has no frames to cut.
+constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
+                                      .with(Kind::kMessageStall)
+                                      .with(Kind::kLinkReset)
+                                      .with(Kind::kOperationError)
+                                      .without(Kind::kPayloadTruncate)
+                                      .without(Kind::kPayloadSwap)
+                                      .without(Kind::kPayloadStale)
+                                      .without(Kind::kPayloadShift);
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are dear
 constexpr std::uint32_t kGlooFaultPercent = 25;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kMinTimeoutMs = 1'000;
 constexpr std::uint32_t kTimeoutSpreadMs = 800;
+constexpr std::uint32_t kNcclTimes = 4;  // collectives on a shared card take so much longer
 
 bool at_message(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kMessageStall || kind == Kind::kLinkReset;
@@ -85,6 +95,7 @@ class PlanDrawer {
 
 bool PlanDrawer::usable(Kind kind) const {
   if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
+  if (options_.lane == GenerateOptions::Lane::kNccl && !kNcclKinds.has(kind)) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
   if (!faults::is_benign(kind) && !options_.capabilities.has(Capability::kRecovery)) return false;
   // Of what is not verified no change may be noticed; and swarms have a plan of their own for it.
@@ -105,7 +116,7 @@ void PlanDrawer::collect_kinds() {
 Kind PlanDrawer::draw_kind() {
   Kind kind = kinds_[dice_.below(kind_count_)];
   // Silence costs its timeout in real time: keep it rare there unless it was asked for.
-  const bool real = options_.lane == GenerateOptions::Lane::kGloo;
+  const bool real = options_.lane != GenerateOptions::Lane::kSim;
   if (real && options_.faults == GenerateOptions::Faults::kSwarm && can_silence(kind) &&
       !dice_.percent(15))
     kind = Kind::kOperationDelay;
@@ -150,7 +161,7 @@ std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
 
 // Small and large ones alike: the number of binary digits is drawn, then the number.
 std::uint32_t PlanDrawer::draw_duration() {
-  const bool real = options_.lane == GenerateOptions::Lane::kGloo;
+  const bool real = options_.lane != GenerateOptions::Lane::kSim;
   const std::uint32_t most = real ? kGlooMaxDurationUs : faults::kMaxDurationUs;
   const std::uint32_t digits = dice_.between(4, 19);
   return std::min(most, (1u << (digits - 1)) + dice_.below(1u << (digits - 1)));
@@ -166,11 +177,12 @@ void PlanDrawer::draw_timeout() {
   }
   if (silent)
     case_.timeout_ms = kMinTimeoutMs + 2 * (durations_us / 1000) + dice_.below(kTimeoutSpreadMs);
+  if (options_.lane == GenerateOptions::Lane::kNccl) case_.timeout_ms *= kNcclTimes;
 }
 
 void PlanDrawer::draw() {
   if (options_.faults == GenerateOptions::Faults::kNone) return;
-  const bool real = options_.lane == GenerateOptions::Lane::kGloo;
+  const bool real = options_.lane != GenerateOptions::Lane::kSim;
   const std::uint32_t share = real ? kGlooFaultPercent : kFaultPercent;
   if (options_.faults == GenerateOptions::Faults::kSwarm && !dice_.percent(share)) return;
   collect_kinds();
@@ -206,6 +218,7 @@ void PlanDrawer::draw_payload_plan() {
     Fault fault;
     fault.kind = static_cast<Kind>(static_cast<std::uint32_t>(Kind::kPayloadFlip) +
                                    dice_.below(kPayloadKinds));
+    if (options_.lane == GenerateOptions::Lane::kNccl) fault.kind = Kind::kPayloadFlip;
     fault.rank = dice_.below(program_.world);
     fault.step = draw_step();
     draw_payload(dice_, case_, buckets_ + 1, fault);

@@ -43,10 +43,12 @@ class FaultKinds {
 bool can_silence(faults::Kind kind);
 
 struct GenerateOptions {
-  enum class Lane : std::uint8_t { kSim, kGloo };
+  enum class Lane : std::uint8_t { kSim, kGloo, kNccl };
   enum class Faults : std::uint8_t { kSwarm, kNone, kList };
-  Lane lane =
-      Lane::kSim;  // kGloo: only faults that processes can have, and times that people can wait for
+  // kGloo: only faults that processes can have, and times that people can wait for. kNccl: those
+  // and the net plug-in's; on a card, by NCCL, and small, as each collective takes some 10 to 20
+  // ms.
+  Lane lane = Lane::kSim;
   Capabilities capabilities = Capabilities::all();
   // In the simulator: every case on this one; of all kinds without it.
   std::optional<reference::Fabric> fabric;

@@ -13,7 +13,28 @@ namespace lockstep::properties {
 
 constexpr std::uint32_t kHurriedTimeoutMs = 1500;
 
-const char* name_of(LaneKind kind) { return kind == LaneKind::kSim ? "sim" : "gloo"; }
+const char* name_of(LaneKind kind) {
+  switch (kind) {
+    case LaneKind::kSim:
+      return "sim";
+    case LaneKind::kGloo:
+      return "gloo";
+    case LaneKind::kNccl:
+      return "nccl";
+  }
+  return "unknown";
+}
+
+namespace {
+
+// The case as the nccl lane runs it, whatever it says of what moves its gradients.
+Case on_card(Case c) {
+  c.program.options.fabric = reference::Fabric::kNccl;
+  normalize(c);
+  return c;
+}
+
+}  // namespace
 
 CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
     : kind_(kind),
@@ -24,6 +45,8 @@ CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
 }
 
 Verdict CaseRunner::run(const Case& c) {
+  if (kind_ == LaneKind::kNccl && c.program.options.fabric != reference::Fabric::kNccl)
+    return run(on_card(c));
   if (other_) return run_beside(c);
   const std::uint32_t steps = reference::modelled_steps(c.program, contract_);
   if (steps == c.program.steps.size()) return run_modelled(c);
@@ -60,7 +83,10 @@ Verdict CaseRunner::run_once(const Case& c) {
   const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
   if (!observation_.recoveries.empty() || !ready_orders.empty())
     reference::run(c.program, contract_, observation_.recoveries, ready_orders, expectation_);
-  return judge(c, contract_, expectation_, observation_);
+  Verdict verdict = judge(c, contract_, expectation_, observation_);
+  for (const std::string& each : observation_.unfired)
+    verdict.message += (verdict.message.empty() ? "" : "\n") + each;
+  return verdict;
 }
 
 Verdict CaseRunner::run_beside(const Case& c) {

@@ -62,12 +62,11 @@ class GlooLane final : public properties::Lane {
       setup.c = &c;
       setup.rank = rank;
       setup.store = store;
-      setup.first_context = contexts[rank];
       setup.detailed = observation.detailed;
       setup.meet = [&coordinator, rank](bool finished, std::uint32_t next_step) {
         return coordinator.meet(rank, finished, next_step);
       };
-      environments.push_back(std::make_unique<GlooEnvironment>(std::move(setup)));
+      environments.push_back(std::make_unique<GlooEnvironment>(std::move(setup), contexts[rank]));
     }
     properties::ExpectedErrors errors(c.program, expectation);
     std::vector<std::thread> threads;

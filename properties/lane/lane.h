@@ -1,5 +1,6 @@
 // Lane: where a case is run on a subject. `sim` is deterministic, on one thread, in virtual time;
-// `gloo` is real TCP, with ranks as threads or as processes.
+// `gloo` is real TCP, with ranks as threads or as processes; `nccl` is a card, with ranks as
+// processes.
 //
 // Threads: one caller. A lane keeps what is dear to set up (stacks, connections) from one case to
 // the next. Failure: what goes wrong in the case is in the Observation. A subject may end or hang
@@ -20,7 +21,7 @@ struct lockstep_subject;
 
 namespace lockstep::properties {
 
-enum class LaneKind : std::uint8_t { kSim, kGloo };
+enum class LaneKind : std::uint8_t { kSim, kGloo, kNccl };
 const char* name_of(LaneKind kind);
 
 // Which reducer is under test.

@@ -2,8 +2,12 @@
 // own namespace.
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "faults/seeded/seeded.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/nccl_lane.h"
+#include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/subject/loader.h"
@@ -12,10 +16,12 @@
   namespace lockstep::ns {                                            \
   std::unique_ptr<properties::Lane> make(const properties::Subject&); \
   }
-#define LOCKSTEP_DECLARE_RANK(ns)                                            \
-  namespace lockstep::ns {                                                   \
-  void run_rank_here(const properties::Subject&, const properties::RankJob&, \
-                     properties::RankObservation&, faults::Fired&);          \
+#define LOCKSTEP_DECLARE_RANK(ns)                                                 \
+  namespace lockstep::ns {                                                        \
+  void run_rank_here(const properties::Subject&, const properties::RankJob&,      \
+                     properties::RankObservation&, faults::Fired&);               \
+  void run_nccl_rank_here(const properties::Subject&, const properties::RankJob&, \
+                          properties::RankObservation&, faults::Fired&);          \
   }
 LOCKSTEP_DECLARE_LANE(sim, make_sim_lane)
 LOCKSTEP_DECLARE_LANE(sim_seeded, make_sim_lane)
@@ -23,6 +29,9 @@ LOCKSTEP_DECLARE_LANE(os, make_gloo_lane)
 LOCKSTEP_DECLARE_LANE(os_seeded, make_gloo_lane)
 LOCKSTEP_DECLARE_RANK(os)
 LOCKSTEP_DECLARE_RANK(os_seeded)
+namespace lockstep::os {
+Status probe_nccl_here(std::string& found, bool& lacks_device);
+}
 
 namespace lockstep::properties {
 namespace {
@@ -85,11 +94,15 @@ std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
   if (subject.kind == Subject::Kind::kTorch) return make_torch_lane(subject);
   if (kind == LaneKind::kSim)
     return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
+  if (kind == LaneKind::kNccl) return make_nccl_lane(subject);
   return is_seeded(subject) ? os_seeded::make_gloo_lane(subject) : os::make_gloo_lane(subject);
 }
 
 void run_rank(const Subject& subject, const RankJob& job, RankObservation& observation,
               faults::Fired& fired) {
+  if (job.is_nccl)
+    return is_seeded(subject) ? os_seeded::run_nccl_rank_here(subject, job, observation, fired)
+                              : os::run_nccl_rank_here(subject, job, observation, fired);
   return is_seeded(subject) ? os_seeded::run_rank_here(subject, job, observation, fired)
                             : os::run_rank_here(subject, job, observation, fired);
 }
@@ -118,6 +131,15 @@ class OwnRanks final : public RankProgram {
 int serve_ranks(int fd) {
   OwnRanks program;
   return serve_ranks({fd}, program);
+}
+
+int probe_nccl() {
+  std::string found;
+  bool lacks_device = false;
+  const Status status = os::probe_nccl_here(found, lacks_device);
+  std::printf("%s\n", status.ok() ? found.c_str() : status.failure().detail.c_str());
+  if (status.ok()) return 0;
+  return lacks_device ? kNoDevice : 1;
 }
 
 }  // namespace lockstep::properties

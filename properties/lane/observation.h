@@ -88,6 +88,10 @@ struct RankObservation {
   bool finished = false;      // came to the end of its program
   bool exited = false;        // by a fault
   bool silenced = false;      // by a fault that keeps it from ever answering (stall)
+  // nccl lane: why what it observed proves nothing: NCCL did not run as it was pinned, or not at
+  // all.
+  std::string unproven;
+  std::uint64_t leaked_bytes = 0;  // nccl lane: on the card, as Observation::leaked_bytes
 };
 
 struct Observation {
@@ -108,6 +112,8 @@ struct Observation {
   std::uint64_t leaked_fibers = 0;
   // Uses of a card's memory that nothing put in order (faults/sim/device/finding.h), as text.
   std::vector<std::string> races;
+  // nccl lane: planned faults of the network that never fired, and why; one sentence each.
+  std::vector<std::string> unfired;
   std::uint64_t leaked_bytes = 0;  // tensor memory alive after everything was destroyed
   std::uint64_t elapsed_us = 0;    // virtual in the sim lane
 

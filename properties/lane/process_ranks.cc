@@ -27,7 +27,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr auto kLimit = std::chrono::seconds(60);  // for one case
+// For one case. On a card processes take turns by slices of milliseconds, and a rank that was
+// killed has to begin with CUDA anew.
+constexpr std::chrono::seconds limit_of(LaneKind lane) {
+  return std::chrono::seconds(lane == LaneKind::kNccl ? 150 : 60);
+}
 constexpr auto kMessageLimit = std::chrono::seconds(10);
 
 Json to_record(const Resume& resume) {
@@ -36,10 +40,12 @@ Json to_record(const Resume& resume) {
 
 }  // namespace
 
-ProcessRanks::ProcessRanks(Subject subject)
-    : subject_(std::move(subject)), nursery_(subject_.rank_program) {}
+ProcessRanks::ProcessRanks(Subject subject, LaneKind lane)
+    : subject_(std::move(subject)), lane_(lane), nursery_(subject_.rank_program) {}
 
-ProcessRanks::~ProcessRanks() {
+ProcessRanks::~ProcessRanks() { end_all(); }
+
+void ProcessRanks::end_all() {
   for (Processes* processes : {&processes_, &threads_})
     for (std::uint32_t rank = 0; rank < processes->size(); ++rank) (void)end(*processes, rank);
 }
@@ -93,10 +99,12 @@ std::string ProcessRanks::end(Processes& processes, std::uint32_t rank) {
 // One case.
 class ProcessRanks::Run {
  public:
-  Run(ProcessRanks& owner, Processes& processes, const Case& c, Observation& observation)
+  Run(ProcessRanks& owner, Processes& processes, const Case& c, Observation& observation,
+      const std::string& net_plan)
       : owner_(owner),
         processes_(processes),
         case_(c),
+        net_plan_(net_plan),
         observation_(observation),
         meeting_(c.program.world),
         waiting_(c.program.world),
@@ -112,7 +120,7 @@ class ProcessRanks::Run {
       return give_up(Observation::End::kCrashed,
                      "no directory for the store: " + std::string(std::strerror(errno)));
     hand_out(directory);
-    const Clock::time_point limit = Clock::now() + kLimit;
+    const Clock::time_point limit = Clock::now() + limit_of(owner_.lane_);
     while (is_running() && observation_.end == Observation::End::kFinished) {
       if (Clock::now() >= limit) give_up(Observation::End::kHung, describe_missing());
       step();
@@ -131,7 +139,13 @@ class ProcessRanks::Run {
     const std::string text = to_json(case_);
     for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
       const Process& process = processes_[rank];
-      const Json job = {text, rank, directory, owner_.subject_.name(), observation_.detailed};
+      const Json job = {text,
+                        rank,
+                        directory,
+                        owner_.subject_.name(),
+                        observation_.detailed,
+                        owner_.lane_ == LaneKind::kNccl,
+                        net_plan_};
       if (process.pid < 0)
         if (const Status status = start(rank); !status.ok())
           return give_up(Observation::End::kCrashed, status.failure().detail);
@@ -236,6 +250,7 @@ class ProcessRanks::Run {
 
   void done(std::uint32_t rank, const std::string& bytes) {
     gather(rank, bytes, observation_.ranks[rank]);
+    observation_.leaked_bytes += observation_.ranks[rank].leaked_bytes;
     leave(rank);
   }
 
@@ -265,7 +280,7 @@ class ProcessRanks::Run {
   }
 
   std::string describe_missing() const {
-    std::string out = fmt::format("{} s are over;", kLimit.count());
+    std::string out = fmt::format("{} s are over;", limit_of(owner_.lane_).count());
     for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
       out += fmt::format(" rank {} {};", rank,
                          !running_[rank]  ? "is done"
@@ -277,6 +292,7 @@ class ProcessRanks::Run {
   ProcessRanks& owner_;
   Processes& processes_;
   const Case& case_;
+  const std::string net_plan_;
   Observation& observation_;
   Meeting meeting_;
   std::vector<bool> waiting_;
@@ -285,14 +301,14 @@ class ProcessRanks::Run {
   std::vector<Clock::time_point> wake_at_;
 };
 
-void ProcessRanks::run(const Case& c, Observation& observation) {
+void ProcessRanks::run(const Case& c, Observation& observation, const std::string& net_plan) {
   if (processes_.size() < c.program.world) processes_.resize(c.program.world);
-  Run(*this, processes_, c, observation).run();
+  Run(*this, processes_, c, observation, net_plan).run();
 }
 
 void ProcessRanks::run_as_threads(const Case& c, Observation& observation) {
   threads_.resize(reference::kMaxWorld);
-  Run(*this, threads_, c, observation).run();
+  Run(*this, threads_, c, observation, "").run();
 }
 
 }  // namespace lockstep::properties

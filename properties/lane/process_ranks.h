@@ -26,13 +26,17 @@ namespace lockstep::properties {
 
 class ProcessRanks {
  public:
-  explicit ProcessRanks(Subject subject);
+  // `lane`: gloo or nccl.
+  explicit ProcessRanks(Subject subject, LaneKind lane = LaneKind::kGloo);
   ~ProcessRanks();
   ProcessRanks(const ProcessRanks&) = delete;
   ProcessRanks& operator=(const ProcessRanks&) = delete;
 
-  void run(const Case& c, Observation& observation);
+  // `net_plan`: see RankJob.
+  void run(const Case& c, Observation& observation, const std::string& net_plan = "");
   void run_as_threads(const Case& c, Observation& observation);
+  // The next case has processes of its own.
+  void end_all();
 
  private:
   class Run;
@@ -47,6 +51,7 @@ class ProcessRanks {
   static std::string end(Processes& processes, std::uint32_t rank);
 
   const Subject subject_;
+  const LaneKind lane_;
   Nursery nursery_;  // of the subject's rank program, if it names one
   Processes processes_;
   Processes threads_;

@@ -80,7 +80,9 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      fired.counts,
                      to_record(observation.joining),
                      ending,
-                     accounts};
+                     accounts,
+                     observation.unproven,
+                     observation.leaked_bytes};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -103,6 +105,8 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
       if (!account) return false;
       observation.accounts.push_back({each.at(0), std::move(*account)});
     }
+    observation.unproven = json.at(10);
+    observation.leaked_bytes = json.at(11);
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -54,6 +54,8 @@ class RankServer {
     job.rank = request.at(1);
     job.directory = request.at(2);
     job.detailed = request.at(4);
+    job.is_nccl = request.at(5);
+    job.net_plan = request.at(6);
     job.is_thread = is_thread_;
     job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
     job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };

@@ -32,6 +32,8 @@ struct RankJob {
   std::uint32_t rank = 0;
   std::string directory;   // of the file store
   bool detailed = false;   // see Observation
+  bool is_nccl = false;    // on the nccl lane, else on the gloo lane
+  std::string net_plan;    // nccl lane: the name of the net plug-in's fault plan, or empty
   bool is_thread = false;  // other ranks run in this process
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
   std::function<void(const faults::Fired& fired)> exit_process;

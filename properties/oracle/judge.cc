@@ -289,8 +289,20 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
   return {};
 }
 
+namespace {
+
+Verdict judge_proof(const Observation& observation) {
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank)
+    if (const std::string& why = observation.ranks[rank].unproven; !why.empty())
+      return {Failing::kUnproven, "pinning", fmt::format("rank {}: {}", rank, why)};
+  return {};
+}
+
+}  // namespace
+
 Verdict judge(const Case& c, const reference::Contract& contract,
               const reference::Expectation& expectation, const Observation& observation) {
+  if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
   Verdict errors = contract.is_hook_by_hook

@@ -28,6 +28,8 @@ const char* name_of(Failing failing) {
       return "subjects differ";
     case Failing::kRace:
       return "race";
+    case Failing::kUnproven:
+      return "proves nothing";
   }
   return "unknown";
 }

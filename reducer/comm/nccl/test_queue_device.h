@@ -98,8 +98,16 @@ class QueueDevice final : public Device {
   void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override {
     push(stream.handle, [this, from, to, factor] { host_.fold({}, from, to, factor); });
   }
-  void gather(const Stream&, std::span<const Transfer>, double) override { std::abort(); }
-  void scatter(const Stream&, std::span<const Transfer>) override { std::abort(); }
+  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override {
+    push(stream.handle, [this, kept = kept_of(transfers), factor] {
+      for (const Kept& each : kept) host_.gather({}, each.as_span(), factor);
+    });
+  }
+  void scatter(const Stream& stream, std::span<const Transfer> transfers) override {
+    push(stream.handle, [this, kept = kept_of(transfers)] {
+      for (const Kept& each : kept) host_.scatter({}, each.as_span());
+    });
+  }
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
               std::size_t bytes) override {
     push(stream.handle, [data = from.data() + offset, to, bytes] { std::memcpy(to, data, bytes); });
@@ -120,6 +128,22 @@ class QueueDevice final : public Device {
   struct alignas(64) Line64 {
     std::byte bytes[64];
   };
+  // A transfer, for after the call.
+  struct Kept {
+    Tensor gradient;
+    Shape order;
+    mutable Transfer transfer;
+    std::span<const Transfer> as_span() const {
+      transfer.gradient = &gradient;
+      transfer.order = &order;
+      return {&transfer, 1};
+    }
+  };
+  static std::vector<Kept> kept_of(std::span<const Transfer> transfers) {
+    std::vector<Kept> kept;
+    for (const Transfer& each : transfers) kept.push_back({*each.gradient, *each.order, each});
+    return kept;
+  }
   struct Line {
     QueueDevice* device = nullptr;
     std::uint64_t number = 0;

@@ -1,0 +1,42 @@
+#include "properties/lane/nccl_environment.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "reducer/comm/nccl/nccl_process_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+// Processes take turns on the card, by slices of some milliseconds: what a communicator takes to
+// be made is many of them.
+constexpr platform::Duration kConnectTimeout = std::chrono::seconds(40);
+
+NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
+    : RealEnvironment(std::move(setup)), nccl_(nccl) {
+  if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
+}
+
+void NcclEnvironment::begin_step(std::uint32_t step) {
+  for (std::size_t i = 0; i < net_faults_.size(); ++i) {
+    if (net_faults_[i].rank != rank()) continue;
+    if (net_faults_[i].step == step)
+      nccl_.plan->arm(i);
+    else
+      nccl_.plan->disarm(i);
+  }
+  RealEnvironment::begin_step(step);
+}
+
+Result<std::shared_ptr<ProcessGroup>> NcclEnvironment::make_group(const Place& place) {
+  NcclOptions options;
+  options.name = std::string("nccl/") + place.name;
+  options.timeout = timeout();
+  options.connect_timeout = kConnectTimeout;
+  auto group = NcclProcessGroup::connect(*nccl_.api, *nccl_.card, place.store, place.rank,
+                                         place.size(), options);
+  if (!group) return failed(group.error());
+  ++groups_;
+  return std::shared_ptr<ProcessGroup>(std::move(*group));
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,39 @@
+// NcclEnvironment: the world of one rank on the nccl lane, in a process of its own: its tensors lie
+// on the card, NCCL moves their gradients, and the net plug-in's faults are put in force in the
+// steps that they are planned for.
+//
+// Threads: as RankEnvironment says. One object per rank and case. Ownership: the card, the table
+// and the plan outlive it.
+#pragma once
+
+#include <vector>
+
+#include "properties/lane/nccl_plan.h"
+#include "properties/lane/real_environment.h"
+#include "reducer/comm/nccl/nccl_api.h"
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class NcclEnvironment final : public RealEnvironment {
+ public:
+  struct Nccl {
+    Device* card = nullptr;
+    const NcclApi* api = nullptr;
+    faults::net::NetPlan* plan = nullptr;  // of net_faults_of(the case), or null
+  };
+  NcclEnvironment(Setup setup, const Nccl& nccl);
+
+  Device* card() override { return nccl_.card; }
+  void begin_step(std::uint32_t step) override;
+  std::uint32_t groups() const { return groups_; }  // that were made
+
+ private:
+  Result<std::shared_ptr<ProcessGroup>> make_group(const Place& place) override;
+
+  const Nccl nccl_;
+  std::vector<properties::PlannedNetFault> net_faults_;
+  std::uint32_t groups_ = 0;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,70 @@
+#include "properties/lane/nccl_lane.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "properties/lane/nccl_plan.h"
+#include "properties/lane/nccl_setup.h"
+#include "properties/lane/process_ranks.h"
+
+namespace lockstep::properties {
+namespace {
+
+using faults::net::NetFault;
+using faults::net::NetPlan;
+
+class NcclLane final : public Lane {
+ public:
+  explicit NcclLane(const Subject& subject) : processes_(subject, LaneKind::kNccl) {}
+
+  void run(const Case& c, const reference::Expectation&, Observation& observation) override {
+    const std::vector<PlannedNetFault> planned = net_faults_of(c);
+    if (planned.empty()) return processes_.run(c, observation);
+    const Result<NcclSetup> setup = nccl_setup();
+    if (setup && !setup->uses_plugin) {
+      processes_.run(c, observation);
+      observation.unfired.push_back(
+          fmt::format("{} faults of NCCL's network never fired: it is not our plug-in "
+                      "(LOCKSTEP_NCCL_NET)",
+                      planned.size()));
+      return;
+    }
+    run_with_plan(c, planned, observation);
+  }
+
+ private:
+  // A plug-in before version 11 takes its plan once, when its process begins to use it; and what a
+  // fault leaves behind in NCCL ends with the processes, too.
+  void run_with_plan(const Case& c, const std::vector<PlannedNetFault>& planned,
+                     Observation& observation) {
+    std::vector<NetFault> faults;
+    for (const PlannedNetFault& each : planned) faults.push_back(each.fault);
+    Result<NetPlan> plan =
+        NetPlan::create(fmt::format("/lockstep-{}-{}", ::getpid(), plans_++), faults);
+    if (!plan) {
+      observation.end = Observation::End::kCrashed;
+      observation.wait_graph = plan.error().to_string();
+      return;
+    }
+    processes_.end_all();
+    processes_.run(c, observation, plan->name());
+    processes_.end_all();
+    for (std::size_t i = 0; i < planned.size(); ++i)
+      if (plan->fired(i) > 0) ++observation.fired.counts[static_cast<std::size_t>(planned[i].kind)];
+    observation.unfired = plan->unfired();
+  }
+
+  ProcessRanks processes_;
+  std::uint64_t plans_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Lane> make_nccl_lane(const Subject& subject) {
+  return std::make_unique<NcclLane>(subject);
+}
+
+}  // namespace lockstep::properties

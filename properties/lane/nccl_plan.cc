@@ -1,0 +1,84 @@
+#include "properties/lane/nccl_plan.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::properties {
+namespace {
+
+using faults::Fault;
+using faults::Kind;
+using faults::net::NetFault;
+using faults::net::NetKind;
+
+constexpr std::int64_t kSystemError = 2;  // ncclSystemError, as plug-ins are to say it
+
+// NCCL connects a rank to the next one of the ring with the communicator, and by one connection
+// more, for send and receive, when the first verified payload goes there. To other ranks nothing
+// else goes, however many connections there are. Later communicators go on counting, so that only a
+// program with one group at a time has numbers that are known; of its recoveries nothing is known.
+bool has_one_group(const reference::Program& program) {
+  const reference::Options& options = program.options;
+  const bool has_second = options.launch == reference::Launch::kAfterBackward && options.own_group;
+  return !has_second && (!options.group_each || reference::reducer_count(program) == 1);
+}
+
+int connection_of_payloads(const reference::Program& program, const Fault& fault) {
+  const std::uint32_t above = fault.rank + reference::group_count(program);
+  const std::uint32_t next =
+      above < program.world ? above : reference::group_of(program, fault.rank);
+  return fault.peer == next ? 1 : LOCKSTEP_NET_ANY;
+}
+
+bool are_in_one_group(const reference::Program& program, const Fault& fault) {
+  return fault.peer != fault.rank &&
+         reference::group_of(program, fault.rank) == reference::group_of(program, fault.peer);
+}
+
+std::optional<NetFault> translated(const Case& c, const Fault& fault) {
+  NetFault out;
+  out.rank = static_cast<int>(fault.rank);
+  out.message = fault.site;
+  out.waits = true;
+  switch (fault.kind) {
+    case Kind::kMessageDelay:
+      out.kind = NetKind::kDelay;
+      out.amount = fault.duration_us;
+      return out;
+    case Kind::kMessageStall:
+      out.kind = NetKind::kStall;
+      return out;
+    case Kind::kLinkReset:
+      out.kind = NetKind::kClose;
+      return out;
+    case Kind::kOperationError:
+      out.kind = NetKind::kError;
+      out.amount = kSystemError;
+      return out;
+    case Kind::kPayloadFlip:
+      if (!has_one_group(c.program) || !are_in_one_group(c.program, fault)) break;
+      out.kind = NetKind::kFlip;
+      out.connection = connection_of_payloads(c.program, fault);
+      out.peer = static_cast<int>(fault.peer);
+      out.amount = fault.at;
+      return out;
+    default:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<PlannedNetFault> net_faults_of(const Case& c) {
+  std::vector<PlannedNetFault> out;
+  for (std::size_t i = 0; i < c.faults.faults.size(); ++i) {
+    const Fault& fault = c.faults.faults[i];
+    if (const std::optional<NetFault> net = translated(c, fault))
+      out.push_back({i, fault.rank, fault.step, fault.kind, *net});
+  }
+  if (out.size() > LOCKSTEP_NET_MAX_FAULTS) out.resize(LOCKSTEP_NET_MAX_FAULTS);
+  return out;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,179 @@
+// One rank of a case of the nccl lane, in its own process. Compiled once per reducer variant; a
+// process runs one of them.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "properties/lane/nccl_card.h"
+#include "properties/lane/nccl_environment.h"
+#include "properties/lane/nccl_log.h"
+#include "properties/lane/nccl_setup.h"
+#include "properties/lane/process_ranks.h"
+#include "properties/lane/training.h"
+#include "reducer/comm/gloo/file_store.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+using properties::NcclLog;
+using properties::NcclSetup;
+
+// NCCL as this process has it from its first case on: it reads its variables once, and its log is
+// one file, of which each case reads what is new. The file is memory, where the system opens that
+// by its name: a rank that is killed leaves none behind. Else it is removed once NCCL has opened
+// it.
+class LoadedNccl {
+ public:
+  Status load(std::uint32_t rank) {
+    auto setup = properties::nccl_setup();
+    if (!setup) return setup.error();
+    setup_ = std::move(*setup);
+    std::string name;
+    LOCKSTEP_RETURN_IF_ERROR(make_log(name));
+    properties::set_variables(
+        properties::nccl_variables(setup_, std::to_string(::getppid()), rank, name));
+    LOCKSTEP_RETURN_IF_ERROR(properties::load_plugin(setup_));
+    auto api = load_nccl(setup_.library);
+    if (!api) return api.error();
+    api_ = std::move(*api);
+    return properties::check_nccl_version(api_.version, api_.library);
+  }
+  const NcclSetup& setup() const { return setup_; }
+  const NcclApi& api() const { return api_; }
+  // All that was logged up to now.
+  const NcclLog& log() {
+    char text[4096];
+    ssize_t got = 0;
+    while ((got = ::pread(log_, text, sizeof text, read_)) > 0) {
+      read_ += got;
+      rest_.append(text, static_cast<std::size_t>(got));
+    }
+    if (read_ > 0 && !file_.empty()) ::unlink(std::exchange(file_, {}).c_str());
+    const std::size_t end = rest_.rfind('\n') + 1;
+    parsed_.add(std::string_view(rest_).substr(0, end));
+    rest_.erase(0, end);
+    return parsed_;
+  }
+
+ private:
+  Status make_log(std::string& name) {
+    log_ = ::memfd_create("nccl-log", MFD_CLOEXEC);
+    name = fmt::format("/proc/self/fd/{}", log_);
+    const int again = log_ < 0 ? -1 : ::open(name.c_str(), O_WRONLY | O_CLOEXEC);
+    if (again >= 0) {
+      ::close(again);
+      return {};
+    }
+    if (log_ >= 0) ::close(log_);
+    name = (std::filesystem::temp_directory_path() / "lockstep-nccl-XXXXXX").string();
+    log_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (log_ < 0) return Status(Code::kInternal, "no file for NCCL's log: " + name);
+    file_ = name;
+    return {};
+  }
+
+  NcclSetup setup_;
+  NcclApi api_;
+  int log_ = -1;
+  std::string file_;  // of the log, if it has to be removed
+  off_t read_ = 0;
+  std::string rest_;
+  NcclLog parsed_;
+};
+
+// Never destroyed: NCCL has threads of its own.
+Result<LoadedNccl*> nccl_of(std::uint32_t rank) {
+  static LoadedNccl* loaded = nullptr;
+  if (loaded != nullptr) return loaded;
+  auto fresh = std::make_unique<LoadedNccl>();
+  if (Status status = fresh->load(rank); !status.ok()) return failed(std::move(status));
+  loaded = fresh.release();
+  return loaded;
+}
+
+// The plan is in the environment when NCCL initializes the plug-in.
+Result<std::optional<faults::net::NetPlan>> take_plan(const std::string& name) {
+  properties::set_variables({{LOCKSTEP_NET_PLAN, name}});
+  if (name.empty()) return std::optional<faults::net::NetPlan>();
+  auto plan = faults::net::NetPlan::attach(name);
+  if (!plan) return failed(plan.error());
+  return std::optional<faults::net::NetPlan>(std::move(*plan));
+}
+
+// What the log of this case's rank must say, too: the way of some collective.
+Status check_ways(const NcclLog& before, const NcclLog& log,
+                  const properties::RankObservation& observation) {
+  const bool is_good = observation.finished && observation.retries == 0 &&
+                       std::all_of(observation.steps.begin(), observation.steps.end(),
+                                   [](const auto& step) { return step.status.ok(); });
+  if (!is_good || log.rings() == before.rings() || log.tuned() > before.tuned()) return {};
+  return Status(Code::kInternal,
+                "NCCL's log tells of no collective by which way it went, so nothing is proven of "
+                "the order of additions");
+}
+
+}  // namespace
+
+void run_nccl_rank_here(const properties::Subject& subject, const properties::RankJob& job,
+                        properties::RankObservation& observation, faults::Fired& fired) {
+  const auto give_up = [&](const Status& why) { observation.unproven = why.failure().detail; };
+  auto nccl = nccl_of(job.rank);
+  if (!nccl) return give_up(nccl.error());
+  auto card = open_card()();
+  if (!card) return give_up(card.error());
+  auto plan = take_plan(job.net_plan);
+  if (!plan) return give_up(plan.error());
+  const NcclLog before = (*nccl)->log();
+  {
+    RealEnvironment::Setup setup;
+    setup.c = job.c;
+    setup.rank = job.rank;
+    setup.store = std::make_shared<FileStore>(job.directory);
+    setup.meet = job.meet;
+    setup.detailed = job.detailed;
+    setup.exit_process = job.exit_process;
+    setup.pause_process = job.pause_process;
+    NcclEnvironment environment(
+        std::move(setup), {card->get(), &(*nccl)->api(), plan->has_value() ? &**plan : nullptr});
+    std::vector<std::unique_ptr<HostDevice>> devices;
+    properties::ExpectedErrors errors(job.c->program, *job.expectation);
+    train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
+    fired = environment.fired();
+    const NcclLog& log = (*nccl)->log();
+    const NcclSetup& used = (*nccl)->setup();
+    Status proof = log.check(used.network(), used.uses_plugin, environment.groups() > 0);
+    if (proof.ok()) proof = check_ways(before, log, observation);
+    if (!proof.ok()) observation.unproven = proof.failure().detail;
+  }
+  observation.leaked_bytes = (*card)->allocated_bytes();
+  if (observation.leaked_bytes > 0) (void)card->release();  // what leaked still points to it
+}
+
+// main() of a process that looks whether the lane can run (nccl_setup.h).
+Status probe_nccl_here(std::string& found, bool& lacks_device) {
+  auto setup = properties::nccl_setup();
+  if (!setup) return setup.error();
+  const bool names_library = std::getenv("LOCKSTEP_NCCL") != nullptr;
+  const auto look_at_library = [&]() -> Status {
+    auto api = load_nccl(setup->library);
+    if (!api) return api.error();
+    found = "NCCL " + nccl_version_text(api->version);
+    return properties::check_nccl_version(api->version, api->library);
+  };
+  // What a user chose is looked at first; what is usual, once there is a card to use it with.
+  if (names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
+  auto card = open_card()();
+  lacks_device = !card && card.error().code() == Code::kInvalidArgument;
+  if (!card) return card.error();
+  if (!names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
+  return properties::load_plugin(*setup);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

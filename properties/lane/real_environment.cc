@@ -1,0 +1,108 @@
+#include "properties/lane/real_environment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "faults/gloo/faulty_group.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
+  faults::FaultPlan plan;
+  for (const faults::Fault& fault : setup_.c->faults.faults) {
+    const bool needs_process =
+        fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
+    if (!needs_process || setup_.exit_process) plan.faults.push_back(fault);
+  }
+  injector_.reset(plan, program().world,
+                  std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program().steps.size())));
+}
+
+platform::Duration RealEnvironment::timeout() const {
+  const std::uint32_t ms = setup_.c->timeout_ms;
+  return std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms);
+}
+
+platform::Duration RealEnvironment::failure_grace() const {
+  return std::min<platform::Duration>(timeout(), std::chrono::milliseconds(500));
+}
+
+Result<Memberships> RealEnvironment::connect(const Roster& roster) {
+  Memberships memberships;
+  for (std::uint32_t r = 0; r < reference::reducer_count(program()); ++r) {
+    if (r > 0 && !program().options.group_each) {
+      memberships.push_back(memberships.front());
+      continue;
+    }
+    auto membership = make_membership(roster, r);
+    if (!membership) return failed(membership.error());
+    memberships.push_back(std::move(*membership));
+  }
+  return memberships;
+}
+
+Result<Membership> RealEnvironment::make_membership(const Roster& roster, std::uint32_t reducer) {
+  const std::uint32_t number = reference::group_of(program(), setup_.rank);
+  Membership membership;
+  membership.store =
+      std::make_shared<PrefixStore>(prefix_of(roster, number, reducer), setup_.store);
+  Place place{membership.store,  "first", members_of(program(), roster, setup_.rank),
+              roster.generation, reducer, 0};
+  const auto here = std::find(place.members.begin(), place.members.end(), setup_.rank);
+  place.rank = static_cast<int>(here - place.members.begin());
+  auto first = make_faulty_group(place);
+  if (!first) return failed(first.error());
+  membership.group = std::move(*first);
+  const reference::Options& options = program().options;
+  if (options.launch != reference::Launch::kAfterBackward || !options.own_group) return membership;
+  place.name = "second";
+  auto second = make_faulty_group(place);
+  if (!second) return failed(second.error());
+  membership.backward_group = std::move(*second);
+  return membership;
+}
+
+Result<std::shared_ptr<ProcessGroup>> RealEnvironment::make_faulty_group(const Place& place) {
+  auto group = make_group(place);
+  if (!group) return failed(group.error());
+  return std::shared_ptr<ProcessGroup>(
+      std::make_shared<FaultyGroup>(std::move(*group), [this] { return on_operation(); }));
+}
+
+void RealEnvironment::begin_step(std::uint32_t step) {
+  const std::scoped_lock lock(mutex_);
+  if (step < program().steps.size())
+    injector_.begin_step(setup_.rank, step);
+  else
+    injector_.end_step(setup_.rank);
+}
+
+faults::OperationFault RealEnvironment::on_operation() {
+  faults::OperationFault fault;
+  {
+    const std::scoped_lock lock(mutex_);
+    fault = injector_.on_operation(setup_.rank);
+  }
+  if (fault.exit) setup_.exit_process(fired());
+  if (fault.pause_us != 0) setup_.pause_process(fault.pause_us);
+  return fault;
+}
+
+void RealEnvironment::visit_node() {
+  faults::NodeFault fault;
+  {
+    const std::scoped_lock lock(mutex_);
+    fault = injector_.on_node(setup_.rank);
+  }
+  if (fault.slow_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(fault.slow_us));
+  if (fault.throws) throw std::runtime_error("planned by the case");
+}
+
+faults::Fired RealEnvironment::fired() const {
+  const std::scoped_lock lock(mutex_);
+  return injector_.fired();
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,82 @@
+// RealEnvironment: the world of one rank on the lanes in real time, gloo and nccl, for ranks as
+// threads and as processes. It carries out the faults of the plan on its own rank; what moves data
+// between the ranks is the lane's (make_group).
+//
+// Threads: as RankEnvironment says. One object per rank and case.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "faults/injector.h"
+#include "properties/case/case.h"
+#include "properties/lane/environment.h"
+#include "reducer/comm/store.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class RealEnvironment : public RankEnvironment {
+ public:
+  struct Setup {
+    const properties::Case* c = nullptr;
+    std::uint32_t rank = 0;
+    std::shared_ptr<Store> store;  // shared by all ranks, for this case alone
+    std::function<Resume(bool finished, std::uint32_t next_step)> meet;
+    bool detailed = false;
+    // Ranks as processes: what an exit and a pause do. Without them those faults do not fire.
+    std::function<void(const faults::Fired& fired)> exit_process;
+    std::function<void(std::uint32_t duration_us)> pause_process;
+  };
+  explicit RealEnvironment(Setup setup);
+
+  std::uint32_t rank() const override { return setup_.rank; }
+  Result<Memberships> connect(const Roster& roster) override;
+  platform::Duration failure_grace() const override;
+  void begin_step(std::uint32_t step) override;
+  void visit_node() override;
+  bool exited() const override { return false; }  // a process that exits does not come back to ask
+  Resume meet(bool finished, std::uint32_t next_step) override {
+    return setup_.meet(finished, next_step);
+  }
+  bool detailed() const override { return setup_.detailed; }
+
+  faults::Fired fired() const;
+
+ protected:
+  // One of the groups that the rank is in.
+  struct Place {
+    std::shared_ptr<Store> store;  // of this group alone
+    const char* name;              // "first", or "second" of the reducer's two
+    std::vector<std::uint32_t> members;
+    std::uint32_t generation;
+    std::uint32_t reducer;
+    int rank;  // in it
+    int size() const { return static_cast<int>(members.size()); }
+    bool is_first() const { return generation == 0 && reducer == 0 && name[0] == 'f'; }
+  };
+  virtual Result<std::shared_ptr<ProcessGroup>> make_group(const Place& place) = 0;
+
+  const properties::Case& the_case() const { return *setup_.c; }
+  const reference::Program& program() const { return setup_.c->program; }
+  platform::Duration timeout() const;
+  // Calls body(injector), one thread at a time.
+  template <class Body>
+  auto with_injector(Body body) {
+    const std::scoped_lock lock(mutex_);
+    return body(injector_);
+  }
+
+ private:
+  Result<Membership> make_membership(const Roster& roster, std::uint32_t reducer);
+  Result<std::shared_ptr<ProcessGroup>> make_faulty_group(const Place& place);
+  faults::OperationFault on_operation();
+
+  const Setup setup_;
+  mutable std::mutex mutex_;
+  faults::Injector injector_;  // guarded by mutex_
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,0 +1,32 @@
+// The small NCCL, over which the nccl lane is tested without a card, does what NCCL does, as far as
+// it has the functions.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "properties/lane/test_host_card.h"
+#include "reducer/comm/nccl/test_nccl_processes.h"
+#include "reducer/comm/nccl/test_queue_device.h"
+
+namespace lockstep {
+namespace {
+
+struct PlayedCard {
+  static std::string library() {
+    ::setenv("NCCL_NET", "Lockstep", 1);
+    ::setenv("NCCL_NET_PLUGIN", LOCKSTEP_NET_PLUGIN, 1);
+    ::setenv("NCCL_DEBUG_FILE", "/dev/null", 1);
+    return LOCKSTEP_SMALL_NCCL;
+  }
+  static Result<std::unique_ptr<Device>> open() {
+    properties::host_card_submit = [](void* stream, void (*body)(void*), void* data) {
+      testing::QueueDevice::submit(stream, [body, data] { body(data); });
+    };
+    return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclConformance, NcclProcesses<PlayedCard>);
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+#include "properties/lane/test_host_card.h"
+
+namespace lockstep::properties {
+HostCardSubmit host_card_submit = nullptr;
+}  // namespace lockstep::properties
+
+// Found by name (dlsym) from the library.
+extern "C" __attribute__((visibility("default"))) void lockstep_test_submit(void* stream,
+                                                                            void (*body)(void*),
+                                                                            void* data) {
+  lockstep::properties::host_card_submit(stream, body, data);
+}

@@ -1,0 +1,163 @@
+// For NcclConformance: ranks as processes on one device, each with another NCCL_HOSTID, as NCCL
+// wants it of ranks that share a card. This process forks them, and must never have used the device
+// itself. World gives a rank what it runs on, in its own process:
+//
+//   struct World {
+//     static std::string library();  // for load_nccl()
+//     static Result<std::unique_ptr<Device>> open();  // kInvalidArgument: there is none, skip
+//   };
+//
+// Ranks that have not ended after kLimit are killed, which is a failure.
+#pragma once
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "reducer/comm/nccl/test_nccl_conformance.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class NcclProcess final : public NcclUnderTest {
+ public:
+  static constexpr int kMaxIds = 64;
+  // In memory that all ranks share.
+  struct Shared {
+    std::atomic<int> came{0};
+    std::atomic<int> ids_made{0};
+    NcclUniqueId ids[kMaxIds]{};
+  };
+  NcclProcess(Shared& shared, const NcclApi& api, Device& device, int rank, int ranks)
+      : shared_(shared), api_(api), device_(device), rank_(rank), ranks_(ranks) {}
+
+  const NcclApi& api() override { return api_; }
+  int rank() override { return rank_; }
+  int ranks() override { return ranks_; }
+  Device& device() override { return device_; }
+  NcclUniqueId shared_id() override {
+    const int which = next_id_++;
+    if (rank_ == 0) {
+      EXPECT_EQ(api_.get_unique_id(&shared_.ids[which]), NcclResult::kSuccess);
+      ++shared_.ids_made;
+    }
+    while (shared_.ids_made <= which) pause();
+    return shared_.ids[which];
+  }
+  void meet() override {
+    const int wanted = ++meetings_ * ranks_;
+    ++shared_.came;
+    while (shared_.came < wanted) pause();
+  }
+  void pause() override { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
+
+ private:
+  Shared& shared_;
+  const NcclApi& api_;
+  Device& device_;
+  const int rank_;
+  const int ranks_;
+  int next_id_ = 0;
+  int meetings_ = 0;
+};
+
+template <class World>
+struct NcclProcesses {
+  static constexpr std::chrono::seconds kLimit{120};
+  static constexpr std::chrono::seconds kAfterFailure{5};  // for those whose peer has failed
+  enum End : int { kGood = 0, kFailed = 1, kSkipped = 76, kNoDevice = 77, kKilled = 255 };
+
+  static void run(int ranks, const std::function<void(NcclUnderTest&)>& body) {
+    void* const memory = ::mmap(nullptr, sizeof(NcclProcess::Shared), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    auto* const shared = new (memory) NcclProcess::Shared;
+    std::fflush(nullptr);
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const pid_t pid = ::fork();
+      ASSERT_GE(pid, 0);
+      if (pid == 0) be_rank(*shared, rank, ranks, body);
+      pids.push_back(pid);
+    }
+    const std::vector<int> ends = wait_for(pids);
+    ::munmap(memory, sizeof(NcclProcess::Shared));
+    if (ends == std::vector<int>(ends.size(), kNoDevice)) GTEST_SKIP() << "skipped: no CUDA device";
+    if (ends == std::vector<int>(ends.size(), kSkipped)) GTEST_SKIP() << "the ranks say why";
+    for (std::size_t rank = 0; rank < ends.size(); ++rank)
+      EXPECT_EQ(ends[rank], kGood)
+          << "rank " << rank
+          << (ends[rank] == kKilled ? " was killed, or did not end" : " says above what is wrong");
+  }
+
+ private:
+  [[noreturn]] static void be_rank(NcclProcess::Shared& shared, int rank, int ranks,
+                                   const std::function<void(NcclUnderTest&)>& body) {
+    const int end = body_of(shared, rank, ranks, body);
+    std::fflush(nullptr);
+    ::_exit(end);
+  }
+
+  static int body_of(NcclProcess::Shared& shared, int rank, int ranks,
+                     const std::function<void(NcclUnderTest&)>& body) {
+    set_environment(rank);
+    Result<std::unique_ptr<Device>> device = World::open();
+    if (!device && device.error().code() == Code::kInvalidArgument) return kNoDevice;
+    EXPECT_TRUE(device.has_value()) << device.error().to_string();
+    const Result<NcclApi> api = load_nccl(World::library());
+    EXPECT_TRUE(api.has_value()) << api.error().to_string();
+    if (!device || !api) return kFailed;
+    NcclProcess process(shared, *api, **device, rank, ranks);
+    body(process);
+    if (::testing::Test::HasFailure()) return kFailed;
+    return ::testing::Test::IsSkipped() ? kSkipped : kGood;
+  }
+
+  static void set_environment(int rank) {
+    const auto set = [](const char* name, const std::string& value) {
+      ::setenv(name, value.c_str(), 0);  // what the user says comes first
+    };
+    set("NCCL_HOSTID", "conformance-" + std::to_string(::getppid()) + "-" + std::to_string(rank));
+    set("NCCL_SOCKET_IFNAME", "lo");
+    set("NCCL_IB_DISABLE", "1");
+    set("NCCL_CUMEM_HOST_ENABLE", "0");
+    set("NCCL_MNNVL_ENABLE", "0");
+    set("NCCL_NVLS_ENABLE", "0");
+    set("NCCL_RAS_ENABLE", "0");
+    set("NCCL_MIN_NCHANNELS", "1");
+    set("NCCL_MAX_NCHANNELS", "1");
+    set("NCCL_ALGO", "Ring");
+    set("NCCL_PROTO", "Simple");
+    set("CUDA_MODULE_LOADING", "EAGER");
+    set("LOCKSTEP_RANK", std::to_string(rank));
+  }
+
+  static std::vector<int> wait_for(const std::vector<pid_t>& pids) {
+    std::vector<int> ends(pids.size(), -1);
+    auto limit = std::chrono::steady_clock::now() + kLimit;
+    for (std::size_t left = pids.size(); left > 0;) {
+      for (std::size_t i = 0; i < pids.size(); ++i) {
+        int status = 0;
+        if (ends[i] >= 0 || ::waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
+        ends[i] = WIFEXITED(status) ? WEXITSTATUS(status) : kKilled;
+        --left;
+        if (ends[i] != kGood)
+          limit = std::min(limit, std::chrono::steady_clock::now() + kAfterFailure);
+      }
+      if (std::chrono::steady_clock::now() > limit)
+        for (std::size_t i = 0; i < pids.size(); ++i)
+          if (ends[i] < 0) ::kill(pids[i], SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return ends;
+  }
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS
