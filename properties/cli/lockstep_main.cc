@@ -23,7 +23,7 @@ constexpr const char* kExitCodes =
     "crash,\n"
     "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
     "(diagnose),\n"
-    "73 subjects differ (--against), 74 race on a card, 130 interrupted.";
+    "73 subjects differ (--against), 74 race on a card or misuse of NCCL, 130 interrupted.";
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
