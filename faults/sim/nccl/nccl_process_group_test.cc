@@ -410,6 +410,11 @@ TEST(NcclGroupInSimulator, F5DestructionWithWorkInFlightEndsIt) {
   });
 }
 
+// pytorch#13815, #39194: its threads may not have begun.
+TEST(NcclGroupInSimulator, F5AGroupMayEndAsSoonAsItIsThere) {
+  in_many_schedules({}, [](Member&) {});
+}
+
 // pytorch#143470: what a thread has begun outlives it.
 TEST(NcclGroupInSimulator, F5WhatAShortLivedThreadHasBegunEndsWithoutIt) {
   in_many_schedules({}, [](Member& m) {
