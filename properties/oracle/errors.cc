@@ -346,6 +346,8 @@ class ErrorOracle {
                        fault.kind == faults::Kind::kOperationError;
     if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
     if (failure.rank == group_rank(step.step, culprit)) return {};
+    const bool is_nameless = failure.rank == kNone && failure.suspect == kNone;  // see has_rank()
+    if (is_nameless) return {};
     if (is_given_up_elsewhere(failure) && failure.suspect == group_rank(step.step, culprit))
       return {};
     return wrong_step("error", step,
