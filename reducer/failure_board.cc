@@ -27,21 +27,31 @@ const Failure* first_definite(const Reports& reports) {
   return best;
 }
 
+struct Silence {
+  int ranks = 0;  // that wrote nothing
+  int suspect = kNone;
+};
+
 // Who is to blame when nobody has an error of his own: of the ranks that wrote nothing, the one
-// most often suspected.
-int silent_suspect(const Reports& reports) {
+// most often suspected. Of several that nobody suspects it is none: some may have nothing to tell,
+// as they were done before (NCCL does not say which peer is lost).
+Silence silence_of(const Reports& reports) {
   std::vector<int> votes(reports.size(), 0);
   for (const auto& report : reports) {
     if (report && report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
       ++votes[static_cast<std::size_t>(report->suspect)];
   }
-  int suspect = kNone;
+  Silence silence;
+  int most = 0;
   for (std::size_t r = 0; r < reports.size(); ++r) {
     if (reports[r]) continue;
-    if (suspect == kNone || votes[r] > votes[static_cast<std::size_t>(suspect)])
-      suspect = static_cast<int>(r);
+    ++silence.ranks;
+    if (silence.suspect != kNone && votes[r] <= most) continue;
+    silence.suspect = static_cast<int>(r);
+    most = votes[r];
   }
-  return suspect;
+  if (silence.ranks > 1 && most == 0) silence.suspect = kNone;
+  return silence;
 }
 
 // With everyone heard and no definite cause, the rank that had got least far held the others up.
@@ -89,9 +99,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   if (const Failure* cause = first_definite(reports)) {
     settled = *cause;
-  } else if (const int suspect = silent_suspect(reports); suspect != kNone) {
-    settled.rank = suspect;
-    settled.suspect = suspect;
+  } else if (const Silence silence = silence_of(reports); silence.ranks > 0) {
+    if (silence.suspect != kNone) settled.rank = settled.suspect = silence.suspect;
   } else if (const Failure* least = least_progress(reports); least->reported_by != rank_) {
     settled = *least;
   }

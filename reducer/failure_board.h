@@ -3,7 +3,8 @@
 // A transport tells a rank little: a connection closed, or nothing came. So each rank that fails
 // writes what it knows under its own key in the group's store, closes its connections, which wakes
 // its peers, and reads what the others wrote. A definite cause (an error of a rank's own) outranks
-// everything; otherwise the peers that wrote nothing before the grace ended are the suspects.
+// everything; otherwise a peer that wrote nothing before the grace ended is the suspect: the only
+// one, or the one that others suspect most.
 //
 // Threads: one call at a time. Waits at most `grace` for peers, less when a definite cause turns
 // up.

@@ -236,6 +236,27 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   EXPECT_EQ(settled.parameters[0], "p0");
 }
 
+// NCCL says that a peer is lost, and not which: who was done before writes nothing either.
+TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedWithoutASuspicion) {
+  const auto settled_of = [](int suspected_by_0, bool has_1_written) {
+    auto store = std::make_shared<HashStore>();
+    Failure own;
+    own.code = Code::kPeerLost;
+    own.reported_by = 0;
+    own.suspect = suspected_by_0;
+    Failure other = own;
+    other.reported_by = 1;
+    other.suspect = kNone;
+    if (has_1_written) FailureBoard(store, 1, 3).publish(other);
+    return FailureBoard(store, 0, 3).settle(own, milliseconds(5));
+  };
+  EXPECT_EQ(settled_of(kNone, false).rank, kNone);
+  EXPECT_EQ(settled_of(kNone, false).suspect, kNone);
+  EXPECT_EQ(settled_of(2, false).rank, 2);
+  EXPECT_EQ(settled_of(kNone, true).rank, 2);
+  EXPECT_EQ(settled_of(kNone, true).suspect, 2);
+}
+
 // One step on every rank of new groups, checked against the mean of what the ranks hold.
 void expect_exact_step(TestRank& rank, int r, int ranks) {
   rank.undefine_grads();

@@ -213,6 +213,11 @@ void Mesh::interrupt(int rank) {
   wake(rank);
 }
 
+void Mesh::lose_sent(int rank) {
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank) drop(link(rank, peer));
+}
+
 void Mesh::close(int rank) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank) continue;

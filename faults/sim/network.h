@@ -4,9 +4,9 @@
 // A Mesh is the set of links of one process group: one link for each ordered pair of members. A
 // link delivers in the order of sending, after a virtual latency; a fault that delays a message
 // delays what comes after it. Nothing is lost, doubled or changed, but for a stalled link, on which
-// that message and all later ones never arrive, and a reset one, on which what was under way is
-// gone. A closed link still delivers what was sent before; the peer's messages to the side that
-// closed are dropped.
+// that message and all later ones never arrive, a reset one, on which what was under way is gone,
+// and what a sender takes back with lose_sent(). A closed link still delivers what was sent before;
+// the peer's messages to the side that closed are dropped.
 //
 // Latency is a hash of seed, link and message number, so that a deleted message does not change the
 // others'. Time stands still while anything can run: with a latency above 0 every message comes
@@ -90,6 +90,8 @@ class Mesh {
   // What `rank` waits in returns kInterrupted, now and ever after.
   void interrupt(int rank);
   bool is_interrupted(int rank) const;
+  // What `rank` has sent and nobody has received is gone.
+  void lose_sent(int rank);
   // Both directions of all links of `rank`.
   void close(int rank);
 

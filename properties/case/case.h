@@ -33,9 +33,9 @@ struct Case {
   reference::Program program;
   faults::FaultPlan faults;
   Schedule schedule;
-  // 0: waits in the sim lane never time out, so that a hang is a visible deadlock. The generator
-  // gives a timeout where a fault of the plan can silence a rank. Real time in the gloo lane, where
-  // 0 means kDefaultTimeoutMs.
+  // 0: waits in the sim lane never time out, so that a hang is a visible deadlock. Where a fault of
+  // the plan can silence a rank the generator gives a timeout, and 0 means kDefaultTimeoutMs, as
+  // always in the gloo lane, in real time.
   std::uint32_t timeout_ms = 0;
 };
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;

@@ -24,8 +24,8 @@ constexpr const char* kExitCodes =
     "crash,\n"
     "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
     "(diagnose),\n"
-    "73 subjects differ (--against), 74 race on a card, 75 NCCL did not run as pinned, 130\n"
-    "interrupted. The nccl lane without a CUDA device: 2.";
+    "73 subjects differ (--against), 74 race on a card or misuse of NCCL, 75 NCCL did not run as\n"
+    "pinned, 130 interrupted. The nccl lane without a CUDA device: 2.";
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
@@ -163,35 +163,8 @@ int shrink_command(Arguments& arguments) {
   return run_shrink(options);
 }
 
-CLI::App* add_export(CLI::App& app, ExportOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "export", "write a case as a script for those who do not have this program");
-  command->add_option("case", options.case_file, "a case file")->required();
-  command->add_flag("--python", options.is_python, "a Python script that needs PyTorch alone")
-      ->required();
-  command->add_option("-o,--output", options.output,
-                      "the file to write; standard output when it is left out");
-  return command;
-}
-
-CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
-  CLI::App* command = app.add_subcommand(
-      "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
-  command->add_option("account", arguments.accounts, "a file from each rank")->required();
-  return command;
-}
-
-int run(int argc, char** argv) {
-  CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
-               "lockstep");
-  app.require_subcommand(1);
-  app.footer(kExitCodes);
-  app.set_version_flag("--version", fmt::format("lockstep {} ({})", LOCKSTEP_VERSION, kCommit));
-  Arguments arguments;
-  const std::string program = argc > 0 ? argv[0] : "lockstep";
-  arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
+CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   FuzzOptions& f = arguments.fuzz;
-
   CLI::App* fuzz_app =
       app.add_subcommand("fuzz", "generate cases and run them until something fails");
   add_lane_and_subject(*fuzz_app, arguments, true);
@@ -221,7 +194,37 @@ int run(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   fuzz_app->add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
+  return fuzz_app;
+}
 
+CLI::App* add_export(CLI::App& app, ExportOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "export", "write a case as a script for those who do not have this program");
+  command->add_option("case", options.case_file, "a case file")->required();
+  command->add_flag("--python", options.is_python, "a Python script that needs PyTorch alone")
+      ->required();
+  command->add_option("-o,--output", options.output,
+                      "the file to write; standard output when it is left out");
+  return command;
+}
+
+CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
+  command->add_option("account", arguments.accounts, "a file from each rank")->required();
+  return command;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
+               "lockstep");
+  app.require_subcommand(1);
+  app.footer(kExitCodes);
+  app.set_version_flag("--version", fmt::format("lockstep {} ({})", LOCKSTEP_VERSION, kCommit));
+  Arguments arguments;
+  const std::string program = argc > 0 ? argv[0] : "lockstep";
+  arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
+  CLI::App* fuzz_app = add_fuzz(app, arguments);
   CLI::App* replay_app = app.add_subcommand("replay", "run one case and judge it");
   replay_app->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*replay_app, arguments, false);

@@ -41,6 +41,8 @@ class FaultKinds {
 // Whether a fault of this kind keeps its rank (or a link of it) from ever answering, so that the
 // others need a timeout.
 bool can_silence(faults::Kind kind);
+// Whether waits of this case have no end in the sim lane: see Case::timeout_ms.
+bool never_times_out(const Case& value);
 
 struct GenerateOptions {
   enum class Lane : std::uint8_t { kSim, kGloo, kNccl };

@@ -59,6 +59,10 @@ class RankEnvironment {
   // Waits for all live ranks. `next_step`: the first step that this rank has not begun.
   virtual Resume meet(bool finished, std::uint32_t next_step) = 0;
 
+  // Whether a rank that is done ends its groups while others still train, where no error is to
+  // come.
+  virtual bool leaves_at_once() const { return false; }
+
   virtual bool detailed() const { return false; }  // see Observation
   // `note` writes down where the rank stands: for a lane that finds that nothing runs any more.
   virtual void watch(std::function<void()> note) { (void)note; }

@@ -110,12 +110,14 @@ struct Observation {
       deviations;                 // sim lane: from the default schedule (choice, fiber)
   std::uint32_t preemptions = 0;  // sim lane
   std::uint64_t leaked_fibers = 0;
-  // Uses of a card's memory that nothing put in order (faults/sim/device/finding.h), as text.
+  // Uses of a card's memory that nothing put in order (faults/sim/device/finding.h), and calls of
+  // NCCL against its rules (faults/sim/nccl/sim_nccl.h), as text.
   std::vector<std::string> races;
   // nccl lane: planned faults of the network that never fired, and why; one sentence each.
   std::vector<std::string> unfired;
-  std::uint64_t leaked_bytes = 0;  // tensor memory alive after everything was destroyed
-  std::uint64_t elapsed_us = 0;    // virtual in the sim lane
+  std::uint64_t leaked_communicators = 0;  // neither aborted nor destroyed
+  std::uint64_t leaked_bytes = 0;          // tensor memory alive after everything was destroyed
+  std::uint64_t elapsed_us = 0;            // virtual in the sim lane
 
   void clear();
 };

@@ -12,6 +12,7 @@
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
+#include "properties/generate/generate.h"
 #include "properties/lane/coordinator.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/training.h"
@@ -193,6 +194,9 @@ class SimEnvironment final : public RankEnvironment {
     return world_.coordinator->meet(rank_, finished, next_step);
   }
 
+  // NCCL's communicators end in peace one by one.
+  bool leaves_at_once() const override { return world_.nccl && case_.faults.faults.empty(); }
+
   bool detailed() const override { return world_.detailed; }
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
@@ -262,7 +266,14 @@ class SimLane final : public properties::Lane {
     scheduler_.reset(to_simulation(c.schedule));
     world_->injector.reset(c.faults, c.program.world, std::max(steps, 1u));
     world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
-    if (c.program.options.fabric == reference::Fabric::kNccl) world_->nccl.emplace(world_->network);
+    if (c.program.options.fabric == reference::Fabric::kNccl) {
+      simulated::SimNcclOptions options;
+      options.disturbs_frames = c.program.options.verify;
+      // Where ranks give up, others may still be in the step before.
+      options.aborts_lose =
+          c.faults.faults.empty() && c.program.options.join == reference::Join::kNone;
+      world_->nccl.emplace(world_->network, options);
+    }
     world_->coordinator.emplace(c.program.world);
     world_->store = std::make_shared<HashStore>();
     world_->devices.clear();
@@ -272,7 +283,7 @@ class SimLane final : public properties::Lane {
                                   ? simulated::Algorithm::kBcube
                                   : simulated::Algorithm::kRing;
     // F7: of two ranks with an error each, in passes of different reducers, both may wait.
-    const bool never = c.timeout_ms == 0 && reference::reducer_count(c.program) == 1;
+    const bool never = properties::never_times_out(c) && reference::reducer_count(c.program) == 1;
     const auto limit =
         std::chrono::milliseconds(c.timeout_ms == 0 ? properties::kDefaultTimeoutMs : c.timeout_ms);
     world_->group.timeout = never ? platform::Duration::max() : limit;
@@ -311,9 +322,11 @@ class SimLane final : public properties::Lane {
       world_ = std::make_unique<World>();
       return;
     }
-    if (world_->nccl)
+    if (world_->nccl) {
       for (const std::string& misuse : world_->nccl->misuses())
         observation.races.push_back("NCCL: " + misuse);
+      observation.leaked_communicators = world_->nccl->open_communicators();
+    }
     world_->nccl.reset();
     for (auto& devices : world_->devices) {
       for (auto& device : devices) {

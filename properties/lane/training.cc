@@ -165,6 +165,10 @@ class Training {
       const bool recovering = train_on(step);
       if (environment_.exited()) break;
       note_account();
+      if (!recovering && leaves_at_once()) {
+        observation_.finished = true;
+        break;
+      }
       // A rank whose own step went well keeps its group until all have met: peers may still be in
       // the middle of the step.
       Resume resume = environment_.meet(!recovering, step);
@@ -172,6 +176,12 @@ class Training {
       if (observation_.finished || !recover(resume)) break;
       step = resume.step;
     }
+  }
+
+  // F5: nobody needs this rank any more.
+  bool leaves_at_once() const {
+    const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
+    return !may_fail && !joins() && environment_.leaves_at_once();
   }
 
   // Up to the end of the program, or until everyone recovers: then it is true.

@@ -312,6 +312,14 @@ class ErrorOracle {
     });
   }
 
+  // F7: a rank that has lost a peer in the group of one reducer gives up the other, whose own group
+  // knows nothing of that. There it is the cause, and the peer the suspect.
+  bool is_given_up_elsewhere(const Failure& failure) const {
+    const reference::Program& program = case_.program;
+    return reference::reducer_count(program) > 1 && program.options.group_each &&
+           failure.code == Code::kPeerLost && failure.rank != failure.reported_by;
+  }
+
   // What an error that a fault brought about must tell (F2).
   Verdict judge_fault_error(const ObservedStep& step, const Failure& failure) {
     const auto lacks = [&](const std::string& what) {
@@ -338,6 +346,10 @@ class ErrorOracle {
                        fault.kind == faults::Kind::kOperationError;
     if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
     if (failure.rank == group_rank(step.step, culprit)) return {};
+    const bool is_nameless = failure.rank == kNone && failure.suspect == kNone;  // see has_rank()
+    if (is_nameless) return {};
+    if (is_given_up_elsewhere(failure) && failure.suspect == group_rank(step.step, culprit))
+      return {};
     return wrong_step("error", step,
                       fmt::format("rank {} is the cause ({}), and the error names another: {}",
                                   culprit, faults::name_of(fault.kind), failure.to_string()));

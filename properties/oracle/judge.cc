@@ -40,6 +40,10 @@ Verdict judge_leaks(const Observation& observation) {
   if (observation.leaked_fibers != 0)
     return {Failing::kLeak, "leak",
             fmt::format("{} threads outlive the run", observation.leaked_fibers)};
+  if (observation.leaked_communicators != 0)
+    return {Failing::kLeak, "leak",
+            fmt::format("{} NCCL communicators were neither aborted nor destroyed",
+                        observation.leaked_communicators)};
   if (observation.leaked_bytes != 0)
     return {Failing::kLeak, "leak",
             fmt::format("{} bytes of tensors outlive the run", observation.leaked_bytes)};

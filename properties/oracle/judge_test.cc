@@ -348,6 +348,9 @@ TEST_F(JudgeTest, EndsAndLeaksHaveTheirOwnVerdicts) {
   observation_.end = Observation::End::kFinished;
   observation_.leaked_bytes = 8;
   expect(Failing::kLeak, "leak");
+  observation_.leaked_bytes = 0;
+  observation_.leaked_communicators = 1;
+  expect(Failing::kLeak, "leak");
 }
 
 TEST_F(JudgeTest, ARankThatLeavesEarlyIsSeen) {

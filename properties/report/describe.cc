@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "properties/case/fields.h"
+#include "properties/generate/generate.h"
 #include "properties/report/expression.h"
 
 namespace lockstep::properties {
@@ -324,8 +325,9 @@ std::string schedule_text(const Case& value) {
     if (count > kMaxListed) items.push_back(fmt::format("{} more", count - kMaxListed));
     out += fmt::format(", but {}", fmt::join(items, ", "));
   }
-  return out + (value.timeout_ms == 0 ? "; waits never time out"
-                                      : fmt::format("; timeout {} ms", value.timeout_ms));
+  if (never_times_out(value)) return out + "; waits never time out";
+  const auto timeout_ms = value.timeout_ms == 0 ? kDefaultTimeoutMs : value.timeout_ms;
+  return out + fmt::format("; timeout {} ms", timeout_ms);
 }
 
 // Each step in full if there is room, else in one line; what is too much even so is counted.

@@ -98,6 +98,8 @@ TEST(Describe, FaultsAndASchedule) {
             "fault: rank 1's process exits at its 2nd collective of step 3\n"
             "fault: rank 2's 11th message of step 0 arrives 1.5 ms late\n"
             "schedule: random walk, seed 7; timeout 2000 ms\n");
+  value.timeout_ms = 0;  // not for ever, as who exits may never answer
+  EXPECT_NE(describe(value).find("seed 7; timeout 10000 ms\n"), std::string::npos);
 }
 
 TEST(Describe, EveryKindOfParameter) {

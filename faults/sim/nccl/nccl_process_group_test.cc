@@ -314,6 +314,83 @@ TEST(NcclGroupInSimulator, F2WhateverHappensToARankAllTellOneFirstCause) {
   }
 }
 
+// What rank 1 sends to rank 2 is changed, in either exchange of a checked sum: rank 2 says so, and
+// who sent it; all ranks tell that.
+TEST(NcclGroupInSimulator, F3WhatIsChangedOnItsWayIsNoticedWithItsSender) {
+  for (const Kind kind : {Kind::kPayloadFlip, Kind::kPayloadTruncate, Kind::kPayloadSwap,
+                          Kind::kPayloadStale, Kind::kPayloadShift}) {
+    for (const std::uint32_t site : {2U, 3U}) {
+      Circumstances setup;
+      setup.run = [&](NcclRun& run) {
+        faults::Fault fault = fault_of_rank_1(kind);
+        fault.site = site;
+        fault.peer = 2;
+        fault.at = 67;
+        run.plan.faults = {fault};
+        run.options.disturbs_frames = true;
+      };
+      in_many_schedules(setup, [&](Member& m) {
+        const auto checked = [](Collective& c) {
+          c.reduction = Reduction::kRankOrdered;
+          c.verify = true;
+        };
+        Status status = m.sum(checked);
+        EXPECT_TRUE(status.ok()) << status.to_string();
+        // Whose second sum was right hears of it in the third.
+        for (int i = 0; i < 2 && status.ok(); ++i) status = m.sum(checked);
+        ASSERT_EQ(status.code(), Code::kCorrupted) << status.to_string();
+        EXPECT_EQ(status.failure().suspect, 1) << status.to_string();
+        m.on.meet();
+      });
+    }
+  }
+}
+
+// Headers, sums of NCCL's own and broadcasts are no frames, and nothing is where that is off.
+TEST(NcclGroupInSimulator, F3OnlyFramesAreDisturbed) {
+  for (const bool is_on : {false, true}) {
+    Circumstances setup;
+    setup.run = [is_on](NcclRun& run) {
+      run.options.disturbs_frames = is_on;
+      for (const std::uint32_t site : {0U, 1U, 2U}) {
+        faults::Fault fault = fault_of_rank_1(Kind::kPayloadFlip);
+        fault.site = site;
+        fault.peer = 2;
+        run.plan.faults.push_back(fault);
+      }
+    };
+    in_many_schedules(setup, [is_on](Member& m) {
+      const Tensor data = m.data();
+      Collective sum = m.sum_of(data);
+      sum.reduction = is_on ? Reduction::kNative : Reduction::kRankOrdered;
+      EXPECT_TRUE(sim::run(m.group, sum).ok());
+      Collective broadcast = m.sum_of(data);
+      broadcast.op = Op::kBroadcast;
+      EXPECT_TRUE(sim::run(m.group, broadcast).ok());
+      m.expect_total(data);
+    });
+  }
+}
+
+// A group that does not check what it should is found: its sums go by sends, too.
+TEST(NcclGroupInSimulator, F3WhatIsSentUncheckedIsDisturbedToo) {
+  Circumstances setup;
+  setup.ranks = 2;
+  setup.run = [](NcclRun& run) {
+    run.options.disturbs_frames = true;
+    faults::Fault fault = fault_of_rank_1(Kind::kPayloadFlip);
+    fault.at = 31;  // the sign
+    run.plan.faults = {fault};
+  };
+  in_many_schedules(setup, [](Member& m) {
+    const Tensor data = m.on.made(std::vector<float>(2, 1));
+    Collective sum = m.sum_of(data);
+    sum.reduction = Reduction::kRankOrdered;
+    EXPECT_TRUE(sim::run(m.group, sum).ok());
+    EXPECT_EQ(m.on.values(data), (std::vector<float>{0, 2}));
+  });
+}
+
 TEST(NcclGroupInSimulator, F5DestructionWithWorkInFlightEndsIt) {
   in_many_schedules({}, [](Member& m) {
     const Tensor tensor = m.data();
@@ -330,6 +407,24 @@ TEST(NcclGroupInSimulator, F5DestructionWithWorkInFlightEndsIt) {
       EXPECT_TRUE(work.done());
     }
     m.on.meet();
+  });
+}
+
+// pytorch#13815, #39194: its threads may not have begun.
+TEST(NcclGroupInSimulator, F5AGroupMayEndAsSoonAsItIsThere) {
+  in_many_schedules({}, [](Member&) {});
+}
+
+// pytorch#143470: what a thread has begun outlives it.
+TEST(NcclGroupInSimulator, F5WhatAShortLivedThreadHasBegunEndsWithoutIt) {
+  in_many_schedules({}, [](Member& m) {
+    const Tensor tensor = m.data();
+    Work work;
+    platform::Thread starter("starter",
+                             [&] { EXPECT_TRUE(m.group.start(m.sum_of(tensor), work).ok()); });
+    starter.join();
+    EXPECT_TRUE(work.wait(platform::Deadline::never()).ok());
+    m.expect_total(tensor);
   });
 }
 

@@ -31,8 +31,8 @@ SimNccl::~SimNccl() { running_ = nullptr; }
 
 std::size_t SimNccl::open_communicators() const {
   return static_cast<std::size_t>(
-      std::count_if(communicators_.begin(), communicators_.end(), [](const Communicator& comm) {
-        return comm.life == Communicator::Life::kOpen && comm.bond != nullptr;
+      std::count_if(communicators_.begin(), communicators_.end(), [this](const Communicator& comm) {
+        return comm.life == Communicator::Life::kOpen && comm.bond != nullptr && !has_exited(comm);
       }));
 }
 
@@ -44,15 +44,18 @@ SimNccl::Call::Call(SimNccl& nccl, const char* function, NcclComm comm) {
   scheduler.point();
   if (comm == nullptr) return;
   Communicator& here = of(comm);
-  const auto misused = [&](const char* how) {
-    check_failed(__FILE__, __LINE__, function, here.name + ", " + how);
-  };
-  if (here.life == Communicator::Life::kAborted) misused("which was aborted before");
-  if (here.life == Communicator::Life::kDestroyed) misused("which was destroyed before");
-  if (here.process != scheduler.current_group()) misused("by another process than its own");
+  const char* const wrong =
+      here.life == Communicator::Life::kAborted     ? ", which was aborted before"
+      : here.life == Communicator::Life::kDestroyed ? ", which was destroyed before"
+      : here.process != scheduler.current_group()   ? ", which is another process's"
+                                                    : nullptr;
+  if (wrong != nullptr) {
+    nccl.note_misuse(function, here, wrong);
+    is_refused_ = true;
+    return;
+  }
   if (here.inside != simulation::kNoFiber) {
-    nccl.misuses_.push_back(std::string(function) + " of " + here.name +
-                            " while another thread is in a call for it");
+    nccl.note_misuse(function, here, " while another thread is in a call for it");
     return;
   }
   here.inside = scheduler.current_id();
@@ -61,6 +64,13 @@ SimNccl::Call::Call(SimNccl& nccl, const char* function, NcclComm comm) {
 
 SimNccl::Call::~Call() {
   if (comm_ != nullptr) comm_->inside = simulation::kNoFiber;
+}
+
+// Each once: who asks until something changes would say it without end.
+void SimNccl::note_misuse(const char* function, const Communicator& comm, const std::string& how) {
+  std::string text = std::string(function) + " of " + comm.name + how;
+  if (std::find(misuses_.begin(), misuses_.end(), text) == misuses_.end())
+    misuses_.push_back(std::move(text));
 }
 
 SimNccl::Process& SimNccl::process() { return processes_[scheduler_.current_group()]; }
@@ -147,9 +157,13 @@ void SimNccl::run_behind(Communicator& comm, const std::string& name, const Job&
                       is_over);
 }
 
-bool SimNccl::is_ending(const Communicator& comm) const {
+bool SimNccl::has_exited(const Communicator& comm) const {
   const faults::Injector& injector = network_.injector();
-  return comm.is_leaving || (comm.process < injector.world() && injector.exited(comm.process));
+  return comm.process < injector.world() && injector.exited(comm.process);
+}
+
+bool SimNccl::is_ending(const Communicator& comm) const {
+  return comm.is_leaving || has_exited(comm);
 }
 
 bool SimNccl::wait_for(Communicator& comm, simulation::Place& place, const char* what,
@@ -320,6 +334,7 @@ NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::
 
 NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, NcclConfig* config) {
   const Call call(*this, "ncclCommSplit", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   const SimNcclFault* fault = nullptr;
   NcclResult result = start_call("ncclCommSplit", false, &fault);
   if (result != NcclResult::kSuccess) return result;
@@ -341,6 +356,7 @@ NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, Ncc
 NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, NcclComm* to,
                            NcclConfig* config, int flags) {
   const Call call(*this, "ncclCommShrink", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   const SimNcclFault* fault = nullptr;
   NcclResult result = start_call("ncclCommShrink", false, &fault);
   if (result != NcclResult::kSuccess) return result;
@@ -389,6 +405,13 @@ void SimNccl::cut(Communicator& comm) {
     mesh->interrupt(comm.rank);
 }
 
+// What this rank's operations have put out, and nobody has taken: finalizing would have waited.
+void SimNccl::lose_what_is_sent(Communicator& comm) {
+  if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
+  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+    mesh->lose_sent(comm.rank);
+}
+
 void SimNccl::close_links(Communicator& comm) {
   if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
   for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
@@ -408,6 +431,7 @@ void SimNccl::leave_if_exited() {
 
 NcclResult SimNccl::abort(NcclComm handle) {
   const Call call(*this, "ncclCommAbort", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
   const NcclResult result = start_call("ncclCommAbort", false, nullptr);
@@ -416,6 +440,8 @@ NcclResult SimNccl::abort(NcclComm handle) {
   cut(comm);
   wake(comm);
   finish_job(comm);
+  const bool has_flushed = comm.is_finalized && !comm.is_revoked;
+  if (options_.aborts_lose && !has_flushed) lose_what_is_sent(comm);
   close_links(comm);
   comm.life = Communicator::Life::kAborted;
   // A non-blocking one does this behind the call: what it had in flight may still run.
@@ -429,12 +455,17 @@ NcclResult SimNccl::abort(NcclComm handle) {
 
 NcclResult SimNccl::destroy(NcclComm handle) {
   const Call call(*this, "ncclCommDestroy", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
   NcclResult result = start_call("ncclCommDestroy", false, nullptr);
   if (result == NcclResult::kSuccess) result = ready(comm);
   if (result != NcclResult::kSuccess) {
     if (is_ending(comm)) return NcclResult::kSuccess;
+    if (state_of(comm) == NcclResult::kInProgress)
+      note_misuse("ncclCommDestroy", comm, " while what was called last goes on");
+    else if (state_of(comm) != NcclResult::kSuccess)
+      note_misuse("ncclCommDestroy", comm, ", which has failed");
     ++groups_[scheduler_.current_id()].depth;
     return result;
   }
@@ -449,6 +480,7 @@ NcclResult SimNccl::destroy(NcclComm handle) {
 
 NcclResult SimNccl::finalize(NcclComm handle) {
   const Call call(*this, "ncclCommFinalize", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
   NcclResult result = start_call("ncclCommFinalize", false, nullptr);
@@ -467,6 +499,7 @@ NcclResult SimNccl::finalize(NcclComm handle) {
 
 NcclResult SimNccl::revoke(NcclComm handle, int flags) {
   const Call call(*this, "ncclCommRevoke", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
   const NcclResult result = start_call("ncclCommRevoke", false, nullptr);
@@ -487,6 +520,7 @@ NcclResult SimNccl::revoke(NcclComm handle, int flags) {
 
 NcclResult SimNccl::async_error(NcclComm handle, NcclResult* error) {
   const Call call(*this, "ncclCommGetAsyncError", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   const NcclResult result = start_call("ncclCommGetAsyncError", false, nullptr);
   if (handle == nullptr || error == nullptr)
     return refuse(NcclResult::kInvalidArgument, "ncclCommGetAsyncError without a communicator");
@@ -499,6 +533,7 @@ NcclResult SimNccl::async_error(NcclComm handle, NcclResult* error) {
 
 NcclResult SimNccl::property(const char* function, NcclComm handle, int* value) {
   const Call call(*this, function, handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   const NcclResult result = start_call(function, false, nullptr);
   if (result != NcclResult::kSuccess) return result;
   if (handle == nullptr || value == nullptr)

@@ -17,11 +17,17 @@
 //   Destroying a communicator waits for its work, or, where it has failed, gives the error and
 //   leaves the calling thread inside of a group, as NCCL does: what it calls after that never runs.
 //
-// Faults: the injector of the network acts on messages and, once a launch, on operations
-// (faults/injector.h); Options::faults act on calls by name.
+//   With Options::aborts_lose, what an aborted communicator has sent, and nobody has taken yet, is
+//   lost, unless it was finalized before; else it arrives. NCCL promises neither.
 //
-// Checked (LOCKSTEP_CHECK, naming the call): use of a communicator after abort or destroy, or by
-// another process. Noted in misuses(): two threads inside of calls for one communicator at once.
+// Faults: the injector of the network acts on messages, once a launch on operations, and, where
+// Options::disturbs_frames, on what a group sends to all other ranks alike (faults/injector.h);
+// Options::faults act on calls by name.
+//
+// Noted in misuses(), once each: two threads inside of calls for one communicator at once; use of a
+// communicator after abort or destroy, a second end among that, or by another process; destroying
+// one that has failed, or whose last call goes on. Of what is gone a call does nothing and gives
+// kInvalidArgument, where NCCL would use memory that is not there any more.
 //
 // Threads: one SimNccl at a time; calls from fibers of the network's scheduler. Ownership: the
 // network outlives it; it keeps communicators until it goes, which is after the run. Bounds: kSum
@@ -65,6 +71,10 @@ struct SimNcclOptions {
   bool peers_are_noticed = true;  // false: a broken link hangs and says nothing
   // A sender of more than this waits until the receiver has taken it.
   std::size_t buffered_bytes = 0;
+  // Grouped sends of one length, one to each other rank, are frames (verified.h) that the payload
+  // faults of the plan act on: for runs in which all that is summed is checked.
+  bool disturbs_frames = false;
+  bool aborts_lose = false;
   std::vector<SimNcclFault> faults;
 };
 
@@ -79,8 +89,8 @@ class SimNccl {
   static void abandon() { running_ = nullptr; }
 
   NcclApi api() const;
-  const std::vector<std::string>& misuses() const { return misuses_; }
-  // Communicators that were made and neither aborted nor destroyed.
+  const std::vector<std::string>& misuses() const { return misuses_; }  // "FUNCTION of WHICH, HOW"
+  // Communicators that were made and neither aborted nor destroyed, by processes that live.
   std::size_t open_communicators() const;
 
  private:
@@ -99,6 +109,7 @@ class SimNccl {
 
   // sim_nccl.cc: communicators.
   static Communicator& of(NcclComm comm) { return *reinterpret_cast<Communicator*>(comm); }
+  void note_misuse(const char* function, const Communicator& comm, const std::string& how);
   Process& process();
   bool has_exited();
   NcclResult refuse(NcclResult result, std::string why);
@@ -108,6 +119,7 @@ class SimNccl {
   NcclResult run_job(Communicator& comm, const std::string& name, const Job& job);
   void finish_job(Communicator& comm);
   void run_behind(Communicator& comm, const std::string& name, const Job& job);
+  bool has_exited(const Communicator& comm) const;
   bool is_ending(const Communicator& comm) const;
   bool wait_for(Communicator& comm, simulation::Place& place, const char* what,
                 const std::function<bool()>& holds);
@@ -122,6 +134,7 @@ class SimNccl {
   void complete(Meeting& meeting, const std::string& key);
   void cut(Communicator& comm);
   void wake(Communicator& comm);
+  void lose_what_is_sent(Communicator& comm);
   void close_links(Communicator& comm);
   void leave_if_exited();
 
@@ -155,6 +168,7 @@ class SimNccl {
   void execute(Launch& launch);
   bool wait_as_planned(Launch& launch);
   bool exchange(Launch& launch);
+  std::vector<std::byte> disturbed_frames(const Launch& launch);
   bool run_collective(Lane& lane, const Communicator& comm, Operation& operation);
   void note_trouble(Communicator& comm, const Lane& lane);
   void fail(Communicator& comm, NcclResult result, const std::string& why);

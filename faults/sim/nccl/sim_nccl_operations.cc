@@ -26,6 +26,7 @@ std::chrono::microseconds microseconds(std::uint32_t count) {
 NcclResult SimNccl::create_factor(NcclRedOp* op, const void* scalar, NcclDataType type,
                                   NcclScalarResidence residence, NcclComm handle) {
   const Call call(*this, "ncclRedOpCreatePreMulSum", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   NcclResult result = start_call("ncclRedOpCreatePreMulSum", false, nullptr);
   if (result != NcclResult::kSuccess) return result;
   if (handle == nullptr || op == nullptr || scalar == nullptr || size_of(type) == 0)
@@ -46,6 +47,7 @@ NcclResult SimNccl::create_factor(NcclRedOp* op, const void* scalar, NcclDataTyp
 
 NcclResult SimNccl::destroy_factor(NcclRedOp op, NcclComm handle) {
   const Call call(*this, "ncclRedOpDestroy", handle);
+  if (call.is_refused()) return NcclResult::kInvalidArgument;
   const NcclResult result = start_call("ncclRedOpDestroy", false, nullptr);
   if (result != NcclResult::kSuccess) return result;
   if (handle == nullptr || of(handle).factors.erase(static_cast<int>(op)) == 0)
@@ -89,6 +91,7 @@ NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation ope
     if (group.depth > 0 && group.error == NcclResult::kSuccess) group.error = result;
     return result;
   };
+  if (call.is_refused()) return note(NcclResult::kInvalidArgument);
   if (handle == nullptr)
     return note(refuse(NcclResult::kInvalidArgument, std::string(function) + " without one"));
   Communicator& comm = of(handle);
@@ -285,6 +288,32 @@ bool SimNccl::wait_as_planned(Launch& launch) {
   return comm.bond->ring->pause(comm.rank, "the end of a delay", until) == Trouble::kTimeout;
 }
 
+// Copies of the frames that this launch sends, by rank, with what the plan does to them; the own
+// one is zeros. Empty where it sends none.
+std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
+  Communicator& comm = *launch.comm;
+  if (!options_.disturbs_frames || comm.process >= network_.injector().world()) return {};
+  const auto ranks = static_cast<std::size_t>(comm.size);
+  std::vector<const Operation*> sends(ranks, nullptr);
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  for (const Operation& one : launch.operations) {
+    if (one.kind != Operation::Kind::kSend || one.peer == comm.rank) continue;
+    const Operation*& place = sends[static_cast<std::size_t>(one.peer)];
+    if (place != nullptr || one.bytes() == 0 || (count > 0 && one.bytes() != bytes)) return {};
+    place = &one;
+    bytes = one.bytes();
+    ++count;
+  }
+  if (count == 0 || count + 1 != ranks) return {};
+  std::vector<std::byte> frames(ranks * bytes);
+  for (std::size_t r = 0; r < ranks; ++r)
+    if (sends[r] != nullptr) std::memcpy(frames.data() + r * bytes, sends[r]->from, bytes);
+  faults::disturb(network_.injector(), comm.process, comm.bond->direct->members(), {frames, bytes},
+                  comm.sent_before);
+  return frames;
+}
+
 // What is sent directly first, as all of a group begins together and links hold what is sent.
 bool SimNccl::exchange(Launch& launch) {
   using Kind = Operation::Kind;
@@ -297,11 +326,16 @@ bool SimNccl::exchange(Launch& launch) {
     return is_done;
   };
   std::vector<const Operation*> to_self;
+  const std::vector<std::byte> frames = disturbed_frames(launch);
+  const auto sent_by = [&](const Operation& one) {
+    const std::byte* const frame = frames.data() + static_cast<std::size_t>(one.peer) * one.bytes();
+    return std::span(frames.empty() ? one.from : frame, one.bytes());
+  };
   for (const Operation& one : launch.operations) {
     if (one.kind != Kind::kSend) continue;
     if (one.peer == comm.rank) {
       to_self.push_back(&one);
-    } else if (!run(direct, direct.send(one.peer, std::span(one.from, one.bytes())))) {
+    } else if (!run(direct, direct.send(one.peer, sent_by(one)))) {
       return false;
     }
   }

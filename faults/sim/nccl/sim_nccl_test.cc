@@ -14,6 +14,9 @@ namespace {
 
 using simulation::End;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -29,6 +32,7 @@ struct Outcomes {
   std::string findings;    // of the last run that had any
   std::string wait_graph;  // of the last run that had one
   std::size_t misuses = 0;
+  std::set<std::string> misused;  // what they say
   std::size_t left_open = 0;
 };
 
@@ -46,6 +50,7 @@ Outcomes outcomes(int ranks, const Body& body, const Setup& setup = {}) {
     }
     if (!run.wait_graph.empty()) all.wait_graph = run.wait_graph;
     all.misuses += run.misuses.size();
+    all.misused.insert(run.misuses.begin(), run.misuses.end());
     all.left_open += run.left_open;
   }
   return all;
@@ -475,8 +480,8 @@ TEST(SimNccl, DestroyingWaitsForWorkThatNeverEnds) {
   }
 }
 
-TEST(SimNccl, DestroyingAFailedOneLeavesTheThreadInsideOfAGroup) {
-  finishes(2, [](SimRank& on) {
+TEST(SimNccl, DestroyingAFailedOneIsNotedAndLeavesTheThreadInsideOfAGroup) {
+  const Outcomes all = outcomes(2, [](SimRank& on) {
     const NcclComm comm = on.connected();
     const NcclComm healthy = on.connected();
     const Tensor data = ones(on);
@@ -493,6 +498,39 @@ TEST(SimNccl, DestroyingAFailedOneLeavesTheThreadInsideOfAGroup) {
     on.meet();
     abort(on, healthy);
   });
+  EXPECT_EQ(all.ends, kAllFinish) << all.wait_graph;
+  EXPECT_EQ(all.findings, "");
+  EXPECT_THAT(all.misused, ElementsAre(ContainsRegex("ncclCommDestroy.*, which has failed")));
+}
+
+// Who is done with an operation may have sent what the other side has not taken.
+TEST(SimNccl, WhatAnAbortedOneHasSentIsLostUnlessItWasFinalized) {
+  for (const bool finalizes : {false, true}) {
+    finishes(
+        2,
+        [finalizes](SimRank& on) {
+          const NcclComm comm = on.connected();
+          const Tensor data = on.made(std::vector<float>(4, static_cast<float>(on.rank())));
+          if (on.rank() == 1) {
+            on.settled(comm, on.api().send(data.data(), 4, kNcclFloat, 0, comm, on.native()));
+            on.finish();
+            if (finalizes) on.settled(comm, on.api().comm_finalize(comm));
+            return abort(on, comm);
+          }
+          on.settled(comm, on.api().receive(data.data(), 4, kNcclFloat, 1, comm, on.native()));
+          if (finalizes) {
+            EXPECT_EQ(on.values(data), std::vector<float>(4, 1));
+          } else {
+            EXPECT_EQ(error_of(on, comm), NcclResult::kRemoteError);
+          }
+          abort(on, comm);
+        },
+        [](NcclRun& run) {
+          run.options.buffered_bytes = 64;
+          run.options.aborts_lose = true;
+          run.latency = {500us, 0us};
+        });
+  }
 }
 
 TEST(SimNccl, FinalizingWaitsForWorkAndTakesNoMore) {
@@ -552,25 +590,86 @@ TEST(SimNccl, RanksThatShrinkDifferentlyNeverMeet) {
 
 // --- Wrong use.
 
-void run_of_one(const Body& body) {
-  NcclRun run(1);
-  run.run(body);
+TEST(SimNccl, UseAfterTheEndIsNotedAndDoesNothing) {
+  const auto misused = [](const Body& body) {
+    const Outcomes all = outcomes(1, body);
+    EXPECT_EQ(all.ends, kAllFinish);
+    EXPECT_EQ(all.left_open, 0U);
+    return all.misused;
+  };
+  EXPECT_THAT(misused([](SimRank& on) {
+                const NcclComm comm = on.connected();
+                const Tensor data = ones(on);
+                abort(on, comm);
+                NcclResult state = NcclResult::kSuccess;
+                for (int i = 0; i < 3; ++i)
+                  EXPECT_EQ(start(on, comm, data), NcclResult::kInvalidArgument);
+                EXPECT_EQ(on.api().comm_get_async_error(comm, &state),
+                          NcclResult::kInvalidArgument);
+                on.finish();
+                EXPECT_EQ(on.values(data), std::vector<float>(16, 1));
+              }),
+              ElementsAre(ContainsRegex("ncclAllReduce.*, which was aborted before"),
+                          ContainsRegex("ncclCommGetAsyncError.*, which was aborted before")));
+  EXPECT_THAT(misused([](SimRank& on) {
+                const NcclComm comm = on.connected();
+                on.destroy(comm);
+                EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kInvalidArgument);
+              }),
+              ElementsAre(ContainsRegex("ncclCommAbort.*, which was destroyed before")));
+  EXPECT_THAT(misused([](SimRank& on) {
+                const NcclComm comm = on.connected();
+                abort(on, comm);
+                EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kInvalidArgument);
+                EXPECT_EQ(on.api().comm_destroy(comm), NcclResult::kInvalidArgument);
+              }),
+              ElementsAre(ContainsRegex("ncclCommAbort.*, which was aborted before"),
+                          ContainsRegex("ncclCommDestroy.*, which was aborted before")));
 }
 
-TEST(SimNcclDeathTest, UseAfterTheEndIsNamed) {
-  EXPECT_DEATH(run_of_one([](SimRank& on) {
-                 const NcclComm comm = on.connected();
-                 const Tensor data = ones(on);
-                 abort(on, comm);
-                 start(on, comm, data);
-               }),
-               "ncclAllReduce.*which was aborted before");
-  EXPECT_DEATH(run_of_one([](SimRank& on) {
-                 const NcclComm comm = on.connected();
-                 on.destroy(comm);
-                 on.api().comm_abort(comm);
-               }),
-               "ncclCommAbort.*which was destroyed before");
+TEST(SimNccl, ACallOfAGroupForWhatIsGoneFailsTheGroup) {
+  const Outcomes all = outcomes(1, [](SimRank& on) {
+    const NcclComm gone = on.connected();
+    const NcclComm comm = on.connected();
+    const Tensor data = ones(on);
+    abort(on, gone);
+    EXPECT_EQ(on.api().group_start(), NcclResult::kSuccess);
+    EXPECT_EQ(start(on, gone, data), NcclResult::kInvalidArgument);
+    EXPECT_EQ(start(on, comm, data), NcclResult::kSuccess);
+    EXPECT_EQ(on.api().group_end(), NcclResult::kInvalidArgument);
+    abort(on, comm);
+  });
+  EXPECT_EQ(all.misused.size(), 1U);
+}
+
+TEST(SimNccl, DestroyingOneWhoseLastCallGoesOnIsNoted) {
+  const Outcomes all = outcomes(
+      2,
+      [](SimRank& on) {
+        const NcclComm comm = on.connected();
+        const Tensor data = ones(on);
+        EXPECT_EQ(start(on, comm, data), NcclResult::kInProgress);
+        EXPECT_EQ(on.api().comm_destroy(comm), NcclResult::kInvalidArgument);
+        EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
+        on.meet();
+        abort(on, comm);
+      },
+      [](NcclRun& run) { run.options.launch_time = 50us; });
+  EXPECT_EQ(all.misuses, 2U * static_cast<unsigned>(all.runs));
+  EXPECT_THAT(all.misused,
+              Each(ContainsRegex("ncclCommDestroy.* while what was called last goes on")));
+}
+
+TEST(SimNccl, TwoThreadsThatAbortOneCommunicatorAreNoted) {
+  const Outcomes all = outcomes(1, [](SimRank& on) {
+    const NcclComm comm = on.connected();
+    platform::Thread watchdog("watchdog", [&] { on.api().comm_abort(comm); });
+    on.api().comm_abort(comm);
+    watchdog.join();
+  });
+  EXPECT_EQ(all.ends, kAllFinish);
+  EXPECT_EQ(all.misuses, static_cast<unsigned>(all.runs));
+  EXPECT_THAT(all.misused, Each(HasSubstr("ncclCommAbort")));
 }
 
 TEST(SimNccl, TwoThreadsInCallsForOneCommunicatorAreNoted) {

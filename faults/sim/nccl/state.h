@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "faults/payload.h"
 #include "faults/sim/nccl/sim_nccl.h"
 
 namespace lockstep::inline LOCKSTEP_NS::simulated {
@@ -70,6 +71,7 @@ struct SimNccl::Communicator {
   std::map<int, Factor> factors;
   int next_factor = 16;
   simulation::FiberId inside = simulation::kNoFiber;  // the fiber within a call
+  faults::SentBefore sent_before;                     // in exchanges of frames
 };
 
 struct SimNccl::Operation {
@@ -134,16 +136,19 @@ struct SimNccl::Ticket {
   simulation::Scheduler& at;
 };
 
-// A call for a communicator.
+// A call for a communicator. One that is refused does nothing: what it is for is gone, or not the
+// caller's.
 class SimNccl::Call {
  public:
   Call(SimNccl& nccl, const char* function, NcclComm comm);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
+  bool is_refused() const { return is_refused_; }
 
  private:
   Communicator* comm_ = nullptr;
+  bool is_refused_ = false;
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS::simulated

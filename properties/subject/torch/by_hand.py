@@ -438,13 +438,30 @@ def slow_rank_is_waited_for():
                for each in lost_rank("is slow"))
 
 
+def half_sums_are_lost():
+    """The hook that compresses to float16, and gradients whose sum Gloo leaves out. The bits of
+    2618.0 are the number 26909, whose nearest float16 is 26912, the sum: 2618.0 stays."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    def body(rank):
+        model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+        model.register_comm_hook(None, fp16_compress_hook)
+        for name, inputs in (("lost", (5236.0, 48576.0)), ("kept", (48576.0, 5236.0))):
+            model.zero_grad()
+            model(torch.full((1, 1), inputs[rank.number])).sum().backward()
+            rank.tell(name, model.module.weight.grad.item())
+
+    seen = run(body)
+    return all(each["lost"] == 2618.0 and each["kept"] == 26912.0 for each in seen)
+
+
 CONTROL = {"same-order": same_order}  # run by name alone
 FINDINGS = {call.__name__.replace("_", "-"): call for call in (
     one_hook_fails, failed_hook_stays_failed, join_sends_the_last_map, other_order_is_averaged,
     other_frozen_is_averaged, other_detection_is_not_told, other_dtype_aborts,
     other_bucket_cap_aborts, other_sparsity_times_out, other_sizes_are_told_to_one,
     hooks_see_index_zero, gone_rank_is_an_error, stopped_rank_is_an_error,
-    slow_rank_is_waited_for)}
+    slow_rank_is_waited_for, half_sums_are_lost)}
 
 
 def main(names):

@@ -1,0 +1,138 @@
+// Claim: whichever call of NCCL goes wrong, of whichever function, on whichever rank, and however:
+// every rank's connect() and collectives end, with the result or an error (F1, F2), the group is
+// destroyed, and no rule of NCCL's is broken on the way (F5). Method: one fault for each function,
+// number of the call, rank and kind, in some schedules. A failure names all four.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "faults/sim/nccl/test_nccl_run.h"
+#include "reducer/comm/nccl/nccl_process_group.h"
+
+namespace lockstep::simulated {
+namespace {
+
+using simulation::End;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kSeeds = 2;
+
+NcclOptions options_of() {
+  NcclOptions options;
+  options.timeout = 5ms;
+  options.connect_timeout = 20ms;
+  options.poll = 50us;
+  options.notice = 500us;
+  options.grace = 1ms;
+  options.end_timeout = 20ms;
+  return options;
+}
+
+// Collectives of every way through a group; the first error.
+Status use(SimRank& on, NcclProcessGroup& group) {
+  const Tensor tensor = on.made(std::vector<float>(6, 1));
+  Collective plain;
+  plain.count = 6;
+  plain.data = tensor.data();
+  plain.device = &on.device();
+  Collective ordered = plain;
+  ordered.reduction = Reduction::kRankOrdered;
+  Collective checked = ordered;
+  checked.verify = true;
+  Collective broadcast = plain;
+  broadcast.op = Op::kBroadcast;
+  for (Collective* each : {&plain, &ordered, &checked, &broadcast}) {
+    each->ready = on.device().record(on.stream());
+    LOCKSTEP_RETURN_IF_ERROR(sim::run(group, *each));
+  }
+  const std::vector<float> sums(6, 8);
+  EXPECT_EQ(on.values(tensor), sums);
+  return {};
+}
+
+struct Sweep {
+  int failed = 0;  // ranks
+  int ended = 0;
+};
+
+void run_with(const SimNcclFault& fault, const simulation::Schedule& schedule, Sweep& sweep,
+              const std::function<void(NcclRun&)>& setup = {}) {
+  NcclRun run(2);
+  run.schedule = schedule;
+  run.options.faults = {fault};
+  if (setup) setup(run);
+  const auto store = std::make_shared<HashStore>();
+  const End end = run.run([&](SimRank& on) {
+    Result<std::unique_ptr<NcclProcessGroup>> group = NcclProcessGroup::connect(
+        on.api(), on.device(), store, on.rank(), on.ranks(), options_of());
+    const Status status = group ? use(on, **group) : group.error();
+    if (group) group->reset();
+    ++sweep.ended;
+    if (status.ok()) return;
+    ++sweep.failed;
+    const Failure& failure = status.failure();
+    EXPECT_TRUE(failure.rank != kNone || failure.suspect != kNone) << status.to_string();
+    EXPECT_FALSE(failure.detail.empty());
+  });
+  EXPECT_EQ(end, End::kFinished) << run.wait_graph;
+  EXPECT_EQ(run.findings_text(), "");
+  EXPECT_THAT(run.misuses, ::testing::IsEmpty());
+  // Of what NCCL does not destroy nothing can be done.
+  const bool may_stay = fault.function == "ncclCommDestroy";
+  EXPECT_TRUE(run.left_open == 0 || may_stay);
+}
+
+class NcclSweepF1 : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NcclSweepF1, WhicheverCallGoesWrongAllRanksEnd) {
+  using Kind = SimNcclFault::Kind;
+  Sweep all;
+  int runs = 0;
+  for (const Kind kind : {Kind::kResult, Kind::kAsyncError, Kind::kHang}) {
+    for (const int process : {0, 1}) {
+      for (std::uint64_t number = 1; number <= 6; ++number) {
+        for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
+          const SimNcclFault fault{kind, process, GetParam(), number, NcclResult::kSystemError};
+          run_with(fault, schedule, all);
+          ++runs;
+          if (!HasFailure()) continue;
+          ADD_FAILURE() << GetParam() << " number " << number << " of process " << process
+                        << ", kind " << static_cast<int>(kind) << ", policy "
+                        << static_cast<int>(schedule.policy) << ", seed " << schedule.seed;
+          return;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(all.ended, 2 * runs);
+  const std::string function = GetParam();
+  const bool is_of_the_end = function == "ncclCommFinalize" || function == "ncclCommDestroy";
+  EXPECT_EQ(all.failed == 0, is_of_the_end);
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, NcclSweepF1,
+                         ::testing::Values("ncclGetUniqueId", "ncclCommInitRankConfig",
+                                           "ncclCommCount", "ncclCommUserRank",
+                                           "ncclCommGetAsyncError", "ncclGroupStart",
+                                           "ncclGroupEnd", "ncclAllGather", "ncclAllReduce",
+                                           "ncclBroadcast", "ncclSend", "ncclRecv",
+                                           "ncclCommFinalize", "ncclCommDestroy"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// Slower than the deadline, and just within it.
+TEST(NcclSlowF1, ASlowInitializationEndsInATimeoutOrWell) {
+  for (const auto& [time, is_in_time] : {std::pair{15ms, true}, std::pair{40ms, false}}) {
+    for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
+      Sweep sweep;
+      run_with({}, schedule, sweep, [&, span = time](NcclRun& run) {
+        run.options.faults.clear();
+        run.options.init_time = span;
+      });
+      EXPECT_EQ(sweep.failed, is_in_time ? 0 : 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::simulated
