@@ -346,10 +346,13 @@ class ErrorOracle {
                        fault.kind == faults::Kind::kOperationError;
     if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
     if (failure.rank == group_rank(step.step, culprit)) return {};
-    const bool is_nameless = failure.rank == kNone && failure.suspect == kNone;  // see has_rank()
-    if (is_nameless) return {};
-    if (is_given_up_elsewhere(failure) && failure.suspect == group_rank(step.step, culprit))
-      return {};
+    // Over NCCL a lost peer may have no name: see has_rank().
+    const bool is_nameless = failure.suspect == kNone &&
+                             case_.program.options.fabric == reference::Fabric::kNccl &&
+                             failure.code == Code::kPeerLost;
+    if (is_nameless && failure.rank == kNone) return {};
+    const bool is_suspected = is_nameless || failure.suspect == group_rank(step.step, culprit);
+    if (is_given_up_elsewhere(failure) && is_suspected) return {};
     return wrong_step("error", step,
                       fmt::format("rank {} is the cause ({}), and the error names another: {}",
                                   culprit, faults::name_of(fault.kind), failure.to_string()));
