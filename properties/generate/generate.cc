@@ -632,8 +632,9 @@ template <class Change>
 void change_legally(const GenerateOptions& options, Program& program, const Change& change) {
   Program changed = program;
   change(changed);
+  const Capabilities can = options.capabilities;
   const bool may_fail = program.options.mode != reference::Mode::kStatic &&
-                        options.capabilities.has(Capability::kErrors);
+                        can.has(Capability::kErrors) && can.has(Capability::kRecovery);
   if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
 }
 
