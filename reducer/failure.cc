@@ -174,7 +174,10 @@ void Reducer::abort(const Status& cause) {
   failure.code = cause.code();
   attempt([&] { failure = cause.failure(); });
   const bool is_named = failure.code == Code::kUnevenInputs && failure.rank != kNone;
-  if (!is_named) failure.rank = membership_.group->rank();
+  const int rank = membership_.group->rank();
+  const bool is_of_another = failure.rank != kNone && failure.rank != rank;
+  if (!is_named && is_of_another && failure.suspect == kNone) failure.suspect = failure.rank;
+  if (!is_named) failure.rank = rank;
   failure.definite = true;
   attempt([&] { fail(std::move(failure)).ignore(); });
 }

@@ -167,7 +167,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
   // Gives up: peers get `cause` as the definite one, of this rank (but for kUnevenInputs, which
   // names one already), work in flight ends, the reducer is poisoned. Does nothing if it is
-  // already.
+  // already. Where `cause` is another rank's, as it came up in another group, that one is
+  // suspected.
   void abort(const Status& cause);
 
   // After a failure, or for a change of members: a new group, perhaps with fewer ranks (F4).

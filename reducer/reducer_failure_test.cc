@@ -82,6 +82,16 @@ TEST_F(ReducerFailure, P12OutputsArmedBeforeALocalBackwardAbortedRefuseTheirBack
   EXPECT_TRUE(parallel().poisoned().failure().definite);
 }
 
+TEST_F(ReducerFailure, F2WhoGivesUpForAnotherRanksCauseIsTheCauseAndSuspectsThatOne) {
+  create(false);
+  Status cause(Code::kTransport, "the transport of this rank failed");
+  cause.failure().rank = 1;
+  parallel().abort(cause);
+  const Failure& failure = parallel().poisoned().failure();
+  EXPECT_EQ(failure.rank, 0);
+  EXPECT_EQ(failure.suspect, 1);
+}
+
 TEST_F(ReducerFailure, P12ALocalBackwardThatFailsIsNoBusinessOfTheReducer) {
   create(false);
   {

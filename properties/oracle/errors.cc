@@ -317,7 +317,7 @@ class ErrorOracle {
   bool is_given_up_elsewhere(const Failure& failure) const {
     const reference::Program& program = case_.program;
     return reference::reducer_count(program) > 1 && program.options.group_each &&
-           failure.code == Code::kPeerLost && failure.rank != failure.reported_by;
+           failure.rank != failure.reported_by;
   }
 
   // What an error that a fault brought about must tell (F2).
