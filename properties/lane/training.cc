@@ -178,8 +178,10 @@ class Training {
     }
   }
 
-  // F5: nobody needs this rank any more.
+  // F5: nobody needs this rank any more. Reducers that share a group may still end in a mismatch
+  // (F7), of other ranks, and all recover.
   bool leaves_at_once() const {
+    if (reference::reducer_count(program_) > 1 && !program_.options.group_each) return false;
     const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
     return !may_fail && !joins() && environment_.leaves_at_once();
   }
