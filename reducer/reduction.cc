@@ -360,6 +360,7 @@ Status Reducer::complete_slots() {
   }
   unused_marked_ = true;
   if (unready_ != 0) return {};
+  LOCKSTEP_RETURN_IF_ERROR(usage_changed());  // while the others still wait for this rank
   LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
   LOCKSTEP_CHECK_EQ(next_bucket_, buckets_.size());
   return {};
