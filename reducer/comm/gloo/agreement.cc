@@ -15,16 +15,16 @@ std::string describe(const Header& header) {
   return describe(collective, more);
 }
 
-Agreement::Agreement(::gloo::transport::Context& transport, WaitBoard& board,
+Agreement::Agreement(::gloo::transport::Context& transport, const EventLoop& loop, WaitBoard& board,
                      std::vector<int> peers, Channel channel)
     : peers_(std::move(peers)), channel_(channel), lanes_(peers_.empty() ? 0 : kWindow) {
   for (Lane& lane : lanes_) {
     lane.received.resize(peers_.size());
     lane.sender = std::make_unique<WatchedBuffer>(
-        transport.createUnboundBuffer(&lane.sent, sizeof(Header)), board, nullptr);
+        transport.createUnboundBuffer(&lane.sent, sizeof(Header)), loop, board, nullptr);
     for (Header& header : lane.received)
       lane.receivers.push_back(std::make_unique<WatchedBuffer>(
-          transport.createUnboundBuffer(&header, sizeof(Header)), board, nullptr));
+          transport.createUnboundBuffer(&header, sizeof(Header)), loop, board, nullptr));
   }
 }
 

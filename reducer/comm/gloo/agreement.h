@@ -27,7 +27,7 @@
 // answer; the caller keeps collectives less than kWindow apart.
 //
 // Threads: exchange() of different tags from different threads.
-// Ownership: the transport and the board outlive it.
+// Ownership: the transport, the loop and the board outlive it.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ class Agreement {
   static constexpr std::uint32_t kWindow = 8;
 
   // `channel` keeps the messages of several agreements on one mesh apart.
-  Agreement(::gloo::transport::Context& transport, WaitBoard& board, std::vector<int> peers,
-            Channel channel);
+  Agreement(::gloo::transport::Context& transport, const EventLoop& loop, WaitBoard& board,
+            std::vector<int> peers, Channel channel);
 
   // Posts the first receives; all peers must be connected. Throws what Gloo throws.
   void open();

@@ -14,6 +14,7 @@
 #include <map>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -93,33 +94,40 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
 namespace {
 
 // The event stays as it is, so the loop finds it again at its next turn.
-class Ignore final : public ::gloo::transport::tcp::Handler {
+class Yield final : public ::gloo::transport::tcp::Handler {
  public:
   void handleEvents(int) override { ::sched_yield(); }
 };
 
 }  // namespace
 
-HurriedLoop::HurriedLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
-  static Ignore ignore;  // outlives every loop
+EventLoop::EventLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
+  static Yield yield;  // outlives every loop
   const auto tcp = std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(device);
   if (tcp == nullptr) return;
-  event_ = ::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+  event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
   if (event_ < 0) return;  // slower, then
   try {
-    tcp->registerDescriptor(event_, EPOLLIN, &ignore);
+    tcp->registerDescriptor(event_, EPOLLIN, &yield);
   } catch (const std::exception&) {
     ::close(std::exchange(event_, -1));
   }
 }
 
-// Closing takes the event out of the loop without waiting for it; read first, so that a copy in a
-// forked child cannot keep the loop running.
-HurriedLoop::~HurriedLoop() {
-  if (event_ < 0) return;
-  std::uint64_t value = 0;
-  [[maybe_unused]] const ssize_t count = ::read(event_, &value, sizeof value);
-  ::close(event_);
+// Closing takes the event out of the loop without waiting for it. A copy in a forked child keeps it
+// there, but nobody hurries any more.
+EventLoop::~EventLoop() {
+  if (event_ >= 0) ::close(event_);
+}
+
+EventLoop::Hurry::Hurry(const EventLoop& loop) : event_(loop.event_) {
+  const std::uint64_t one = 1;
+  if (event_ >= 0) LOCKSTEP_CHECK_EQ(::write(event_, &one, sizeof one), 8);
+}
+
+EventLoop::Hurry::~Hurry() {
+  std::uint64_t one = 0;
+  if (event_ >= 0) LOCKSTEP_CHECK_EQ(::read(event_, &one, sizeof one), 8);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -24,18 +24,37 @@ namespace lockstep::inline LOCKSTEP_NS {
 // by the system, so none can be in use already.
 Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::string& address);
 
-// While one lives, the event loop of a TCP device runs without pause. Gloo waits for a turn of the
-// loop whenever it takes a connection in or out, and an idle loop turns once in 10 ms: that is most
-// of what connecting and closing a mesh would take. Does nothing for devices of other kinds.
-class HurriedLoop {
+// The event loop of a TCP device. While a Hurry lives, it turns without pause, and offers its
+// processor to others at every turn. Two things of Gloo's ask for that:
+//  - Whoever takes a connection in or out waits for a turn, and an idle loop turns once in 10 ms.
+//    That is most of what connecting and closing a mesh would take.
+//  - The loop passes over a connection whose lock is taken, finds it ready again at once, and so
+//    spins for as long as the thread that has the lock is kept from running, perhaps by the loop
+//    itself: until the scheduler's next tick. With more threads than processors that is most of
+//    what a small collective takes. So a thread hurries the loop while it hands over a transfer.
+// Does nothing for devices of other kinds.
+//
+// Threads: any. A Hurry costs two system calls, and wakes the loop.
+class EventLoop {
  public:
-  explicit HurriedLoop(const std::shared_ptr<::gloo::transport::Device>& device);
-  ~HurriedLoop();
-  HurriedLoop(const HurriedLoop&) = delete;
-  HurriedLoop& operator=(const HurriedLoop&) = delete;
+  explicit EventLoop(const std::shared_ptr<::gloo::transport::Device>& device);
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  class Hurry {
+   public:
+    explicit Hurry(const EventLoop& loop);
+    ~Hurry();
+    Hurry(const Hurry&) = delete;
+    Hurry& operator=(const Hurry&) = delete;
+
+   private:
+    const int event_;
+  };
 
  private:
-  int event_ = -1;
+  int event_ = -1;  // counts those who hurry
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

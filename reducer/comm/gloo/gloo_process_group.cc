@@ -113,8 +113,8 @@ void GlooProcessGroup::Impl::begin_threads() {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (mesh_.size() > 1)
-      worker.context =
-          make_worker_context(mesh_.transport(), mesh_.device(), mesh_.board(), worker.waiter);
+      worker.context = make_worker_context(mesh_.transport(), mesh_.device(), mesh_.loop(),
+                                           mesh_.board(), worker.waiter);
     worker.thread = platform::Thread("gloo.worker", [this, i] { work(static_cast<int>(i)); });
   }
   watchdog_ = platform::Thread("gloo.watchdog", [this] { watch(); });

@@ -406,24 +406,5 @@ TEST(GlooProcessGroup, SigpipeIsIgnored) {
   EXPECT_EQ(handled.wait(0), 7);
 }
 
-TEST(SharedDevice, IsOneForTheProcessAndGoesWithItsLastUser) {
-  auto first = shared_device("127.0.0.1").value();
-  auto second = shared_device("127.0.0.1").value();
-  EXPECT_EQ(first, second);
-  std::weak_ptr<::gloo::transport::Device> gone = first;
-  first.reset();
-  second.reset();
-  EXPECT_TRUE(gone.expired());
-}
-
-TEST(SharedDevice, AddressThatIsNotOursIsAClearError) {
-  for (const char* address : {"203.0.113.7", "no-such-host.invalid", "256.1.1.1"}) {
-    const auto device = shared_device(address);
-    ASSERT_FALSE(device.has_value()) << address;
-    EXPECT_EQ(device.error().code(), Code::kInvalidArgument);
-    EXPECT_NE(device.error().to_string().find(address), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "reducer/base/check.h"
-#include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/slots.h"
 
@@ -66,7 +65,8 @@ Mesh::~Mesh() {
     notice_receiver_->abortWaitRecv();
     monitor_.join();
   }
-  const HurriedLoop hurry(device_);
+  std::optional<EventLoop::Hurry> hurry;
+  if (loop_) hurry.emplace(*loop_);
   // Buffers before connections, connections before the device. Closing here is not Pair::close(),
   // which would discard what the kernel has not sent yet and a peer may still be waiting for.
   with_neighbours_.reset();
@@ -138,7 +138,7 @@ void Mesh::send_notice(NoticeKind kind, const Failure* failure) {
 // A wait that times out at once makes Gloo close all connections of the context, gently, and pass
 // an exception to most transfers that are pending.
 void Mesh::close_connections() {
-  const HurriedLoop hurry(device_);
+  const EventLoop::Hurry hurry(*loop_);
   try {
     closer_->waitRecv(nullptr, milliseconds(0));
   } catch (const std::exception&) {

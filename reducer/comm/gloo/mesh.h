@@ -26,11 +26,13 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reducer/base/status.h"
 #include "reducer/comm/gloo/agreement.h"
+#include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_context.h"
 #include "reducer/comm/gloo/watched_transport.h"
 #include "reducer/comm/store.h"
@@ -78,6 +80,7 @@ class Mesh {
   Agreement& with_others() { return *with_others_; }
   const std::shared_ptr<::gloo::transport::Context>& transport() const { return transport_; }
   const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
+  const EventLoop& loop() const { return *loop_; }  // of a mesh of two or more
   WaitBoard& board() { return board_; }
 
  private:
@@ -116,6 +119,7 @@ class Mesh {
   const int rank_;
   const int size_;
   std::shared_ptr<::gloo::transport::Device> device_;
+  std::optional<EventLoop> loop_;  // of device_
   std::shared_ptr<::gloo::transport::Context> transport_;
   WaitBoard board_;
   std::unique_ptr<Agreement> with_neighbours_;

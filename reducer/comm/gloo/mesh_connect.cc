@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "reducer/base/check.h"
-#include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/mesh.h"
 #include "reducer/comm/gloo/slots.h"
@@ -106,7 +105,8 @@ Status Mesh::open(Store& store, const GlooContextOptions& options, platform::Dea
     device_ = std::move(*device);
   }
   LOCKSTEP_RETURN_IF_ERROR(meet(store, deadline));
-  const HurriedLoop hurry(device_);
+  loop_.emplace(device_);
+  const EventLoop::Hurry hurry(*loop_);
   try {
     LOCKSTEP_RETURN_IF_ERROR(publish(store, deadline));
     LOCKSTEP_RETURN_IF_ERROR(connect_pairs(store, deadline));
@@ -247,10 +247,10 @@ void Mesh::open_agreements() {
     neighbours.insert(neighbours.end(), others.begin(), others.end());
     others.clear();
   }
-  with_neighbours_ =
-      std::make_unique<Agreement>(*transport_, board_, std::move(neighbours), Channel::kNeighbours);
+  with_neighbours_ = std::make_unique<Agreement>(*transport_, *loop_, board_, std::move(neighbours),
+                                                 Channel::kNeighbours);
   with_others_ =
-      std::make_unique<Agreement>(*transport_, board_, std::move(others), Channel::kOthers);
+      std::make_unique<Agreement>(*transport_, *loop_, board_, std::move(others), Channel::kOthers);
   with_neighbours_->open();
   with_others_->open();
 }

@@ -15,10 +15,11 @@ constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);  // Gloo add
 
 class WorkerTransport final : public ::gloo::transport::Context {
  public:
-  WorkerTransport(std::shared_ptr<::gloo::transport::Context> inner, WaitBoard& board,
-                  Waiter& waiter)
+  WorkerTransport(std::shared_ptr<::gloo::transport::Context> inner, const EventLoop& loop,
+                  WaitBoard& board, Waiter& waiter)
       : ::gloo::transport::Context(inner->rank, inner->size),
         inner_(std::move(inner)),
+        loop_(loop),
         board_(board),
         waiter_(waiter) {
     setTimeout(kLongestWait);
@@ -34,12 +35,13 @@ class WorkerTransport final : public ::gloo::transport::Context {
 
   std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
                                                                         size_t bytes) override {
-    return std::make_unique<WatchedBuffer>(inner_->createUnboundBuffer(data, bytes), board_,
+    return std::make_unique<WatchedBuffer>(inner_->createUnboundBuffer(data, bytes), loop_, board_,
                                            &waiter_);
   }
 
  private:
   std::shared_ptr<::gloo::transport::Context> inner_;
+  const EventLoop& loop_;
   WaitBoard& board_;
   Waiter& waiter_;
 };
@@ -47,10 +49,12 @@ class WorkerTransport final : public ::gloo::transport::Context {
 class WorkerContext final : public ::gloo::Context {
  public:
   WorkerContext(std::shared_ptr<::gloo::transport::Context> transport,
-                std::shared_ptr<::gloo::transport::Device> device, WaitBoard& board, Waiter& waiter)
+                std::shared_ptr<::gloo::transport::Device> device, const EventLoop& loop,
+                WaitBoard& board, Waiter& waiter)
       : ::gloo::Context(transport->rank, transport->size) {
     device_ = std::move(device);
-    transportContext_ = std::make_shared<WorkerTransport>(std::move(transport), board, waiter);
+    transportContext_ =
+        std::make_shared<WorkerTransport>(std::move(transport), loop, board, waiter);
     setTimeout(kLongestWait);
   }
 };
@@ -96,9 +100,10 @@ void WatchedBuffer::Peers::remove(int rank) {
 }
 
 WatchedBuffer::WatchedBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner,
-                             WaitBoard& board, Waiter* waiter)
+                             const EventLoop& loop, WaitBoard& board, Waiter* waiter)
     : ::gloo::transport::UnboundBuffer(inner->ptr, inner->size),
       inner_(std::move(inner)),
+      loop_(loop),
       board_(board),
       waiter_(waiter) {
   board_.add(*this);
@@ -139,25 +144,30 @@ bool WatchedBuffer::waitSend(int* rank, milliseconds) {
 void WatchedBuffer::send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   throw_if_interrupted();
   receivers_.add(to);
+  const EventLoop::Hurry hurry(loop_);
   inner_->send(to, slot, offset, bytes);
 }
 
 void WatchedBuffer::recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   throw_if_interrupted();
   senders_.add(from);
+  const EventLoop::Hurry hurry(loop_);
   inner_->recv(from, slot, offset, bytes);
 }
 
 void WatchedBuffer::recv(std::vector<int> from, std::uint64_t slot, std::size_t offset,
                          std::size_t bytes) {
   throw_if_interrupted();
+  const EventLoop::Hurry hurry(loop_);
   inner_->recv(std::move(from), slot, offset, bytes);
 }
 
 std::shared_ptr<::gloo::Context> make_worker_context(
     std::shared_ptr<::gloo::transport::Context> transport,
-    std::shared_ptr<::gloo::transport::Device> device, WaitBoard& board, Waiter& waiter) {
-  return std::make_shared<WorkerContext>(std::move(transport), std::move(device), board, waiter);
+    std::shared_ptr<::gloo::transport::Device> device, const EventLoop& loop, WaitBoard& board,
+    Waiter& waiter) {
+  return std::make_shared<WorkerContext>(std::move(transport), std::move(device), loop, board,
+                                         waiter);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -9,7 +9,7 @@
 // exception.
 //
 // Threads: a buffer belongs to one worker; WaitBoard may be called from any thread.
-// Ownership: the board and the Waiter outlive the buffers.
+// Ownership: the loop, the board and the Waiter outlive the buffers.
 #pragma once
 
 #include <gloo/context.h>
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "reducer/base/status.h"
+#include "reducer/comm/gloo/device.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -61,8 +62,8 @@ class WaitBoard {
 
 class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
  public:
-  WatchedBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner, WaitBoard& board,
-                Waiter* waiter);
+  WatchedBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner, const EventLoop& loop,
+                WaitBoard& board, Waiter* waiter);
   ~WatchedBuffer() override;
 
   // For buffers that outlive an operation: who waits next.
@@ -99,6 +100,7 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
   void throw_if_interrupted() const;
 
   std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;
+  const EventLoop& loop_;
   WaitBoard& board_;
   Waiter* waiter_;
   Peers senders_;
@@ -111,6 +113,7 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
 // which all workers of a mesh share.
 std::shared_ptr<::gloo::Context> make_worker_context(
     std::shared_ptr<::gloo::transport::Context> transport,
-    std::shared_ptr<::gloo::transport::Device> device, WaitBoard& board, Waiter& waiter);
+    std::shared_ptr<::gloo::transport::Device> device, const EventLoop& loop, WaitBoard& board,
+    Waiter& waiter);
 
 }  // namespace lockstep::inline LOCKSTEP_NS
