@@ -14,18 +14,18 @@
 // bytes read and written, `copy_us` of the plain copy, and `of_copy`, the bandwidth as part of the
 // copy's; `host_us` is what the call took of its thread, in which nothing waited for the card.
 // Nothing is judged but the result: before anything is timed it is compared with the host's
-// bits. Exit code: 77 where there is no CUDA device, 65 for a wrong result, 1 for other failures.
+// bits. Exit code: see card_program.h.
 #include <benchmark/benchmark.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "benchmarks/card_program.h"
 #include "benchmarks/workload.h"
 #include "reducer/device/cuda/cuda_device.h"
 
@@ -248,22 +248,13 @@ void register_all() {
 }
 
 int main(int argc, char** argv) {
-  Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
-  if (!opened) {
-    std::fprintf(stderr, "no CUDA device: %s\n", opened.error().to_string().c_str());
-    return opened.error().code() == Code::kInvalidArgument ? 77 : 1;
-  }
-  device = opened->get();
-  if (!is_right()) {
-    std::fprintf(stderr, "%s: what was gathered or scattered is wrong\n", device->name().c_str());
-    return 65;
-  }
-  benchmark::AddCustomContext("device", device->name());
-  register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  int code = 0;
+  const std::unique_ptr<CudaDevice> own = open_card(code);
+  if (own == nullptr) return code;
+  device = own.get();
+  const Status checked =
+      is_right() ? Status() : Status(Code::kCorrupted, "what was gathered or scattered is wrong");
+  return run_checked(checked, own->name(), register_all, argc, argv);
 }
 
 }  // namespace

@@ -11,12 +11,11 @@
 //
 // Times are medians over the iterations. Before anything is timed a step's gradients are compared
 // with what they must be. --on-host runs all of it on the host's memory, to try this program out.
-// Exit code: 77 where there is no CUDA device, 65 for a wrong result, 1 for other failures.
+// Exit code: see card_program.h.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -24,9 +23,9 @@
 #include <string_view>
 #include <vector>
 
+#include "benchmarks/card_program.h"
 #include "benchmarks/workload.h"
 #include "reducer/data_parallel.h"
-#include "reducer/device/cuda/cuda_device.h"
 #include "reducer/device/host/host_device.h"
 
 namespace lockstep::benchmarks {
@@ -280,25 +279,14 @@ int main(int argc, char** argv) {
     ++argv;
     --argc;
   } else {
-    Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
-    if (!opened) {
-      std::fprintf(stderr, "no CUDA device: %s\n", opened.error().to_string().c_str());
-      return opened.error().code() == Code::kInvalidArgument ? 77 : 1;
-    }
-    name = (*opened)->name();
-    own = std::move(*opened);
+    int code = 0;
+    std::unique_ptr<CudaDevice> card = open_card(code);
+    if (card == nullptr) return code;
+    name = card->name();
+    own = std::move(card);
   }
   device = own.get();
-  if (const Status status = check_results(); !status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), status.to_string().c_str());
-    return status.code() == Code::kCorrupted ? 65 : 1;
-  }
-  benchmark::AddCustomContext("device", name);
-  register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return run_checked(check_results(), name, register_all, argc, argv);
 }
 
 }  // namespace

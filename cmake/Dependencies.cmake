@@ -47,7 +47,7 @@ if(fetch)
                        BENCHMARK_ENABLE_INSTALL OFF BENCHMARK_INSTALL_DOCS OFF BENCHMARK_ENABLE_WERROR OFF)
 endif()
 
-# An allocator for the program alone, where there is one: a fourth more cases a second in the simulator. It gives back what was
+# An allocator for the program alone, where there is one: a sixth more cases a second in the simulator. It gives back what was
 # freed last, which is still in the cache.
 if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FETCH STREQUAL "ALL")
   find_library(LOCKSTEP_JEMALLOC_LIBRARY jemalloc)

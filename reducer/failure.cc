@@ -9,21 +9,6 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-// A failure of the group itself leaves it dead, whether or not this pass had launched anything.
-bool concerns_group(Code code) {
-  switch (code) {
-    case Code::kMismatch:
-    case Code::kPeerLost:
-    case Code::kTimeout:
-    case Code::kTransport:
-    case Code::kAborted:
-    case Code::kCorrupted:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // For what a failure can do without, if there is no memory for it.
 template <class Call>
 void attempt(const Call& call) {
@@ -175,7 +160,8 @@ void Reducer::abort(const Status& cause) {
   attempt([&] { failure = cause.failure(); });
   const bool is_named = failure.code == Code::kUnevenInputs && failure.rank != kNone;
   const int rank = membership_.group->rank();
-  const bool is_of_another = failure.rank != kNone && failure.rank != rank;
+  const bool is_of_another =
+      failure.rank >= 0 && failure.rank < membership_.group->size() && failure.rank != rank;
   if (!is_named && is_of_another && failure.suspect == kNone) failure.suspect = failure.rank;
   if (!is_named) failure.rank = rank;
   failure.definite = true;

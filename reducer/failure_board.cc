@@ -32,10 +32,8 @@ struct Silence {
   int suspect = kNone;
 };
 
-// Who is to blame when nobody has an error of his own: of the ranks that wrote nothing, the one
-// most often suspected. Of several that nobody suspects it is none: some may have nothing to tell,
-// as they were done before (NCCL does not say which peer is lost).
-Silence silence_of(const Reports& reports) {
+// Who is to blame when nobody has an error of his own (failure_board.h).
+Silence silence_of(const Reports& reports, bool is_peer_lost) {
   std::vector<int> votes(reports.size(), 0);
   for (const auto& report : reports) {
     if (report && report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
@@ -50,7 +48,7 @@ Silence silence_of(const Reports& reports) {
     silence.suspect = static_cast<int>(r);
     most = votes[r];
   }
-  if (silence.ranks > 1 && most == 0) silence.suspect = kNone;
+  if (is_peer_lost && silence.ranks > 1 && most == 0) silence.suspect = kNone;
   return silence;
 }
 
@@ -65,6 +63,20 @@ const Failure* least_progress(const Reports& reports) {
 }
 
 }  // namespace
+
+bool concerns_group(Code code) {
+  switch (code) {
+    case Code::kMismatch:
+    case Code::kPeerLost:
+    case Code::kTimeout:
+    case Code::kTransport:
+    case Code::kAborted:
+    case Code::kCorrupted:
+      return true;
+    default:
+      return false;
+  }
+}
 
 FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {}
@@ -99,7 +111,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   if (const Failure* cause = first_definite(reports)) {
     settled = *cause;
-  } else if (const Silence silence = silence_of(reports); silence.ranks > 0) {
+  } else if (const Silence silence = silence_of(reports, own.code == Code::kPeerLost);
+             silence.ranks > 0) {
     if (silence.suspect != kNone) settled.rank = settled.suspect = silence.suspect;
   } else if (const Failure* least = least_progress(reports); least->reported_by != rank_) {
     settled = *least;

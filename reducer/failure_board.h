@@ -4,7 +4,9 @@
 // writes what it knows under its own key in the group's store, closes its connections, which wakes
 // its peers, and reads what the others wrote. A definite cause (an error of a rank's own) outranks
 // everything; otherwise a peer that wrote nothing before the grace ended is the suspect: the only
-// one, or the one that others suspect most.
+// one, the one that others suspect most, or the lowest. Of several where a peer is lost, and nobody
+// suspects one, none is: some may have nothing to tell, as they were done before (NCCL does not say
+// which peer it is).
 //
 // Threads: one call at a time. Waits at most `grace` for peers, less when a definite cause turns
 // up.
@@ -19,6 +21,10 @@
 #include "reducer/platform/platform.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
+
+// Whether a failure is of the group itself: that is dead then, whether or not a pass had launched
+// anything.
+bool concerns_group(Code code);
 
 class FailureBoard {
  public:

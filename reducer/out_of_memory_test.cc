@@ -415,7 +415,7 @@ TEST_P(OutOfMemoryInAFailure, P12F4TheGroupIsClosedAndTheReducerPoisoned) {
     EXPECT_EQ(alive.load(), before);
     ASSERT_FALSE(HasFailure());
   }
-  EXPECT_GT(n, 5);  // how many depends on how far the other worker got
+  EXPECT_GT(n, 1) << "no request was refused";
 }
 
 const auto name_of_setting = [](const auto& each) { return each.param.name; };

@@ -8,6 +8,7 @@
 
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
+#include "reducer/failure_board.h"
 #include "reducer/pass.h"
 
 // Construction, passes and the public calls. The path of a gradient is in reduction.cc, failures in
@@ -490,12 +491,14 @@ Status Reducer::send_buffers() {
   return status.ok() ? status : fail(state_failure(std::move(status)));
 }
 
-// One that no collective brought about is this rank's own: a value that does not fit.
+// What no collective brought about is this rank's own, a value that does not fit, and so is what
+// keeps it from starting one; but not what becomes of a group.
 Failure Reducer::state_failure(Status status) const {
   Failure& failure = status.failure();
   failure.reported_by = membership_.group->rank();
   failure.pass = next_pass_;
-  if (failure.rank == kNone && failure.suspect == kNone && failure.collective.empty()) {
+  const bool is_of_group = concerns_group(failure.code) && !failure.collective.empty();
+  if (failure.rank == kNone && failure.suspect == kNone && !is_of_group) {
     failure.rank = failure.reported_by;
     failure.definite = true;
   }

@@ -168,7 +168,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // Gives up: peers get `cause` as the definite one, of this rank (but for kUnevenInputs, which
   // names one already), work in flight ends, the reducer is poisoned. Does nothing if it is
   // already. Where `cause` is another rank's, as it came up in another group, that one is
-  // suspected.
+  // suspected: its number counts in this group, so translate it where the groups' ranks differ.
   void abort(const Status& cause);
 
   // After a failure, or for a change of members: a new group, perhaps with fewer ranks (F4).
@@ -310,7 +310,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   bool in_place(const Slot& slot) const;
   Failure ready_twice(const Part& part, std::size_t bucket) const;
   Status mark_ready(Slot& slot, platform::MutexLock& lock);
-  Status mark_unused_ready(platform::MutexLock& lock);
+  Status mark_unused_ready();
   Status fill_unreached(Slot& slot);
   Status fill(Slot& slot);
   Status fill_bucket(Slot& slot, double factor);

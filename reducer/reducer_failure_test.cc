@@ -247,11 +247,12 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
 }
 
 // NCCL says that a peer is lost, and not which: who was done before writes nothing either.
-TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedWithoutASuspicion) {
-  const auto settled_of = [](int suspected_by_0, bool has_1_written) {
+TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutASuspicion) {
+  const auto settled_of = [](int suspected_by_0, bool has_1_written, Code code = Code::kPeerLost) {
     auto store = std::make_shared<HashStore>();
     Failure own;
-    own.code = Code::kPeerLost;
+    own.code = code;
+    own.rank = code == Code::kTimeout ? 0 : kNone;  // as NCCL's group tells it
     own.reported_by = 0;
     own.suspect = suspected_by_0;
     Failure other = own;
@@ -265,6 +266,9 @@ TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedWithoutASuspicion) {
   EXPECT_EQ(settled_of(2, false).rank, 2);
   EXPECT_EQ(settled_of(kNone, true).rank, 2);
   EXPECT_EQ(settled_of(kNone, true).suspect, 2);
+  // Whoever times out waited for ranks that never came: one of them it is (P8).
+  EXPECT_EQ(settled_of(kNone, false, Code::kTimeout).rank, 1);
+  EXPECT_EQ(settled_of(kNone, true, Code::kTimeout).rank, 2);
 }
 
 // One step on every rank of new groups, checked against the mean of what the ranks hold.

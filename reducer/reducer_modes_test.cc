@@ -137,6 +137,36 @@ TEST_F(ReducerModes, P11WhatNoRankUsedStaysUntouchedAndMayNotBeUsedLater) {
   EXPECT_EQ(first(q_), 4);
 }
 
+// A rank that has no hook of its own brings nothing but what it accumulated.
+TEST_F(ReducerModes, P11WithoutAHookANewUseIsToldBeforeAnythingIsLaunched) {
+  for (const Schedule schedule : {Schedule::kOverlapped, Schedule::kAfterBackward}) {
+    create_with([&](ReducerOptions& o) {
+      o.static_graph = true;
+      o.schedule = schedule;
+    });
+    group_->peers = [this](const Collective& collective) {  // the other rank uses p
+      if (collective.dtype == DType::kInt32) *reinterpret_cast<std::int32_t*>(collective.data) += 1;
+    };
+    const auto step = [this] {
+      const Ref<Node> nothing = rank_.node({}, [](auto, auto, const auto&) { return Status(); });
+      return rank_.backward(rank_.forward({{nothing, 0}}), 6);
+    };
+    ASSERT_TRUE(step().ok());
+    ASSERT_FALSE(q_->grad().defined());
+    {
+      const DataParallel::NoSync no_sync(parallel());
+      ASSERT_TRUE(rank_.backward(rank_.forward_of({q_}), 4).ok());
+    }
+    const int sums = group_->sums();
+    const Status status = step();
+    ASSERT_EQ(status.code(), Code::kUsageChanged) << status.to_string();
+    EXPECT_EQ(status.failure().parameters, Names{"q"});
+    EXPECT_EQ(group_->sums(), sums);
+    EXPECT_TRUE(parallel().poisoned().ok());
+    rank_.undefine_grads();
+  }
+}
+
 TEST_F(ReducerModes, P11AnOutputThatIsLeftKeepsTheFirstPassOpen) {
   create_static();
   const auto outputs = rank_.forward_of({p_, q_});

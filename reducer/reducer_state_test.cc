@@ -150,6 +150,25 @@ TEST_F(ReducerState, F2ABroadcastThatStallsNamesThePassThatItComesBefore) {
 }
 
 // Ranks that begin with different values, and whose forwards change their buffers differently.
+TEST_F(ReducerState,
+       F2ABroadcastThatCannotBeStartedIsThisRanksOwnFailureAndOneThatAGroupEndsIsNot) {
+  const auto failure_of = [this](Code code) {
+    create_with({buffer("a", {1})});
+    group_->refusal = Status(code, "refused");
+    rank_.forward_of({p_, q_});
+    const Failure failure = rank_.forward_status.failure();
+    EXPECT_EQ(failure.code, code);
+    EXPECT_EQ(failure.collective, "broadcast");
+    group_ = std::make_shared<PlayedGroup>();
+    return failure;
+  };
+  const Failure own = failure_of(Code::kOutOfMemory);
+  EXPECT_EQ(own.rank, 0);
+  EXPECT_TRUE(own.definite);
+  const Failure of_group = failure_of(Code::kPeerLost);
+  EXPECT_FALSE(of_group.definite);
+}
+
 TEST(ReducerStateRanks, S3AllRanksHaveWhatRankZeroHasAndBuffersAreReadAnew) {
   constexpr int kRanks = 3;
   const std::vector<Membership> memberships = local_memberships(kRanks);

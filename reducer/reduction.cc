@@ -16,7 +16,8 @@ Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task
   if (!unused_marked_) {
     unused_marked_ = true;  // at the first hook, not earlier: a forward whose output is dropped
                             // starts nothing (P2)
-    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(lock));
+    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
   }
   const Slot& slot = slot_of(index);
   if (slot.ready || part(index).came) return ready_twice(part(index), slot.bucket);
@@ -67,13 +68,13 @@ Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
 
 // Parameters that will have no hook in this pass: their slots are filled now, unless another
 // replica's part is to come.
-Status Reducer::mark_unused_ready(platform::MutexLock& lock) {
+Status Reducer::mark_unused_ready() {
   for (const std::size_t index : unused_) {
     part(index).came = true;
     Slot& slot = slot_of(index);
     if (--slot.waiting == 0) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
   }
-  return launch_ready_buckets(lock);
+  return {};
 }
 
 Status Reducer::fill_unreached(Slot& slot) {
@@ -315,7 +316,6 @@ Status Reducer::end_backward() {
   times_.backward_ended = platform::now();
   if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
   if (Status status = complete_slots(); !status.ok()) return give_up(std::move(status));
-  if (Status status = usage_changed(); !status.ok()) return give_up(std::move(status));
   if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   counted_ = options_.static_graph;
@@ -356,13 +356,14 @@ Status Reducer::complete_slots() {
     for (Slot& slot : slots_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
       if (!slot.ready) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
   } else if (!unused_marked_) {
-    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(lock));
+    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
   }
   unused_marked_ = true;
-  if (unready_ != 0) return {};
-  LOCKSTEP_RETURN_IF_ERROR(usage_changed());  // while the others still wait for this rank
+  // Before what is left to launch: where nothing was launched yet (P14, the pass that is counted,
+  // no hook at all) the others still wait for this rank.
+  LOCKSTEP_RETURN_IF_ERROR(usage_changed());
   LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
-  LOCKSTEP_CHECK_EQ(next_bucket_, buckets_.size());
+  LOCKSTEP_CHECK(unready_ != 0 || next_bucket_ == buckets_.size());
   return {};
 }
 

@@ -136,6 +136,7 @@ class PlayedGroup final : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override {
     const bool is_sum = collective.op == Op::kAllReduceSum;
     if (is_sum && !failure.ok() && sums() >= sums_before_failure) return failure;
+    if (!is_sum && !refusal.ok()) return refusal;
     started.push_back(note(collective));
     work.begin(static_cast<std::int64_t>(started.size()) - 1);
     if (is_sum ? stalls : stalls_gathering) {
@@ -166,7 +167,8 @@ class PlayedGroup final : public ProcessGroup {
   DType refused_dtype = DType::kByte;
   bool verifies = true;
   int sums_before_failure = 0;
-  Status failure;                 // of start()
+  Status failure;                 // of start() of a sum
+  Status refusal;                 // and of others
   Status late_failure;            // of the Work
   bool stalls = false;            // sums end only when the group is aborted
   bool stalls_gathering = false;  // and so do the others

@@ -201,7 +201,8 @@ bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) 
     if (counts && !others.empty()) return true;
   }
   std::size_t first = buckets().size();
-  const bool is_failed = expected.error == Error::kReadyTwice || (is_refused && !counts);
+  const bool is_failed = expected.error == Error::kReadyTwice ||
+                         expected.error == Error::kUsageChanged || (is_refused && !counts);
   if (is_after_backward() && (is_failed || !lacking.empty())) first = 0;
   for (const std::uint32_t parameter : lacking) {
     first = std::min<std::size_t>(first, memory_.places[parameter].bucket);

@@ -1,29 +1,10 @@
 #!/usr/bin/env bash
 # cli_test.sh PROGRAM SUBJECTS: what the program says and returns for good and bad input.
 # A wrong input gives one line, the right exit code and no partial file.
-set -uo pipefail
 program=$1
 subjects=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-# expect CODE TEXT COMMAND...: the exit code, and a text in the output; code 1 means one line on standard error.
-expect() {
-  local code=$1 text=$2 got=0
-  shift 2
-  "$@" >out 2>err || got=$?
-  if [[ $got -ne $code ]]; then
-    echo "FAILED: $* gave exit code $got instead of $code"; cat out err; failures=$((failures + 1)); return
-  fi
-  if ! grep -qF -- "$text" out err; then
-    echo "FAILED: $* does not say '$text'"; cat out err; failures=$((failures + 1)); return
-  fi
-  if [[ $code -eq 1 && $(wc -l <err) -ne 1 ]]; then
-    echo "FAILED: $* complains in more than one line"; cat err; failures=$((failures + 1))
-  fi
-}
+# shellcheck source=properties/cli/expect.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
 
 expect 0 "Exit codes" "$program" --help
 expect 1 "--help" "$program"
@@ -58,13 +39,13 @@ expect 1 "the case needs static (static graphs)" "$program" replay static.json \
   --subject "$subjects/liblockstep_example_subject.so"
 expect 0 "VERDICT" "$program" export --python static.json
 "$program" export --python static.json -o static.py
-grep -q '"static_graph": True' static.py || { echo "FAILED: no script was written"; failures=$((failures + 1)); }
+grep -q '"static_graph": True' static.py || fail "no script was written"
 expect 1 "--python" "$program" export static.json
 expect 1 "missing.json" "$program" export --python missing.json
 expect 1 "nowhere/static.py" "$program" export --python static.json -o nowhere/static.py
 echo '{"schema": 1, "program": {"options": {"order": "bcube"}}}' >bcube.json
 expect 1 "a script has no means for bcube" "$program" export --python bcube.json -o bcube.py
-[[ -e bcube.py ]] && { echo "FAILED: a refused case left a file"; failures=$((failures + 1)); }
+[[ -e bcube.py ]] && fail "a refused case left a file"
 
 # Accounts of ranks: clean ones, one that lacks a collective, and files that are none.
 account() { # account RANK LINE...
@@ -94,9 +75,9 @@ expect 1 "--help" "$program" diagnose
 # A clean run, its reports, and a folder that cannot be written.
 expect 0 "0 failing" "$program" fuzz --cases 300 --seed 5 --json report.json --junit report.xml --out found
 for key in schema lane subject seed commit seconds cases cases_per_second failures coverage faults_fired determinism; do
-  grep -q "\"$key\"" report.json || { echo "FAILED: report.json has no $key"; failures=$((failures + 1)); }
+  grep -q "\"$key\"" report.json || fail "report.json has no $key"
 done
-grep -q '<testsuite' report.xml || { echo "FAILED: report.xml is not a JUnit report"; failures=$((failures + 1)); }
+grep -q '<testsuite' report.xml || fail "report.xml is not a JUnit report"
 touch file
 expect 1 "--out" "$program" fuzz --cases 10 --out file/below
 
@@ -106,7 +87,7 @@ case_file=$(ls found/sim-3-*.json | grep -v found.json | head -n 1)
 expect 65 "bits" "$program" replay "$case_file" --subject seeded:R01
 expect 0 "bits" "$program" replay "$case_file" --subject seeded:R01 --expect-fail
 expect 0 "ok" "$program" replay "$case_file" --trace trace.json
-grep -q traceEvents trace.json || { echo "FAILED: no trace"; failures=$((failures + 1)); }
+grep -q traceEvents trace.json || fail "no trace"
 expect 2 "expected to fail" "$program" replay "$case_file" --expect-fail
 expect 0 "dynamic mode" "$program" show "$case_file"
 expect 65 "case:" "$program" shrink "$case_file" --subject seeded:R01 --budget 10
@@ -125,7 +106,7 @@ fi
 expect 0 "0 failing" "$program" fuzz --subject "$subjects/liblockstep_example_subject.so" --cases 500 --seed 1 --out found
 expect 68 "crash" "$program" fuzz --subject "$subjects/liblockstep_crashing_subject.so" --time 20 --seed 1 --shrink-time 3 --out found
 "$program" fuzz --subject "$subjects/liblockstep_stale_subject.so" --time 20 --seed 1 --shrink-time 3 --out found >out 2>err
-[[ $? -ge 65 ]] || { echo "FAILED: the stale subject was not found"; cat out err; failures=$((failures + 1)); }
+[[ $? -ge 65 ]] || fail "the stale subject was not found"
 
 # Two subjects on the same cases: that agree, that do not, and what cannot be had.
 expect 1 "--against: there is no file 'moon'" "$program" fuzz --against moon
@@ -160,8 +141,7 @@ kill -INT $pid
 wait $pid
 code=$?
 if [[ $code -ne 130 ]] || ! grep -q "cases in" out; then
-  echo "FAILED: Ctrl-C gave $code"; cat out err; failures=$((failures + 1))
+  fail "Ctrl-C gave $code"
 fi
 
-if [[ $failures -ne 0 ]]; then echo "$failures failed"; exit 1; fi
-echo "all passed"
+finish "all passed"

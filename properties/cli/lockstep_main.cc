@@ -175,8 +175,9 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
       ->excludes(time);
   fuzz_app->add_option("--seed", f.seed, "of the cases; drawn and told when left out");
   fuzz_app
-      ->add_option("--jobs", f.jobs,
-                   "processes that run cases; without it 1 in the simulator, 4 over Gloo")
+      ->add_option(
+          "--jobs", f.jobs,
+          "processes that run cases; without it 1 in the simulator and on a card, 4 over Gloo")
       ->check(CLI::Range(1, 64));
   fuzz_app
       ->add_option("--faults", arguments.faults,

@@ -35,7 +35,8 @@ Result<std::shared_ptr<ProcessGroup>> NcclEnvironment::make_group(const Place& p
   auto group = NcclProcessGroup::connect(*nccl_.api, *nccl_.card, place.store, place.rank,
                                          place.size(), options);
   if (!group) return failed(group.error());
-  ++groups_;
+  has_groups_ = true;
+  has_led_ = has_led_ || (place.rank == 0 && place.size() > 1);
   return std::shared_ptr<ProcessGroup>(std::move(*group));
 }
 

@@ -26,14 +26,16 @@ class NcclEnvironment final : public RealEnvironment {
 
   Device* card() override { return nccl_.card; }
   void begin_step(std::uint32_t step) override;
-  std::uint32_t groups() const { return groups_; }  // that were made
+  bool has_groups() const { return has_groups_; }  // some were made
+  bool has_led() const { return has_led_; }        // of several ranks, and was the first
 
  private:
   Result<std::shared_ptr<ProcessGroup>> make_group(const Place& place) override;
 
   const Nccl nccl_;
   std::vector<properties::PlannedNetFault> net_faults_;
-  std::uint32_t groups_ = 0;
+  bool has_groups_ = false;
+  bool has_led_ = false;
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

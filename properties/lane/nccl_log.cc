@@ -47,6 +47,12 @@ void NcclLog::add(std::string_view text) {
   }
 }
 
+void NcclLog::begin_case() {
+  NcclLog fresh;
+  fresh.plugins_ = std::move(plugins_);
+  *this = std::move(fresh);
+}
+
 void NcclLog::add_line(std::string_view text) {
   if (text.starts_with(kLoaded)) plugins_.insert(first_word(text.substr(kLoaded.size())));
   if (text.starts_with(kUsing)) networks_.insert(first_word(text.substr(kUsing.size())));
@@ -72,13 +78,13 @@ void NcclLog::add_ring(std::string_view text) {
   for (int more = 0; std::sscanf(line.c_str() + used, "%d%n", &rank, &more) == 1; used += more)
     is_ordered = is_ordered && rank == ranks++;
   if (ranks < 2) return;  // alone it adds nothing
-  ++rings_;
+  tells_ring_ = true;
   channels_ = std::max(channels_, count);
   if (!is_ordered) wrong_.insert("the ring is not in the order of ranks: " + line);
 }
 
 void NcclLog::add_way(std::string_view text) {
-  ++tuned_;
+  tells_way_ = true;
   const std::string way(behind(text, kWay));
   std::string algorithm(20, '\0');
   std::string protocol(20, '\0');
@@ -94,21 +100,28 @@ void NcclLog::add_way(std::string_view text) {
   wrong_.insert("a collective did not go by one channel, Ring and Simple: " + std::string(text));
 }
 
-Status NcclLog::check(const std::string& network, bool is_plugin, bool has_run) const {
-  const auto wrong = [](std::string what) {
+Status NcclLog::check(const std::string& network, bool is_plugin, const Made& made) const {
+  const auto wrong = [this](std::string what) {
+    if (!last_warning_.empty()) what += "; NCCL's last warning: " + last_warning_;
     return Status(Code::kInternal,
                   std::move(what) +
                       "; look for NCCL_ variables of yours that say otherwise (NCCL_CONF_FILE and "
                       "/etc/nccl.conf count, too)");
   };
-  if (has_run && networks_.empty())
+  if (made.has_run && networks_.empty())
     return wrong("NCCL's log does not say which network it uses, so nothing is proven of it");
   for (const std::string& used : networks_)
     if (used != network)
       return wrong(fmt::format("NCCL uses the network {} instead of {}{}", used, network,
                                is_plugin ? ": the plug-in was not loaded, or failed" : ""));
-  if (has_run && is_plugin && !plugins_.contains(network))
+  if (made.has_run && is_plugin && !plugins_.contains(network))
     return wrong(fmt::format("NCCL's log does not say that it loaded the plug-in {}", network));
+  if (made.has_led && !tells_ring_)
+    return wrong("NCCL's log tells of no ring, so nothing is proven of the order of additions");
+  if (made.has_summed && !tells_way_)
+    return wrong(
+        "NCCL's log tells of no collective by which way it went, so nothing is proven of the order "
+        "of additions");
   if (channels_ > 1) return wrong(fmt::format("NCCL made {} channels instead of one", channels_));
   for (const std::string& way : ways_)
     if (way != "NET/" + network)

@@ -20,16 +20,21 @@ class NcclLog {
   // Whole lines, as they come.
   void add(std::string_view text);
 
-  // Ok when all that was logged is as pinned: the network and, if that is a plug-in, that it was
-  // loaded; one channel, the ring in the order of ranks, Ring and Simple, no connection past the
-  // network. `has_run`: at least one communicator was made.
-  Status check(const std::string& network, bool is_plugin, bool has_run) const;
+  // Forgets all but the plug-ins, which NCCL loads once a process: what comes next has to prove the
+  // next case by itself.
+  void begin_case();
 
-  // Rings of communicators of several in which this process's rank was the first: it alone logs how
-  // collectives were carried out.
-  std::uint64_t rings() const { return rings_; }
-  std::uint64_t tuned() const { return tuned_; }  // collectives of which the way was logged
-  const std::string& last_warning() const { return last_warning_; }
+  // Ok when all that was logged of the case is as pinned: the network and, if that is a plug-in,
+  // that it was loaded; one channel, the ring in the order of ranks, Ring and Simple, no connection
+  // past the network. `has_run`: at least one communicator was made. `has_led`: one of several
+  // ranks, of which this was the first, which logs the ring. `has_summed`: that one has run
+  // collectives, whose way the first rank alone logs.
+  struct Made {
+    bool has_run = false;
+    bool has_led = false;
+    bool has_summed = false;
+  };
+  Status check(const std::string& network, bool is_plugin, const Made& made) const;
 
  private:
   void add_line(std::string_view text);
@@ -40,8 +45,8 @@ class NcclLog {
   std::set<std::string> networks_;  // that communicators use
   std::set<std::string> ways_;      // of connections, up to the first number: NET/Lockstep
   std::uint32_t channels_ = 0;      // the most of any communicator
-  std::uint64_t rings_ = 0;
-  std::uint64_t tuned_ = 0;
+  bool tells_ring_ = false;
+  bool tells_way_ = false;
   std::set<std::string> wrong_;  // lines that say what was not pinned
   std::string last_warning_;
 };

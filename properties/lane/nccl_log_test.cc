@@ -51,16 +51,18 @@ std::string changed(const std::string& from, const std::string& to) {
   return text;
 }
 
-std::string complaint(const std::string& text, const char* network = "Lockstep") {
-  const Status status = read(text).check(network, network == std::string("Lockstep"), true);
+constexpr NcclLog::Made kAll{true, true, true};
+
+std::string complaint(const NcclLog& log, const char* network = "Lockstep",
+                      const NcclLog::Made& made = kAll) {
+  const Status status = log.check(network, network == std::string("Lockstep"), made);
   return status.ok() ? "" : status.failure().detail;
 }
-
-TEST(NcclLog, RunAsPinnedIsProven) {
-  EXPECT_EQ(complaint(kGood), "");
-  EXPECT_EQ(read(kGood).rings(), 1u);
-  EXPECT_EQ(read(kGood).tuned(), 2u);
+std::string complaint(const std::string& text, const char* network = "Lockstep") {
+  return complaint(read(text), network);
 }
+
+TEST(NcclLog, RunAsPinnedIsProven) { EXPECT_EQ(complaint(kGood), ""); }
 
 TEST(NcclLog, LinesThatComeInPartsAreTheSame) {
   NcclLog log;
@@ -68,8 +70,7 @@ TEST(NcclLog, LinesThatComeInPartsAreTheSame) {
   const std::size_t half = text.find('\n', text.size() / 2) + 1;
   log.add(text.substr(0, half));
   log.add(text.substr(half));
-  EXPECT_TRUE(log.check("Lockstep", true, true).ok());
-  EXPECT_EQ(log.tuned(), 2u);
+  EXPECT_EQ(complaint(log), "");
 }
 
 TEST(NcclLog, FallBackToSocketsIsNoticed) {
@@ -83,7 +84,31 @@ TEST(NcclLog, PluginThatWasNotSaidToBeLoadedProvesNothing) {
 
 TEST(NcclLog, SilenceProvesNothing) {
   EXPECT_THAT(complaint(""), HasSubstr("does not say which network"));
-  EXPECT_TRUE(NcclLog().check("Lockstep", true, false).ok());  // no communicator was made
+  EXPECT_EQ(complaint(NcclLog(), "Lockstep", {}), "");  // no communicator was made
+}
+
+TEST(NcclLog, FirstRankHasToTellOfTheRingAndOfTheWay) {
+  const NcclLog no_ring = read(without("Channel 00/01"));
+  EXPECT_THAT(complaint(no_ring), HasSubstr("tells of no ring"));
+  EXPECT_EQ(complaint(no_ring, "Lockstep", {true, false, false}), "");
+  std::string text = kGood;
+  const NcclLog no_way = read(text.erase(text.find("gpu1:4711:4711 [0] NCCL INFO AllGather")));
+  EXPECT_THAT(complaint(no_way), HasSubstr("tells of no collective by which way"));
+  EXPECT_EQ(complaint(no_way, "Lockstep", {true, true, false}), "");
+}
+
+TEST(NcclLog, EachCaseIsProvenByItself) {
+  NcclLog log = read(kGood);
+  log.begin_case();
+  EXPECT_THAT(complaint(log), HasSubstr("does not say which network"));
+  log.add(without("Loaded net plugin"));  // once a process is enough
+  EXPECT_EQ(complaint(log), "");
+
+  log.add(changed("Algo RING", "Algo TREE"));
+  EXPECT_NE(complaint(log), "");
+  log.begin_case();
+  log.add(kGood);
+  EXPECT_EQ(complaint(log), "") << "what was wrong before is over";
 }
 
 TEST(NcclLog, SocketsNeedNoPlugin) {
@@ -116,13 +141,13 @@ TEST(NcclLog, ConnectionPastTheNetworkIsNoticed) {
   EXPECT_THAT(complaint(kGood + peer + "SHM/direct/direct\n"), HasSubstr("by SHM/direct"));
 }
 
-TEST(NcclLog, WarningsAreKeptAndProveNothing) {
-  const NcclLog log = read(
-      std::string(kGood) +
+TEST(NcclLog, WarningsProveNothingAndExplain) {
+  const std::string warning =
       "\n[2026-11-22 10:00:00] gpu1:1:2 [0] plugin/net.cc:379 NCCL WARN Failed to initialize any "
-      "NET plugin\n");
-  EXPECT_EQ(log.last_warning(), "Failed to initialize any NET plugin");
-  EXPECT_TRUE(log.check("Lockstep", true, true).ok());
+      "NET plugin\n";
+  EXPECT_EQ(complaint(kGood + warning), "");
+  EXPECT_THAT(complaint(changed("Lockstep", "Socket") + warning),
+              HasSubstr("NCCL's last warning: Failed to initialize any NET plugin"));
 }
 
 // 2.22 has numbers for names: Ring is 1 and Simple 2 (src/include/nccl_tuner.h).

@@ -2,9 +2,10 @@
 // waits until its rank begins the step that it lies in.
 //
 // What becomes of them: a fault of the message number `site` concerns every connection from that
-// rank; the first that comes to that message fires it. A flip is for the connection of verified
-// payloads alone (see nccl_plan.cc), and is left out where its number is not known. Other kinds are
-// those of the rank itself (real_environment.h), or of no use here: NCCL has no frames to cut.
+// rank: each that is there when it first fires has it at that message, later ones never. A flip is
+// for the connection of verified payloads alone (see nccl_plan.cc), and is left out where its
+// number is not known. Other kinds are those of the rank itself (real_environment.h), or of no use
+// here: NCCL has no frames to cut.
 //
 // Pure; any thread; nothing fails.
 #pragma once

@@ -17,7 +17,6 @@
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
-#include "reducer/comm/gloo/file_store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -28,18 +27,25 @@ using properties::NcclSetup;
 // NCCL as this process has it from its first case on: it reads its variables once, and its log is
 // one file, of which each case reads what is new. The file is memory, where the system opens that
 // by its name: a rank that is killed leaves none behind. Else it is removed once NCCL has opened
-// it.
+// it, and a rank that is killed before leaves it.
 class LoadedNccl {
  public:
+  LoadedNccl() = default;
+  LoadedNccl(const LoadedNccl&) = delete;
+  LoadedNccl& operator=(const LoadedNccl&) = delete;
+  ~LoadedNccl() {  // of one that could not be loaded
+    if (log_ >= 0) ::close(log_);
+    remove_file();
+  }
   Status load(std::uint32_t rank) {
     auto setup = properties::nccl_setup();
     if (!setup) return setup.error();
     setup_ = std::move(*setup);
+    LOCKSTEP_RETURN_IF_ERROR(properties::load_plugin(setup_));
     std::string name;
     LOCKSTEP_RETURN_IF_ERROR(make_log(name));
     properties::set_variables(
         properties::nccl_variables(setup_, std::to_string(::getppid()), rank, name));
-    LOCKSTEP_RETURN_IF_ERROR(properties::load_plugin(setup_));
     auto api = load_nccl(setup_.library);
     if (!api) return api.error();
     api_ = std::move(*api);
@@ -47,7 +53,12 @@ class LoadedNccl {
   }
   const NcclSetup& setup() const { return setup_; }
   const NcclApi& api() const { return api_; }
-  // All that was logged up to now.
+  // What is logged from now on is of the next case.
+  void begin_case() {
+    log();
+    parsed_.begin_case();
+  }
+  // All that was logged of the case up to now.
   const NcclLog& log() {
     char text[4096];
     ssize_t got = 0;
@@ -55,7 +66,7 @@ class LoadedNccl {
       read_ += got;
       rest_.append(text, static_cast<std::size_t>(got));
     }
-    if (read_ > 0 && !file_.empty()) ::unlink(std::exchange(file_, {}).c_str());
+    if (read_ > 0) remove_file();
     const std::size_t end = rest_.rfind('\n') + 1;
     parsed_.add(std::string_view(rest_).substr(0, end));
     rest_.erase(0, end);
@@ -63,6 +74,9 @@ class LoadedNccl {
   }
 
  private:
+  void remove_file() {
+    if (!file_.empty()) ::unlink(std::exchange(file_, {}).c_str());
+  }
   Status make_log(std::string& name) {
     log_ = ::memfd_create("nccl-log", MFD_CLOEXEC);
     name = fmt::format("/proc/self/fd/{}", log_);
@@ -107,16 +121,10 @@ Result<std::optional<faults::net::NetPlan>> take_plan(const std::string& name) {
   return std::optional<faults::net::NetPlan>(std::move(*plan));
 }
 
-// What the log of this case's rank must say, too: the way of some collective.
-Status check_ways(const NcclLog& before, const NcclLog& log,
-                  const properties::RankObservation& observation) {
-  const bool is_good = observation.finished && observation.retries == 0 &&
-                       std::all_of(observation.steps.begin(), observation.steps.end(),
-                                   [](const auto& step) { return step.status.ok(); });
-  if (!is_good || log.rings() == before.rings() || log.tuned() > before.tuned()) return {};
-  return Status(Code::kInternal,
-                "NCCL's log tells of no collective by which way it went, so nothing is proven of "
-                "the order of additions");
+bool is_good(const properties::RankObservation& observation) {
+  return observation.finished && observation.retries == 0 &&
+         std::all_of(observation.steps.begin(), observation.steps.end(),
+                     [](const auto& step) { return step.status.ok(); });
 }
 
 }  // namespace
@@ -130,26 +138,20 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
   if (!card) return give_up(card.error());
   auto plan = take_plan(job.net_plan);
   if (!plan) return give_up(plan.error());
-  const NcclLog before = (*nccl)->log();
+  (*nccl)->begin_case();
   {
-    RealEnvironment::Setup setup;
-    setup.c = job.c;
-    setup.rank = job.rank;
-    setup.store = std::make_shared<FileStore>(job.directory);
-    setup.meet = job.meet;
-    setup.detailed = job.detailed;
-    setup.exit_process = job.exit_process;
-    setup.pause_process = job.pause_process;
     NcclEnvironment environment(
-        std::move(setup), {card->get(), &(*nccl)->api(), plan->has_value() ? &**plan : nullptr});
+        RealEnvironment::setup_of(job),
+        {card->get(), &(*nccl)->api(), plan->has_value() ? &**plan : nullptr});
     std::vector<std::unique_ptr<HostDevice>> devices;
     properties::ExpectedErrors errors(job.c->program, *job.expectation);
     train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
     fired = environment.fired();
     const NcclLog& log = (*nccl)->log();
     const NcclSetup& used = (*nccl)->setup();
-    Status proof = log.check(used.network(), used.uses_plugin, environment.groups() > 0);
-    if (proof.ok()) proof = check_ways(before, log, observation);
+    const NcclLog::Made made{environment.has_groups(), environment.has_led(),
+                             environment.has_led() && is_good(observation)};
+    const Status proof = log.check(used.network(), used.uses_plugin, made);
     if (!proof.ok()) observation.unproven = proof.failure().detail;
   }
   observation.leaked_bytes = (*card)->allocated_bytes();

@@ -33,8 +33,7 @@ Result<NcclSetup> nccl_setup();
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 // For the process of one rank, before it loads NCCL. `run` is the same for all ranks, and no other
-// run's; `log` is the file that NCCL logs to, and `plan` the name of the plug-in's fault plan, or
-// empty.
+// run's; `log` is the file that NCCL logs to.
 Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::uint32_t rank,
                          const std::string& log);
 void set_variables(const Variables& variables);
@@ -50,7 +49,7 @@ Status check_nccl_version(int version, const std::string& library);
 constexpr int kNoDevice = 77;
 int probe_nccl();
 
-// The same by a process of its own: `program` is this one.
+// The same, by another process of this program.
 struct Probe {
   bool is_ready = false;
   bool lacks_device = false;

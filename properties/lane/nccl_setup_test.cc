@@ -17,8 +17,7 @@ using ::testing::Pair;
 class NcclSetupTest : public ::testing::Test {
  protected:
   ~NcclSetupTest() override {
-    for (const char* name :
-         {"LOCKSTEP_NCCL", "LOCKSTEP_NCCL_NET", "LOCKSTEP_NCCL_PLUGIN", "LOCKSTEP_NCCL_DEVICE"})
+    for (const char* name : {"LOCKSTEP_NCCL", "LOCKSTEP_NCCL_NET", "LOCKSTEP_NCCL_PLUGIN"})
       ::unsetenv(name);
   }
   static std::string refusal() {

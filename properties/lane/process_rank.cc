@@ -2,21 +2,12 @@
 #include "properties/lane/gloo_environment.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
-#include "reducer/comm/gloo/file_store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 void run_rank_here(const properties::Subject& subject, const properties::RankJob& job,
                    properties::RankObservation& observation, faults::Fired& fired) {
-  GlooEnvironment::Setup setup;
-  setup.c = job.c;
-  setup.rank = job.rank;
-  setup.store = std::make_shared<FileStore>(job.directory);
-  setup.meet = job.meet;
-  setup.detailed = job.detailed;
-  setup.exit_process = job.exit_process;
-  setup.pause_process = job.pause_process;
-  GlooEnvironment environment(std::move(setup));
+  GlooEnvironment environment(RealEnvironment::setup_of(job));
   std::vector<std::unique_ptr<HostDevice>> devices;
   properties::ExpectedErrors errors(job.c->program, *job.expectation);
   train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);

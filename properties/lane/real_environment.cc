@@ -6,18 +6,33 @@
 #include <thread>
 
 #include "faults/gloo/faulty_group.h"
+#include "properties/lane/rank_server.h"
+#include "reducer/comm/gloo/file_store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
 RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
   faults::FaultPlan plan;
   for (const faults::Fault& fault : setup_.c->faults.faults) {
+    if (fault.kind == faults::Kind::kOperationError) continue;  // NCCL's plug-in has it, Gloo none
     const bool needs_process =
         fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
     if (!needs_process || setup_.exit_process) plan.faults.push_back(fault);
   }
   injector_.reset(plan, program().world,
                   std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program().steps.size())));
+}
+
+RealEnvironment::Setup RealEnvironment::setup_of(const properties::RankJob& job) {
+  Setup setup;
+  setup.c = job.c;
+  setup.rank = job.rank;
+  setup.store = std::make_shared<FileStore>(job.directory);
+  setup.meet = job.meet;
+  setup.detailed = job.detailed;
+  setup.exit_process = job.exit_process;
+  setup.pause_process = job.pause_process;
+  return setup;
 }
 
 platform::Duration RealEnvironment::timeout() const {

@@ -16,6 +16,10 @@
 #include "properties/lane/environment.h"
 #include "reducer/comm/store.h"
 
+namespace lockstep::properties {
+struct RankJob;
+}
+
 namespace lockstep::inline LOCKSTEP_NS {
 
 class RealEnvironment : public RankEnvironment {
@@ -31,6 +35,7 @@ class RealEnvironment : public RankEnvironment {
     std::function<void(std::uint32_t duration_us)> pause_process;
   };
   explicit RealEnvironment(Setup setup);
+  static Setup setup_of(const properties::RankJob& job);
 
   std::uint32_t rank() const override { return setup_.rank; }
   Result<Memberships> connect(const Roster& roster) override;

@@ -12,7 +12,7 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
-// `expectation` says after which steps everyone recovers, because some rank's call must fail there.
+// `expected_errors`: after which steps everyone recovers, because some rank's call must fail there.
 // `devices` are the rank's own: two host devices, which must outlive everything that the rank
 // allocated.
 void train(const reference::Program& program, properties::ExpectedErrors& expected_errors,

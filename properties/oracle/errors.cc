@@ -367,6 +367,7 @@ class ErrorOracle {
 
   // F3: the error says so on every rank, and names who sent it.
   Verdict judge_sender(const ObservedStep& step, const Failure& failure) {
+    if (failure.code != Code::kCorrupted && is_closed_elsewhere(step, failure)) return {};
     if (failure.code != Code::kCorrupted)
       return wrong_step(
           "error", step,
@@ -380,6 +381,25 @@ class ErrorOracle {
         "the error does not name the sender of what was changed: " + failure.to_string());
   }
 
+  // F7: whoever notices closes the group of one reducer, and may be waiting in the group of
+  // another. Of a transport that closes without a word the others hear of a lost peer, and nothing
+  // else.
+  bool is_closed_elsewhere(const ObservedStep& step, const Failure& failure) const {
+    const reference::Program& program = case_.program;
+    return reference::reducer_count(program) > 1 && program.options.group_each &&
+           failure.code == Code::kPeerLost &&
+           std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+             return failure.suspect == group_rank(step.step, receiver_of(fault));
+           });
+  }
+
+  std::uint32_t receiver_of(const faults::Fault& fault) const {
+    const std::uint32_t world = case_.program.world;
+    const std::uint32_t sender = fault.rank % world;
+    const std::uint32_t receiver = fault.peer % world;
+    return receiver == sender ? (receiver + 1) % world : receiver;
+  }
+
   // Whether every payload fault of the plan that acts on this rank has surely fired.
   bool was_deceived() const {
     const auto& plan = case_.faults.faults;
@@ -388,11 +408,7 @@ class ErrorOracle {
       const auto planned = static_cast<std::uint64_t>(
           std::count_if(plan.begin(), plan.end(),
                         [&](const faults::Fault& other) { return other.kind == fault.kind; }));
-      const std::uint32_t world = case_.program.world;
-      const std::uint32_t sender = fault.rank % world;
-      std::uint32_t receiver = fault.peer % world;
-      if (receiver == sender) receiver = (receiver + 1) % world;
-      return receiver == rank_ &&
+      return receiver_of(fault) == rank_ &&
              observation_.fired.counts[static_cast<std::size_t>(fault.kind)] == planned;
     });
   }

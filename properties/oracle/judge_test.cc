@@ -404,6 +404,19 @@ TEST_F(JudgePayload, F3AnErrorThatDoesNotTellOfItIsSeen) {
   EXPECT_NE(verdict().message.find("does not say so"), std::string::npos);
 }
 
+TEST_F(JudgePayload, F7InTheGroupOfAnotherReducerALostPeerMayBeAllThatIsHeardOfIt) {
+  for (const std::size_t rank : {0u, 1u}) {
+    first(rank).status.failure().code = Code::kPeerLost;
+    first(rank).status.failure().suspect = 1;  // who noticed
+  }
+  expect(Failing::kWrongError, "error");
+  case_.program.options.group_each = true;
+  case_.program.parameters.back().reducer = 1;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  first(0).status.failure().suspect = 0;  // who sent it, and noticed nothing
+  expect(Failing::kWrongError, "error");
+}
+
 TEST_F(JudgePayload, F3WhatIsNotNoticedIsSeen) {
   // As if nothing had happened: both ranks went on with the bits that they should have.
   const Observation faulty = observation_;

@@ -31,12 +31,30 @@ class ClockNode final : public Node {
                const BackwardContext&) override {
     outgoing[0] = incoming[0];
     ran_at = simulation::Scheduler::running()->now();
+    launched = reducer->launched_in_pass();
     return {};
   }
+  const Reducer* reducer = nullptr;
   Duration ran_at{-1};
+  std::int64_t launched = -1;  // buckets, by then
 };
 
-// A rank with a model of two parameters on a card: the second one's gradient is ready first.
+// Passes its gradient on to two others.
+class ForkNode final : public Node {
+ public:
+  ForkNode(Engine& engine, Edge one, Edge other, int worker)
+      : Node(engine.next_sequence(), 1, worker) {
+    edges_ = {std::move(one), std::move(other)};
+  }
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext&) override {
+    outgoing[0] = outgoing[1] = incoming[0];
+    return {};
+  }
+};
+
+// A rank with a model of three parameters on a card, one behind the other: what came before has its
+// gradient, and its hook is over, when a clock runs.
 struct TrainingRank {
   TrainingRank(Job& job, std::uint32_t number, DeviceOptions options)
       : card(std::move(options)), engine(card.index()), rank(number), job_(job) {}
@@ -51,23 +69,25 @@ struct TrainingRank {
   Status create(std::shared_ptr<ProcessGroup> group, std::shared_ptr<Store> store,
                 ReducerOptions options = {}) {
     options.bucket_limits = {1};  // a bucket for each
-    auto made = DataParallel::create({last, first}, engine, std::move(options),
+    auto made = DataParallel::create({last, middle, first}, engine, std::move(options),
                                      {std::move(group), std::move(store)});
     if (!made) return made.error();
     parallel = std::move(*made);
+    for (const Ref<ClockNode>& clock : {after_first, after_middle})
+      clock->reducer = &parallel->reducer();
     return {};
   }
 
   Status step() {
     std::vector<Edge> outputs;
     const auto module = [this](std::vector<Edge>& made) {
-      made = {{first, 0}, {between, 0}};
+      made = {{root, 0}};
       return Status();
     };
     LOCKSTEP_RETURN_IF_ERROR(parallel->forward(module, outputs));
     const Tensor gradient = *Tensor::empty(card, DType::kFloat32, Shape::row_major({4}));
     card.fill_zero(card.current_stream(), gradient.data(), 16);
-    return engine.backward(outputs, std::vector<Tensor>{gradient, gradient}, false);
+    return engine.backward(outputs, std::vector<Tensor>{gradient}, false);
   }
 
   Ref<Parameter> parameter(const char* name) {
@@ -78,10 +98,16 @@ struct TrainingRank {
   SimDevice card;
   Engine engine;
   const std::uint32_t rank;
-  // The engine takes younger nodes first.
+  // The engine takes a parameter whose gradient is there before other nodes.
   Ref<Parameter> last = parameter("last");
-  Ref<ClockNode> between = make_ref<ClockNode>(engine, Edge{last, 0}, card.index());
+  Ref<ClockNode> after_middle = make_ref<ClockNode>(engine, Edge{last, 0}, card.index());
+  Ref<Parameter> middle = parameter("middle");
+  Ref<ForkNode> fork =
+      make_ref<ForkNode>(engine, Edge{middle, 0}, Edge{after_middle, 0}, card.index());
+  Ref<ClockNode> after_first = make_ref<ClockNode>(engine, Edge{fork, 0}, card.index());
   Ref<Parameter> first = parameter("first");
+  Ref<ForkNode> root =
+      make_ref<ForkNode>(engine, Edge{first, 0}, Edge{after_first, 0}, card.index());
   std::unique_ptr<DataParallel> parallel;
 
  private:
@@ -100,8 +126,8 @@ void on_ranks(std::uint32_t ranks, const DeviceOptions& options, const Body& bod
   ASSERT_EQ(outcome.end, End::kFinished) << outcome.wait_graph;
 }
 
-// The card takes an hour for each copy into a bucket. The bucket is under way, and the backward
-// goes on in the same moment; only its end waits.
+// The card takes an hour for each copy into a bucket. Each bucket is under way, and the backward
+// goes on in the same moment; only its end waits, for all three.
 TEST(ReducerOnCard, F8NoHostWaitsWhenABucketIsSent) {
   DeviceOptions options;
   options.duration = [](const Stream&, std::string_view operation, std::size_t) {
@@ -112,9 +138,13 @@ TEST(ReducerOnCard, F8NoHostWaitsWhenABucketIsSent) {
     simulation::Scheduler& scheduler = *simulation::Scheduler::running();
     const Duration began = scheduler.now();
     ASSERT_TRUE(on.step().ok());
-    EXPECT_GE(on.parallel->reducer().launched_in_pass(), 2);
-    EXPECT_LT(on.between->ran_at - began, 1h);
-    EXPECT_GE(scheduler.now() - began, 1h);
+    EXPECT_EQ(on.after_first->launched, 1);
+    EXPECT_EQ(on.after_middle->launched, 2);
+    for (const Ref<ClockNode>& clock : {on.after_first, on.after_middle}) {
+      EXPECT_GE(clock->ran_at - began, 0h);
+      EXPECT_LT(clock->ran_at - began, 1h);
+    }
+    EXPECT_GE(scheduler.now() - began, 3h);
   });
 }
 

@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,6 +84,7 @@ bool all_of(int fd, void* data, std::size_t bytes, bool is_read,
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t moved = is_read ? ::recv(fd, at, bytes, 0) : ::send(fd, at, bytes, MSG_NOSIGNAL);
+    if (moved < 0 && errno == EINTR) continue;  // after SIGSTOP and SIGCONT, too
     if (moved < 0 && errno == EAGAIN && is_aborted != nullptr && !*is_aborted) continue;
     if (moved <= 0) return false;
     at += moved;
@@ -179,7 +181,15 @@ struct Comm {
 using CommRef = std::shared_ptr<Comm>;
 
 CommRef& at(NcclComm comm) { return *reinterpret_cast<CommRef*>(comm); }
-std::string last_error;
+std::atomic<const char*> last_error{""};
+
+// Any thread; the text stays for whoever was given it.
+void note_error(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> texts;
+  const std::lock_guard lock(mutex);
+  last_error = texts.insert(text).first->c_str();
+}
 
 const TableV11* load_net() {
   const std::string name = variable("NCCL_NET_PLUGIN");
@@ -243,7 +253,7 @@ void make(Comm& comm, int port) {
   INFO("NCCL version 2.28.9+cuda13.0");
   comm.net = load_net();
   if (comm.net == nullptr || variable("NCCL_NET") != comm.net->name) {
-    last_error = "Failed to initialize any NET plugin";
+    note_error("Failed to initialize any NET plugin");
     return comm.fail(static_cast<int>(NcclResult::kInvalidUsage));
   }
   if (!comm.check(comm.net->init(&comm.context, 0, nullptr, log, nullptr))) return;
@@ -531,7 +541,7 @@ SMALL_EXPORT NcclResult ncclCommDestroy(NcclComm comm) { return ncclCommAbort(co
 SMALL_EXPORT NcclResult ncclCommFinalize(NcclComm) { return NcclResult::kSuccess; }
 
 SMALL_EXPORT const char* ncclGetErrorString(NcclResult) { return "what NCCL says"; }
-SMALL_EXPORT const char* ncclGetLastError(NcclComm) { return last_error.c_str(); }
+SMALL_EXPORT const char* ncclGetLastError(NcclComm) { return last_error; }
 SMALL_EXPORT NcclResult ncclCommGetAsyncError(NcclComm comm, NcclResult* error) {
   *error = static_cast<NcclResult>(at(comm)->state.load());
   return NcclResult::kSuccess;
@@ -560,7 +570,7 @@ SMALL_EXPORT NcclResult ncclBroadcast(const void* send, void* receive, std::size
                                       NcclDataType type, int root, NcclComm comm, void* stream) {
   const std::size_t bytes = count * width_of(type);
   if (root < 0 || root >= at(comm)->ranks) {  // stays with the communicator
-    last_error = "Broadcast : invalid root " + std::to_string(root);
+    note_error("Broadcast : invalid root " + std::to_string(root));
     at(comm)->state = static_cast<int>(NcclResult::kInvalidArgument);
     return NcclResult::kInvalidArgument;
   }

@@ -121,13 +121,17 @@ EventLoop::~EventLoop() {
 }
 
 EventLoop::Hurry::Hurry(const EventLoop& loop) : event_(loop.event_) {
+  if (event_ < 0) return;
   const std::uint64_t one = 1;
-  if (event_ >= 0) LOCKSTEP_CHECK_EQ(::write(event_, &one, sizeof one), 8);
+  const ssize_t written = ::write(event_, &one, sizeof one);
+  LOCKSTEP_CHECK_EQ(written, ssize_t{sizeof one});
 }
 
 EventLoop::Hurry::~Hurry() {
+  if (event_ < 0) return;
   std::uint64_t one = 0;
-  if (event_ >= 0) LOCKSTEP_CHECK_EQ(::read(event_, &one, sizeof one), 8);
+  const ssize_t read = ::read(event_, &one, sizeof one);
+  LOCKSTEP_CHECK_EQ(read, ssize_t{sizeof one});
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

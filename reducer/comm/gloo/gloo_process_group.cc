@@ -1,6 +1,5 @@
 #include "reducer/comm/gloo/gloo_process_group.h"
 
-#include <bit>
 #include <exception>
 #include <limits>
 #include <utility>

@@ -15,13 +15,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "reducer/base/check.h"
 #include "reducer/comm/nccl/test_nccl_conformance.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -44,6 +52,7 @@ class NcclProcess final : public NcclUnderTest {
   Device& device() override { return device_; }
   NcclUniqueId shared_id() override {
     const int which = next_id_++;
+    LOCKSTEP_CHECK_LT(which, kMaxIds);
     if (rank_ == 0) {
       EXPECT_EQ(api_.get_unique_id(&shared_.ids[which]), NcclResult::kSuccess);
       ++shared_.ids_made;
@@ -83,14 +92,21 @@ struct NcclProcesses {
     std::vector<pid_t> pids;
     for (int rank = 0; rank < ranks; ++rank) {
       const pid_t pid = ::fork();
-      ASSERT_GE(pid, 0);
+      if (pid < 0) {
+        ADD_FAILURE() << "fork: " << std::strerror(errno);
+        for (const pid_t begun : pids) ::kill(begun, SIGKILL);
+        break;
+      }
       if (pid == 0) be_rank(*shared, rank, ranks, body);
       pids.push_back(pid);
     }
     const std::vector<int> ends = wait_for(pids);
     ::munmap(memory, sizeof(NcclProcess::Shared));
-    if (ends == std::vector<int>(ends.size(), kNoDevice)) GTEST_SKIP() << "skipped: no CUDA device";
-    if (ends == std::vector<int>(ends.size(), kSkipped)) GTEST_SKIP() << "the ranks say why";
+    const auto all_end_with = [&](int end) {
+      return std::all_of(ends.begin(), ends.end(), [end](int each) { return each == end; });
+    };
+    if (all_end_with(kNoDevice)) GTEST_SKIP() << "skipped: no CUDA device";
+    if (all_end_with(kSkipped)) GTEST_SKIP() << "the ranks say why";
     for (std::size_t rank = 0; rank < ends.size(); ++rank)
       EXPECT_EQ(ends[rank], kGood)
           << "rank " << rank
@@ -145,8 +161,10 @@ struct NcclProcesses {
     for (std::size_t left = pids.size(); left > 0;) {
       for (std::size_t i = 0; i < pids.size(); ++i) {
         int status = 0;
-        if (ends[i] >= 0 || ::waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
-        ends[i] = WIFEXITED(status) ? WEXITSTATUS(status) : kKilled;
+        if (ends[i] >= 0) continue;
+        const pid_t ended = ::waitpid(pids[i], &status, WNOHANG);
+        if (ended == 0) continue;
+        ends[i] = ended == pids[i] && WIFEXITED(status) ? WEXITSTATUS(status) : kKilled;
         --left;
         if (ends[i] != kGood)
           limit = std::min(limit, std::chrono::steady_clock::now() + kAfterFailure);

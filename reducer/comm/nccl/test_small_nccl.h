@@ -100,11 +100,17 @@ class SmallNccl {
     static SmallNccl* here = nullptr;
     return here;
   }
-  // The calls that this thread has grouped.
+  // The calls that this thread has grouped; gone with the group, as another thread may have its id
+  // later.
   static GroupOfCalls& group() {
     SmallNccl& nccl = *current();
     std::lock_guard lock(nccl.mutex_);
     return nccl.groups_[std::this_thread::get_id()];
+  }
+  static void end_group() {
+    SmallNccl& nccl = *current();
+    std::lock_guard lock(nccl.mutex_);
+    nccl.groups_.erase(std::this_thread::get_id());
   }
   static Comm& at(NcclComm comm) { return *reinterpret_cast<Comm*>(comm); }
 
@@ -352,8 +358,10 @@ class SmallNccl {
   static NcclResult group_end() {
     SmallNccl& nccl = *current();
     GroupOfCalls& calls = group();
-    if (--calls.depth > 0 || calls.transfers.empty()) return NcclResult::kSuccess;
-    const std::vector<Transfer> transfers = std::exchange(calls.transfers, {});
+    if (--calls.depth > 0) return NcclResult::kSuccess;
+    const std::vector<Transfer> transfers = std::move(calls.transfers);
+    end_group();
+    if (transfers.empty()) return NcclResult::kSuccess;
     Comm& on = *transfers[0].comm;
     Call call(nccl, "ncclGroupEnd", &on);
     if (call.result() != NcclResult::kSuccess) return call.result();
