@@ -9,6 +9,7 @@ namespace lockstep::benchmarks {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
+constexpr const char* kFirstPass = "first_pass";
 constexpr const char* kOrders = "orders";
 constexpr const char* kOverlap = "overlap";
 
@@ -80,6 +81,40 @@ Status add_orders(Contenders& contenders, const Place& place, std::int64_t eleme
   return add(contenders, place, std::make_unique<FlatSum>(place, elements));
 }
 
+// A reducer that is made anew before each step, and ready for it: so each is its first one.
+class FirstStep final : public Contender {
+ public:
+  FirstStep(const Place& place, std::string mode, const Workload& workload, ReducerOptions options)
+      : place_(place), mode_(std::move(mode)), workload_(workload), options_(std::move(options)) {}
+  Status prepare(const Values& values) override {
+    reduced_.reset();
+    const std::string prefix = mode_ + "/" + std::to_string(made_++);
+    auto reduced = Reduced::create(place_, prefix, workload_, options_, {});
+    if (!reduced) return reduced.error();
+    reduced_ = std::move(*reduced);
+    return reduced_->prepare(values);
+  }
+  Status step() override { return reduced_->step(); }
+  std::uint64_t wrong(const Values& values) const override { return reduced_->wrong(values); }
+  float* first_result() override { return reduced_->first_result(); }
+
+ private:
+  const Place place_;
+  const std::string mode_;
+  const Workload workload_;
+  const ReducerOptions options_;
+  std::unique_ptr<Reduced> reduced_;
+  int made_ = 0;
+};
+
+Status add_first_pass(Contenders& contenders, const Place& place, const Workload& workload,
+                      bool views) {
+  ReducerOptions options;
+  options.gradient_as_bucket_view = views;
+  contenders.push_back(std::make_unique<FirstStep>(place, "first", workload, options));
+  return add_reduced(contenders, place, "later", workload, options);
+}
+
 Status add_overlap(Contenders& contenders, const Place& place, const Workload& workload,
                    platform::Duration pace) {
   for (const Buckets& buckets : kBuckets) {
@@ -107,7 +142,7 @@ MakeContenders maker(Add add_all) {
 std::vector<std::string> suite_parts() {
   std::vector<std::string> parts;
   for (const Workload& workload : workloads()) parts.push_back(workload.name);
-  parts.insert(parts.end(), {kOrders, kOverlap});
+  parts.insert(parts.end(), {kFirstPass, kOrders, kOverlap});
   return parts;
 }
 
@@ -127,12 +162,13 @@ int Suite::run() {
     for (const int ranks : choice_.ranks)
       if (const int code = is_on(workload.name) ? steps(workload, ranks) : 0; code != 0)
         return code;
+  const Workload& closest = is_on(kTiny) ? all.back() : all.front();  // to a real model
+  for (const int ranks : choice_.ranks)
+    if (const int code = is_on(kFirstPass) ? first_pass(closest, ranks) : 0; code != 0) return code;
   for (const int ranks : choice_.ranks)
     if (const int code = is_on(kOrders) ? orders(ranks) : 0; code != 0) return code;
-  // Of the model that is closest to a real one; of the small one where that is all there is.
-  const Workload& overlapped = is_on(kTiny) ? all.back() : all.front();
   for (const int ranks : choice_.ranks)
-    if (const int code = is_on(kOverlap) ? overlap(overlapped, ranks) : 0; code != 0) return code;
+    if (const int code = is_on(kOverlap) ? overlap(closest, ranks) : 0; code != 0) return code;
   return 0;
 }
 
@@ -145,6 +181,23 @@ int Suite::steps(const Workload& workload, int ranks) {
                            found);
   if (code == 0) add_rows(workload.name, ranks, kStepModes, found);
   return code;
+}
+
+// Compared with each other: the floors of these rows are later steps.
+int Suite::first_pass(const Workload& workload, int ranks) {
+  for (const bool views : {false, true}) {
+    std::vector<Summary> found;
+    const int code = measure(plan(ranks, workload.repetitions, 2),
+                             maker([&workload, views](Contenders& made, const Place& place) {
+                               return add_first_pass(made, place, workload, views);
+                             }),
+                             found);
+    if (code != 0) return code;
+    const char* const mode = views ? "view" : "copying";
+    add_rows(workload.name, ranks, {std::string("first_") + mode, std::string("later_") + mode},
+             found);
+  }
+  return 0;
 }
 
 int Suite::orders(int ranks) {
@@ -188,7 +241,7 @@ int Suite::overlap(const Workload& workload, int ranks) {
   return 0;
 }
 
-// The last two contenders are what the others are compared with, the flat one last.
+// The last contender is what `times_flat` compares with, the faster of the last two `times_floor`.
 void Suite::add_rows(const std::string& workload, int ranks, const std::vector<std::string>& modes,
                      const std::vector<Summary>& found) {
   const double flat = found.back().ms;

@@ -4,6 +4,7 @@
 //   `flat`,
 //                      one all-reduce of Gloo, and `buckets`, the reducer's buckets in flight
 //                      without a reducer
+//   first_pass         the first step of a reducer beside a later one
 //   orders             rank-ordered sums beside Gloo's ring, in a process group
 //   overlap            buckets of several sizes below a backward that takes as long as the sum of
 //                      its gradients
@@ -33,6 +34,7 @@ class Suite final : public Bench {
   bool is_on(const std::string& part) const;
   Plan plan(int ranks, int repetitions, std::size_t contenders) const;
   int steps(const Workload& workload, int ranks);
+  int first_pass(const Workload& workload, int ranks);
   int orders(int ranks);
   int overlap(const Workload& workload, int ranks);
   void add_rows(const std::string& workload, int ranks, const std::vector<std::string>& modes,

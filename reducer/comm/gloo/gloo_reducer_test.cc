@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 constexpr milliseconds kLong{30000};    // a timeout that a test must not need
 constexpr seconds kGenerous{15};        // what any error may take
-constexpr milliseconds kDeadline{400};  // of a collective that a peer never joins
+constexpr milliseconds kDeadline{1000};  // of a collective that a peer never joins
 
 // One rank with parameters p and q, in a group of its own connection.
 struct Member {
