@@ -113,6 +113,8 @@ struct Observation {
   // Uses of a card's memory that nothing put in order (faults/sim/device/finding.h), and calls of
   // NCCL against its rules (faults/sim/nccl/sim_nccl.h), as text.
   std::vector<std::string> races;
+  // A group that ends tells its peers no reason: of the simulator's own one.
+  bool closes_silently = false;
   // nccl lane: planned faults of the network that never fired, and why; one sentence each.
   std::vector<std::string> unfired;
   std::uint64_t leaked_communicators = 0;  // neither aborted nor destroyed

@@ -247,6 +247,7 @@ class SimLane final : public properties::Lane {
     prepare(c);
     observation.ranks.resize(c.program.world);
     world_->detailed = observation.detailed;
+    observation.closes_silently = !world_->nccl;
     properties::ExpectedErrors errors(c.program, expectation);
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
       scheduler_.spawn("rank", rank, [this, &c, &errors, &observation, rank] {

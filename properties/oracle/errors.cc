@@ -367,7 +367,7 @@ class ErrorOracle {
 
   // F3: the error says so on every rank, and names who sent it.
   Verdict judge_sender(const ObservedStep& step, const Failure& failure) {
-    if (failure.code != Code::kCorrupted && is_closed_elsewhere(step, failure)) return {};
+    if (is_closed_elsewhere(failure)) return {};
     if (failure.code != Code::kCorrupted)
       return wrong_step(
           "error", step,
@@ -384,13 +384,10 @@ class ErrorOracle {
   // F7: whoever notices closes the group of one reducer, and may be waiting in the group of
   // another. Of a transport that closes without a word the others hear of a lost peer, and nothing
   // else.
-  bool is_closed_elsewhere(const ObservedStep& step, const Failure& failure) const {
+  bool is_closed_elsewhere(const Failure& failure) const {
     const reference::Program& program = case_.program;
-    return reference::reducer_count(program) > 1 && program.options.group_each &&
-           failure.code == Code::kPeerLost &&
-           std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-             return failure.suspect == group_rank(step.step, receiver_of(fault));
-           });
+    return observation_.closes_silently && reference::reducer_count(program) > 1 &&
+           program.options.group_each && failure.code == Code::kPeerLost;
   }
 
   std::uint32_t receiver_of(const faults::Fault& fault) const {

@@ -407,13 +407,17 @@ TEST_F(JudgePayload, F3AnErrorThatDoesNotTellOfItIsSeen) {
 TEST_F(JudgePayload, F7InTheGroupOfAnotherReducerALostPeerMayBeAllThatIsHeardOfIt) {
   for (const std::size_t rank : {0u, 1u}) {
     first(rank).status.failure().code = Code::kPeerLost;
-    first(rank).status.failure().suspect = 1;  // who noticed
+    first(rank).status.failure().suspect = 1;
   }
   expect(Failing::kWrongError, "error");
   case_.program.options.group_each = true;
   case_.program.parameters.back().reducer = 1;
+  EXPECT_TRUE(observation_.closes_silently);
   EXPECT_TRUE(verdict().ok()) << verdict().message;
-  first(0).status.failure().suspect = 0;  // who sent it, and noticed nothing
+  first(0).status.failure().code = Code::kTransport;
+  expect(Failing::kWrongError, "error");
+  first(0).status.failure().code = Code::kPeerLost;
+  observation_.closes_silently = false;  // as a group over Gloo, which tells the first cause
   expect(Failing::kWrongError, "error");
 }
 
