@@ -14,9 +14,9 @@ using std::chrono::seconds;
 // One process of the job, with parameters p and q that reducers share out between them.
 struct Process {
   Parallel reduce(const Ref<Parameter>& parameter, const Membership& membership,
-                  bool dynamic = false) {
+                  bool dynamic = false, platform::Duration grace = seconds(10)) {
     ReducerOptions options = quick_options(dynamic);
-    options.failure_grace = seconds(10);
+    options.failure_grace = grace;
     auto made = DataParallel::create({parameter}, rank.engine, options, membership);
     EXPECT_TRUE(made.has_value()) << made.error().to_string();
     return made ? std::move(*made) : nullptr;
@@ -197,6 +197,34 @@ TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
   EXPECT_EQ(own.code(), Code::kTransport) << own.to_string();
   EXPECT_EQ(own.failure().bucket, 0) << own.to_string();
   EXPECT_EQ(own.failure().parameters, std::vector<std::string>{"q"});
+}
+
+// Both have failed when the first of them is waited for, and ends the backward.
+TEST(TwoReducersOnTwoGroups, F2F7WhatAGroupKnowsIsToldInItAndNotWhatEndedTheOther) {
+  const auto group_that_ends_with = [](Code code, const char* detail) {
+    auto group = std::make_shared<PlayedGroup>();
+    group->late_failure = Status(code, detail);
+    return Membership{group, std::make_shared<HashStore>()};
+  };
+  Process self;
+  const auto reduce = [&](const Ref<Parameter>& parameter, Code code, const char* detail) {
+    return self.reduce(parameter, group_that_ends_with(code, detail), false,
+                       std::chrono::milliseconds(5));
+  };
+  const Parallel first = reduce(self.p, Code::kTransport, "a cable");
+  const Parallel second = reduce(self.q, Code::kPeerLost, "is gone");
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  std::vector<Edge> outputs = self.forward(*first, self.p);
+  outputs.push_back(self.forward(*second, self.q).front());
+  const Status status = self.rank.backward(outputs, {1, 8});
+  EXPECT_FALSE(status.ok());
+  const auto ended_by = [](const Parallel& parallel, const char* detail) {
+    return parallel->poisoned().to_string().find(detail) != std::string::npos;
+  };
+  EXPECT_TRUE(ended_by(first, "a cable")) << first->poisoned().to_string();
+  EXPECT_EQ(first->poisoned().failure().parameters, std::vector<std::string>{"p"});
+  EXPECT_TRUE(ended_by(second, "is gone")) << second->poisoned().to_string();
 }
 
 // Accounts of both lie in one store.
