@@ -352,7 +352,7 @@ class ErrorOracle {
                              failure.code == Code::kPeerLost;
     if (is_nameless && failure.rank == kNone) return {};
     const bool is_suspected = is_nameless || failure.suspect == group_rank(step.step, culprit);
-    if (is_given_up_elsewhere(failure) && is_suspected) return {};
+    if ((is_given_up_elsewhere(failure) && is_suspected) || is_closed_elsewhere(failure)) return {};
     return wrong_step("error", step,
                       fmt::format("rank {} is the cause ({}), and the error names another: {}",
                                   culprit, faults::name_of(fault.kind), failure.to_string()));
@@ -381,8 +381,8 @@ class ErrorOracle {
         "the error does not name the sender of what was changed: " + failure.to_string());
   }
 
-  // F7: whoever notices closes the group of one reducer, and may be waiting in the group of
-  // another. Of a transport that closes without a word the others hear of a lost peer, and nothing
+  // F7: whose group of one reducer ends, and closes, may be waiting in the group of another. Of a
+  // transport that closes without a word the others hear of a lost peer, the next one, and nothing
   // else.
   bool is_closed_elsewhere(const Failure& failure) const {
     const reference::Program& program = case_.program;
