@@ -464,6 +464,13 @@ Status Reducer::deliver(Slot& slot) {
   Device& device = parameter.device();
   for (std::uint32_t i = 0; i < slot.copies; ++i)
     copies_[slot.first_copy + i].parameter->undefine_grad();
+  // What it was accumulated from ends here (P16); of a rank that shadows the pass (S2), as others
+  // were refused.
+  if (parameter.grad().requires_grad()) {
+    Tensor plain = parameter.grad();
+    plain.set_requires_grad(false);
+    parameter.set_grad(std::move(plain));
+  }
   if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
     Result<Tensor> sum = sparse->sum();
     if (!sum) return with_bucket(std::move(sum.error()), slot.bucket);
