@@ -18,8 +18,9 @@ bool is_same(const reference::Recovery& a, const reference::Recovery& b) {
 }  // namespace
 
 std::vector<bool> ExpectedErrors::after(const std::vector<reference::Recovery>& recoveries) {
-  if (recoveries.empty() || program_.options.mode != reference::Mode::kStatic)
-    return errors_of(expectation_);
+  const bool counts_anew = program_.options.mode == reference::Mode::kStatic ||
+                           program_.options.join != reference::Join::kNone;
+  if (recoveries.empty() || !counts_anew) return errors_of(expectation_);
   std::lock_guard lock(mutex_);
   for (const Known& known : known_)
     if (std::equal(known.recoveries.begin(), known.recoveries.end(), recoveries.begin(),

@@ -21,8 +21,8 @@ class ExpectedErrors {
   ExpectedErrors(const reference::Program& program, const reference::Expectation& expectation)
       : program_(program), expectation_(expectation) {}
 
-  // A bit for each step. Static mode alone counts its passes anew after a recovery; in the others
-  // the same steps end in errors as before.
+  // A bit for each step. After a recovery static mode counts its passes anew, and a join begins
+  // anew; else the same steps end in errors as before.
   std::vector<bool> after(const std::vector<reference::Recovery>& recoveries);
 
  private:
