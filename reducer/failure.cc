@@ -110,16 +110,17 @@ Status Reducer::give_up(Status status) {
 Status Reducer::backward_failed(Status status) {
   // Where the group of another reducer ended the backward (F7), this one's may have failed before,
   // unnoticed, as nobody waited for it yet: then that is what its peers have to hear.
-  const bool is_of_a_group = concerns_group(status.code()) && !status.failure().definite;
-  for (std::size_t b = 0; is_of_a_group && b < next_bucket_; ++b) {
-    Bucket& bucket = buckets_[b];
-    if (bucket.hooked || !bucket.work.done()) continue;
-    Status own = bucket.work.wait(platform::Deadline::in({}));
-    if (own.ok()) continue;
-    annotate(own.failure(), static_cast<int>(b));
-    status = std::move(own);
-    break;
-  }
+  const auto take_own = [&] {
+    for (std::size_t b = 0; b < next_bucket_; ++b) {
+      if (buckets_[b].hooked || !buckets_[b].work.done()) continue;
+      Status own = buckets_[b].work.wait(platform::Deadline::in({}));
+      if (own.ok()) continue;
+      annotate(own.failure(), static_cast<int>(b));
+      status = std::move(own);
+      return;
+    }
+  };
+  if (concerns_group(status.code()) && !status.failure().definite) attempt(take_own);
   Failure& failure = status.failure();
   failure.reported_by = membership_.group->rank();
   if (failure.rank == kNone) failure.rank = failure.reported_by;

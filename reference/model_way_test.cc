@@ -100,6 +100,20 @@ TEST(ModelP14, InDynamicModeAParameterThatIsReadyTwiceBlocksTheOthersAfterBackwa
   }
 }
 
+TEST(ModelP14, InStaticModeANewUseBlocksTheOthersAfterBackward) {
+  for (const Launch launch : {Launch::kOverlapped, Launch::kAfterBackward}) {
+    Case t(2, Mode::kStatic, 2);
+    t.program.options.launch = launch;
+    t.step({uses({0})})
+        .step({uses({1}), uses({0})}, PassKind::kNoSync)
+        .step({uses({0})}, PassKind::kSynced, ZeroGrad::kKeep)
+        .run();
+    EXPECT_EQ(t.at(2, 0).error, Error::kUsageChanged);
+    EXPECT_EQ(t.at(2, 1).outcome,
+              launch == Launch::kOverlapped ? Outcome::kSuccessOrPeerError : Outcome::kPeerError);
+  }
+}
+
 TEST(ModelP13, ManualSyncComesToTheSame) {
   Case automatic(3, Mode::kDynamic, 2);
   automatic.program.options.rebuild = true;
