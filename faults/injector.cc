@@ -35,6 +35,8 @@ Injector::Site Injector::site_of(Kind kind) {
     case Kind::kRankExit:
     case Kind::kRankPause:
       return kOperations;
+    case Kind::kCallError:
+      return kCalls;
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
@@ -51,7 +53,7 @@ Injector::Site Injector::site_of(Kind kind) {
 void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
-  state.messages = state.operations = state.nodes = state.exchanges = 0;
+  state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
   state.step = step % steps_;
   state.armed.fill(0);
   if (state.exited) return;
@@ -110,6 +112,12 @@ OperationFault Injector::fire_operation(std::uint32_t rank, std::uint32_t site) 
     }
   });
   return out;
+}
+
+bool Injector::fire_call(std::uint32_t rank, std::uint32_t site) {
+  bool fails = false;
+  fire(rank, kCalls, site, [&](const Fault&) { fails = true; });
+  return fails;
 }
 
 NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {

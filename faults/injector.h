@@ -61,6 +61,12 @@ class Injector {
     const std::uint32_t site = state.operations++;
     return state.armed[kOperations] == 0 ? OperationFault{} : fire_operation(rank, site);
   }
+  // Whether this call of the transport's library fails.
+  bool on_call(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.calls++;
+    return state.armed[kCalls] != 0 && fire_call(rank, site);
+  }
   NodeFault on_node(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.nodes++;
@@ -84,10 +90,11 @@ class Injector {
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
  private:
-  enum Site { kMessages, kOperations, kNodes, kExchanges, kSites };
+  enum Site { kMessages, kOperations, kCalls, kNodes, kExchanges, kSites };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
+    std::uint32_t calls = 0;
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
     std::array<std::uint32_t, kSites>
@@ -106,6 +113,7 @@ class Injector {
   void fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act);
   MessageFault fire_message(std::uint32_t rank, std::uint32_t site);
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
+  bool fire_call(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
   std::vector<Fault> fire_exchange(std::uint32_t rank, std::uint32_t site);
 

@@ -62,6 +62,18 @@ TEST(Injector, SeveralFaultsOfOneSiteAddUp) {
   EXPECT_FALSE(fault.stall);
 }
 
+TEST(Injector, OneCallFails) {
+  Injector injector({{{Kind::kCallError, 1, 1, 2, 0}}}, 2, 2);
+  for (std::uint32_t step = 0; step < 2; ++step) {
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      injector.begin_step(rank, step);
+      for (std::uint32_t call = 0; call < 4; ++call)
+        EXPECT_EQ(injector.on_call(rank), rank == 1 && step == 1 && call == 2);
+    }
+  }
+  EXPECT_EQ(count(injector, Kind::kCallError), 1U);
+}
+
 TEST(Injector, KnowsWhoExitedAndWhoIsSilenced) {
   Injector injector({{{Kind::kRankExit, 0, 0, 1, 0},
                       {Kind::kOperationError, 0, 0, 2, 0},
@@ -88,6 +100,7 @@ TEST(Injector, EveryKindHasASite) {
     injector.begin_step(0, 0);
     static_cast<void>(injector.on_message(0));
     static_cast<void>(injector.on_operation(0));
+    static_cast<void>(injector.on_call(0));
     static_cast<void>(injector.on_node(0));
     for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
     EXPECT_EQ(count(injector, static_cast<Kind>(kind)), 1U) << name_of(static_cast<Kind>(kind));

@@ -14,6 +14,8 @@ const char* name_of(Kind kind) {
       return "operation_stall";
     case Kind::kOperationError:
       return "operation_error";
+    case Kind::kCallError:
+      return "call_error";
     case Kind::kLinkReset:
       return "link_reset";
     case Kind::kRankExit:

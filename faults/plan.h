@@ -21,6 +21,8 @@ enum class Kind : std::uint8_t {
                     // gloo
   kOperationStall,  // that collective never begins on `rank` sim, gloo
   kOperationError,  // the transport of `rank` fails at that collective sim
+  kCallError,       // over NCCL: the site-th call of `rank` in the step that carries a collective out
+                    // does nothing and returns an error sim
   kLinkReset,       // at that message the link to its receiver is reset: both ends get an error sim
   kRankExit,        // the process of `rank` is gone at the site-th collective of the step sim, gloo
                     // (SIGKILL)
@@ -35,7 +37,7 @@ enum class Kind : std::uint8_t {
   kPayloadStale,     // it is the one of the exchange before, as far as that reaches
   kPayloadShift,     // it lies 1 + `at` bytes further on, the end of it at the beginning
 };
-constexpr int kKinds = 15;
+constexpr int kKinds = 16;
 const char* name_of(Kind kind);
 
 // Whether a fault of this kind changes what travels. It fires when that arrives as other bytes.

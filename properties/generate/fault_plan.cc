@@ -74,6 +74,7 @@ class PlanDrawer {
 
   void draw();
   void draw_payload_plan();
+  void draw_call_plan();
 
  private:
   void collect_kinds();
@@ -101,6 +102,7 @@ bool PlanDrawer::usable(Kind kind) const {
   // Of what is not verified no change may be noticed; and swarms have a plan of their own for it.
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
+  if (kind == Kind::kCallError) return false;  // has a plan of its own
   // Alone there are no messages, and nobody who could go on.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
 }
@@ -226,6 +228,19 @@ void PlanDrawer::draw_payload_plan() {
   }
 }
 
+// A collective takes 3 calls, that of all ranks' headers among them, to some 30.
+void PlanDrawer::draw_call_plan() {
+  if (dice_.percent(75)) case_.faults.faults.clear();
+  if (case_.faults.faults.empty()) case_.timeout_ms = 0;
+  Fault fault;
+  fault.kind = Kind::kCallError;
+  fault.rank = dice_.below(program_.world);
+  fault.step = draw_step();
+  const std::uint32_t calls = dice_.percent(50) ? 6 : 24;
+  fault.site = dice_.below(calls * (bucket_count(program_) + 1));
+  case_.faults.faults.push_back(fault);
+}
+
 }  // namespace
 
 bool can_silence(Kind kind) {
@@ -247,6 +262,17 @@ void draw_payload_faults(Dice dice, const GenerateOptions& options, Case& value)
   const bool is_swarm = options.faults == GenerateOptions::Faults::kSwarm;
   if (!is_swarm || value.program.steps.empty() || !changes_payload(options, value)) return;
   if (dice.percent(60)) PlanDrawer(dice, options, value).draw_payload_plan();
+}
+
+void draw_call_faults(Dice dice, const GenerateOptions& options, Case& value) {
+  using Faults = GenerateOptions::Faults;
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       value.program.options.fabric == reference::Fabric::kNccl;
+  if (!is_able || value.program.steps.empty()) return;
+  const bool is_listed = options.faults == Faults::kList && options.kinds.has(Kind::kCallError);
+  const bool is_drawn = options.faults == Faults::kSwarm && dice.percent(40);
+  if (is_listed || is_drawn) PlanDrawer(dice, options, value).draw_call_plan();
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

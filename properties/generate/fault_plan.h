@@ -14,6 +14,9 @@ void draw_faults(Dice& dice, const GenerateOptions& options, Case& value);
 // place or besides.
 void draw_payload_faults(Dice dice, const GenerateOptions& options, Case& value);
 
+// What a simulated NCCL does where it carries the collectives out: a call of it fails.
+void draw_call_faults(Dice dice, const GenerateOptions& options, Case& value);
+
 // How many buckets the program's parameters make (contract B1).
 std::uint32_t bucket_count(const reference::Program& program);
 

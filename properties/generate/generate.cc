@@ -816,6 +816,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_hook(dice, options, out.program);
   constexpr std::uint64_t kFabric = 0x666162726963;
   draw_fabric(Dice(seed ^ kFabric, index), options, out.program);
+  constexpr std::uint64_t kCalls = 0x63616c6c73;
+  draw_call_faults(Dice(seed ^ kCalls, index), options, out);
   return out;
 }
 

@@ -394,6 +394,8 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kOperationError:
       return fmt::format("rank {}'s transport fails at its {} collective of step {}", rank, site,
                          step);
+    case Kind::kCallError:
+      return fmt::format("rank {}'s {} call of NCCL in step {} fails", rank, site, step);
     case Kind::kLinkReset:
       return fmt::format("the link under rank {}'s {} message of step {} is reset", rank, site,
                          step);

@@ -229,6 +229,7 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(text(Kind::kOperationStall, 3), "rank 1 never begins its 4th collective of step 2");
   EXPECT_EQ(text(Kind::kOperationError, 10),
             "rank 1's transport fails at its 11th collective of step 2");
+  EXPECT_EQ(text(Kind::kCallError, 4), "rank 1's 5th call of NCCL in step 2 fails");
   EXPECT_EQ(text(Kind::kLinkReset, 20), "the link under rank 1's 21st message of step 2 is reset");
   EXPECT_EQ(text(Kind::kRankExit, 111), "rank 1's process exits at its 112th collective of step 2");
   EXPECT_EQ(text(Kind::kRankPause, 0, 400'000),

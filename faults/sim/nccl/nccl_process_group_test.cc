@@ -292,7 +292,8 @@ TEST(NcclGroupInSimulator, F2WhateverHappensToARankAllTellOneFirstCause) {
   const std::pair<Kind, Code> faults[] = {{Kind::kLinkReset, Code::kPeerLost},
                                           {Kind::kMessageStall, Code::kTimeout},
                                           {Kind::kOperationStall, Code::kTimeout},
-                                          {Kind::kOperationError, Code::kTransport}};
+                                          {Kind::kOperationError, Code::kTransport},
+                                          {Kind::kCallError, Code::kTransport}};
   for (const auto& [kind, code] : faults) {
     std::set<std::string> causes;
     Circumstances setup;

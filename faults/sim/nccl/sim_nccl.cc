@@ -85,6 +85,12 @@ NcclResult SimNccl::refuse(NcclResult result, std::string why) {
   return result;
 }
 
+// Besides those that move data.
+bool SimNccl::is_about_collectives(std::string_view function) {
+  return function == "ncclGroupStart" || function == "ncclGroupEnd" ||
+         function == "ncclRedOpCreatePreMulSum" || function == "ncclRedOpDestroy";
+}
+
 // Counts the call; what the plan has for it: a result at once, or `fault` for what it begins.
 NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimNcclFault** fault) {
   leave_if_exited();
@@ -93,6 +99,9 @@ NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimN
   Process& counted = process();
   const std::uint64_t number = ++counted.calls[function];
   const std::uint64_t moving = moves_data ? ++counted.calls[""] : 0;
+  const bool is_of_collectives = moves_data || is_about_collectives(function);
+  if (is_of_collectives && here < network_.injector().world() && network_.injector().on_call(here))
+    return refuse(NcclResult::kInternalError, std::string(function) + ": the fault of the plan");
   for (const SimNcclFault& one : options_.faults) {
     if (one.process != kNone && static_cast<std::uint32_t>(one.process) != here) continue;
     const bool fires = one.function.empty() ? moves_data && one.number == moving

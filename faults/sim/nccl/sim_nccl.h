@@ -20,7 +20,8 @@
 //   With Options::aborts_lose, what an aborted communicator has sent, and nobody has taken yet, is
 //   lost, unless it was finalized before; else it arrives. NCCL promises neither.
 //
-// Faults: the injector of the network acts on messages, once a launch on operations, and, where
+// Faults: the injector of the network acts on messages, once a launch on operations, on calls that
+// carry collectives out (of groups, of factors, and that move data), and, where
 // Options::disturbs_frames, on what a group sends to all other ranks alike (faults/injector.h);
 // Options::faults act on calls by name.
 //
@@ -41,6 +42,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "faults/sim/device/sim_device.h"
@@ -113,6 +115,7 @@ class SimNccl {
   Process& process();
   bool has_exited();
   NcclResult refuse(NcclResult result, std::string why);
+  static bool is_about_collectives(std::string_view function);
   NcclResult start_call(const char* function, bool moves_data, const SimNcclFault** fault);
   NcclResult ready(Communicator& comm);
   static NcclResult state_of(const Communicator& comm);

@@ -407,6 +407,7 @@ TEST(SimNccl, FaultsOfThePlanActOnMessagesAndLaunches) {
   finishes(2, body(ok, ok, 1s), with(Kind::kOperationStall));
   finishes(2, body(remote, remote, 1s), with(Kind::kLinkReset));
   finishes(2, body(NcclResult::kSystemError, ok, 1s), with(Kind::kOperationError));
+  finishes(2, body(NcclResult::kInternalError, ok, 1s), with(Kind::kCallError));
 }
 
 TEST(SimNccl, AProcessThatExitsIsARemoteErrorForOthers) {
