@@ -21,14 +21,14 @@ enum class Kind : std::uint8_t {
                     // gloo
   kOperationStall,  // that collective never begins on `rank` sim, gloo
   kOperationError,  // the transport of `rank` fails at that collective sim
-  kCallError,       // over NCCL: the site-th call of `rank` in the step that carries a collective out
-                    // does nothing and returns an error sim
-  kLinkReset,       // at that message the link to its receiver is reset: both ends get an error sim
-  kRankExit,        // the process of `rank` is gone at the site-th collective of the step sim, gloo
-                    // (SIGKILL)
-  kRankPause,       // `rank` does nothing for `duration_us` from there on sim, gloo (SIGSTOP)
-  kNodeThrows,      // the site-th node that `rank` executes in the step throws sim, gloo
-  kSlowThread,      // at that node the engine's worker sleeps for `duration_us` sim, gloo
+  kCallError,   // over NCCL: the site-th call of `rank` in the step that carries a collective out
+                // does nothing and returns an error sim
+  kLinkReset,   // at that message the link to its receiver is reset: both ends get an error sim
+  kRankExit,    // the process of `rank` is gone at the site-th collective of the step sim, gloo
+                // (SIGKILL)
+  kRankPause,   // `rank` does nothing for `duration_us` from there on sim, gloo (SIGSTOP)
+  kNodeThrows,  // the site-th node that `rank` executes in the step throws sim, gloo
+  kSlowThread,  // at that node the engine's worker sleeps for `duration_us` sim, gloo
   // F3, where what travels is verified; `site` counts the exchanges of frames of `rank`. Of the
   // frame that goes to `peer` in that one, sim and gloo:
   kPayloadFlip,      // one bit, number `at`, is the other one

@@ -264,10 +264,10 @@ struct Names<Schedule::Policy> {
 template <>
 struct Names<faults::Kind> {
   static constexpr std::array<const char*, faults::kKinds> list{
-      "message_delay", "message_stall", "operation_delay", "operation_stall",
-      "operation_error", "call_error", "link_reset", "rank_exit", "rank_pause", "node_throws",
-      "slow_thread", "payload_flip", "payload_truncate", "payload_swap", "payload_stale",
-      "payload_shift"};
+      "message_delay",    "message_stall", "operation_delay", "operation_stall",
+      "operation_error",  "call_error",    "link_reset",      "rank_exit",
+      "rank_pause",       "node_throws",   "slow_thread",     "payload_flip",
+      "payload_truncate", "payload_swap",  "payload_stale",   "payload_shift"};
 };
 
 template <typename E>

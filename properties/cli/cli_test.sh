@@ -82,8 +82,8 @@ touch file
 expect 1 "--out" "$program" fuzz --cases 10 --out file/below
 
 # A planted bug: found, saved, replayed, told in English, shrunk; the production reducer passes the same case.
-expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 30 --seed 3 --out found
-case_file=$(ls found/sim-3-*.json | grep -v found.json | head -n 1)
+expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out found
+case_file=$(ls found/sim-5-*.json | grep -v found.json | head -n 1)
 expect 65 "bits" "$program" replay "$case_file" --subject seeded:R01
 expect 0 "bits" "$program" replay "$case_file" --subject seeded:R01 --expect-fail
 expect 0 "ok" "$program" replay "$case_file" --trace trace.json
@@ -98,7 +98,7 @@ expect 0 "0 failing" "$program" corpus check corpus
 # A full disk loses nothing: the case is printed.
 if [[ -w /dev/full ]] && [[ $(id -u) -eq 0 ]] && mkdir small && mount -t tmpfs -o size=4k tmpfs small 2>/dev/null; then
   head -c 8192 /dev/zero >small/fill 2>/dev/null
-  expect 65 '"schema"' "$program" fuzz --subject seeded:R01 --time 30 --seed 3 --out small
+  expect 65 '"schema"' "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out small
   umount small
 fi
 

@@ -2,10 +2,10 @@
 // without one.
 #include <gtest/gtest.h>
 
+#include "faults/sim/scheduler/test_leaks.h"
 #include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
-#include "properties/lane/test_leaks.h"
 #include "properties/report/join_accounts.h"
 
 namespace lockstep::properties {
@@ -87,7 +87,7 @@ TEST(RankReport, F6R07NamesTheRankThatJoinsNoCollective) {
 
 // Nothing runs any more: what ranks know is taken from outside.
 TEST(RankReport, T1OfADeadlockAllRanksTell) {
-  const MayLeak deadlocks;
+  const simulation::MayLeak deadlocks;
   const Result<Subject> subject = parse_subject("seeded:C10");
   ASSERT_TRUE(subject.has_value());
   CaseRunner runner(LaneKind::kSim, *subject);

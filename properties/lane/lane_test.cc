@@ -9,11 +9,11 @@
 #include <sstream>
 
 #include "faults/seeded/seeded.h"
+#include "faults/sim/scheduler/test_leaks.h"
 #include "properties/case/case_json.h"
 #include "properties/generate/arbitrary.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
-#include "properties/lane/test_leaks.h"
 #include "properties/report/describe.h"
 #include "reference/model.h"
 
@@ -57,7 +57,7 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
 // Every planted bug must be found: the pipeline as a whole can still fail.
 TEST(SimLane, EveryPlantedBugIsFound) {
   ASSERT_GE(seeded::bugs().size(), 35u);
-  const MayLeak deadlocks;
+  const simulation::MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     const Result<Subject> subject = parse_subject("seeded:" + std::string(bug.id));
     ASSERT_TRUE(subject.has_value());
@@ -73,7 +73,7 @@ TEST(SimLane, EveryPlantedBugIsFound) {
 // The minimal cases that are kept of planted bugs show them still. To renew one: `lockstep fuzz
 // --subject seeded:ID --lane sim --seed 1`.
 TEST(SimLane, EveryKeptCaseOfAPlantedBugFailsWithItAlone) {
-  const MayLeak deadlocks;
+  const simulation::MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
     std::string name(bug.id);
     for (char& letter : name) letter = static_cast<char>(std::tolower(letter));

@@ -341,10 +341,9 @@ class ErrorOracle {
     if (fatal_.size() != 1) return {};
     const faults::Fault& fault = fatal_[0];
     const std::uint32_t culprit = fault.rank % case_.program.world;
-    const bool known = fault.kind == faults::Kind::kRankExit ||
-                       fault.kind == faults::Kind::kNodeThrows ||
-                       fault.kind == faults::Kind::kOperationError ||
-                       fault.kind == faults::Kind::kCallError;
+    const bool known =
+        fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kNodeThrows ||
+        fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
     if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
     if (failure.rank == group_rank(step.step, culprit)) return {};
     // Over NCCL a lost peer may have no name: see has_rank().

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "faults/sim/scheduler/test_leaks.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
-#include "properties/lane/test_leaks.h"
 
 namespace lockstep::properties {
 namespace {
@@ -113,7 +113,7 @@ TEST(ChromeTrace, FaultsOfATraceAreSeen) {
 
 // Also of runs that fail, stand still, or recover.
 TEST(ChromeTrace, TracesOfGeneratedCasesHaveNoFault) {
-  const MayLeak deadlocks;
+  const simulation::MayLeak deadlocks;
   for (const char* name : {"reducer", "seeded:R15", "seeded:R12"}) {
     const Result<Subject> subject = parse_subject(name);
     ASSERT_TRUE(subject.has_value());

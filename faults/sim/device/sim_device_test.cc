@@ -9,6 +9,7 @@
 #include <set>
 
 #include "faults/sim/device/test_device_run.h"
+#include "faults/sim/scheduler/test_leaks.h"
 
 namespace lockstep::simulated {
 namespace {
@@ -430,6 +431,7 @@ TEST(SimDevice, AStoppedDeviceMeetsTheDeadline) {
 }
 
 TEST(SimDevice, WaitingForAStoppedDeviceForEverIsADeadlockThatIsSeen) {
+  const simulation::MayLeak deadlocks;
   DeviceOptions options;
   options.stopping_operation = 1;
   const Seen seen = run_on_device(

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "faults/sim/nccl/test_nccl_run.h"
+#include "faults/sim/scheduler/test_leaks.h"
 
 namespace lockstep::simulated {
 namespace {
@@ -182,6 +183,7 @@ TEST(SimNccl, AGroupWithAWrongCallRunsNotAtAll) {
 }
 
 TEST(SimNccl, TwoThatSendBeforeTheyReceiveWaitForEachOtherUnlessBuffersAreLargeEnough) {
+  const simulation::MayLeak deadlocks;
   const Body body = [](SimRank& on) {
     const NcclComm comm = on.connected();
     const Tensor data = ones(on);
@@ -277,6 +279,7 @@ TEST(SimNccl, AFailedOperationEndsWithTheAbortAndNotBefore) {
 }
 
 TEST(SimNccl, WhereNobodyNoticesAPeerTheOperationHangsAndSaysNothing) {
+  const simulation::MayLeak deadlocks;
   for (const bool is_old : {false, true}) {
     const Outcomes all = outcomes(
         2,
@@ -436,6 +439,7 @@ TEST(SimNccl, AProcessThatExitsIsARemoteErrorForOthers) {
 
 // Nobody checks: what comes is taken as far as it fits, and what does not come is waited for.
 TEST(SimNccl, MismatchedOperationsHangOrGiveGarbageAndCrashNothing) {
+  const simulation::MayLeak deadlocks;
   const Outcomes counts = outcomes(2, [](SimRank& on) {
     const NcclComm comm = on.connected();
     const Tensor data = ones(on);
@@ -461,6 +465,7 @@ TEST(SimNccl, MismatchedOperationsHangOrGiveGarbageAndCrashNothing) {
 // --- The end of communicators.
 
 TEST(SimNccl, DestroyingWaitsForWorkThatNeverEnds) {
+  const simulation::MayLeak deadlocks;
   for (const bool is_blocking : {true, false}) {
     const Outcomes all = outcomes(
         2,

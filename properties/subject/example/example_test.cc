@@ -4,10 +4,10 @@
 // of the subject.
 #include <gtest/gtest.h>
 
+#include "faults/sim/scheduler/test_leaks.h"
 #include "properties/cli/server.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
-#include "properties/lane/test_leaks.h"
 
 namespace lockstep::properties {
 namespace {
@@ -76,7 +76,7 @@ TEST(StaleSubject, IsFoundOnGlooByItsBits) {
 }
 
 TEST(SkippingSubject, IsFoundInTheSimulatorAsADeadlock) {
-  const MayLeak deadlocks;
+  const simulation::MayLeak deadlocks;
   const Subject skipping = subject("skipping");
   CaseRunner runner(LaneKind::kSim, skipping);
   bool is_found = false;

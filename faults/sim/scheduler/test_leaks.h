@@ -6,7 +6,7 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-namespace lockstep::properties {
+namespace lockstep::simulation {
 
 #if defined(__SANITIZE_ADDRESS__)
 using MayLeak = __lsan::ScopedDisabler;
@@ -17,4 +17,4 @@ struct MayLeak {
 };
 #endif
 
-}  // namespace lockstep::properties
+}  // namespace lockstep::simulation
