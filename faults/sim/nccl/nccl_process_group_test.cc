@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <set>
 
 #include "faults/sim/nccl/test_nccl_run.h"
@@ -286,6 +287,24 @@ TEST(NcclGroupInSimulator, F2WhateverCallFailsAllRanksTellOneFirstCause) {
       });
     }
   }
+}
+
+// More than the group has places for at first, while some of them are under way.
+TEST(NcclGroupInSimulator, ManyCollectivesMayBeInFlight) {
+  constexpr std::size_t kCollectives = 80;
+  in_many_schedules({}, [](Member& m) {
+    std::deque<sim::Work> works(kCollectives);
+    std::vector<Tensor> tensors;
+    for (sim::Work& work : works) {
+      tensors.push_back(m.data(3));
+      const Status status = m.group.start(m.sum_of(tensors.back()), work);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+    for (std::size_t i = 0; i < kCollectives; ++i) {
+      ASSERT_TRUE(works[i].wait(platform::Deadline::in(kLong)).ok()) << i;
+      m.expect_total(tensors[i]);
+    }
+  });
 }
 
 // Whoever hears of it first: links of rank 1 break, or what it sends or begins does not end.

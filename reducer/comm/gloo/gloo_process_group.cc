@@ -11,18 +11,17 @@
 #include "reducer/comm/gloo/gloo_frames.h"
 #include "reducer/comm/gloo/mesh.h"
 #include "reducer/comm/gloo/reduce_functions.h"
+#include "reducer/comm/operation_ring.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint64_t kMaxQueued = 1024;  // operations started and not ended
 constexpr int kMaxWorkers = static_cast<int>(Agreement::kWindow);
 
 }  // namespace
 
 // An operation's life: start() puts it at the tail, a worker takes it at next_, and when it and all
-// before it have ended, head_ moves past it. The three are counts that only grow; the place is
-// their remainder.
+// before it have ended, head_ moves past it. The three are counts that only grow.
 class GlooProcessGroup::Impl {
  public:
   Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options);
@@ -74,7 +73,7 @@ class GlooProcessGroup::Impl {
   Failure overdue(const Operation& operation) const;
   Failure about(const Operation& operation, Failure failure) const;
   Status ended_by_mesh(const Operation& operation) const;
-  Operation& at(std::uint64_t index) { return operations_[index % kMaxQueued]; }
+  Operation& at(std::uint64_t index) { return operations_.at(index); }
 
   const std::shared_ptr<GlooContext> context_;
   Mesh& mesh_;
@@ -85,7 +84,7 @@ class GlooProcessGroup::Impl {
   platform::Mutex mutex_{"gloo.group"};
   platform::CondVar ready_{"gloo.group.ready"};
   platform::CondVar armed_{"gloo.group.armed"};
-  std::vector<Operation> operations_;  // the rest is guarded by mutex_
+  OperationRing<Operation> operations_;  // the rest is guarded by mutex_
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;
@@ -98,8 +97,7 @@ GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOpt
     : context_(std::move(context)),
       mesh_(context_->mesh()),
       options_(options),
-      workers_(static_cast<std::size_t>(options.workers)),
-      operations_(kMaxQueued) {
+      workers_(static_cast<std::size_t>(options.workers)) {
   try {
     begin_threads();
   } catch (const std::exception&) {  // the system may refuse a thread
@@ -175,10 +173,9 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
   LOCKSTEP_RETURN_IF_ERROR(mesh_.health());
   platform::MutexLock lock(mutex_);
-  if (tail_ - head_ == kMaxQueued)
-    return Status(Code::kInvalidArgument,
-                  "1024 collectives are in flight: wait for some before starting more");
-  Operation& operation = at(tail_);
+  Operation* const place = operations_.push(head_, tail_);
+  if (place == nullptr) return out_of_memory();
+  Operation& operation = *place;
   operation.collective = collective;
   operation.work = &work;
   operation.deadline = options_.timeout == platform::Duration::max()

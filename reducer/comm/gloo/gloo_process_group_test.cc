@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <deque>
 #include <random>
 #include <tuple>
 
@@ -247,6 +248,28 @@ TEST(GlooProcessGroup, ScaledSumsHaveTheBitsOfScaledElements) {
       });
     }
   }
+}
+
+// As many as a model of thousands of buckets has in flight at once.
+TEST(GlooProcessGroup, ThousandsOfCollectivesMayBeInFlight) {
+  constexpr std::size_t kCollectives = 3000;
+  Groups groups = connect_threads(2);
+  on_groups(groups, [](int rank, GlooProcessGroup& group) {
+    std::vector<float> data(kCollectives);
+    for (std::size_t i = 0; i < data.size(); ++i)
+      data[i] = static_cast<float>(i) + static_cast<float>(rank) / 2;
+    std::deque<Work> works(kCollectives);
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      Collective sum;
+      sum.count = 1;
+      sum.data = reinterpret_cast<std::byte*>(&data[i]);
+      ASSERT_TRUE(group.start(sum, works[i]).ok()) << i;
+    }
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      ASSERT_TRUE(works[i].wait(platform::Deadline::never()).ok()) << i;
+      ASSERT_EQ(data[i], 2 * static_cast<float>(i) + 0.5f);
+    }
+  });
 }
 
 TEST(GlooProcessGroup, RefusesToScaleWhatItCannot) {

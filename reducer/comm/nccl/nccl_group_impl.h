@@ -2,9 +2,8 @@
 // is the issuing thread, nccl_group_watch.cc the watchdog and the end of a failed group.
 //
 // An operation's life: start() puts it at the tail, the issuing thread takes it at next_, the
-// watchdog completes it at head_. The three are counts that only grow; the place is their
-// remainder. As there is one stream, operations end in order, and the oldest is the only one to
-// look at.
+// watchdog completes it at head_. The three are counts that only grow. As there is one
+// stream, operations end in order, and the oldest is the only one to look at.
 //
 // Locks: nccl.group, then nccl.link.
 #pragma once
@@ -19,6 +18,7 @@
 #include "reducer/comm/nccl/nccl_link.h"
 #include "reducer/comm/nccl/nccl_payload.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
+#include "reducer/comm/operation_ring.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
@@ -100,10 +100,9 @@ class NcclProcessGroup::Impl {
   Failure late();
   Status connected(Status status);
   std::string key(const char* of) const { return options_.name + "/" + of; }
-  Operation& at(std::uint64_t index) { return *operations_[index % kMaxQueued]; }
+  Operation& at(std::uint64_t index) { return operations_.at(index); }
 
-  static constexpr std::uint64_t kMaxQueued = 1024;  // operations started and not ended
-  static constexpr std::uint64_t kWindow = 16;       // submitted and not ended
+  static constexpr std::uint64_t kWindow = 16;  // submitted and not ended
 
   Device& device_;
   const Stream stream_;
@@ -129,11 +128,11 @@ class NcclProcessGroup::Impl {
   platform::Thread closer_;
 
   platform::Mutex mutex_{"nccl.group"};
-  platform::CondVar queued_{"nccl.group.queued"};       // the issuing thread waits
-  platform::CondVar armed_{"nccl.group.armed"};         // the watchdog
-  platform::CondVar closing_{"nccl.group.closing"};     // the one that ends the communicator
-  platform::CondVar changed_{"nccl.group.changed"};     // whoever waits for these
-  std::vector<std::unique_ptr<Operation>> operations_;  // a ring; the rest is guarded by mutex_
+  platform::CondVar queued_{"nccl.group.queued"};    // the issuing thread waits
+  platform::CondVar armed_{"nccl.group.armed"};      // the watchdog
+  platform::CondVar closing_{"nccl.group.closing"};  // the one that ends the communicator
+  platform::CondVar changed_{"nccl.group.changed"};  // whoever waits for these
+  OperationRing<Operation> operations_;              // the rest is guarded by mutex_
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;

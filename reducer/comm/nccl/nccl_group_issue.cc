@@ -13,7 +13,7 @@ using platform::MutexLock;
 
 bool NcclProcessGroup::Impl::can_issue() const {
   if (!cause_.ok() || next_ == tail_ || next_ - head_ >= kWindow) return false;
-  const Collective& collective = operations_[next_ % kMaxQueued]->collective;
+  const Collective& collective = operations_.at(next_).collective;
   return !needs_stage(collective) || payload_.has_stage();
 }
 

@@ -29,8 +29,7 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
       payload_(link_, device, stream, rank, size),
       frames_(payload_, device, stream, rank, size, [this] { return settle(*issued_); }),
       compared_(static_cast<std::size_t>(size)),
-      failure_key_(key("failure")),
-      operations_(kMaxQueued) {}
+      failure_key_(key("failure")) {}
 
 Status NcclProcessGroup::Impl::reserve() {
   const std::size_t bytes = kWindow * static_cast<std::size_t>(size_) * sizeof(CollectiveHeader);
@@ -230,12 +229,8 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
   MutexLock lock(mutex_);
   if (!cause_.ok()) return cause_;
-  if (tail_ - head_ == kMaxQueued)
-    return Status(Code::kInvalidArgument,
-                  "1024 collectives are in flight: wait for some before starting more");
-  std::unique_ptr<Operation>& place = operations_[tail_ % kMaxQueued];
-  if (!place) place.reset(new (std::nothrow) Operation());
-  if (!place) return out_of_memory();
+  Operation* const place = operations_.push(head_, tail_);
+  if (place == nullptr) return out_of_memory();
   Operation& operation = *place;
   operation = Operation();
   operation.collective = collective;

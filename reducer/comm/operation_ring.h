@@ -1,0 +1,65 @@
+// OperationRing: the operations of a process group that were started and have not ended, numbered
+// from 0 on; number n lies in place n modulo the number of places. It grows when it is full and
+// never shrinks; an operation stays where it is, so a reference to it outlives growth.
+//
+// Threads: under the mutex of its owner. Failure: without memory for more push() gives null, and
+// nothing has changed; the constructor throws std::bad_alloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+template <class Operation>
+class OperationRing {
+ public:
+  OperationRing() : places_(made(kFirst)) {}
+
+  Operation& at(std::uint64_t number) { return *places_[number % places_.size()]; }
+
+  // The place of the next operation, `number`; those from `oldest` on are in use. It still holds
+  // what an earlier one left there.
+  Operation* push(std::uint64_t oldest, std::uint64_t number) {
+    if (number - oldest == places_.size() && !grow(oldest)) return nullptr;
+    return &at(number);
+  }
+
+ private:
+  using Places = std::vector<std::unique_ptr<Operation>>;
+  static constexpr std::size_t kFirst = 32;
+
+  static Places made(std::size_t count) {
+    Places places(count);
+    for (auto& place : places) place = std::make_unique<Operation>();
+    return places;
+  }
+
+  // Twice as many places: each number keeps its old place, or the one as far behind as there were.
+  bool grow(std::uint64_t oldest) {
+    const std::size_t before = places_.size();
+    try {
+      Places fresh = made(before);
+      Places places(2 * before);
+      for (std::uint64_t number = oldest; number < oldest + before; ++number) {
+        const std::size_t at = number % (2 * before);
+        places[at] = std::move(places_[number % before]);
+        places[(at + before) % (2 * before)] = std::move(fresh[number % before]);
+      }
+      places_ = std::move(places);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
+
+  Places places_;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS

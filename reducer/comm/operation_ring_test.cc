@@ -1,0 +1,41 @@
+#include "reducer/comm/operation_ring.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+struct Operation {
+  std::uint64_t number = 0;
+};
+
+// A queue that gets longer and shorter, past several turns of the ring: every operation in it is
+// found by its number, where it was put.
+TEST(OperationRing, KeepsOperationsWhereTheyAreWhileItGrows) {
+  OperationRing<Operation> ring;
+  std::vector<Operation*> put;
+  std::uint64_t oldest = 0;
+  for (const std::uint64_t most : {7u, 20u, 100u, 3u, 1500u, 50u}) {
+    for (int turn = 0; turn < 5; ++turn) {
+      while (put.size() - oldest < most) {
+        Operation* const place = ring.push(oldest, put.size());
+        ASSERT_NE(place, nullptr);
+        place->number = put.size();
+        put.push_back(place);
+        for (std::uint64_t number = oldest; number < put.size(); ++number) {
+          ASSERT_EQ(&ring.at(number), put[number]);
+          ASSERT_EQ(put[number]->number, number);
+        }
+      }
+      oldest += (most + 1) / 2 + static_cast<std::uint64_t>(turn % 2);
+      oldest = std::min<std::uint64_t>(oldest, put.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
