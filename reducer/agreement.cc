@@ -1,5 +1,7 @@
 #include "reducer/agreement.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -96,6 +98,21 @@ Status agree(ProcessGroup& group, const std::vector<std::string>& lines, std::in
   };
   const auto other = static_cast<std::size_t>(odd - headers.begin());
   return difference(text_of(0), text_of(other), static_cast<int>(other), group.rank());
+}
+
+// Each rank is a random number to the others.
+Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
+  std::array<std::uint64_t, 2> mine{};
+  if (::getrandom(mine.data(), sizeof mine, 0) != static_cast<ssize_t>(sizeof mine))
+    return Status(Code::kInternal, "the system gives no random numbers");
+  std::vector<std::byte> of_first;
+  std::vector<std::byte> of_second;
+  Work work;
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(first, mine.data(), sizeof mine, of_first, work));
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(second, mine.data(), sizeof mine, of_second, work));
+  if (of_first == of_second) return {};
+  return Status(Code::kInvalidArgument,
+                "the backward group is not one of the same ranks in the same order");
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

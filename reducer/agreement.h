@@ -18,4 +18,8 @@ namespace lockstep::inline LOCKSTEP_NS {
 // first differing line.
 Status agree(ProcessGroup& group, const std::vector<std::string>& lines, std::int64_t& sequence);
 
+// A collective operation of both groups, the first one first: whether their ranks are the same ones
+// in the same order. kInvalidArgument: they are not.
+Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second);
+
 }  // namespace lockstep::inline LOCKSTEP_NS

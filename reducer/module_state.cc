@@ -48,6 +48,10 @@ Status copy_value(const Kind& from, const Kind& to) {
 
 }  // namespace
 
+bool can_hold_replicas(const Device& one, const Device& other) {
+  return &one == &other || (one.is_host() && other.is_host());
+}
+
 ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
                          std::vector<Ref<Buffer>> buffers, std::uint64_t chunk_bytes)
     : buffers_(std::move(buffers)), chunk_bytes_(chunk_bytes) {
@@ -75,6 +79,11 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
                       "buffer " + buffer->name() + " of a replica is elsewhere in the model, too");
       if (!can_copy(buffers_[i]->value(), buffer->value()))
         return cannot_copy(buffers_[i]->name(), buffer->name());
+      if (!can_hold_replicas(buffers_[i]->value().device(), buffer->value().device()))
+        return Status(Code::kInvalidArgument,
+                      "buffer " + buffer->name() +
+                          " of a replica is on another card than that of the first one: give each "
+                          "card a process of its own");
       known.push_back(buffer);
       buffer_copies_.emplace_back(buffers_[i], buffer);
     }

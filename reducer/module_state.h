@@ -34,22 +34,26 @@ class Buffer final : public RefCounted {
   Tensor value_;
 };
 
-// P15: one more copy of the model in the same process, on a device of the same kind, with an index
-// of its own as a rule: then its hooks run on another worker of the engine (which must have one for
-// each index), beside those of other replicas. What the backward of a pass brings to a parameter is
-// summed over the replicas, the first one first (the parameters that the reducer is created with),
-// before it is scaled; the average lands in the first one, and the gradients of the others are
-// undefined after the pass. Values of parameters, and with broadcast_buffers buffers, are copied
-// from the first replica before the first forward of each sync window, and before forwards without
-// gradients outside of one. A parameter has a value in both or in neither: in one alone is an
-// error. Both lists go along with those of the first replica; null: this replica has none of it; no
-// buffers at all is a list that may be empty. What the first one lists again, a replica lists again
-// or leaves out. Ignoring goes by the names of the first one. Errors tell names, so let those of
-// replicas differ.
+// P15: one more copy of the model in the same process, each tensor on the device of the first one's
+// or, where that is the host's, on another one of the host, with an index of its own as a rule:
+// then its hooks run on another worker of the engine (which must have one for each index), beside
+// those of other replicas. What the backward of a pass brings to a parameter is summed over the
+// replicas, the first one first (the parameters that the reducer is created with), before it is
+// scaled; the average lands in the first one, and the gradients of the others are undefined after
+// the pass. Values of parameters, and with broadcast_buffers buffers, are copied from the first
+// replica before the first forward of each sync window, and before forwards without gradients
+// outside of one. A parameter has a value in both or in neither: in one alone is an error. Both
+// lists go along with those of the first replica; null: this replica has none of it; no buffers at
+// all is a list that may be empty. What the first one lists again, a replica lists again or leaves
+// out. Ignoring goes by the names of the first one. Errors tell names, so let those of replicas
+// differ.
 struct Replica {
   std::vector<Ref<Parameter>> parameters;
   std::vector<Ref<Buffer>> buffers;
 };
+
+// Whether replicas may lie on these two.
+bool can_hold_replicas(const Device& one, const Device& other);
 
 // Sends bytes from one rank to all others, and returns when they are there.
 class Broadcaster {

@@ -28,11 +28,6 @@ int Pass::usable_outputs() {
   return static_cast<int>(outputs_.size());
 }
 
-void Pass::append_outputs(std::vector<Node*>& nodes) {
-  platform::MutexLock lock(mutex_);
-  nodes.insert(nodes.end(), outputs_.begin(), outputs_.end());
-}
-
 void Pass::add(PassOutput* output) {
   platform::MutexLock lock(mutex_);
   outputs_.push_back(output);

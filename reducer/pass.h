@@ -6,6 +6,7 @@
 // Threads: outputs may be dropped on any thread; the list of outputs has a lock of its own.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "reducer/autograd/engine.h"
@@ -36,7 +37,12 @@ class Pass final : public RefCounted, public BackwardObserver, public BackwardEn
 
   // Outputs that a later backward can still use.
   int usable_outputs();
-  void append_outputs(std::vector<Node*>& nodes);
+  // Calls `look` with them; none goes away before it returns.
+  template <class Look>
+  void with_outputs(const Look& look) {
+    platform::MutexLock lock(mutex_);
+    look(std::span<PassOutput* const>(outputs_));
+  }
 
   Status backward_begins(GraphTask& task, std::span<Node* const> observed) override;
   Status backward_succeeded() override;

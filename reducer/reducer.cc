@@ -179,6 +179,15 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     const Tensor& value = options_.buffers[i]->value();
     agreement_.push_back(describe_tensor("buffer", i, options_.buffers[i]->name(), value.dtype(),
                                          value.shape(), value.device()));
+    for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
+      const std::vector<Ref<Buffer>>& own = options_.replicas[r].buffers;
+      if (own.empty() || !own[i]) continue;
+      const Tensor& copy = own[i]->value();
+      if (!copy.defined()) continue;  // add_replicas() refuses it
+      agreement_.push_back(
+          "replica " + std::to_string(r + 1) + ", " +
+          describe_tensor("buffer", i, own[i]->name(), copy.dtype(), copy.shape(), copy.device()));
+    }
   }
   state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
   LOCKSTEP_RETURN_IF_ERROR(state_->add_replicas(parameters, options_.replicas));
@@ -245,6 +254,9 @@ Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, NodeM
                     whose +
                         ", with another shape, strides or dtype, or the one is frozen or sparse "
                         "and the other is not");
+    if (!can_hold_replicas(parameter.device(), copy->device()))
+      return Status(Code::kInvalidArgument,
+                    whose + ", on another card: give each card a process of its own");
     agreement_.push_back(describe_parameter(infos_.size() - 1, *copy)
                              .insert(0, "replica " + std::to_string(r + 1) + ", "));
     if (!copy->requires_grad()) continue;
@@ -339,7 +351,12 @@ Status Reducer::agree_with_peers() {
     return Status(Code::kInvalidArgument,
                   "the process group cannot check what it receives: turn verify_payload off");
   LOCKSTEP_RETURN_IF_ERROR(check_reach());
-  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, agreement_, source_));
+  std::vector<std::string> lines = agreement_;
+  const bool is_apart = &second != membership_.group.get();
+  lines.insert(lines.begin() + 1,
+               is_apart ? "a backward group of its own" : "no backward group of its own");
+  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, source_));
+  if (is_apart) LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(*membership_.group, backward_group()));
   divide_by(membership_.group->size());
   return {};
 }
@@ -478,9 +495,10 @@ Status Reducer::refresh_state() try {
 
 Status Reducer::copy_to_replicas() try {
   if (window_open_) return {};
-  const bool is_first = !std::exchange(is_copied_, true);
-  const bool with_buffers = is_first || options_.broadcast_buffers;
-  return state_->copy_to_replicas(with_buffers);
+  const bool with_buffers = !is_copied_ || options_.broadcast_buffers;
+  LOCKSTEP_RETURN_IF_ERROR(state_->copy_to_replicas(with_buffers));
+  is_copied_ = true;
+  return {};
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }
@@ -622,13 +640,14 @@ void Reducer::find_unused(Pass& pass) {
       if (part(i).due == 0) unused_.push_back(i);
   }
   if (!options_.find_unused_parameters) return;
-  search_roots_.clear();
-  pass.append_outputs(search_roots_);
   reachable_.assign(parts(), false);
-  for (const Node* node : search_.reachable_from(search_roots_)) {
-    const std::uint32_t index = part_numbers_.number_or(node, kNotAPart);
-    if (index != kNotAPart) reachable_[index] = true;
-  }
+  pass.with_outputs([this](std::span<PassOutput* const> outputs) {
+    search_roots_.assign(outputs.begin(), outputs.end());
+    for (const Node* node : search_.reachable_from(search_roots_)) {
+      const std::uint32_t index = part_numbers_.number_or(node, kNotAPart);
+      if (index != kNotAPart) reachable_[index] = true;
+    }
+  });
   for (std::size_t i = 0; i < parts(); ++i)
     if (!reachable_[i]) unused_.push_back(i);
 }

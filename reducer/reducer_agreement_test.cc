@@ -234,6 +234,25 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ReducerAgreement, ::testing::ValuesIn(agreement_
                                   std::to_string(test.param.odd);
                          });
 
+// The others would send their gradients where it does not listen.
+TEST(ReducerBackwardGroup, B4OneThatARankAloneHasIsADisagreement) {
+  const auto memberships = local_memberships(2);
+  const auto second = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    TestRank rank;
+    rank.add("a");
+    ReducerOptions options = quick_options(false);
+    options.schedule = Schedule::kAfterBackward;
+    Membership own = memberships[i];
+    if (r == 1) own.backward_group = second[i].group;
+    const Status status = rank.create(own, options);
+    EXPECT_EQ(status.code(), Code::kDisagreement);
+    EXPECT_NE(status.to_string().find("'a backward group of its own'"), std::string::npos)
+        << status.to_string();
+  });
+}
+
 TEST(ReducerAgreementReset, B4IsCheckedAgainWhenAGroupIsReplaced) {
   const auto memberships = local_memberships(2);
   const auto later = local_memberships(2);

@@ -144,7 +144,7 @@ TEST_F(ReducerModes, P11WithoutAHookANewUseIsToldBeforeAnythingIsLaunched) {
       o.static_graph = true;
       o.schedule = schedule;
     });
-    group_->peers = [this](const Collective& collective) {  // the other rank uses p
+    group_->peers = [](const Collective& collective) {  // the other rank uses p
       if (collective.dtype == DType::kInt32) *reinterpret_cast<std::int32_t*>(collective.data) += 1;
     };
     const auto step = [this] {

@@ -1,6 +1,8 @@
 // Which backward belongs to which pass, and when a pass is complete: clauses P1 to P10.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {
@@ -17,6 +19,24 @@ std::vector<int> buckets_of(const Group& group) {
     if (s.collective.op == Op::kAllReduceSum && s.collective.bucket != kNone)
       buckets.push_back(s.collective.bucket);
   return buckets;
+}
+
+// Whether it is gone before the search or after it is a matter of time; that the search reads no
+// memory of what is gone, is one for sanitizers.
+TEST_F(ReducerPass, P1AnOutputMayBeDroppedByAnotherThreadWhileABackwardBegins) {
+  constexpr int kNodes = 300;
+  for (int round = 0; round < 50; ++round) {
+    create(true);
+    rank_.undefine_grads();
+    const auto used = rank_.forward_of({p_});
+    std::vector<Edge> dropped(1, Edge{q_, 0});
+    for (int i = 0; i < kNodes; ++i) dropped = {{rank_.fan(std::move(dropped)), 0}};
+    dropped = rank_.forward(dropped);
+    std::thread other([&dropped] { dropped.clear(); });
+    const Status status = rank_.backward(used, 4);
+    other.join();
+    EXPECT_TRUE(status.ok() || status.code() == Code::kIncomplete) << status.to_string();
+  }
 }
 
 TEST_F(ReducerPass, P1TwoForwardsBeforeOneBackwardAreOnePass) {

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "reducer/comm/nccl/test_queue_device.h"
 #include "reducer/hooks/builtin_hooks.h"
 #include "reducer/tensor/sparse.h"
 #include "reducer/test_ranks.h"
@@ -223,6 +224,24 @@ TEST_F(ReducerReplicas, S3AValueThatOneReplicaAloneHasEndsTheForwardAndTheGroup)
   EXPECT_FALSE(parallel().poisoned().ok());
 }
 
+// What could not be copied is copied when it can be: no forward of this group has done so yet.
+TEST_F(ReducerReplicas, P15ACopyThatFailedIsMadeUpFor) {
+  const auto b = make_ref<Buffer>("b", rank_.tensor({1, 2}));
+  const auto b1 = make_ref<Buffer>("b of replica 1", rank_.tensor({7, 7}, DType::kFloat32, 1));
+  options_.broadcast_buffers = false;
+  options_.buffers = {b};
+  options_.replicas[0].buffers = {b1};
+  create_well();
+  p_->set_value(rank_.tensor({3, 4}));  // and p of replica 1 has none
+  const auto look = [](std::vector<Edge>&) { return Status(); };
+  EXPECT_EQ(parallel().forward_without_gradients(look).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(parallel().poisoned().ok());
+  p1_->set_value(rank_.tensor({8, 8}, DType::kFloat32, 1));
+  ASSERT_TRUE(parallel().forward_without_gradients(look).ok());
+  EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
+  EXPECT_EQ(values_of(b1->value()), (Values{1, 2}));
+}
+
 TEST_F(ReducerReplicas, P16AGradientOfAReplicaIsRefusedByName) {
   create_well();
   const Ref<Node> use =
@@ -277,6 +296,43 @@ TEST(ReducerReplicaRanks, B4OtherReplicasOnOtherRanksAreADisagreement) {
     rank.parameters = {p};
     ReducerOptions options = quick_options(false);
     if (r == 1) options.replicas = {{{p1}, {}}};
+    statuses[at] = rank.create(memberships[at], options);
+  });
+  for (const Status& status : statuses)
+    EXPECT_EQ(status.code(), Code::kDisagreement) << status.to_string();
+}
+
+// Nothing copies from card to card within a process.
+TEST_F(ReducerReplicas, P15AReplicaOnAnotherCardIsRefused) {
+  QueueDevice cards[] = {QueueDevice(1), QueueDevice(2)};
+  EXPECT_TRUE(can_hold_replicas(rank_.devices[0], rank_.devices[1]));
+  EXPECT_TRUE(can_hold_replicas(cards[0], cards[0]));
+  EXPECT_FALSE(can_hold_replicas(cards[0], cards[1]));
+  EXPECT_FALSE(can_hold_replicas(cards[0], rank_.devices[1]));
+  const auto on_card =
+      make_ref<Parameter>("q on a card", cards[0], DType::kFloat32, q_->shape(), true,
+                          rank_.engine.next_sequence(), Parameter::Gradients::kDense);
+  options_.replicas = {replica({p1_, on_card})};
+  const Status status = create();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.to_string().find("replica 1 has parameter q on a card for q, on another card"),
+            std::string::npos)
+      << status.to_string();
+}
+
+TEST(ReducerReplicaRanks, B4OtherBuffersOfAReplicaAreADisagreement) {
+  const auto memberships = local_memberships(2);
+  std::vector<Status> statuses(2);
+  on_ranks(2, [&](int r) {
+    const auto at = static_cast<std::size_t>(r);
+    TestRank rank(1);
+    const auto p = rank.add("p");
+    const auto b = make_ref<Buffer>("b", rank.tensor({1, 2}));
+    const auto b1 = make_ref<Buffer>("b of replica 1", rank.tensor({1, 2}, DType::kFloat32, 1));
+    ReducerOptions options = quick_options(false);
+    options.buffers = {b};
+    options.replicas = {{{Ref<Parameter>()}, {}}};
+    if (r == 1) options.replicas[0].buffers = {b1};
     statuses[at] = rank.create(memberships[at], options);
   });
   for (const Status& status : statuses)

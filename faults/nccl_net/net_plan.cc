@@ -221,6 +221,8 @@ Result<NetPlan> NetPlan::attach(const std::string& name) {
   return plan;
 }
 
+void NetPlan::remove(const std::string& name) { ::shm_unlink(name.c_str()); }
+
 // The memory belongs to others too: what is checked here is a copy, and used from the copy.
 Status NetPlan::copy_faults() {
   if (Counter(memory_->magic).load(std::memory_order_acquire) != LOCKSTEP_NET_PLAN_MAGIC)

@@ -69,6 +69,8 @@ class NetPlan {
   // `name` begins with a slash and has no other. It must not exist yet.
   static Result<NetPlan> create(const std::string& name, const std::vector<NetFault>& faults);
   static Result<NetPlan> attach(const std::string& name);
+  // Removes what a process left that was killed before it could; nothing, if there is nothing.
+  static void remove(const std::string& name);
   ~NetPlan();
   NetPlan(NetPlan&& other) noexcept;
   NetPlan& operator=(NetPlan&&) = delete;

@@ -14,6 +14,7 @@
 #include "properties/case/case_json.h"
 #include "properties/lane/case_runner.h"
 #include "properties/lane/message.h"
+#include "properties/lane/nccl_lane.h"
 
 namespace lockstep::properties {
 
@@ -92,6 +93,7 @@ void CaseServer::stop() {
   ::kill(-child_, SIGKILL);
   ::kill(child_, SIGKILL);
   ::waitpid(child_, nullptr, 0);
+  remove_net_plan_of(child_);
   child_ = -1;
   fd_ = -1;
 }
@@ -100,6 +102,7 @@ void CaseServer::stop() {
 Outcome CaseServer::ended() {
   int status = 0;
   ::waitpid(child_, &status, 0);
+  remove_net_plan_of(child_);
   ::kill(-child_, SIGKILL);  // ranks that it may have left behind
   ::close(fd_);
   child_ = -1;

@@ -18,6 +18,7 @@
 #include "properties/generate/features.h"
 #include "properties/lane/case_runner.h"
 #include "properties/lane/message.h"
+#include "properties/lane/nccl_lane.h"
 
 namespace lockstep::properties {
 namespace {
@@ -159,6 +160,7 @@ std::optional<Found> Workers::collect(int worker) {
   }
   int status = 0;
   ::waitpid(slot.pid, &status, 0);
+  remove_net_plan_of(slot.pid);
   ::kill(-slot.pid, SIGKILL);  // ranks that it may have left behind
   ::close(slot.fd);
   slot = {-1, -1, true};
@@ -200,6 +202,7 @@ void Workers::reap(int worker) {
   ::kill(-slot.pid, SIGKILL);
   ::kill(slot.pid, SIGKILL);
   ::waitpid(slot.pid, nullptr, 0);
+  remove_net_plan_of(slot.pid);
   ::close(slot.fd);
   slot = {-1, -1, true};
 }

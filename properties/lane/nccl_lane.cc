@@ -42,8 +42,7 @@ class NcclLane final : public Lane {
                      Observation& observation) {
     std::vector<NetFault> faults;
     for (const PlannedNetFault& each : planned) faults.push_back(each.fault);
-    Result<NetPlan> plan =
-        NetPlan::create(fmt::format("/lockstep-{}-{}", ::getpid(), plans_++), faults);
+    Result<NetPlan> plan = NetPlan::create(net_plan_of(::getpid()), faults);
     if (!plan) {
       observation.end = Observation::End::kCrashed;
       observation.wait_graph = plan.error().to_string();
@@ -58,10 +57,13 @@ class NcclLane final : public Lane {
   }
 
   ProcessRanks processes_;
-  std::uint64_t plans_ = 0;
 };
 
 }  // namespace
+
+std::string net_plan_of(pid_t process) { return fmt::format("/lockstep-{}", process); }
+
+void remove_net_plan_of(pid_t process) { NetPlan::remove(net_plan_of(process)); }
 
 std::unique_ptr<Lane> make_nccl_lane(const Subject& subject) {
   return std::make_unique<NcclLane>(subject);

@@ -3,8 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "properties/generate/generate.h"
+#include "properties/lane/nccl_lane.h"
 
 namespace lockstep::properties {
 namespace {
@@ -88,6 +93,31 @@ TEST(NcclPlan, KindsWithoutACounterpartAreLeftToTheRankOrOut) {
         Kind::kNodeThrows, Kind::kSlowThread, Kind::kPayloadTruncate, Kind::kPayloadSwap,
         Kind::kPayloadStale, Kind::kPayloadShift})
     EXPECT_THAT(net_faults_of(with({fault_of(kind)})), IsEmpty()) << faults::name_of(kind);
+}
+
+// Whoever runs cases kills a process that hangs or is too late, and cleans up after it.
+TEST(NcclPlan, OfAProcessThatWasKilledNothingIsLeft) {
+  using faults::net::NetPlan;
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const Result<NetPlan> plan = NetPlan::create(net_plan_of(::getpid()), {});
+    const char made = plan ? 1 : 0;
+    if (::write(ends[1], &made, 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  char made = 0;
+  EXPECT_EQ(::read(ends[0], &made, 1), 1);
+  EXPECT_EQ(made, 1);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_TRUE(NetPlan::attach(net_plan_of(child)).has_value());
+  remove_net_plan_of(child);
+  EXPECT_FALSE(NetPlan::attach(net_plan_of(child)).has_value());
 }
 
 TEST(NcclPlan, GeneratedCasesAreSmallOnACardAndTheirFaultsCanBeCarriedOut) {

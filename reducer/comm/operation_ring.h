@@ -23,6 +23,7 @@ class OperationRing {
   OperationRing() : places_(made(kFirst)) {}
 
   Operation& at(std::uint64_t number) { return *places_[number % places_.size()]; }
+  const Operation& at(std::uint64_t number) const { return *places_[number % places_.size()]; }
 
   // The place of the next operation, `number`; those from `oldest` on are in use. It still holds
   // what an earlier one left there.

@@ -3,6 +3,7 @@
 // in reducer/reducer_*_test.cc.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
 #include "reducer/comm/gloo/group_test_util.h"
@@ -239,6 +240,44 @@ TEST(GlooReducer, F5DestructionAtAnyPointLeavesNoThreadAndNoDescriptor) {
     EXPECT_EQ(after.threads, before.threads);
     EXPECT_EQ(after.descriptors, before.descriptors);
   }
+}
+
+// Ranks 0 to 3 in pairs; `second` gives each its pair and place for what a backward sends.
+std::vector<Status> in_two_pairs(const std::array<std::pair<int, int>, 4>& second) {
+  const std::shared_ptr<Store> store = std::make_shared<HashStore>();
+  std::vector<Status> statuses(4);
+  on_ranks(4, [&](int rank) {
+    const auto connect = [&](const std::string& kind, std::pair<int, int> place) {
+      const auto prefix = kind + std::to_string(place.first) + "/";
+      auto group = GlooProcessGroup::connect(std::make_shared<PrefixStore>(prefix, store),
+                                             place.second, 2, GlooOptions());
+      EXPECT_TRUE(group.has_value()) << group.error().to_string();
+      return std::shared_ptr<ProcessGroup>(std::move(*group));
+    };
+    const std::pair<int, int> own{rank / 2, rank % 2};
+    Membership two;
+    two.group = connect("first ", own);
+    two.store = std::make_shared<PrefixStore>("pair " + std::to_string(own.first) + "/", store);
+    two.backward_group = connect("second ", second[static_cast<std::size_t>(rank)]);
+    ReducerOptions options = quick_options(false);
+    options.schedule = Schedule::kAfterBackward;
+    TestRank replica;
+    replica.add("p");
+    statuses[static_cast<std::size_t>(rank)] = replica.create(two, options);
+    meet(*store, "made ", rank, 4);
+    replica.parallel.reset();
+  });
+  return statuses;
+}
+
+// Of as many ranks with the same numbers, but others: sums would be of the wrong ones.
+TEST(GlooReducer, P14ASecondGroupOfOtherProcessesIsRefusedByAll) {
+  for (const Status& status : in_two_pairs({{{0, 0}, {1, 1}, {1, 0}, {0, 1}}})) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_NE(status.to_string().find("not one of the same ranks"), std::string::npos);
+  }
+  for (const Status& status : in_two_pairs({{{0, 0}, {0, 1}, {1, 0}, {1, 1}}}))
+    EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
 TEST(GlooReducer, T1TracesOfAllRanksAreEqual) {
