@@ -116,7 +116,9 @@ void Reducer::note_failure(const Failure& failure) {
 Result<Diagnosis> Reducer::diagnose(platform::Duration patience) const try {
   FailureBoard board(membership_.store, membership_.group->rank(), membership_.group->size());
   Account own = account();
-  board.publish(own);  // unless a failure has
+  // A failure has done so, memory permitting. The first account stays: before the last failure it
+  // would be one that is out of date when peers read it.
+  if (!poison_.ok()) board.publish(own);
   return lockstep::diagnose(board.accounts(std::move(own), platform::Deadline::in(patience)));
 } catch (const std::bad_alloc&) {
   return failed(out_of_memory());

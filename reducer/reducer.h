@@ -186,9 +186,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // What this rank tells of itself (T1): as of now, or of the last failure if no pass has begun
   // since. By the thread that trains, outside of backward. to_text() makes a file of it.
   Account account() const;
-  // The accounts of all ranks, joined, after a failure: each rank that fails leaves its own in the
-  // group's store, as this call does. Waits at most `patience` for those of others; ranks that
-  // leave none are silent in it. Not a collective operation.
+  // The accounts of all ranks, joined, after a failure: each rank whose reducer is poisoned has
+  // left its own in the group's store (T1), and this one's is of now. Waits at most `patience` for
+  // those of others; ranks that leave none are silent in it. Not a collective operation.
   Result<Diagnosis> diagnose(platform::Duration patience) const;
   // Collectives launched in the pass that is open, or was the last one.
   std::int64_t launched_in_pass() const { return launched_; }

@@ -142,6 +142,38 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
   for (const Ranks& each : odd) EXPECT_EQ(each, Ranks{1});
 }
 
+// An account in the store stays as it is: one from before the failure that matters would tell peers
+// of a rank that is far behind.
+TEST(ReducerDiagnosis, T1WhoAskedBeforeTheReducerWasPoisonedDoesNotSeemToBeBehind) {
+  const auto memberships = local_memberships(kRanks);
+  std::vector<Ranks> odd(kRanks);
+  on_ranks(kRanks, [&](int r) {
+    TestRank rank;
+    const auto p = rank.add("p");
+    const auto q = rank.add("q");
+    const auto i = static_cast<std::size_t>(r);
+    ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
+    const auto throwing = rank.forward({{rank.thrower({{p, 0}, {q, 0}}), 0}});
+    ASSERT_FALSE(rank.backward(throwing, 1).ok());
+    ASSERT_TRUE(rank.parallel->poisoned().ok());  // nothing had been launched (P12)
+    if (r == 1) {
+      const Result<Diagnosis> early = rank.parallel->diagnose(milliseconds(1));
+      ASSERT_TRUE(early.has_value());
+      EXPECT_EQ(early->accounts.size(), 1u);
+      EXPECT_EQ(early->silent, (Ranks{0, 2}));
+    }
+    for (int step = 0; step < 3; ++step)
+      ASSERT_TRUE(rank.backward(rank.forward_of({p, q}), 1).ok());
+    const auto outputs = r == 2 ? rank.forward_of({q}) : rank.forward_of({p, q});
+    ASSERT_FALSE(rank.backward(outputs, 1).ok());
+    const Result<Diagnosis> diagnosis = rank.parallel->diagnose(seconds(20));
+    ASSERT_TRUE(diagnosis.has_value());
+    EXPECT_TRUE(diagnosis->silent.empty()) << diagnosis->to_string();
+    odd[i] = diagnosis->odd;
+  });
+  for (const Ranks& each : odd) EXPECT_EQ(each, Ranks{2});
+}
+
 using ReducerAccount = ReducerTest;
 
 TEST_F(ReducerAccount, T1AFailureIsToldUntilAPassBeginsOrAReset) {

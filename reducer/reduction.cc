@@ -514,10 +514,7 @@ void Reducer::close_trace(std::int64_t sequence, const Status& status) {
 
 // The process group ends every collective within its timeout; this is the line behind that line.
 platform::Deadline Reducer::operation_deadline() const {
-  const platform::Duration timeout =
-      std::max(membership_.group->timeout(), backward_group().timeout());
-  if (timeout == platform::Duration::max()) return platform::Deadline::never();
-  return platform::Deadline::in(2 * timeout + std::chrono::seconds(1));
+  return deadline_behind(std::max(membership_.group->timeout(), backward_group().timeout()));
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

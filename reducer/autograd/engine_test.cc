@@ -354,5 +354,59 @@ TEST_F(EngineTest, TheSearchFindsEachReachableParameterOnce) {
   }
 }
 
+// A call within a call for each node would need more stack than there is.
+TEST_F(EngineTest, ADeepGraphIsWalkedAndLetGo) {
+  constexpr int kDepth = 300'000;
+  Engine engine(0);
+  for (const std::size_t edges : {1u, 2u}) {  // with two, every node has two owners
+    const auto p = parameter(engine, "p");
+    Ref<Node> top = p;
+    for (int i = 0; i < kDepth; ++i)
+      top = node(engine, std::vector<Edge>(edges, {top, 0}), pass_on());
+    if (edges == 1) {
+      ASSERT_TRUE(backward(engine, {{top, 0}}, false, 3).ok());
+      EXPECT_EQ(values_of(p->grad()), std::vector<float>{3});
+    }
+    EXPECT_EQ(p->use_count(), 1 + edges);
+    top.reset();
+    EXPECT_EQ(p->use_count(), 1u);
+  }
+}
+
+TEST_F(EngineTest, ANodeGoesBeforeWhatItsEdgesOwn) {
+  struct Leaving final : Node {
+    Leaving(Engine& engine, std::vector<Edge> edges, std::vector<std::size_t>& told)
+        : Node(engine.next_sequence(), 1, 0), told_(told) {
+      edges_ = std::move(edges);
+    }
+    ~Leaving() override {
+      told_.push_back(edges_.size());
+      for (const Edge& edge : edges_) EXPECT_TRUE(static_cast<bool>(edge.node));
+    }
+    Status apply(std::span<const Tensor>, std::span<Tensor>, const BackwardContext&) override {
+      return {};
+    }
+    std::vector<std::size_t>& told_;
+  };
+  Engine engine(0);
+  std::vector<std::size_t> log;
+  const auto leaving = [&](std::vector<Edge> edges) {
+    return Ref<Node>(new Leaving(engine, std::move(edges), log));
+  };
+  Ref<Node> kept = leaving({});
+  const Edge shared{leaving({}), 0};
+  log.clear();
+  {
+    const Ref<Node> left = leaving({shared});
+    const Ref<Node> right = leaving({shared, {kept, 0}});
+    kept = leaving({{left, 0}, {right, 0}, {leaving({shared, {left, 0}, {right, 0}, shared}), 0}});
+  }
+  EXPECT_TRUE(log.empty());
+  kept.reset();
+  EXPECT_EQ(log.size(), 5u);  // all but the one that is shared
+  EXPECT_EQ(log[0], 3u);
+  EXPECT_EQ(shared.node->use_count(), 1u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -4,8 +4,8 @@
 //
 // Threads: a graph is built by one thread; afterwards its edges do not change, and anyone may walk
 // them. Ownership: edges own what they point to, so an output keeps its graph alive and nothing
-// else does. Order: a node's sequence number says when it was created; later nodes run first
-// (clause E).
+// else does. However deep a graph is, letting go of it takes no stack. Order: a node's sequence
+// number says when it was created; later nodes run first (clause E).
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,8 @@ class Node : public RefCounted {
  public:
   enum class Kind : std::uint8_t { kFunction, kParameter };
 
+  ~Node() override;
+
   // `outgoing` has one undefined tensor per edge, to be filled where there is a gradient to pass.
   // An undefined incoming gradient means that none arrived there. A user's exception is caught by
   // the engine.
@@ -81,6 +83,9 @@ class Node : public RefCounted {
   const int worker_;
   const Kind kind_;
   platform::Atomic<bool> freed_{false};
+  // While a graph goes: the node to go after this one, and where this one puts those it owned.
+  Ref<Node> next_to_go_;
+  Ref<Node>* to_go_ = nullptr;
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

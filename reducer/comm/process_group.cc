@@ -86,14 +86,15 @@ Status run(ProcessGroup& group, const Collective& collective) {
   return run(group, collective, work);
 }
 
-// The group keeps its own deadline and knows whom it waited for; this is the line behind that line.
+platform::Deadline deadline_behind(platform::Duration timeout) {
+  if (timeout >= platform::Duration::max() / 4) return platform::Deadline::never();
+  return platform::Deadline::in(2 * timeout + std::chrono::seconds(1));
+}
+
+// The group keeps its own deadline and knows whom it waited for.
 Status run(ProcessGroup& group, const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
-  const bool is_limited = group.timeout() < platform::Duration::max() / 4;
-  const platform::Deadline deadline =
-      is_limited ? platform::Deadline::in(2 * group.timeout() + std::chrono::seconds(1))
-                 : platform::Deadline::never();
-  const Status status = work.wait(deadline);
+  const Status status = work.wait(deadline_behind(group.timeout()));
   if (work.done()) return work.wait(platform::Deadline::never());
   group.abort(status);
   return work.wait(platform::Deadline::never());  // abort() completes what is in flight

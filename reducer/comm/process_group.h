@@ -123,6 +123,10 @@ class ProcessGroup {
 // Says in which collective a failure was met, unless it says so already.
 void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence);
 
+// When to give up waiting for a collective of a group that keeps `timeout` itself: the line behind
+// that line; never() where the timeout is too long for one.
+platform::Deadline deadline_behind(platform::Duration timeout);
+
 // start() and wait() in one; aborts the group if the deadline passes.
 Status run(ProcessGroup& group, const Collective& collective);
 Status run(ProcessGroup& group, const Collective& collective, Work& work);

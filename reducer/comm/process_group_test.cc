@@ -91,6 +91,14 @@ TEST(Run, AbortsAGroupThatDoesNotKeepItsTimeout) {
   EXPECT_EQ(group.aborts, 1);
 }
 
+TEST(Run, WaitsForEverBehindATimeoutThatIsTooLongToCount) {
+  using platform::Duration;
+  EXPECT_TRUE(deadline_behind(Duration::max()).is_never());
+  EXPECT_TRUE(deadline_behind(Duration::max() / 2).is_never());
+  EXPECT_FALSE(deadline_behind(Duration::max() / 5).is_never());
+  EXPECT_FALSE(deadline_behind(Duration::max() / 5).passed());
+}
+
 TEST(Op, HasANameForPeople) {
   EXPECT_STREQ(name_of(Op::kAllReduceSum), "all_reduce");
   EXPECT_STREQ(name_of(Op::kBroadcast), "broadcast");

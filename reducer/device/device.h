@@ -3,11 +3,11 @@
 //
 // The interface is asynchronous: an operation has been *submitted* when its call returns, and its
 // operands must stay alive and unwritten until the stream has passed it. The host device runs
-// everything at once, so its events are always complete. Threads: all calls from any thread;
-// operations on one stream are submitted by one thread at a time. Failure: allocation can fail and
-// says so; a failure of submitted work shows when the event is waited for. Arithmetic (contract G2,
-// G3, G9, G11): every operation rounds once to the tensor's dtype, to nearest, ties to even;
-// float16 and bfloat16 are computed in float; no fused multiply-add, no flush to zero.
+// everything at once, so its events are always complete. Threads: all calls from any thread, for
+// one stream too; what two submit to it at once has no order, and must not need one. Failure:
+// allocation can fail and says so; that of submitted work shows when the event is waited for.
+// Arithmetic (G2, G3, G9, G11): every operation rounds once to the tensor's dtype, to nearest, ties
+// to even; float16 and bfloat16 are computed in float; no fused multiply-add, no flush to zero.
 //
 // The host must not touch the memory of a device that is not the host's: upload() and download()
 // bring it there and back, through PinnedMemory; read() and write() below are both in one, and

@@ -6,10 +6,13 @@
 #include <gloo/transport/device.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/forwarding_transport.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/group_test_util.h"
+#include "reducer/comm/gloo/slots.h"
 #include "reducer/comm/gloo/watched_transport.h"
 
 namespace lockstep {
@@ -381,6 +384,40 @@ TEST(GlooFailure, LeavingAfterTheLastOperationSpoilsItForNobody) {
       group.reset();
     });
   }
+}
+
+// It has one notice to send from. A peer's failure that it hears while it leaves must not be
+// written over what is on its way there.
+TEST(GlooFailure, ARankThatLeavesSendsOneNoticeAtATime) {
+  auto store = std::make_shared<HashStore>();
+  Groups groups(3);
+  std::atomic<int> sending{0};
+  std::atomic<int> most{0};
+  const auto before_send = [&](const ForwardedSend& send) {
+    if (send.part_of != static_cast<std::uint8_t>(Channel::kNotice)) return;
+    const int now = ++sending;
+    if (now > most) most = now;
+    if (now == 1 && groups[0]->context()->health().ok()) {
+      groups[0]->abort(Status(Code::kUserFailure, "given up"));
+      // For rank 1 to hear it, too, if it still listens.
+      const auto deadline = Deadline::in(milliseconds(200));
+      while (most == 1 && !deadline.passed()) pause_for(milliseconds(1));
+    }
+    --sending;
+  };
+  on_threads(3, [&](int rank) {
+    GlooContextOptions connection;
+    if (rank == 1)
+      connection.device =
+          std::make_shared<ForwardingDevice>(shared_device("127.0.0.1").value(), before_send);
+    groups[static_cast<std::size_t>(rank)] =
+        GlooProcessGroup::connect(store, rank, 3, with_timeout(kLong), connection).value();
+  });
+  groups[1].reset();
+  EXPECT_EQ(most, 1);
+  const Status heard = wait_until_ill(*groups[2]);
+  EXPECT_EQ(heard.code(), Code::kAborted) << heard.to_string();
+  EXPECT_EQ(heard.failure().suspect, 0);
 }
 
 TEST(GlooFailure, NewGroupAfterAFailureIsExact) {

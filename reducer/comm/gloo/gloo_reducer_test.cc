@@ -96,6 +96,17 @@ TEST(GlooReducer, G1StepsGiveTheMeanInBothModes) {
   }
 }
 
+// Twice such a timeout is more than can be counted.
+TEST(GlooReducer, F1ATimeoutOfCenturiesIsNotOver) {
+  const auto centuries = std::chrono::duration_cast<milliseconds>(platform::Duration::max() / 2);
+  on_members(2, false, centuries, [&](int r, Member& member) {
+    for (int step = 0; step < 2; ++step) {
+      if (r == 1) pause_for(milliseconds(50));  // rank 0 has to wait
+      expect_exact_step(member, r, 2);
+    }
+  });
+}
+
 TEST(GlooReducer, P8ARankThatNeverCallsBackwardIsNamedByTheOthersAtTheDeadline) {
   for (const bool dynamic : {false, true}) {
     std::vector<Status> statuses(3);

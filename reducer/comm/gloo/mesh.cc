@@ -52,18 +52,21 @@ std::string encode_within(Failure failure, std::size_t limit) {
 }  // namespace
 
 Mesh::~Mesh() {
-  bool is_peaceful = false;
   {
     platform::MutexLock lock(mutex_);
     LOCKSTEP_CHECK(!is_claimed_);
     is_leaving_ = true;
-    is_peaceful = cause_.ok();
     changed_.notify_all();
   }
   if (monitor_.joinable()) {
-    if (is_peaceful) send_notice(NoticeKind::kLeft, nullptr);
+    // Which may just be passing on a peer's failure, in the one notice that there is: only when it
+    // is over is it known whether this rank leaves in peace.
     notice_receiver_->abortWaitRecv();
     monitor_.join();
+    platform::MutexLock lock(mutex_);
+    const bool is_peaceful = cause_.ok();
+    lock.unlock();
+    if (is_peaceful) send_notice(NoticeKind::kLeft, nullptr);
   }
   std::optional<EventLoop::Hurry> hurry;
   if (loop_) hurry.emplace(*loop_);

@@ -86,11 +86,14 @@ struct CudaDevice::Staging {
   std::uint64_t until = 0;  // the point behind its last kernel
 };
 
-// A stream, with what plans of its launches are made in, by the thread that submits to it.
+// A stream, with what plans of its launches are made in. Its mutex is held from the first use that
+// an operation notes until it is submitted: nobody else's comes in between, and none before a wait
+// that it needs.
 struct CudaDevice::Line {
   Line(int ordinal, CUstream_st* native, bool is_owned) : stream(ordinal, native, is_owned) {}
 
   CudaStream stream;
+  platform::Mutex mutex{"cuda.line"};  // before cuda.device; guards what is below
   LaunchPlan plan;
   std::deque<Staging> staging;  // each stays where it is
 };
@@ -394,7 +397,9 @@ Status CudaDevice::synchronize(const Event& event, Deadline deadline) {
 void CudaDevice::note_use(const Stream& stream, const std::byte* data) {
   LOCKSTEP_CHECK(stream.device == this);
   const Current current(ordinal_);
-  note_use(line_of(stream), stream.handle, data);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_use(line, stream.handle, data);
 }
 
 // The memory that is known now to be used by that stream; none when `data` is not of this device.
@@ -419,61 +424,65 @@ CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const s
   return range;
 }
 
-// What comes before an operation on tensors: its line, and their use by it.
-CudaDevice::Line& CudaDevice::begin(const Stream& stream, const Tensor& from, const Tensor& to) {
+void CudaDevice::note_uses(Line& user, const Stream& stream, const Tensor& from, const Tensor& to) {
   LOCKSTEP_CHECK(&from.device() == this);
   LOCKSTEP_CHECK(&to.device() == this);
-  Line& line = line_of(stream);
-  note_use(line, stream.handle, from.data());
-  note_use(line, stream.handle, to.data());
-  return line;
+  note_use(user, stream.handle, from.data());
+  note_use(user, stream.handle, to.data());
 }
 
-CudaDevice::Line& CudaDevice::begin(const Stream& stream, std::span<const Transfer> transfers) {
-  Line& line = line_of(stream);
+void CudaDevice::note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers) {
   Range gradients;  // the slots are of one bucket, and often the gradients of one storage
   Range slots;
   for (const Transfer& transfer : transfers) {
     LOCKSTEP_CHECK(&transfer.gradient->device() == this);
     const std::byte* const gradient = transfer.gradient->data();
-    if (!gradients.has(gradient)) gradients = note_use(line, stream.handle, gradient);
-    if (!slots.has(transfer.slot)) slots = note_use(line, stream.handle, transfer.slot);
+    if (!gradients.has(gradient)) gradients = note_use(user, stream.handle, gradient);
+    if (!slots.has(transfer.slot)) slots = note_use(user, stream.handle, transfer.slot);
   }
-  return line;
 }
 
 void CudaDevice::fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) {
   if (bytes == 0) return;
   const Current current(ordinal_);
   Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, data);
   line.stream.fail(cudaMemsetAsync(data, 0, bytes, line.stream.native()), "filling with zeros");
 }
 
 void CudaDevice::copy(const Stream& stream, const Tensor& from, const Tensor& to) {
   const Current current(ordinal_);
-  Line& line = begin(stream, from, to);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_uses(line, stream, from, to);
   plan_copy(line.plan, from, to);
   launch(line);
 }
 
 void CudaDevice::add(const Stream& stream, const Tensor& from, const Tensor& to) {
   const Current current(ordinal_);
-  Line& line = begin(stream, from, to);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_uses(line, stream, from, to);
   plan_add(line.plan, from, to);
   launch(line);
 }
 
 void CudaDevice::gather(const Stream& stream, std::span<const Transfer> transfers, double factor) {
   const Current current(ordinal_);
-  Line& line = begin(stream, transfers);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_uses(line, stream, transfers);
   plan_gather(line.plan, transfers, factor);
   launch(line);
 }
 
 void CudaDevice::scatter(const Stream& stream, std::span<const Transfer> transfers) {
   const Current current(ordinal_);
-  Line& line = begin(stream, transfers);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_uses(line, stream, transfers);
   plan_scatter(line.plan, transfers);
   launch(line);
 }
@@ -481,14 +490,18 @@ void CudaDevice::scatter(const Stream& stream, std::span<const Transfer> transfe
 void CudaDevice::convert(const Stream& stream, const Tensor& from, const Tensor& to,
                          double factor) {
   const Current current(ordinal_);
-  Line& line = begin(stream, from, to);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_uses(line, stream, from, to);
   plan_convert(line.plan, from, to, factor);
   launch(line);
 }
 
 void CudaDevice::fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) {
   const Current current(ordinal_);
-  Line& line = begin(stream, from, to);
+  Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
+  note_uses(line, stream, from, to);
   plan_fold(line.plan, from, to, factor);
   launch(line);
 }
@@ -538,6 +551,7 @@ void CudaDevice::upload(const Stream& stream, const PinnedMemory& from, std::siz
   if (bytes == 0) return;
   const Current current(ordinal_);
   Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, to);
   const int error = cudaMemcpyAsync(to, from.data() + offset, bytes, cudaMemcpyHostToDevice,
                                     line.stream.native());
@@ -551,6 +565,7 @@ void CudaDevice::download(const Stream& stream, const std::byte* from, const Pin
   if (bytes == 0) return;
   const Current current(ordinal_);
   Line& line = line_of(stream);
+  const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, from);
   const int error = cudaMemcpyAsync(to.data() + offset, from, bytes, cudaMemcpyDeviceToHost,
                                     line.stream.native());

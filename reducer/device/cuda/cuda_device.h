@@ -28,8 +28,9 @@
 // Arithmetic: the bits of HostDevice (contract G2, G3, G9), by the kernels of kernel_bodies.h; one
 // launch for a whole bucket, and one copy of a table before it when it has very many parameters.
 //
-// Threads: as Device says. A call may leave this device current on its thread; it makes the one
-// that was current before it so again if that has a context. Ownership: outlives its storages,
+// Threads: as Device says: each stream takes one operation at a time, as a whole, and whoever
+// submits another waits for that. A call may leave this device current on its thread; it makes the
+// one that was current before it so again if that has a context. Ownership: outlives its storages,
 // streams and pinned memory. Failure: a submission that fails is remembered by its stream, and
 // shows when an event that was recorded behind it is synchronized. Until it has shown, or gone to
 // another stream with wait(), it is in every such event; events that are recorded after that are
@@ -122,9 +123,10 @@ class CudaDevice final : public Device {
   Line& line_of(const Stream& stream);
   bool becomes_idle(platform::Deadline deadline);
   void nap(platform::Deadline deadline);
+  // With the line's mutex:
   Range note_use(Line& user, std::uint64_t handle, const std::byte* data);
-  Line& begin(const Stream& stream, const Tensor& from, const Tensor& to);
-  Line& begin(const Stream& stream, std::span<const Transfer> transfers);
+  void note_uses(Line& user, const Stream& stream, const Tensor& from, const Tensor& to);
+  void note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers);
   void launch(Line& line);
   Staging* stage(Line& line);
 
@@ -135,7 +137,7 @@ class CudaDevice final : public Device {
   platform::Atomic<std::uint64_t> current_{0};
   platform::Atomic<std::uint64_t> allocated_{0};
 
-  platform::Mutex mutex_{"cuda.device"};      // before cuda.stream; guards what is below
+  platform::Mutex mutex_{"cuda.device"};  // after cuda.line; before cuda.stream; guards the rest
   std::vector<std::unique_ptr<Line>> lines_;  // by handle; a Line stays where it is
   platform::Atomic<std::uint64_t> line_count_{0};
   std::map<const std::byte*, Allocation> allocations_;

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <future>
+#include <memory>
 #include <random>
 
 #include "reducer/device/cuda/cuda_error.h"
@@ -62,8 +65,22 @@ class FakeCudaDevice : public ::testing::Test {
     std::memcpy(tensor.data(), &value, sizeof(value));
   }
 
+  // In the middle of the next call of that name another thread submits, too. This one goes on when
+  // that is done, or plainly waits: so the other one enters the fake when nobody else is in it, and
+  // what it calls first, before it may have to wait, is cudaGetDevice.
+  void submit_during(const char* call, std::function<void()> submission) {
+    fake().during[call] = [this, submission = std::move(submission)] {
+      const auto has_begun = std::make_shared<std::promise<void>>();
+      fake().during["cudaGetDevice"] = [has_begun] { has_begun->set_value(); };
+      another = std::async(std::launch::async, submission);
+      has_begun->get_future().wait();
+      another.wait_for(std::chrono::milliseconds(200));
+    };
+  }
+
   std::unique_ptr<CudaDevice> device;
   Stream own;
+  std::future<void> another;
 };
 
 TEST_F(FakeCudaDevice, OperationsHaveTheBitsOfTheHost) {
@@ -220,6 +237,65 @@ TEST_F(FakeCudaDevice, TablesOnTheirWayAreNotOverwritten) {
     ASSERT_TRUE(finish(own).ok());
   }
   EXPECT_EQ(fake().calls["cudaHostAlloc"], CudaDevice::kTables);  // when the stream was made
+}
+
+// The reducer gathers from a card while the card's own worker adds there.
+TEST_F(FakeCudaDevice, TwoThreadsMaySubmitToOneStreamAtOnce) {
+  const Tensor a = made(1);
+  const Tensor b = made(1);
+  const Tensor c = made(1);
+  const Tensor d = made(1);
+  set_first(a, 1);
+  set_first(b, 10);
+  set_first(c, 100);
+  set_first(d, 1000);
+  submit_during("launch", [&] { device->add(own, a, b); });
+  device->copy(own, c, d);
+  another.get();
+  ASSERT_TRUE(finish(own).ok());
+  EXPECT_EQ(first_of(b), 11);
+  EXPECT_EQ(first_of(d), 100);
+}
+
+TEST_F(FakeCudaDevice, TwoThreadsMaySubmitLargeTablesToOneStreamAtOnce) {
+  std::vector<Tensor> gradients;
+  std::vector<Tensor> slots;
+  std::vector<Transfer> all;
+  for (int i = 0; i < 400; ++i) {
+    gradients.push_back(made(1));
+    slots.push_back(made(1));
+    set_first(gradients.back(), 1);
+    set_first(slots.back(), 0);
+  }
+  for (std::size_t i = 0; i < 400; ++i)
+    all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
+  submit_during("cudaMemcpyAsync", [&] { device->gather(own, std::span(all).first(200), 2.0); });
+  device->gather(own, std::span(all).last(200), 3.0);
+  another.get();
+  ASSERT_TRUE(finish(own).ok());
+  for (std::size_t i = 0; i < 400; ++i) ASSERT_EQ(first_of(slots[i]), i < 200 ? 2.0f : 3.0f) << i;
+}
+
+TEST_F(FakeCudaDevice, AnotherThreadDoesNotOvertakeTheWaitForTheHomeOfAStorage) {
+  const Stream second = *device->new_stream();
+  const Tensor tensor = made(1);
+  const Tensor result = made(1);
+  device->note_use(second, result.data());
+  set_first(tensor, 5);
+  set_first(result, 9);
+  ASSERT_TRUE(finish(own).ok());
+  hold(own);
+  device->fill_zero(own, tensor.data(), 4);
+  submit_during("cudaStreamWaitEvent", [&] { device->copy(second, tensor, result); });
+  device->note_use(second, tensor.data());
+  another.get();
+  const Event copied = device->record(second);
+  EXPECT_EQ(device->synchronize(copied, Deadline::in(std::chrono::milliseconds(2))).code(),
+            Code::kTimeout);
+  EXPECT_EQ(first_of(result), 9);
+  let_go(own);
+  ASSERT_TRUE(finish(second).ok());
+  EXPECT_EQ(first_of(result), 0);
 }
 
 TEST_F(FakeCudaDevice, MemoryThatIsRefusedIsAnError) {

@@ -40,6 +40,7 @@ inline void emulate(LaunchPlan& plan) {
                           [&]<class Op>(Op) { emulate_as<Op>(table, plan.blocks()); });
 }
 
+// For one thread: there is one place to make plans in.
 class EmulatedDevice : public Device {
  public:
   int index() const override { return 0; }

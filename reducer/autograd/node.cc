@@ -1,0 +1,26 @@
+#include "reducer/autograd/node.h"
+
+#include <utility>
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+// The nodes that nobody else owns go one after the other, in a list through themselves: no stack
+// for a deep graph, and no memory, which might be refused. Each is destroyed with its edges in
+// place, and only then hands on what they own.
+Node::~Node() {
+  Ref<Node> first;
+  Ref<Node>& to_go = to_go_ == nullptr ? first : *to_go_;
+  for (auto edge = edges_.rbegin(); edge != edges_.rend(); ++edge) {
+    Ref<Node> node = std::move(edge->node);
+    if (!node || node->use_count() != 1) continue;  // the last owner sees to it
+    node->next_to_go_ = std::move(to_go);
+    to_go = std::move(node);
+  }
+  while (first) {
+    Ref<Node> node = std::move(first);
+    first = std::move(node->next_to_go_);
+    node->to_go_ = &first;
+  }
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS
