@@ -71,6 +71,9 @@ Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::ui
       {"NCCL_SHM_DISABLE", "1"},
       {"NCCL_NET", setup.network()},  // so that NCCL fails where it would take another one
       {"NCCL_NET_PLUGIN", setup.uses_plugin ? "lockstep" : "none"},
+      // Else 2.28 unloads the plug-in with the process's last communicator, and its name is lost to
+      // the next one (nccl#1978).
+      {"NCCL_NET_PLUGIN_REF_COUNT", "1"},
       {"NCCL_IB_DISABLE", "1"},
       {"NCCL_SOCKET_IFNAME", "lo"},
       // One way of adding, which the model has a formula for.

@@ -26,6 +26,27 @@ struct PlayedCard {
   }
 };
 
+// nccl#1978.
+TEST(SmallNccl, TheNextCommunicatorFindsAPluginOnlyWhereAReferenceToItIsKept) {
+  for (const bool is_kept : {false, true}) {
+    ::setenv("NCCL_NET_PLUGIN_REF_COUNT", is_kept ? "1" : "0", 1);
+    NcclProcesses<PlayedCard>::run(1, [is_kept](NcclUnderTest& on) {
+      on.destroy(on.connected());
+      const NcclUniqueId id = on.shared_id();
+      NcclComm next = nullptr;
+      NcclConfig config = on.config();
+      const NcclResult result = on.api().comm_init_rank_config(&next, 1, id, 0, &config);
+      EXPECT_EQ(on.settled(next, result),
+                is_kept ? NcclResult::kSuccess : NcclResult::kInvalidUsage);
+      if (!is_kept) {
+        EXPECT_STREQ(on.api().get_last_error(next), "Failed to initialize any NET plugin");
+      }
+      EXPECT_EQ(on.api().comm_abort(next), NcclResult::kSuccess);
+    });
+  }
+  ::unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
+}
+
 INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclConformance, NcclProcesses<PlayedCard>);
 
 }  // namespace

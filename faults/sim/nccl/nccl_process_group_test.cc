@@ -499,6 +499,72 @@ TEST(NcclGroupInSimulator, F4TheOthersGoOnInASmallerGroup) {
   }
 }
 
+// Whose shrink hangs gives up at its deadline, or when it hears that another one's has failed. NCCL
+// hands out the child all the same: it is aborted, and so is the parent before it, once.
+TEST(NcclGroupInSimulator, F4AShrinkThatIsGivenUpOrFailsLeavesNothingBehind) {
+  using Fault = SimNcclFault::Kind;
+  const SimNcclFault hang{Fault::kHang, kNone, "ncclCommShrink", 1, NcclResult::kSuccess};
+  const SimNcclFault hang_of_0{Fault::kHang, 0, "ncclCommShrink", 1, NcclResult::kSuccess};
+  const SimNcclFault error_of_2{Fault::kAsyncError, 2, "ncclCommShrink", 1,
+                                NcclResult::kSystemError};
+  const std::pair<std::vector<SimNcclFault>, Code> cases[] = {
+      {{hang}, Code::kTimeout},
+      {{hang_of_0, error_of_2}, Code::kTransport},
+  };
+  for (const auto& [all_faults, code] : cases) {
+    Circumstances setup;
+    setup.run = [&faults = all_faults](NcclRun& run) { run.options.faults = faults; };
+    in_many_schedules(setup, [&, expected = code](Member& m) {
+      if (m.on.rank() == 1) return m.on.meet();
+      NcclOptions options = options_of(kLong);
+      if (expected == Code::kTimeout) options.connect_timeout = kShort;
+      options.name = "smaller";
+      auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+      ASSERT_FALSE(smaller.has_value());
+      EXPECT_EQ(smaller.error().code(), expected) << smaller.error().to_string();
+      m.on.meet();
+    });
+  }
+}
+
+// The launch is on its way to the stream when its time is over.
+TEST(NcclGroupInSimulator, F4WhatIsInProgressIsNotRevoked) {
+  Circumstances setup;
+  setup.options = options_of(kShort);
+  setup.options.keeps_for_shrink = true;
+  setup.run = [](NcclRun& run) { run.options.launch_time = 10 * kShort; };
+  in_many_schedules(setup, [&](Member& m) {
+    if (m.on.rank() == 1) return m.on.meet();
+    EXPECT_EQ(m.sum().code(), Code::kTimeout);
+    NcclOptions options = setup.options;
+    options.name = "smaller";
+    auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+    ASSERT_TRUE(smaller.has_value()) << smaller.error().to_string();
+    EXPECT_STREQ((*smaller)->origin(), "ncclCommInitRankConfig");
+    m.on.meet();
+  });
+}
+
+TEST(NcclGroupInSimulator, F4ARankNamedTwiceIsOneAndWithNobodyLeftOutTheGroupIsMadeAnew) {
+  for (const bool is_nobody : {false, true}) {
+    Circumstances setup;
+    setup.options = options_of(kShort);
+    in_many_schedules(setup, [&](Member& m) {
+      if (!is_nobody && m.on.rank() == 1) return m.on.meet();
+      NcclOptions options = setup.options;
+      options.name = "smaller";
+      const std::vector<int> excluded = is_nobody ? std::vector<int>{} : std::vector<int>{1, 1};
+      auto smaller = NcclProcessGroup::shrink(m.group, excluded, m.store, options);
+      ASSERT_TRUE(smaller.has_value()) << smaller.error().to_string();
+      EXPECT_STREQ((*smaller)->origin(), is_nobody ? "ncclCommInitRankConfig" : "ncclCommShrink");
+      const Tensor ones = m.on.made(std::vector<float>(5, 1));
+      EXPECT_TRUE(sim::run(**smaller, m.sum_of(ones)).ok());
+      EXPECT_EQ(m.on.values(ones), std::vector<float>(5, is_nobody ? 3.0F : 2.0F));
+      m.on.meet();
+    });
+  }
+}
+
 // With nothing in flight no thread of a group has a timer: a hang elsewhere is found at once.
 TEST(NcclGroupInSimulator, AnIdleGroupLetsADeadlockBeFound) {
   const simulation::MayLeak deadlocks;

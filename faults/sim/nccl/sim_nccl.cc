@@ -32,7 +32,8 @@ SimNccl::~SimNccl() { running_ = nullptr; }
 std::size_t SimNccl::open_communicators() const {
   return static_cast<std::size_t>(
       std::count_if(communicators_.begin(), communicators_.end(), [this](const Communicator& comm) {
-        return comm.life == Communicator::Life::kOpen && comm.bond != nullptr && !has_exited(comm);
+        const bool was_made = comm.bond != nullptr || comm.has_failed_init;
+        return comm.life == Communicator::Life::kOpen && was_made && !has_exited(comm);
       }));
 }
 
@@ -54,6 +55,8 @@ SimNccl::Call::Call(SimNccl& nccl, const char* function, NcclComm comm) {
     is_refused_ = true;
     return;
   }
+  if (here.has_failed_init && std::string_view(function) != "ncclCommAbort")
+    nccl.note_misuse(function, here, ", which was not made");
   if (here.inside != simulation::kNoFiber) {
     nccl.note_misuse(function, here, " while another thread is in a call for it");
     return;
@@ -327,7 +330,8 @@ void SimNccl::complete(Meeting& meeting, const std::string& key) {
   scheduler_.wake_all(meeting.gathering);
 }
 
-// The job behind split and shrink. `child` is null for a rank that is in none.
+// The job behind split and shrink. `child` is null for a rank that is in none. One that could not
+// be made is handed out, too, and does not say so itself.
 NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::size_t expected,
                                int color, int order, Communicator* child, NcclComm* to,
                                const SimNcclFault* fault) {
@@ -337,8 +341,15 @@ NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::
   const bool has_met = wait_for(comm, meeting.gathering, "all ranks that make a communicator",
                                 [&] { return meeting.is_complete; });
   const NcclResult result = has_met ? carry_out(comm, fault) : NcclResult::kInternalError;
-  if (result == NcclResult::kSuccess && child != nullptr) *to = child->handle();
+  if (child == nullptr) return result;
+  child->has_failed_init = result != NcclResult::kSuccess;
+  *to = child->handle();
   return result;
+}
+
+// What split and shrink give: never kInProgress, though the child is not there yet.
+NcclResult SimNccl::accepted(NcclResult result) {
+  return result == NcclResult::kInProgress ? NcclResult::kSuccess : result;
 }
 
 NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, NcclConfig* config) {
@@ -357,9 +368,9 @@ NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, Ncc
   *to = nullptr;
   Communicator* child = color == kNcclNoColor ? nullptr : &make(0, 1, is_blocking);
   const std::string name = comm.bond->key + " split " + std::to_string(comm.splits++);
-  return run_job(comm, "split", [=, this, &comm] {
+  return accepted(run_job(comm, "split", [=, this, &comm] {
     return make_child(comm, name, comm.bond->members.size(), color, key, child, to, fault);
-  });
+  }));
 }
 
 NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, NcclComm* to,
@@ -374,7 +385,6 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   Communicator& comm = of(handle);
   std::vector<int> gone(excluded, excluded + count);
   std::sort(gone.begin(), gone.end());
-  gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
   if (gone.front() < 0 || gone.back() >= comm.size)
     return refuse(NcclResult::kInvalidArgument, "ncclCommShrink: a rank that there is not");
   if (std::binary_search(gone.begin(), gone.end(), comm.rank))
@@ -392,10 +402,18 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   std::string name = comm.bond->key + " shrink " + std::to_string(comm.shrinks++) + " without";
   for (const int rank : gone) name += " " + std::to_string(rank);
   Communicator* child = &make(0, 1, is_blocking);
-  const std::size_t expected = comm.bond->members.size() - gone.size();
-  return run_job(comm, "shrink", [=, this, &comm] {
-    return make_child(comm, name, expected, 0, comm.rank, child, to, fault);
-  });
+  // As getParentRanks() counts: a rank that is named twice is two less.
+  int rank = 0;
+  for (int old = 0; old < comm.rank; ++old)
+    if (!std::binary_search(gone.begin(), gone.end(), old)) ++rank;
+  const int size = comm.size - count;
+  return accepted(run_job(comm, "shrink", [=, this, &comm] {
+    if (rank < size)
+      return make_child(comm, name, static_cast<std::size_t>(size), 0, comm.rank, child, to, fault);
+    child->has_failed_init = true;
+    *to = child->handle();
+    return refuse(NcclResult::kInvalidArgument, "ncclCommShrink: a rank that is named twice");
+  }));
 }
 
 // --- Communicators end.
@@ -515,6 +533,8 @@ NcclResult SimNccl::revoke(NcclComm handle, int flags) {
   if (result != NcclResult::kSuccess) return result;
   if (flags != kNcclRevokeDefault || comm.is_finalized || comm.is_revoked)
     return refuse(NcclResult::kInvalidArgument, comm.name + " cannot be revoked (again)");
+  if (comm.job != simulation::kNoFiber)
+    note_misuse("ncclCommRevoke", comm, " before what was called last was seen to succeed");
   comm.is_revoked = comm.is_finalized = true;
   comm.is_leaving = true;
   cut(comm);

@@ -6,7 +6,9 @@
 //   Communicators come up when all their ranks have come, and not before. On a non-blocking one
 //   every call with work to do returns kInProgress and goes on in a fiber of its own, so that what
 //   a group launches reaches its stream some time *after* the call; any other call in between is
-//   kInvalidArgument, and an error of a call stays.
+//   kInvalidArgument, and an error of a call stays. Split and shrink go on so, too, but return
+//   kSuccess: the child is null until the job on the parent is over, and one that could not be made
+//   is handed out as well, of which only the parent says that it was not.
 //   Nothing of a group runs before its outermost end. What one group launches on a communicator is
 //   one operation on a stream, which reads and writes its buffers there (races are SimDevice's to
 //   find). Operations of one communicator on several streams run in the order of their calls.
@@ -27,8 +29,10 @@
 //
 // Noted in misuses(), once each: two threads inside of calls for one communicator at once; use of a
 // communicator after abort or destroy, a second end among that, or by another process; destroying
-// one that has failed, or whose last call goes on. Of what is gone a call does nothing and gives
-// kInvalidArgument, where NCCL would use memory that is not there any more.
+// one that has failed, or whose last call goes on; revoking one whose last call goes on, or was not
+// asked about until it had succeeded; use, but for the abort, of a child that could not be made.
+// Of what is gone a call does nothing and gives kInvalidArgument, where NCCL would use memory that
+// is not there any more.
 //
 // Threads: one SimNccl at a time; calls from fibers of the network's scheduler. Ownership: the
 // network outlives it; it keeps communicators until it goes, which is after the run. Bounds: kSum
@@ -134,6 +138,7 @@ class SimNccl {
   NcclResult carry_out(Communicator& comm, const SimNcclFault* fault);
   NcclResult make_child(Communicator& comm, const std::string& key, std::size_t expected, int color,
                         int order, Communicator* child, NcclComm* to, const SimNcclFault* fault);
+  static NcclResult accepted(NcclResult result);
   void complete(Meeting& meeting, const std::string& key);
   void cut(Communicator& comm);
   void wake(Communicator& comm);

@@ -15,7 +15,7 @@ struct SimNcclFixture {
       if (schedule.seed % 3 == 1) run.latency = {Duration(100), Duration(10'000)};
       EXPECT_EQ(run.run(body), simulation::End::kFinished) << run.wait_graph;
       EXPECT_EQ(run.findings_text(), "");
-      EXPECT_TRUE(run.misuses.empty());
+      EXPECT_EQ(run.misuses, std::vector<std::string>());
       EXPECT_EQ(run.left_open, 0U);
     }
   }

@@ -108,8 +108,9 @@ NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation ope
     add(group, comm, operation, SimDevice::stream_of(stream), fault);
   }
   const NcclResult ended = leave_group(group);
-  if (!comm.is_blocking) return state_of(comm);
-  return result != NcclResult::kSuccess ? result : ended;
+  if (comm.is_blocking) return result != NcclResult::kSuccess ? result : ended;
+  if (state_of(comm) == NcclResult::kSuccess) finish_job(comm);  // it asks itself
+  return state_of(comm);
 }
 
 void SimNccl::add(Group& group, Communicator& comm, const Operation& operation,

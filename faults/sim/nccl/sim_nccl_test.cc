@@ -410,7 +410,27 @@ TEST(SimNccl, FaultsOfThePlanActOnMessagesAndLaunches) {
   finishes(2, body(ok, ok, 1s), with(Kind::kOperationStall));
   finishes(2, body(remote, remote, 1s), with(Kind::kLinkReset));
   finishes(2, body(NcclResult::kSystemError, ok, 1s), with(Kind::kOperationError));
-  finishes(2, body(NcclResult::kInternalError, ok, 1s), with(Kind::kCallError));
+}
+
+TEST(SimNccl, ACallErrorOfThePlanIsTheResultOfACallAndStays) {
+  const Body body = [](SimRank& on) {
+    const NcclComm comm = on.connected();
+    const Tensor data = ones(on);
+    EXPECT_EQ(sum(on, comm, data),
+              on.rank() == 1 ? NcclResult::kInternalError : NcclResult::kSuccess);
+    NcclResult state = NcclResult::kSuccess;
+    on.api().comm_get_async_error(comm, &state);
+    EXPECT_EQ(state, on.rank() == 1 ? NcclResult::kInternalError : NcclResult::kSuccess);
+    on.meet();
+    abort(on, comm);
+    on.finish();
+  };
+  finishes(2, body, [](NcclRun& run) {
+    faults::Fault one;
+    one.kind = faults::Kind::kCallError;
+    one.rank = 1;
+    run.plan.faults = {one};
+  });
 }
 
 TEST(SimNccl, AProcessThatExitsIsARemoteErrorForOthers) {
@@ -578,7 +598,7 @@ TEST(SimNccl, RanksThatShrinkDifferentlyNeverMeet) {
     NcclComm child = nullptr;
     int gone = on.rank() == 0 ? 2 : 0;
     EXPECT_EQ(on.api().comm_shrink(comm, &gone, 1, &child, nullptr, kNcclShrinkDefault),
-              NcclResult::kInProgress);
+              NcclResult::kSuccess);
     if (on.rank() == 0) {
       for (int i = 0; i < 10; ++i) on.pause();
       NcclResult state = NcclResult::kSuccess;
@@ -589,8 +609,89 @@ TEST(SimNccl, RanksThatShrinkDifferentlyNeverMeet) {
       abort(on, child);
     }
     on.meet();
-    abort(on, comm);
     EXPECT_EQ(on.rank() == 0, child == nullptr);
+    abort(on, comm);
+    if (on.rank() == 0) abort(on, child);
+  });
+}
+
+TEST(SimNccl, ASplitAndAShrinkSucceedBeforeTheirChildIsThere) {
+  for (const bool is_split : {true, false}) {
+    finishes(
+        2,
+        [is_split](SimRank& on) {
+          const NcclComm comm = on.connected();
+          if (on.rank() == 1) return on.api().comm_abort(comm), void();
+          int gone = 1;
+          NcclComm child = nullptr;
+          EXPECT_EQ(is_split ? on.api().comm_split(comm, 0, 0, &child, nullptr)
+                             : on.api().comm_shrink(comm, &gone, 1, &child, nullptr, 0),
+                    NcclResult::kSuccess);
+          EXPECT_EQ(child, nullptr);
+          int count = 0;
+          if (is_split) {  // the other rank never comes
+            EXPECT_EQ(on.api().comm_count(comm, &count), NcclResult::kInvalidArgument);
+          } else {
+            EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
+          }
+          abort(on, comm);
+          EXPECT_NE(child, nullptr);
+          abort(on, child);
+        },
+        [](NcclRun& run) { run.options.init_time = 50us; });
+  }
+}
+
+// As in the sources of NCCL 2.28.9 (ncclCommInitRankFunc): the pointer is written in any case, and
+// nothing of the failure is in what it points to.
+TEST(SimNccl, AChildThatCouldNotBeMadeIsHandedOutAndSaysNothing) {
+  const auto program = [](bool asks) {
+    return outcomes(
+        1,
+        [asks](SimRank& on) {
+          const NcclComm comm = on.connected();
+          NcclComm child = nullptr;
+          EXPECT_EQ(on.api().comm_split(comm, 0, 0, &child, nullptr), NcclResult::kSuccess);
+          EXPECT_EQ(on.settled(comm), NcclResult::kSystemError);
+          ASSERT_NE(child, nullptr);
+          if (asks) {
+            EXPECT_EQ(on.settled(child), NcclResult::kSuccess);
+          }
+          abort(on, comm);
+          if (!asks) abort(on, child);
+        },
+        [](NcclRun& run) {
+          run.options.faults = {
+              fault(SimNcclFault::Kind::kAsyncError, "ncclCommSplit", 1, NcclResult::kSystemError)};
+        });
+  };
+  const Outcomes right = program(false);
+  EXPECT_EQ(right.misuses, 0U);
+  EXPECT_EQ(right.left_open, 0U);
+  const Outcomes wrong = program(true);
+  EXPECT_THAT(wrong.misused, ElementsAre(HasSubstr(", which was not made")));
+  EXPECT_EQ(wrong.left_open, static_cast<unsigned>(wrong.runs));
+}
+
+// As getParentRanks() of NCCL 2.28.9 has it.
+TEST(SimNccl, AShrinkCountsARankThatIsNamedTwiceAsTwo) {
+  finishes(4, [](SimRank& on) {
+    const NcclComm comm = on.connected();
+    NcclComm child = nullptr;
+    int gone[] = {1, 1};
+    if (on.rank() != 1) {
+      EXPECT_EQ(on.api().comm_shrink(comm, gone, 2, &child, nullptr, 0), NcclResult::kSuccess);
+      const NcclResult state = on.settled(comm);
+      EXPECT_EQ(state, on.rank() == 3 ? NcclResult::kInvalidArgument : NcclResult::kSuccess);
+      int count = 2;
+      if (on.rank() != 3) {
+        EXPECT_EQ(on.api().comm_count(child, &count), NcclResult::kSuccess);
+      }
+      EXPECT_EQ(count, 2);
+    }
+    on.meet();
+    abort(on, comm);
+    if (child != nullptr) abort(on, child);
   });
 }
 
@@ -666,6 +767,32 @@ TEST(SimNccl, DestroyingOneWhoseLastCallGoesOnIsNoted) {
               Each(ContainsRegex("ncclCommDestroy.* while what was called last goes on")));
 }
 
+// As in the sources of NCCL 2.28.9: comm->groupJob is freed, and used when the state is asked for.
+TEST(SimNccl, RevokingOneWhoseLastCallGoesOnIsNoted) {
+  const auto program = [](bool waits) {
+    return outcomes(
+        2,
+        [waits](SimRank& on) {
+          const NcclComm comm = on.connected();
+          const Tensor data = ones(on);
+          const NcclResult result = start(on, comm, data);
+          EXPECT_EQ(result, NcclResult::kInProgress);
+          if (waits) {
+            EXPECT_EQ(on.settled(comm, result), NcclResult::kSuccess);
+          }
+          EXPECT_EQ(on.settled(comm, on.api().comm_revoke(comm, kNcclRevokeDefault)),
+                    NcclResult::kSuccess);
+          on.meet();
+          abort(on, comm);
+        },
+        [](NcclRun& run) { run.options.launch_time = 50us; });
+  };
+  EXPECT_EQ(program(true).misuses, 0U);
+  const Outcomes early = program(false);
+  EXPECT_EQ(early.misuses, 2U * static_cast<unsigned>(early.runs));
+  EXPECT_THAT(early.misused, Each(ContainsRegex("ncclCommRevoke.* was seen to succeed")));
+}
+
 TEST(SimNccl, TwoThreadsThatAbortOneCommunicatorAreNoted) {
   const Outcomes all = outcomes(1, [](SimRank& on) {
     const NcclComm comm = on.connected();
@@ -688,7 +815,8 @@ TEST(SimNccl, TwoThreadsInCallsForOneCommunicatorAreNoted) {
     });
     NcclConfig config = on.config(1);
     NcclComm child = nullptr;
-    on.settled(comm, on.api().comm_split(comm, 0, 0, &child, &config));
+    EXPECT_EQ(on.api().comm_split(comm, 0, 0, &child, &config), NcclResult::kSuccess);
+    on.settled(comm);
     watchdog.join();
     on.meet();
     abort(on, comm);

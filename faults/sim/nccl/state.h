@@ -56,8 +56,9 @@ struct SimNccl::Communicator {
   Life life = Life::kOpen;
   bool is_revoked = false;
   bool is_finalized = false;
-  bool is_cut = false;      // its work ends, and none begins any more
-  bool is_leaving = false;  // its jobs end, too
+  bool has_failed_init = false;  // a child that was handed out all the same
+  bool is_cut = false;           // its work ends, and none begins any more
+  bool is_leaving = false;       // its jobs end, too
   NcclResult state = NcclResult::kSuccess;
   NcclResult link_error = NcclResult::kSuccess;
   Bond* bond = nullptr;

@@ -8,6 +8,9 @@
 // 2 MiB, one message a chunk, and one connection more to each peer for send and receive, made when
 // it is first used. It logs what NCCL 2.28.9 logs of that, in the same lines.
 //
+// Without NCCL_NET_PLUGIN_REF_COUNT the plug-in goes with the process's last communicator, and the
+// next one finds none, as in 2.28.
+//
 // SMALL_NCCL_PRETENDS=tree|socket: it says in its log that it went another way.
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -136,6 +139,34 @@ struct Link {
   NetHandle theirs{};  // where our sender connects to
 };
 
+// plugin/net.cc: what communicators share of the plug-in.
+class PluginUses {
+ public:
+  bool is_forgotten() {
+    const std::lock_guard lock(mutex_);
+    return is_forgotten_;
+  }
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (--count_ > 0) return;
+    INFO("Unloading plugin %s", variable("NCCL_NET_PLUGIN").c_str());
+    is_forgotten_ = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  int count_ = std::atoi(variable("NCCL_NET_PLUGIN_REF_COUNT").c_str());
+  bool is_forgotten_ = false;
+};
+PluginUses& plugin_uses() {
+  static PluginUses uses;
+  return uses;
+}
+
 struct Comm {
   int rank = 0;
   int ranks = 1;
@@ -157,7 +188,9 @@ struct Comm {
     };
     close(ring);
     for (Link& peer : peers) close(peer);
-    if (context != nullptr) net->finalize(context);
+    if (context == nullptr) return;
+    net->finalize(context);
+    plugin_uses().end();
   }
   int next() const { return (rank + 1) % ranks; }
   int previous() const { return (rank + ranks - 1) % ranks; }
@@ -251,12 +284,13 @@ bool exchange(Comm& comm, int port) {
 
 void make(Comm& comm, int port) {
   INFO("NCCL version 2.28.9+cuda13.0");
-  comm.net = load_net();
+  if (!plugin_uses().is_forgotten()) comm.net = load_net();
   if (comm.net == nullptr || variable("NCCL_NET") != comm.net->name) {
     note_error("Failed to initialize any NET plugin");
     return comm.fail(static_cast<int>(NcclResult::kInvalidUsage));
   }
   if (!comm.check(comm.net->init(&comm.context, 0, nullptr, log, nullptr))) return;
+  plugin_uses().begin();
   const bool lies = variable("SMALL_NCCL_PRETENDS") == "socket";
   const char* const network = lies ? "Socket" : comm.net->name;
   INFO("Using network %s", network);

@@ -525,6 +525,75 @@ TEST_F(NcclShrink, F4AnOlderLibraryMakesANewCommunicator) {
   shrink({1}, "ncclCommInitRankConfig");
 }
 
+// NCCL refuses an empty list, and counts a rank that is named twice as two.
+TEST_F(NcclShrink, F4RanksAreLeftOutInAnyOrderAndOnceEach) {
+  connect(4, quick());
+  std::vector<int> sizes(4);
+  on_ranks(4, [&](int rank) {
+    if (rank == 1 || rank == 2) return;
+    NcclOptions options = quick();
+    options.name = "smaller";
+    auto made = NcclProcessGroup::shrink(group(rank), {2, 1, 2}, store, options);
+    ASSERT_TRUE(made.has_value()) << made.error().to_string();
+    EXPECT_STREQ((*made)->origin(), "ncclCommShrink");
+    EXPECT_TRUE(sum_once(**made, &device(rank)).ok());
+    sizes[static_cast<std::size_t>(rank)] = (*made)->size();
+  });
+  EXPECT_EQ(sizes, (std::vector<int>{2, 0, 0, 2}));
+}
+
+TEST_F(NcclShrink, F4WithNobodyLeftOutACommunicatorIsMadeAnew) {
+  connect(2, quick());
+  shrink({}, "ncclCommInitRankConfig");
+  for (const int rank : {0, 1}) EXPECT_EQ(nccl.calls("ncclCommShrink", rank), 0);
+}
+
+// NCCL's thread writes the child's place as long as the parent is not aborted; and a child that was
+// not made has to be aborted, too, after the parent.
+TEST_F(NcclShrink, F4AShrinkThatIsGivenUpOrFailsLeavesNothingBehind) {
+  for (const auto state : {NcclResult::kInProgress, NcclResult::kSystemError}) {
+    const bool is_given_up = state == NcclResult::kInProgress;
+    NcclOptions options = quick();
+    options.name = is_given_up ? "a" : "b";
+    connect(2, options);
+    const int before = nccl.calls("ncclCommShrink", 0);
+    nccl.set_script([this, state, before](const std::string& function, int rank, int) {
+      const bool is_it = function == "ncclCommGetAsyncError" && rank == 0;
+      return is_it && nccl.calls("ncclCommShrink", 0) > before ? state : NcclResult::kSuccess;
+    });
+    options.name += ", smaller";
+    options.connect_timeout = kShort;
+    auto made = NcclProcessGroup::shrink(group(0), {1}, store, options);
+    nccl.set_script({});
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().code(), is_given_up ? Code::kTimeout : Code::kTransport);
+    EXPECT_EQ(made.error().failure().rank, 0);
+    EXPECT_THAT(made.error().to_string(), HasSubstr(is_given_up ? "100 ms" : "ncclSystemError"));
+    EXPECT_EQ(nccl.calls("ncclCommAbort", 0), is_given_up ? 2 : 4);  // parent and child
+    options.name += ", again";
+    options.connect_timeout = kGenerous;
+    made = NcclProcessGroup::shrink(group(0), {1}, store, options);
+    ASSERT_TRUE(made.has_value()) << made.error().to_string();
+    EXPECT_STREQ((*made)->origin(), "ncclCommInitRankConfig");
+    EXPECT_TRUE(sum_once(**made, &device(0)).ok());
+    made->reset();
+    groups.clear();
+    EXPECT_EQ(nccl.calls("ncclCommAbort", 0), is_given_up ? 2 : 4);
+  }
+}
+
+// A revocation would leave NCCL 2.28.9 with a pointer to the call that it ended.
+TEST_F(NcclShrink, F4WhatIsInProgressIsAbortedAndNotRevoked) {
+  NcclOptions options = quick(kShort);
+  options.keeps_for_shrink = true;
+  connect(1, options);
+  script("ncclCommGetAsyncError", 0, NcclResult::kInProgress);
+  EXPECT_EQ(sum(0).code(), Code::kTimeout);
+  expect_aborted(0);
+  EXPECT_EQ(nccl.calls("ncclCommRevoke", 0), 0);
+  nccl.set_script({});
+}
+
 TEST_F(NcclShrink, F4ARankDoesNotExcludeItself) {
   connect(1, quick());
   const auto made = NcclProcessGroup::shrink(group(0), {0}, store, quick());

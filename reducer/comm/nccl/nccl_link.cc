@@ -172,27 +172,31 @@ Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& 
   return finish_init("ncclCommInitRankConfig", result, rank, size, give_up);
 }
 
-// While NCCL works on the child it is the parent that says so.
+// NCCL works on the child behind the call, whether it gives ncclSuccess or ncclInProgress; until
+// the parent says that it is done, the child's place is NCCL's to write. Only the parent knows of a
+// failure: a child that was not made is there all the same, and says ncclSuccess.
 Status NcclLink::init_from(NcclLink& parent, std::vector<int> excluded, int rank, int size,
                            const GiveUp& give_up) {
   LOCKSTEP_CHECK(comm_ == nullptr);
   LOCKSTEP_CHECK(api_.comm_shrink != nullptr);
   NcclConfig config = make_nccl_config(api_.version);
   config.blocking = 0;
+  const char* const what = "ncclCommShrink";
   NcclResult result =
       api_.comm_shrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_,
                        &config, kNcclShrinkAbort);
+  const bool was_accepted = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
+  if (!was_accepted) return finish_init(what, result, rank, size, give_up);
   Status status;
-  if (result == NcclResult::kInProgress) {
-    result = settle(parent.comm_, result, give_up, status);
-    // The parent may go on telling why it was ended; then the child tells how it is.
-    if (status.ok() && comm_ != nullptr) result = ask(comm_);
-  }
-  if (!status.ok()) {
-    if (comm_ != nullptr) static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
-    return status;
-  }
-  return finish_init("ncclCommShrink", result, rank, size, give_up);
+  result = settle(parent.comm_, ask(parent.comm_), give_up, status);
+  if (status.ok() && result == NcclResult::kSuccess)
+    return finish_init(what, result, rank, size, give_up);
+  if (status.ok()) status = status_of(what, result);
+  // In this order: the parent's abort waits for what NCCL does for the child, and uses the child's
+  // flags for that.
+  parent.abort(Duration(0));
+  if (comm_ != nullptr) static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
+  return status;
 }
 
 void NcclLink::end() {
@@ -216,6 +220,15 @@ bool NcclLink::take_over(Duration grace) {
   changed_.notify_all();
   changed_.wait(lock, Deadline::in(grace), [this] { return !is_inside_; });
   return is_alive_;
+}
+
+// No thread is inside, and all that was called has succeeded. Else NCCL 2.28.9 keeps a pointer to a
+// call that a revocation ends, and uses it when it is asked later.
+bool NcclLink::is_at_rest() const {
+  MutexLock lock(mutex_);
+  const bool is_inside = is_inside_;
+  lock.unlock();
+  return !is_inside && ask(comm_) == NcclResult::kSuccess;
 }
 
 // After the end, when only one thread is left that calls NCCL.
@@ -245,6 +258,7 @@ void NcclLink::abort(Duration grace) {
 void NcclLink::revoke(Duration grace, Deadline deadline) {
   if (api_.comm_revoke == nullptr) return abort(grace);
   if (!take_over(grace)) return;
+  if (!is_at_rest()) return abort(Duration(0));
   NcclResult result = api_.comm_revoke(comm_, kNcclRevokeDefault);
   const bool was_accepted = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
   // What made the group fail may be what it answers; only progress says that it is not done.

@@ -35,7 +35,9 @@ class NcclLink {
   using GiveUp = std::function<Status()>;
   Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up);
   // The same out of an older one, without the ranks in `excluded`, which do not call this. What the
-  // older one has in flight is aborted; it stays alive, and is good for nothing else.
+  // older one has in flight is aborted; it stays alive, and is good for nothing else. Where NCCL
+  // took the call and did not end it well, or in time, the older one is aborted. `excluded`: one or
+  // more, each once. The older one's owner does nothing with it meanwhile.
   Status init_from(NcclLink& parent, std::vector<int> excluded, int rank, int size,
                    const GiveUp& give_up);
 
@@ -58,8 +60,8 @@ class NcclLink {
   // Ends what is in flight on the device, and the communicator. Waits up to `grace` for a thread
   // that is inside; aborts all the same if it does not come out, as nothing else would get it out.
   void abort(platform::Duration grace);
-  // As abort(), but the communicator stays for init_from(), where the library can do that and has
-  // done it by the deadline.
+  // As abort(), but the communicator stays for init_from(), where the library can do that, has done
+  // it by the deadline, and had nothing in progress.
   void revoke(platform::Duration grace, platform::Deadline deadline);
   // Leaves in peace; aborts when that fails, or is not done by the deadline.
   void leave(platform::Deadline deadline);
@@ -79,6 +81,7 @@ class NcclLink {
   bool try_enter();  // false: ended, or another thread is inside
   void come_out();
   bool take_over(platform::Duration grace);  // false: there is no communicator
+  bool is_at_rest() const;                   // after take_over()
   NcclResult ask(NcclComm comm) const;
   NcclResult settle(NcclComm comm, NcclResult result, const GiveUp& give_up, Status& given_up);
   Status await(const char* what, NcclResult result);

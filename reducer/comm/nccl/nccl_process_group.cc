@@ -130,10 +130,10 @@ Status NcclProcessGroup::Impl::connect() {
   return connected(std::move(status));
 }
 
-// All must go the same way, so each says which one it can.
+// All must go the same way, so each says which one it can. NCCL does not shrink by nobody.
 Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded) {
   const Deadline deadline = Deadline::in(options_.connect_timeout);
-  bool can_all = parent.end_for_shrink();
+  bool can_all = parent.end_for_shrink() && !excluded.empty();
   const std::string place = key("shrinks/");
   LOCKSTEP_RETURN_IF_ERROR([&]() -> Status {
     const Result<bool> is_new = store_->set(place + std::to_string(rank_), can_all ? "yes" : "no");
@@ -312,11 +312,14 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::connect(const NcclAp
 }
 
 Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGroup& group,
-                                                                   const std::vector<int>& excluded,
+                                                                   std::vector<int> excluded,
                                                                    std::shared_ptr<Store> store,
                                                                    const NcclOptions& options) {
   LOCKSTEP_CHECK(store != nullptr);
   Impl& parent = *group.impl_;
+  // NCCL counts what it is given: a rank named twice would be two.
+  std::sort(excluded.begin(), excluded.end());
+  excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   int rank = 0;
   int size = 0;
   bool is_excluded = false;

@@ -80,9 +80,10 @@ class NcclProcessGroup final : public ProcessGroup {
                                                            int size, const NcclOptions& options);
   // A group of those that are left of `group`, which ends with it (F4): all its ranks but
   // `excluded` call this, in the order of which they are numbered anew. Out of the old communicator
-  // where every one of them still has it and the library can (ncclCommShrink), else a new one.
+  // where every one of them still has it and the library can (ncclCommShrink), else a new one, as
+  // where nobody is excluded. `excluded` may be in any order.
   static Result<std::unique_ptr<NcclProcessGroup>> shrink(NcclProcessGroup& group,
-                                                          const std::vector<int>& excluded,
+                                                          std::vector<int> excluded,
                                                           std::shared_ptr<Store> store,
                                                           const NcclOptions& options);
   ~NcclProcessGroup() override;

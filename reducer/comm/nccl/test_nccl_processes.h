@@ -147,6 +147,8 @@ struct NcclProcesses {
     set("NCCL_MNNVL_ENABLE", "0");
     set("NCCL_NVLS_ENABLE", "0");
     set("NCCL_RAS_ENABLE", "0");
+    // Rings are connected with the communicator: within a collective, that would need the peer.
+    set("NCCL_RUNTIME_CONNECT", "0");
     set("NCCL_MIN_NCHANNELS", "1");
     set("NCCL_MAX_NCHANNELS", "1");
     set("NCCL_ALGO", "Ring");

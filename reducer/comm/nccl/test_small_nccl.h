@@ -81,7 +81,9 @@ class SmallNccl {
     bool is_gone = false;     // aborted or destroyed
     bool is_revoked = false;
     int inside = 0;
-    Comm* child = nullptr;  // that is being made of it
+    Comm* child = nullptr;      // that is being made of it
+    NcclComm* place = nullptr;  // for the child, when the making is over, well or not
+    bool is_unmade = false;
   };
   struct Transfer {
     bool is_send = false;
@@ -133,6 +135,8 @@ class SmallNccl {
           nccl.broken_.push_back(std::string(function) + " beside another call");
         if (comm != nullptr && comm->is_gone)
           nccl.broken_.push_back(std::string(function) + " after the communicator's end");
+        if (comm != nullptr && comm->is_unmade && !is_abort)
+          nccl.broken_.push_back(std::string(function) + " of a child that was not made");
       }
       if (script) result_ = script(function, caller, before);
     }
@@ -177,6 +181,7 @@ class SmallNccl {
     if (call.result() != NcclResult::kSuccess) return call.result();
     std::lock_guard lock(nccl.mutex_);
     if (flags != kNcclShrinkAbort) nccl.broken_.push_back("a shrink that waits");
+    if (count < 1) return NcclResult::kInvalidArgument;
     const std::vector<int> out(excluded, excluded + count);
     int rank = 0;
     for (int r = 0; r < from.rank; ++r)
@@ -186,8 +191,15 @@ class SmallNccl {
     world->size = from.world->size - count;
     Comm& made = nccl.make_comm(world, rank);
     from.child = &made;
-    *child = reinterpret_cast<NcclComm>(&made);
-    return NcclResult::kInProgress;
+    from.place = child;
+    *child = nullptr;
+    return NcclResult::kSuccess;  // and goes on
+  }
+  // NCCL's thread puts the child where it belongs; also one that it could not make.
+  static void hand_out_child(Comm& on, bool was_made) {
+    if (on.child == nullptr) return;
+    on.child->is_unmade = !was_made;
+    *on.place = reinterpret_cast<NcclComm>(std::exchange(on.child, nullptr));
   }
 
   static NcclResult async_error(NcclComm comm, NcclResult* error) {
@@ -195,11 +207,13 @@ class SmallNccl {
     Comm& on = at(comm);
     Call call(nccl, "ncclCommGetAsyncError", &on);
     *error = call.result();
-    if (*error != NcclResult::kSuccess) return NcclResult::kSuccess;
     std::lock_guard lock(nccl.mutex_);
     const Comm& asked = on.child != nullptr ? *on.child : on;
     const bool is_whole = asked.world->here == asked.world->size;
-    if (!is_whole || (on.in_progress > 0 && on.in_progress-- > 0)) *error = NcclResult::kInProgress;
+    if (*error == NcclResult::kSuccess &&
+        (!is_whole || (on.in_progress > 0 && on.in_progress-- > 0)))
+      *error = NcclResult::kInProgress;
+    if (*error != NcclResult::kInProgress) hand_out_child(on, *error == NcclResult::kSuccess);
     return NcclResult::kSuccess;
   }
 
@@ -210,6 +224,7 @@ class SmallNccl {
     std::lock_guard lock(nccl.mutex_);
     on.is_aborted = true;
     on.is_gone = true;
+    hand_out_child(on, false);
     nccl.changed_.notify_all();
     return call.result();
   }
@@ -219,6 +234,7 @@ class SmallNccl {
     Comm& on = at(comm);
     Call call(nccl, "ncclCommRevoke", &on);
     std::lock_guard lock(nccl.mutex_);
+    if (on.in_progress > 0) nccl.broken_.push_back("ncclCommRevoke of one that is in progress");
     on.is_aborted = true;
     nccl.changed_.notify_all();
     return call.result();
