@@ -87,19 +87,14 @@ void FailureBoard::publish(const Failure& own) {
   (void)store_->set(key_of(rank_), encode(own));
 }
 
-// What a rank has written by now.
-std::optional<Failure> FailureBoard::report_of(int rank) {
-  const Result<bool> is_there = store_->contains(key_of(rank));
-  if (!is_there || !*is_there) return std::nullopt;
-  const Result<std::string> bytes = store_->get(key_of(rank), platform::Deadline::in({}));
-  if (!bytes) return std::nullopt;
-  return decode_failure(*bytes);
-}
-
 // Another reducer of this rank on the same group may have failed before, and brought it down.
 Failure FailureBoard::first_of_this_rank(const Failure& own) {
-  const std::optional<Failure> first = report_of(rank_);
-  return first && first->definite ? *first : own;
+  const Result<bool> is_there = store_->contains(key_of(rank_));
+  if (!is_there || !*is_there) return own;
+  const Result<std::string> bytes = store_->get(key_of(rank_), platform::Deadline::in({}));
+  if (!bytes) return own;
+  Failure first = decode_failure(*bytes);
+  return first.definite ? first : own;
 }
 
 Failure FailureBoard::settle(Failure own, platform::Duration grace) {
@@ -107,11 +102,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   const platform::Deadline deadline = platform::Deadline::in(grace);
   Reports reports(static_cast<std::size_t>(size_));
   reports[static_cast<std::size_t>(rank_)] = first_of_this_rank(own);
-  // A rank that never writes must not delay what another has written.
-  for (int r = 0; r < size_; ++r)
-    if (r != rank_) reports[static_cast<std::size_t>(r)] = report_of(r);
   for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
-    if (reports[static_cast<std::size_t>(r)]) continue;
+    if (r == rank_) continue;
     const Result<std::string> bytes = store_->get(key_of(r), deadline);
     if (bytes) reports[static_cast<std::size_t>(r)] = decode_failure(*bytes);
   }

@@ -8,13 +8,11 @@
 // suspects one, none is: some may have nothing to tell, as they were done before (NCCL does not say
 // which peer it is).
 //
-// Threads: one call at a time. Waits at most `grace` for peers: not at all for a definite cause
-// that is there already, and else in rank order until one comes. Of several, the one of the lowest
-// pass and rank that is there then.
+// Threads: one call at a time. Waits at most `grace` for peers, less when a definite cause turns
+// up.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "reducer/base/status.h"
@@ -46,7 +44,6 @@ class FailureBoard {
   std::vector<Account> accounts(Account own, platform::Deadline deadline);
 
  private:
-  std::optional<Failure> report_of(int rank);
   Failure first_of_this_rank(const Failure& own);
 
   std::shared_ptr<Store> store_;

@@ -246,35 +246,6 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   EXPECT_EQ(settled.parameters[0], "p0");
 }
 
-// Counts who had to wait, and lets nobody.
-class ImpatientStore final : public HashStore {
- public:
-  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
-    if (!*contains(key) && !deadline.passed()) ++waits;
-    return HashStore::get(key, platform::Deadline::in({}));
-  }
-  int waits = 0;
-};
-
-TEST(ReducerSurvivors, F2ADefiniteCauseThatIsThereIsNotWaitedForBehindASilentRank) {
-  for (const bool is_definite : {true, false}) {
-    auto store = std::make_shared<ImpatientStore>();
-    Failure cause;
-    cause.code = is_definite ? Code::kUserFailure : Code::kPeerLost;
-    cause.rank = 1;
-    cause.reported_by = 1;
-    cause.definite = is_definite;
-    FailureBoard(store, 1, 3).publish(cause);
-    Failure own;
-    own.code = Code::kTimeout;
-    own.reported_by = 2;
-    const Failure settled = FailureBoard(store, 2, 3).settle(own, seconds(10));
-    EXPECT_EQ(settled.code, is_definite ? Code::kUserFailure : Code::kTimeout);
-    EXPECT_EQ(settled.rank, is_definite ? 1 : 0) << settled.to_string();
-    EXPECT_EQ(store->waits, is_definite ? 0 : 1);  // for rank 0
-  }
-}
-
 // NCCL says that a peer is lost, and not which: who was done before writes nothing either.
 TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutASuspicion) {
   const auto settled_of = [](int suspected_by_0, bool has_1_written, Code code = Code::kPeerLost) {
