@@ -8,8 +8,9 @@
 // suspects one, none is: some may have nothing to tell, as they were done before (NCCL does not say
 // which peer it is).
 //
-// Threads: one call at a time. Waits at most `grace` for peers, less when a definite cause turns
-// up.
+// Threads: one call at a time. Waits at most `grace` for peers, in the order of the ranks, and for
+// those behind a definite cause not at all: of several causes all survivors take the same one, so a
+// rank that writes nothing is waited for though one behind it has a cause.
 #pragma once
 
 #include <memory>

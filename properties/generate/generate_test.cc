@@ -175,11 +175,12 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
     return status.ok() ? "accepted" : status.failure().detail;
   };
   EXPECT_EQ(message("rank_exits"), "unknown fault 'rank_exits': did you mean \"rank_exit\"?");
-  EXPECT_EQ(message("rank_exit,"),
-            "unknown fault '': known are: swarm, none, message_delay, message_stall, operation_delay, "
-            "operation_stall, operation_error, call_error, link_reset, rank_exit, rank_pause, "
-            "node_throws, slow_thread, payload_flip, payload_truncate, payload_swap, "
-            "payload_stale, payload_shift");
+  EXPECT_EQ(
+      message("rank_exit,"),
+      "unknown fault '': known are: swarm, none, message_delay, message_stall, operation_delay, "
+      "operation_stall, operation_error, call_error, link_reset, rank_exit, rank_pause, "
+      "node_throws, slow_thread, payload_flip, payload_truncate, payload_swap, "
+      "payload_stale, payload_shift");
   EXPECT_EQ(message("swarm"), "accepted");
 }
 
