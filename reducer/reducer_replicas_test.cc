@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "reducer/comm/nccl/test_queue_device.h"
+#include "reducer/device/test_queue_device.h"
 #include "reducer/hooks/builtin_hooks.h"
 #include "reducer/tensor/sparse.h"
 #include "reducer/test_ranks.h"

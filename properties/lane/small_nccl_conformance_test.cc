@@ -6,7 +6,7 @@
 
 #include "properties/lane/test_host_card.h"
 #include "reducer/comm/nccl/test_nccl_processes.h"
-#include "reducer/comm/nccl/test_queue_device.h"
+#include "reducer/device/test_queue_device.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include "properties/lane/test_host_card.h"
 
 #include "properties/lane/nccl_card.h"
-#include "reducer/comm/nccl/test_queue_device.h"
+#include "reducer/device/test_queue_device.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {

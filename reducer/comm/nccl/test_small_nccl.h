@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "reducer/comm/nccl/nccl_api.h"
-#include "reducer/comm/nccl/test_queue_device.h"
+#include "reducer/device/test_queue_device.h"
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {

@@ -1,4 +1,4 @@
-// QueueDevice: for the tests of this folder, a device that is as asynchronous as a card. Each
+// QueueDevice: for tests, a device that is as asynchronous as a card. Each
 // stream is a thread that takes what was submitted in its order; the memory and the arithmetic are
 // the host's. Memory that is released stays readable until the device ends.
 #pragma once
