@@ -54,10 +54,10 @@ TEST(SimLane, RecordedDeviationsReplayARandomSchedule) {
   EXPECT_GT(replayed, 50);
 }
 
-#if defined(__has_feature)
-constexpr bool kIsSlow = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#elif defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // GCC
 constexpr bool kIsSlow = true;
+#elif defined(__has_feature)  // Clang
+constexpr bool kIsSlow = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 constexpr bool kIsSlow = false;
 #endif
