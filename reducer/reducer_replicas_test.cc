@@ -2,6 +2,7 @@
 // sends, so that an average is this rank's own sum over its replicas.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 #include "reducer/device/test_queue_device.h"
@@ -285,21 +286,34 @@ TEST_F(ReducerReplicas, B6WhatIsListedAgainIsSoInEveryReplica) {
   EXPECT_NE(status.to_string().find("lists p again"), std::string::npos) << status.to_string();
 }
 
-TEST(ReducerReplicaRanks, B4OtherReplicasOnOtherRanksAreADisagreement) {
+// Two ranks, of which `change` makes the second one's model another.
+void expect_disagreement(const std::function<void(TestRank&, ReducerOptions&)>& change) {
   const auto memberships = local_memberships(2);
-  std::vector<Status> statuses(2);
   on_ranks(2, [&](int r) {
-    const auto at = static_cast<std::size_t>(r);
     TestRank rank(1);
-    const auto p = rank.add("p");
-    const auto p1 = rank.add("p of replica 1", {DType::kFloat32, p->shape(), true, 1});
-    rank.parameters = {p};
+    rank.add("p");
     ReducerOptions options = quick_options(false);
-    if (r == 1) options.replicas = {{{p1}, {}}};
-    statuses[at] = rank.create(memberships[at], options);
-  });
-  for (const Status& status : statuses)
+    options.buffers = {make_ref<Buffer>("b", rank.tensor({1, 2}))};
+    options.replicas = {{{Ref<Parameter>()}, {}}};
+    if (r == 1) change(rank, options);
+    const Status status = rank.create(memberships[static_cast<std::size_t>(r)], options);
     EXPECT_EQ(status.code(), Code::kDisagreement) << status.to_string();
+  });
+}
+
+TEST(ReducerReplicaRanks, B4OtherReplicasOnOtherRanksAreADisagreement) {
+  expect_disagreement([](TestRank& rank, ReducerOptions& options) {
+    options.replicas[0].parameters[0] =
+        rank.add("p of replica 1", {DType::kFloat32, rank.parameters[0]->shape(), true, 1});
+    rank.parameters.resize(1);
+  });
+}
+
+TEST(ReducerReplicaRanks, B4OtherBuffersOfAReplicaAreADisagreement) {
+  expect_disagreement([](TestRank& rank, ReducerOptions& options) {
+    options.replicas[0].buffers = {
+        make_ref<Buffer>("b of replica 1", rank.tensor({1, 2}, DType::kFloat32, 1))};
+  });
 }
 
 // Nothing copies from card to card within a process.
@@ -318,25 +332,6 @@ TEST_F(ReducerReplicas, P15AReplicaOnAnotherCardIsRefused) {
   EXPECT_NE(status.to_string().find("replica 1 has parameter q on a card for q, on another card"),
             std::string::npos)
       << status.to_string();
-}
-
-TEST(ReducerReplicaRanks, B4OtherBuffersOfAReplicaAreADisagreement) {
-  const auto memberships = local_memberships(2);
-  std::vector<Status> statuses(2);
-  on_ranks(2, [&](int r) {
-    const auto at = static_cast<std::size_t>(r);
-    TestRank rank(1);
-    const auto p = rank.add("p");
-    const auto b = make_ref<Buffer>("b", rank.tensor({1, 2}));
-    const auto b1 = make_ref<Buffer>("b of replica 1", rank.tensor({1, 2}, DType::kFloat32, 1));
-    ReducerOptions options = quick_options(false);
-    options.buffers = {b};
-    options.replicas = {{{Ref<Parameter>()}, {}}};
-    if (r == 1) options.replicas[0].buffers = {b1};
-    statuses[at] = rank.create(memberships[at], options);
-  });
-  for (const Status& status : statuses)
-    EXPECT_EQ(status.code(), Code::kDisagreement) << status.to_string();
 }
 
 TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {

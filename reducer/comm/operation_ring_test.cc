@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 namespace lockstep {
@@ -35,6 +36,31 @@ TEST(OperationRing, KeepsOperationsWhereTheyAreWhileItGrows) {
       oldest = std::min<std::uint64_t>(oldest, put.size());
     }
   }
+}
+
+struct Scarce {
+  Scarce() {
+    if (left == 0) throw std::bad_alloc();
+    --left;
+  }
+  static inline int left = 0;
+  std::uint64_t number = 0;
+};
+
+TEST(OperationRing, WithoutMemoryForMoreNothingChanges) {
+  Scarce::left = 50;
+  OperationRing<Scarce> ring;
+  std::uint64_t count = 0;
+  while (Scarce* const place = ring.push(0, count)) place->number = count++;
+  ASSERT_EQ(count, 32u);
+  EXPECT_EQ(ring.push(0, count), nullptr);
+  for (std::uint64_t number = 0; number < count; ++number)
+    EXPECT_EQ(ring.at(number).number, number);
+  EXPECT_NE(ring.push(1, count), nullptr);  // the oldest has ended
+  Scarce::left = 50;
+  ASSERT_NE(ring.push(0, count), nullptr);
+  for (std::uint64_t number = 0; number < count; ++number)
+    EXPECT_EQ(ring.at(number).number, number);
 }
 
 }  // namespace
