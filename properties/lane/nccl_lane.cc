@@ -42,6 +42,7 @@ class NcclLane final : public Lane {
                      Observation& observation) {
     std::vector<NetFault> faults;
     for (const PlannedNetFault& each : planned) faults.push_back(each.fault);
+    remove_net_plan_of(::getpid());  // of one that had this number, and was killed
     Result<NetPlan> plan = NetPlan::create(net_plan_of(::getpid()), faults);
     if (!plan) {
       observation.end = Observation::End::kCrashed;
