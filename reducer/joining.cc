@@ -167,6 +167,7 @@ Status Reducer::shadow(JoinEvent event) {
 
 // Every bucket and the usage map, with zeros and no use.
 Status Reducer::shadow_pass() {
+  LOCKSTEP_RETURN_IF_ERROR(free_places());
   if (options_.static_graph && !use_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   {
     platform::MutexLock lock(mutex_);

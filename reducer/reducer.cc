@@ -324,6 +324,9 @@ Status Reducer::lay_out(Layout layout) {
     }
     buckets[b].hooked = hooked(layout, b, buckets[b], places);
   }
+  std::size_t most = 0;
+  for (const Bucket& bucket : buckets) most = std::max(most, bucket.slots.size());
+  transfers_.reserve(most);
   // From here on nothing can fail.
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     for (const std::size_t index : buckets[b].slots) {
@@ -600,6 +603,7 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
     start_pass(pass);
     find_unused(pass);
   }
+  LOCKSTEP_RETURN_IF_ERROR(free_places());
   running_task_ = &task.outermost();
   return {};
 }
@@ -614,7 +618,7 @@ void Reducer::start_pass(Pass& pass) {
   unready_ = slots_.size();
   unused_marked_ = false;
   for (Slot& slot : slots_) {
-    slot.ready = slot.came = false;
+    slot.ready = slot.came = slot.to_gather = slot.to_point = false;
     slot.hooks = 0;
     slot.waiting = 1 + slot.copies;
     slot.last_hook = 0;

@@ -219,8 +219,10 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     std::uint32_t waiting = 1;    // parts that have not come in the pass that is running
     std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
     std::size_t bucket = 0;
-    std::size_t info = 0;  // its index in infos_
-    bool is_kept = false;  // `kept` is defined
+    std::size_t info = 0;    // its index in infos_
+    bool is_kept = false;    // `kept` is defined
+    bool to_gather = false;  // with its bucket, as it is on a card
+    bool to_point = false;   // after that `place` is the gradient
     Tensor place;  // in the bucket, dense in the parameter's strides; undefined: it is sparse
     Tensor kept;   // view mode: what `place` held, while it may have to come back (G5)
   };
@@ -314,7 +316,11 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status fill_unreached(Slot& slot);
   Status fill(Slot& slot);
   Status fill_bucket(Slot& slot, double factor);
-  void gather(Slot& slot, bool viewed, double factor);
+  void point(Slot& slot);
+  void gather(const Bucket& bucket);
+  void gather_all();
+  Status free_places();
+  Status move_out(Parameter& parameter) const;
   void fold(Slot& slot, double factor);
   static void wait_for(const Part& part, Device& device);
   Result<Tensor> all_entries(const Slot& slot) const;
@@ -327,12 +333,17 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status launch_ready_buckets(platform::MutexLock& lock);
   Status launch_bucket(std::size_t b);
   Status finish_bucket(std::size_t b);
+  Status deliver_members(const Bucket& bucket, bool& usage_pending);
   Status finish_sparse(std::size_t b);
   Status launch_usage_map();
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
+  // Of what comes into a bucket: a hook (G4) or the sum may scale it instead.
+  double fill_factor(DType dtype) const {
+    return options_.hook || group_scales(dtype) ? 1.0 : factor_of(dtype);
+  }
   bool group_scales(DType dtype) const {
     return !options_.hook && backward_group().can_scale(real_of(dtype));
   }
@@ -382,6 +393,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<Slot> slots_;
   std::vector<Copy> copies_;  // of other replicas
   std::vector<Bucket> buckets_;
+  std::vector<Transfer> transfers_;  // of the bucket that is gathered or scattered; room for any
 
   // Guards what follows, while a backward runs. Taken before the process group's own lock.
   platform::Mutex mutex_{"reducer"};

@@ -43,6 +43,14 @@ class ReducerModes : public ReducerTest {
       return context.engine.backward_nested(context, roots, gradients, false);
     });
   }
+  void swap_gradients() {
+    const Tensor held = p_->grad();
+    p_->set_grad(q_->grad());
+    q_->set_grad(held);
+  }
+  Tensor square(const Values& values) {
+    return Tensor(rank_.tensor(values).storage(), 0, DType::kFloat32, Shape::row_major({2, 2}));
+  }
   static bool is_view(const Ref<Parameter>& a, const Ref<Parameter>& b) {
     return a->grad().defined() && b->grad().defined() && a->grad().storage() == b->grad().storage();
   }
@@ -200,6 +208,102 @@ TEST_F(ReducerModes, B7AReplacedGradientIsCopiedAndPointedBack) {
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
   EXPECT_EQ(p_->grad().data(), place);
   EXPECT_EQ(first(p_), 101);
+}
+
+// A user takes two gradients that lie in one bucket for each other's.
+TEST_F(ReducerModes, B7SwappedGradientsAreThoseOfCopyingMode) {
+  for (const bool views : {false, true}) {
+    SCOPED_TRACE(views ? "views" : "copying");
+    rank_.undefine_grads();
+    create_with([&](ReducerOptions& o) { o.gradient_as_bucket_view = views; }, {1024});
+    p_->set_grad(rank_.tensor({10, 20}));
+    q_->set_grad(rank_.tensor({30, 40}));
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+    EXPECT_EQ(is_view(p_, q_), views);
+    swap_gradients();
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 5).ok());
+    EXPECT_EQ(values_of(p_->grad()), (Values{36, 48}));
+    EXPECT_EQ(values_of(q_->grad()), (Values{16, 28}));
+    EXPECT_EQ(is_view(p_, q_), views);
+  }
+}
+
+TEST_F(ReducerModes, B7ASwappedGradientThatNobodyUsesKeepsItsElements) {
+  create_views(true);
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  q_->set_grad(rank_.tensor({70, 80}));
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({q_}), 1).ok());
+  swap_gradients();  // that of q lies where p's sum will be
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 3).ok());
+  EXPECT_EQ(values_of(q_->grad()), (Values{6, 7}));
+  EXPECT_EQ(values_of(p_->grad()), (Values{74, 86}));
+}
+
+TEST_F(ReducerModes, B7AGradientOfOtherStridesOverItsOwnPlaceMovesThere) {
+  rank_.parameters = {};
+  p_ = rank_.add("m", {.shape = Shape::row_major({2, 2})});
+  create_views();
+  const auto pass = [&] {
+    const std::vector<Tensor> gradients{square({1, 2, 3, 4})};
+    const Status status = rank_.engine.backward(rank_.forward_of({p_}), gradients, false);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  };
+  pass();
+  const Tensor& view = p_->grad();
+  const std::byte* place = view.data();
+  const std::int64_t offset = (view.data() - view.storage()->data()) / 4;
+  const std::int64_t sizes[] = {2, 2};
+  p_->set_grad(Tensor(view.storage(), offset, DType::kFloat32, Shape::column_major(sizes)));
+  pass();  // on top of {1, 3, 2, 4}
+  EXPECT_EQ(p_->grad().data(), place);
+  EXPECT_TRUE(p_->grad().shape().same_strides(p_->shape()));
+  EXPECT_EQ(values_of(p_->grad()), (Values{2, 5, 5, 8}));
+}
+
+TEST_F(ReducerModes, TheSumOfAnExpandedGradientHasRoom) {
+  create_with([](ReducerOptions& o) { o.find_unused_parameters = true; });
+  Shape expanded = Shape::row_major({2});
+  expanded.strides[0] = 0;
+  const Tensor one = rank_.tensor({4});
+  p_->set_grad(Tensor(one.storage(), 0, DType::kFloat32, expanded));
+  group_->peers = [](const Collective& c) {  // the other rank used p, and sends 1 and 2
+    for (std::size_t i = 0; i < c.count; ++i)
+      set_element(c.dtype, c.data, i,
+                  element(c.dtype, c.data, i) + (c.bucket == 1 ? 1.0 + static_cast<double>(i) : 1));
+  };
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({q_}), 6).ok());
+  EXPECT_EQ(values_of(p_->grad()), (Values{3, 4}));
+  EXPECT_EQ(values_of(one), Values{4});
+}
+
+// The most that is allocated while a bucket is summed.
+TEST_F(ReducerModes, B7AtItsPeakAViewPassHasOneGradientSizedMemory) {
+  constexpr std::int64_t kElements = 4096;
+  constexpr std::uint64_t kGradients = 2 * kElements * sizeof(float);
+  const ParameterSpec spec{.shape = Shape::row_major({kElements})};
+  rank_.parameters = {};
+  p_ = rank_.add("p", spec);
+  q_ = rank_.add("q", spec);
+  for (const bool views : {true, false}) {
+    rank_.undefine_grads();
+    create_with([&](ReducerOptions& o) { o.gradient_as_bucket_view = views; }, {1 << 20});
+    HostDevice& device = rank_.devices[0];
+    std::uint64_t peak = 0;
+    group_->peers = [&](const Collective&) { peak = std::max(peak, device.allocated_bytes()); };
+    for (int pass = 0; pass < 3; ++pass) {
+      peak = 0;
+      for (const auto& parameter : rank_.parameters) parameter->fill_grad_with_zeros();
+      std::vector<Tensor> arriving;
+      for (int i = 0; i < 2; ++i) {
+        arriving.push_back(*Tensor::empty(device, DType::kFloat32, spec.shape));
+        device.fill_zero({}, arriving.back().data(), kGradients / 2);
+      }
+      const std::vector<Edge> roots = rank_.forward_of({p_, q_});
+      ASSERT_TRUE(rank_.engine.backward(roots, arriving, false).ok());
+    }
+    // Besides, the test holds what arrives.
+    EXPECT_EQ(peak, kGradients + (views ? 1 : 2) * kGradients);
+  }
 }
 
 TEST_F(ReducerModes, B7ThereIsOneGradientSizedMemory) {

@@ -106,6 +106,34 @@ bool Reducer::in_place(const Slot& slot) const {
          gradient.data() == slot.place.data() && gradient.shape().same_strides(slot.place.shape());
 }
 
+// A gradient may lie in a bucket and not where it belongs there: two were swapped, or one was
+// given other strides. The sum of another parameter would be written over it: it moves out (B7).
+Status Reducer::free_places() {
+  if (!options_.gradient_as_bucket_view) return {};
+  for (const Slot& slot : slots_) {
+    if (slot.ready || !slot.place.defined() || (slot.copies == 0 && in_place(slot))) continue;
+    Status status;
+    each_part(slot, [&](const Part& part) {
+      if (&part == &slot && in_place(slot)) return;
+      if (status.ok()) status = move_out(*part.parameter);
+    });
+    LOCKSTEP_RETURN_IF_ERROR(std::move(status));
+  }
+  return {};
+}
+
+Status Reducer::move_out(Parameter& parameter) const {
+  const Tensor& gradient = parameter.grad();
+  const auto holds = [&](const Bucket& bucket) { return bucket.storage == gradient.storage(); };
+  if (!gradient.defined() || std::none_of(buckets_.begin(), buckets_.end(), holds)) return {};
+  Device& device = parameter.device();
+  Result<Tensor> own = Tensor::empty(device, parameter.dtype(), parameter.shape());
+  if (!own) return own.error();
+  device.copy(device.current_stream(), gradient, *own);
+  parameter.move_grad(std::move(*own));
+  return {};
+}
+
 // Brings the accumulated gradient, scaled (G2) unless a hook (G4) or the sum does that, to its
 // place; an undefined one counts as +0 (G1).
 Status Reducer::fill(Slot& slot) {
@@ -123,8 +151,7 @@ Status Reducer::fill(Slot& slot) {
     Result<Tensor> entries = all_entries(slot);
     return entries ? sparse->take(*entries, factor) : entries.error();
   }
-  const bool as_it_is = options_.hook || group_scales(parameter.dtype());
-  return fill_bucket(slot, as_it_is ? 1.0 : factor);
+  return fill_bucket(slot, fill_factor(parameter.dtype()));
 }
 
 // P16. The average would not be what the gradient's graph says it is.
@@ -170,17 +197,48 @@ Status Reducer::fill_bucket(Slot& slot, double factor) {
     device.fill_zero(stream, slot.place.data(), elements * size_of(parameter.dtype()));
     return {};
   }
-  slot.copies == 0 ? gather(slot, viewed, factor) : fold(slot, factor);
-  if (options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined())
-    parameter.move_grad(slot.place);
+  if (slot.copies != 0) {
+    fold(slot, factor);
+  } else if (!viewed || factor != 1.0) {
+    // A launch costs more than a small copy: a card's bucket is gathered as a whole.
+    slot.to_gather = !device.is_host();
+    const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
+    if (!slot.to_gather) device.gather(stream, {&transfer, 1}, factor);
+  }
+  slot.to_point = options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined();
+  if (!slot.to_gather) point(slot);
   return {};
 }
 
-void Reducer::gather(Slot& slot, bool viewed, double factor) {
-  if (viewed && factor == 1.0) return;
-  Device& device = slot.parameter->device();
-  const Transfer transfer{&slot.parameter->grad(), slot.place.data(), &slot.parameter->shape()};
-  device.gather(device.current_stream(), {&transfer, 1}, factor);
+// View mode: what is in its place now is the gradient from here on (B7).
+void Reducer::point(Slot& slot) {
+  if (slot.to_point) slot.parameter->move_grad(slot.place);
+  slot.to_point = false;
+}
+
+// The members of a bucket that fill_bucket() has left to this: one launch, however many they are.
+void Reducer::gather(const Bucket& bucket) {
+  if (bucket.sparse || bucket.storage->device().is_host()) return;
+  transfers_.clear();
+  for (const std::size_t index : bucket.slots) {
+    const Slot& slot = slots_[index];
+    if (slot.to_gather)
+      transfers_.push_back({&slot.parameter->grad(), slot.place.data(), &slot.parameter->shape()});
+  }
+  if (transfers_.empty()) return;
+  Device& device = bucket.storage->device();
+  const DType dtype = slots_[bucket.slots.front()].parameter->dtype();
+  device.gather(device.current_stream(), transfers_, fill_factor(dtype));
+  for (const std::size_t index : bucket.slots) {
+    Slot& slot = slots_[index];
+    if (std::exchange(slot.to_gather, false)) point(slot);
+  }
+}
+
+// What a later backward of the pass is still to launch: between the two the gradients are the
+// user's.
+void Reducer::gather_all() {
+  for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) gather(buckets_[b]);
 }
 
 // What the part's own worker has submitted comes first.
@@ -240,6 +298,7 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
   if (after_backward() && (running_task_ != nullptr || unready_ != 0)) return {};
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
+    gather(bucket);
     times_.buckets[next_bucket_].launched = platform::now();
     LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_, lock)
                                            : launch_bucket(next_bucket_));
@@ -312,6 +371,7 @@ Status Reducer::end_backward() {
   {
     platform::MutexLock lock(mutex_);
     running_task_ = nullptr;
+    gather_all();
   }
   times_.backward_ended = platform::now();
   if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
@@ -421,19 +481,30 @@ Status Reducer::finalize() {
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
     const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;
     times_.buckets[b].completed = is_sum ? buckets_[b].work.completed_at() : platform::now();
-    for (const std::size_t index : buckets_[b].slots) {
-      Slot& slot = slots_[index];
-      if (options_.static_graph && !slot.in_use) continue;
-      // What this rank used, somebody used: only the others have to wait for the map.
-      if (options_.find_unused_parameters && !slot.used) {
-        if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
-        usage_pending = false;
-        if (usage_map_[index] == 0) continue;
-      }
-      LOCKSTEP_RETURN_IF_ERROR(deliver(slot));
+    transfers_.clear();
+    Status status = deliver_members(buckets_[b], usage_pending);
+    if (!transfers_.empty()) {  // also of a bucket that fails half-way
+      Device& device = buckets_[b].storage->device();
+      device.scatter(device.current_stream(), transfers_);
     }
+    LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   }
   if (usage_pending) return await(usage_work_, usage_sequence_, kNone);
+  return {};
+}
+
+Status Reducer::deliver_members(const Bucket& bucket, bool& usage_pending) {
+  for (const std::size_t index : bucket.slots) {
+    Slot& slot = slots_[index];
+    if (options_.static_graph && !slot.in_use) continue;
+    // What this rank used, somebody used: only the others have to wait for the map.
+    if (options_.find_unused_parameters && !slot.used) {
+      if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
+      usage_pending = false;
+      if (usage_map_[index] == 0) continue;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(deliver(slot));
+  }
   return {};
 }
 
@@ -458,7 +529,8 @@ Status Reducer::finish_sparse(std::size_t b) {
   return {};
 }
 
-// The sum in the slot becomes the gradient; copies of the parameter have none then (P15).
+// The sum in the slot becomes the gradient, in copying mode by way of transfers_; copies of the
+// parameter have none then (P15).
 Status Reducer::deliver(Slot& slot) {
   Parameter& parameter = *slot.parameter;
   Device& device = parameter.device();
@@ -484,13 +556,12 @@ Status Reducer::deliver(Slot& slot) {
     parameter.mark_reduced();
     return {};
   }
-  if (!parameter.grad().defined()) {
+  if (!parameter.grad().defined() || parameter.grad().shape().is_expanded()) {
     Result<Tensor> fresh = Tensor::empty(device, parameter.dtype(), parameter.shape());
     if (!fresh) return fresh.error();
     parameter.move_grad(std::move(*fresh));
   }
-  const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
-  device.scatter(device.current_stream(), {&transfer, 1});
+  transfers_.push_back({&parameter.grad(), slot.place.data(), &parameter.shape()});
   parameter.mark_reduced();
   return {};
 }

@@ -12,15 +12,42 @@ namespace lockstep::reference {
 // P10: usage goes with the gradient.
 void Model::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
+  if (kind == ZeroGrad::kReplace || kind == ZeroGrad::kSwap) return set_others(rank, kind);
   for (const std::uint32_t parameter : memory_.trained) {
     Gradient& zeroed = gradient(rank, parameter);
-    if (kind == ZeroGrad::kUndefine) zeroed.defined = zeroed.in_bucket = false;
+    if (kind == ZeroGrad::kUndefine) zeroed.defined = zeroed.in_bucket = zeroed.misplaced = false;
     zeroed.used = false;
     zeroed.loose = false;
     zeroed.requires_grad = false;
     zeroed.recorded = false;
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
     if (is_sparse(parameter)) entries(rank, parameter) = {};
+  }
+}
+
+void Model::set_others(std::uint32_t rank, ZeroGrad kind) {
+  const auto set = [this](Gradient& other) {
+    other.misplaced = other.misplaced || other.in_bucket;
+    other.used = other.in_bucket = false;
+  };
+  if (kind == ZeroGrad::kReplace) {
+    for (const std::uint32_t parameter : memory_.trained) {
+      Gradient& replaced = gradient(rank, parameter);
+      if (is_sparse(parameter) || !replaced.defined) continue;
+      set(replaced);
+      replaced.misplaced = replaced.requires_grad = false;
+    }
+    return;
+  }
+  for (const auto& [a, b] : swapped_gradients(program_)) {
+    Gradient& left = gradient(rank, a);
+    Gradient& right = gradient(rank, b);
+    std::swap_ranges(elements(rank, a), elements(rank, a) + memory_.places[a].count,
+                     elements(rank, b));
+    std::swap(left, right);
+    set(left);
+    set(right);
+    left.recorded = right.recorded = false;
   }
 }
 

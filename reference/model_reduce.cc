@@ -262,7 +262,7 @@ void Model::record(std::vector<ExpectedRankStep>& ranks) {
       written.known = !is_unknown_[memory_.owners[i]] && !actual.loose;
       written.defined = actual.defined;
       const bool is_moved = is_rebuilding_ && actual.in_bucket;
-      written.untouched = actual.defined && !actual.touched && !is_moved;
+      written.untouched = actual.defined && !actual.touched && !actual.misplaced && !is_moved;
       written.reduced = actual.reduced;
       written.in_bucket = actual.in_bucket;
       written.offset = actual.offset;

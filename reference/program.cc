@@ -169,7 +169,7 @@ void limit_to_fabric(Program& program) {
 
 void limit_step(Step& step, std::uint32_t world) {
   limit(step.kind, PassKind::kNoGrad);
-  limit(step.zero_grad, ZeroGrad::kKeep);
+  limit(step.zero_grad, ZeroGrad::kSwap);
   if (step.variants.empty()) step.variants.emplace_back();
   if (step.variants.size() > world) step.variants.resize(world);
   for (RankPass& pass : step.variants) limit_pass(pass, step.kind);
@@ -225,6 +225,29 @@ std::vector<std::uint32_t> pinned_order(const Program& program) {
     std::swap(order[left - 1], order[(state >> 33) % left]);
   }
   return order;
+}
+
+std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Program& program) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
+  std::vector<std::uint32_t> single;
+  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+    const Parameter& right = program.parameters[i];
+    if (!is_reduced(right) || !is_original(right) || right.sparse) continue;
+    const auto is_like_it = [&](std::uint32_t other) {
+      const Parameter& left = program.parameters[other];
+      return left.reducer == right.reducer && left.device == right.device &&
+             left.dtype == right.dtype && left.sizes == right.sizes &&
+             left.column_major == right.column_major;
+    };
+    const auto left = std::find_if(single.begin(), single.end(), is_like_it);
+    if (left == single.end()) {
+      single.push_back(i);
+      continue;
+    }
+    pairs.emplace_back(*left, i);
+    single.erase(left);
+  }
+  return pairs;
 }
 
 std::uint32_t reducer_count(const Program& program) {

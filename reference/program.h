@@ -78,6 +78,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::reference {
@@ -87,8 +88,11 @@ namespace lockstep::reference {
 enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kComplex64 };
 enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };  // static: P11
 enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
-// Undefine it; fill it with zeros (one that is undefined stays so); leave it.
-enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep };
+// What a user does to the gradients before the step's first forward. Undefine them; fill them with
+// zeros (one that is undefined stays so); leave them. Or set others, which counts as no use (P10):
+// each a tensor of its own that has the same elements in other strides; or those of two parameters
+// that are alike change places (swapped_gradients). Sparse ones are left by these two.
+enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep, kReplace, kSwap };
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
 // Contract G3: the ring of what moves the gradients, Gloo's or NCCL's; Gloo's bcube; or the order
 // of the ranks.
@@ -303,6 +307,10 @@ inline bool is_reduced(const Parameter& parameter) {
 
 // S4: what a bucket of this dtype is summed in. The compressing hooks leave 16-bit types alone.
 DType wire_dtype(Hook hook, DType dtype);
+
+// ZeroGrad::kSwap: parameters that are reduced by one reducer on one device, and have the same
+// sizes, strides and dtype, in twos.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Program& program);
 
 // The first owner of the tensor of parameter `index`, through chains of shared_with.
 std::uint32_t owner_of(const Program& program, std::uint32_t index);

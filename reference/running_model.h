@@ -42,6 +42,7 @@ class Model {
     bool reduced = false;    // in this step
     bool recorded = false;   // its bits are in Expectation::bits, at `offset`
     bool in_bucket = false;  // B7
+    bool misplaced = false;  // it was swapped out of its bucket: it may be moved
     bool requires_grad = false;
     bool loose = false;  // added to in an order that time decides: the bits are not known
     std::uint64_t offset = 0;
@@ -67,6 +68,7 @@ class Model {
 
   // One rank's part of a step, up to the reduction.
   void zero(std::uint32_t rank, ZeroGrad kind);
+  void set_others(std::uint32_t rank, ZeroGrad kind);
   void train(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   std::uint32_t hooks_due(std::uint32_t rank, std::uint32_t parameter) const;
   void find_elsewhere(const RankPass& pass, std::uint32_t calls);
@@ -179,7 +181,7 @@ class Model {
   std::vector<std::uint8_t> is_copied_;  // P15: by rank; other replicas have had its buffers
   // P11, kStatic: what the group's first synced pass has shown.
   bool is_counted_ = false;
-  std::vector<std::uint8_t> has_counted_;  // by rank: it has trained in such a pass of its own
+  std::vector<std::uint8_t> has_counted_;      // by rank: it has trained in such a pass of its own
   std::vector<std::uint32_t> hooks_per_pass_;  // by rank and parameter
   std::vector<std::uint8_t> is_in_use_;        // by parameter: some rank used it
 

@@ -227,7 +227,7 @@ struct Names<reference::PassKind> {
 };
 template <>
 struct Names<reference::ZeroGrad> {
-  static constexpr std::array list{"undefine", "fill", "keep"};
+  static constexpr std::array list{"undefine", "fill", "keep", "replace", "swap"};
 };
 template <>
 struct Names<reference::Values> {

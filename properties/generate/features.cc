@@ -241,9 +241,10 @@ void Features::windows() {
       ++length;
       continue;
     }
-    constexpr const char* kAfterNoSync[] = {"zero_grad to none after no_sync",
-                                            "zero_grad to zeros after no_sync",
-                                            "window kept up to its synced step"};
+    constexpr const char* kAfterNoSync[] = {
+        "zero_grad to none after no_sync", "zero_grad to zeros after no_sync",
+        "window kept up to its synced step", "gradients replaced after no_sync",
+        "gradients swapped after no_sync"};
     add_if(length > 0, kAfterNoSync[static_cast<std::size_t>(step.zero_grad)]);
     const bool keeps = length > 0 && step.zero_grad == ZeroGrad::kKeep && kept(step.variants[0]);
     add_if(keeps && length > 1, "accumulation over 3 steps or more");
@@ -365,6 +366,7 @@ void Features::static_graph() {
 
 void Features::views(const reference::Expectation& expected) {
   bool before = false;  // a gradient lies in its bucket
+  const bool swaps = !reference::swapped_gradients(program_).empty();
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     const Step& step = program_.steps[s];
     const bool synced = step.kind == PassKind::kSynced && kept(step.variants[0]);
@@ -372,6 +374,10 @@ void Features::views(const reference::Expectation& expected) {
            "views: gradients kept until the next synced step");
     add_if(before && synced && step.zero_grad == ZeroGrad::kFill,
            "views: gradients filled with zeros until the next synced step");
+    add_if(before && synced && step.zero_grad == ZeroGrad::kReplace,
+           "views: gradients replaced before a synced step");
+    add_if(before && synced && step.zero_grad == ZeroGrad::kSwap && swaps,
+           "views: gradients swapped before a synced step");
     add_if(before && step.kind == PassKind::kNoSync && step.zero_grad != ZeroGrad::kUndefine,
            "views: no_sync adds to a view");
     bool any = false;

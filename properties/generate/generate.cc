@@ -677,6 +677,38 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   });
 }
 
+// Gives parameters the sizes of one before, so that their gradients can be swapped.
+void make_alike(Dice& dice, std::vector<Parameter>& parameters) {
+  std::vector<bool> has_like(parameters.size());  // shares or copies that have its sizes
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    has_like[i - parameters[i].copy_of - parameters[i].shared_with] = !is_original(parameters[i]);
+  const auto may_be = [&](std::size_t i) {
+    return is_original(parameters[i]) && reference::is_reduced(parameters[i]) &&
+           !parameters[i].sparse && !has_like[i];
+  };
+  for (std::size_t i = 1; i < parameters.size(); ++i) {
+    const Parameter& before = parameters[i - 1];
+    Parameter& parameter = parameters[i];
+    if (!may_be(i - 1) || !may_be(i) || !dice.percent(80)) continue;
+    if (parameter.dtype == before.dtype && parameter.column_major == before.column_major)
+      parameter.sizes = before.sizes;
+  }
+}
+
+// P10, B7: before some steps the user sets other gradients, in place of leaving those that are
+// there. Numbers of its own.
+void draw_set_gradients(Dice dice, const GenerateOptions& options, Program& program) {
+  if (!dice.percent(30) || !options.capabilities.has(Capability::kSetGradients)) return;
+  if (program.options.mode == reference::Mode::kStatic && fails(program)) return;  // as it is to
+  change_legally(options, program, [&](Program& changed) {
+    if (dice.percent(75)) make_alike(dice, changed.parameters);
+    for (Step& step : changed.steps) {
+      if (!dice.percent(step.zero_grad == ZeroGrad::kKeep ? 80 : 30)) continue;
+      step.zero_grad = dice.percent(35) ? ZeroGrad::kReplace : ZeroGrad::kSwap;
+    }
+  });
+}
+
 // F3. Numbers of its own. It brings the order of additions along that it needs.
 void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_able = options.capabilities.has(Capability::kVerify) &&
@@ -793,6 +825,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_sparse(Dice(seed ^ kSparse, index), options, out.program);
   constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
   draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
+  constexpr std::uint64_t kSetGradients = 0x736574677261;
+  draw_set_gradients(Dice(seed ^ kSetGradients, index), options, out.program);
   constexpr std::uint64_t kVerify = 0x766572696679;
   draw_verify(Dice(seed ^ kVerify, index), options, out.program);
   constexpr std::uint64_t kReducers = 0x72656475636572;

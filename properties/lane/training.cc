@@ -311,11 +311,12 @@ class Training {
       return;
     }
     recorder_.begin();
-    zero_gradients(step.zero_grad);
+    observed.failed_call = kForwardCall;
+    observed.status = zero_gradients(step.zero_grad);
+    if (!observed.status.ok()) return;
     remember_storages();
     builder_->begin_step(step.key);
     std::vector<Edge> outputs;
-    observed.failed_call = kForwardCall;
     observed.status = run_forwards(step, pass, outputs);
     if (observed.status.ok() && step.kind != PassKind::kNoGrad)
       run_backwards(pass, outputs, observed);
@@ -330,11 +331,35 @@ class Training {
                        [](const reference::Forward& forward) { return !forward.discard; });
   }
 
-  void zero_gradients(reference::ZeroGrad kind) {
+  Status zero_gradients(reference::ZeroGrad kind) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (kind == reference::ZeroGrad::kUndefine) parameters_[i]->undefine_grad();
       if (kind == reference::ZeroGrad::kFill) parameters_[i]->fill_grad_with_zeros();
+      if (kind == reference::ZeroGrad::kReplace)
+        LOCKSTEP_RETURN_IF_ERROR(replace_gradient(*parameters_[i], i % 3));
     }
+    if (kind != reference::ZeroGrad::kSwap) return {};
+    for (const auto& [a, b] : reference::swapped_gradients(program_)) {
+      Tensor left = parameters_[a]->grad();
+      parameters_[a]->set_grad(parameters_[b]->grad());
+      parameters_[b]->set_grad(std::move(left));
+    }
+    return {};
+  }
+
+  // Another tensor of the same elements: row-major, column-major, or with gaps.
+  static Status replace_gradient(Parameter& parameter, std::size_t way) {
+    const Tensor& old = parameter.grad();
+    if (!old.defined() || old.is_sparse()) return {};
+    const std::span<const std::int64_t> sizes(parameter.shape().sizes.data(),
+                                              static_cast<std::size_t>(parameter.shape().dims));
+    Shape shape = way == 1 ? Shape::column_major(sizes) : Shape::row_major(sizes);
+    for (std::int64_t& stride : shape.strides) stride *= way == 2 ? 2 : 1;
+    Result<Tensor> other = Tensor::empty(parameter.device(), parameter.dtype(), shape);
+    if (!other) return other.error();
+    parameter.device().copy(parameter.device().current_stream(), old, *other);
+    parameter.set_grad(std::move(*other));
+    return {};
   }
 
   Status run_forwards(const reference::Step& step, const reference::RankPass& pass,

@@ -172,8 +172,9 @@ std::string header(const Program& program) {
 }
 
 std::string step_label(const Step& step, std::size_t index) {
-  constexpr std::array<const char*, 3> kZeroed{"zero_grad to none", "zero_grad to zeros",
-                                               "no zero_grad"};
+  constexpr std::array<const char*, 5> kZeroed{"zero_grad to none", "zero_grad to zeros",
+                                               "no zero_grad", "gradients replaced",
+                                               "gradients swapped"};
   std::string out = fmt::format("step {} ({}", index, fields::name_of(step.kind));
   if (index > 0)  // before the first step there is no gradient
     out += fmt::format(", {}", kZeroed[static_cast<std::size_t>(step.zero_grad)]);

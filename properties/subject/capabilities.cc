@@ -57,6 +57,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"reducers", "several reducers of one model"},
     {"two_groups", "groups of ranks that train apart"},
     {"card", "parameters on a card"},
+    {"set_gradients", "gradients that are replaced or swapped"},
 }};
 
 class Collector {
@@ -155,6 +156,7 @@ Capabilities needed(const Case& value) {
     out.add_if(buffer.copy_of > 0, Capability::kReplicas);
   for (const reference::Step& step : program.steps) {
     out.add_if(step.kind == reference::PassKind::kNoSync, Capability::kNoSync);
+    out.add_if(step.zero_grad > reference::ZeroGrad::kKeep, Capability::kSetGradients);
     for (const reference::RankPass& pass : step.variants) out.pass(step, pass);
   }
   for (const faults::Fault& fault : normal.faults.faults)

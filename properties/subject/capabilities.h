@@ -52,8 +52,9 @@ enum class Capability : std::uint8_t {
   kReducers,       // several reducers of one model, at once or one after the other
   kTwoGroups,      // groups of ranks that train apart at the same time
   kCard,           // parameters on a card
+  kSetGradients,   // gradients that are replaced, in any strides, or swapped
 };
-constexpr int kCapabilities = 39;
+constexpr int kCapabilities = 40;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -59,8 +59,21 @@ void Parameter::fill_grad_with_zeros() {
     grad_ = without_entries(grad_);
     return;
   }
-  const auto bytes = static_cast<std::size_t>(grad_.shape().extent()) * size_of(dtype_);
-  device_.fill_zero(device_.current_stream(), grad_.data(), bytes);
+  fill_with_zeros(grad_.shape(), grad_.data(), 0);
+}
+
+// What lies between the elements is not the gradient's (G10): where they have gaps, one by one.
+void Parameter::fill_with_zeros(const Shape& shape, std::byte* data, int dim) {
+  const std::size_t size = size_of(dtype_);
+  if (dim == 0 && shape.is_dense()) {
+    const auto bytes = static_cast<std::size_t>(shape.elements()) * size;
+    return device_.fill_zero(device_.current_stream(), data, bytes);
+  }
+  if (dim == shape.dims) return device_.fill_zero(device_.current_stream(), data, size);
+  const auto d = static_cast<std::size_t>(dim);
+  const std::int64_t distinct = shape.strides[d] == 0 ? 1 : shape.sizes[d];
+  for (std::int64_t i = 0; i < std::min(distinct, shape.sizes[d]); ++i)
+    fill_with_zeros(shape, data + i * shape.strides[d] * static_cast<std::int64_t>(size), dim + 1);
 }
 
 void Parameter::add_hook(GradientHook* hook, std::size_t index) {
@@ -120,19 +133,21 @@ Status Parameter::accumulate(const Tensor& arrived) {
 
 Status Parameter::accumulate_elements(const Tensor& arrived) {
   const Stream stream = device_.current_stream();
-  if (grad_.defined()) {
+  if (grad_.defined() && !grad_.shape().is_expanded()) {
     device_.add(stream, arrived, grad_);
     return {};
   }
   // The gradient takes the parameter's own strides, if they are dense. A tensor that is ours alone
   // and has them already becomes it.
-  if (arrived.shape().same_strides(grad_shape_) && arrived.storage()->use_count() == 1) {
+  if (!grad_.defined() && arrived.shape().same_strides(grad_shape_) &&
+      arrived.storage()->use_count() == 1) {
     grad_ = arrived;
     return {};
   }
   Result<Tensor> fresh = Tensor::empty(device_, dtype_, grad_shape_);
   if (!fresh) return fresh.error();
-  device_.copy(stream, arrived, *fresh);
+  device_.copy(stream, grad_.defined() ? grad_ : arrived, *fresh);
+  if (grad_.defined()) device_.add(stream, arrived, *fresh);  // it has no room for a sum of its own
   grad_ = std::move(*fresh);
   return {};
 }

@@ -56,7 +56,9 @@ class Parameter final : public Node {
   const Tensor& grad() const { return grad_; }
   bool used() const { return used_; }
 
-  void set_grad(Tensor grad);  // same sizes and dtype, or undefined; sparse where it must be
+  // Same sizes and dtype, any strides, or undefined; sparse where it must be. Expanded: the next
+  // one that arrives, and a reducer, put another tensor in its place.
+  void set_grad(Tensor grad);
   void undefine_grad();
   // Keeps the storage; undefined stays undefined, a sparse one is left without entries.
   void fill_grad_with_zeros();
@@ -78,6 +80,7 @@ class Parameter final : public Node {
   };
   bool fits(const Tensor& gradient) const;
   Status refuse(const Tensor& arrived) const;
+  void fill_with_zeros(const Shape& shape, std::byte* data, int dim);
   Status accumulate(const Tensor& arrived);
   Status accumulate_elements(const Tensor& arrived);
   Status accumulate_entries(const Tensor& arrived);

@@ -76,6 +76,13 @@ std::int64_t Shape::extent() const {
   return last + 1;
 }
 
+bool Shape::is_expanded() const {
+  if (elements() == 0) return false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i)
+    if (sizes[i] > 1 && strides[i] == 0) return true;
+  return false;
+}
+
 Shape Shape::of_pairs() const {
   LOCKSTEP_CHECK_LT(dims, kMaxDims);
   Shape shape = *this;

@@ -62,7 +62,8 @@ struct Shape {
   bool is_dense()
       const;  // every element of a contiguous range exactly once, in some order of dimensions
   std::int64_t extent()
-      const;  // elements from the first to the last that are reached, both included
+      const;                 // elements from the first to the last that are reached, both included
+  bool is_expanded() const;  // some element is reached twice
   // Of elements that are pairs: with the two parts as a last dimension.
   Shape of_pairs() const;
 };

@@ -461,13 +461,45 @@ def half_sums_are_lost():
     return all(each["lost"] == 2618.0 and each["kept"] == 26912.0 for each in seen)
 
 
-CONTROL = {"same-order": same_order}  # run by name alone
+def swap_on_one_rank(views):
+    """Whether the ranks then have something else than the averages, without an error."""
+
+    def body(rank):
+        module = pair(0.0, 0.0)
+        model = DistributedDataParallel(module, gradient_as_bucket_view=views)
+        for factor in (0.0, 1.0, 2.0):  # nothing, as buckets are rebuilt then; 1 and 10; 2 and 20
+            loss = model(["a"], factor) + module(["b"], 10 * factor)
+            if not rank.attempt("backward", loss.backward):
+                return
+            if rank.number == 0 and factor == 1.0:
+                module.a.grad, module.b.grad = module.b.grad, module.a.grad
+        for name in ("a", "b"):
+            rank.tell(name, values_of(getattr(module, name)))
+
+    seen = run(body)
+    return (all(each["backward"] == "ok" for each in seen)
+            and any((each["a"], each["b"]) != ([7.5] * 2, [25.5] * 2) for each in seen))
+
+
+def swapped_views_are_taken_for_each_other():
+    """Gradients as views; on rank 0 the user gives a the gradient of b, and b that of a."""
+    return swap_on_one_rank(True)
+
+
+def swapped_gradients():
+    """The control of the one before: the same without views, where nothing is wrong."""
+    return swap_on_one_rank(False)
+
+
+CONTROL = {call.__name__.replace("_", "-"): call for call in (
+    same_order, swapped_gradients)}  # run by name alone
 FINDINGS = {call.__name__.replace("_", "-"): call for call in (
     one_hook_fails, failed_hook_stays_failed, join_sends_the_last_map, other_order_is_averaged,
     other_frozen_is_averaged, other_detection_is_not_told, other_dtype_aborts,
     other_bucket_cap_aborts, other_sparsity_times_out, other_sizes_are_told_to_one,
     hooks_see_index_zero, gone_rank_is_an_error, stopped_rank_is_an_error,
-    slow_rank_is_waited_for, half_sums_are_lost)}
+    slow_rank_is_waited_for, half_sums_are_lost,
+    swapped_views_are_taken_for_each_other)}
 
 
 def main(names):

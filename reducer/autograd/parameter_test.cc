@@ -1,0 +1,80 @@
+// Gradients that the user sets: any strides, gaps, and expanded ones (B7, G10).
+#include "reducer/autograd/parameter.h"
+
+#include <gtest/gtest.h>
+
+#include "reducer/autograd/engine.h"
+#include "reducer/test_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+class ParameterGradient : public ::testing::Test {
+ protected:
+  // The values lie `step` elements apart, from `offset` on, in memory that is full of nines.
+  Tensor spread(std::int64_t offset, std::int64_t rows, std::int64_t row_step, std::int64_t step) {
+    Tensor memory = *Tensor::empty(device(), DType::kFloat32, Shape::row_major({kMemory}));
+    for (std::size_t i = 0; i < kMemory; ++i) set_element(DType::kFloat32, memory.data(), i, 9);
+    Shape shape = Shape::row_major({rows, 2});
+    shape.strides[0] = row_step;
+    shape.strides[1] = step;
+    return Tensor(memory.storage(), offset, DType::kFloat32, shape);
+  }
+  static Values memory_of(const Tensor& tensor) {
+    Values values;
+    for (std::size_t i = 0; i < kMemory; ++i)
+      values.push_back(element(DType::kFloat32, tensor.storage()->data(), i));
+    return values;
+  }
+  Tensor arriving() {
+    Tensor made = *Tensor::empty(device(), DType::kFloat32, Shape::row_major({2, 2}));
+    for (std::size_t i = 0; i < 4; ++i)
+      set_element(DType::kFloat32, made.data(), i, static_cast<double>(i + 1));
+    return made;
+  }
+  Status backward() {
+    const std::vector<Edge> roots{{p_, 0}};
+    const std::vector<Tensor> gradients{arriving()};
+    return rank_.engine.backward(roots, gradients, false);
+  }
+  Device& device() { return rank_.devices[0]; }
+
+  static constexpr std::size_t kMemory = 12;
+  TestRank rank_;
+  Ref<Parameter> p_ = rank_.add("p", {.shape = Shape::row_major({2, 2})});
+};
+
+TEST_F(ParameterGradient, G10ZerosAreFilledWhereTheElementsAreAndNowhereElse) {
+  p_->set_grad(spread(1, 2, 6, 2));  // two columns of a matrix
+  p_->fill_grad_with_zeros();
+  EXPECT_EQ(memory_of(p_->grad()), (Values{9, 0, 9, 0, 9, 9, 9, 0, 9, 0, 9, 9}));
+}
+
+TEST_F(ParameterGradient, G10ADenseGradientInTheMiddleOfATensorIsFilledAlone) {
+  p_->set_grad(spread(3, 2, 1, 2));  // column-major
+  p_->fill_grad_with_zeros();
+  EXPECT_EQ(memory_of(p_->grad()), (Values{9, 9, 9, 0, 0, 0, 0, 9, 9, 9, 9, 9}));
+}
+
+TEST_F(ParameterGradient, G10AnExpandedGradientIsFilledWhereItsElementsAre) {
+  p_->set_grad(spread(2, 2, 0, 3));
+  p_->fill_grad_with_zeros();
+  EXPECT_EQ(memory_of(p_->grad()), (Values{9, 9, 0, 9, 9, 0, 9, 9, 9, 9, 9, 9}));
+}
+
+TEST_F(ParameterGradient, WhatArrivesIsAddedBetweenTheGaps) {
+  p_->set_grad(spread(1, 2, 6, 2));
+  ASSERT_TRUE(backward().ok());
+  EXPECT_EQ(memory_of(p_->grad()), (Values{9, 10, 9, 11, 9, 9, 9, 12, 9, 13, 9, 9}));
+}
+
+TEST_F(ParameterGradient, AnExpandedGradientMakesRoomForTheSum) {
+  const Tensor expanded = spread(0, 2, 0, 0);
+  p_->set_grad(expanded);
+  ASSERT_TRUE(backward().ok());
+  EXPECT_EQ(values_of(p_->grad()), (Values{10, 11, 12, 13}));
+  EXPECT_EQ(memory_of(expanded), Values(kMemory, 9));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
