@@ -41,6 +41,7 @@ StagedGroup::~StagedGroup() {
   lock.unlock();
   sender_.join();
   receiver_.join();
+  if (stuck_.empty()) device_.give_back(stream_);
 }
 
 Status StagedGroup::start(const Collective& collective, Work& work) try {

@@ -79,6 +79,9 @@ class Device {
 
   virtual Stream current_stream() = 0;
   virtual Result<Stream> new_stream() = 0;  // lives as long as the device
+  // A stream from new_stream() that its user is done with: what was submitted to it is over, or in
+  // the way of nobody. The device may give it to the next who asks for one.
+  virtual void give_back(const Stream&) {}
   // What libraries that work on the device call the stream (a cudaStream_t); null for the host.
   virtual void* native(const Stream& stream) = 0;
   // A stream is about to work on a storage past this class: that is not used again before the

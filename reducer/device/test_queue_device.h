@@ -52,6 +52,14 @@ class QueueDevice final : public Device {
     std::lock_guard lock(mutex_);
     return Stream{this, lines_.size() - 1};
   }
+  void give_back(const Stream&) override {
+    std::lock_guard lock(mutex_);
+    ++given_back_;
+  }
+  int given_back() {
+    std::lock_guard lock(mutex_);
+    return given_back_;
+  }
   void* native(const Stream& stream) override {
     std::lock_guard lock(mutex_);
     return lines_[stream.handle].get();
@@ -193,6 +201,7 @@ class QueueDevice final : public Device {
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<std::unique_ptr<Line64[]>> memory_;
   Status failure_;
+  int given_back_ = 0;
   bool is_closing_ = false;
 };
 

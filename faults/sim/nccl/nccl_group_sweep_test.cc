@@ -113,7 +113,7 @@ TEST_P(NcclSweepF1, WhicheverCallGoesWrongAllRanksEnd) {
 
 INSTANTIATE_TEST_SUITE_P(Functions, NcclSweepF1,
                          ::testing::Values("ncclGetUniqueId", "ncclCommInitRankConfig",
-                                           "ncclCommCount", "ncclCommUserRank",
+                                           "ncclCommCount", "ncclCommUserRank", "ncclCommCuDevice",
                                            "ncclCommGetAsyncError", "ncclGroupStart",
                                            "ncclGroupEnd", "ncclAllGather", "ncclAllReduce",
                                            "ncclBroadcast", "ncclSend", "ncclRecv",

@@ -436,6 +436,22 @@ TEST(NcclGroupInSimulator, F5AGroupMayEndAsSoonAsItIsThere) {
   in_many_schedules({}, [](Member&) {});
 }
 
+// Every process of the simulated NCCL has card 0 current.
+TEST(NcclGroupInSimulator, ACommunicatorOnAnotherCardIsRefused) {
+  NcclRun run(2);
+  run.device.index = 2;  // card 1 of CUDA
+  auto store = std::make_shared<HashStore>();
+  const End end = run.run([&](SimRank& on) {
+    const auto group = NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(),
+                                                 on.ranks(), options_of(kLong));
+    ASSERT_FALSE(group.has_value());
+    EXPECT_EQ(group.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(group.error().to_string(), HasSubstr("on CUDA device 0, and the group's is"));
+  });
+  EXPECT_EQ(end, End::kFinished) << run.wait_graph;
+  EXPECT_EQ(run.left_open, 0U);
+}
+
 // pytorch#143470: what a thread has begun outlives it.
 TEST(NcclGroupInSimulator, F5WhatAShortLivedThreadHasBegunEndsWithoutIt) {
   in_many_schedules({}, [](Member& m) {

@@ -50,6 +50,13 @@ class NcclProcessGroup::Impl {
 
  private:
   friend class NcclProcessGroup;
+  // The device has it again when all that may have used it is gone. A group that is stuck is never
+  // destroyed, and keeps it.
+  struct BorrowedStream {
+    Device& device;
+    const Stream stream;
+    ~BorrowedStream() { device.give_back(stream); }
+  };
   enum class Stage : std::uint8_t { kQueued, kHeaderSubmitted, kSubmitted };
   struct Operation {
     Collective collective;
@@ -106,6 +113,7 @@ class NcclProcessGroup::Impl {
 
   Device& device_;
   const Stream stream_;
+  const BorrowedStream borrowed_{device_, stream_};  // before what uses it
   const std::shared_ptr<Store> store_;
   const int rank_;
   const int size_;

@@ -136,6 +136,30 @@ NcclResult NcclLink::settle(NcclComm comm, NcclResult result, const GiveUp& give
   return result;
 }
 
+// Whether the communicator is what was asked for.
+Status NcclLink::check_made(const char* what, int rank, int size) const {
+  int its_size = 0;
+  int its_rank = 0;
+  int its_card = 0;
+  LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommCount", api_.comm_count(comm_, &its_size)));
+  LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommUserRank", api_.comm_user_rank(comm_, &its_rank)));
+  LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommCuDevice", api_.comm_cu_device(comm_, &its_card)));
+  if (its_size != size || its_rank != rank)
+    return Status(Code::kTransport, std::string(what) + " made rank " + std::to_string(its_rank) +
+                                        " of " + std::to_string(its_size) + " of rank " +
+                                        std::to_string(rank) + " of " + std::to_string(size));
+  if (its_card == card_) return {};
+  Failure failure;
+  failure.code = Code::kInvalidArgument;
+  failure.definite = true;
+  failure.detail = std::string(what) + " made a communicator on CUDA device " +
+                   std::to_string(its_card) + ", and the group's is CUDA device " +
+                   std::to_string(card_) +
+                   ": make that one current (cudaSetDevice) on the thread that connects, and on "
+                   "the group's threads with NcclOptions::enter_thread";
+  return failure;
+}
+
 Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int size,
                              const GiveUp& give_up) {
   Status status;
@@ -144,18 +168,7 @@ Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int 
   if (status.ok() && result != NcclResult::kSuccess) status = status_of(what, result);
   if (status.ok() && comm_ == nullptr)
     status = Status(Code::kTransport, std::string(what) + " gave no communicator");
-  int its_size = size;
-  int its_rank = rank;
-  if (status.ok()) {
-    const NcclResult count = api_.comm_count(comm_, &its_size);
-    const NcclResult number = api_.comm_user_rank(comm_, &its_rank);
-    if (count != NcclResult::kSuccess) status = status_of("ncclCommCount", count);
-    if (number != NcclResult::kSuccess) status = status_of("ncclCommUserRank", number);
-  }
-  if (status.ok() && (its_size != size || its_rank != rank))
-    status = Status(Code::kTransport, std::string(what) + " made rank " + std::to_string(its_rank) +
-                                          " of " + std::to_string(its_size) + " of rank " +
-                                          std::to_string(rank) + " of " + std::to_string(size));
+  if (status.ok()) status = check_made(what, rank, size);
   MutexLock lock(mutex_);
   is_alive_ = status.ok();
   lock.unlock();

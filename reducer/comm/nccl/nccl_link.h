@@ -25,8 +25,10 @@ namespace lockstep::inline LOCKSTEP_NS {
 
 class NcclLink {
  public:
-  // `poll`: the longest pause between two questions.
-  NcclLink(const NcclApi& api, platform::Duration poll) : api_(api), poll_(poll) {}
+  // `poll`: the longest pause between two questions. `card`: CUDA's number of the card that the
+  // communicator has to be on.
+  NcclLink(const NcclApi& api, platform::Duration poll, int card)
+      : api_(api), poll_(poll), card_(card) {}
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
@@ -88,11 +90,13 @@ class NcclLink {
   NcclResult wait_out(NcclResult result, platform::Deadline deadline);
   Status finish_init(const char* what, NcclResult result, int rank, int size,
                      const GiveUp& give_up);
+  Status check_made(const char* what, int rank, int size) const;
   void nap(platform::Duration& span);
   Status status_of(const char* what, NcclResult result) const;
 
   const NcclApi api_;
   const platform::Duration poll_;
+  const int card_;
   NcclComm comm_ = nullptr;  // used by who is inside
 
   mutable platform::Mutex mutex_{"nccl.link"};

@@ -25,7 +25,7 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
       rank_(rank),
       size_(size),
       options_(options),
-      link_(api, options.poll),
+      link_(api, options.poll, device.index() - 1),
       payload_(link_, device, stream, rank, size),
       frames_(payload_, device, stream, rank, size, [this] { return settle(*issued_); }),
       compared_(static_cast<std::size_t>(size)),

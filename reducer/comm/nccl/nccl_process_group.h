@@ -74,7 +74,8 @@ struct NcclOptions {
 class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective: all ranks within connect_timeout. kInvalidArgument for options or ranks out of
-  // range, and for a name that another group used in this store.
+  // range, for a name that another group used in this store, and where another card than the
+  // device's is current on this thread. (Card N of CUDA is the device with the index N + 1.)
   static Result<std::unique_ptr<NcclProcessGroup>> connect(const NcclApi& api, Device& device,
                                                            std::shared_ptr<Store> store, int rank,
                                                            int size, const NcclOptions& options);

@@ -378,6 +378,35 @@ TEST_F(NcclConnect, RankZeroWithoutAnIdIsHeardOf) {
   });
 }
 
+TEST_F(NcclConnect, ACommunicatorOnAnotherCardIsToldWhatToDo) {
+  make_devices(2);
+  nccl.card = 3;  // of CUDA; the devices are card 0, as everywhere else
+  on_ranks(2, [&](int rank) {
+    const Status status = try_connect(rank, 2, quick());
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_THAT(status.to_string(),
+                HasSubstr("on CUDA device 3, and the group's is CUDA device 0"));
+    EXPECT_THAT(status.to_string(), HasSubstr("cudaSetDevice"));
+    EXPECT_EQ(nccl.calls("ncclCommAbort", rank), 1);
+  });
+}
+
+// A device has so many and no more, and each reset makes a group.
+TEST_F(NcclConnect, TheStreamOfAGroupIsGivenBackWithItsEndAndOnce) {
+  make_devices(1);
+  nccl.card = 1;
+  EXPECT_FALSE(try_connect(0, 1, quick()).ok());
+  EXPECT_EQ(devices[0]->given_back(), 1);
+  nccl.card = 0;
+  NcclOptions options = quick();
+  options.name = "another";
+  connect(1, options);
+  ASSERT_TRUE(sum_once(group(0), &device(0)).ok());
+  EXPECT_EQ(devices[0]->given_back(), 1);
+  groups.clear();
+  EXPECT_EQ(devices[0]->given_back(), 2);
+}
+
 TEST_F(NcclConnect, TwoRanksOnOneCardAreToldWhatToDo) {
   nccl.last_error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000";
   nccl.set_script([](const std::string& function, int rank, int) {

@@ -47,6 +47,7 @@ class SmallNccl {
   // How often a submission says that it is in progress.
   int looks_in_progress = 1;
   std::string last_error;
+  int card = 0;  // that every communicator is on
 
   int calls(const std::string& function, int rank) {
     std::lock_guard lock(mutex_);
@@ -448,6 +449,10 @@ inline NcclApi SmallNccl::api(int version) const {
   api.comm_get_async_error = async_error;
   api.comm_count = [](NcclComm comm, int* count) {
     *count = at(comm).world->size;
+    return NcclResult::kSuccess;
+  };
+  api.comm_cu_device = [](NcclComm, int* device) {
+    *device = current()->card;
     return NcclResult::kSuccess;
   };
   api.comm_user_rank = [](NcclComm comm, int* rank) {

@@ -90,8 +90,10 @@ struct CudaDevice::Staging {
 // an operation notes until it is submitted: nobody else's comes in between, and none before a wait
 // that it needs.
 struct CudaDevice::Line {
-  Line(int ordinal, CUstream_st* native, bool is_owned) : stream(ordinal, native, is_owned) {}
+  Line(int ordinal, CUstream_st* native, bool is_own)
+      : is_owned(is_own), stream(ordinal, native, is_own) {}
 
+  const bool is_owned;
   CudaStream stream;
   platform::Mutex mutex{"cuda.line"};  // before cuda.device; guards what is below
   LaunchPlan plan;
@@ -273,6 +275,14 @@ void CudaDevice::release_pinned(std::byte* data, std::size_t capacity) {
 }
 
 Result<Stream> CudaDevice::new_stream() {
+  {
+    platform::MutexLock lock(mutex_);
+    if (!spare_.empty()) {
+      const Stream again{this, spare_.back()};
+      spare_.pop_back();
+      return again;
+    }
+  }
   const Current current(ordinal_);
   CUstream_st* native = nullptr;
   const int error = cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking);
@@ -280,6 +290,21 @@ Result<Stream> CudaDevice::new_stream() {
   Result<std::uint64_t> handle = add_line(native, true);
   if (!handle) return failed(std::move(handle.error()));
   return Stream{this, *handle};
+}
+
+// Whoever gets it next hears of no failure that this user left untold.
+void CudaDevice::give_back(const Stream& stream) {
+  LOCKSTEP_CHECK(stream.device == this);
+  LOCKSTEP_CHECK(stream.handle != current_.load());
+  Line& line = line_of(stream);
+  LOCKSTEP_CHECK(line.is_owned);
+  {
+    const Current current(ordinal_);
+    static_cast<void>(line.stream.take_failure(line.stream.record()));
+  }
+  platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(std::find(spare_.begin(), spare_.end(), stream.handle) == spare_.end());
+  spare_.push_back(stream.handle);
 }
 
 Result<Stream> CudaDevice::adopt(CUstream_st* native) {

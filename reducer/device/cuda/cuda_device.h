@@ -8,7 +8,8 @@
 // a table beyond kTableBytes, or one more than kTables that are ahead of the card, needs another.
 //
 // Streams: the device has one of its own, its current stream; further ones come from new_stream()
-// or are borrowed from the user (adopt), 63 in all, and live as long as the device. None of them
+// or are borrowed from the user (adopt), 63 in all, and live as long as the device. One that was
+// given back is what new_stream() gives next, without the failures of before. None of them
 // waits for CUDA's legacy default stream. Events are numbers of points in a stream (cuda_stream.h).
 //
 // Memory comes in stream order from a pool of the device's own, from which nothing is given back to
@@ -77,6 +78,7 @@ class CudaDevice final : public Device {
   Stream current_stream() override { return {this, current_.load()}; }
   void set_current_stream(const Stream& stream);
   Result<Stream> new_stream() override;
+  void give_back(const Stream& stream) override;  // not the current one, nor a user's
   // A cudaStream_t of the user's, which outlives the device.
   Result<Stream> adopt(CUstream_st* native);
   void* native(const Stream& stream) override;  // a cudaStream_t
@@ -140,6 +142,7 @@ class CudaDevice final : public Device {
   platform::Mutex mutex_{"cuda.device"};  // after cuda.line; before cuda.stream; guards the rest
   std::vector<std::unique_ptr<Line>> lines_;  // by handle; a Line stays where it is
   platform::Atomic<std::uint64_t> line_count_{0};
+  std::vector<std::uint64_t> spare_;  // handles of streams that were given back
   std::map<const std::byte*, Allocation> allocations_;
   std::multimap<std::size_t, std::byte*> spare_pinned_;  // by capacity
 

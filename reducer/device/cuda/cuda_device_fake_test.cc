@@ -13,6 +13,7 @@
 #include "reducer/device/cuda/test_cuda_subject.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
 #include "reducer/device/host/host_device.h"
+#include "reducer/device/test_no_card.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using platform::Deadline;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 class FakeCudaDevice : public ::testing::Test {
  protected:
@@ -551,6 +553,36 @@ TEST_F(FakeCudaDevice, TheSixtyFourthStreamIsRefused) {
   EXPECT_EQ(device->new_stream().error().code(), Code::kInvalidArgument);
 }
 
+TEST_F(FakeCudaDevice, AStreamThatIsGivenBackIsTheNextOne) {
+  const Stream first = *device->new_stream();
+  const Stream second = *device->new_stream();
+  EXPECT_NE(first.handle, second.handle);
+  device->give_back(first);
+  EXPECT_EQ(device->new_stream()->handle, first.handle);
+  EXPECT_NE(device->new_stream()->handle, first.handle);  // it is given to one only
+  for (int i = 0; i < 200; ++i) {
+    const Result<Stream> again = device->new_stream();
+    ASSERT_TRUE(again.has_value()) << again.error().to_string();
+    ASSERT_TRUE(finish(*again).ok());
+    device->give_back(*again);
+  }
+  EXPECT_EQ(fake().calls["cudaStreamCreateWithFlags"], 6);  // reclaiming, own, and four here
+}
+
+TEST_F(FakeCudaDevice, AFailureOfTheUserBeforeIsNotToldToTheNext) {
+  const Stream stream = *device->new_stream();
+  const Tensor tensor = made(4);
+  fake().fail_next["cudaMemsetAsync"] = cudaErrorInvalidValue;
+  device->fill_zero(stream, tensor.data(), 16);
+  device->give_back(stream);
+  const Stream again = *device->new_stream();
+  ASSERT_EQ(again.handle, stream.handle);
+  EXPECT_TRUE(finish(again).ok());
+  fake().fail_next["cudaMemsetAsync"] = cudaErrorInvalidValue;
+  device->fill_zero(again, tensor.data(), 16);
+  EXPECT_EQ(finish(again).code(), Code::kTransport);  // but its own are
+}
+
 TEST_F(FakeCudaDevice, EverythingIsGivenBack) {
   { const Tensor tensor = made(10); }
   static_cast<void>(device->allocate_pinned(10));
@@ -624,6 +656,8 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   EXPECT_THAT(refusal(), HasSubstr("driver is for CUDA 12.2, and this program was built with"));
   fake.driver_version = 0;
   EXPECT_THAT(refusal(), HasSubstr("no NVIDIA driver is installed. Install one"));
+  EXPECT_THAT(no_card(refusal()), StartsWith("skipped: no CUDA device ("));
+  EXPECT_THAT(no_card(refusal()), HasSubstr("no NVIDIA driver is installed"));
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// What a test says that needs a card and has none; scripts look for the beginning of the line.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+// `why`: what opening the device failed with.
+inline std::string no_card(const std::string& why) {
+  return "skipped: no CUDA device (" + why + ")";
+}
+
+}  // namespace lockstep
