@@ -31,6 +31,7 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/nccl/test_nccl_conformance.h"
+#include "reducer/device/test_no_card.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 
@@ -42,6 +43,7 @@ class NcclProcess final : public NcclUnderTest {
     std::atomic<int> came{0};
     std::atomic<int> ids_made{0};
     NcclUniqueId ids[kMaxIds]{};
+    char no_device[512]{};  // why, as rank 0 found it
   };
   NcclProcess(Shared& shared, const NcclApi& api, Device& device, int rank, int ranks)
       : shared_(shared), api_(api), device_(device), rank_(rank), ranks_(ranks) {}
@@ -101,11 +103,12 @@ struct NcclProcesses {
       pids.push_back(pid);
     }
     const std::vector<int> ends = wait_for(pids);
+    const std::string no_device = shared->no_device;
     ::munmap(memory, sizeof(NcclProcess::Shared));
     const auto all_end_with = [&](int end) {
       return std::all_of(ends.begin(), ends.end(), [end](int each) { return each == end; });
     };
-    if (all_end_with(kNoDevice)) GTEST_SKIP() << "skipped: no CUDA device";
+    if (all_end_with(kNoDevice)) GTEST_SKIP() << no_card(no_device);
     if (all_end_with(kSkipped)) GTEST_SKIP() << "the ranks say why";
     for (std::size_t rank = 0; rank < ends.size(); ++rank)
       EXPECT_EQ(ends[rank], kGood)
@@ -125,7 +128,10 @@ struct NcclProcesses {
                      const std::function<void(NcclUnderTest&)>& body) {
     set_environment(rank);
     Result<std::unique_ptr<Device>> device = World::open();
-    if (!device && device.error().code() == Code::kInvalidArgument) return kNoDevice;
+    if (!device && device.error().code() == Code::kInvalidArgument) {
+      if (rank == 0) device.error().to_string().copy(shared.no_device, sizeof shared.no_device - 1);
+      return kNoDevice;
+    }
     EXPECT_TRUE(device.has_value()) << device.error().to_string();
     const Result<NcclApi> api = load_nccl(World::library());
     EXPECT_TRUE(api.has_value()) << api.error().to_string();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "reducer/device/cuda/test_cuda_conformance.h"
+#include "reducer/device/test_no_card.h"
 
 namespace lockstep {
 namespace {
@@ -10,7 +11,7 @@ struct CudaDeviceFixture {
   static void run(const std::function<void(DeviceUnderTest&)>& body) {
     Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
     if (!opened && opened.error().code() == Code::kInvalidArgument)
-      GTEST_SKIP() << "skipped: no CUDA device";
+      GTEST_SKIP() << no_card(opened.error().to_string());
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     CudaDeviceUnderTest subject(**opened);
     body(subject);
