@@ -3,15 +3,30 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 namespace lockstep::benchmarks {
 
+void show_help(int argc, char** argv, const char* options) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--help") continue;
+    std::fputs(options, stdout);
+    std::fflush(stdout);
+    benchmark::Initialize(&argc, argv);  // ends here
+  }
+}
+
 std::unique_ptr<CudaDevice> open_card(int& code) {
   Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
   if (opened) return std::move(*opened);
-  std::fprintf(stderr, "no CUDA device: %s\n", opened.error().to_string().c_str());
-  code = opened.error().code() == Code::kInvalidArgument ? 77 : 1;
+  const bool is_absent = opened.error().code() == Code::kInvalidArgument;
+  const std::string why = opened.error().to_string();
+  if (is_absent)
+    std::fprintf(stderr, "skipped: no CUDA device (%s)\n", why.c_str());
+  else
+    std::fprintf(stderr, "the CUDA device cannot be opened: %s\n", why.c_str());
+  code = is_absent ? 77 : 1;
   return nullptr;
 }
 

@@ -13,6 +13,10 @@
 
 namespace lockstep::benchmarks {
 
+// Shows `options`, this program's own, and Google Benchmark's, and ends the program, if --help is
+// among the arguments: no card is needed for that.
+void show_help(int argc, char** argv, const char* options);
+
 // The machine's first card; or null, after a line on standard error, and the exit code in `code`.
 std::unique_ptr<CudaDevice> open_card(int& code);
 

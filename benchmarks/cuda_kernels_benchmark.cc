@@ -248,6 +248,7 @@ void register_all() {
 }
 
 int main(int argc, char** argv) {
+  show_help(argc, argv, "cuda_kernels_benchmark [Google Benchmark's options]\n");
   int code = 0;
   const std::unique_ptr<CudaDevice> own = open_card(code);
   if (own == nullptr) return code;

@@ -11,20 +11,34 @@
 //
 // Times are medians over the iterations. Before anything is timed a step's gradients are compared
 // with what they must be. --on-host runs all of it on the host's memory, to try this program out.
-// Exit code: see card_program.h.
+//
+// --sockets: two ranks, as processes that share the card, instead of one. NCCL takes each for a
+// machine of its own and sends through sockets of the loopback device. Only Step is measured, on
+// rank 0. LOCKSTEP_NCCL=FILE names the library, else the loader finds it. With --on-host, too, it
+// is Gloo that sums, in the host's memory. Exit code: see card_program.h.
 #include <benchmark/benchmark.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "benchmarks/card_program.h"
+#include "benchmarks/contender.h"
+#include "benchmarks/ranks.h"
 #include "benchmarks/workload.h"
+#include "reducer/comm/gloo/file_store.h"
+#include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 
@@ -60,8 +74,12 @@ class AloneGroup final : public ProcessGroup {
   void abort(const Status&) override {}
   platform::Duration timeout() const override { return std::chrono::seconds(30); }
   Status start(const Collective& c, Work& work) override {
+    const bool is_gather = c.op == Op::kAllGather && c.count > 0;
+    if (is_gather && c.device != nullptr && !c.device->is_host())
+      return Status(Code::kInvalidArgument,
+                    "the group of one rank gathers the host's memory alone");
     work.begin(sequence_++);
-    if (c.op == Op::kAllGather) std::memcpy(c.gathered, c.data, c.count);  // of the host
+    if (is_gather) std::memcpy(c.gathered, c.data, c.count * size_of(c.dtype));
     work.complete(Status());
     return {};
   }
@@ -69,6 +87,24 @@ class AloneGroup final : public ProcessGroup {
  private:
   std::int64_t sequence_ = 0;
 };
+
+// Where two ranks meet; without a group there is one rank.
+struct Ranks {
+  int rank = 0;
+  int size = 1;
+  std::shared_ptr<Store> store;
+  std::shared_ptr<ProcessGroup> group;
+  int models = 0;  // so far, on every rank
+};
+Ranks ranks;
+
+// What a model's reducer has to reach the others with.
+Membership place_of_a_model() {
+  if (ranks.group == nullptr)
+    return {std::make_shared<AloneGroup>(), std::make_shared<HashStore>()};
+  const std::string name = "model " + std::to_string(ranks.models++);
+  return {ranks.group, std::make_shared<PrefixStore>(name, ranks.store)};
+}
 
 enum class Mode { kNone, kCopying, kView };
 
@@ -99,9 +135,7 @@ struct Model {
     ReducerOptions options;
     options.gradient_as_bucket_view = mode == Mode::kView;
     if (!limits.empty()) options.bucket_limits = std::move(limits);
-    auto made =
-        DataParallel::create(parameters, engine, options,
-                             {std::make_shared<AloneGroup>(), std::make_shared<HashStore>()});
+    auto made = DataParallel::create(parameters, engine, options, place_of_a_model());
     if (!made) return made.error();
     parallel = std::move(*made);
     return {};
@@ -227,6 +261,11 @@ void measure_bucket(benchmark::State& state) {
   state.counters["bucket_us"] = median(buckets);
 }
 
+// What rank `rank` has for each element of parameter `i`; the average is exact.
+float value_of(std::size_t i, int rank) {
+  return static_cast<float>(i + 1) + (rank == 0 ? 0.0f : 2.0f);
+}
+
 // Two steps add up, with each kind of reducer.
 Status check_results() {
   const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 64, 1};
@@ -234,8 +273,7 @@ Status check_results() {
     Model model(sizes);
     LOCKSTEP_RETURN_IF_ERROR(model.reduce(mode, {64, 4096}));
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const std::vector<float> values(static_cast<std::size_t>(sizes[i]),
-                                      static_cast<float>(i) + 1);
+      const std::vector<float> values(static_cast<std::size_t>(sizes[i]), value_of(i, ranks.rank));
       LOCKSTEP_RETURN_IF_ERROR(
           write(*device, std::as_bytes(std::span(values)), model.arriving[i].data(), soon()));
     }
@@ -247,7 +285,8 @@ Status check_results() {
       const Tensor gradient = model.parameters[i]->grad();
       LOCKSTEP_RETURN_IF_ERROR(
           read(*device, gradient.data(), std::as_writable_bytes(std::span(values)), soon()));
-      const float wanted = 2 * (static_cast<float>(i) + 1);
+      const float average = (value_of(i, 0) + value_of(i, ranks.size - 1)) / 2;
+      const float wanted = 2 * (mode == Mode::kNone ? value_of(i, ranks.rank) : average);
       if (!std::all_of(values.begin(), values.end(), [&](float value) { return value == wanted; }))
         return Status(Code::kCorrupted, std::string(name_of(mode)) + ": a gradient is wrong");
     }
@@ -259,34 +298,148 @@ void register_all() {
   const auto add = [](const std::string& name, auto body) {
     benchmark::RegisterBenchmark(name.c_str(), body)
         ->UseManualTime()
-        ->Iterations(50)
+        ->Iterations(ranks.group == nullptr ? 50 : 20)  // the same on every rank
         ->Unit(benchmark::kMicrosecond);
   };
   for (const Workload& workload : workloads())
     for (const Mode mode : {Mode::kNone, Mode::kCopying, Mode::kView})
       add("Step/" + workload.name + "/" + name_of(mode),
           [workload, mode](benchmark::State& state) { measure_step(state, workload, mode); });
+  if (ranks.group != nullptr) return;
   add("Hook", measure_hook);
   add("Bucket", measure_bucket);
 }
 
-int main(int argc, char** argv) {
-  std::unique_ptr<Device> own;
-  std::string name = "the host";
-  if (argc > 1 && std::string_view(argv[1]) == "--on-host") {
-    own = std::make_unique<HostDevice>(0);
-    argv[1] = argv[0];
-    ++argv;
-    --argc;
-  } else {
-    int code = 0;
-    std::unique_ptr<CudaDevice> card = open_card(code);
-    if (card == nullptr) return code;
-    name = card->name();
-    own = std::move(card);
+std::unique_ptr<Device> open_device(bool is_on_host, std::string& name, int& code) {
+  if (is_on_host) {
+    name = "the host";
+    return std::make_unique<HostDevice>(0);
   }
+  std::unique_ptr<CudaDevice> card = open_card(code);
+  if (card != nullptr) name = card->name();
+  return card;
+}
+
+int run_alone(bool is_on_host, int argc, char** argv) {
+  std::string name;
+  int code = 0;
+  const std::unique_ptr<Device> own = open_device(is_on_host, name, code);
+  if (own == nullptr) return code;
   device = own.get();
   return run_checked(check_results(), name, register_all, argc, argv);
+}
+
+// For NCCL each rank is a machine of its own: else it refuses two of them on one card.
+void set_nccl_variables(int rank) {
+  const std::pair<const char*, std::string> variables[] = {
+      {"NCCL_HOSTID", "benchmark-" + std::to_string(::getppid()) + "-" + std::to_string(rank)},
+      {"NCCL_P2P_DISABLE", "1"},
+      {"NCCL_SHM_DISABLE", "1"},
+      {"NCCL_NET", "Socket"},
+      {"NCCL_NET_PLUGIN", "none"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_SOCKET_IFNAME", "lo"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_CUMEM_HOST_ENABLE", "0"},
+      {"NCCL_RUNTIME_CONNECT", "0"},
+      {"NCCL_RAS_ENABLE", "0"},
+      {"CUDA_MODULE_LOADING", "EAGER"},
+  };
+  for (const auto& [variable, value] : variables) ::setenv(variable, value.c_str(), 1);
+}
+
+Status meet_by_nccl(const std::string& folder) {
+  const char* const named = std::getenv("LOCKSTEP_NCCL");
+  const Result<NcclApi> api = load_nccl(named != nullptr ? named : kNcclDefaultLibrary);
+  if (!api) return api.error();
+  benchmark::AddCustomContext("nccl", nccl_version_text(api->version));
+  ranks.store = std::make_shared<FileStore>(folder);
+  NcclOptions options;
+  options.timeout = std::chrono::seconds(60);
+  auto group =
+      NcclProcessGroup::connect(*api, *device, ranks.store, ranks.rank, ranks.size, options);
+  if (!group) return group.error();
+  ranks.group = std::move(*group);
+  return {};
+}
+
+Status meet_by_gloo(const std::string& folder) {
+  Result<Place> place = take_place(ranks.rank, ranks.size, folder);
+  if (!place) return place.error();
+  ranks.store = place->store;
+  ranks.group = place->group;
+  return {};
+}
+
+// One of two. Rank 0 alone writes what it has measured.
+int run_rank(int rank, bool is_on_host, const std::string& folder, std::vector<char*> arguments) {
+  ranks.rank = rank;
+  ranks.size = 2;
+  if (!is_on_host) set_nccl_variables(rank);
+  std::string name;
+  int code = 0;
+  const std::unique_ptr<Device> own = open_device(is_on_host, name, code);
+  if (own == nullptr) return code;
+  device = own.get();
+  const Status met = is_on_host ? meet_by_gloo(folder) : meet_by_nccl(folder);
+  if (rank != 0) {
+    std::erase_if(arguments, [](const char* each) {
+      return std::string_view(each).starts_with("--benchmark_out");
+    });
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
+  }
+  const int count = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  code = run_checked(met.ok() ? check_results() : met, name, register_all, count, arguments.data());
+  ranks.group.reset();  // before the device
+  return code;
+}
+
+// This process must not use CUDA before it forks, so another one looks for the card.
+int run_ranks_on_one_card(bool is_on_host, int argc, char** argv) {
+  catch_signals();
+  const SharedMemory memory(sizeof(int));
+  int& code = *reinterpret_cast<int*>(memory.data());
+  const auto noted = [&code](int its) {
+    if (its != 0) code = its;
+    std::fflush(nullptr);
+    return its;
+  };
+  std::string name;
+  const auto probe = [&](int) {
+    int its = 0;
+    return open_device(is_on_host, name, its) == nullptr ? noted(its) : 0;
+  };
+  if (const int ended = run_ranks(1, probe); ended != 0) return code != 0 ? code : ended;
+  std::string folder = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) {
+    std::fprintf(stderr, "no folder can be made like %s: set TMPDIR\n", folder.c_str());
+    return 1;
+  }
+  const int ended = run_ranks(2, [&](int rank) {
+    return noted(run_rank(rank, is_on_host, folder, {argv, argv + argc}));
+  });
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  return ended != 0 && code != 0 ? code : ended;
+}
+
+int main(int argc, char** argv) {
+  show_help(argc, argv,
+            "cuda_reducer_benchmark [--on-host] [--sockets] [Google Benchmark's options]\n");
+  const auto take = [&](std::string_view option) {
+    char** const end = argv + argc;
+    char** const found = std::find(argv + 1, end, option);
+    if (found == end) return false;
+    std::copy(found + 1, end, found);
+    --argc;
+    return true;
+  };
+  const bool is_on_host = take("--on-host");
+  const bool are_two = take("--sockets");
+  return are_two ? run_ranks_on_one_card(is_on_host, argc, argv)
+                 : run_alone(is_on_host, argc, argv);
 }
 
 }  // namespace
