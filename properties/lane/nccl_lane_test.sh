@@ -3,6 +3,7 @@
 # LIBRARY is the small NCCL of the tests, PLUGIN the real net plug-in.
 program=$1
 export LOCKSTEP_NCCL=$2 LOCKSTEP_NCCL_PLUGIN=$3
+corpus=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../corpus/nccl" && pwd)
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"
 
@@ -17,6 +18,9 @@ expect_match 0 ' rank_(exit|pause) [0-9]' "$program" fuzz --lane nccl --seed 4 -
 
 # A planted bug is found, so that a run without a finding means something.
 expect_match 71 'seeded:C01' "$program" fuzz --lane nccl --subject seeded:C01 --seed 5 --cases 200 --shrink-time 2
+# ci/gpu begins with this case of it.
+expect_match 71 'seeded:C01' "$program" replay "$corpus/c01.json" --lane nccl --subject seeded:C01
+expect_match 0 'subject reducer: ok' "$program" replay "$corpus/c01.json" --lane nccl
 
 # NCCL that went another way proves nothing, whatever the gradients are.
 expect_match 75 'rank 0: a collective did not go by one channel' \

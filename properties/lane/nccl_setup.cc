@@ -76,9 +76,10 @@ Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::ui
       {"NCCL_NET_PLUGIN_REF_COUNT", "1"},
       {"NCCL_IB_DISABLE", "1"},
       {"NCCL_SOCKET_IFNAME", "lo"},
-      // One way of adding, which the model has a formula for.
+      // One way of adding, which the model has a formula for. Its chunk follows from the buffer.
       {"NCCL_ALGO", "Ring"},
       {"NCCL_PROTO", "Simple"},
+      {"NCCL_BUFFSIZE", "4194304"},
       {"NCCL_MIN_NCHANNELS", "1"},
       {"NCCL_MAX_NCHANNELS", "1"},
       {"NCCL_MIN_P2P_NCHANNELS", "1"},
