@@ -21,7 +21,7 @@ std::unique_ptr<CudaDevice> open_card(int& code) {
   Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
   if (opened) return std::move(*opened);
   const bool is_absent = opened.error().code() == Code::kInvalidArgument;
-  const std::string why = opened.error().to_string();
+  const std::string why = opened.error().failure().detail;
   if (is_absent)
     std::fprintf(stderr, "skipped: no CUDA device (%s)\n", why.c_str());
   else

@@ -3,11 +3,13 @@
 
 #include <string>
 
+#include "reducer/base/status.h"
+
 namespace lockstep {
 
 // `why`: what opening the device failed with.
-inline std::string no_card(const std::string& why) {
-  return "skipped: no CUDA device (" + why + ")";
+inline std::string no_card(const Status& why) {
+  return "skipped: no CUDA device (" + why.failure().detail + ")";
 }
 
 }  // namespace lockstep

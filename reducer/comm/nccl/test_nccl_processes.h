@@ -108,7 +108,7 @@ struct NcclProcesses {
     const auto all_end_with = [&](int end) {
       return std::all_of(ends.begin(), ends.end(), [end](int each) { return each == end; });
     };
-    if (all_end_with(kNoDevice)) GTEST_SKIP() << no_card(no_device);
+    if (all_end_with(kNoDevice)) GTEST_SKIP() << no_card(Status(Code::kInvalidArgument, no_device));
     if (all_end_with(kSkipped)) GTEST_SKIP() << "the ranks say why";
     for (std::size_t rank = 0; rank < ends.size(); ++rank)
       EXPECT_EQ(ends[rank], kGood)
@@ -129,7 +129,8 @@ struct NcclProcesses {
     set_environment(rank);
     Result<std::unique_ptr<Device>> device = World::open();
     if (!device && device.error().code() == Code::kInvalidArgument) {
-      if (rank == 0) device.error().to_string().copy(shared.no_device, sizeof shared.no_device - 1);
+      if (rank == 0)
+        device.error().failure().detail.copy(shared.no_device, sizeof shared.no_device - 1);
       return kNoDevice;
     }
     EXPECT_TRUE(device.has_value()) << device.error().to_string();

@@ -11,7 +11,7 @@ struct CudaDeviceFixture {
   static void run(const std::function<void(DeviceUnderTest&)>& body) {
     Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
     if (!opened && opened.error().code() == Code::kInvalidArgument)
-      GTEST_SKIP() << no_card(opened.error().to_string());
+      GTEST_SKIP() << no_card(opened.error());
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     CudaDeviceUnderTest subject(**opened);
     body(subject);

@@ -28,7 +28,7 @@ class CudaDeviceTest : public ::testing::Test {
   void SetUp() override {
     Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
     if (!opened && opened.error().code() == Code::kInvalidArgument)
-      GTEST_SKIP() << no_card(opened.error().to_string());
+      GTEST_SKIP() << no_card(opened.error());
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     device = std::move(*opened);
     own = device->current_stream();
