@@ -25,11 +25,12 @@ struct StepNotes {
   std::int64_t exposed_ns = 0;       // last gradient of all there -> all done
 };
 
-// How a backward that no model stands behind brings the hooks about. Gradients are there already;
-// none arrives.
+// How a backward that no model stands behind brings the hooks about. But for kArriving, gradients
+// are there already, and none arrives.
 enum class Backward : std::uint8_t {
-  kHooks,  // one node calls them all, the last parameter's first
-  kChain,  // a node for each parameter, the last one's first; the engine visits its accumulator
+  kHooks,     // one node calls them all, the last parameter's first
+  kArriving,  // the same, and each parameter, which has no gradient, gets a tensor that becomes it
+  kChain,     // a node for each parameter, the last one's first; the engine visits its accumulator
 };
 
 class Contender {

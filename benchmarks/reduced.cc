@@ -43,6 +43,7 @@ Reduced::Reduced(const Place& place, const Workload& workload, platform::Duratio
     members_.push_back({make_ref<Parameter>("p" + std::to_string(members_.size()), device_,
                                             DType::kFloat32, shape, true, engine_.next_sequence()),
                         first,
+                        {},
                         {}});
     members_.back().parameter->set_grad(*Tensor::empty(device_, DType::kFloat32, shape));
     first += elements;
@@ -67,8 +68,14 @@ Result<std::unique_ptr<Reduced>> Reduced::create(const Place& place,
 }
 
 Status Reduced::prepare(const Values& values) {
-  for (const Member& member : members_) {
-    const Tensor& gradient = member.parameter->grad();
+  for (Member& member : members_) {
+    Tensor gradient = member.parameter->grad();
+    if (backward_ == Backward::kArriving) {
+      Result<Tensor> made = Tensor::empty(device_, DType::kFloat32, member.parameter->shape());
+      if (!made) return made.error();
+      gradient = member.arriving = std::move(*made);
+      member.parameter->undefine_grad();
+    }
     values.fill(rank_, member.first, gradient.elements(),
                 reinterpret_cast<float*>(gradient.data()));
   }
@@ -83,7 +90,7 @@ Status Reduced::prepare(const Values& values) {
 }
 
 Ref<Node> Reduced::make_root() {
-  if (backward_ == Backward::kHooks) return make_ref<HookNode>(*this);
+  if (backward_ != Backward::kChain) return make_ref<HookNode>(*this);
   Ref<Node> root;
   for (const Member& member : members_)
     root = make_ref<ChainNode>(engine_, member.parameter, std::move(root));
@@ -91,7 +98,6 @@ Ref<Node> Reduced::make_root() {
 }
 
 Status Reduced::call_hooks(const BackwardContext& here) {
-  const Tensor nothing;  // arrives: the gradients are there
   const platform::Duration begin = platform::now();
   for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
     if (pace_.count() > 0) {
@@ -101,7 +107,8 @@ Status Reduced::call_hooks(const BackwardContext& here) {
       std::this_thread::sleep_until(std::chrono::steady_clock::time_point(due));
       member->hooked_at = platform::now();
     }
-    LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&nothing, 1}, {}, here));
+    const Tensor arriving = std::move(member->arriving);  // nothing, where gradients are there
+    LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&arriving, 1}, {}, here));
   }
   hooks_done_ = platform::now();
   return {};

@@ -40,6 +40,7 @@ class Reduced final : public Contender {
   struct Member {
     Ref<Parameter> parameter;
     std::int64_t first = 0;          // element of the model
+    Tensor arriving;                 // Backward::kArriving, until the step
     platform::Duration hooked_at{};  // in the last step
   };
   Reduced(const Place& place, const Workload& workload, platform::Duration pace);

@@ -92,6 +92,7 @@ class FirstStep final : public Contender {
     auto reduced = Reduced::create(place_, prefix, workload_, options_, {});
     if (!reduced) return reduced.error();
     reduced_ = std::move(*reduced);
+    reduced_->set_backward(Backward::kArriving);
     return reduced_->prepare(values);
   }
   Status step() override { return reduced_->step(); }
@@ -112,7 +113,10 @@ Status add_first_pass(Contenders& contenders, const Place& place, const Workload
   ReducerOptions options;
   options.gradient_as_bucket_view = views;
   contenders.push_back(std::make_unique<FirstStep>(place, "first", workload, options));
-  return add_reduced(contenders, place, "later", workload, options);
+  auto later = Reduced::create(place, "later", workload, std::move(options));
+  if (!later) return later.error();
+  (*later)->set_backward(Backward::kArriving);
+  return add(contenders, place, std::move(*later));
 }
 
 Status add_overlap(Contenders& contenders, const Place& place, const Workload& workload,
