@@ -251,6 +251,7 @@ void Reducer::wait_for(const Part& part, Device& device) {
 void Reducer::fold(Slot& slot, double factor) {
   Device& device = slot.parameter->device();
   const Stream stream = device.current_stream();
+  const bool viewed = in_place(slot);
   bool is_first = true;
   each_part(slot, [&](const Part& part) {
     const Tensor& own = part.parameter->grad();
@@ -259,7 +260,7 @@ void Reducer::fold(Slot& slot, double factor) {
     const Transfer transfer{&own, slot.place.data(), &slot.parameter->shape()};
     if (!is_first)
       device.add(stream, own, slot.place);
-    else if (own.data() != slot.place.data())
+    else if (&part != &slot || !viewed)
       device.gather(stream, {&transfer, 1}, 1.0);
     is_first = false;
   });

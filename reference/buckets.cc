@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 
 #include "reference/arithmetic.h"
 
@@ -16,20 +15,16 @@ struct Group {
   std::size_t open = 0;  // the bucket being filled, as an index into the list
   bool is_open = false;
   std::uint64_t bytes = 0;  // in the open bucket, without padding
-  std::uint64_t limit = 0;  // at which it is closed
+  std::size_t closed = 0;   // buckets before it
 };
 
-Group& group_of(std::vector<Group>& groups, const Parameter& parameter, const Options& options,
-                bool is_limited) {
+Group& group_of(std::vector<Group>& groups, const Parameter& parameter) {
   for (Group& group : groups) {
     if (group.dtype == parameter.dtype && group.device == parameter.device) return group;
   }
   Group group;
   group.dtype = parameter.dtype;
   group.device = parameter.device;
-  const bool coalesced = options.launch == Launch::kAfterBackward;
-  group.limit = coalesced ? options.bucket_bytes : options.first_bucket_bytes;
-  if (!is_limited) group.limit = std::numeric_limits<std::uint64_t>::max();
   return groups.emplace_back(group);
 }
 
@@ -68,6 +63,7 @@ void assign_buckets(const Program& program, const Contract& contract,
   }
   const bool is_limited =
       !contract.starts_without_limits || order != nullptr || program.options.mode == Mode::kDynamic;
+  const std::vector<std::uint64_t> limits = bucket_limits(program.options);
   std::size_t used = 0;
   std::vector<Group> groups;
   const std::size_t walked = order ? order->size() : program.parameters.size();
@@ -79,7 +75,7 @@ void assign_buckets(const Program& program, const Contract& contract,
       append(open_bucket(buckets, used++, parameter), index, element_count(parameter), 1);
       continue;
     }
-    Group& group = group_of(groups, parameter, program.options, is_limited);
+    Group& group = group_of(groups, parameter);
     if (!group.is_open) {
       group.is_open = true;
       group.open = used++;
@@ -91,9 +87,9 @@ void assign_buckets(const Program& program, const Contract& contract,
     assert(contract.alignment_bytes % element_bytes == 0);
     append(buckets[group.open], index, elements, contract.alignment_bytes / element_bytes);
     group.bytes += elements * element_bytes;
-    if (group.bytes >= group.limit) {
+    if (is_limited && group.bytes >= limits[std::min(group.closed, limits.size() - 1)]) {
       group.is_open = false;
-      group.limit = program.options.bucket_bytes;
+      ++group.closed;
     }
   }
   buckets.resize(used);

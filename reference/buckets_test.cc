@@ -37,6 +37,22 @@ TEST(Buckets, CloseWhenTheyReachTheirLimitAndAreLaunchedInReverse) {
   EXPECT_EQ(buckets[0].parameters, (Indices{4}));
 }
 
+// B1. The third limit is that of the third bucket and of all behind it.
+TEST(Buckets, ThreeLimitsAreThoseOfThreeBucketsAndTheRest) {
+  Program program;
+  program.parameters = std::vector<Parameter>(9, tensor(10));
+  program.options.first_bucket_bytes = 40;
+  program.options.bucket_bytes = 80;
+  program.options.last_bucket_bytes = 120;
+  std::vector<ExpectedBucket> buckets;
+  assign_buckets(program, Contract::lockstep(), nullptr, buckets);
+  ASSERT_EQ(buckets.size(), 4U);
+  EXPECT_EQ(buckets[3].parameters, (Indices{0}));
+  EXPECT_EQ(buckets[2].parameters, (Indices{1, 2}));
+  EXPECT_EQ(buckets[1].parameters, (Indices{3, 4, 5}));
+  EXPECT_EQ(buckets[0].parameters, (Indices{6, 7, 8}));
+}
+
 // B1. Padding does not count: 4 + 4 + 4 bytes stay under 13, though they lie 64 bytes apart.
 TEST(Buckets, LimitsCountTheParametersOwnBytes) {
   EXPECT_EQ(buckets_of({tensor(1), tensor(1), tensor(1)}, 13, 13).size(), 1U);

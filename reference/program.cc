@@ -250,6 +250,13 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Pro
   return pairs;
 }
 
+std::vector<std::uint64_t> bucket_limits(const Options& options) {
+  if (options.launch == Launch::kAfterBackward) return {options.bucket_bytes};
+  std::vector<std::uint64_t> limits{options.first_bucket_bytes, options.bucket_bytes};
+  if (options.last_bucket_bytes != 0) limits.push_back(options.last_bucket_bytes);
+  return limits;
+}
+
 std::uint32_t reducer_count(const Program& program) {
   std::uint32_t last = 0;
   for (const Parameter& parameter : program.parameters) last = std::max(last, parameter.reducer);

@@ -219,7 +219,13 @@ struct Options {
   Fabric fabric = Fabric::kHost;
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
+  // Not 0: the limit of the third bucket and of those behind it, unless after backward.
+  std::uint64_t last_bucket_bytes = 0;
 };
+
+// The limits of buckets of one dtype and device, in their order; the last one is that of all
+// others.
+std::vector<std::uint64_t> bucket_limits(const Options& options);
 
 struct Program {
   std::uint32_t world = 2;

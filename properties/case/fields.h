@@ -129,9 +129,9 @@ struct Table<reference::Options> {
       field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
       field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
-      field("verify", &R::verify), field("early_termination", &R::early_termination),
-      field("group_each", &R::group_each), field("two_groups", &R::two_groups),
-      field("fabric", &R::fabric));
+      field("last_bucket_bytes", &R::last_bucket_bytes), field("verify", &R::verify),
+      field("early_termination", &R::early_termination), field("group_each", &R::group_each),
+      field("two_groups", &R::two_groups), field("fabric", &R::fabric));
 };
 
 template <>

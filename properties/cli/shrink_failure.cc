@@ -79,6 +79,7 @@ std::vector<Change> changes_of_options() {
       {"the bucket limits",
        [](Case& c) {
          c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = 1;
+         c.program.options.last_bucket_bytes = 0;
          return true;
        }},
       {"the order of additions",

@@ -280,7 +280,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
     reference::DType dtype = reference::DType::kFloat32;
     std::uint32_t device = 0;
     std::uint32_t reducer = 0;
-    std::uint64_t limit = 0;
+    std::size_t closed = 0;
     std::uint64_t bytes = 0;
     bool open = false;
   };
@@ -290,7 +290,7 @@ std::uint32_t bucket_count(const reference::Program& program) {
   std::uint32_t buckets = 0;
   const bool pinned = program.options.pinned != 0;
   const auto order = pinned ? reference::pinned_order(program) : std::vector<std::uint32_t>();
-  const bool coalesced = program.options.launch == reference::Launch::kAfterBackward;
+  const std::vector<std::uint64_t> limits = reference::bucket_limits(program.options);
   const std::size_t walked = pinned ? order.size() : program.parameters.size();
   for (std::size_t i = 0; i < walked; ++i) {
     const reference::Parameter& parameter = program.parameters[pinned ? order[i] : i];
@@ -306,16 +306,14 @@ std::uint32_t bucket_count(const reference::Program& program) {
       ++g;
     if (g == group_count) {
       if (g == kMaxGroups) continue;
-      groups[group_count++] = {
-          parameter.dtype, parameter.device, parameter.reducer,
-          coalesced ? program.options.bucket_bytes : program.options.first_bucket_bytes};
+      groups[group_count++] = {parameter.dtype, parameter.device, parameter.reducer};
     }
     Group& group = groups[g];
     if (!group.open) ++buckets;
     group.open = true;
     group.bytes += reference::element_count(parameter) * reference::size_of(parameter.dtype);
-    if (group.bytes < group.limit) continue;
-    group = {group.dtype, group.device, group.reducer, program.options.bucket_bytes};
+    if (group.bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
+    group = {group.dtype, group.device, group.reducer, group.closed + 1};
   }
   return buckets;
 }

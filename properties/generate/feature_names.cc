@@ -106,6 +106,7 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "a bucket for each parameter",
     "one bucket for several parameters",
     "several buckets of several parameters",
+    "three bucket limits, and as many buckets",
     "step synced",
     "step no_sync",
     "step no_grad",

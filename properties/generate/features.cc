@@ -147,6 +147,9 @@ void Features::parameters() {
   add_if(owners > 1 && buckets == owners, "a bucket for each parameter");
   add_if(owners > 1 && buckets == 1, "one bucket for several parameters");
   add_if(buckets > 1 && buckets < owners, "several buckets of several parameters");
+  const auto limits = reference::bucket_limits(program_.options);
+  add_if(limits.size() > 2 && limits[2] != limits[1] && buckets > 2,
+         "three bucket limits, and as many buckets");
   add_if(true, std::string("values ") + fields::name_of(program_.values));
   add_if(true, std::string("order ") + fields::name_of(program_.options.order));
   add_if(true, std::string("mode ") + fields::name_of(program_.options.mode));

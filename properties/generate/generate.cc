@@ -677,6 +677,13 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   });
 }
 
+// B1: a list of three limits. Numbers of its own.
+void draw_last_limit(Dice dice, const GenerateOptions& options, Program& program) {
+  if (!dice.percent(40) || !options.capabilities.has(Capability::kThreeLimits)) return;
+  constexpr std::array<std::uint16_t, 6> kBytes{1, 8, 32, 64, 128, 400};
+  program.options.last_bucket_bytes = kBytes[dice.below(kBytes.size())];
+}
+
 // Gives parameters the sizes of one before, so that their gradients can be swapped.
 void make_alike(Dice& dice, std::vector<Parameter>& parameters) {
   std::vector<bool> has_like(parameters.size());  // shares or copies that have its sizes
@@ -825,6 +832,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_sparse(Dice(seed ^ kSparse, index), options, out.program);
   constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
   draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
+  constexpr std::uint64_t kLimits = 0x6c696d697473;
+  draw_last_limit(Dice(seed ^ kLimits, index), options, out.program);
   constexpr std::uint64_t kSetGradients = 0x736574677261;
   draw_set_gradients(Dice(seed ^ kSetGradients, index), options, out.program);
   constexpr std::uint64_t kVerify = 0x766572696679;

@@ -153,6 +153,7 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketLimitsViewsNorChecks) {
       c.program.options.order = order;
       c.program.options.verify = order == reference::Order::kRankOrder && limit == 64;
       c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = limit;
+      c.program.options.last_bucket_bytes = 0;
       c.program.options.views = views;
       const Verdict verdict = runner.run(c);
       EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
@@ -257,6 +258,7 @@ TEST(SimLane, BitsDoNotDependOnTheScheduleNorOnWhoSyncs) {
     if (reference::reducer_count(c.program) > 1 && !c.program.options.group_each) continue;
     c.program.options.rebuild = false;
     c.program.options.first_bucket_bytes = c.program.options.bucket_bytes;
+    c.program.options.last_bucket_bytes = 0;
     const auto bits_with = [&](reference::Launch launch, bool own_group, bool manual_sync) {
       c.program.options.launch = launch;
       c.program.options.own_group = own_group;

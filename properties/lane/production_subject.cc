@@ -185,7 +185,7 @@ class ProductionSubject final : public TrainingSubject {
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.verify_payload = program.options.verify;
-    options.bucket_limits = {program.options.first_bucket_bytes, program.options.bucket_bytes};
+    options.bucket_limits = reference::bucket_limits(program.options);
     add_replicas(parameters, buffers, program, options);
     options.broadcast_buffers = !program.options.keep_buffers;
     options.broadcast_chunk_bytes = program.options.chunk_bytes;
@@ -303,10 +303,8 @@ class ProductionSubject final : public TrainingSubject {
     std::vector<std::size_t> order;
     for (const std::uint32_t parameter : reference::pinned_order(program))
       order.push_back(number_of[parameter]);
-    std::vector<std::uint64_t> limits = {program.options.first_bucket_bytes,
-                                         program.options.bucket_bytes};
-    if (program.options.launch == reference::Launch::kAfterBackward) limits.erase(limits.begin());
-    Result<Layout> layout = assign_buckets_in_order(infos, limits, order);
+    Result<Layout> layout =
+        assign_buckets_in_order(infos, reference::bucket_limits(program.options), order);
     LOCKSTEP_CHECK(layout.has_value());
     return std::move(*layout);
   }

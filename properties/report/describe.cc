@@ -161,14 +161,15 @@ std::string header(const Program& program) {
   std::string fabric;
   if (options.fabric == reference::Fabric::kStaged) fabric = "; on a card, staged on the host";
   if (options.fabric == reference::Fabric::kNccl) fabric = "; on a card, by NCCL";
-  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
-                     plural(program.world, "rank"), fields::name_of(options.mode),
-                     fields::name_of(options.order), options.verify ? ", verified" : "",
-                     fields::name_of(program.values), bytes(options.first_bucket_bytes),
-                     bytes(options.bucket_bytes), options.rebuild ? ", rebuilt in ready order" : "",
-                     options.views ? "; gradients are views of them" : "", hook,
-                     options.manual_sync ? "; synced by hand" : "", pinned, launch, fabric,
-                     reducers);
+  std::string limits = bytes(options.bucket_bytes);
+  if (options.last_bucket_bytes != 0) limits += ", then " + bytes(options.last_bucket_bytes);
+  return fmt::format(
+      "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
+      plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
+      options.verify ? ", verified" : "", fields::name_of(program.values),
+      bytes(options.first_bucket_bytes), limits, options.rebuild ? ", rebuilt in ready order" : "",
+      options.views ? "; gradients are views of them" : "", hook,
+      options.manual_sync ? "; synced by hand" : "", pinned, launch, fabric, reducers);
 }
 
 std::string step_label(const Step& step, std::size_t index) {

@@ -57,6 +57,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"reducers", "several reducers of one model"},
     {"two_groups", "groups of ranks that train apart"},
     {"card", "parameters on a card"},
+    {"three_limits", "a list of three bucket limits"},
     {"set_gradients", "gradients that are replaced or swapped"},
 }};
 
@@ -140,6 +141,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.fabric != reference::Fabric::kHost, Capability::kCard);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
+  out.add_if(reference::bucket_limits(program.options).size() > 2, Capability::kThreeLimits);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);
   out.add_if(program.options.manual_sync, Capability::kManualSync);
   out.add_if(program.options.pinned != 0, Capability::kPinned);

@@ -52,9 +52,10 @@ enum class Capability : std::uint8_t {
   kReducers,       // several reducers of one model, at once or one after the other
   kTwoGroups,      // groups of ranks that train apart at the same time
   kCard,           // parameters on a card
+  kThreeLimits,    // another limit for the third bucket, and those behind it
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
 };
-constexpr int kCapabilities = 40;
+constexpr int kCapabilities = 41;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

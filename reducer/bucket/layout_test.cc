@@ -33,6 +33,14 @@ TEST(Layout, ABucketClosesWhenItReachesItsLimit) {
   EXPECT_EQ(assign(p, {0}), (Lists{{3}, {2}, {1}, {0}}));
 }
 
+TEST(Layout, EveryBucketHasItsLimitAndTheLastOneIsThatOfAllOthers) {
+  std::vector<ParameterInfo> p;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h", "i"})
+    p.push_back(info(name, 10));
+  EXPECT_EQ(assign(p, {40, 80, 120}), (Lists{{6, 7, 8}, {3, 4, 5}, {1, 2}, {0}}));
+  EXPECT_EQ(assign(p, {80, 120, 40}), (Lists{{8}, {7}, {6}, {5}, {2, 3, 4}, {0, 1}}));
+}
+
 TEST(Layout, EveryDtypeAndDeviceHasItsOwnGroupWithItsOwnFirstLimit) {
   const std::vector<ParameterInfo> p = {info("a", 1), info("b", 1, DType::kFloat16), info("c", 1),
                                         info("d", 1, DType::kFloat16),
