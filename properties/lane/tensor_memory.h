@@ -31,7 +31,7 @@ class TensorMemory {
     const std::size_t bytes = static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype());
     Result<PinnedMemory> pinned = tensor.device().allocate_pinned(bytes);
     if (!pinned) return pinned.error();
-    write(pinned->data());
+    write(pinned->to_write(0, bytes));
     submit(std::move(*pinned), tensor, bytes);
     return {};
   }

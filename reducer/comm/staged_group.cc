@@ -139,8 +139,8 @@ Status StagedGroup::begin(Entry& entry) {
   Collective sent = entry.collective;
   if (entry.is_staged) {
     LOCKSTEP_RETURN_IF_ERROR(device_.synchronize(entry.downloaded, entry.deadline));
-    sent.data = entry.data.data();
-    sent.gathered = entry.gathered.data();
+    sent.data = entry.data.to_write(0, entry.data.bytes());
+    sent.gathered = entry.gathered.to_write(0, entry.gathered.bytes());
     sent.device = nullptr;
     sent.ready = {};
   }

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
@@ -23,6 +25,26 @@ PinnedMemory::~PinnedMemory() {
   if (device_ != nullptr) device_->release_pinned(data_, capacity_);
 }
 
+std::byte* PinnedMemory::to_write(std::size_t offset, std::size_t bytes) const {
+  LOCKSTEP_CHECK_LE(offset, bytes_);
+  LOCKSTEP_CHECK_LE(bytes, bytes_ - offset);
+  if (bytes > 0) device_->note_host_write(data_ + offset, bytes);
+  return data_ + offset;
+}
+
+void PinnedMemory::write(std::size_t offset, const void* from, std::size_t bytes) const {
+  std::byte* const to = to_write(offset, bytes);
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void PinnedMemory::read(std::size_t offset, void* into, std::size_t bytes) const {
+  LOCKSTEP_CHECK_LE(offset, bytes_);
+  LOCKSTEP_CHECK_LE(bytes, bytes_ - offset);
+  if (bytes == 0) return;
+  device_->note_host_read(data_ + offset, bytes);
+  std::memcpy(into, data_ + offset, bytes);
+}
+
 Status write(Device& device, std::span<const std::byte> from, std::byte* to,
              platform::Deadline deadline) {
   if (from.empty()) return {};
@@ -31,7 +53,7 @@ Status write(Device& device, std::span<const std::byte> from, std::byte* to,
   const Stream stream = device.current_stream();
   for (std::size_t at = 0; at < from.size(); at += pinned->bytes()) {
     const std::size_t bytes = std::min(pinned->bytes(), from.size() - at);
-    std::memcpy(pinned->data(), from.data() + at, bytes);
+    pinned->write(0, from.data() + at, bytes);
     device.upload(stream, *pinned, 0, to + at, bytes);
     LOCKSTEP_RETURN_IF_ERROR(device.synchronize(device.record(stream), deadline));
   }
@@ -48,7 +70,7 @@ Status read(Device& device, const std::byte* from, std::span<std::byte> to,
     const std::size_t bytes = std::min(pinned->bytes(), to.size() - at);
     device.download(stream, from + at, *pinned, 0, bytes);
     LOCKSTEP_RETURN_IF_ERROR(device.synchronize(device.record(stream), deadline));
-    std::memcpy(to.data() + at, pinned->data(), bytes);
+    pinned->read(0, to.data() + at, bytes);
   }
   return {};
 }

@@ -37,6 +37,9 @@ struct Transfer {
 
 // Memory of the host that a device copies from and to by itself. It goes back to its device for the
 // next one, so no stream may have a copy of it ahead when it is destroyed.
+//
+// The host goes in and out by the calls below, which tell the device first, so that a simulated one
+// sees a host that does not wait for a copy.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -49,8 +52,13 @@ class PinnedMemory {
     return *this;
   }
   ~PinnedMemory();
-  std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  void write(std::size_t offset, const void* from, std::size_t bytes) const;
+  void read(std::size_t offset, void* into, std::size_t bytes) const;
+  // For the host to write, and read, at once.
+  std::byte* to_write(std::size_t offset, std::size_t bytes) const;
+  // For devices, whose copies are later.
+  std::byte* data() const { return data_; }
 
  private:
   void swap(PinnedMemory& other);
@@ -76,6 +84,9 @@ class Device {
   virtual std::uint64_t allocated_bytes() const = 0;             // alive now
   virtual Result<PinnedMemory> allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(std::byte* data, std::size_t capacity) = 0;  // by ~PinnedMemory
+  // What the host is about to do with bytes of pinned memory.
+  virtual void note_host_read(const std::byte* /*data*/, std::size_t /*bytes*/) {}
+  virtual void note_host_write(const std::byte* /*data*/, std::size_t /*bytes*/) {}
 
   virtual Stream current_stream() = 0;
   virtual Result<Stream> new_stream() = 0;  // lives as long as the device

@@ -295,6 +295,16 @@ void SimDevice::host_write(std::byte* data, std::span<const std::byte> from, std
     std::memcpy(data, from.data(), from.size());
 }
 
+// Without the mutex: taking it would be a scheduling point that the memcpy behind this does not
+// have, and what is looked at here is whole at all of them.
+void SimDevice::note_host_read(const std::byte* data, std::size_t bytes) {
+  touch(begin_on_host("read"), {data, bytes, false});
+}
+
+void SimDevice::note_host_write(const std::byte* data, std::size_t bytes) {
+  touch(begin_on_host("write"), {data, bytes, true});
+}
+
 void SimDevice::label(const std::byte* data, std::size_t bytes, std::string name) {
   MutexLock lock(mutex_);
   Block* const block = memory_.find(data);

@@ -80,6 +80,8 @@ class SimDevice final : public Device {
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
   void release_pinned(std::byte* data, std::size_t capacity) override;
+  void note_host_read(const std::byte* data, std::size_t bytes) override;
+  void note_host_write(const std::byte* data, std::size_t bytes) override;
 
   Stream current_stream() override;      // of the calling fiber: see StreamGuard
   Result<Stream> new_stream() override;  // 63 in all

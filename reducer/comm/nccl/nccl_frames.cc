@@ -44,15 +44,13 @@ Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
   const std::size_t bytes = collective.count * size_of(collective.dtype);
   const std::size_t all = is_gather ? bytes * static_cast<std::size_t>(size_) : bytes;
   LOCKSTEP_RETURN_IF_ERROR(grow(data_, all));
-  std::byte* const contribution =
-      data_.data() + (is_gather ? bytes * static_cast<std::size_t>(rank_) : 0);
+  const std::size_t own = is_gather ? bytes * static_cast<std::size_t>(rank_) : 0;
   device_.note_use(stream_, collective.data);
-  device_.download(stream_, collective.data, data_,
-                   static_cast<std::size_t>(contribution - data_.data()), bytes);
+  device_.download(stream_, collective.data, data_, own, bytes);
   if (!settle_()) return interrupted();
   Collective here = collective;
-  here.data = contribution;
-  here.gathered = data_.data();
+  here.gathered = data_.to_write(0, all);
+  here.data = here.gathered + own;
   LOCKSTEP_RETURN_IF_ERROR(run_on_host(here, id));
   if (is_gather) device_.note_use(stream_, collective.gathered);
   device_.upload(stream_, data_, 0, is_gather ? collective.gathered : collective.data, all);
@@ -73,12 +71,12 @@ bool NcclFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes
   status_ = grow(going_, all);
   if (status_.ok()) status_ = grow(coming_, all);
   if (!status_.ok()) return false;
-  std::memcpy(going_.data(), out, all);
+  going_.write(0, out, all);
   status_ = payload_.submit_frames(going_, coming_, frame_bytes);
   if (!status_.ok() || !settle_()) return false;
   for (int peer = 0; peer < size_; ++peer) {
     const std::size_t at = static_cast<std::size_t>(peer) * frame_bytes;
-    if (peer != rank_) std::memcpy(in + at, coming_.data() + at, frame_bytes);
+    if (peer != rank_) coming_.read(at, in + at, frame_bytes);
   }
   return true;
 }

@@ -1,5 +1,4 @@
 // The issuing thread of a group: it submits operations to NCCL in their order.
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -85,7 +84,7 @@ Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t
   const CollectiveHeader header = header_of(operation.collective, operation.sequence);
   const std::size_t offset = header_offset(index);
   const std::size_t own = offset + static_cast<std::size_t>(rank_) * sizeof(CollectiveHeader);
-  std::memcpy(told_.data() + own, &header, sizeof header);
+  told_.write(own, &header, sizeof header);
   device_.upload(stream_, told_, own, headers_.data() + own, sizeof header);
   LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of headers", [&](NcclComm comm) {
     return link_.api().all_gather(headers_.data() + own, headers_.data() + offset,

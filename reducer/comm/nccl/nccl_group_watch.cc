@@ -1,6 +1,5 @@
 // The watchdog of a group, the thread that ends its communicator, and the end of a failed group.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -69,8 +68,7 @@ void NcclProcessGroup::Impl::look_at_oldest(MutexLock& lock) {
 }
 
 Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t index) {
-  std::memcpy(compared_.data(), heard_.data() + header_offset(index),
-              compared_.size() * sizeof(CollectiveHeader));
+  heard_.read(header_offset(index), compared_.data(), compared_.size() * sizeof(CollectiveHeader));
   const CollectiveHeader own = header_of(operation.collective, operation.sequence);
   if (compared_[static_cast<std::size_t>(rank_)] != own)
     return Status(Code::kTransport, "what this rank told of its " + describe(own) +

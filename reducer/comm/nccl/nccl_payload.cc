@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -188,7 +187,7 @@ Status NcclPayload::submit_staged(const Collective& collective, int stage) {
   there.gathered = on.memory.data();
   if (is_gather) there.data += bytes * static_cast<std::size_t>(rank_);
   if (!is_told) {
-    std::memcpy(on.pinned.data(), collective.data, bytes);
+    on.pinned.write(0, collective.data, bytes);
     device_.upload(stream_, on.pinned, 0, there.data, bytes);
   }
   LOCKSTEP_RETURN_IF_ERROR(submit(there));
@@ -200,8 +199,7 @@ void NcclPayload::fill_host(const Collective& collective, int stage) {
   const std::size_t bytes = bytes_of(collective);
   const bool is_gather = collective.op == Op::kAllGather;
   std::byte* const to = is_gather ? collective.gathered : collective.data;
-  std::memcpy(to, at(stage).pinned.data(),
-              is_gather ? bytes * static_cast<std::size_t>(size_) : bytes);
+  at(stage).pinned.read(0, to, is_gather ? bytes * static_cast<std::size_t>(size_) : bytes);
 }
 
 Status NcclPayload::submit_frames(const PinnedMemory& out, const PinnedMemory& in,
