@@ -22,6 +22,7 @@ struct PlayedCard {
     properties::host_card_submit = [](void* stream, void (*body)(void*), void* data) {
       testing::QueueDevice::submit(stream, [body, data] { body(data); });
     };
+    properties::host_card_reach = testing::QueueDevice::reach;
     return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
   }
 };

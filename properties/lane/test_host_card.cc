@@ -14,6 +14,7 @@ void submit(void* stream, void (*body)(void*), void* data) {
 
 Result<std::unique_ptr<Device>> open_host() {
   properties::host_card_submit = submit;
+  properties::host_card_reach = testing::QueueDevice::reach;
   return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
 }
 

@@ -1,6 +1,5 @@
 // What every Device promises about streams, events and memory (device.h), as tests that each device
-// instantiates in a file of its own. A fixture type gives the device and what Device has no call
-// for:
+// instantiates in a file of its own. A fixture type gives the device:
 //
 //   struct Fixture {
 //     static void run(const std::function<void(DeviceUnderTest&)>& body);  // may skip the test
@@ -23,15 +22,42 @@ namespace lockstep::inline LOCKSTEP_NS {
 
 class DeviceUnderTest {
  public:
-  virtual ~DeviceUnderTest() = default;
-  virtual Device& device() = 0;
-  // Another than the current one, where the device has several; the same one each time.
-  virtual Stream other_stream() = 0;
-  // In the order of the stream; read() waits for it.
-  virtual void write(const Stream& stream, const Tensor& to, const std::vector<float>& values) = 0;
-  virtual std::vector<float> read(const Stream& stream, const Tensor& from) = 0;
-
+  // `other`: another stream than the current one, where the device has several.
+  DeviceUnderTest(Device& device, const Stream& other) : device_(device), other_(other) {}
+  DeviceUnderTest(const DeviceUnderTest&) = delete;
+  DeviceUnderTest& operator=(const DeviceUnderTest&) = delete;
+  ~DeviceUnderTest() {
+    EXPECT_TRUE(finish(own()).ok());
+    EXPECT_TRUE(finish(other_).ok());
+  }
+  Device& device() { return device_; }
   Stream own() { return device().current_stream(); }
+  Stream other_stream() { return other_; }
+
+  PinnedMemory pinned(std::size_t floats) {
+    return *device().allocate_pinned(floats * sizeof(float));
+  }
+  static PinnedMemory& fill(PinnedMemory& memory, const std::vector<float>& values) {
+    memory.write(0, values.data(), values.size() * sizeof(float));
+    return memory;
+  }
+  static std::vector<float> values_of(const PinnedMemory& memory) {
+    std::vector<float> values(memory.bytes() / sizeof(float));
+    memory.read(0, values.data(), memory.bytes());
+    return values;
+  }
+  // In the order of the stream; read() waits for it.
+  void write(const Stream& stream, const Tensor& to, const std::vector<float>& values) {
+    kept_.push_back(pinned(values.size()));
+    device().upload(stream, fill(kept_.back(), values), 0, to.data(), kept_.back().bytes());
+  }
+  std::vector<float> read(const Stream& stream, const Tensor& from) {
+    const PinnedMemory memory = pinned(static_cast<std::size_t>(from.elements()));
+    device().download(stream, from.data(), memory, 0, memory.bytes());
+    EXPECT_TRUE(finish(stream).ok());
+    return values_of(memory);
+  }
+
   Tensor made(std::int64_t elements) {
     return *Tensor::empty(device(), DType::kFloat32, Shape::row_major({elements}));
   }
@@ -42,6 +68,11 @@ class DeviceUnderTest {
     return device().synchronize(device().record(stream),
                                 platform::Deadline::in(std::chrono::seconds(60)));
   }
+
+ private:
+  Device& device_;
+  const Stream other_;
+  std::vector<PinnedMemory> kept_;  // what may still be read
 };
 
 template <class Fixture>
@@ -133,6 +164,78 @@ TYPED_TEST_P(DeviceConformance, AStorageMayGoBehindTheWorkOfItsOwnStream) {
   });
 }
 
+// The same on another stream, where that is noted.
+TYPED_TEST_P(DeviceConformance, AStorageMayGoBeforeANotedStreamIsDoneWithIt) {
+  TypeParam::run([](DeviceUnderTest& on) {
+    const Stream other = on.other_stream();
+    const Tensor sum = on.made(5000);
+    on.device().fill_zero(on.own(), sum.data(), 20000);
+    for (int i = 1; i <= 20; ++i) {
+      const Tensor part = on.made(5000);
+      on.write(on.own(), part, std::vector<float>(5000, static_cast<float>(i)));
+      on.order(on.own(), other);
+      on.device().note_use(other, part.data());
+      on.device().add(other, part, sum);
+    }
+    EXPECT_EQ(on.read(other, sum), std::vector<float>(5000, 210));
+  });
+}
+
+// Memory of the host that is there twice would be, too.
+TYPED_TEST_P(DeviceConformance, PinnedMemoryIsItsOwnersUntilItIsReleased) {
+  TypeParam::run([](DeviceUnderTest& on) {
+    constexpr std::size_t kMany = 2000;
+    const auto of = [](int value) { return std::vector<float>(kMany, static_cast<float>(value)); };
+    PinnedMemory first = on.pinned(kMany);
+    PinnedMemory second = on.pinned(kMany);
+    on.fill(first, of(1));
+    on.fill(second, of(2));
+    for (int round = 3; round < 6; ++round) {
+      EXPECT_EQ(on.values_of(first), of(1));
+      EXPECT_EQ(on.values_of(second), of(round - 1));
+      second = PinnedMemory();  // goes back
+      second = on.pinned(kMany);
+      on.fill(second, of(round));
+    }
+  });
+}
+
+TYPED_TEST_P(DeviceConformance, CopiesBothWaysKeepTheOrderOfTheirStreams) {
+  TypeParam::run([](DeviceUnderTest& on) {
+    const Stream other = on.other_stream();
+    PinnedMemory memory = on.pinned(1000);
+    on.fill(memory, std::vector<float>(1000, 3));
+    const Tensor a = on.made(500);
+    const Tensor b = on.made(500);
+    // The first half goes to the card, comes back doubled as the second, and that goes there again.
+    on.device().upload(on.own(), memory, 0, a.data(), 2000);
+    on.device().copy(on.own(), a, b);
+    on.device().add(on.own(), a, b);
+    on.device().download(on.own(), b.data(), memory, 2000, 2000);
+    on.order(on.own(), other);
+    on.device().upload(other, memory, 2000, a.data(), 2000);
+    on.device().add(other, b, a);
+    on.device().download(other, a.data(), memory, 0, 2000);
+    EXPECT_TRUE(on.finish(other).ok());
+    std::vector<float> expected(500, 12);
+    expected.resize(1000, 6);
+    EXPECT_EQ(on.values_of(memory), expected);
+  });
+}
+
+TYPED_TEST_P(DeviceConformance, AnAllocationThatIsRefusedLeavesTheDeviceAsItWas) {
+  TypeParam::run([](DeviceUnderTest& on) {
+    const std::uint64_t before = on.device().allocated_bytes();
+    const Result<Ref<Storage>> storage = on.device().allocate(std::size_t{1} << 50);
+    ASSERT_FALSE(storage.has_value());
+    EXPECT_EQ(storage.error().code(), Code::kOutOfMemory);
+    EXPECT_EQ(on.device().allocated_bytes(), before);
+    const Tensor a = on.made(10);
+    on.write(on.own(), a, std::vector<float>(10, 7));
+    EXPECT_EQ(on.read(on.own(), a), std::vector<float>(10, 7));
+  });
+}
+
 TYPED_TEST_P(DeviceConformance, StoragesAreAlignedApartAndCounted) {
   TypeParam::run([](DeviceUnderTest& on) {
     const std::uint64_t before = on.device().allocated_bytes();
@@ -156,6 +259,10 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceConformance, AStreamKeepsTheOrderOfItsWork, An
                             AnEventCanBeWaitedForAgainAndByMany, TheEmptyEventIsComplete,
                             WhatATransferPointsToMayGoOnceItIsSubmitted,
                             AStorageMayGoBehindTheWorkOfItsOwnStream,
+                            AStorageMayGoBeforeANotedStreamIsDoneWithIt,
+                            PinnedMemoryIsItsOwnersUntilItIsReleased,
+                            CopiesBothWaysKeepTheOrderOfTheirStreams,
+                            AnAllocationThatIsRefusedLeavesTheDeviceAsItWas,
                             StoragesAreAlignedApartAndCounted);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -1,8 +1,14 @@
-// QueueDevice: for tests, a device that is as asynchronous as a card. Each
-// stream is a thread that takes what was submitted in its order; the memory and the arithmetic are
-// the host's. Memory that is released stays readable until the device ends.
+// QueueDevice: for tests, a device that is as asynchronous as a card. Each stream is a thread that
+// takes what was submitted in its order; the arithmetic is the host's.
+//
+// Memory is a card's: who reads or writes at an address that allocate() gave ends by SIGSEGV. Who
+// plays the card (this class, an NCCL of the tests, a test's kernel) finds the same bytes where
+// reach() says. What is released stays readable there until the device ends.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -13,13 +19,21 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/check.h"
 #include "reducer/device/host/host_device.h"
 
 namespace lockstep::testing {
 
 class QueueDevice final : public Device {
  public:
-  explicit QueueDevice(int index = 1) : index_(index) { add_line(); }
+  explicit QueueDevice(int index = 1) : index_(index) {
+    void* const memory =
+        ::mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    LOCKSTEP_CHECK(memory != MAP_FAILED);
+    addresses_ = static_cast<std::byte*>(memory);
+    LOCKSTEP_CHECK_EQ(::mprotect(addresses_ + kBytes, kBytes, PROT_READ | PROT_WRITE), 0);
+    add_line();
+  }
   ~QueueDevice() override {
     {
       std::lock_guard lock(mutex_);
@@ -27,20 +41,23 @@ class QueueDevice final : public Device {
       changed_.notify_all();
     }
     for (auto& line : lines_) line->thread.join();
+    ::munmap(addresses_, 2 * kBytes);
   }
 
   int index() const override { return index_; }
   Result<Ref<Storage>> allocate(std::size_t bytes) override {
     std::lock_guard lock(mutex_);
-    // Aligned as HostDevice does it, and full of NaNs.
-    auto words = std::make_unique<Line64[]>(bytes / sizeof(Line64) + 1);
-    std::byte* const data = words[0].bytes;
-    std::memset(data, 0xff, bytes);
-    memory_.push_back(std::move(words));
+    if (bytes > kBytes - used_ - kAlignment) return failed(out_of_memory());
+    std::byte* const data = addresses_ + used_;
+    used_ += bytes / kAlignment * kAlignment + kAlignment;
+    allocated_ += bytes;
+    std::memset(reach(data), 0xff, bytes);  // NaNs
     return make_ref<Storage>(*this, data, bytes);
   }
-  void release(std::byte*, std::size_t) override {}
-  std::uint64_t allocated_bytes() const override { return 0; }
+  void release(std::byte* data, std::size_t bytes) override {
+    if (data < addresses_ + kBytes) allocated_ -= bytes;  // else one of reachable()
+  }
+  std::uint64_t allocated_bytes() const override { return allocated_; }
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override {
     return PinnedMemory(*this, new std::byte[bytes + 1], bytes, bytes);
   }
@@ -92,19 +109,22 @@ class QueueDevice final : public Device {
   }
 
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override {
-    push(stream.handle, [=] { std::memset(data, 0, bytes); });
+    push(stream.handle, [to = reach(data), bytes] { std::memset(to, 0, bytes); });
   }
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override {
-    push(stream.handle, [this, from, to] { host_.copy({}, from, to); });
+    push(stream.handle, [this, a = reachable(from), b = reachable(to)] { host_.copy({}, a, b); });
   }
   void add(const Stream& stream, const Tensor& from, const Tensor& to) override {
-    push(stream.handle, [this, from, to] { host_.add({}, from, to); });
+    push(stream.handle, [this, a = reachable(from), b = reachable(to)] { host_.add({}, a, b); });
   }
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override {
-    push(stream.handle, [this, from, to, factor] { host_.convert({}, from, to, factor); });
+    push(stream.handle, [this, a = reachable(from), b = reachable(to), factor] {
+      host_.convert({}, a, b, factor);
+    });
   }
   void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override {
-    push(stream.handle, [this, from, to, factor] { host_.fold({}, from, to, factor); });
+    push(stream.handle,
+         [this, a = reachable(from), b = reachable(to), factor] { host_.fold({}, a, b, factor); });
   }
   void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override {
     push(stream.handle, [this, kept = kept_of(transfers), factor] {
@@ -118,12 +138,28 @@ class QueueDevice final : public Device {
   }
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
               std::size_t bytes) override {
-    push(stream.handle, [data = from.data() + offset, to, bytes] { std::memcpy(to, data, bytes); });
+    push(stream.handle, [data = from.data() + offset, there = reach(to), bytes] {
+      std::memcpy(there, data, bytes);
+    });
   }
   void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
                 std::size_t offset, std::size_t bytes) override {
-    push(stream.handle,
-         [from, data = to.data() + offset, bytes] { std::memcpy(data, from, bytes); });
+    push(stream.handle, [there = reach(from), data = to.data() + offset, bytes] {
+      std::memcpy(data, there, bytes);
+    });
+  }
+
+  // Where those who play the card find what is at an address that the card gave out. Others, which
+  // would be an illegal address on a card, end the program.
+  std::byte* reach(const void* data) const {
+    if (data == nullptr) return nullptr;
+    auto* const address = static_cast<std::byte*>(const_cast<void*>(data));
+    LOCKSTEP_CHECK(address >= addresses_);
+    LOCKSTEP_CHECK(address <= addresses_ + kBytes);
+    return address + kBytes;
+  }
+  static std::byte* reach(void* native, const void* data) {
+    return static_cast<Line*>(native)->device->reach(data);
   }
 
   // For the NCCL of the tests: work behind a stream that native() gave.
@@ -133,9 +169,6 @@ class QueueDevice final : public Device {
   }
 
  private:
-  struct alignas(64) Line64 {
-    std::byte bytes[64];
-  };
   // A transfer, for after the call.
   struct Kept {
     Tensor gradient;
@@ -147,10 +180,20 @@ class QueueDevice final : public Device {
       return {&transfer, 1};
     }
   };
-  static std::vector<Kept> kept_of(std::span<const Transfer> transfers) {
+  std::vector<Kept> kept_of(std::span<const Transfer> transfers) {
     std::vector<Kept> kept;
-    for (const Transfer& each : transfers) kept.push_back({*each.gradient, *each.order, each});
+    for (const Transfer& each : transfers) {
+      kept.push_back({reachable(*each.gradient), *each.order, each});
+      kept.back().transfer.slot = reach(each.slot);
+    }
     return kept;
+  }
+  // The tensor where the arithmetic of the host can work on it.
+  Tensor reachable(const Tensor& tensor) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+    return Tensor(make_ref<Storage>(*this, reach(tensor.data()), bytes), 0, tensor.dtype(),
+                  tensor.shape());
   }
   struct Line {
     QueueDevice* device = nullptr;
@@ -194,12 +237,18 @@ class QueueDevice final : public Device {
     }
   }
 
+  // Of addresses, which are used once; what is not touched costs nothing.
+  static constexpr std::size_t kBytes = std::size_t{16} << 30;
+  static constexpr std::size_t kAlignment = 64;
+
   const int index_;
   HostDevice host_{-1};
+  std::byte* addresses_ = nullptr;  // kBytes that cannot be touched, then as many that can
+  std::size_t used_ = 0;
+  std::atomic<std::uint64_t> allocated_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Line>> lines_;
-  std::vector<std::unique_ptr<Line64[]>> memory_;
   Status failure_;
   int given_back_ = 0;
   bool is_closing_ = false;

@@ -7,26 +7,6 @@
 namespace lockstep::simulated {
 namespace {
 
-class SimDeviceUnderTest final : public DeviceUnderTest {
- public:
-  explicit SimDeviceUnderTest(Bench& bench) : bench_(bench) {}
-  Device& device() override { return bench_.device; }
-  Stream other_stream() override { return bench_.s1; }
-  void write(const Stream& stream, const Tensor& to, const std::vector<float>& values) override {
-    bench_.device.upload(stream, std::as_bytes(std::span(values)).data(), to.data(),
-                         values.size() * sizeof(float));
-  }
-  std::vector<float> read(const Stream& stream, const Tensor& from) override {
-    std::vector<float> values(static_cast<std::size_t>(from.elements()));
-    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(values));
-    bench_.device.download(stream, from.data(), bytes.data(), bytes.size());
-    return values;
-  }
-
- private:
-  Bench& bench_;
-};
-
 template <Uses kUses>
 struct SimDeviceFixture {
   static void run(const std::function<void(DeviceUnderTest&)>& body) {
@@ -34,7 +14,7 @@ struct SimDeviceFixture {
     options.uses = kUses;
     for (const simulation::Schedule& schedule : many_schedules(20)) {
       const Seen seen = run_on_device(schedule, options, [&](Bench& bench) {
-        SimDeviceUnderTest subject(bench);
+        DeviceUnderTest subject(bench.device, bench.s1);
         body(subject);
       });
       EXPECT_EQ(seen.end, simulation::End::kFinished);

@@ -1,8 +1,8 @@
 // libsmall_nccl.so: for the tests of the nccl lane, an NCCL without a card. Its ranks are
-// processes; memory is the host's, and streams are those of a QueueDevice, which the program lends
-// (lockstep_test_submit). What ranks send goes over the real net plug-in, by its table of version
-// 11, so that the plug-in's faults have their effects: an error of the plug-in's is the
-// communicator's, and the operation stands until it is aborted, as in NCCL.
+// processes; memory and streams are those of a QueueDevice, which the program lends
+// (lockstep_test_reach, lockstep_test_submit). What ranks send goes over the real net plug-in, by
+// its table of version 11, so that the plug-in's faults have their effects: an error of the
+// plug-in's is the communicator's, and the operation stands until it is aborted, as in NCCL.
 //
 // Operations are NCCL's with one channel, Ring and Simple: the ring 0 -> 1 -> ... -> 0 in chunks of
 // 2 MiB, one message a chunk, and one connection more to each peer for send and receive, made when
@@ -526,7 +526,12 @@ NcclResult add_transfer(const Transfer& transfer) {
   return end_group();
 }
 
-std::byte* bytes_at(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
+// The program's: where an operation of the stream finds what is at an address of the card.
+std::byte* bytes_at(void* stream, const void* data) {
+  using Reach = std::byte* (*)(void* stream, const void* data);
+  static const auto reach = reinterpret_cast<Reach>(::dlsym(RTLD_DEFAULT, "lockstep_test_reach"));
+  return reach == nullptr ? nullptr : reach(stream, data);
+}
 
 }  // namespace
 
@@ -610,8 +615,9 @@ SMALL_EXPORT NcclResult ncclBroadcast(const void* send, void* receive, std::size
   }
   note_way(*at(comm), "Broadcast", bytes);
   return submit(comm, stream, [=](Comm& on) {
-    if (on.rank == root && send != receive) std::memmove(receive, send, bytes);
-    return broadcast(on, bytes_at(receive), bytes, root);
+    std::byte* const to = bytes_at(stream, receive);
+    if (on.rank == root && send != receive) std::memmove(to, bytes_at(stream, send), bytes);
+    return broadcast(on, to, bytes, root);
   });
 }
 SMALL_EXPORT NcclResult ncclAllReduce(const void* send, void* receive, std::size_t count,
@@ -621,8 +627,9 @@ SMALL_EXPORT NcclResult ncclAllReduce(const void* send, void* receive, std::size
   const std::size_t bytes = count * width_of(type);
   note_way(*at(comm), "AllReduce", bytes);
   return submit(comm, stream, [=](Comm& on) {
-    if (send != receive) std::memmove(receive, send, bytes);
-    return all_reduce(on, type, bytes_at(receive), bytes);
+    std::byte* const to = bytes_at(stream, receive);
+    if (send != receive) std::memmove(to, bytes_at(stream, send), bytes);
+    return all_reduce(on, type, to, bytes);
   });
 }
 SMALL_EXPORT NcclResult ncclAllGather(const void* send, void* receive, std::size_t count,
@@ -630,9 +637,10 @@ SMALL_EXPORT NcclResult ncclAllGather(const void* send, void* receive, std::size
   const std::size_t part = count * width_of(type);
   note_way(*at(comm), "AllGather", part * static_cast<std::size_t>(at(comm)->ranks));
   return submit(comm, stream, [=](Comm& on) {
-    std::byte* const all = bytes_at(receive);
+    std::byte* const all = bytes_at(stream, receive);
     std::byte* const mine = all + static_cast<std::size_t>(on.rank) * part;
-    if (send != mine) std::memmove(mine, send, part);
+    std::byte* const own = bytes_at(stream, send);
+    if (own != mine) std::memmove(mine, own, part);
     return all_gather(on, all, part);
   });
 }
@@ -643,16 +651,16 @@ SMALL_EXPORT NcclResult ncclReduceScatter(const void* send, void* receive, std::
   const std::size_t part = count * width_of(type);
   note_way(*at(comm), "ReduceScatter", part);
   return submit(comm, stream, [=](Comm& on) {
-    return reduce_scatter(on, type, bytes_at(send), bytes_at(receive), part);
+    return reduce_scatter(on, type, bytes_at(stream, send), bytes_at(stream, receive), part);
   });
 }
 SMALL_EXPORT NcclResult ncclSend(const void* data, std::size_t count, NcclDataType type, int peer,
                                  NcclComm comm, void* stream) {
-  return add_transfer({true, bytes_at(data), count * width_of(type), peer, comm, stream});
+  return add_transfer({true, bytes_at(stream, data), count * width_of(type), peer, comm, stream});
 }
 SMALL_EXPORT NcclResult ncclRecv(void* data, std::size_t count, NcclDataType type, int peer,
                                  NcclComm comm, void* stream) {
-  return add_transfer({false, bytes_at(data), count * width_of(type), peer, comm, stream});
+  return add_transfer({false, bytes_at(stream, data), count * width_of(type), peer, comm, stream});
 }
 SMALL_EXPORT NcclResult ncclGroupStart() {
   ++group_depth;

@@ -118,12 +118,12 @@ TEST_F(NcclGroup, G3RankOrderedSumsAreFoldedInTheOrderOfTheRanks) {
       for (const auto reduction : {Reduction::kRankOrdered, Reduction::kNative}) {
         Elements elements(DType::kFloat32, count, &device(rank));
         const std::vector<float> own = odd_values(rank, count);
-        std::memcpy(elements.data(), own.data(), count * sizeof(float));
+        std::memcpy(elements.bytes(), own.data(), count * sizeof(float));
         Collective sum = sum_of(elements);
         sum.reduction = reduction;
         ASSERT_TRUE(run(group(rank), sum).ok());
         const bool is_alike =
-            std::memcmp(elements.data(), expected.data(), count * sizeof(float)) == 0;
+            std::memcmp(elements.bytes(), expected.data(), count * sizeof(float)) == 0;
         // The library of the tests adds from the other end: the values do tell orders apart.
         EXPECT_EQ(is_alike, reduction == Reduction::kRankOrdered);
       }
@@ -136,16 +136,13 @@ TEST_F(NcclGroup, BeginsWhenReadyHasPassed) {
   on_ranks(2, [&](int rank) {
     Device& on = device(rank);
     Elements elements(DType::kFloat32, 1000, &on);
-    const Tensor filled = *Tensor::empty(on, DType::kFloat32, Shape::row_major({1000}));
-    for (std::size_t i = 0; i < 1000; ++i)
-      set_element(DType::kFloat32, filled.data(), i, part_of(rank, i));
-    std::byte* const to = elements.data();
+    Elements filled = part(DType::kFloat32, rank, 1000, &on);
     // The stream gets there late, and then writes what is to be added.
     std::mutex mutex;
     std::unique_lock hold(mutex);
     QueueDevice::submit(on.native(on.current_stream()), [&] {
       const std::lock_guard lock(mutex);
-      std::memcpy(to, filled.data(), 4000);
+      std::memcpy(elements.bytes(), filled.bytes(), 4000);
     });
     Collective sum = sum_of(elements);
     sum.ready = on.record(on.current_stream());
@@ -270,11 +267,11 @@ TEST(SmallNccl, NoticesCallsAgainstTheRules) {
     if (function == "ncclAllReduce" && before == 0) api.comm_get_async_error(comm, &state);
     return NcclResult::kSuccess;
   });
-  float value = 1;
+  Elements value(DType::kFloat32, 1, &device);
   void* const stream = device.native(device.current_stream());
-  EXPECT_EQ(
-      api.all_reduce(&value, &value, 1, NcclDataType::kFloat32, NcclRedOp::kSum, comm, stream),
-      NcclResult::kInProgress);
+  EXPECT_EQ(api.all_reduce(value.data(), value.data(), 1, NcclDataType::kFloat32, NcclRedOp::kSum,
+                           comm, stream),
+            NcclResult::kInProgress);
   EXPECT_EQ(api.comm_abort(comm), NcclResult::kSuccess);
   EXPECT_EQ(api.comm_destroy(comm), NcclResult::kSuccess);
   EXPECT_THAT(nccl.broken_rules(),

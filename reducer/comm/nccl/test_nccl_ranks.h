@@ -74,10 +74,15 @@ class Elements {
     if (bytes_.empty()) return nullptr;
     return device_ != nullptr ? storage_->data() : bytes_.data();
   }
+  // The same bytes for the test, of which the card must be in no use of.
+  std::byte* bytes() {
+    const auto* const card = dynamic_cast<const QueueDevice*>(device_);
+    return card != nullptr ? card->reach(data()) : data();
+  }
   std::size_t count() const { return bytes_.size() / size_of(dtype_); }
-  void put(std::size_t index, double value) { set_element(dtype_, data(), index, value); }
-  double get(std::size_t index) { return element(dtype_, data(), index); }
-  std::vector<std::byte> bits() { return {data(), data() + bytes_.size()}; }
+  void put(std::size_t index, double value) { set_element(dtype_, bytes(), index, value); }
+  double get(std::size_t index) { return element(dtype_, bytes(), index); }
+  std::vector<std::byte> bits() { return {bytes(), bytes() + bytes_.size()}; }
   DType dtype() const { return dtype_; }
   Device* device() const { return device_; }
 

@@ -286,7 +286,8 @@ class SmallNccl {
   // A collective: meets the other ranks' on the stream, then does `finish` with what all sent.
   using Finish = std::function<void(const std::map<int, Part>&)>;
   static NcclResult collective(const char* function, NcclComm comm, std::string kind,
-                               const void* send, std::size_t bytes, void* stream, Finish finish) {
+                               const std::byte* send, std::size_t bytes, void* stream,
+                               Finish finish) {
     SmallNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, function, &on);
@@ -297,11 +298,10 @@ class SmallNccl {
     lock.unlock();
     QueueDevice::submit(stream, [&nccl, &on, number, kind = std::move(kind), send, bytes,
                                  finish = std::move(finish)] {
-      const auto* data = static_cast<const std::byte*>(send);
       std::unique_lock inside(nccl.mutex_);
       if (on.is_aborted) return;
       auto& meeting = on.world->meetings[number];
-      meeting[on.rank] = {kind, {data, data + bytes}};
+      meeting[on.rank] = {kind, {send, send + bytes}};
       nccl.changed_.notify_all();
       nccl.changed_.wait(inside, [&] {
         const bool is_whole = static_cast<int>(meeting.size()) == on.world->size;
@@ -317,35 +317,40 @@ class SmallNccl {
   static NcclResult all_reduce(const void* send, void* receive, std::size_t count,
                                NcclDataType type, NcclRedOp, NcclComm comm, void* stream) {
     const DType dtype = dtype_of(type);
+    std::byte* const to = QueueDevice::reach(stream, receive);
     return collective("ncclAllReduce", comm,
-                      "sum of " + std::to_string(count) + " " + name_of(dtype), send,
-                      count * width_of(type), stream, [=](const std::map<int, Part>& parts) {
+                      "sum of " + std::to_string(count) + " " + name_of(dtype),
+                      QueueDevice::reach(stream, send), count * width_of(type), stream,
+                      [=](const std::map<int, Part>& parts) {
                         for (std::size_t i = 0; i < count; ++i) {
                           auto part = parts.rbegin();
                           double sum = element(dtype, part->second.sent.data(), i);
                           for (++part; part != parts.rend(); ++part)
                             sum = rounded(dtype, sum + element(dtype, part->second.sent.data(), i));
-                          set_element(dtype, static_cast<std::byte*>(receive), i, sum);
+                          set_element(dtype, to, i, sum);
                         }
                       });
   }
   static NcclResult broadcast(const void* send, void* receive, std::size_t count, NcclDataType type,
                               int root, NcclComm comm, void* stream) {
     const std::size_t bytes = count * width_of(type);
+    std::byte* const to = QueueDevice::reach(stream, receive);
     return collective("ncclBroadcast", comm,
                       "broadcast of " + std::to_string(bytes) + " from " + std::to_string(root),
-                      send, bytes, stream, [=](const std::map<int, Part>& parts) {
-                        std::memcpy(receive, parts.at(root).sent.data(), bytes);
+                      QueueDevice::reach(stream, send), bytes, stream,
+                      [=](const std::map<int, Part>& parts) {
+                        std::memcpy(to, parts.at(root).sent.data(), bytes);
                       });
   }
   static NcclResult all_gather(const void* send, void* receive, std::size_t count,
                                NcclDataType type, NcclComm comm, void* stream) {
     const std::size_t bytes = count * width_of(type);
-    return collective("ncclAllGather", comm, "gather of " + std::to_string(bytes), send, bytes,
-                      stream, [=](const std::map<int, Part>& parts) {
+    std::byte* const all = QueueDevice::reach(stream, receive);
+    return collective("ncclAllGather", comm, "gather of " + std::to_string(bytes),
+                      QueueDevice::reach(stream, send), bytes, stream,
+                      [=](const std::map<int, Part>& parts) {
                         for (const auto& [rank, part] : parts) {
-                          std::byte* const to = static_cast<std::byte*>(receive) +
-                                                static_cast<std::size_t>(rank) * bytes;
+                          std::byte* const to = all + static_cast<std::size_t>(rank) * bytes;
                           std::memcpy(to, part.sent.data(), bytes);
                           if (current()->disturb)
                             current()->disturb(rank, at(comm).rank, to, bytes);
@@ -364,13 +369,13 @@ class SmallNccl {
   }
   static NcclResult send(const void* data, std::size_t count, NcclDataType type, int peer,
                          NcclComm comm, void* stream) {
-    auto* const from = static_cast<std::byte*>(const_cast<void*>(data));
+    std::byte* const from = QueueDevice::reach(stream, data);
     return transfer("ncclSend", {true, from, count * width_of(type), peer, &at(comm), stream});
   }
   static NcclResult receive(void* data, std::size_t count, NcclDataType type, int peer,
                             NcclComm comm, void* stream) {
-    return transfer("ncclRecv", {false, static_cast<std::byte*>(data), count * width_of(type), peer,
-                                 &at(comm), stream});
+    return transfer("ncclRecv", {false, QueueDevice::reach(stream, data), count * width_of(type),
+                                 peer, &at(comm), stream});
   }
   static NcclResult group_end() {
     SmallNccl& nccl = *current();

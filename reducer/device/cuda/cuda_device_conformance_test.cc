@@ -1,7 +1,8 @@
 // CudaDevice on a card does what every Device promises. Where there is none, each test is skipped.
 #include <gtest/gtest.h>
 
-#include "reducer/device/cuda/test_cuda_conformance.h"
+#include "reducer/device/cuda/cuda_device.h"
+#include "reducer/device/test_device_conformance.h"
 #include "reducer/device/test_no_card.h"
 
 namespace lockstep {
@@ -13,7 +14,7 @@ struct CudaDeviceFixture {
     if (!opened && opened.error().code() == Code::kInvalidArgument)
       GTEST_SKIP() << no_card(opened.error());
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
-    CudaDeviceUnderTest subject(**opened);
+    DeviceUnderTest subject(**opened, *(*opened)->new_stream());
     body(subject);
   }
 };

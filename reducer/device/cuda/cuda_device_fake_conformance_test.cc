@@ -1,8 +1,9 @@
 // CudaDevice over a CUDA runtime without a card does what every Device promises.
 #include <gtest/gtest.h>
 
-#include "reducer/device/cuda/test_cuda_conformance.h"
+#include "reducer/device/cuda/cuda_device.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
+#include "reducer/device/test_device_conformance.h"
 
 namespace lockstep {
 namespace {
@@ -12,8 +13,10 @@ struct FakeCudaFixture {
     reset_fake_cuda();
     Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
-    CudaDeviceUnderTest subject(**opened);
-    body(subject);
+    {
+      DeviceUnderTest subject(**opened, *(*opened)->new_stream());
+      body(subject);
+    }
     EXPECT_TRUE(fake_cuda().violations.empty());
   }
 };

@@ -244,6 +244,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return cudaSuccess; }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t, cudaStream_t) {
   if (const int error = entered("cudaMallocFromPoolAsync")) return static_cast<cudaError_t>(error);
+  if (bytes >> 40 != 0) return cudaErrorMemoryAllocation;  // no card has as much
   lockstep::Block block;
   block.memory = std::make_unique<std::byte[]>(bytes + 256);
   const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
