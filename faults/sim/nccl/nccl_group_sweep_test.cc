@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
+#include <string>
 
 #include "faults/sim/nccl/test_nccl_run.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
@@ -118,6 +120,103 @@ INSTANTIATE_TEST_SUITE_P(Functions, NcclSweepF1,
                                            "ncclGroupEnd", "ncclAllGather", "ncclAllReduce",
                                            "ncclBroadcast", "ncclSend", "ncclRecv",
                                            "ncclCommFinalize", "ncclCommDestroy"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// --- The same of a group that fails, and goes on with fewer ranks (F4).
+
+Status sum_of_ones(SimRank& on, NcclProcessGroup& group) {
+  const Tensor ones = on.made(std::vector<float>(6, 1));
+  Collective sum;
+  sum.count = 6;
+  sum.data = ones.data();
+  sum.device = &on.device();
+  sum.ready = on.device().record(on.stream());
+  LOCKSTEP_RETURN_IF_ERROR(sim::run(group, sum));
+  EXPECT_EQ(on.values(ones), std::vector<float>(6, static_cast<float>(group.size())));
+  return {};
+}
+
+// Rank 1 leaves out the second sum, and the others go on without it.
+Status fail_and_shrink(SimRank& on, NcclProcessGroup& group, const std::shared_ptr<Store>& store,
+                       std::set<std::string>& origins) {
+  LOCKSTEP_RETURN_IF_ERROR(sum_of_ones(on, group));
+  if (on.rank() == 1) return {};
+  EXPECT_FALSE(sum_of_ones(on, group).ok());
+  NcclOptions options = options_of();
+  options.name = "smaller";
+  options.connect_timeout = 100ms;  // one may come late: out of a revocation that hangs
+  const auto smaller = NcclProcessGroup::shrink(group, {1}, store, options);
+  if (!smaller) return smaller.error();
+  origins.insert((*smaller)->origin());
+  return sum_of_ones(on, **smaller);
+}
+
+// Where they went on.
+std::set<std::string> shrink_with(const SimNcclFault& fault, const simulation::Schedule& schedule,
+                                  Sweep& sweep) {
+  NcclRun run(3);
+  run.schedule = schedule;
+  run.options.faults = {fault};
+  const auto store = std::make_shared<HashStore>();
+  std::set<std::string> origins;
+  const End end = run.run([&](SimRank& on) {
+    NcclOptions options = options_of();
+    options.keeps_for_shrink = true;
+    Result<std::unique_ptr<NcclProcessGroup>> group =
+        NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), on.ranks(), options);
+    const Status status = group ? fail_and_shrink(on, **group, store, origins) : group.error();
+    on.meet();  // rank 1 is there for as long as the others
+    if (group) group->reset();
+    ++sweep.ended;
+    if (status.ok()) return;
+    ++sweep.failed;
+    EXPECT_NE(status.code(), Code::kInternal) << status.to_string();
+    EXPECT_FALSE(status.failure().detail.empty());
+  });
+  EXPECT_EQ(end, End::kFinished) << run.wait_graph;
+  EXPECT_EQ(run.findings_text(), "");
+  EXPECT_THAT(run.misuses, ::testing::IsEmpty());
+  EXPECT_TRUE(run.left_open == 0 || fault.function == "ncclCommDestroy") << run.left_open;
+  return origins;
+}
+
+class NcclShrinkSweepF4 : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NcclShrinkSweepF4, WhicheverCallGoesWrongAllRanksEnd) {
+  using Kind = SimNcclFault::Kind;
+  Sweep all;
+  int runs = 0;
+  std::set<std::string> origins;
+  for (const Kind kind : {Kind::kResult, Kind::kAsyncError, Kind::kHang}) {
+    for (const int process : {0, 1, 2}) {
+      for (std::uint64_t number = 1; number <= 3; ++number) {
+        for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
+          const SimNcclFault fault{kind, process, GetParam(), number, NcclResult::kSystemError};
+          origins.merge(shrink_with(fault, schedule, all));
+          ++runs;
+          if (!HasFailure()) continue;
+          ADD_FAILURE() << GetParam() << " number " << number << " of process " << process
+                        << ", kind " << static_cast<int>(kind) << ", policy "
+                        << static_cast<int>(schedule.policy) << ", seed " << schedule.seed;
+          return;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(all.ended, 3 * runs);
+  EXPECT_EQ(origins.count("ncclCommShrink"), 1u);  // where the fault did not come up
+  // Where one rank cannot keep its communicator all make a new one; a shrink that fails is an
+  // error.
+  const std::string function = GetParam();
+  EXPECT_EQ(origins.count("ncclCommInitRankConfig"), function == "ncclCommRevoke" ? 1u : 0u);
+  const bool is_an_error = function == "ncclCommShrink";
+  EXPECT_EQ(all.failed > 0, is_an_error);
+}
+
+// The calls of that way alone. Of what a group calls without failing, the sweep above has the rest;
+// ncclCommSplit and ncclRedOpCreatePreMulSum it never calls.
+INSTANTIATE_TEST_SUITE_P(Functions, NcclShrinkSweepF4,
+                         ::testing::Values("ncclCommAbort", "ncclCommRevoke", "ncclCommShrink"),
                          [](const auto& param) { return std::string(param.param); });
 
 // Slower than the deadline, and just within it.

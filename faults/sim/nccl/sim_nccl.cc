@@ -246,11 +246,11 @@ void SimNccl::join(Bond& bond, Communicator& comm) {
 // What is left to do when all ranks have come.
 NcclResult SimNccl::carry_out(Communicator& comm, const SimNcclFault* fault) {
   const bool hangs = fault != nullptr && fault->kind == SimNcclFault::Kind::kHang;
-  if (hangs) wait_for(comm, comm.changed, "an initialization that hangs", [] { return false; });
+  if (hangs) wait_for(comm, comm.changed, "what hangs by the plan", [] { return false; });
   if (!sleep(comm, "the end of an initialization", options_.init_time))
     return NcclResult::kInternalError;
   if (fault == nullptr) return NcclResult::kSuccess;
-  return refuse(fault->result, "initialization: the fault of the plan");
+  return refuse(fault->result, "the fault of the plan");
 }
 
 NcclResult SimNccl::unique_id(NcclUniqueId* id) {
@@ -461,8 +461,8 @@ NcclResult SimNccl::abort(NcclComm handle) {
   if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
+  // NCCL's first act is to end what runs; a fault of the plan comes behind it.
   const NcclResult result = start_call("ncclCommAbort", false, nullptr);
-  if (result != NcclResult::kSuccess && !is_ending(comm)) return result;
   comm.is_leaving = true;
   cut(comm);
   wake(comm);
@@ -477,7 +477,7 @@ NcclResult SimNccl::abort(NcclComm handle) {
       comm.changed.what = "work of a communicator that was aborted";
       scheduler_.wait_at(comm.changed, simulation::kNever);
     }
-  return NcclResult::kSuccess;
+  return has_exited(comm) ? NcclResult::kSuccess : result;
 }
 
 NcclResult SimNccl::destroy(NcclComm handle) {
@@ -529,7 +529,8 @@ NcclResult SimNccl::revoke(NcclComm handle, int flags) {
   if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
-  const NcclResult result = start_call("ncclCommRevoke", false, nullptr);
+  const SimNcclFault* fault = nullptr;
+  const NcclResult result = start_call("ncclCommRevoke", false, &fault);
   if (result != NcclResult::kSuccess) return result;
   if (flags != kNcclRevokeDefault || comm.is_finalized || comm.is_revoked)
     return refuse(NcclResult::kInvalidArgument, comm.name + " cannot be revoked (again)");
@@ -542,7 +543,11 @@ NcclResult SimNccl::revoke(NcclComm handle, int flags) {
   finish_job(comm);
   comm.is_leaving = false;
   comm.state = NcclResult::kSuccess;
-  return run_job(comm, "revocation", [this, &comm] {
+  return run_job(comm, "revocation", [this, &comm, fault] {
+    if (fault != nullptr) {
+      const NcclResult failed = carry_out(comm, fault);
+      if (failed != NcclResult::kSuccess) return failed;
+    }
     return wait_for_work(comm, "work of a communicator that was revoked");
   });
 }

@@ -58,7 +58,7 @@ namespace lockstep::inline LOCKSTEP_NS::simulated {
 
 struct SimNcclFault {
   enum class Kind : std::uint8_t {
-    kResult,      // the call does nothing and returns `result`
+    kResult,      // the call does nothing (but for an abort) and returns `result`
     kAsyncError,  // what the call began fails with `result`, and does not end before abort
     kHang,        // what the call began does not end before abort
   };
