@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "properties/lane/test_host_card.h"
+#include "reducer/comm/nccl/test_nccl_group_conformance.h"
 #include "reducer/comm/nccl/test_nccl_processes.h"
 #include "reducer/device/test_queue_device.h"
 
@@ -49,6 +50,7 @@ TEST(SmallNccl, TheNextCommunicatorFindsAPluginOnlyWhereAReferenceToItIsKept) {
 }
 
 INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclConformance, NcclProcesses<PlayedCard>);
+INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclGroupConformance, NcclProcesses<PlayedCard>);
 
 }  // namespace
 }  // namespace lockstep

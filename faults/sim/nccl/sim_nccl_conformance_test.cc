@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "faults/sim/nccl/test_nccl_run.h"
+#include "reducer/comm/nccl/test_nccl_group_conformance.h"
 
 namespace lockstep::simulated {
 namespace {
@@ -27,5 +28,6 @@ struct SimNcclFixture {
 namespace lockstep {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(SimNccl, NcclConformance, simulated::SimNcclFixture);
+INSTANTIATE_TYPED_TEST_SUITE_P(SimNccl, NcclGroupConformance, simulated::SimNcclFixture);
 
 }  // namespace lockstep

@@ -47,6 +47,7 @@ struct NcclRun {
   faults::Injector injector;
   SimNetwork network;
   NcclApi api;
+  std::shared_ptr<Store> store;
   std::vector<NcclUniqueId> ids;
   int came = 0;
 };
@@ -78,6 +79,10 @@ class SimRank final : public NcclUnderTest {
     ++run_.came;
     while (run_.came < before + run_.ranks - missing) pause();
   }
+  std::shared_ptr<Store> store() override { return run_.store; }
+  // Not too long, as ranks that are done look for the others every microsecond.
+  platform::Duration long_time() override { return std::chrono::milliseconds(200); }
+  platform::Duration short_time() override { return std::chrono::milliseconds(5); }
   void pause() override {
     run_.scheduler.yield();
     run_.scheduler.sleep_until(run_.scheduler.now() + std::chrono::microseconds(1));
@@ -97,6 +102,7 @@ inline simulation::End NcclRun::run(const std::function<void(SimRank&)>& body) {
   came = 0;
   ids.reserve(64);
   scheduler.reset(schedule);
+  store = std::make_shared<HashStore>();
   injector.reset(plan, static_cast<std::uint32_t>(ranks), 1);
   network.reset(scheduler, injector, latency, schedule.seed);
   SimNccl nccl(network, options);

@@ -17,11 +17,13 @@
 #include <climits>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "reducer/comm/nccl/nccl_api.h"
+#include "reducer/comm/store.h"
 #include "reducer/device/device.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -40,6 +42,11 @@ class NcclUnderTest {
   virtual void meet() = 0;
   // Lets the others go on for a moment.
   virtual void pause() = 0;
+  // One for all ranks.
+  virtual std::shared_ptr<Store> store() = 0;
+  // What no right program needs, and what a wrong one is given.
+  virtual platform::Duration long_time() = 0;
+  virtual platform::Duration short_time() = 0;
 
   Stream stream() { return device().current_stream(); }
   CudaStreamHandle native() { return device().native(stream()); }

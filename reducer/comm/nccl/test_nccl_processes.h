@@ -26,6 +26,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,65 @@
 #include "reducer/device/test_no_card.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
+
+// A store of the processes that share `entries`.
+struct SharedEntries {
+  static constexpr std::size_t kMax = 64;
+  static constexpr std::size_t kBytes = 4096;
+  struct Text {
+    std::size_t size = 0;
+    char bytes[kBytes];
+    void set(std::string_view text) {
+      LOCKSTEP_CHECK_LE(text.size(), kBytes);
+      size = text.copy(bytes, kBytes);
+    }
+    std::string_view get() const { return {bytes, size}; }
+  };
+  std::atomic_flag is_locked;
+  std::size_t count = 0;
+  Text keys[kMax];
+  Text values[kMax];
+};
+
+class SharedStore final : public Store {
+ public:
+  explicit SharedStore(SharedEntries& entries) : entries_(entries) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    const Lock lock(entries_);
+    if (find(key) < entries_.count) return false;
+    LOCKSTEP_CHECK_LT(entries_.count, SharedEntries::kMax);
+    entries_.keys[entries_.count].set(key);
+    entries_.values[entries_.count++].set(value);
+    return true;
+  }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    for (;; std::this_thread::sleep_for(std::chrono::microseconds(200))) {
+      const Lock lock(entries_);
+      const std::size_t at = find(key);
+      if (at < entries_.count) return std::string(entries_.values[at].get());
+      if (deadline.passed()) return failed(Status(Code::kTimeout, std::string(key)));
+    }
+  }
+  Result<bool> contains(std::string_view key) override {
+    const Lock lock(entries_);
+    return find(key) < entries_.count;
+  }
+
+ private:
+  struct Lock {
+    explicit Lock(SharedEntries& of) : entries(of) {
+      while (entries.is_locked.test_and_set()) std::this_thread::yield();
+    }
+    ~Lock() { entries.is_locked.clear(); }
+    SharedEntries& entries;
+  };
+  std::size_t find(std::string_view key) const {
+    std::size_t at = 0;
+    while (at < entries_.count && entries_.keys[at].get() != key) ++at;
+    return at;
+  }
+  SharedEntries& entries_;
+};
 
 class NcclProcess final : public NcclUnderTest {
  public:
@@ -44,6 +104,7 @@ class NcclProcess final : public NcclUnderTest {
     std::atomic<int> ids_made{0};
     NcclUniqueId ids[kMaxIds]{};
     char no_device[512]{};  // why, as rank 0 found it
+    SharedEntries entries;
   };
   NcclProcess(Shared& shared, const NcclApi& api, Device& device, int rank, int ranks)
       : shared_(shared), api_(api), device_(device), rank_(rank), ranks_(ranks) {}
@@ -68,6 +129,9 @@ class NcclProcess final : public NcclUnderTest {
     while (shared_.came < wanted) pause();
   }
   void pause() override { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
+  std::shared_ptr<Store> store() override { return store_; }
+  platform::Duration long_time() override { return std::chrono::seconds(60); }
+  platform::Duration short_time() override { return std::chrono::seconds(1); }
 
  private:
   Shared& shared_;
@@ -77,6 +141,7 @@ class NcclProcess final : public NcclUnderTest {
   const int ranks_;
   int next_id_ = 0;
   int meetings_ = 0;
+  const std::shared_ptr<Store> store_ = std::make_shared<SharedStore>(shared_.entries);
 };
 
 template <class World>
@@ -158,6 +223,8 @@ struct NcclProcesses {
     set("NCCL_RUNTIME_CONNECT", "0");
     set("NCCL_MIN_NCHANNELS", "1");
     set("NCCL_MAX_NCHANNELS", "1");
+    // The plug-in stays for a second communicator (nccl#1978).
+    set("NCCL_NET_PLUGIN_REF_COUNT", "1");
     set("NCCL_ALGO", "Ring");
     set("NCCL_PROTO", "Simple");
     set("CUDA_MODULE_LOADING", "EAGER");

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "reducer/comm/nccl/test_nccl_group_conformance.h"
 #include "reducer/comm/nccl/test_nccl_processes.h"
 #include "reducer/device/cuda/cuda_device.h"
 
@@ -25,6 +26,7 @@ struct Card {
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(CudaNccl, NcclConformance, NcclProcesses<Card>);
+INSTANTIATE_TYPED_TEST_SUITE_P(CudaNccl, NcclGroupConformance, NcclProcesses<Card>);
 
 }  // namespace
 }  // namespace lockstep
