@@ -9,7 +9,7 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
+constexpr std::size_t kLeastBytes = 256;  // small, so that generated programs outgrow it, too
 
 NcclDataType type_of(DType dtype) {
   switch (dtype) {
