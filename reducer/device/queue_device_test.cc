@@ -47,7 +47,7 @@ TEST(QueueDeviceDeathTest, AnOperationOnMemoryOfTheHostEndsTheProgram) {
         std::byte host[8];
         device.fill_zero(device.current_stream(), host, sizeof host);
       },
-      "addresses_");
+      "offset");
 }
 
 TEST(QueueDevice, WhoPlaysTheCardReachesWhatTheHostCopiesThere) {

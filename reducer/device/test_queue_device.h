@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -55,7 +56,7 @@ class QueueDevice final : public Device {
     return make_ref<Storage>(*this, data, bytes);
   }
   void release(std::byte* data, std::size_t bytes) override {
-    if (data < addresses_ + kBytes) allocated_ -= bytes;  // else one of reachable()
+    if (offset_of(data) < kBytes) allocated_ -= bytes;  // else one of reachable()
   }
   std::uint64_t allocated_bytes() const override { return allocated_; }
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override {
@@ -153,10 +154,9 @@ class QueueDevice final : public Device {
   // would be an illegal address on a card, end the program.
   std::byte* reach(const void* data) const {
     if (data == nullptr) return nullptr;
-    auto* const address = static_cast<std::byte*>(const_cast<void*>(data));
-    LOCKSTEP_CHECK(address >= addresses_);
-    LOCKSTEP_CHECK(address <= addresses_ + kBytes);
-    return address + kBytes;
+    const std::uintptr_t offset = offset_of(data);
+    LOCKSTEP_CHECK_LE(offset, kBytes);
+    return addresses_ + kBytes + offset;
   }
   static std::byte* reach(void* native, const void* data) {
     return static_cast<Line*>(native)->device->reach(data);
@@ -187,6 +187,9 @@ class QueueDevice final : public Device {
       kept.back().transfer.slot = reach(each.slot);
     }
     return kept;
+  }
+  std::uintptr_t offset_of(const void* data) const {
+    return reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(addresses_);
   }
   // The tensor where the arithmetic of the host can work on it.
   Tensor reachable(const Tensor& tensor) {

@@ -375,6 +375,33 @@ TEST(SimDevice, CopiesFromPageableMemoryAreTakenAtOnceAndFromPinnedMemoryLater) 
                                        "it host thread rank 0 #1 zero writes"));
 }
 
+// S01, by the ways that production code takes.
+TEST(SimDevice, TheHostsWaysIntoPinnedMemoryAreSeenUnlessTheyWaitForTheCopy) {
+  const auto program = [](bool writes, bool waits) {
+    return found([=](Bench& on) {
+      const Tensor a = on.made("a", 2);
+      const PinnedMemory pinned = *on.device.allocate_pinned(8);
+      std::array<float, 2> values{1, 1};
+      pinned.write(0, values.data(), 8);
+      on.device.upload(on.s0, pinned, 0, a.data(), 8);
+      if (!writes) on.device.download(on.s0, a.data(), pinned, 0, 8);
+      const Status waited = waits ? on.finish(on.s0) : Status();
+      EXPECT_TRUE(waited.ok());
+      if (writes)
+        pinned.write(4, values.data(), 4);
+      else
+        pinned.read(4, values.data(), 4);
+      EXPECT_TRUE(on.finish(on.s0).ok());
+    });
+  };
+  for (const bool writes : {false, true}) EXPECT_EQ(program(writes, true), "");
+  EXPECT_THAT(program(true, false),
+              HasSubstr("upload reads pinned memory 1 [0, 8), and in no order "
+                        "with it host thread rank 0 #2 write writes"));
+  EXPECT_THAT(program(false, false), HasSubstr("download writes pinned memory 1 [0, 8), and in no "
+                                               "order with it host thread rank 0 #2 read reads"));
+}
+
 // --- Failures.
 
 TEST(SimDevice, AnOperationThatFailsShowsAtEveryEventThatWasNotReached) {
