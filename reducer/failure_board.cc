@@ -121,7 +121,10 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   // A cause outside of any pass (a local backward that threw) still hit this rank somewhere.
   if (settled.pass == kNone) settled.pass = own.pass;
   if (settled.bucket == kNone) settled.bucket = own.bucket;
-  if (settled.collective.empty()) settled.collective = own.collective;
+  if (settled.collective.empty()) {
+    settled.collective = own.collective;
+    settled.sequence = own.sequence;
+  }
   if (settled.parameters.empty()) settled.parameters = own.parameters;
   if (settled.rank != own.rank || settled.code != own.code || settled.detail != own.detail) {
     own.later.clear();

@@ -84,6 +84,7 @@ Result<Reducer::JoinEvent> Reducer::heard(std::span<const std::int32_t> flags) {
     failure.rank = kNone;  // nobody can tell who is wrong
     failure.definite = true;
     failure.collective = name_of(Op::kAllReduceSum);
+    failure.sequence = usage_work_.sequence();
     annotate(failure, kNone);
     return failed(fail(std::move(failure)));
   }

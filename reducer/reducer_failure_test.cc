@@ -222,6 +222,7 @@ TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
     EXPECT_NE(failure.detail.find("the user's node threw"), std::string::npos);
     if (r == 2) continue;
     EXPECT_EQ(failure.collective, "all_reduce");
+    EXPECT_GE(failure.sequence, 0);
     EXPECT_NE(failure.bucket, kNone);
     EXPECT_FALSE(failure.parameters.empty());
     ASSERT_EQ(failure.later.size(), 1u);

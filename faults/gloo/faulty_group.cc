@@ -25,16 +25,21 @@ Status FaultyGroup::start(const Collective& collective, Work& work) {
   if (fault.delay_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(fault.delay_us));
   {
     platform::MutexLock lock(mutex_);
-    if (is_ended_) return cause_;
+    if (is_ended_) {
+      Status refusal = cause_;
+      note_collective(refusal.failure(), collective, next_sequence_);
+      return refusal;
+    }
     if (fault.stall && !is_stalling_) {
       is_stalling_ = true;
       timer_ = platform::Thread("stall", [this] { wait_out(); });
     }
     if (is_stalling_) {
-      work.begin(kNone);
+      work.begin(next_sequence_++);
       stalled_.push_back({collective, &work});
       return {};
     }
+    ++next_sequence_;
   }
   return inner_->start(collective, work);
 }
@@ -51,7 +56,7 @@ void FaultyGroup::abort(const Status& cause) {
 }
 
 void FaultyGroup::wait_out() {
-  Op op = Op::kAllReduceSum;
+  Failure failure;
   {
     platform::MutexLock lock(mutex_);
     const platform::Duration limit = inner_->timeout();
@@ -59,13 +64,12 @@ void FaultyGroup::wait_out() {
                                             ? platform::Deadline::never()
                                             : platform::Deadline::in(limit);
     if (ended_.wait(lock, deadline, [this] { return is_ended_; })) return;
-    if (!stalled_.empty()) op = stalled_.front().collective.op;
+    if (!stalled_.empty())
+      note_collective(failure, stalled_.front().collective, stalled_.front().work->sequence());
   }
-  Failure failure;
   failure.code = Code::kTimeout;
   failure.rank = rank();
   failure.reported_by = rank();
-  failure.collective = name_of(op);
   failure.detail = "the collective did not begin on this rank";
   abort(failure);
 }

@@ -91,8 +91,12 @@ class ErrorOracle {
     const Code code = joining.code();
     if (is_all_payload() && !program_fails() && code != Code::kCorrupted)
       return wrong("error", "end_join does not say what was changed: " + joining.to_string());
-    if (code == Code::kInternal || code == Code::kPoisoned || joining.failure().pass < 0)
+    const bool is_no_pass = !is_pass_of_join(joining.failure());
+    if (code == Code::kInternal || code == Code::kPoisoned || is_no_pass)
       return wrong("error", "end_join does not tell a cause: " + joining.to_string());
+    if (lacks_sequence(joining.failure()))
+      return wrong("error", "end_join does not tell the sequence number of the collective: " +
+                                joining.to_string());
     if (is_error_of_a_step(joining.failure())) return {};
     // The peer that had it may have left before its account was there.
     if (program_fails() && (code == Code::kAborted || code == Code::kPeerLost)) return {};
@@ -144,6 +148,7 @@ class ErrorOracle {
     if (breaks_passes_off(step)) return {};
     if (Verdict verdict = judge_poison(step); !verdict.ok()) return verdict;
     const Failure& failure = step.status.failure();
+    if (Verdict verdict = judge_attached(step, failure); !verdict.ok()) return verdict;
     if (is_caused_by_program(step, failure)) return {};
     if (is_left_by_peer(step, failure)) return {};
     if (may_mismatch() && failure.code == Code::kMismatch) return {};
@@ -156,6 +161,139 @@ class ErrorOracle {
     return wrong_step(hung ? "progress" : "error", step,
                       "failed without a reason: " + step.status.to_string(),
                       hung ? Failing::kDeadlock : Failing::kWrongError);
+  }
+
+  // F2: a collective has a sequence number; whose error is that of a peer, has seen something
+  // itself, and tells that, too.
+  Verdict judge_attached(const ObservedStep& step, const Failure& failure) {
+    if (lacks_sequence(failure))
+      return wrong_step(
+          "error", step,
+          "the error does not tell the sequence number of the collective: " + failure.to_string());
+    const bool is_of_peer = is_own_error(failure.code) && failure.rank != failure.reported_by &&
+                            failure.rank != kNone && failure.reported_by != kNone;
+    if (!is_of_peer || failure.code == Code::kUnevenInputs) return {};
+    const std::string own = fmt::format("rank {} saw: ", failure.reported_by);
+    const bool is_told =
+        std::any_of(failure.later.begin(), failure.later.end(),
+                    [&](const std::string& line) { return line.starts_with(own); });
+    if (is_told) return {};
+    return wrong_step(
+        "error", step,
+        "the error of a peer does not tell what this rank saw: " + failure.to_string());
+  }
+
+  static bool lacks_sequence(const Failure& failure) {
+    return !failure.collective.empty() && failure.sequence < 0;
+  }
+
+  // The step that the group, or the reducers, of this step began with.
+  std::uint32_t begin_of_group(std::uint32_t step) const {
+    std::uint32_t begin = 0;
+    const auto note = [&](std::uint32_t first) {
+      if (first <= step) begin = std::max(begin, first);
+    };
+    for (const reference::Recovery& recovery : observation_.recoveries) note(recovery.before_step);
+    for (std::uint32_t s = 0; s < step && s < expectation_.steps.size(); ++s)
+      if (expectation_.steps[s].any_error) note(s + 1);
+    note(case_.program.renewed);
+    return begin;
+  }
+
+  // The number of the pass that the step has, or that would come next in it.
+  std::int64_t pass_number(const reference::Expectation& share, std::uint32_t step) const {
+    const auto first = share.steps.begin() + begin_of_group(step);
+    const auto end = share.steps.begin() +
+                     static_cast<std::ptrdiff_t>(std::min<std::size_t>(step, share.steps.size()));
+    return std::count_if(first, end, [](const auto& each) { return each.is_reduced; });
+  }
+
+  // Steps in which a peer may be while this rank is in `step`: the last one that it could leave
+  // without the peer's end, and the next one that it cannot.
+  std::uint32_t first_reached(std::uint32_t step) const {
+    const std::uint32_t begin = begin_of_group(step);
+    while (step > begin && !holds_together(--step)) {
+    }
+    return step;
+  }
+  std::uint32_t last_reached(std::uint32_t step) const {
+    const auto steps = static_cast<std::uint32_t>(expectation_.steps.size());
+    while (step + 1 < steps)
+      if (holds_together(++step)) break;
+    return step;
+  }
+
+  bool is_pass_of(const Failure& failure, std::uint32_t first, std::uint32_t last) const {
+    for (std::uint32_t at = first; at <= last; ++at)
+      if (any_share([&](const auto& share) { return failure.pass == pass_number(share, at); }))
+        return true;
+    return false;
+  }
+
+  // Of any step, or of what would have come after it in its group. Of a rank that a fault took,
+  // nobody knows how many of its passes were shadowed.
+  bool is_pass_of_join(const Failure& failure) const {
+    const auto& steps = case_.program.steps;
+    const auto is_synced = [](const auto& each) {
+      return each.kind == reference::PassKind::kSynced;
+    };
+    if (!fatal_.empty())
+      return failure.pass >= 0 &&
+             failure.pass <= std::count_if(steps.begin(), steps.end(), is_synced);
+    for (std::uint32_t at = 0; at < expectation_.steps.size(); ++at)
+      if (any_share([&](const auto& share) {
+            const std::int64_t number = pass_number(share, at);
+            return failure.pass == number ||
+                   (share.steps[at].is_reduced && failure.pass == number + 1);
+          }))
+        return true;
+    return false;
+  }
+
+  // B2: where buckets follow an order that no rank told, as the step failed in which they were laid
+  // out anew, nobody knows them.
+  bool knows_layout(const reference::Expectation& share, std::uint32_t step) const {
+    if (share.steps[step].layout == 0) return true;
+    const std::uint32_t begin = begin_of_group(step);
+    const auto tells = [&](const ObservedStep& each) {
+      return begin <= each.step && each.step <= step && !each.rebuilt_order.empty();
+    };
+    const auto& ranks = observation_.ranks;
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      if (is_peer(r, rank_) && std::any_of(ranks[r].steps.begin(), ranks[r].steps.end(), tells))
+        return true;
+    return false;
+  }
+
+  // The parameters named lie in the bucket named: the first one of an own error; of what befell the
+  // bucket all that are in it.
+  bool is_bucket_of(const reference::Expectation& share, std::uint32_t step,
+                    const Failure& failure) const {
+    if (failure.bucket == kNone) return failure.parameters.empty();
+    if (!knows_layout(share, step)) return true;
+    const auto& buckets = reference::buckets_of(share, share.steps[step]);
+    const auto index = static_cast<std::size_t>(failure.bucket);
+    if (failure.bucket < 0 || index >= buckets.size() || failure.parameters.empty()) return false;
+    const auto& members = buckets[index].parameters;
+    if (is_own_error(failure.code) && failure.code != Code::kUserFailure) {
+      const auto is_named = [&](std::uint32_t p) { return failure.parameters[0] == name(p); };
+      for (std::uint32_t p = 0; p < case_.program.parameters.size(); ++p)
+        if (is_named(p))
+          return std::find(members.begin(), members.end(),
+                           reference::original_of(case_.program, p)) != members.end();
+      return false;
+    }
+    return std::equal(members.begin(), members.end(), failure.parameters.begin(),
+                      failure.parameters.end(),
+                      [](std::uint32_t p, const std::string& named) { return named == name(p); });
+  }
+
+  bool is_bucket_of(const Failure& failure, std::uint32_t first, std::uint32_t last) const {
+    const auto steps = static_cast<std::uint32_t>(expectation_.steps.size());
+    for (std::uint32_t at = first; at <= last && at < steps; ++at)
+      if (any_share([&](const auto& share) { return is_bucket_of(share, at, failure); }))
+        return true;
+    return false;
   }
 
   // S2: a rank that ended the step well leaves its group, if a peer must fail in it.
@@ -225,7 +363,10 @@ class ErrorOracle {
       if (cause.outcome != Outcome::kOwnError) continue;
       if (failure.code != code_of(cause.error) && !is_other) continue;
       const std::size_t named = cause.error == Error::kUnevenInputs ? first_without_inputs(at) : q;
-      if (failure.rank != group_rank(step.step, named) || failure.pass < 0) continue;
+      if (failure.rank != group_rank(step.step, named)) continue;
+      if (failure.pass != pass_number(share, at)) continue;
+      const bool names_parameters = !failure.parameters.empty() && !cause.parameters.empty();
+      if (names_parameters && !is_bucket_of(share, at, failure)) continue;
       const bool own_call =
           q == rank_ && step.failed_call != static_cast<std::int32_t>(cause.error_call);
       if (q == rank_ && (at != step.step || own_call)) continue;
@@ -330,32 +471,64 @@ class ErrorOracle {
     // A local backward is the engine's alone, which knows of no rank and no pass.
     if (is_local(step) && failure.code == Code::kUserFailure) return {};
     if (failure.reported_by != group_rank(step.step, rank_)) return lacks("who reports it");
-    if (failure.pass < 0) return lacks("the pass");
+    const std::uint32_t first = first_reached(step.step);
+    const std::uint32_t last = last_reached(step.step);
+    if (!is_pass_of(failure, first, last)) return lacks("the pass");
     if (!has_rank(failure)) return lacks("a rank to look at");
     if (!is_own_error(failure.code)) {
       if (failure.bucket == kNone && failure.collective.empty())
         return lacks("the bucket or collective");
       if (failure.bucket != kNone && failure.parameters.empty()) return lacks("a parameter");
     }
+    if (!is_bucket_of(failure, first, last)) return lacks("the bucket of the parameters named");
     if (is_all_payload()) return judge_sender(step, failure);
-    if (fatal_.size() != 1) return {};
-    const faults::Fault& fault = fatal_[0];
-    const std::uint32_t culprit = fault.rank % case_.program.world;
-    const bool known =
-        fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kNodeThrows ||
-        fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
-    if (!known || (culprit == rank_ && fault.kind != faults::Kind::kNodeThrows)) return {};
-    if (failure.rank == group_rank(step.step, culprit)) return {};
+    return judge_culprit(step, failure);
+  }
+
+  static bool tells_culprit(const faults::Fault& fault) {
+    return fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kNodeThrows ||
+           fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
+  }
+
+  // One of the ranks at fault is the cause, where it is known of all of them who that is.
+  Verdict judge_culprit(const ObservedStep& step, const Failure& failure) {
+    std::vector<int> culprits;
+    std::string names;
+    for (const faults::Fault& fault : fatal_) {
+      if (!reaches(case_, expectation_, observation_, fault, rank_, step.step)) continue;
+      const bool is_own = fault.rank == rank_ && fault.kind != faults::Kind::kNodeThrows;
+      if (!tells_culprit(fault) || is_own) return {};
+      culprits.push_back(group_rank(step.step, fault.rank));
+      names += fmt::format("{}rank {} ({})", names.empty() ? "" : " or ", fault.rank,
+                           faults::name_of(fault.kind));
+    }
+    const auto is_culprit = [&](int rank) {
+      return rank != kNone && std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
+    };
+    if (is_culprit(failure.rank)) return judge_pass_of_node(step, failure);
     // Over NCCL a lost peer may have no name: see has_rank().
     const bool is_nameless = failure.suspect == kNone &&
                              case_.program.options.fabric == reference::Fabric::kNccl &&
                              failure.code == Code::kPeerLost;
     if (is_nameless && failure.rank == kNone) return {};
-    const bool is_suspected = is_nameless || failure.suspect == group_rank(step.step, culprit);
+    const bool is_suspected = is_nameless || is_culprit(failure.suspect);
     if ((is_given_up_elsewhere(failure) && is_suspected) || is_closed_elsewhere(failure)) return {};
     return wrong_step("error", step,
-                      fmt::format("rank {} is the cause ({}), and the error names another: {}",
-                                  culprit, faults::name_of(fault.kind), failure.to_string()));
+                      fmt::format("{} is the cause, and the error names another: {}", names,
+                                  failure.to_string()));
+  }
+
+  // A node that throws does so in its own pass, and nothing else does.
+  Verdict judge_pass_of_node(const ObservedStep& step, const Failure& failure) {
+    // S2: what a rank without inputs runs, it runs in the passes of others.
+    const bool joins = case_.program.options.join != reference::Join::kNone;
+    if (failure.code != Code::kUserFailure || fatal_.size() != 1 || joins) return {};
+    const std::uint32_t thrown = fatal_[0].step;
+    if (case_.program.steps[thrown].kind != reference::PassKind::kSynced) return {};
+    if (is_pass_of(failure, thrown, thrown)) return {};
+    return wrong_step("error", step,
+                      fmt::format("a node threw in step {}, and the error tells another pass: {}",
+                                  thrown, failure.to_string()));
   }
 
   // Nothing went wrong but what was changed on its way.

@@ -242,7 +242,90 @@ TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
   failure.bucket = 0;
   failure.parameters = {"p0"};
   EXPECT_TRUE(verdict().ok()) << verdict().message;
-  failure.pass = kNone;
+  const Failure right = failure;
+  const auto expect_wrong = [&](const std::function<void(Failure&)>& spoil) {
+    step(0).status.failure() = right;
+    spoil(step(0).status.failure());
+    expect(Failing::kWrongError, "error");
+  };
+  expect_wrong([](Failure& f) { f.pass = kNone; });
+  expect_wrong([](Failure& f) { f.pass = 1; });
+  expect_wrong([](Failure& f) { f.bucket = 1; });
+  expect_wrong([](Failure& f) { f.parameters = {"p1"}; });
+  expect_wrong([](Failure& f) { f.parameters.clear(); });
+  expect_wrong([](Failure& f) { f.collective = "all_reduce"; });  // and no sequence number
+  step(0).status.failure() = right;
+  step(0).status.failure().collective = "all_reduce";
+  step(0).status.failure().sequence = 1;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+// F2: rank 1 does not use the second parameter in the second pass, and each has its own bucket.
+TEST_F(JudgeTest, F2WhatAnErrorOfTheProgramTellsIsLookedAtOnEveryRank) {
+  use({2, 5},
+      [](reference::Options& options) { options.first_bucket_bytes = options.bucket_bytes = 1; });
+  reference::RankPass partial = case_.program.steps[1].variants[0];
+  partial.forwards[0].nodes.pop_back();
+  case_.program.steps[1].variants.push_back(partial);
+  observe();
+  ASSERT_EQ(expectation_.buckets.size(), 2u);
+  ASSERT_EQ(step(1).status.code(), Code::kIncomplete) << step(1).status.to_string();
+  ASSERT_EQ(step(0).status.code(), Code::kIncomplete) << step(0).status.to_string();
+  ASSERT_EQ(step(1).status.failure().parameters, std::vector<std::string>{"p1"});
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  const auto expect_wrong = [&](std::size_t rank, const std::function<void(Failure&)>& spoil) {
+    const Failure right = step(rank).status.failure();
+    spoil(step(rank).status.failure());
+    expect(Failing::kWrongError, "error");
+    step(rank).status.failure() = right;
+  };
+  for (const std::size_t rank : {0u, 1u}) {
+    expect_wrong(rank, [](Failure& f) { f.pass = 0; });
+    expect_wrong(rank, [](Failure& f) { f.pass = 2; });
+    expect_wrong(rank, [](Failure& f) { f.bucket = 1 - f.bucket; });
+    expect_wrong(rank, [](Failure& f) { f.bucket = 7; });
+    expect_wrong(rank, [](Failure& f) { f.bucket = kNone; });
+  }
+  ASSERT_FALSE(step(0).status.failure().collective.empty());
+  expect_wrong(0, [](Failure& f) { f.sequence = kNone; });
+  expect_wrong(0, [](Failure& f) { f.later.clear(); });
+  expect_wrong(0, [](Failure& f) { f.later = {"rank 1 saw: nothing"}; });
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+// F2: nodes of ranks 1 and 2 throw.
+TEST_F(JudgeTest, F2OfSeveralRanksAtFaultOneMustBeTheCause) {
+  case_.program.world = 3;
+  observe();
+  const auto kind = faults::Kind::kNodeThrows;
+  case_.faults.faults = {{kind, 1, 0, 0, 0}, {kind, 2, 0, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(kind)] = 2;
+  fail(0, Code::kUserFailure);
+  step(0).launched = true;
+  Failure& failure = step(0).status.failure();
+  failure.later = {"rank 0 saw: that a peer left"};
+  for (const int culprit : {1, 2}) {
+    failure.rank = culprit;
+    EXPECT_TRUE(verdict().ok()) << verdict().message;
+  }
+  failure.rank = 0;
+  expect(Failing::kWrongError, "error");
+  EXPECT_NE(verdict().message.find("rank 1 (node_throws) or rank 2 (node_throws) is the cause"),
+            std::string::npos);
+}
+
+TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
+  use({3}, [](reference::Options&) {});
+  const auto kind = faults::Kind::kNodeThrows;
+  case_.faults.faults = {{kind, 1, 1, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(kind)] = 1;
+  fail(0, Code::kUserFailure);
+  Failure& failure = step(0).status.failure();
+  failure.rank = 1;
+  failure.later = {"rank 0 saw: that a peer left"};
+  failure.pass = 1;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  failure.pass = 0;  // in which a peer could be, but not this one
   expect(Failing::kWrongError, "error");
 }
 
@@ -317,7 +400,14 @@ TEST_F(JudgeTest, S2WhatEndJoinRaisesIsLookedAt) {
   failure.rank = 1;
   failure.collective = "all_reduce";
   observation_.ranks[0].joining = failure;
+  expect(Failing::kWrongError, "error");  // and no sequence number
+  failure.sequence = 2;
+  observation_.ranks[0].joining = failure;
   EXPECT_TRUE(verdict().ok()) << verdict().message;
+  failure.pass = 5;
+  observation_.ranks[0].joining = failure;
+  expect(Failing::kWrongError, "error");  // of which there are not so many
+  failure.pass = 0;
   failure.rank = 0;
   observation_.ranks[0].joining = failure;
   expect(Failing::kWrongError, "error");  // another one than threw

@@ -219,8 +219,10 @@ void SimDevice::submit(const Stream& stream, std::string name, std::vector<Touch
 void SimDevice::submit_on(std::size_t number, std::string name, std::span<const Touch> touches,
                           std::function<void()> body) {
   if (options_.uses == Uses::kNoted)
-    for (const Touch& touched : touches)
+    for (const Touch& touched : touches) {
+      if (touched.bytes == 0) continue;  // behind the end of a block another one may begin
       if (Block* block = memory_.find(touched.data)) note(number, *block);
+    }
   Task task;
   task.number = ++operations_;
   task.name = name;

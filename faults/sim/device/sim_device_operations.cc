@@ -153,7 +153,7 @@ void SimDevice::upload(const Stream& stream, const std::byte* from, std::byte* t
   bool is_pinned = false;
   {
     platform::MutexLock lock(mutex_);
-    is_pinned = memory_.find(from) != nullptr;
+    is_pinned = bytes == 0 || memory_.find(from) != nullptr;  // at the end of a block is none
   }
   if (is_pinned) {
     submit(stream, "upload", {{from, bytes, false}, {to, bytes, true}},
@@ -171,7 +171,7 @@ void SimDevice::download(const Stream& stream, const std::byte* from, std::byte*
   bool is_pinned = false;
   {
     platform::MutexLock lock(mutex_);
-    is_pinned = memory_.find(to) != nullptr;
+    is_pinned = bytes == 0 || memory_.find(to) != nullptr;  // as above
   }
   std::vector<Touch> touches{{from, bytes, false}};
   if (is_pinned) touches.push_back({to, bytes, true});

@@ -308,6 +308,28 @@ TEST(SimDevice, NotedMemoryComesBackWhenItsUsersAreDoneAndIsInOrderThen) {
             "");
 }
 
+// What is of no bytes may lie at the end of one block, and there another one may begin: then it
+// depended on where the blocks lay what was waited for.
+TEST(SimDevice, AnOperationWithoutBytesUsesNoMemory) {
+  DeviceOptions options;
+  options.uses = Uses::kNoted;
+  options.duration = [](const Stream&, std::string_view, std::size_t) { return 10us; };
+  for (const std::size_t bytes : {0u, 4u}) {
+    EXPECT_EQ(found(
+                  [bytes](Bench& on) {
+                    const std::byte* first = nullptr;
+                    {
+                      const Tensor a = on.made("a");
+                      first = a.data();
+                      on.device.fill_zero(on.s1, a.data(), bytes);
+                    }
+                    EXPECT_EQ(on.made("next").data() == first, bytes == 0);
+                  },
+                  options),
+              "");
+  }
+}
+
 TEST(SimDevice, TheFirstUseThatIsNotedWaitsForTheHomeAndTheSecondDoesNot) {
   const auto program = [](Uses uses, bool twice) {
     DeviceOptions options;

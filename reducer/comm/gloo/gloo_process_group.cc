@@ -171,8 +171,12 @@ bool GlooProcessGroup::Impl::asks_others(const Collective& collective) const {
 
 Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
-  LOCKSTEP_RETURN_IF_ERROR(mesh_.health());
+  Status health = mesh_.health();
   platform::MutexLock lock(mutex_);
+  if (!health.ok()) {
+    note_collective(health.failure(), collective, next_sequence_);
+    return health;
+  }
   Operation* const place = operations_.push(head_, tail_);
   if (place == nullptr) return out_of_memory();
   Operation& operation = *place;
