@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "reducer/hooks/builtin_hooks.h"
+#include "reducer/tensor/sparse.h"
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {
@@ -340,6 +341,90 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
       EXPECT_EQ(group->sums(), sums);
       outputs.clear();
       rank.undefine_grads();
+      EXPECT_EQ(rank.devices[0].allocated_bytes(), 0u);
+    }
+  }
+}
+
+// Promises what nobody keeps, beside its sum.
+class PendingHook final : public CommunicationHook {
+ public:
+  std::string name() const override { return "pending"; }
+  Status start(HookBucket& bucket) override {
+    futures_.push_back(bucket.future());
+    return bucket.all_reduce(bucket.flat());
+  }
+  Result<Tensor> finish(HookBucket& bucket) override { return bucket.flat(); }
+
+ private:
+  std::vector<std::shared_ptr<Work>> futures_;
+};
+
+enum class Kind { kPendingHook, kReplicas, kSparse, kVerified };
+
+ReducerOptions options_of(Kind kind, const std::vector<Ref<Parameter>>& copies) {
+  ReducerOptions options = quick_options(false);
+  if (kind == Kind::kPendingHook) options.hook = std::make_shared<PendingHook>();
+  if (kind == Kind::kReplicas) options.replicas = {{copies, {}}};
+  if (kind == Kind::kVerified) {
+    options.reduction = Reduction::kRankOrdered;
+    options.verify_payload = true;
+  }
+  return options;
+}
+
+// As above, where more is in flight, or held. Of sparse parameters the entries are what is held.
+TEST(FailureSweep, F5DestructionAfterAnyHookWithOtherKindsOfWork) {
+  for (const Kind kind : {Kind::kPendingHook, Kind::kReplicas, Kind::kSparse, Kind::kVerified}) {
+    const int parts = kind == Kind::kReplicas ? 2 * kParameters : kParameters;
+    for (int k = 0; k < parts; ++k) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", after " + std::to_string(k) +
+                   " hooks");
+      auto group = std::make_shared<PlayedGroup>();
+      TestRank rank;
+      ParameterSpec spec;
+      if (kind == Kind::kSparse) spec.gradients = Parameter::Gradients::kSparse;
+      for (int i = 0; i < kParameters; ++i) rank.add("p" + std::to_string(i), spec);
+      std::vector<Ref<Parameter>> all = rank.parameters;
+      std::vector<Ref<Parameter>> copies;
+      for (int i = 0; kind == Kind::kReplicas && i < kParameters; ++i) {
+        copies.push_back(make_ref<Parameter>("copy " + std::to_string(i), rank.devices[0],
+                                             DType::kFloat32, spec.shape, true,
+                                             rank.engine.next_sequence()));
+        all.push_back(copies.back());
+      }
+      const Status made =
+          rank.create({group, std::make_shared<HashStore>()}, options_of(kind, copies));
+      ASSERT_TRUE(made.ok()) << made.to_string();
+      group->stalls = group->stalls_gathering = true;
+      const auto train = [&](const std::vector<Edge>& roots) {
+        std::vector<Tensor> gradients;
+        for (std::size_t i = 0; i < roots.size(); ++i)
+          gradients.push_back(
+              kind == Kind::kSparse
+                  ? *empty_sparse(rank.devices[0], DType::kFloat32, spec.shape, {1, 1})
+                  : rank.tensor({1, 2}));
+        return rank.engine.backward(roots, gradients, false);
+      };
+      // The last parameter is the first bucket.
+      std::vector<Edge> outputs = rank.forward_of({all.rbegin(), all.rend()});
+      const Status status = train({outputs.begin(), outputs.begin() + k});
+      EXPECT_TRUE(status.ok()) << status.to_string();  // the rest is left to a further one
+      const int expected = kind == Kind::kReplicas ? std::max(0, k - kParameters) : k;
+      EXPECT_EQ(group->in_flight(), static_cast<std::size_t>(expected));
+      const auto deadline = platform::Deadline::in(seconds(20));
+      rank.parallel.reset();
+      EXPECT_FALSE(deadline.passed());
+      EXPECT_EQ(group->in_flight(), 0u);
+      EXPECT_EQ(group.use_count(), 1);
+      const std::size_t started = group->started.size();
+      std::vector<Edge> own;
+      for (const auto& p : all) own.push_back({p, 0});
+      EXPECT_TRUE(train(own).ok());  // a hook left here would be called
+      EXPECT_EQ(group->started.size(), started);
+      outputs.clear();
+      own.clear();
+      for (const auto& p : all) p->undefine_grad();
       EXPECT_EQ(rank.devices[0].allocated_bytes(), 0u);
     }
   }

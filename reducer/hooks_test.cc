@@ -336,6 +336,7 @@ class PowerSgd : public ReducerHooks {
                                            matrix_for(rank_, pass)};
     return rank_.engine.backward(outputs, gradients, false);
   }
+  std::size_t layout_size() { return parallel().reducer().layout().buckets.size(); }
   Ref<Parameter> matrix_ = rank_.add("m", {DType::kFloat32, Shape::row_major({6, 7})});
 };
 
@@ -381,6 +382,70 @@ TEST_F(PowerSgd, B2StateSurvivesARebuild) {
     rank_.parallel.reset();
   }
   EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_F(PowerSgd, B2StateFollowsTheMatrixToAnotherBucket) {
+  std::vector<Values> results[2];
+  for (const bool rebuild : {false, true}) {
+    create_with(make_power_sgd_hook({1, 1}),
+                [&](ReducerOptions& options) { options.rebuild_buckets = rebuild; });
+    const auto bucket_of_matrix = [&] {
+      const Layout& layout = parallel().reducer().layout();
+      std::size_t b = 0;
+      while (layout.buckets[b].members[0].parameter != 2) ++b;
+      return b;
+    };
+    EXPECT_EQ(layout_size(), 3u);
+    EXPECT_EQ(bucket_of_matrix(), 0u);
+    for (int pass = 0; pass < 4; ++pass) {
+      rank_.undefine_grads();
+      // The node that is made last runs first: the matrix gets ready last.
+      const Ref<Node> matrix = rank_.fan({{matrix_, 0}});
+      const Ref<Node> q = rank_.fan({{q_, 0}});
+      const Ref<Node> p = rank_.fan({{p_, 0}});
+      const std::vector<Edge> outputs = rank_.forward({{matrix, 0}, {q, 0}, {p, 0}});
+      const std::vector<Tensor> gradients = {matrix_for(rank_, pass), rank_.tensor({3, 4}),
+                                             rank_.tensor({1, 2})};
+      ASSERT_TRUE(rank_.engine.backward(outputs, gradients, false).ok());
+      results[rebuild].push_back(values_of(matrix_->grad()));
+    }
+    EXPECT_EQ(parallel().reducer().rebuilt_order(),
+              rebuild ? (std::vector<std::size_t>{0, 1, 2}) : std::vector<std::size_t>{});
+    EXPECT_EQ(bucket_of_matrix(), rebuild ? 2u : 0u);
+    rank_.parallel.reset();
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+// The first gradient is of rank 1, so that nothing of it is lost, and Q comes to lie along its row.
+// Of the second one that row alone gets through then. From the columns that a first pass begins
+// with the other row gets through as well.
+TEST_F(PowerSgd, S4QOfAPassIsWhatTheNextOneBeginsWith) {
+  constexpr std::size_t kOne = 0 * 7 + 1;
+  constexpr std::size_t kOther = 3 * 7 + 4;
+  const auto train = [this](double other) {
+    rank_.undefine_grads();
+    Values values(42, 0.0);
+    values[kOne] = 2;
+    values[kOther] = other;
+    const Tensor flat = rank_.tensor(values);
+    const std::vector<Tensor> gradients = {
+        rank_.tensor({1, 2}), rank_.tensor({3, 4}),
+        Tensor(flat.storage(), 0, DType::kFloat32, Shape::row_major({6, 7}))};
+    const std::vector<Edge> outputs = rank_.forward_of({p_, q_, matrix_});
+    EXPECT_TRUE(rank_.engine.backward(outputs, gradients, false).ok());
+    return values_of(matrix_->grad());
+  };
+  Values wanted(42, 0.0);
+  wanted[kOne] = 2;
+  create_power_sgd(1);
+  EXPECT_EQ(train(0), wanted);
+  EXPECT_EQ(train(3), wanted);  // what is lost of it is the other row
+  rank_.parallel.reset();
+  create_power_sgd(1);
+  const Values cold = train(3);
+  EXPECT_NE(cold[kOther], 0);
+  EXPECT_NE(cold[kOne], 2);
 }
 
 TEST_F(PowerSgd, F4AResetForgetsErrorsAndFactors) {
@@ -593,6 +658,58 @@ TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
       EXPECT_EQ(status.failure().bucket, 1);
       EXPECT_EQ(status.failure().parameters, Names{"p"});
     });
+  }
+}
+
+// Its last bucket's sum, for which the peers wait, begins with a future that nobody completes.
+class EndlessHook final : public CommunicationHook {
+ public:
+  explicit EndlessHook(bool is_endless) : is_endless_(is_endless) {}
+  std::string name() const override { return "endless"; }
+  Status start(HookBucket& bucket) override {
+    if (!is_endless_ || !bucket.is_last()) return bucket.all_reduce(bucket.flat());
+    future_ = bucket.future();
+    return {};
+  }
+  Result<Tensor> finish(HookBucket& bucket) override { return bucket.flat(); }
+
+ private:
+  const bool is_endless_;
+  std::shared_ptr<Work> future_;
+};
+
+TEST(ReducerHookRanks, F2AFutureThatIsNeverCompletedIsToldOnEveryRank) {
+  constexpr int kFaulty = 1;
+  const auto memberships = local_memberships(3, milliseconds(300));
+  std::vector<Status> statuses(3);
+  on_ranks(3, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    TestRank rank;
+    rank.add("p");
+    rank.add("q");
+    ReducerOptions options = quick_options(false);
+    options.hook = std::make_shared<EndlessHook>(r == kFaulty);
+    options.failure_grace = std::chrono::seconds(10);
+    ASSERT_TRUE(rank.create(memberships[i], options).ok());
+    statuses[i] = rank.backward(rank.forward_of(rank.parameters), 1);
+    EXPECT_FALSE(rank.parallel->poisoned().ok());
+  });
+  for (int r = 0; r < 3; ++r) {
+    const Status& status = statuses[static_cast<std::size_t>(r)];
+    ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+    const Failure& failure = status.failure();
+    EXPECT_EQ(failure.rank, kFaulty);
+    EXPECT_EQ(failure.reported_by, r);
+    EXPECT_EQ(failure.pass, 0);
+    EXPECT_EQ(failure.bucket, 1);
+    EXPECT_EQ(failure.parameters, Names{"p"});
+    EXPECT_TRUE(failure.definite);
+    EXPECT_NE(failure.detail.find("the communication hook endless"), std::string::npos);
+    if (r == kFaulty) continue;
+    EXPECT_EQ(failure.collective, "all_reduce");
+    EXPECT_GE(failure.sequence, 0);
+    ASSERT_EQ(failure.later.size(), 1u);
+    EXPECT_NE(failure.later[0].find("rank 1 left the group"), std::string::npos);
   }
 }
 

@@ -1,6 +1,8 @@
 // S2: ranks with uneven inputs.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "reducer/hooks/builtin_hooks.h"
 #include "reducer/module_state.h"
 #include "reducer/test_ranks.h"
@@ -19,6 +21,10 @@ struct Seen {
   double value = 0;          // of p
   double buffer = 0;
   Layout layout;
+  std::vector<std::size_t> rebuilt_order;
+  std::vector<std::size_t> hooks;           // p is 0, q is 1
+  std::vector<std::optional<double>> of_q;  // after each step of its own, and after end_join
+  bool has_moved = false;                   // q's gradient, in end_join
   bool poisoned = false;
   Status after;  // of one more step
 };
@@ -31,6 +37,23 @@ struct Plan {
   bool skips_q = false;     // rank 1 does not use q
   std::vector<int> inputs;  // by rank
 };
+
+class HookOrder final : public GradientHook {
+ public:
+  explicit HookOrder(std::vector<std::size_t>& order) : order_(order) {}
+  Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    order_.push_back(index);
+    return {};
+  }
+
+ private:
+  std::vector<std::size_t>& order_;
+};
+
+std::optional<double> first_of(const Parameter& parameter) {
+  if (!parameter.grad().defined()) return std::nullopt;
+  return values_of(parameter.grad())[0];
+}
 
 // Rank r trains with gradients r + 1; after each synced pass its value of p is one more.
 Seen run_rank(const Plan& plan, Membership membership, int r) {
@@ -45,6 +68,9 @@ Seen run_rank(const Plan& plan, Membership membership, int r) {
   if (plan.has_hook) options.hook = make_bf16_compress_hook();  // its memory is on this rank
   seen.training = rank.create(std::move(membership), options);
   if (!seen.training.ok()) return seen;
+  HookOrder hook(seen.hooks);
+  p->add_hook(&hook, 0);
+  q->add_hook(&hook, 1);
   seen.training = rank.parallel->begin_join(plan.join);
   double value = 0;
   for (int step = 0; step < plan.inputs[static_cast<std::size_t>(r)]; ++step) {
@@ -61,15 +87,22 @@ Seen run_rank(const Plan& plan, Membership membership, int r) {
     if (!is_local) p->set_value(rank.tensor({++value, 0}));
     buffer->set_value(rank.tensor({values_of(buffer->value())[0] + 1}));
     seen.sums.push_back(values_of(p->grad())[0]);
+    seen.of_q.push_back(first_of(*q));
   }
+  const std::byte* const place = q->grad().defined() ? q->grad().data() : nullptr;
   seen.joined = rank.parallel->end_join();
+  seen.of_q.push_back(first_of(*q));
+  seen.has_moved = place != (q->grad().defined() ? q->grad().data() : nullptr);
   if (p->grad().defined()) seen.p = values_of(p->grad())[0];
   seen.value = values_of(p->value())[0];
   seen.buffer = values_of(buffer->value())[0];
   seen.layout = rank.parallel->reducer().layout();
+  seen.rebuilt_order = rank.parallel->reducer().rebuilt_order();
   seen.poisoned = !rank.parallel->poisoned().ok();
   rank.undefine_grads();
   seen.after = rank.backward(rank.forward_of({p, q}), 1);
+  p->remove_hook(&hook);
+  q->remove_hook(&hook);
   return seen;
 }
 
@@ -141,8 +174,16 @@ TEST(ReducerJoin, S2EndsWithWhatTheRanksHaveThatTrainedLast) {
 
 TEST(ReducerJoin, S2NobodyHasInputs) {
   Plan plan;
+  plan.options.rebuild_buckets = true;
   plan.inputs = {0, 0, 0};
-  expect_ended_well(run_ranks(plan));
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  for (const Seen& rank : seen) {
+    EXPECT_EQ(rank.buffer, 0);  // rank 0's
+    EXPECT_EQ(rank.of_q, std::vector<std::optional<double>>{std::nullopt});
+    EXPECT_TRUE(rank.rebuilt_order.empty());
+    EXPECT_TRUE(rank.after.ok()) << rank.after.to_string();
+  }
 }
 
 TEST(ReducerJoin, S2LocalPassesAreNotShadowed) {
@@ -154,12 +195,26 @@ TEST(ReducerJoin, S2LocalPassesAreNotShadowed) {
   EXPECT_EQ(seen[0].sums[0], 1);
 }
 
+// With inputs {1, 3, 1} and skips_q nobody uses q from the second step on: rank 1, which zeroes it,
+// has none then, and the others keep what the first step gave.
+void expect_unused_stays(const std::vector<Seen>& seen) {
+  expect_ended_well(seen);
+  const double mean = rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(3, 3));
+  for (const std::size_t r : {0u, 2u}) {
+    EXPECT_EQ(seen[r].of_q, (std::vector<std::optional<double>>{mean, mean}));
+    EXPECT_FALSE(seen[r].has_moved);
+    EXPECT_EQ(seen[r].p, rounded_mean(2, 3));  // of rank 1's last pass
+  }
+  EXPECT_EQ(seen[1].of_q,
+            (std::vector<std::optional<double>>{mean, std::nullopt, std::nullopt, std::nullopt}));
+}
+
 TEST(ReducerJoin, S2DynamicModeHasNoUseOnARankWithoutInputs) {
   Plan plan;
   plan.options.find_unused_parameters = true;
   plan.skips_q = true;
   plan.inputs = {1, 3, 1};
-  expect_ended_well(run_ranks(plan));  // q is used by nobody from the second step on
+  expect_unused_stays(run_ranks(plan));
 }
 
 TEST(ReducerJoin, S2OfStaticModeEachRankCountsItsOwnFirstPass) {
@@ -199,11 +254,18 @@ TEST(ReducerJoin, S2APassThatARankShadowedIsNotTheOneThatBucketsFollow) {
   plan.inputs = {0, 3, 3};
   const std::vector<Seen> seen = run_ranks(plan);
   expect_ended_well(seen);
-  for (const Seen& rank : seen) EXPECT_TRUE(rank.layout == seen[0].layout);
+  for (const Seen& rank : seen) {
+    EXPECT_TRUE(rank.layout == seen[0].layout);
+    EXPECT_TRUE(rank.rebuilt_order.empty());
+  }
   plan.inputs = {1, 3, 3};  // now rank 0 has an order, and is out of inputs when it is followed
   const std::vector<Seen> followed = run_ranks(plan);
   expect_ended_well(followed);
-  for (const Seen& rank : followed) EXPECT_TRUE(rank.layout == followed[0].layout);
+  const std::vector<std::size_t> order(followed[0].hooks.begin(), followed[0].hooks.begin() + 2);
+  for (const Seen& rank : followed) {
+    EXPECT_TRUE(rank.layout == followed[0].layout);
+    EXPECT_EQ(rank.rebuilt_order, order);
+  }
 }
 
 TEST(ReducerJoin, S2ViewsOfARankWithoutInputsKeepWhatNobodyUses) {
@@ -212,7 +274,7 @@ TEST(ReducerJoin, S2ViewsOfARankWithoutInputsKeepWhatNobodyUses) {
   plan.options.gradient_as_bucket_view = true;
   plan.skips_q = true;
   plan.inputs = {1, 3, 1};
-  expect_ended_well(run_ranks(plan));
+  expect_unused_stays(run_ranks(plan));
 }
 
 TEST(ReducerJoin, S2EarlyTerminationIsRaisedOnAllRanksAndNamesThem) {
@@ -252,8 +314,11 @@ TEST(ReducerJoin, S2OtherOptionsOnOtherRanksAreAMismatchOnAll) {
     ASSERT_TRUE(rank.parallel->begin_join({.divide_by_active = r == 0}).ok());
     statuses[number] = rank.parallel->end_join();
   });
-  for (const Status& status : statuses)
-    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+  for (const Status& status : statuses) {
+    ASSERT_EQ(status.code(), Code::kMismatch) << status.to_string();
+    EXPECT_EQ(status.failure().collective, "all_reduce");
+    EXPECT_GE(status.failure().sequence, 0);
+  }
 }
 
 TEST(ReducerJoin, S2CallsOutOfOrderAreRefusedAndChangeNothing) {

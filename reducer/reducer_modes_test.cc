@@ -454,5 +454,48 @@ TEST_F(ReducerModes, F2ARebuildThatFailsNamesThePassThatItComesBefore) {
   EXPECT_EQ(rank_.forward_status.failure().pass, 1);
 }
 
+// Rank r never uses parameter r, and nobody the last one. The window of the first synced pass
+// begins with a local one.
+TEST(ReducerStaticRanks, P11EachRankHasItsOwnUnusedParametersInEveryPass) {
+  constexpr int kRanks = 3;
+  const auto memberships = local_memberships(kRanks);
+  // What all but rank `unused` give, `times` over, in rank order.
+  const auto mean_without = [](int unused, int times) {
+    double sum = 0;
+    for (int r = 0; r < kRanks; ++r) {
+      const double own = r == unused ? 0 : 3.0 * (r + 1) * times;
+      sum = rounded(DType::kFloat32,
+                    sum + rounded(DType::kFloat32, own * factor_of(DType::kFloat32, kRanks)));
+    }
+    return sum;
+  };
+  on_ranks(kRanks, [&](int r) {
+    TestRank rank;
+    for (int i = 0; i <= kRanks; ++i) rank.add("p" + std::to_string(i));
+    ReducerOptions options = quick_options(false);
+    options.static_graph = true;
+    ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+    std::vector<Ref<Parameter>> used;
+    for (int i = 0; i < kRanks; ++i)
+      if (i != r) used.push_back(rank.parameters[static_cast<std::size_t>(i)]);
+    {
+      const DataParallel::NoSync no_sync(*rank.parallel);
+      ASSERT_TRUE(rank.backward(rank.forward_of(used), 3.0 * (r + 1)).ok());
+    }
+    for (int pass = 0; pass < 4; ++pass) {
+      if (pass > 0) rank.undefine_grads();
+      const Status status = rank.backward(rank.forward_of(used), 3.0 * (r + 1));
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      for (int i = 0; i < kRanks; ++i) {
+        const Ref<Parameter>& p = rank.parameters[static_cast<std::size_t>(i)];
+        ASSERT_TRUE(p->grad().defined());
+        EXPECT_EQ(values_of(p->grad())[0], mean_without(i, pass == 0 ? 2 : 1))
+            << "rank " << r << ", pass " << pass << ", p" << i;
+      }
+      EXPECT_FALSE(rank.parameters[kRanks]->grad().defined());
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -237,6 +237,48 @@ TEST_F(ReducerNested, P4ABucketThatCompletesInANestedBackwardIsNotFinalizedThere
   EXPECT_EQ(group_->sums(), 2);  // finalized once
 }
 
+TEST_F(ReducerNested, P4ACheckpointInACheckpointIsPartOfTheOnePass) {
+  const auto r = rank_.add("r");
+  int sums = 0;                 // before the pass
+  std::vector<int> before_end;  // since then, after each nested backward
+  // As checkpoint(), of any node.
+  const auto around = [&](const Ref<Node>& body, const Ref<Parameter>& of_body,
+                          const Ref<Parameter>& outer) {
+    return rank_.node({{outer, 0}}, [&, body, of_body](auto in, auto out, const auto& context) {
+      const std::vector<Edge> roots = {{body, 0}};
+      const std::vector<Tensor> gradients = {in[0]};
+      const Status status = context.engine.backward_nested(context, roots, gradients, false);
+      before_end.push_back(group_->sums() - sums);
+      EXPECT_EQ(first(of_body), 6);  // its sum is not looked at yet
+      out[0] = in[0];
+      return status;
+    });
+  };
+  for (const bool is_static : {false, true}) {
+    ReducerOptions options = quick_options(false);
+    options.static_graph = is_static;
+    ASSERT_TRUE(rank_.create(membership(), options).ok());
+    group_->peers = [](const Collective& c) {  // usage maps are as they are
+      for (std::size_t i = 0; c.bucket != kNone && i < c.count; ++i)
+        set_element(c.dtype, c.data, i, element(c.dtype, c.data, i) + 100);
+    };
+    for (int pass = 0; pass < 3; ++pass) {
+      rank_.undefine_grads();
+      sums = group_->sums();
+      before_end.clear();
+      const Ref<Node> outermost = around(around(r, r, q_), q_, p_);
+      const Status status = rank_.backward(rank_.forward({{outermost, 0}}), {6, 6});
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      const bool is_counted = is_static && pass == 0;  // reduced at its end, after the usage map
+      EXPECT_EQ(before_end, is_counted ? (std::vector<int>{0, 0}) : (std::vector<int>{1, 2}));
+      EXPECT_EQ(group_->sums() - sums, is_counted ? 4 : 3);
+      for (const auto& parameter : rank_.parameters) EXPECT_EQ(first(parameter), 103);
+      EXPECT_EQ(parallel().reducer().last_pass().pass, pass);
+    }
+    rank_.parallel.reset();
+  }
+}
+
 TEST_F(ReducerNested, P4ANestedBackwardOfALocalOneStaysLocal) {
   create(false);
   const DataParallel::NoSync no_sync(parallel());

@@ -355,5 +355,54 @@ TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {
   EXPECT_NE(refused({replica({p1_, other})}).find("another shape"), std::string::npos);
 }
 
+// A user's hook, called before the reducer's or after it, that goes on only when as many hooks are
+// in it at once.
+class MeetingHook final : public GradientHook {
+ public:
+  MeetingHook(int hooks, platform::Duration patience) : missing_(hooks), patience_(patience) {}
+  Status gradient_ready(Parameter&, std::size_t, GraphTask&) override {
+    platform::MutexLock lock(mutex_);
+    if (--missing_ == 0) all_there_.notify_all();
+    const auto limit = platform::Deadline::in(patience_);
+    if (all_there_.wait(lock, limit, [this] { return missing_ == 0; })) return {};
+    return Status(Code::kUserFailure, "no other hook came");
+  }
+
+ private:
+  platform::Mutex mutex_{"test.meeting"};
+  platform::CondVar all_there_{"test.meeting.all_there"};
+  int missing_;
+  const platform::Duration patience_;
+};
+
+TEST_F(ReducerReplicas, P15HooksOfReplicasRunAtTheSameTime) {
+  for (const bool before : {true, false}) {
+    MeetingHook hook(2, std::chrono::seconds(20));
+    const auto add = [&] {
+      p_->add_hook(&hook, 0);
+      p1_->add_hook(&hook, 1);
+    };
+    if (before) add();
+    create_well();
+    if (!before) add();
+    rank_.undefine_grads();
+    const Status status = step({p_, p1_, q_, q1_}, 4);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(values_of(p_->grad()), (Values{8, 10}));
+    for (const auto& parameter : {p_, p1_}) parameter->remove_hook(&hook);
+    rank_.parallel.reset();
+  }
+}
+
+// The control: hooks of one worker come one after the other.
+TEST_F(ReducerReplicas, P15HooksOfOneReplicaDoNot) {
+  create_well();
+  MeetingHook hook(2, std::chrono::milliseconds(50));
+  for (const auto& parameter : {p_, q_}) parameter->add_hook(&hook, 0);
+  const Status status = step({p_, p1_, q_, q1_}, 4);
+  EXPECT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+  for (const auto& parameter : {p_, q_}) parameter->remove_hook(&hook);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -48,7 +48,7 @@ class FaultyGroup final : public ProcessGroup {
   std::function<faults::OperationFault()> on_operation_;
   platform::Mutex mutex_{"faulty_group"};
   platform::CondVar ended_{"faulty_group.ended"};
-  std::vector<Stalled> stalled_;  // guarded by mutex_, as is what follows
+  std::vector<Stalled> stalled_;    // guarded by mutex_, as is what follows
   std::int64_t next_sequence_ = 0;  // that of `inner_`, as long as nothing stalls
   bool is_stalling_ = false;
   bool is_ended_ = false;
