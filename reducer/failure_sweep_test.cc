@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "reducer/hooks/builtin_hooks.h"
+#include "reducer/hooks/power_sgd_hook.h"
 #include "reducer/tensor/sparse.h"
 #include "reducer/test_ranks.h"
 
@@ -57,7 +58,8 @@ class ThrowingHook final : public GradientHook {
 class ThrowingCommunication final : public CommunicationHook {
  public:
   enum class In { kStart, kFinish };
-  ThrowingCommunication(Fuse& fuse, In in) : fuse_(fuse), in_(in) {}
+  ThrowingCommunication(Fuse& fuse, In in, std::shared_ptr<CommunicationHook> inner)
+      : fuse_(fuse), in_(in), inner_(std::move(inner)) {}
   std::string name() const override { return "sum"; }
   Status start(HookBucket& bucket) override {
     if (in_ == In::kStart && fuse_.burns()) blow();
@@ -71,13 +73,21 @@ class ThrowingCommunication final : public CommunicationHook {
  private:
   Fuse& fuse_;
   const In in_;
-  const std::shared_ptr<CommunicationHook> inner_ = make_all_reduce_hook();
+  const std::shared_ptr<CommunicationHook> inner_;
 };
 
 // Fails a collective: at its start, or when it has run.
 class FailingGroup final : public ProcessGroup {
  public:
-  FailingGroup(std::shared_ptr<ProcessGroup> inner, Fuse& fuse) : inner_(inner), fuse_(fuse) {}
+  enum class When { kAtStart, kAtEnd };
+  FailingGroup(std::shared_ptr<ProcessGroup> inner, Fuse& fuse, When when)
+      : inner_(inner), fuse_(fuse), when_(when) {}
+  ~FailingGroup() override {
+    if (waiting_.joinable()) waiting_.join();
+  }
+  FailingGroup(const FailingGroup&) = delete;
+  FailingGroup& operator=(const FailingGroup&) = delete;
+
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
@@ -86,22 +96,36 @@ class FailingGroup final : public ProcessGroup {
   platform::Duration timeout() const override { return inner_->timeout(); }
   void abort(const Status& cause) override { inner_->abort(cause); }
   Status start(const Collective& collective, Work& work) override {
+    const std::int64_t sequence = next_sequence_++;
     if (!fuse_.burns()) return inner_->start(collective, work);
     Failure failure;
     failure.code = Code::kTransport;
-    failure.collective = name_of(collective.op);
     failure.detail = "the fuse has blown";
     failure.definite = true;
     failure.rank = rank();
-    return failure;
+    note_collective(failure, collective, sequence);
+    if (when_ == When::kAtStart) return failure;
+    LOCKSTEP_RETURN_IF_ERROR(inner_->start(collective, run_));
+    work.begin(sequence);
+    waiting_ = std::thread([this, failure, &work] {
+      run_.wait(platform::Deadline::never()).ignore();
+      work.complete(failure);
+    });
+    return {};
   }
 
  private:
   const std::shared_ptr<ProcessGroup> inner_;
   Fuse& fuse_;
+  const When when_;
+  std::int64_t next_sequence_ = 0;
+  Work run_;
+  std::thread waiting_;
 };
 
-enum class Place { kArriving, kReady, kNode, kHookStart, kHookFinish, kCollective };
+enum class Place { kArriving, kReady, kNode, kHookStart, kHookFinish, kCollective, kCollectiveEnd };
+
+enum class With { kNothing, kSparse, kJoin, kBuffers, kVerified, kPowerSgd };
 
 struct Setting {
   const char* name;
@@ -110,7 +134,29 @@ struct Setting {
   bool views = false;
   bool rebuild = false;
   Schedule schedule = Schedule::kOverlapped;
+  With with = With::kNothing;
+
+  // One more than the small ones: a table, or a matrix, each in a bucket of its own.
+  bool has_large() const { return with == With::kSparse || with == With::kPowerSgd; }
+  int parameters() const { return kParameters + (has_large() ? 1 : 0); }
+  int hooked_buckets() const { return with == With::kPowerSgd ? 3 : 2; }
+  // From construction to the last step.
+  int collectives() const {
+    int count = 1 + 2 * kSteps;
+    if (dynamic) count += kSteps;
+    if (is_static) count += 1;
+    if (rebuild) count += 1;
+    if (with == With::kSparse) count += 3 * kSteps;    // how many rows, which, and their values
+    if (with == With::kJoin) count += kSteps;          // what each pass announces
+    if (with == With::kBuffers) count += 1 + kSteps;   // at construction, and before each pass
+    if (with == With::kPowerSgd) count += 2 * kSteps;  // both sums of the matrix
+    return count;
+  }
 };
+
+constexpr Setting with(const char* name, With what) {
+  return {name, false, false, false, false, Schedule::kOverlapped, what};
+}
 
 constexpr Setting kSettings[] = {
     {"plain"},
@@ -119,6 +165,11 @@ constexpr Setting kSettings[] = {
     {"plain, views, rebuilt", false, false, true, true},
     {"dynamic, views, rebuilt", true, false, true, true},
     {"after backward", false, false, false, false, Schedule::kAfterBackward},
+    with("sparse", With::kSparse),
+    with("join", With::kJoin),
+    with("buffers", With::kBuffers),
+    with("verified", With::kVerified),
+    with("PowerSGD", With::kPowerSgd),
 };
 
 ReducerOptions options_of(const Setting& setting) {
@@ -129,21 +180,31 @@ ReducerOptions options_of(const Setting& setting) {
   options.schedule = setting.schedule;
   options.coalesced_bytes = 16;
   options.failure_grace = seconds(10);  // a cause is always there before that
+  if (setting.with == With::kPowerSgd) options.hook = make_power_sgd_hook({1, 1});
+  if (setting.with == With::kVerified) {
+    options.reduction = Reduction::kRankOrdered;
+    options.verify_payload = true;
+  }
   return options;
 }
 
 // One rank of a run: its model, and where it fails.
 class Rank {
  public:
-  Rank(int rank, Place place, Fuse& fuse)
+  Rank(int rank, const Setting& setting, Place place, Fuse& fuse)
       : rank_(rank),
+        setting_(setting),
         place_(place),
         fuse_(fuse),
         hook_(fuse, place == Place::kArriving),
         replica_(0, static_cast<std::uint64_t>(rank) + 1) {
     for (int i = 0; i < kParameters; ++i) replica_.add("p" + std::to_string(i));
+    ParameterSpec large;
+    large.shape = Shape::row_major({6, 7});
+    if (setting.with == With::kSparse) large.gradients = Parameter::Gradients::kSparse;
+    if (setting.has_large()) replica_.add("large", large);
     // Before the reducer's own hooks on half of the parameters, after them on the others.
-    for (std::size_t i = 0; hooks() && i < kParameters; i += 2)
+    for (std::size_t i = 0; hooks() && i < replica_.parameters.size(); i += 2)
       replica_.parameters[i]->add_hook(&hook_, i);
   }
   ~Rank() {
@@ -156,12 +217,19 @@ class Rank {
     if (place_ == Place::kHookStart || place_ == Place::kHookFinish) {
       using In = ThrowingCommunication::In;
       const In in = place_ == Place::kHookStart ? In::kStart : In::kFinish;
-      options.hook = std::make_shared<ThrowingCommunication>(fuse_, in);
+      const auto inner = options.hook ? options.hook : make_all_reduce_hook();
+      options.hook = std::make_shared<ThrowingCommunication>(fuse_, in, inner);
     }
-    if (place_ == Place::kCollective)
-      membership.group = std::make_shared<FailingGroup>(membership.group, fuse_);
+    if (place_ == Place::kCollective || place_ == Place::kCollectiveEnd) {
+      using When = FailingGroup::When;
+      const When when = place_ == Place::kCollective ? When::kAtStart : When::kAtEnd;
+      membership.group = std::make_shared<FailingGroup>(membership.group, fuse_, when);
+    }
+    if (setting_.with == With::kBuffers)
+      options.buffers = {make_ref<Buffer>("buffer", replica_.tensor({1.0 + rank_}))};
     LOCKSTEP_RETURN_IF_ERROR(replica_.create(std::move(membership), std::move(options)));
-    for (std::size_t i = 1; hooks() && i < kParameters; i += 2)
+    if (setting_.with == With::kJoin) LOCKSTEP_RETURN_IF_ERROR(replica_.parallel->begin_join());
+    for (std::size_t i = 1; hooks() && i < replica_.parameters.size(); i += 2)
       replica_.parameters[i]->add_hook(&hook_, i);
     return {};
   }
@@ -170,14 +238,16 @@ class Rank {
   Status step() {
     replica_.undefine_grads();
     std::vector<Edge> edges;
-    for (const auto& p : replica_.parameters)
+    for (const auto& p : replica_.parameters) {
+      const bool is_large = p->name() == "large";
       edges.push_back({replica_.node({{p, 0}},
-                                     [this](auto in, auto out, const auto&) {
+                                     [this, is_large](auto in, auto out, const auto&) {
                                        if (place_ == Place::kNode && fuse_.burns()) blow();
-                                       out[0] = in[0];
+                                       out[0] = is_large ? large_gradient() : in[0];
                                        return Status();
                                      }),
                        0});
+    }
     const auto outputs = replica_.forward({{replica_.fan(std::move(edges)), 0}});
     LOCKSTEP_RETURN_IF_ERROR(std::move(replica_.forward_status));
     return replica_.backward(outputs, Values{3.0 * (rank_ + 1), -8});
@@ -191,34 +261,96 @@ class Rank {
       first = rounded(DType::kFloat32, first + rounded(DType::kFloat32, 3.0 * (r + 1) * factor));
       second = rounded(DType::kFloat32, second + rounded(DType::kFloat32, -8 * factor));
     }
-    for (const auto& p : replica_.parameters)
+    for (int i = 0; i < kParameters; ++i) {
+      const Ref<Parameter>& p = replica_.parameters[static_cast<std::size_t>(i)];
       EXPECT_EQ(values_of(p->grad()), (Values{first, second})) << p->name();
+    }
+    if (!setting_.has_large()) return;
+    // Every rank sends a row of the same number, or a matrix that is that row and zeros.
+    const Tensor& large = replica_.parameters.back()->grad();
+    const Values values = values_of(large);
+    if (setting_.with == With::kSparse) {
+      EXPECT_EQ(values, Values(7, first));
+      ASSERT_EQ(large.rows().size(), 1u);
+      EXPECT_EQ(large.rows()[0], kRow);
+      return;
+    }
+    for (std::size_t e = 0; e < values.size(); ++e)  // of rank 1, so nothing is lost but bits
+      EXPECT_NEAR(values[e], e / 7 == kRow ? first : 0, 1e-5);
+  }
+
+  // F2: the parameters are those that lie in the bucket.
+  void expect_members(const Failure& failure) const {
+    const Layout& layout = replica_.parallel->reducer().layout();
+    std::vector<std::string> members;
+    for (const BucketMember& member :
+         layout.buckets.at(static_cast<std::size_t>(failure.bucket)).members)
+      members.push_back(replica_.parameters[member.parameter]->name());
+    EXPECT_EQ(failure.parameters, members);
   }
 
   DataParallel& parallel() { return *replica_.parallel; }
   bool created() const { return replica_.parallel != nullptr; }
 
  private:
+  static constexpr std::size_t kRow = 4;
+  Tensor large_gradient() {
+    const Values row(7, 3.0 * (rank_ + 1));
+    if (setting_.with == With::kSparse) {
+      const Tensor made = *empty_sparse(replica_.devices[0], DType::kFloat32,
+                                        replica_.parameters.back()->shape(), {kRow});
+      for (std::size_t i = 0; i < 7; ++i) set_element(DType::kFloat32, made.data(), i, row[i]);
+      return made;
+    }
+    Values values(42, 0.0);
+    std::copy(row.begin(), row.end(), values.begin() + kRow * 7);
+    return Tensor(replica_.tensor(values).storage(), 0, DType::kFloat32, Shape::row_major({6, 7}));
+  }
   bool hooks() const { return place_ == Place::kArriving || place_ == Place::kReady; }
 
   const int rank_;
+  const Setting& setting_;
   const Place place_;
   Fuse& fuse_;
   ThrowingHook hook_;
   TestRank replica_;
 };
 
-// What F2 asks of a survivor's error, and of that of the rank that failed.
-void expect_cause(const Status& status, int rank, Place place) {
+bool is_collective(Place place) {
+  return place == Place::kCollective || place == Place::kCollectiveEnd;
+}
+
+// What F2 asks of a survivor's error, and of that of the rank that failed, in this step.
+void expect_cause(const Status& status, const Rank& rank, int number, Place place, int step) {
   ASSERT_FALSE(status.ok());
   const Failure& failure = status.failure();
-  EXPECT_EQ(failure.code, place == Place::kCollective ? Code::kTransport : Code::kUserFailure)
+  EXPECT_EQ(failure.code, is_collective(place) ? Code::kTransport : Code::kUserFailure)
       << status.to_string();
   EXPECT_EQ(failure.rank, kFaulty) << status.to_string();
-  EXPECT_EQ(failure.reported_by, rank);
+  EXPECT_EQ(failure.reported_by, number);
   EXPECT_TRUE(failure.definite);
-  EXPECT_NE(failure.pass, kNone) << status.to_string();
+  EXPECT_EQ(failure.pass, step) << status.to_string();
   EXPECT_NE(failure.detail.find("the fuse has blown"), std::string::npos) << status.to_string();
+  const bool has_collective = number != kFaulty || is_collective(place);
+  EXPECT_TRUE(!has_collective || !failure.collective.empty()) << status.to_string();
+  EXPECT_EQ(failure.sequence >= 0, !failure.collective.empty()) << status.to_string();
+  if (place == Place::kArriving || place == Place::kReady) {  // of one parameter, not of a bucket
+    EXPECT_EQ(failure.parameters.size(), 1u) << status.to_string();
+    EXPECT_EQ(failure.bucket, kNone) << status.to_string();
+  } else {
+    EXPECT_EQ(failure.bucket == kNone, failure.parameters.empty()) << status.to_string();
+    if (failure.bucket != kNone) rank.expect_members(failure);
+  }
+  const std::string own = "rank " + std::to_string(number) + " saw: ";
+  const bool is_told = !failure.later.empty() && failure.later[0].starts_with(own);
+  EXPECT_EQ(is_told, number != kFaulty) << status.to_string();
+}
+
+// The faulty rank has no reducer: there is nobody to tell the others the cause.
+void expect_lost(const Status& status) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+  EXPECT_EQ(status.failure().rank, kFaulty) << status.to_string();
 }
 
 // All three train until one fails at the k-th visit of the place; then all go on in new groups.
@@ -229,42 +361,54 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
   Fuse fuse(k);
   Fuse never(1 << 30);
   std::atomic<int> constructed{0};
+  std::atomic<int> failed_step{kNone};
+  std::atomic<bool> is_lone{false};  // the faulty rank has no reducer, and others may have one
   std::barrier all_have_trained(kRanks);
+  ReducerOptions options = options_of(setting);
+  const int in_construction = setting.with == With::kBuffers ? 2 : 1;
+  if (place == Place::kCollectiveEnd && k < in_construction)
+    options.failure_grace = milliseconds(50);  // who has no reducer leaves no cause
   on_ranks(kRanks, [&](int r) {
-    Rank rank(r, place, r == kFaulty ? fuse : never);
-    const Status made = rank.create(first[static_cast<std::size_t>(r)], options_of(setting));
+    Rank rank(r, setting, place, r == kFaulty ? fuse : never);
+    ReducerOptions own = options;
+    if (setting.with == With::kPowerSgd) own.hook = make_power_sgd_hook({1, 1});  // one a rank
+    const Status made = rank.create(first[static_cast<std::size_t>(r)], std::move(own));
     if (!made.ok()) {  // the agreement failed: there is no reducer that could be reset
-      EXPECT_EQ(place, Place::kCollective) << made.to_string();
+      EXPECT_TRUE(is_collective(place)) << made.to_string();
+      if (r == kFaulty) is_lone = true;
       first[static_cast<std::size_t>(r)].group->abort(made);
       return all_have_trained.arrive_and_drop();
     }
     ++constructed;
     Status status;
-    for (int step = 0; status.ok() && step < kSteps; ++step) {
+    int step = 0;
+    for (; status.ok() && step < kSteps; ++step) {
       status = rank.step();
       if (status.ok()) rank.expect_exact({0, 1, 2});
     }
     if (!status.ok()) {
-      expect_cause(status, r, place);
+      if (r == kFaulty) failed_step = step - 1;
       rank.parallel().abort(status);  // P12: with nothing launched, peers would learn of nothing
       EXPECT_EQ(rank.step().code(), Code::kPoisoned);
     }
     all_have_trained.arrive_and_wait();
+    if (is_lone) return expect_lost(status);
     if (!fuse.burnt()) return;
+    if (!status.ok()) expect_cause(status, rank, r, place, failed_step);
     // In the last step the others may have all sums before one fails with what it does with them.
     EXPECT_TRUE(r != kFaulty || !status.ok());
-    EXPECT_TRUE(!status.ok() || place == Place::kHookFinish);
+    EXPECT_TRUE(!status.ok() || place == Place::kHookFinish || place == Place::kCollectiveEnd);
     const int new_rank = survivors == kRanks || r < kFaulty ? r : r - 1;
     if (survivors < kRanks && r == kFaulty) return;
     const Status reset = rank.parallel().reset(later[static_cast<std::size_t>(new_rank)]);
     ASSERT_TRUE(reset.ok()) << reset.to_string();
-    for (int step = 0; step < kSteps; ++step) {
-      const Status again = rank.step();
-      ASSERT_TRUE(again.ok()) << again.to_string();
+    for (int again = 0; again < kSteps; ++again) {
+      const Status trained = rank.step();
+      ASSERT_TRUE(trained.ok()) << trained.to_string();
       rank.expect_exact(survivors == kRanks ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 2});
     }
   });
-  EXPECT_TRUE(constructed == 0 || constructed == kRanks || place == Place::kCollective);
+  EXPECT_TRUE(constructed == 0 || constructed == kRanks || is_collective(place));
   return fuse.burnt();
 }
 
@@ -284,32 +428,32 @@ int sweep(const Setting& setting, Place place) {
 
 TEST(FailureSweep, P12F2F4AnExceptionBeforeOrAfterAnyAccumulator) {
   for (const Setting& setting : kSettings) {
-    EXPECT_EQ(sweep(setting, Place::kArriving), kParameters * kSteps);
-    EXPECT_EQ(sweep(setting, Place::kReady), kParameters * kSteps);
+    EXPECT_EQ(sweep(setting, Place::kArriving), setting.parameters() * kSteps) << setting.name;
+    EXPECT_EQ(sweep(setting, Place::kReady), setting.parameters() * kSteps) << setting.name;
   }
 }
 
 TEST(FailureSweep, P12F2F4AnExceptionInAnyNode) {
   for (const Setting& setting : kSettings)
-    EXPECT_EQ(sweep(setting, Place::kNode), kParameters * kSteps);
+    EXPECT_EQ(sweep(setting, Place::kNode), setting.parameters() * kSteps) << setting.name;
 }
 
 TEST(FailureSweep, S4F2F4AnExceptionInAnyCallOfACommunicationHook) {
   for (const Setting& setting : kSettings) {
-    EXPECT_EQ(sweep(setting, Place::kHookStart), 2 * kSteps);
-    EXPECT_EQ(sweep(setting, Place::kHookFinish), 2 * kSteps);
+    EXPECT_EQ(sweep(setting, Place::kHookStart), setting.hooked_buckets() * kSteps);
+    EXPECT_EQ(sweep(setting, Place::kHookFinish), setting.hooked_buckets() * kSteps);
   }
 }
 
-// The agreement, every bucket, usage map and order of buckets.
+// The agreement, every bucket, usage map and order of buckets, and what else a setting sends.
 TEST(FailureSweep, F2F4AnyCollectiveThatDoesNotStart) {
-  for (const Setting& setting : kSettings) {
-    int collectives = 1 + 2 * kSteps;
-    if (setting.dynamic) collectives += kSteps;
-    if (setting.is_static) collectives += 1;
-    if (setting.rebuild) collectives += 1;
-    EXPECT_EQ(sweep(setting, Place::kCollective), collectives) << setting.name;
-  }
+  for (const Setting& setting : kSettings)
+    EXPECT_EQ(sweep(setting, Place::kCollective), setting.collectives()) << setting.name;
+}
+
+TEST(FailureSweep, F2F4AnyCollectiveThatFailsWhenItHasRun) {
+  for (const Setting& setting : kSettings)
+    EXPECT_EQ(sweep(setting, Place::kCollectiveEnd), setting.collectives()) << setting.name;
 }
 
 // F5 at every point of a pass at which no backward runs: armed, and after the first k hooks. (In

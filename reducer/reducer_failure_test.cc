@@ -230,6 +230,32 @@ TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
   }
 }
 
+// A cause that concerns one parameter, and no bucket: that of the collective in which this rank
+// heard of it is another one's.
+TEST(ReducerSurvivors, F2ThePeersBucketIsNotNamedWithTheParametersOfTheCause) {
+  const auto settled_of = [](const Names& parameters) {
+    Failure cause;
+    cause.code = Code::kUserFailure;
+    cause.rank = 1;
+    cause.definite = true;
+    cause.parameters = parameters;
+    auto store = std::make_shared<HashStore>();
+    FailureBoard(store, 1, 2).publish(cause);
+    Failure own = loss().failure();
+    own.bucket = 3;
+    own.parameters = {"p", "q"};
+    return FailureBoard(store, 0, 2).settle(own, seconds(10));
+  };
+  const Failure of_one = settled_of({"x"});
+  EXPECT_EQ(of_one.parameters, Names{"x"});
+  EXPECT_EQ(of_one.bucket, kNone);
+  const Failure of_none = settled_of({});
+  EXPECT_EQ(of_none.parameters, (Names{"p", "q"}));
+  EXPECT_EQ(of_none.bucket, 3);
+  EXPECT_EQ(of_none.collective, "all_reduce");
+  EXPECT_EQ(of_none.sequence, 41);
+}
+
 TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   constexpr int kMany = 5000;
   Failure cause;
