@@ -116,6 +116,7 @@ struct Setting {
   bool replicas = false;  // a second one, on the other device
   bool join = false;      // ended before the reset, and begun anew after it
   bool power_sgd = false;
+  bool verified = false;
 };
 
 void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
@@ -166,6 +167,10 @@ class Job {
     options.bucket_limits = {300};
     options.coalesced_bytes = 300;
     options.schedule = setting_.schedule;
+    if (setting_.verified) {
+      options.reduction = Reduction::kRankOrdered;
+      options.verify_payload = true;
+    }
     if (setting_.hook) options.hook = make_all_reduce_hook();
     if (setting_.power_sgd) options.hook = make_power_sgd_hook({1, 7});
     if (setting_.replicas) options.replicas = {{copies_, {}}};
@@ -433,16 +438,18 @@ constexpr Setting kState = {"state", false, false, false, false, Schedule::kOver
 constexpr Setting kReplicas = {.name = "replicas", .workers = 1, .replicas = true};
 constexpr Setting kJoin = {.name = "join", .state = true, .join = true};
 constexpr Setting kPowerSgd = {.name = "power_sgd", .power_sgd = true};
+constexpr Setting kVerified = {.name = "verified", .state = true, .verified = true};
 
 INSTANTIATE_TEST_SUITE_P(All, OutOfMemory,
                          ::testing::Values(kPlain, kDynamic, kStatic, kViews, kDynamicViews, kHook,
-                                           kAfter, kTwoDevices, kState, kReplicas, kJoin,
-                                           kPowerSgd),
+                                           kAfter, kTwoDevices, kState, kReplicas, kJoin, kPowerSgd,
+                                           kVerified),
                          name_of_setting);
 // The others launch nothing before their backward ends.
 INSTANTIATE_TEST_SUITE_P(All, OutOfMemoryInAFailure,
                          ::testing::Values(kPlain, kDynamic, kViews, kDynamicViews, kHook,
-                                           kTwoDevices, kState, kReplicas, kJoin, kPowerSgd),
+                                           kTwoDevices, kState, kReplicas, kJoin, kPowerSgd,
+                                           kVerified),
                          name_of_setting);
 
 }  // namespace

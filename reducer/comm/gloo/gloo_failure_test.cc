@@ -317,6 +317,11 @@ TEST(GlooFailure, AbortEndsWorkInFlightWithItsCause) {
   EXPECT_EQ(status.failure().collective, "all_reduce");  // the first operation that it concerns
   EXPECT_EQ(status.failure().sequence, 0);
   EXPECT_NE(status.to_string().find("why"), std::string::npos);
+  // F2: so is what is refused from then on.
+  const Status refused = groups[0]->start(all_reduce_of(elements, DType::kFloat32), work);
+  ASSERT_EQ(refused.code(), Code::kPoisoned) << refused.to_string();
+  EXPECT_EQ(refused.failure().collective, "all_reduce");
+  EXPECT_EQ(refused.failure().sequence, 1);
 }
 
 TEST(GlooFailure, LongCausesAreShortenedForThePeers) {
