@@ -109,7 +109,11 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
   const platform::MutexLock lock(starting_);
   simulation::Scheduler& scheduler = network_.scheduler();
   notice_exit();
-  if (!cause_.ok()) return cause_;
+  if (!cause_.ok()) {
+    Status refusal = cause_;
+    note_collective(refusal.failure(), collective, next_sequence_);
+    return refusal;
+  }
   Entry entry;
   entry.fault = network_.injector().on_operation(world_rank_);
   if (entry.fault.exit) {

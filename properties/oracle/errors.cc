@@ -227,7 +227,12 @@ class ErrorOracle {
     for (std::uint32_t at = first; at <= last; ++at)
       if (any_share([&](const auto& share) { return failure.pass == pass_number(share, at); }))
         return true;
-    return false;
+    // S2: where a peer is that has no inputs any more, the next pass is announced to it.
+    if (case_.program.options.join == reference::Join::kNone) return false;
+    return any_share([&](const auto& share) {
+      return last < share.steps.size() && share.steps[last].is_reduced &&
+             failure.pass == pass_number(share, last) + 1;
+    });
   }
 
   // Of any step, or of what would have come after it in its group. Of a rank that a fault took,

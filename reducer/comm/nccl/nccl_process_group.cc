@@ -228,7 +228,11 @@ Status NcclProcessGroup::Impl::check(const Collective& collective) const {
 Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
   MutexLock lock(mutex_);
-  if (!cause_.ok()) return cause_;
+  if (!cause_.ok()) {
+    Status refusal = cause_;
+    note_collective(refusal.failure(), collective, next_sequence_);
+    return refusal;
+  }
   Operation* const place = operations_.push(head_, tail_);
   if (place == nullptr) return out_of_memory();
   Operation& operation = *place;
