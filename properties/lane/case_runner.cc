@@ -40,6 +40,7 @@ CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
     : kind_(kind),
       name_(subject.name()),
       contract_(subject.contract),
+      attaches_(subject.kind != Subject::Kind::kHosted),
       lane_(make_lane(kind, subject)) {
   if (subject.against) other_ = std::make_unique<CaseRunner>(kind, *subject.against);
 }
@@ -80,6 +81,7 @@ Verdict CaseRunner::run_modelled(const Case& c) {
 Verdict CaseRunner::run_once(const Case& c) {
   observation_.clear();
   lane_->run(c, expectation_, observation_);
+  observation_.attaches = attaches_;
   const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
   if (!observation_.recoveries.empty() || !ready_orders.empty())
     reference::run(c.program, contract_, observation_.recoveries, ready_orders, expectation_);

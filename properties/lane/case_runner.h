@@ -42,6 +42,7 @@ class CaseRunner {
   LaneKind kind_;
   const std::string name_;
   const reference::Contract contract_;
+  const bool attaches_;  // see Observation
   std::unique_ptr<Lane> lane_;
   reference::Expectation expectation_;
   Observation observation_;

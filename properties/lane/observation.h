@@ -113,6 +113,9 @@ struct Observation {
   // Uses of a card's memory that nothing put in order (faults/sim/device/finding.h), and calls of
   // NCCL against its rules (faults/sim/nccl/sim_nccl.h), as text.
   std::vector<std::string> races;
+  // The subject's errors have room for what a rank saw itself, besides the cause (F2). Those of a
+  // subject from outside (lockstep_error) do not.
+  bool attaches = true;
   // A group that ends tells its peers no reason: of the simulator's own one.
   bool closes_silently = false;
   // nccl lane: planned faults of the network that never fired, and why; one sentence each.

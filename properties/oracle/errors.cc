@@ -172,7 +172,7 @@ class ErrorOracle {
           "the error does not tell the sequence number of the collective: " + failure.to_string());
     const bool is_of_peer = is_own_error(failure.code) && failure.rank != failure.reported_by &&
                             failure.rank != kNone && failure.reported_by != kNone;
-    if (!is_of_peer || failure.code == Code::kUnevenInputs) return {};
+    if (!is_of_peer || failure.code == Code::kUnevenInputs || !observation_.attaches) return {};
     const std::string own = fmt::format("rank {} saw: ", failure.reported_by);
     const bool is_told =
         std::any_of(failure.later.begin(), failure.later.end(),

@@ -290,6 +290,12 @@ TEST_F(JudgeTest, F2WhatAnErrorOfTheProgramTellsIsLookedAtOnEveryRank) {
   expect_wrong(0, [](Failure& f) { f.sequence = kNone; });
   expect_wrong(0, [](Failure& f) { f.later.clear(); });
   expect_wrong(0, [](Failure& f) { f.later = {"rank 1 saw: nothing"}; });
+  observation_.attaches = false;
+  Failure& told = step(0).status.failure();
+  const std::vector<std::string> later = std::exchange(told.later, {});
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  observation_.attaches = true;
+  told.later = later;
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 

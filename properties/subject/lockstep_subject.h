@@ -151,7 +151,7 @@ typedef struct lockstep_error {
   int64_t pass;
   int64_t sequence;   /* of the collective on its group */
   int32_t collective; /* LOCKSTEP_ALL_REDUCE_SUM, ...; -1: none is concerned */
-  int32_t bucket;
+  int32_t bucket;     /* -1: none; where parameters are named, that of the first one */
   int32_t suspect;  /* the rank that is suspected */
   int32_t definite; /* 1: an own error, known for sure; 0: inferred from a peer's silence */
   uint32_t parameter_count;

@@ -129,6 +129,7 @@ int32_t give_up(FullReducer& reducer, lockstep_error* error) {
 int32_t incomplete(FullReducer& reducer, lockstep_error* error) {
   for (const uint32_t p : reducer.trained)
     if (!reducer.is_ready[p]) error->parameters[error->parameter_count++] = p;
+  error->bucket = static_cast<int32_t>(reducer.bucket_of[error->parameters[0]]);
   return own_error(reducer, LOCKSTEP_INCOMPLETE, "backward ended with parameters missing", error);
 }
 
