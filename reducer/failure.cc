@@ -40,7 +40,8 @@ void Reducer::annotate(Failure& failure, int bucket) const {
   failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
   if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
   if (failure.bucket == kNone || !failure.parameters.empty()) return;
-  if (failure.source != kNone && failure.source != source_) {  // with a bucket of another's (F7)
+  const bool is_of_other = failure.source != kNone && failure.source != source_;  // F7
+  if (is_of_other || static_cast<std::size_t>(failure.bucket) >= layout_.buckets.size()) {
     failure.bucket = kNone;
     return;
   }
