@@ -36,11 +36,13 @@ Failure Reducer::describe(Code code, std::string detail) const {
 void Reducer::annotate(Failure& failure, int bucket) const {
   failure.reported_by = membership_.group->rank();
   if (failure.rank == kNone) failure.rank = failure.suspect;
-  // What a forward starts, or the beginning of a backward, comes before its pass has a number.
-  failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
-  if (failure.bucket == kNone) failure.bucket = bucket;  // the group knows where it died first
-  if (failure.bucket == kNone || !failure.parameters.empty()) return;
   const bool is_of_other = failure.source != kNone && failure.source != source_;  // F7
+  // The group knows where it died first, which may be behind this rank. What a forward starts, or
+  // the beginning of a backward, comes before its pass has a number.
+  if (failure.pass == kNone || is_of_other)
+    failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
+  if (failure.bucket == kNone) failure.bucket = bucket;
+  if (failure.bucket == kNone || !failure.parameters.empty()) return;
   if (is_of_other || static_cast<std::size_t>(failure.bucket) >= layout_.buckets.size()) {
     failure.bucket = kNone;
     return;

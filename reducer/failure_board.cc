@@ -120,13 +120,13 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   settled.reported_by = rank_;
   // A cause outside of any pass (a local backward that threw) still hit this rank somewhere.
   if (settled.pass == kNone) settled.pass = own.pass;
-  if (settled.bucket == kNone && settled.parameters.empty()) {  // they go together
-    settled.bucket = own.bucket;
-    settled.parameters = own.parameters;
-  }
   if (settled.collective.empty()) {
     settled.collective = own.collective;
     settled.sequence = own.sequence;
+    if (settled.bucket == kNone && settled.parameters.empty()) {  // they go together
+      settled.bucket = own.bucket;
+      settled.parameters = own.parameters;
+    }
   }
   if (settled.rank != own.rank || settled.code != own.code || settled.detail != own.detail) {
     own.later.clear();

@@ -26,7 +26,7 @@ void Model::zero(std::uint32_t rank, ZeroGrad kind) {
 }
 
 void Model::set_others(std::uint32_t rank, ZeroGrad kind) {
-  const auto set = [this](Gradient& other) {
+  const auto set = [](Gradient& other) {
     other.misplaced = other.misplaced || other.in_bucket;
     other.used = other.in_bucket = false;
   };
