@@ -34,7 +34,14 @@ Failure Reducer::describe(Code code, std::string detail) const {
 
 // Adds what the reducer knows to a failure of the process group.
 void Reducer::annotate(Failure& failure, int bucket) const {
-  failure.reported_by = membership_.group->rank();
+  const int rank = membership_.group->rank();
+  if (failure.code == Code::kAborted && failure.rank != rank) {
+    // Where the peer's reducer was that aborted the group; its text says so. This one was
+    // elsewhere.
+    failure.pass = failure.bucket = kNone;
+    failure.parameters.clear();
+  }
+  failure.reported_by = rank;
   if (failure.rank == kNone) failure.rank = failure.suspect;
   const bool is_of_other = failure.source != kNone && failure.source != source_;  // F7
   // The group knows where it died first, which may be behind this rank. What a forward starts, or

@@ -94,9 +94,6 @@ bool Mesh::abort(const Status& cause) {
   for_peers.rank = rank_;
   if (for_peers.suspect == kNone) for_peers.suspect = rank_;
   for_peers.definite = false;
-  for_peers.pass = kNone;  // this rank's reducer's, as all of these: peers name their own
-  for_peers.bucket = kNone;
-  for_peers.parameters.clear();
   for_peers.detail = "rank " + std::to_string(rank_) + " aborted the group: " + cause.to_string();
   return end(cause.failure(), for_peers);
 }
