@@ -37,6 +37,7 @@
 #include "benchmarks/contender.h"
 #include "benchmarks/ranks.h"
 #include "benchmarks/workload.h"
+#include "reducer/comm/alone_group.h"
 #include "reducer/comm/gloo/file_store.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/data_parallel.h"
@@ -63,30 +64,6 @@ double median(std::vector<double>& values) {
 platform::Deadline soon() { return platform::Deadline::in(std::chrono::seconds(60)); }
 
 Status finish() { return device->synchronize(device->record(device->current_stream()), soon()); }
-
-// A group of one rank: all is there already.
-class AloneGroup final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  bool can_reduce(DType) const override { return true; }
-  bool can_reach(const Device&) const override { return true; }
-  void abort(const Status&) override {}
-  platform::Duration timeout() const override { return std::chrono::seconds(30); }
-  Status start(const Collective& c, Work& work) override {
-    const bool is_gather = c.op == Op::kAllGather && c.count > 0;
-    if (is_gather && c.device != nullptr && !c.device->is_host())
-      return Status(Code::kInvalidArgument,
-                    "the group of one rank gathers the host's memory alone");
-    work.begin(sequence_++);
-    if (is_gather) std::memcpy(c.gathered, c.data, c.count * size_of(c.dtype));
-    work.complete(Status());
-    return {};
-  }
-
- private:
-  std::int64_t sequence_ = 0;
-};
 
 // Where two ranks meet; without a group there is one rank.
 struct Ranks {

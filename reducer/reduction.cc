@@ -111,11 +111,11 @@ bool Reducer::in_place(const Slot& slot) const {
 Status Reducer::free_places() {
   if (!options_.gradient_as_bucket_view) return {};
   for (const Slot& slot : slots_) {
-    if (slot.ready || !slot.place.defined() || (slot.copies == 0 && in_place(slot))) continue;
+    if (slot.ready || !slot.place.defined()) continue;
+    const bool viewed = in_place(slot);
     Status status;
     each_part(slot, [&](const Part& part) {
-      if (&part == &slot && in_place(slot)) return;
-      if (status.ok()) status = move_out(*part.parameter);
+      if (status.ok() && (&part != &slot || !viewed)) status = move_out(*part.parameter);
     });
     LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   }

@@ -72,7 +72,7 @@ void Parameter::fill_with_zeros(const Shape& shape, std::byte* data, int dim) {
   if (dim == shape.dims) return device_.fill_zero(device_.current_stream(), data, size);
   const auto d = static_cast<std::size_t>(dim);
   const std::int64_t distinct = shape.strides[d] == 0 ? 1 : shape.sizes[d];
-  for (std::int64_t i = 0; i < std::min(distinct, shape.sizes[d]); ++i)
+  for (std::int64_t i = 0; i < distinct; ++i)
     fill_with_zeros(shape, data + i * shape.strides[d] * static_cast<std::int64_t>(size), dim + 1);
 }
 

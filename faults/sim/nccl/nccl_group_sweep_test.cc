@@ -85,28 +85,37 @@ void run_with(const SimNcclFault& fault, const simulation::Schedule& schedule, S
   EXPECT_TRUE(run.left_open == 0 || may_stay);
 }
 
-class NcclSweepF1 : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(NcclSweepF1, WhicheverCallGoesWrongAllRanksEnd) {
+// One run for each kind of fault, process, number of the call up to `calls`, and schedule. It ends
+// with the first that fails. How many there were.
+template <class Run>
+int for_every_fault(const char* function, int processes, std::uint64_t calls, const Run& run) {
   using Kind = SimNcclFault::Kind;
-  Sweep all;
   int runs = 0;
   for (const Kind kind : {Kind::kResult, Kind::kAsyncError, Kind::kHang}) {
-    for (const int process : {0, 1}) {
-      for (std::uint64_t number = 1; number <= 6; ++number) {
+    for (int process = 0; process < processes; ++process) {
+      for (std::uint64_t number = 1; number <= calls; ++number) {
         for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
-          const SimNcclFault fault{kind, process, GetParam(), number, NcclResult::kSystemError};
-          run_with(fault, schedule, all);
+          run(SimNcclFault{kind, process, function, number, NcclResult::kSystemError}, schedule);
           ++runs;
-          if (!HasFailure()) continue;
-          ADD_FAILURE() << GetParam() << " number " << number << " of process " << process
+          if (!::testing::Test::HasFailure()) continue;
+          ADD_FAILURE() << function << " number " << number << " of process " << process
                         << ", kind " << static_cast<int>(kind) << ", policy "
                         << static_cast<int>(schedule.policy) << ", seed " << schedule.seed;
-          return;
+          return runs;
         }
       }
     }
   }
+  return runs;
+}
+
+class NcclSweepF1 : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NcclSweepF1, WhicheverCallGoesWrongAllRanksEnd) {
+  Sweep all;
+  const int runs = for_every_fault(GetParam(), 2, 6, [&](const auto& fault, const auto& schedule) {
+    run_with(fault, schedule, all);
+  });
   EXPECT_EQ(all.ended, 2 * runs);
   const std::string function = GetParam();
   const bool is_of_the_end = function == "ncclCommFinalize" || function == "ncclCommDestroy";
@@ -183,26 +192,11 @@ std::set<std::string> shrink_with(const SimNcclFault& fault, const simulation::S
 class NcclShrinkSweepF4 : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(NcclShrinkSweepF4, WhicheverCallGoesWrongAllRanksEnd) {
-  using Kind = SimNcclFault::Kind;
   Sweep all;
-  int runs = 0;
   std::set<std::string> origins;
-  for (const Kind kind : {Kind::kResult, Kind::kAsyncError, Kind::kHang}) {
-    for (const int process : {0, 1, 2}) {
-      for (std::uint64_t number = 1; number <= 3; ++number) {
-        for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
-          const SimNcclFault fault{kind, process, GetParam(), number, NcclResult::kSystemError};
-          origins.merge(shrink_with(fault, schedule, all));
-          ++runs;
-          if (!HasFailure()) continue;
-          ADD_FAILURE() << GetParam() << " number " << number << " of process " << process
-                        << ", kind " << static_cast<int>(kind) << ", policy "
-                        << static_cast<int>(schedule.policy) << ", seed " << schedule.seed;
-          return;
-        }
-      }
-    }
-  }
+  const int runs = for_every_fault(GetParam(), 3, 3, [&](const auto& fault, const auto& schedule) {
+    origins.merge(shrink_with(fault, schedule, all));
+  });
   EXPECT_EQ(all.ended, 3 * runs);
   EXPECT_EQ(origins.count("ncclCommShrink"), 1u);  // where the fault did not come up
   // Where one rank cannot keep its communicator all make a new one; a shrink that fails is an

@@ -4,32 +4,13 @@
 #include <cstring>
 #include <memory>
 
+#include "reducer/comm/alone_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/cuda/cuda_device.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
 
 namespace lockstep {
 namespace {
-
-// A group of one rank on the card: its sums are what it puts in.
-class AloneOnCard final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  bool can_reduce(DType) const override { return true; }
-  bool can_reach(const Device&) const override { return true; }
-  void abort(const Status&) override {}
-  platform::Duration timeout() const override { return std::chrono::seconds(30); }
-  Status start(const Collective& c, Work& work) override {
-    work.begin(sequence_++);
-    if (c.op == Op::kAllGather) std::memcpy(c.gathered, c.data, c.count * size_of(c.dtype));
-    work.complete(Status());
-    return {};
-  }
-
- private:
-  std::int64_t sequence_ = 0;
-};
 
 // Sends zeros of its own to each parameter.
 class ZeroNode final : public Node {
@@ -79,7 +60,7 @@ class ReducerLaunches : public ::testing::Test {
     options.bucket_limits = {std::uint64_t{1} << 20};
     auto made =
         DataParallel::create(parameters_, *engine_, options,
-                             {std::make_shared<AloneOnCard>(), std::make_shared<HashStore>()});
+                             {std::make_shared<AloneGroup>(), std::make_shared<HashStore>()});
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     parallel_ = std::move(*made);
   }
@@ -112,6 +93,31 @@ class ReducerLaunches : public ::testing::Test {
 TEST_F(ReducerLaunches, ABucketIsGatheredByOneAndScatteredByOne) {
   create(false);
   for (int pass = 0; pass < 3; ++pass) EXPECT_EQ(launches_of_a_pass(), 2);
+}
+
+// P7: between two backwards of a pass the gradients are the user's.
+TEST_F(ReducerLaunches, WhatABackwardLeavesToALaterOneIsGatheredWhenItEnds) {
+  parameters_.resize(2);
+  create(false);
+  std::vector<Edge> outputs;
+  const Status forward = parallel_->forward(
+      [&](std::vector<Edge>& made) {
+        for (const auto& parameter : parameters_)
+          made.push_back({Ref<Node>(new ZeroNode(*engine_, *device_, {{parameter, 0}})), 0});
+        return Status();
+      },
+      outputs);
+  ASSERT_TRUE(forward.ok()) << forward.to_string();
+  const std::vector<Tensor> roots(1);
+  ASSERT_TRUE(engine_->backward({&outputs[0], 1}, roots, false).ok());
+  const std::vector<float> ones(64, 1.0F);
+  Tensor other = *Tensor::empty(*device_, DType::kFloat32, Shape::row_major({64}));
+  std::memcpy(other.data(), ones.data(), 64 * sizeof(float));
+  parameters_[0]->set_grad(other);
+  ASSERT_TRUE(engine_->backward({&outputs[1], 1}, roots, false).ok());
+  fake_cuda().run();
+  const std::vector<float> zeros(64, 0.0F);
+  EXPECT_EQ(std::memcmp(other.data(), zeros.data(), 64 * sizeof(float)), 0);
 }
 
 TEST_F(ReducerLaunches, ViewsAreGatheredByOne) {
