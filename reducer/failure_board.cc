@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -53,11 +54,14 @@ Silence silence_of(const Reports& reports, bool is_peer_lost) {
 }
 
 // With everyone heard and no definite cause, the rank that had got least far held the others up.
+// Numbers of collectives count within a group, of which there may be two (P14): the pass first.
 const Failure* least_progress(const Reports& reports) {
   const Failure* least = nullptr;
   for (const auto& report : reports) {
     if (!report) continue;
-    if (least == nullptr || report->sequence < least->sequence) least = &*report;
+    if (least == nullptr ||
+        std::tie(report->pass, report->sequence) < std::tie(least->pass, least->sequence))
+      least = &*report;
   }
   return least;
 }

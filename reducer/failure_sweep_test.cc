@@ -388,7 +388,12 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
     }
     if (!status.ok()) {
       if (r == kFaulty) failed_step = step - 1;
-      rank.parallel().abort(status);  // P12: with nothing launched, peers would learn of nothing
+      const bool is_launched = rank.parallel().reducer().launched_in_pass() > 0;
+      EXPECT_EQ(!rank.parallel().poisoned().ok(),
+                r != kFaulty || is_collective(place) || is_launched)
+          << status.to_string();
+      if (rank.parallel().poisoned().ok())
+        rank.parallel().abort(status);  // P12: peers would learn of nothing
       EXPECT_EQ(rank.step().code(), Code::kPoisoned);
     }
     all_have_trained.arrive_and_wait();

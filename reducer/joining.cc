@@ -118,6 +118,7 @@ void Reducer::divide_by(int ranks) {
 
 void Reducer::leave_join() {
   joining_.reset();
+  window_open_ = false;
   divide_by(membership_.group->size());
 }
 
@@ -135,7 +136,6 @@ Status Reducer::end_join() try {
   const int root = static_cast<int>(std::find(active_.begin(), active_.end(), 1) - active_.begin());
   Status status = state_->broadcast_all(*this, membership_.group->rank(), root);
   leave_join();
-  window_open_ = false;
   return status.ok() ? status : fail(state_failure(std::move(status)));
 } catch (const std::bad_alloc&) {
   shadowing_ = false;

@@ -55,8 +55,11 @@ bool can_hold_replicas(const Device& one, const Device& other) {
 ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
                          std::vector<Ref<Buffer>> buffers, std::uint64_t chunk_bytes)
     : buffers_(std::move(buffers)), chunk_bytes_(chunk_bytes) {
-  for (const Ref<Parameter>& parameter : parameters)
-    if (parameter->value().defined()) parameters_.push_back(parameter);
+  for (const Ref<Parameter>& parameter : parameters) {
+    if (!parameter->value().defined()) continue;
+    parameters_.push_back(parameter);
+    parameter_devices_.push_back(&parameter->value().device());
+  }
   for (const Ref<Buffer>& buffer : buffers_) {
     shapes_.push_back(buffer->value().shape());
     dtypes_.push_back(buffer->value().dtype());
@@ -108,8 +111,20 @@ bool ModuleState::has_buffers() const {
 
 std::vector<const Device*> ModuleState::devices() const {
   std::vector<const Device*> all(devices_.begin(), devices_.end());
-  for (const Ref<Parameter>& parameter : parameters_) all.push_back(&parameter->value().device());
+  all.insert(all.end(), parameter_devices_.begin(), parameter_devices_.end());
   return all;
+}
+
+Status ModuleState::check_parameters() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& value = parameters_[i]->value();
+    if (!value.defined() || &value.device() != parameter_devices_[i])
+      return Status(Code::kInvalidArgument,
+                    "parameter " + parameters_[i]->name() +
+                        " has no value any more, or one on another device than when the reducer "
+                        "was made");
+  }
+  return {};
 }
 
 Status ModuleState::check_buffers() const {
@@ -127,6 +142,7 @@ Status ModuleState::check_buffers() const {
 }
 
 Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
+  LOCKSTEP_RETURN_IF_ERROR(check_parameters());
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
   tensors_.clear();  // a call that was thrown out of may have left some
   for (const Ref<Parameter>& parameter : parameters_) tensors_.push_back(parameter->value());

@@ -87,12 +87,14 @@ class ModuleState {
   Status copy_to_replicas(bool with_buffers);
 
  private:
+  Status check_parameters() const;
   Status check_buffers() const;
   Status broadcast(Broadcaster& broadcaster, int rank, int root);
   Status send_chunk(Broadcaster& broadcaster, std::span<const Tensor> tensors, std::size_t bytes,
                     bool is_root, int root);
 
   std::vector<Ref<Parameter>> parameters_;
+  std::vector<Device*> parameter_devices_;  // of their values at first
   std::vector<Ref<Buffer>> buffers_;
   std::vector<Shape> shapes_;  // of the buffers at first: what all ranks agree on
   std::vector<DType> dtypes_;

@@ -173,6 +173,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     LOCKSTEP_RETURN_IF_ERROR(add_copies(i, *parameters[i], members));
     distinct.push_back(parameters[i]);
   }
+  LOCKSTEP_RETURN_IF_ERROR(check_devices());
   for (std::size_t i = 0; i < parts(); ++i)
     part_numbers_.insert(part(i).parameter.get(), static_cast<std::uint32_t>(i));
   for (std::size_t i = 0; i < options_.buffers.size(); ++i) {
@@ -205,23 +206,19 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
   infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
                     parameter->shape().elements(), parameter->requires_grad(),
                     parameter->has_sparse_gradients()});
+  if (!parameter->shape().is_dense() && parameter->value().defined())
+    return Status(
+        Code::kInvalidArgument,
+        "parameter " + parameter->name() +
+            " is expanded, or has holes: its value cannot be broadcast. Make it dense, or "
+            "leave it out by ReducerOptions::ignored");
   if (!parameter->requires_grad()) return {};
-  const DType dtype = parameter->dtype();
   if (!parameter->shape().is_dense())
     return Status(Code::kInvalidArgument,
                   "parameter " + parameter->name() +
                       " is expanded, or has holes: its gradient has no place in a bucket. Make it "
                       "dense, or leave it out by ReducerOptions::ignored");
-  if (!backward_group().can_reduce(real_of(dtype)))
-    return Status(Code::kInvalidArgument, "the process group cannot reduce " +
-                                              std::string(name_of(dtype)) +
-                                              ", the dtype of parameter " + parameter->name());
   const bool is_hooked = options_.hook && !parameter->has_sparse_gradients();
-  if (is_hooked && !backward_group().can_reduce(real_of(options_.hook->wire_dtype(dtype))))
-    return Status(Code::kInvalidArgument,
-                  "the process group cannot reduce " +
-                      std::string(name_of(options_.hook->wire_dtype(dtype))) + ", which the hook " +
-                      options_.hook->name() + " makes of parameter " + parameter->name());
   if (is_hooked && !options_.hook->works_on(parameter->device()))
     return Status(Code::kInvalidArgument, "the hook " + options_.hook->name() +
                                               " does not work on device " +
@@ -229,7 +226,7 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
                                               ", where parameter " + parameter->name() + " is");
   Slot& slot = slots_.emplace_back();
   slot.parameter = parameter;
-  slot.info = infos_.size() - 1;
+  slot.info = static_cast<std::uint32_t>(infos_.size() - 1);
   slot.first_copy = static_cast<std::uint32_t>(copies_.size());
   return {};
 }
@@ -278,6 +275,25 @@ Status Reducer::check_repeated(const std::vector<Ref<Parameter>>& parameters, st
                   "replica " + std::to_string(r + 1) + " has parameter " + own[listed]->name() +
                       " where the first one lists " + parameters[listed]->name() +
                       " again, and another one or none where that is listed first");
+  }
+  return {};
+}
+
+// Layouts, and other ranks, know a device by its number.
+Status Reducer::check_devices() const {
+  std::vector<const Device*> known;
+  for (const Slot& slot : slots_) {
+    const Device& device = slot.parameter->device();
+    const auto same = std::find_if(known.begin(), known.end(), [&](const Device* each) {
+      return each->index() == device.index();
+    });
+    if (same == known.end())
+      known.push_back(&device);
+    else if (!can_hold_replicas(**same, device))
+      return Status(Code::kInvalidArgument,
+                    "parameter " + slot.parameter->name() + " is on another device of number " +
+                        std::to_string(device.index()) +
+                        " than one before it: number the host's devices above the cards");
   }
   return {};
 }
@@ -364,6 +380,22 @@ Status Reducer::agree_with_peers() {
   return {};
 }
 
+// P17: the sums of the group are of these dtypes.
+Status Reducer::check_dtype(const Parameter& parameter) const {
+  const DType dtype = parameter.dtype();
+  if (!backward_group().can_reduce(real_of(dtype)))
+    return Status(Code::kInvalidArgument, "the process group cannot reduce " +
+                                              std::string(name_of(dtype)) +
+                                              ", the dtype of parameter " + parameter.name());
+  if (!options_.hook || parameter.has_sparse_gradients()) return {};
+  const DType wire = options_.hook->wire_dtype(dtype);
+  if (backward_group().can_reduce(real_of(wire))) return {};
+  return Status(Code::kInvalidArgument, "the process group cannot reduce " +
+                                            std::string(name_of(wire)) + ", which the hook " +
+                                            options_.hook->name() + " makes of parameter " +
+                                            parameter.name());
+}
+
 // The groups' collectives work on the memory that they are to get.
 Status Reducer::check_reach() const {
   const auto check = [](const ProcessGroup& group, const Device& device, const std::string& name) {
@@ -373,9 +405,11 @@ Status Reducer::check_reach() const {
                       std::to_string(device.index()) + ", where " + name +
                       " is: give one of that device (NCCL for a card, Gloo for the host)");
   };
-  for (const Slot& slot : slots_)
+  for (const Slot& slot : slots_) {
+    LOCKSTEP_RETURN_IF_ERROR(check_dtype(*slot.parameter));
     LOCKSTEP_RETURN_IF_ERROR(
         check(backward_group(), slot.parameter->device(), slot.parameter->name()));
+  }
   for (const Device* device : state_->devices())
     LOCKSTEP_RETURN_IF_ERROR(check(*membership_.group, *device, "a value or a buffer"));
   return {};
@@ -427,7 +461,14 @@ Status Reducer::begin_forward() try {
 }
 
 Status Reducer::check_complete() try {
-  if (!pass_ || pass_->state != Pass::State::kRunning) return {};
+  {
+    platform::MutexLock lock(mutex_);
+    if (!pass_ || pass_->state != Pass::State::kRunning) return {};
+    if (running_task_ != nullptr)
+      return describe(Code::kInvalidArgument,
+                      "a forward with gradients was called inside of a backward of the pass: "
+                      "recompute what a checkpoint needs by the module itself");
+  }
   return give_up(incomplete());
 } catch (const std::bad_alloc&) {
   return out_of_memory();
@@ -573,7 +614,8 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
 Status Reducer::reset(Membership membership) try {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
-  if (membership.group != membership_.group)
+  const bool is_half_way = pass_ && pass_->state == Pass::State::kRunning && launched_ > 0;
+  if (membership.group != membership_.group || is_half_way)
     stop_group(Status(Code::kAborted, "the reducer moved to a new process group"));
   membership_ = std::move(membership);
   Status status = start_over();
@@ -593,12 +635,12 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   if (running_task_ == &task.outermost()) return {};
   LOCKSTEP_CHECK(&pass == pass_.get());
   const bool opens = pass.state == Pass::State::kOpen;
+  task.outermost().at_end(&pass);  // first: whatever fails from here on, the pass is told
   if (opens && joining_) {
     lock.unlock();  // no other backward of this pass runs yet
     if (Result<JoinEvent> event = announce(JoinEvent::kPass); !event) return event.error();
     lock.lock();
   }
-  task.outermost().at_end(&pass);  // first: whatever fails from here on, the pass is told
   if (opens) {
     start_pass(pass);
     find_unused(pass);
@@ -619,13 +661,13 @@ void Reducer::start_pass(Pass& pass) {
   unused_marked_ = false;
   for (Slot& slot : slots_) {
     slot.ready = slot.came = slot.to_gather = slot.to_point = false;
-    slot.hooks = 0;
+    slot.arrivals = slot.hooks = 0;
     slot.waiting = 1 + slot.copies;
     slot.last_hook = 0;
   }
   for (Copy& copy : copies_) {
     copy.came = false;
-    copy.hooks = 0;
+    copy.arrivals = copy.hooks = 0;
   }
   if (!recorded_) ready_order_.clear();
   hooks_ = 0;

@@ -200,9 +200,10 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // What hooks fire for: a parameter of the first replica, or its copy in another one.
   struct Part {
     Ref<Parameter> parameter;
-    std::uint32_t hooks = 0;  // that fired in the pass that is running
-    std::uint32_t due = 1;    // after how many of them it has come
-    bool came = false;        // in the pass that is running
+    std::uint32_t arrivals = 0;  // of gradients in the pass that is running
+    std::uint32_t hooks = 0;     // that fired after them
+    std::uint32_t due = 1;       // after how many of them it has come
+    bool came = false;           // in the pass that is running
   };
   struct Copy : Part {
     std::size_t slot = 0;
@@ -217,9 +218,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     std::uint32_t copies = 0;  // they are neighbours
     std::uint32_t first_copy = 0;
     std::uint32_t waiting = 1;    // parts that have not come in the pass that is running
+    std::uint32_t info = 0;       // its index in infos_
     std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
     std::size_t bucket = 0;
-    std::size_t info = 0;    // its index in infos_
     bool is_kept = false;    // `kept` is defined
     bool to_gather = false;  // with its bucket, as it is on a card
     bool to_point = false;   // after that `place` is the gradient
@@ -283,6 +284,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status lay_out_in_ready_order();
   Status agree_on_order();
   Status agree_with_peers();
+  Status check_dtype(const Parameter& parameter) const;
+  Status check_devices() const;
   Status check_reach() const;
   Status start_over();
 
@@ -311,6 +314,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void keep_statistics();
   bool in_place(const Slot& slot) const;
   Failure ready_twice(const Part& part, std::size_t bucket) const;
+  Status arriving_locally(std::size_t index);
+  void leave_to_later();
   Status mark_ready(Slot& slot, platform::MutexLock& lock);
   Status mark_unused_ready();
   Status fill_unreached(Slot& slot);
@@ -318,7 +323,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status fill_bucket(Slot& slot, double factor);
   void point(Slot& slot);
   void gather(const Bucket& bucket);
-  void gather_all();
   Status free_places();
   Status move_out(Parameter& parameter) const;
   void fold(Slot& slot, double factor);

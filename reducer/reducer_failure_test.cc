@@ -360,6 +360,27 @@ TEST_F(ReducerFailure, F4AResetInTheMiddleOfAPassEndsWhatIsInFlightAndTheNextSte
   EXPECT_EQ(first(p_), 4);
 }
 
+TEST_F(ReducerFailure, F4AResetInTheMiddleOfAPassNeedsANewGroup) {
+  create(false);
+  const Membership same{group_, std::make_shared<HashStore>()};
+  group_->stalls = true;
+  const auto outputs = rank_.forward_of({p_, q_});
+  ASSERT_TRUE(rank_.backward({outputs[1]}, 1).ok());
+  (void)parallel().reset(same);  // a real group refuses what comes after its end
+  EXPECT_TRUE(group_->aborted);
+  EXPECT_EQ(group_->in_flight(), 0u);
+}
+
+TEST_F(ReducerFailure, P17AResetToAGroupThatCannotReduceADtypeIsRefused) {
+  create(false);
+  Membership other = membership();
+  group_->refused_dtype = DType::kFloat32;
+  const Status status = parallel().reset(other);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+  EXPECT_NE(status.to_string().find("cannot reduce float32"), std::string::npos);
+  EXPECT_TRUE(group_->started.empty());
+}
+
 TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
   create(false);
   Membership refused = membership();

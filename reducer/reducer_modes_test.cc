@@ -175,6 +175,23 @@ TEST_F(ReducerModes, P11WithoutAHookANewUseIsToldBeforeAnythingIsLaunched) {
   }
 }
 
+// Nothing was launched, so the reducer is clean (P12); what is in use is to be agreed on yet.
+TEST_F(ReducerModes, P11AFirstPassThatCannotStartIsCountedAgain) {
+  create_static();
+  group_->failure = Status(Code::kOutOfMemory, "no memory for it");
+  EXPECT_EQ(rank_.backward(rank_.forward_of({p_, q_}), 1).code(), Code::kOutOfMemory);
+  ASSERT_TRUE(parallel().poisoned().ok());
+  group_->failure = Status();
+  for (int pass = 1; pass < 3; ++pass) {
+    rank_.undefine_grads();
+    const Status status = rank_.backward(rank_.forward_of({p_, q_}), 6);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(first(p_), 6);
+    EXPECT_EQ(parallel().reducer().last_pass().pass, pass);
+  }
+  EXPECT_EQ(group_->sums(), 1 + 2 + 2);
+}
+
 TEST_F(ReducerModes, P11AnOutputThatIsLeftKeepsTheFirstPassOpen) {
   create_static();
   const auto outputs = rank_.forward_of({p_, q_});
@@ -225,6 +242,44 @@ TEST_F(ReducerModes, B7SwappedGradientsAreThoseOfCopyingMode) {
     EXPECT_EQ(values_of(p_->grad()), (Values{36, 48}));
     EXPECT_EQ(values_of(q_->grad()), (Values{16, 28}));
     EXPECT_EQ(is_view(p_, q_), views);
+  }
+}
+
+// What a pass has taken may be on its way while the user does to gradients what he likes.
+TEST_F(ReducerModes, B7BetweenTwoBackwardsOfAPassNothingThatIsTakenCanBeSeenNorChanged) {
+  for (const bool views : {false, true}) {
+    SCOPED_TRACE(views ? "views" : "copying");
+    rank_.undefine_grads();
+    create_with([&](ReducerOptions& o) { o.gradient_as_bucket_view = views; });
+    for (int pass = 0; pass < 2; ++pass) {
+      const auto outputs = rank_.forward_of({p_, q_});
+      ASSERT_TRUE(rank_.backward({outputs[1]}, 6).ok());
+      EXPECT_NE(q_->grad().defined(), views);
+      q_->fill_grad_with_zeros();
+      p_->fill_grad_with_zeros();
+      ASSERT_TRUE(rank_.backward({outputs[0]}, 2).ok());
+      EXPECT_EQ(values_of(q_->grad()), (pass == 0 ? Values{6, 7} : Values{12, 14}));
+      EXPECT_EQ(values_of(p_->grad()), (Values{2, 3}));
+    }
+  }
+}
+
+TEST_F(ReducerModes, B7WhatNobodyUsesIsTheUsersBetweenTwoBackwardsOfAPass) {
+  const auto r = rank_.add("r");
+  for (const bool is_zeroed : {false, true}) {
+    create_with([](ReducerOptions& o) { o.static_graph = o.gradient_as_bucket_view = true; });
+    rank_.undefine_grads();
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_, r}), 6).ok());
+    ASSERT_TRUE(parallel().reset(membership()).ok());  // counts anew, r's gradient is a view still
+    ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
+    EXPECT_EQ(values_of(r->grad()), (Values{6, 7}));
+    const auto outputs = rank_.forward_of({p_, q_});
+    ASSERT_TRUE(rank_.backward({outputs[0]}, 1).ok());
+    ASSERT_TRUE(r->grad().defined());
+    EXPECT_EQ(values_of(r->grad()), (Values{6, 7}));
+    if (is_zeroed) r->fill_grad_with_zeros();
+    ASSERT_TRUE(rank_.backward({outputs[1]}, 1).ok());
+    EXPECT_EQ(values_of(r->grad()), (is_zeroed ? Values{0, 0} : Values{6, 7}));
   }
 }
 

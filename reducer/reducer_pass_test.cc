@@ -92,6 +92,29 @@ TEST_F(ReducerPass, P1ABackwardThatReachesNoSyncedOutputStaysLocalWhateverIsArme
   }
 }
 
+TEST_F(ReducerPass, P1ALocalBackwardInTheMiddleOfAPassRaisesWhereItReachesWhatIsTaken) {
+  for (const bool views : {false, true}) {
+    ReducerOptions options = quick_options(false);
+    options.gradient_as_bucket_view = views;
+    ASSERT_TRUE(rank_.create(membership(), options).ok());
+    for (int pass = 0; pass < 2; ++pass) {
+      rank_.undefine_grads();
+      const auto outputs = rank_.forward_of({p_, q_});
+      ASSERT_TRUE(rank_.backward({outputs[1]}, 6).ok());
+      const Status status = rank_.backward({{q_, 0}}, 100);
+      ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
+      EXPECT_EQ(status.failure().parameters, Names{"q"});
+      EXPECT_EQ(status.failure().pass, pass);
+      EXPECT_EQ(status.failure().bucket, 0);
+      EXPECT_TRUE(parallel().poisoned().ok());
+      ASSERT_TRUE(rank_.backward({{p_, 0}}, 10).ok());  // this one is yet to be taken
+      ASSERT_TRUE(rank_.backward({outputs[0]}, 6).ok());
+      EXPECT_EQ(first(q_), 6);
+      EXPECT_EQ(first(p_), 16);
+    }
+  }
+}
+
 TEST_F(ReducerPass, P1TheForwardDecidesAndNotTheBackward) {
   create(false);
   const auto synced = rank_.forward_of({p_, q_});
@@ -300,6 +323,92 @@ TEST_F(ReducerNested, P4ABackwardOfItsOwnInsideOfASyncedOneIsLocal) {
   EXPECT_EQ(sums_inside_, 0);
   EXPECT_EQ(first(q_), 106);
   EXPECT_EQ(group_->sums(), 2);
+}
+
+TEST_F(ReducerNested, P4ABackwardOfItsOwnThatReachesWhatIsTakenRaises) {
+  create(false);
+  const auto outer = rank_.node({{p_, 0}}, [&](auto in, auto out, const auto&) {
+    out[0] = in[0];
+    return rank_.backward({{q_, 0}}, {100, 100});
+  });
+  const Status status = rank_.backward(rank_.forward({{q_, 0}, {outer, 0}}), 6);
+  ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"q"});
+  EXPECT_FALSE(parallel().poisoned().ok());  // the bucket of q was on its way
+}
+
+TEST_F(ReducerNested, P4ANestedBackwardThatReachesSyncedOutputsBeginsTheirPass) {
+  create(false);
+  const auto r = rank_.add("r");  // not the reducer's
+  const auto local = rank_.node({{r, 0}}, [&](auto in, auto out, const BackwardContext& context) {
+    out[0] = in[0];
+    const auto roots = rank_.forward_of({p_, q_});
+    const std::vector<Tensor> gradients(2, in[0]);
+    const Status status = context.engine.backward_nested(context, roots, gradients, false);
+    sums_inside_ = group_->sums();
+    return status;
+  });
+  ASSERT_TRUE(rank_.backward({{local, 0}}, 6).ok());
+  EXPECT_EQ(sums_inside_, 2);
+  EXPECT_EQ(parallel().reducer().last_pass().pass, 0);
+  EXPECT_EQ(first(p_), 6);
+  EXPECT_EQ(first(q_), 6);
+}
+
+TEST_F(ReducerNested, P1AForwardInsideOfABackwardOfThePassIsRefused) {
+  create(false);
+  Status inside;
+  const auto outer = rank_.node({{p_, 0}}, [&](auto in, auto out, const auto&) {
+    (void)rank_.forward_of({p_, q_});
+    inside = rank_.forward_status;
+    out[0] = in[0];
+    return Status();
+  });
+  ASSERT_TRUE(rank_.backward(rank_.forward({{outer, 0}, {q_, 0}}), 6).ok());  // not disturbed
+  EXPECT_EQ(inside.code(), Code::kInvalidArgument) << inside.to_string();
+  EXPECT_EQ(first(p_), 6);
+  EXPECT_EQ(first(q_), 6);
+}
+
+class ReducerTwoWorkers : public ReducerTest {
+ protected:
+  ReducerTwoWorkers() : ReducerTest(1) {}
+};
+
+// Comes before the reducer's hook: holds who has accumulated back until the other one had time to.
+class HoldingHook final : public GradientHook {
+ public:
+  Status gradient_arriving(Parameter&, std::size_t, GraphTask&) override {
+    ++arrivals_;
+    return {};
+  }
+  Status gradient_ready(Parameter&, std::size_t, GraphTask&) override {
+    while (arrivals_ < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return {};
+  }
+
+ private:
+  std::atomic<int> arrivals_{0};
+};
+
+TEST_F(ReducerTwoWorkers, P6ReadyTwiceRaisesForTheSecondOfTwoWorkersThoughTheFirstIsNotThrough) {
+  HoldingHook hook;
+  q_->add_hook(&hook, 0);
+  create(false);
+  const auto elsewhere = rank_.node(
+      {{p_, 0}},
+      [&](auto in, auto out, const BackwardContext& context) {
+        out[0] = in[0];
+        const std::vector<Edge> roots = {{q_, 0}};
+        return context.engine.backward_nested(context, roots, in, false);
+      },
+      1);
+  const Status status = rank_.backward(rank_.forward({{q_, 0}, {elsewhere, 0}}), 6);
+  ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"q"});
+  EXPECT_EQ(first(q_), 6);  // it was not touched
+  q_->remove_hook(&hook);
 }
 
 TEST_F(ReducerNested, P6ReadyTwiceRaisesAtTheHookNamingTheParameterAndThePass) {

@@ -334,6 +334,21 @@ TEST_F(ReducerReplicas, P15AReplicaOnAnotherCardIsRefused) {
       << status.to_string();
 }
 
+// Buckets and other ranks know a device by its number.
+TEST_F(ReducerReplicas, B5AHostsDeviceAndACardOfOneNumberAreRefused) {
+  QueueDevice card(1);
+  TestRank rank;
+  rank.add("p", {.device = 1});
+  rank.parameters.push_back(make_ref<Parameter>("q", card, DType::kFloat32, Shape::row_major({2}),
+                                                true, rank.engine.next_sequence(),
+                                                Parameter::Gradients::kDense));
+  const Status status = rank.create(membership(), quick_options(false));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.to_string().find("parameter q is on another device of number 1"),
+            std::string::npos)
+      << status.to_string();
+}
+
 TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {
   const auto refused = [&](std::vector<Replica> replicas) {
     options_.replicas = std::move(replicas);

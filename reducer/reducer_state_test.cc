@@ -139,6 +139,21 @@ TEST_F(ReducerState, S3ABufferInOtherStridesOrOnAnotherDeviceDoesNotFit) {
   }
 }
 
+TEST_F(ReducerState, S3AValueThatIsGoneOrElsewhereFailsTheResetAndIsNamed) {
+  for (const bool is_gone : {true, false}) {
+    p_->set_value(rank_.tensor({1, 2}));
+    create_with({});
+    p_->set_value(is_gone ? Tensor() : rank_.tensor({1, 2}, DType::kFloat32, 1));
+    const Status status = parallel().reset(membership());
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_NE(status.to_string().find("parameter p has no value any more"), std::string::npos);
+    EXPECT_TRUE(group_->aborted);  // the others are waiting for it
+    p_->set_value(rank_.tensor({3, 4}));
+    ASSERT_TRUE(parallel().reset(membership()).ok());
+    train();
+  }
+}
+
 TEST_F(ReducerState, F2ABroadcastThatStallsNamesThePassThatItComesBefore) {
   create_with({buffer("a", {1})});
   train();

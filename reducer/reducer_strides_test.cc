@@ -154,15 +154,21 @@ TEST(ReducerStrides, B5HolesAndExpandedParametersAreRefusedByNameOnEveryRank) {
   holes.strides = {4, 1};
   Shape expanded = Shape::row_major({2});
   expanded.strides[0] = 0;
+  struct Odd {
+    DType dtype;
+    bool is_frozen;  // then it is its value that cannot travel
+  };
   for (const Shape& shape : {holes, expanded}) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const auto& [dtype, is_frozen] :
+         {Odd{DType::kFloat32, false}, Odd{DType::kFloat16, false}, Odd{DType::kFloat32, true}}) {
       const auto memberships = local_memberships(kRanks);
       on_ranks(kRanks, [&](int r) {
         const Membership& membership = memberships[static_cast<std::size_t>(r)];
         TestRank rank;
         const auto single = rank.add("single");
         const auto half = rank.add("half", {DType::kFloat16});
-        rank.add("odd", {dtype, shape});
+        const auto odd = rank.add("odd", {dtype, shape, !is_frozen});
+        if (is_frozen) odd->set_value(Tensor(rank.tensor(Values(8)).storage(), 0, dtype, shape));
         const Status status = rank.create(membership, quick_options(false));
         ASSERT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
         EXPECT_NE(status.to_string().find("parameter odd is expanded, or has holes"),

@@ -12,7 +12,7 @@ namespace lockstep::inline LOCKSTEP_NS {
 // Everything that must not meet a gradient while it changes is done here, before its accumulator.
 Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
-  if (running_task_ != &task.outermost()) return {};  // a backward that stays local (P1, P9)
+  if (running_task_ != &task.outermost()) return arriving_locally(index);
   if (!unused_marked_) {
     unused_marked_ = true;  // at the first hook, not earlier: a forward whose output is dropped
                             // starts nothing (P2)
@@ -20,8 +20,25 @@ Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task
     LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
   }
   const Slot& slot = slot_of(index);
-  if (slot.ready || part(index).came) return ready_twice(part(index), slot.bucket);
+  Part& part = this->part(index);
+  if (slot.ready || part.came || part.arrivals == part.due) return ready_twice(part, slot.bucket);
+  ++part.arrivals;
   return {};
+}
+
+// A backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient that
+// has been taken to its bucket would be lost: the result takes its place.
+Status Reducer::arriving_locally(std::size_t index) {
+  const Slot& slot = slot_of(index);
+  if (!pass_ || pass_->state != Pass::State::kRunning || !slot.ready) return {};
+  Failure failure = describe(
+      Code::kReadyTwice, "a local backward reached it when pass " + std::to_string(pass_->number) +
+                             " had taken its gradient already, and the average takes the place of "
+                             "what it adds: run it before that pass, or when it is complete");
+  failure.bucket = static_cast<int>(slot.bucket);
+  failure.parameters = {part(index).parameter->name()};
+  failure.definite = true;
+  return failure;
 }
 
 Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
@@ -235,10 +252,16 @@ void Reducer::gather(const Bucket& bucket) {
   }
 }
 
-// What a later backward of the pass is still to launch: between the two the gradients are the
-// user's.
-void Reducer::gather_all() {
+// The pass goes on in a later backward. Between the two the gradients are the user's: what has come
+// is in its bucket, and in view mode, where it may be on its way, he has none of it (B7).
+void Reducer::leave_to_later() {
   for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) gather(buckets_[b]);
+  if (!options_.gradient_as_bucket_view) return;
+  for (Slot& slot : slots_) {
+    if (!slot.ready || !in_place(slot)) continue;
+    slot.parameter->move_grad(std::move(slot.kept));  // undefined, unless it may have to stay (G5)
+    let_go(slot);
+  }
 }
 
 // What the part's own worker has submitted comes first.
@@ -372,12 +395,15 @@ Status Reducer::end_backward() {
   {
     platform::MutexLock lock(mutex_);
     running_task_ = nullptr;
-    gather_all();
   }
   times_.backward_ended = platform::now();
   if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
   if (Status status = complete_slots(); !status.ok()) return give_up(std::move(status));
-  if (unready_ != 0) return pass_->usable_outputs() > 0 ? Status() : give_up(incomplete());
+  if (unready_ != 0) {
+    if (pass_->usable_outputs() == 0) return give_up(incomplete());
+    leave_to_later();
+    return {};
+  }
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   counted_ = options_.static_graph;
   keep_statistics();
@@ -443,17 +469,20 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
 // some rank used in it is what is reduced from now on (P11). Before the buckets (T2), as those of
 // unused parameters must be known when they are filled.
 Status Reducer::agree_on_use() {
-  for (std::size_t i = 0; i < parts() && !shadowing_; ++i) part(i).due = part(i).hooks;
   for (Slot& slot : slots_) {
     slot.used = false;
     each_part(slot, [&](const Part& part) {
       slot.used = slot.used || (!shadowing_ && part.parameter->used());
     });
   }
-  if (std::exchange(use_agreed_, true) || slots_.empty()) return {};
-  LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
-  LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
-  for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].in_use = usage_map_[i] != 0;
+  if (!use_agreed_ && !slots_.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+    LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
+    for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].in_use = usage_map_[i] != 0;
+    use_agreed_ = true;
+  }
+  // Not before: a pass that could not start, and left the reducer clean, is not counted.
+  for (std::size_t i = 0; i < parts() && !shadowing_; ++i) part(i).due = part(i).hooks;
   return {};
 }
 

@@ -213,7 +213,8 @@ std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
 std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
                                       const std::vector<reference::Input>& outputs) {
   LOCKSTEP_CHECK(!nodes.empty());
-  std::vector<Ref<Node>>& made = made_;
+  std::vector<Ref<Node>> made;  // a checkpoint's body is built on a worker, beside others
+  made.reserve(nodes.size());
   const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
     return Edge{made[index], slot % made[index]->outputs()};
   };
@@ -225,7 +226,7 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
       for (const reference::Input& input : record.inputs)
         edges.push_back(edge_to(i - 1 - input.back % i, input.slot));
     if (record.kind != RecordKind::kUse || program_.parameters.empty()) {
-      made.emplace_back(new ProgramNode(*this, record, std::move(edges), 0));
+      made.emplace_back(new ProgramNode(*this, record, std::move(edges), worker_of(record)));
       continue;
     }
     const auto count = static_cast<std::uint32_t>(program_.parameters.size());
@@ -239,8 +240,18 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
   edges.reserve(outputs.size());
   for (const reference::Input& output : outputs)
     edges.push_back(edge_to(made.size() - 1 - output.back % made.size(), output.slot));
-  made.clear();
   return edges;
+}
+
+// A checkpoint runs where the first parameter of its body lies; where the order of additions shows
+// in bits, the model wants checkpoints one after the other.
+int GraphBuilder::worker_of(const reference::Node& record) const {
+  if (program_.values != reference::Values::kExact || program_.parameters.empty()) return 0;
+  const auto count = static_cast<std::uint32_t>(program_.parameters.size());
+  for (const reference::Node& node : record.body)
+    if (node.kind == RecordKind::kUse)
+      return parameters_[reference::owner_of(program_, node.parameter % count)]->worker();
+  return 0;
 }
 
 Result<Tensor> GraphBuilder::scalar(double value) {

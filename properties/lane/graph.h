@@ -41,6 +41,7 @@ class GraphBuilder {
 
  private:
   friend class ProgramNode;
+  int worker_of(const reference::Node& record) const;
   friend class UseNode;
   using Positions = std::vector<std::uint32_t>;  // by row-major index: the place in memory
   static std::vector<Positions> memory_orders(const reference::Program& program);
@@ -50,7 +51,6 @@ class GraphBuilder {
   Engine& engine_;
   Device& scalars_;  // the host's
   const std::vector<Ref<Parameter>>& parameters_;
-  std::vector<Ref<Node>> made_;             // of build(); kept for its memory
   const std::vector<Positions> memory_of_;  // by parameter; empty where it is the row-major order
   std::uint32_t step_key_ = 0;
   TensorMemory memory_;

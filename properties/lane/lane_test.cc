@@ -182,6 +182,48 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketsViewsChecksNorTheSchedule) {
   EXPECT_GT(rebuilt, 60);
 }
 
+// Metamorphic: nor do they depend on what moves them: links of the simulator, an NCCL, sockets; nor on
+// where ranks run: fibers, threads of one process, a process each.
+TEST(Lanes, RankOrderedBitsDoNotDependOnTheTransportNorOnWhereRanksRun) {
+  CaseRunner sim(LaneKind::kSim, Subject{});
+  CaseRunner gloo(LaneKind::kGloo, Subject{});
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  options.faults = GenerateOptions::Faults::kNone;
+  int compared = 0;
+  int order_mattered = 0;
+  for (std::uint64_t i = 0; compared < 40; ++i) {
+    Case c = generate(17, i, options);
+    if (c.program.values != reference::Values::kGeneral || c.program.world < 3 || !is_known(c))
+      continue;
+    if (needed(c).has(Capability::kErrors)) continue;
+    c.program.key |= 1;  // a thread each, unless a fault needs a process
+    c.program.options.order = reference::Order::kRankOrder;
+    const auto bits_in = [&](CaseRunner& runner, reference::Fabric fabric) {
+      c.program.options.fabric = fabric;
+      Case whole = c;
+      normalize(whole);
+      const Verdict verdict = runner.run(whole);
+      EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+      return bits_of(runner.observation());
+    };
+    using reference::Fabric;
+    const Bits bits = bits_in(sim, Fabric::kHost);
+    ASSERT_EQ(bits_in(sim, Fabric::kNccl), bits) << "case " << i;
+    ASSERT_EQ(bits_in(gloo, Fabric::kHost), bits) << "case " << i;
+    faults::Fault never;
+    never.kind = faults::Kind::kRankPause;
+    never.step = static_cast<std::uint32_t>(c.program.steps.size());
+    c.faults.faults = {never};
+    ASSERT_EQ(bits_in(gloo, Fabric::kHost), bits) << "case " << i;
+    c.faults.faults.clear();
+    c.program.options.order = reference::Order::kRing;
+    order_mattered += bits_in(sim, Fabric::kHost) != bits;
+    ++compared;
+  }
+  EXPECT_GT(order_mattered, 4);
+}
+
 // What the ranks held after `step` and later.
 Bits bits_from(const Case& c, const Observation& observation, std::uint32_t step) {
   Bits bits;

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "reducer/autograd/parameter.h"
 #include "reducer/device/host/host_device.h"
@@ -297,6 +300,54 @@ TEST_F(EngineTest, ANestedBackwardFinishesInsideItsNodeOnEveryWorker) {
     EXPECT_EQ(values_of(inner->grad()), std::vector<float>{2});
     EXPECT_EQ(values_of(outer->grad()), std::vector<float>{2});
   }
+}
+
+// Takes its time, and notices who comes meanwhile.
+class SlowHook final : public GradientHook {
+ public:
+  Status gradient_arriving(Parameter&, std::size_t, GraphTask&) override {
+    overlaps += is_there_.exchange(true) ? 1 : 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    is_there_ = false;
+    return {};
+  }
+  Status gradient_ready(Parameter&, std::size_t, GraphTask&) override { return {}; }
+  std::atomic<int> overlaps{0};
+
+ private:
+  std::atomic<bool> is_there_{false};
+};
+
+// A parameter of worker 0 that a nested backward reaches on worker 1, while this thread does.
+TEST_F(EngineTest, TwoBackwardsThatMeetAtAParameterAccumulateOneAfterTheOther) {
+  Engine engine(1);
+  const auto shared = parameter(engine, "shared");
+  SlowHook hook;
+  shared->add_hook(&hook, 0);
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<int> there{0};
+    const Function meet = [&](std::span<const Tensor> in, std::span<Tensor> out,
+                              const BackwardContext&) {
+      ++there;
+      while (there < 2) std::this_thread::yield();
+      out[0] = in[0];
+      return Status();
+    };
+    const auto here = node(engine, {{shared, 0}}, meet);
+    const auto inside = node(engine, {{shared, 0}}, meet);
+    const auto checkpoint = node(
+        engine, {},
+        [&](std::span<const Tensor> in, std::span<Tensor>, const BackwardContext& context) {
+          const std::vector<Edge> roots = {{inside, 0}};
+          return context.engine.backward_nested(context, roots, in, false);
+        },
+        1, 1);
+    ASSERT_TRUE(backward(engine, {{here, 0}, {checkpoint, 0}}, false, 1).ok());
+  }
+  EXPECT_EQ(hook.overlaps, 0);
+  EXPECT_EQ(values_of(shared->grad()), std::vector<float>{2.0F * kRounds});
+  shared->remove_hook(&hook);
 }
 
 TEST_F(EngineTest, AFreedGraphRefusesASecondBackward) {

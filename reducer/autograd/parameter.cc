@@ -88,9 +88,12 @@ void Parameter::remove_hook(GradientHook* hook) {
 Status Parameter::apply(std::span<const Tensor> incoming, std::span<Tensor>,
                         const BackwardContext& context) {
   LOCKSTEP_CHECK_EQ(incoming.size(), std::size_t{1});
-  for (const Hook& hook : hooks_)
-    LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_arriving(*this, hook.index, context.task));
-  if (incoming[0].defined()) LOCKSTEP_RETURN_IF_ERROR(accumulate(incoming[0]));
+  {
+    platform::MutexLock lock(mutex_);
+    for (const Hook& hook : hooks_)
+      LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_arriving(*this, hook.index, context.task));
+    if (incoming[0].defined()) LOCKSTEP_RETURN_IF_ERROR(accumulate(incoming[0]));
+  }
   for (const Hook& hook : hooks_)
     LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_ready(*this, hook.index, context.task));
   return {};

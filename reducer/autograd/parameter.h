@@ -3,10 +3,11 @@
 // accumulator.
 //
 // Threads: grad() and the setters belong to the thread that trains, outside of backward; during a
-// backward the engine's worker of the parameter's device owns the gradient. Hooks are added and
-// removed outside of backward. Use (contract G6, P10): used() says whether a defined gradient
-// arrived since the gradient was last zeroed, replaced or reduced. It is part of the gradient's
-// state, and every setter clears it.
+// backward the engine's worker of the parameter's device owns the gradient, and a nested backward
+// that reaches it on another worker waits its turn. Hooks are added and removed outside of
+// backward. Use (contract G6, P10): used() says whether a defined gradient arrived since the
+// gradient was last zeroed, replaced or reduced. It is part of the gradient's state, and every
+// setter clears it.
 #pragma once
 
 #include <string>
@@ -21,14 +22,14 @@ namespace lockstep::inline LOCKSTEP_NS {
 class Parameter;
 
 // Called around a parameter's accumulator, also when no gradient arrived. `index` is the number
-// given to add_hook(). Both calls come from the worker of the parameter's device; hooks of
-// different parameters run concurrently. An error ends the backward.
+// given to add_hook(). Both calls come from the worker of the parameter's device, or from that of a
+// nested backward; hooks of different parameters run concurrently. An error ends the backward.
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
-  // Before the accumulator runs: an error leaves the gradient as it is.
+  // Before the accumulator runs, under the parameter's lock: an error leaves the gradient as it is.
   virtual Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task);
-  // After it ran.
+  // After it ran; for one parameter by two workers at once, if both have accumulated.
   virtual Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) = 0;
 };
 
@@ -96,6 +97,7 @@ class Parameter final : public Node {
   Tensor grad_;
   bool used_ = false;
   std::vector<Hook> hooks_;
+  platform::Mutex mutex_{"parameter"};  // held by who accumulates
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS
