@@ -12,6 +12,14 @@ namespace {
 // Pinned memory is dear, and stays the device's: large things go in pieces.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
+// Waits for a copy of `pinned`, which stays the copy's where that does not end in time.
+Status wait_for_copy(Device& device, const Stream& stream, PinnedMemory& pinned,
+                     platform::Deadline deadline) {
+  Status status = device.synchronize(device.record(stream), deadline);
+  if (status.code() == Code::kTimeout) pinned.abandon();
+  return status;
+}
+
 }  // namespace
 
 void PinnedMemory::swap(PinnedMemory& other) {
@@ -55,7 +63,7 @@ Status write(Device& device, std::span<const std::byte> from, std::byte* to,
     const std::size_t bytes = std::min(pinned->bytes(), from.size() - at);
     pinned->write(0, from.data() + at, bytes);
     device.upload(stream, *pinned, 0, to + at, bytes);
-    LOCKSTEP_RETURN_IF_ERROR(device.synchronize(device.record(stream), deadline));
+    LOCKSTEP_RETURN_IF_ERROR(wait_for_copy(device, stream, *pinned, deadline));
   }
   return {};
 }
@@ -69,7 +77,7 @@ Status read(Device& device, const std::byte* from, std::span<std::byte> to,
   for (std::size_t at = 0; at < to.size(); at += pinned->bytes()) {
     const std::size_t bytes = std::min(pinned->bytes(), to.size() - at);
     device.download(stream, from + at, *pinned, 0, bytes);
-    LOCKSTEP_RETURN_IF_ERROR(device.synchronize(device.record(stream), deadline));
+    LOCKSTEP_RETURN_IF_ERROR(wait_for_copy(device, stream, *pinned, deadline));
     pinned->read(0, to.data() + at, bytes);
   }
   return {};

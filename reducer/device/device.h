@@ -59,6 +59,8 @@ class PinnedMemory {
   std::byte* to_write(std::size_t offset, std::size_t bytes) const;
   // For devices, whose copies are later.
   std::byte* data() const { return data_; }
+  // Left to the end of the process: a copy of it is ahead, and nobody waits for that any more.
+  void abandon() { device_ = nullptr; }
 
  private:
   void swap(PinnedMemory& other);
@@ -93,6 +95,9 @@ class Device {
   // A stream from new_stream() that its user is done with: what was submitted to it is over, or in
   // the way of nobody. The device may give it to the next who asks for one.
   virtual void give_back(const Stream&) {}
+  // Something that works with the device does not end, and keeps what it has of it for as long as
+  // the process lives. So does the device, at its end: it asks for nothing back.
+  virtual void leave_to_process() {}
   // What libraries that work on the device call the stream (a cudaStream_t); null for the host.
   virtual void* native(const Stream& stream) = 0;
   // A stream is about to work on a storage past this class: that is not used again before the
@@ -128,7 +133,8 @@ class Device {
                         std::size_t offset, std::size_t bytes) = 0;
 };
 
-// Between any memory of the host and a device's, on its current stream; back when it is done.
+// Between any memory of the host and a device's, on its current stream; back when it is done, or at
+// the deadline: then the card may still read or write what is its own, and nothing of the host's.
 Status write(Device& device, std::span<const std::byte> from, std::byte* to,
              platform::Deadline deadline);
 Status read(Device& device, const std::byte* from, std::span<std::byte> to,

@@ -66,6 +66,7 @@ class QueueDevice final : public Device {
 
   Stream current_stream() override { return {this, 0}; }
   Result<Stream> new_stream() override {
+    if (before_new_stream) before_new_stream();
     add_line();
     std::lock_guard lock(mutex_);
     return Stream{this, lines_.size() - 1};
@@ -102,6 +103,8 @@ class QueueDevice final : public Device {
     if (!failure_.ok()) return failure_;
     return is_done ? Status() : Status(Code::kTimeout, "not yet");
   }
+  std::function<void()> before_new_stream;  // if any
+
   // From now on the card is broken, and says so.
   void fail(const Status& failure) {
     std::lock_guard lock(mutex_);

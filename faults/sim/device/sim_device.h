@@ -78,6 +78,7 @@ class SimDevice final : public Device {
   Result<Ref<Storage>> allocate(std::size_t bytes) override;
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
+  void leave_to_process() override { is_left_ = true; }
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
   void release_pinned(std::byte* data, std::size_t capacity) override;
   void note_host_read(const std::byte* data, std::size_t bytes) override;
@@ -174,6 +175,7 @@ class SimDevice final : public Device {
   HostDevice arithmetic_;
   BorrowedMemory borrowed_;
   platform::Atomic<std::uint64_t> allocated_{0};
+  platform::Atomic<bool> is_left_{false};
 
   platform::Mutex mutex_{"sim.device"};  // guards what is below
   platform::CondVar changed_{"sim.device"};

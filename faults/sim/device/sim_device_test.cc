@@ -479,6 +479,26 @@ TEST(SimDevice, AStoppedDeviceMeetsTheDeadline) {
   }
 }
 
+// What a copy may still come to stays that copy's.
+TEST(SimDevice, TheDeadlineOfWriteAndReadLeavesPinnedMemoryToTheCopy) {
+  for (const bool is_read : {false, true}) {
+    DeviceOptions options;
+    options.stopping_operation = is_read ? 2 : 1;
+    const Seen seen = run_on_device(
+        [is_read](Bench& on) {
+          const Tensor a = on.made("a");
+          std::vector<std::byte> bytes(16);
+          const Status written = write(on.device, bytes, a.data(), Deadline::in(3s));
+          EXPECT_EQ(written.code(), is_read ? Code::kOk : Code::kTimeout);
+          if (!is_read) return;
+          EXPECT_EQ(read(on.device, a.data(), bytes, Deadline::in(3s)).code(), Code::kTimeout);
+        },
+        options);
+    EXPECT_EQ(seen.end, End::kFinished);
+    EXPECT_EQ(seen.text(), "");
+  }
+}
+
 TEST(SimDevice, WaitingForAStoppedDeviceForEverIsADeadlockThatIsSeen) {
   const simulation::MayLeak deadlocks;
   DeviceOptions options;

@@ -113,6 +113,15 @@ faults::Fault fault_of_rank_1(Kind kind) {
   return fault;
 }
 
+std::string first_of_rank_1() {
+  Failure failure;
+  failure.code = Code::kCorrupted;
+  failure.rank = failure.reported_by = 1;
+  failure.definite = true;
+  failure.detail = "noticed before";
+  return encode(failure);
+}
+
 // A gradient that the card is still writing when its collective is started.
 struct Late {
   explicit Late(const Member& m) : tensor(m.on.made(9)) {
@@ -233,6 +242,66 @@ TEST(NcclGroupInSimulator, F2WhateverCallFailsAllRanksTellOneFirstCause) {
           EXPECT_EQ(failure.code, Code::kTimeout) << status.to_string();
         }
       });
+    }
+  }
+}
+
+// A store in which something happens while a key is set.
+class StoreWith final : public Store {
+ public:
+  StoreWith(std::shared_ptr<Store> inner, std::string key, std::function<void()> happens)
+      : inner_(std::move(inner)), key_(std::move(key)), happens_(std::move(happens)) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    if (key == key_) happens_();
+    return inner_->set(key, value);
+  }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    return inner_->get(key, deadline);
+  }
+  Result<bool> contains(std::string_view key) override { return inner_->contains(key); }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+  const std::string key_;
+  const std::function<void()> happens_;
+};
+
+// What a group hears while it makes its first cause known, be that its own or another one's.
+TEST(NcclGroupInSimulator, F2WhatIsToldWhileTheCauseIsPublishedIsKept) {
+  for (const bool is_second : {false, true}) {
+    for (const simulation::Schedule& schedule : many_schedules(5)) {
+      NcclRun run(2);
+      run.schedule = schedule;
+      run.options.faults = {
+          {SimNcclFault::Kind::kResult, 0, "ncclAllReduce", 1, NcclResult::kInternalError}};
+      const auto store = std::make_shared<HashStore>();
+      int published = 0;
+      const End end = run.run([&](SimRank& on) {
+        NcclProcessGroup* group = nullptr;
+        const auto meanwhile = [&, rank = on.rank()] {
+          if (rank != 0) return;
+          ++published;
+          group->abort(Status(Code::kUserFailure, "told meanwhile"));
+          if (!is_second) return;
+          EXPECT_TRUE(store->set("nccl/failure", first_of_rank_1()).has_value());
+        };
+        auto made = NcclProcessGroup::connect(
+            on.api(), on.device(), std::make_shared<StoreWith>(store, "nccl/failure", meanwhile),
+            on.rank(), 2, options_of(kLong));
+        ASSERT_TRUE(made.has_value());
+        group = made->get();
+        const Status status = Member{on, *group, store}.sum();
+        EXPECT_EQ(status.code(), is_second ? Code::kCorrupted : Code::kTransport)
+            << status.to_string();
+        if (on.rank() == 0) {
+          EXPECT_THAT(status.failure().later,
+                      ::testing::Contains(HasSubstr("told meanwhile")).Times(1))
+              << status.to_string();
+        }
+        on.meet();
+      });
+      ASSERT_EQ(end, End::kFinished) << run.wait_graph;
+      EXPECT_EQ(published, 1);
     }
   }
 }

@@ -594,6 +594,25 @@ TEST_F(NcclShrink, F4WhatIsInProgressIsAbortedAndNotRevoked) {
   nccl.set_script({});
 }
 
+// Making a stream waits, on a card, for all that runs there: beside a hung collective for ever.
+TEST_F(NcclShrink, F4WhatHangsHasEndedBeforeTheCardIsAskedForAStream) {
+  connect(2, quick());
+  Elements elements = data_of(0);
+  Work hung;
+  ASSERT_TRUE(group(0).start(sum_of(elements), hung).ok());
+  int asked = 0;
+  devices[0]->before_new_stream = [&] {
+    EXPECT_TRUE(hung.done());
+    ++asked;
+  };
+  NcclOptions options = quick();
+  options.name = "smaller";
+  auto made = NcclProcessGroup::shrink(group(0), {1}, store, options);
+  ASSERT_TRUE(made.has_value()) << made.error().to_string();
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(hung.wait(Deadline::never()).code(), Code::kAborted);
+}
+
 TEST_F(NcclShrink, F4ARankDoesNotExcludeItself) {
   connect(1, quick());
   const auto made = NcclProcessGroup::shrink(group(0), {0}, store, quick());

@@ -30,7 +30,9 @@ class NcclProcessGroup::Impl {
   // Making one, in this order; then begin_threads().
   Status reserve();
   Status connect();
-  Status connect_out_of(Impl& parent, const std::vector<int>& excluded);
+  // After the parent's end_for_shrink(), which gave `can_be_shrunk`.
+  Status connect_out_of(Impl& parent, const std::vector<int>& excluded, bool can_be_shrunk,
+                        platform::Deadline deadline);
   Status begin_threads();
   // False: a thread did not end within the bound; then this must not be destroyed.
   bool shut_down();
@@ -96,7 +98,7 @@ class NcclProcessGroup::Impl {
   void close();
   void end_communicator(platform::MutexLock& lock);
   void fail_locked(const Status& cause);
-  void attach(const Failure& failure);
+  void attach(const std::string& line);
   Failure about(const Operation& operation, Failure failure) const;
   Status ended(const Operation& operation) const;
   Status check(const Collective& collective) const;

@@ -155,9 +155,8 @@ void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
 
 // --- The end.
 
-void NcclProcessGroup::Impl::attach(const Failure& failure) {
+void NcclProcessGroup::Impl::attach(const std::string& line) {
   std::vector<std::string>& later = cause_.failure().later;
-  const std::string line = failure.to_string();
   const bool is_new =
       line != cause_.to_string() && std::find(later.begin(), later.end(), line) == later.end();
   if (is_new && later.size() < kMaxLater) later.push_back(line);
@@ -165,7 +164,7 @@ void NcclProcessGroup::Impl::attach(const Failure& failure) {
 
 void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
   LOCKSTEP_CHECK(!cause.ok());
-  if (!cause_.ok()) return attach(cause.failure());
+  if (!cause_.ok()) return attach(cause.to_string());
   cause_ = cause;
   link_.end();
   queued_.notify_all();
@@ -178,11 +177,16 @@ void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
 void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
   const bool is_users = !for_peers_.ok();
   Status first = cause_;
+  const std::size_t known = first.failure().later.size();
   const Failure for_peers = is_users ? for_peers_.failure() : cause_.failure();
   lock.unlock();
   publish(first, for_peers);
   lock.lock();
-  if (!is_users) cause_ = first;
+  if (!is_users) {
+    // What was attached meanwhile stands behind what `first` had, and is not in it.
+    const std::vector<std::string> attached = std::exchange(cause_, first).failure().later;
+    for (std::size_t i = known; i < attached.size(); ++i) attach(attached[i]);
+  }
   is_published_ = true;
   closing_.notify_all();
 

@@ -131,9 +131,9 @@ Status NcclProcessGroup::Impl::connect() {
 }
 
 // All must go the same way, so each says which one it can. NCCL does not shrink by nobody.
-Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded) {
-  const Deadline deadline = Deadline::in(options_.connect_timeout);
-  bool can_all = parent.end_for_shrink() && !excluded.empty();
+Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded,
+                                              bool can_be_shrunk, Deadline deadline) {
+  bool can_all = can_be_shrunk && !excluded.empty();
   const std::string place = key("shrinks/");
   LOCKSTEP_RETURN_IF_ERROR([&]() -> Status {
     const Result<bool> is_new = store_->set(place + std::to_string(rank_), can_all ? "yes" : "no");
@@ -252,7 +252,7 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
 void NcclProcessGroup::Impl::abort(const Status& cause) {
   LOCKSTEP_CHECK(!cause.ok());
   MutexLock lock(mutex_);
-  if (!cause_.ok()) return attach(cause.failure());
+  if (!cause_.ok()) return attach(cause.to_string());
   Failure for_peers = cause.failure();
   for_peers.code = Code::kAborted;
   for_peers.rank = rank_;
@@ -288,12 +288,19 @@ namespace {
 Status check_options(const NcclOptions& options, int rank, int size) {
   const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
   constexpr Duration kLongest = std::chrono::hours(24 * 365);
+  // Less than kDrainLimit of reducer/failure.cc.
+  constexpr Duration kLongestEnd = std::chrono::seconds(50);
   if (size < 1 || rank < 0 || rank >= size)
     return invalid("the rank of an NCCL group must be one of 0 to size - 1");
   for (const Duration span : {options.timeout, options.connect_timeout, options.poll,
                               options.notice, options.grace, options.end_timeout})
     if (span <= Duration(0) || span > kLongest)
       return invalid("the times of an NCCL group must be positive, and less than a year");
+  if (3 * options.grace + options.end_timeout > kLongestEnd)
+    return invalid(
+        "the grace of an NCCL group, three times, and its end_timeout must be 50 s at most "
+        "together: that is how long what is in flight may take to end after a failure, and a "
+        "reducer waits a minute for it");
   if (options.name.empty()) return invalid("an NCCL group needs a name");
   return {};
 }
@@ -340,11 +347,14 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
                          "who is left out of a smaller group is another rank of the old one"));
   if (Status status = check_options(options, rank, size); !status.ok())
     return failed(std::move(status));
+  // A stream is set-up, which may wait for all that runs on the card: what hangs there ends first.
+  const Deadline deadline = Deadline::in(options.connect_timeout);
+  const bool can_be_shrunk = parent.end_for_shrink();
   Result<Stream> stream = parent.device().new_stream();
   if (!stream) return failed(std::move(stream.error()));
   auto impl = std::make_unique<Impl>(parent.api(), parent.device(), *stream, std::move(store), rank,
                                      size, options);
-  if (Status status = impl->connect_out_of(parent, excluded); !status.ok())
+  if (Status status = impl->connect_out_of(parent, excluded, can_be_shrunk, deadline); !status.ok())
     return failed(std::move(status));
   return finish(std::move(impl));
 }
@@ -360,7 +370,9 @@ NcclProcessGroup::NcclProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move
 
 // A thread that is stuck in NCCL or the driver needs what it works on until the process ends.
 NcclProcessGroup::~NcclProcessGroup() {
-  if (!impl_->shut_down()) static_cast<void>(impl_.release());
+  if (impl_->shut_down()) return;
+  impl_->device().leave_to_process();
+  static_cast<void>(impl_.release());
 }
 
 int NcclProcessGroup::rank() const { return impl_->rank(); }

@@ -57,6 +57,7 @@ struct NcclOptions {
   // How often what is in flight is looked at: deadlines, NCCL's errors. Completion does not wait.
   platform::Duration poll = std::chrono::microseconds(500);
   platform::Duration notice = std::chrono::milliseconds(20);  // and the store
+  // Three times the first and the second are 50 s at most together.
   platform::Duration grace = std::chrono::milliseconds(500);  // to come out of NCCL before an abort
   platform::Duration end_timeout = std::chrono::seconds(10);  // of an abort, of leaving
   // Under which the group's keys lie in the store: equal on all ranks, another one for each group.

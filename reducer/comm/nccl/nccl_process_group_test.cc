@@ -296,11 +296,22 @@ TEST_F(NcclConnect, OptionsOutOfRangeAreRefused) {
   NcclOptions options = quick();
   options.timeout = platform::Duration::max();
   EXPECT_EQ(try_connect(0, 1, options).code(), Code::kInvalidArgument);
+  // Whoever waits for what is in flight gives up after a minute.
+  options = quick();
+  options.grace = std::chrono::seconds(10);
+  options.end_timeout = std::chrono::seconds(20);
+  EXPECT_TRUE(try_connect(0, 1, options).ok());
+  options.name = "longer";
+  options.end_timeout += std::chrono::milliseconds(1);
+  const Status too_long = try_connect(0, 1, options);
+  EXPECT_EQ(too_long.code(), Code::kInvalidArgument);
+  EXPECT_THAT(too_long.to_string(), HasSubstr("50 s at most"));
   options = quick();
   options.name = "";
   EXPECT_EQ(try_connect(0, 1, options).code(), Code::kInvalidArgument);
   EXPECT_EQ(try_connect(1, 1, quick()).code(), Code::kInvalidArgument);
-  EXPECT_TRUE(try_connect(0, 1, quick()).ok());
+  options.name = "right";
+  EXPECT_TRUE(try_connect(0, 1, options).ok());
 }
 
 TEST_F(NcclConnect, ANameThatWasUsedIsRefusedByAllRanks) {

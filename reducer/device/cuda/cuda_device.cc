@@ -150,13 +150,14 @@ Status CudaDevice::start() {
 }
 
 CudaDevice::~CudaDevice() {
-  LOCKSTEP_CHECK_EQ(allocated_.load(), std::uint64_t{0});
   const Current current(ordinal_);
-  if (!becomes_idle(Deadline::in(kTeardown))) {  // giving memory back would wait for the card
+  // Giving memory back would wait for the card; who is stuck may have memory that is in use.
+  if (is_left_.load() || !becomes_idle(Deadline::in(kTeardown))) {
     for (const auto& line : lines_) line->stream.abandon();
     if (reclaim_) reclaim_->abandon();
     return;
   }
+  LOCKSTEP_CHECK_EQ(allocated_.load(), std::uint64_t{0});
   for (const auto& [data, kept] : allocations_) {
     LOCKSTEP_CHECK(kept.is_kept);
     cudaFreeAsync(const_cast<std::byte*>(data), reclaim_->native());

@@ -37,7 +37,7 @@
 // another stream with wait(), it is in every such event; events that are recorded after that are
 // free of it (cuda_stream.h). What fails on the card itself shows for ever. The destructor waits
 // for the streams, a user's too, for ten seconds at most; what is still in use then is left to the
-// end of the process.
+// end of the process, and so is all of it after leave_to_process().
 #pragma once
 
 #include <map>
@@ -79,6 +79,7 @@ class CudaDevice final : public Device {
   void set_current_stream(const Stream& stream);
   Result<Stream> new_stream() override;
   void give_back(const Stream& stream) override;  // not the current one, nor a user's
+  void leave_to_process() override { is_left_ = true; }
   // A cudaStream_t of the user's, which outlives the device.
   Result<Stream> adopt(CUstream_st* native);
   void* native(const Stream& stream) override;  // a cudaStream_t
@@ -138,6 +139,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStream> reclaim_;  // frees what several streams used
   platform::Atomic<std::uint64_t> current_{0};
   platform::Atomic<std::uint64_t> allocated_{0};
+  platform::Atomic<bool> is_left_{false};
 
   platform::Mutex mutex_{"cuda.device"};  // after cuda.line; before cuda.stream; guards the rest
   std::vector<std::unique_ptr<Line>> lines_;  // by handle; a Line stays where it is

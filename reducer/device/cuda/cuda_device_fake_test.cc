@@ -459,6 +459,36 @@ TEST_F(FakeCudaDevice, AnEventIsNotUsedAgainWhileAStreamIsToldToWaitForIt) {
   let_go(own);
 }
 
+// A group that is stuck is never destroyed, nor is the memory that it has.
+TEST_F(FakeCudaDevice, ACardThatDoesNotEndIsLeftToTheProcessWithTheMemoryInUse) {
+  hold(own);
+  auto leaked = std::make_unique<Tensor>(made(10));
+  device->fill_zero(own, leaked->data(), 40);
+  const int freed = fake().calls["cudaFreeAsync"];
+  const auto begin = std::chrono::steady_clock::now();
+  device.reset();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(fake().calls["cudaFreeAsync"], freed);
+  EXPECT_EQ(fake().calls["cudaStreamDestroy"], 0);
+  static_cast<void>(leaked.release());  // the device is gone
+}
+
+// The same where the card has nothing to do: the thread is stuck in NCCL.
+TEST_F(FakeCudaDevice, ADeviceThatWasLeftToTheProcessAsksForNothingBack) {
+  auto leaked = std::make_unique<Tensor>(made(10));
+  const int freed = fake().calls["cudaFreeAsync"];
+  device->leave_to_process();
+  device.reset();
+  EXPECT_EQ(fake().calls["cudaFreeAsync"], freed);
+  EXPECT_EQ(fake().calls["cudaStreamDestroy"], 0);
+  static_cast<void>(leaked.release());
+}
+
+TEST_F(FakeCudaDevice, MemoryThatOutlivesAnIdleDeviceIsAnErrorOfItsOwner) {
+  const Tensor tensor = made(10);
+  EXPECT_DEATH(device.reset(), "allocated_");
+}
+
 // It would wait in the driver, beyond its limit.
 TEST_F(FakeCudaDevice, TheDestructorSubmitsNoEvents) {
   const int recorded = fake().calls["cudaEventRecord"];
@@ -591,6 +621,7 @@ TEST_F(FakeCudaDevice, EverythingIsGivenBack) {
   EXPECT_EQ(fake().live_blocks, 0u);
   EXPECT_EQ(fake().calls["cudaEventDestroy"], fake().calls["cudaEventCreateWithFlags"]);
   EXPECT_EQ(fake().calls["cudaFreeHost"], fake().calls["cudaHostAlloc"]);
+  EXPECT_EQ(fake().calls["cudaStreamDestroy"], fake().calls["cudaStreamCreateWithFlags"]);
 }
 
 // Card 0 is another's, though it is what every thread begins with.

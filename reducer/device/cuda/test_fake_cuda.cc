@@ -205,7 +205,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (stream->work.empty()) return cudaSuccess;
   return static_cast<cudaError_t>(lockstep::remembered(cudaErrorNotReady));
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return static_cast<cudaError_t>(entered("cudaStreamDestroy"));
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   if (const int error = entered("cudaStreamWaitEvent")) return static_cast<cudaError_t>(error);
   stream->work.emplace_back([passed = event->passed] { return *passed; });
