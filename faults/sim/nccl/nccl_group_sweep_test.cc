@@ -1,7 +1,8 @@
 // Claim: whichever call of NCCL goes wrong, of whichever function, on whichever rank, and however:
 // every rank's connect() and collectives end, with the result or an error (F1, F2), the group is
 // destroyed, and no rule of NCCL's is broken on the way (F5). Method: one fault for each function,
-// number of the call, rank and kind, in some schedules. A failure names all four.
+// number of the call, rank and kind, in some schedules. A failure names all four. The same of the
+// card: an operation fails or never ends, or memory is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "faults/sim/nccl/test_nccl_run.h"
+#include "faults/sim/scheduler/test_leaks.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
 
 namespace lockstep::simulated {
@@ -19,6 +21,7 @@ using simulation::End;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kSeeds = 2;
+constexpr std::uint64_t kCardFaults = 36;  // more than a rank submits
 
 NcclOptions options_of() {
   NcclOptions options;
@@ -212,6 +215,125 @@ TEST_P(NcclShrinkSweepF4, WhicheverCallGoesWrongAllRanksEnd) {
 INSTANTIATE_TEST_SUITE_P(Functions, NcclShrinkSweepF4,
                          ::testing::Values("ncclCommAbort", "ncclCommRevoke", "ncclCommShrink"),
                          [](const auto& param) { return std::string(param.param); });
+
+// --- The same of a card that goes wrong, below what NCCL does and beside it.
+
+enum class CardFault : std::uint8_t { kFailingOperation, kStoppingOperation, kFailingAllocation };
+
+struct PlannedCardFault {
+  CardFault kind;
+  std::uint64_t number;
+  int rank;
+  void put_into(DeviceOptions& options) const {
+    if (kind == CardFault::kFailingOperation) options.failing_operation = number;
+    if (kind == CardFault::kStoppingOperation) options.stopping_operation = number;
+    if (kind == CardFault::kFailingAllocation) options.failing_allocation = number;
+  }
+};
+
+// As use(), for a card that may be the user's to notice: then he ends the group.
+Status use_card(SimRank& on, NcclProcessGroup& group) {
+  const platform::Deadline soon = platform::Deadline::in(50ms);
+  const auto give_up = [&](const Status& status) {
+    group.abort(status);
+    return status;
+  };
+  Result<Tensor> tensor = Tensor::empty(on.device(), DType::kFloat32, Shape::row_major({6}));
+  if (!tensor) return give_up(tensor.error());
+  std::vector<float> values(6, 1);
+  const Status written = write(on.device(), std::as_bytes(std::span(values)), tensor->data(), soon);
+  if (!written.ok()) return give_up(written);
+  Collective collective;
+  collective.count = 6;
+  collective.data = tensor->data();
+  collective.device = &on.device();
+  for (int i = 0; i < 4; ++i) {
+    if (i > 0) collective.reduction = Reduction::kRankOrdered;
+    collective.verify = i == 2;
+    if (i == 3) collective.op = Op::kBroadcast;
+    collective.ready = on.device().record(on.stream());
+    LOCKSTEP_RETURN_IF_ERROR(sim::run(group, collective));
+  }
+  const Status got =
+      read(on.device(), tensor->data(), std::as_writable_bytes(std::span(values)), soon);
+  if (!got.ok()) return give_up(got);
+  EXPECT_EQ(values, std::vector<float>(6, 8));
+  return {};
+}
+
+// What is left of a card that stopped: the group does not get back what it gave to it.
+std::uint64_t run_on_card(const PlannedCardFault& fault, const simulation::Schedule& schedule,
+                          Sweep& sweep) {
+  const bool stops = fault.kind == CardFault::kStoppingOperation;
+  const simulation::MayLeak stuck_groups;
+  NcclRun run(2);
+  run.schedule = schedule;
+  run.cards = [&](int rank, DeviceOptions& options) {
+    if (rank == fault.rank) fault.put_into(options);
+  };
+  const auto store = std::make_shared<HashStore>();
+  std::uint64_t kept = 0;
+  const End end = run.run([&](SimRank& on) {
+    Result<std::unique_ptr<NcclProcessGroup>> group = NcclProcessGroup::connect(
+        on.api(), on.device(), store, on.rank(), on.ranks(), options_of());
+    const Status status = group ? use_card(on, **group) : group.error();
+    if (group) group->reset();
+    ++sweep.ended;
+    const bool may_keep = stops && on.rank() == fault.rank;
+    EXPECT_TRUE(on.device().allocated_bytes() == 0 || may_keep) << status.to_string();
+    kept += on.device().allocated_bytes();
+    if (status.ok()) return;
+    ++sweep.failed;
+    const Failure& failure = status.failure();
+    EXPECT_FALSE(failure.detail.empty());
+    if (failure.rank == kNone && failure.suspect == kNone) {  // what the user himself met
+      EXPECT_EQ(on.rank(), fault.rank) << status.to_string();
+      return;
+    }
+    // Of a card that says nothing nobody knows whose it is.
+    EXPECT_TRUE(stops || failure.rank == fault.rank) << status.to_string();
+    if (!may_keep) return;
+    EXPECT_THAT(failure.later, ::testing::Contains(::testing::HasSubstr("must not be used again")));
+  });
+  EXPECT_EQ(end, End::kFinished) << run.wait_graph;
+  EXPECT_EQ(run.findings_text(), "");
+  EXPECT_THAT(run.misuses, ::testing::IsEmpty());
+  EXPECT_EQ(run.left_open, 0U);
+  return kept;
+}
+
+class NcclCardSweepF1 : public ::testing::TestWithParam<CardFault> {};
+
+TEST_P(NcclCardSweepF1, WhateverTheCardDoesAllRanksEnd) {
+  Sweep all;
+  int runs = 0;
+  std::uint64_t kept = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    for (std::uint64_t number = 1; number <= kCardFaults; ++number) {
+      for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
+        kept += run_on_card({GetParam(), number, rank}, schedule, all);
+        ++runs;
+        ASSERT_FALSE(HasFailure())
+            << "number " << number << " of rank " << rank << ", policy "
+            << static_cast<int>(schedule.policy) << ", seed " << schedule.seed;
+      }
+    }
+  }
+  EXPECT_EQ(all.ended, 2 * runs);
+  EXPECT_GT(all.failed, 0);
+  EXPECT_LT(all.failed, 2 * runs);  // beyond the last one there is no fault
+  EXPECT_EQ(kept > 0, GetParam() == CardFault::kStoppingOperation);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, NcclCardSweepF1,
+                         ::testing::Values(CardFault::kFailingOperation,
+                                           CardFault::kStoppingOperation,
+                                           CardFault::kFailingAllocation),
+                         [](const auto& param) -> std::string {
+                           if (param.param == CardFault::kFailingOperation) return "Operation";
+                           if (param.param == CardFault::kStoppingOperation) return "Stop";
+                           return "Allocation";
+                         });
 
 // Slower than the deadline, and just within it.
 TEST(NcclSlowF1, ASlowInitializationEndsInATimeoutOrWell) {

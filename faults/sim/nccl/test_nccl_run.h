@@ -36,7 +36,8 @@ struct NcclRun {
   Latency latency;
   SimNcclOptions options;
   DeviceOptions device;
-  std::function<void(NcclApi&)> before;  // the run: what to do with the table
+  std::function<void(int rank, DeviceOptions&)> cards;  // what differs from rank to rank
+  std::function<void(NcclApi&)> before;                 // the run: what to do with the table
   // What came of it.
   std::vector<std::string> findings;  // of all devices
   std::vector<std::string> misuses;
@@ -112,7 +113,9 @@ inline simulation::End NcclRun::run(const std::function<void(SimRank&)>& body) {
     injector.begin_step(static_cast<std::uint32_t>(rank), 0);
     scheduler.spawn(
         "rank " + std::to_string(rank), static_cast<std::uint32_t>(rank), [this, &body, rank] {
-          SimDevice on(device);
+          DeviceOptions its_own = device;
+          if (cards) cards(rank, its_own);
+          SimDevice on(its_own);
           SimRank subject(*this, rank, on);
           body(subject);
           for (const Finding& finding : on.findings())
