@@ -129,6 +129,35 @@ TEST(SimLane, F3NothingThatIsChangedGoesByUnnoticed) {
         << faults::name_of(static_cast<faults::Kind>(k));
 }
 
+// F4: whoever is left goes on in a group that is made of the last one, by NCCL and without it, and
+// in a new one.
+TEST(SimLane, F4GroupsOverNcclAreShrunkAndMadeAnew) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  GenerateOptions options;
+  options.fabric = reference::Fabric::kNccl;
+  int shrunk = 0;
+  int shrunk_by_nccl = 0;
+  int made_anew = 0;
+  for (std::uint64_t i = 0; i < 4000; ++i) {
+    const Case c = generate(81, i, options);
+    const Verdict verdict = runner.run(c);
+    ASSERT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+    bool has_fewer = false;
+    for (const reference::Recovery& recovery : runner.observation().recoveries)
+      has_fewer |= recovery.survivors.size() < c.program.world;
+    bool is_shrunk = false;
+    for (const RankObservation& rank : runner.observation().ranks) {
+      is_shrunk |= rank.shrunk > 0;
+      shrunk_by_nccl += rank.shrunk_by_nccl > 0 ? 1 : 0;
+    }
+    shrunk += is_shrunk ? 1 : 0;
+    made_anew += has_fewer && !is_shrunk ? 1 : 0;
+  }
+  EXPECT_GT(shrunk, 20);
+  EXPECT_GT(shrunk_by_nccl, 0);
+  EXPECT_GT(made_anew, 20);
+}
+
 using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
 
 Bits bits_of(const Observation& observation) {

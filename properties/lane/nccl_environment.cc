@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "reducer/comm/nccl/nccl_process_group.h"
-
 namespace lockstep::inline LOCKSTEP_NS {
 
 // Processes take turns on the card, by slices of some milliseconds: what a communicator takes to
@@ -12,7 +10,9 @@ namespace lockstep::inline LOCKSTEP_NS {
 constexpr platform::Duration kConnectTimeout = std::chrono::seconds(40);
 
 NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
-    : RealEnvironment(std::move(setup)), nccl_(nccl) {
+    : RealEnvironment(std::move(setup)),
+      nccl_(nccl),
+      groups_(*nccl.api, *nccl.card, program().key) {
   if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
 }
 
@@ -32,12 +32,13 @@ Result<std::shared_ptr<ProcessGroup>> NcclEnvironment::make_group(const Place& p
   options.name = std::string("nccl/") + place.name;
   options.timeout = timeout();
   options.connect_timeout = kConnectTimeout;
-  auto group = NcclProcessGroup::connect(*nccl_.api, *nccl_.card, place.store, place.rank,
-                                         place.size(), options);
+  const std::int64_t series = 2 * std::int64_t{place.reducer} + (place.name[0] == 'f' ? 0 : 1);
+  auto group =
+      groups_.make({series, place.generation, place.members, place.rank, place.store}, options);
   if (!group) return failed(group.error());
   has_groups_ = true;
   has_led_ = has_led_ || (place.rank == 0 && place.size() > 1);
-  return std::shared_ptr<ProcessGroup>(std::move(*group));
+  return group;
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "properties/lane/nccl_groups.h"
 #include "properties/lane/nccl_plan.h"
 #include "properties/lane/real_environment.h"
 #include "reducer/comm/nccl/nccl_api.h"
@@ -28,11 +29,13 @@ class NcclEnvironment final : public RealEnvironment {
   void begin_step(std::uint32_t step) override;
   bool has_groups() const { return has_groups_; }  // some were made
   bool has_led() const { return has_led_; }        // of several ranks, and was the first
+  const NcclGroups& groups() const { return groups_; }
 
  private:
   Result<std::shared_ptr<ProcessGroup>> make_group(const Place& place) override;
 
   const Nccl nccl_;
+  NcclGroups groups_;
   std::vector<properties::PlannedNetFault> net_faults_;
   bool has_groups_ = false;
   bool has_led_ = false;

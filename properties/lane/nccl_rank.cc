@@ -147,6 +147,8 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
     properties::ExpectedErrors errors(job.c->program, *job.expectation);
     train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
     fired = environment.fired();
+    observation.shrunk = environment.groups().shrunk();
+    observation.shrunk_by_nccl = environment.groups().shrunk_by_nccl();
     const NcclLog& log = (*nccl)->log();
     const NcclSetup& used = (*nccl)->setup();
     const NcclLog::Made made{environment.has_groups(), environment.has_led(),

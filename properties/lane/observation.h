@@ -92,6 +92,9 @@ struct RankObservation {
   // all.
   std::string unproven;
   std::uint64_t leaked_bytes = 0;  // nccl lane: on the card, as Observation::leaked_bytes
+  // Groups over NCCL that were made by shrinking the one before, and those of them that NCCL made.
+  std::uint32_t shrunk = 0;
+  std::uint32_t shrunk_by_nccl = 0;
 };
 
 struct Observation {

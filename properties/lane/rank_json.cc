@@ -82,7 +82,9 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      ending,
                      accounts,
                      observation.unproven,
-                     observation.leaked_bytes};
+                     observation.leaked_bytes,
+                     observation.shrunk,
+                     observation.shrunk_by_nccl};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -107,6 +109,8 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     }
     observation.unproven = json.at(10);
     observation.leaked_bytes = json.at(11);
+    observation.shrunk = json.at(12);
+    observation.shrunk_by_nccl = json.at(13);
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -15,9 +15,9 @@
 #include "properties/generate/generate.h"
 #include "properties/lane/coordinator.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/nccl_groups.h"
 #include "properties/lane/training.h"
 #include "reducer/base/check.h"
-#include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/staged_group.h"
 #include "reducer/comm/store.h"
 
@@ -116,6 +116,7 @@ class SimEnvironment final : public RankEnvironment {
       : world_(world), case_(c), rank_(rank) {
     if (c.program.options.fabric != reference::Fabric::kHost)
       card_ = std::make_unique<simulated::SimDevice>();
+    if (world_.nccl) nccl_.emplace(world_.nccl->api(), *card_, c.program.key);
   }
 
   std::uint32_t rank() const override { return rank_; }
@@ -124,6 +125,11 @@ class SimEnvironment final : public RankEnvironment {
   // The card's own account, when nothing of the rank is left on it; the card ends here. One that
   // has leaked memory stays, as what leaked still points to it.
   void close_card(Observation& observation) {
+    if (nccl_) {
+      observation.ranks[rank_].shrunk = nccl_->shrunk();
+      observation.ranks[rank_].shrunk_by_nccl = nccl_->shrunk_by_nccl();
+      nccl_.reset();
+    }
     if (!card_) return;
     for (const simulated::Finding& finding : card_->findings())
       observation.races.push_back("rank " + std::to_string(rank_) + ", " + finding.to_string());
@@ -148,7 +154,7 @@ class SimEnvironment final : public RankEnvironment {
       const auto join = [&](std::uint32_t which) {
         const std::int64_t number = (group * reference::kMaxReducers + r) * 2 + which;
         LOCKSTEP_CHECK_LT(static_cast<std::int64_t>(roster.generation), kGenerations);
-        return make_group(members, number * kGenerations + roster.generation);
+        return make_group(members, number, roster.generation);
       };
       Membership membership;
       auto first = join(0);
@@ -202,37 +208,35 @@ class SimEnvironment final : public RankEnvironment {
 
  private:
   Result<std::shared_ptr<ProcessGroup>> make_group(const std::vector<std::uint32_t>& members,
-                                                   std::int64_t generation) {
-    if (world_.nccl) return connect_nccl(members, generation);
-    std::shared_ptr<ProcessGroup> host =
-        simulated::SimProcessGroup::join(world_.network, generation, members, rank_, world_.group);
+                                                   std::int64_t number, std::uint32_t generation) {
+    if (nccl_) return make_nccl(members, number, generation);
+    std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
+        world_.network, number * kGenerations + generation, members, rank_, world_.group);
     if (!card_) return host;
     auto staged = StagedGroup::create(std::move(host), *card_);
     if (!staged) return failed(staged.error());
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
   }
 
-  Result<std::shared_ptr<ProcessGroup>> connect_nccl(const std::vector<std::uint32_t>& members,
-                                                     std::int64_t generation) {
+  Result<std::shared_ptr<ProcessGroup>> make_nccl(const std::vector<std::uint32_t>& members,
+                                                  std::int64_t number, std::uint32_t generation) {
     const auto here = std::find(members.begin(), members.end(), rank_);
     NcclOptions options;
-    options.name = "nccl" + std::to_string(generation);
+    options.name = "nccl" + std::to_string(number * kGenerations + generation);
     options.timeout = std::min(world_.group.timeout, kLongest);
     options.connect_timeout = options.timeout;
     options.poll = kWatch;  // virtual time costs
     options.notice = kWatch;
-    auto group = NcclProcessGroup::connect(
-        world_.nccl->api(), *card_,
-        std::make_shared<RankStore>(world_.store, world_.injector, rank_),
-        static_cast<int>(here - members.begin()), static_cast<int>(members.size()), options);
-    if (!group) return failed(group.error());
-    return std::shared_ptr<ProcessGroup>(std::move(*group));
+    return nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
+                        std::make_shared<RankStore>(world_.store, world_.injector, rank_)},
+                       options);
   }
 
   World& world_;
   const Case& case_;
   const std::uint32_t rank_;
   std::unique_ptr<simulated::SimDevice> card_;
+  std::optional<NcclGroups> nccl_;
 };
 
 class SimLane final : public properties::Lane {

@@ -1,0 +1,54 @@
+#include "properties/lane/nccl_groups.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+// Whether the group of `place` is to have some of the ranks of the last one and no others, and each
+// of them has that one.
+bool NcclGroups::can_shrink(const Last& last, const Place& place) {
+  const std::vector<std::uint32_t>& before = last.place.members;
+  if (place.generation != last.place.generation + 1) return false;
+  if (place.members.size() >= before.size()) return false;
+  return std::all_of(place.members.begin(), place.members.end(), [&](std::uint32_t member) {
+    const auto found = std::find(before.begin(), before.end(), member);
+    if (found == before.end()) return false;
+    const auto rank = static_cast<std::size_t>(found - before.begin());
+    const Result<bool> has_it = last.place.store->contains(key_of(last.name, rank));
+    return has_it && *has_it;
+  });
+}
+
+Result<std::shared_ptr<ProcessGroup>> NcclGroups::make(const Place& place, NcclOptions options) {
+  options.keeps_for_shrink = keeps_;
+  // Whatever comes of this one, the next is not made of an older one.
+  const Last last = std::exchange(last_[place.series], {});
+  const bool is_shrunk = shrinks_ && last.group != nullptr && can_shrink(last, place);
+  const auto made = [&]() -> Result<std::unique_ptr<NcclProcessGroup>> {
+    if (!is_shrunk)
+      return NcclProcessGroup::connect(api_, card_, place.store, place.rank,
+                                       static_cast<int>(place.members.size()), options);
+    std::vector<int> excluded;
+    for (std::size_t rank = 0; rank < last.place.members.size(); ++rank)
+      if (std::find(place.members.begin(), place.members.end(), last.place.members[rank]) ==
+          place.members.end())
+        excluded.push_back(static_cast<int>(rank));
+    return NcclProcessGroup::shrink(*last.group, std::move(excluded), place.store, options);
+  };
+  Result<std::unique_ptr<NcclProcessGroup>> group = made();
+  if (!group) return failed(group.error());
+  if (is_shrunk) {
+    ++shrunk_;
+    if ((*group)->origin() == std::string_view("ncclCommShrink")) ++shrunk_by_nccl_;
+  }
+  Last& kept = last_[place.series];
+  kept = {std::move(*group), options.name, place};
+  const Result<bool> is_told =
+      place.store->set(key_of(options.name, static_cast<std::size_t>(place.rank)), "made");
+  if (!is_told) return failed(is_told.error());
+  return std::shared_ptr<ProcessGroup>(kept.group);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS

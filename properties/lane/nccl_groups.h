@@ -1,0 +1,62 @@
+// NcclGroups: makes the NCCL groups of one rank, and remembers the last one of each series, which
+// are those that follow one another in the recoveries of one reducer. Where a group has fewer ranks
+// than the one before it, half of the programs shrink that one (F4) and the others connect anew;
+// half of them keep communicators for it. Their key decides, so that all ranks do the same.
+//
+// shrink() is for all who are left: each rank says in the store of a group that it has it, and all
+// see the same of the last one, as they have met since.
+//
+// Threads: the rank's own. Ownership: the card outlives it; it shares the last groups.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/comm/nccl/nccl_process_group.h"
+#include "reducer/comm/store.h"
+#include "reducer/device/device.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+class NcclGroups {
+ public:
+  NcclGroups(const NcclApi& api, Device& card, std::uint32_t key)
+      : api_(api), card_(card), shrinks_((key >> 8 & 1) != 0), keeps_((key >> 9 & 1) != 0) {}
+
+  struct Place {
+    std::int64_t series = 0;
+    std::uint32_t generation = 0;
+    std::vector<std::uint32_t> members;  // original ranks, ascending
+    int rank = 0;                        // its position among them
+    std::shared_ptr<Store> store;
+  };
+  // The options' keeps_for_shrink is set here.
+  Result<std::shared_ptr<ProcessGroup>> make(const Place& place, NcclOptions options);
+
+  std::uint32_t shrunk() const { return shrunk_; }  // how many were made by shrink()
+  std::uint32_t shrunk_by_nccl() const { return shrunk_by_nccl_; }  // and by ncclCommShrink
+
+ private:
+  struct Last {
+    std::shared_ptr<NcclProcessGroup> group;
+    std::string name;
+    Place place;
+  };
+  static bool can_shrink(const Last& last, const Place& place);
+  static std::string key_of(const std::string& name, std::size_t rank) {
+    return name + "/made/" + std::to_string(rank);
+  }
+
+  const NcclApi api_;
+  Device& card_;
+  const bool shrinks_;
+  const bool keeps_;
+  std::map<std::int64_t, Last> last_;  // by series
+  std::uint32_t shrunk_ = 0;
+  std::uint32_t shrunk_by_nccl_ = 0;
+};
+
+}  // namespace lockstep::inline LOCKSTEP_NS
