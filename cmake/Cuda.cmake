@@ -1,7 +1,7 @@
 # Whether the CUDA parts are built: LOCKSTEP_CUDA is AUTO, ON or OFF. Sets LOCKSTEP_HAVE_CUDA, and then the language CUDA is
 # there. CMAKE_CUDA_ARCHITECTURES says for which cards: by default 8.0 and 9.0, and by PTX all that come later. The compiler is
 # CMAKE_CUDA_COMPILER or $CUDACXX, else that of the toolkit which find_package finds. What the code asks for is a toolkit of
-# 12.0; only 13.0 has been tried.
+# 12.1, the first whose kernels take more than 4 KiB of arguments; only 13.0 has been tried.
 set(LOCKSTEP_HAVE_CUDA FALSE)
 if(NOT LOCKSTEP_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "LOCKSTEP_CUDA is '${LOCKSTEP_CUDA}': use AUTO, ON or OFF")
@@ -19,8 +19,8 @@ set(lockstep_cuda_problem)
 find_package(CUDAToolkit QUIET)
 if(NOT CUDAToolkit_FOUND)
   set(lockstep_cuda_problem "no CUDA toolkit was found")
-elseif(CUDAToolkit_VERSION VERSION_LESS 12.0)
-  set(lockstep_cuda_problem "the CUDA toolkit found is ${CUDAToolkit_VERSION}, and C++20 needs 12.0")
+elseif(CUDAToolkit_VERSION VERSION_LESS 12.1)
+  set(lockstep_cuda_problem "the CUDA toolkit found is ${CUDAToolkit_VERSION}, and the kernels' arguments need 12.1")
 elseif(NOT TARGET CUDA::cudart_static)
   set(lockstep_cuda_problem "CUDA toolkit ${CUDAToolkit_VERSION} has no static runtime (libcudart_static)")
 else()

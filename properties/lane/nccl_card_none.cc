@@ -6,7 +6,7 @@ namespace {
 Result<std::unique_ptr<Device>> open_none() {
   return failed(Status(Code::kInvalidArgument,
                        "this program was built without the CUDA parts: install a CUDA toolkit of "
-                       "12.0 or newer and build anew (cmake --preset cuda says what is missing)"));
+                       "12.1 or newer and build anew (cmake --preset cuda says what is missing)"));
 }
 
 }  // namespace

@@ -541,8 +541,10 @@ void CudaDevice::launch(Line& line) {
     staging = stage(line);
     if (staging == nullptr) return;
   }
-  const kernels::Table& table = plan.table(staging == nullptr ? nullptr : staging->device);
-  const int error = kernels::launch(plan.operation(), plan.blocks(), table, line.stream.native());
+  const kernels::ManySegments& argument =
+      plan.argument(staging == nullptr ? nullptr : staging->device);
+  const int error =
+      kernels::launch(plan.operation(), plan.blocks(), argument, line.stream.native());
   line.stream.fail(error, "launching a kernel");
   if (staging != nullptr) staging->until = line.stream.record();
 }

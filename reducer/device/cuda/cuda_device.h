@@ -27,7 +27,8 @@
 // Only wait() takes events of another CudaDevice.
 //
 // Arithmetic: the bits of HostDevice (contract G2, G3, G9), by the kernels of kernel_bodies.h; one
-// launch for a whole bucket, and one copy of a table before it when it has very many parameters.
+// launch for a whole bucket, and one copy of a table before it when it has more than a thousand
+// parameters.
 //
 // Threads: as Device says: each stream takes one operation at a time, as a whole, and whoever
 // submits another waits for that. A call may leave this device current on its thread; it makes the

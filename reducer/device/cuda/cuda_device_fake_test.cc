@@ -80,6 +80,9 @@ class FakeCudaDevice : public ::testing::Test {
     };
   }
 
+  // So many parameters that their table is copied; twice as many fit into one place for it.
+  static constexpr std::size_t kFar = 1023;
+
   std::unique_ptr<CudaDevice> device;
   Stream own;
   std::future<void> another;
@@ -100,14 +103,18 @@ TEST_F(FakeCudaDevice, OperationsHaveTheBitsOfTheHost) {
   }
 }
 
-TEST_F(FakeCudaDevice, AThousandParametersAreOneCopyAndOneLaunch) {
+TEST_F(FakeCudaDevice, AThousandParametersAreOneLaunchAndMoreACopyBeforeIt) {
   CudaSubject subject(*device);
   KernelCase value;
   value.factor = 1.0 / 3;
   for (int i = 0; i < 1000; ++i) value.pieces.push_back({{64}, 0, 0, 1, 0, 0});
   EXPECT_EQ(expect_gather(subject, value), "");
   EXPECT_EQ(fake().calls["launch"], 1);
-  EXPECT_EQ(fake().calls["cudaMemcpyAsync"], 2 + 1 + 1);  // up, the table, down
+  EXPECT_EQ(fake().calls["cudaMemcpyAsync"], 2 + 1);  // up, down
+  for (int i = 0; i < 100; ++i) value.pieces.push_back({{64}, 0, 0, 1, 0, 0});
+  EXPECT_EQ(expect_gather(subject, value), "");
+  EXPECT_EQ(fake().calls["launch"], 2);
+  EXPECT_EQ(fake().calls["cudaMemcpyAsync"], 3 + 2 + 1 + 1);  // up, the table, down
 }
 
 TEST_F(FakeCudaDevice, SynchronizeEndsAtItsDeadlineAndCanBeRepeated) {
@@ -219,21 +226,21 @@ TEST_F(FakeCudaDevice, StoragesBelongToTheStreamThatIsCurrent) {
 TEST_F(FakeCudaDevice, TablesOnTheirWayAreNotOverwritten) {
   std::vector<Tensor> gradients;
   std::vector<Tensor> slots;
-  for (int i = 0; i < 400; ++i) {
+  for (std::size_t i = 0; i < 2 * kFar; ++i) {
     gradients.push_back(made(1));
     slots.push_back(made(1));
     set_first(gradients.back(), static_cast<float>(i));
   }
   std::vector<Transfer> all;
-  for (std::size_t i = 0; i < 400; ++i)
+  for (std::size_t i = 0; i < 2 * kFar; ++i)
     all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
   hold(own);
-  device->gather(own, std::span(all).first(200), 2.0);
-  device->gather(own, std::span(all).last(200), 3.0);
+  device->gather(own, std::span(all).first(kFar), 2.0);
+  device->gather(own, std::span(all).last(kFar), 3.0);
   let_go(own);
   ASSERT_TRUE(finish(own).ok());
   EXPECT_EQ(first_of(slots[100]), 200.0f);
-  EXPECT_EQ(first_of(slots[300]), 900.0f);
+  EXPECT_EQ(first_of(slots[kFar + 100]), 3.0f * (kFar + 100));
   for (int i = 0; i < 10; ++i) {
     device->gather(own, all, 2.0);
     ASSERT_TRUE(finish(own).ok());
@@ -263,19 +270,20 @@ TEST_F(FakeCudaDevice, TwoThreadsMaySubmitLargeTablesToOneStreamAtOnce) {
   std::vector<Tensor> gradients;
   std::vector<Tensor> slots;
   std::vector<Transfer> all;
-  for (int i = 0; i < 400; ++i) {
+  for (std::size_t i = 0; i < 2 * kFar; ++i) {
     gradients.push_back(made(1));
     slots.push_back(made(1));
     set_first(gradients.back(), 1);
     set_first(slots.back(), 0);
   }
-  for (std::size_t i = 0; i < 400; ++i)
+  for (std::size_t i = 0; i < 2 * kFar; ++i)
     all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
-  submit_during("cudaMemcpyAsync", [&] { device->gather(own, std::span(all).first(200), 2.0); });
-  device->gather(own, std::span(all).last(200), 3.0);
+  submit_during("cudaMemcpyAsync", [&] { device->gather(own, std::span(all).first(kFar), 2.0); });
+  device->gather(own, std::span(all).last(kFar), 3.0);
   another.get();
   ASSERT_TRUE(finish(own).ok());
-  for (std::size_t i = 0; i < 400; ++i) ASSERT_EQ(first_of(slots[i]), i < 200 ? 2.0f : 3.0f) << i;
+  for (std::size_t i = 0; i < 2 * kFar; ++i)
+    ASSERT_EQ(first_of(slots[i]), i < kFar ? 2.0f : 3.0f) << i;
 }
 
 TEST_F(FakeCudaDevice, AnotherThreadDoesNotOvertakeTheWaitForTheHomeOfAStorage) {
@@ -350,7 +358,7 @@ TEST_F(FakeCudaDevice, AFailureThatHasShownLeavesRoomForTheNext) {
 TEST_F(FakeCudaDevice, ATableWithoutMemoryIsAFailureAndNoLaunch) {
   CudaSubject subject(*device);
   std::vector<Tensor> tensors;
-  for (int i = 0; i < 200; ++i) tensors.push_back(made(1));
+  for (std::size_t i = 0; i < kFar; ++i) tensors.push_back(made(1));
   std::vector<Transfer> all;
   for (const Tensor& tensor : tensors) all.push_back({&tensor, tensor.data(), &tensor.shape()});
   hold(own);
@@ -523,12 +531,14 @@ TEST_F(FakeCudaDevice, TensorsOfAnotherDeviceAreRefused) {
 
 TEST_F(FakeCudaDevice, WhatIsSlowToSetUpIsThereBeforeTheFirstLaunch) {
   std::vector<Tensor> tensors;
-  for (int i = 0; i < 200; ++i) tensors.push_back(made(1));
+  for (std::size_t i = 0; i < kFar; ++i) tensors.push_back(made(1));
   std::vector<Transfer> all;
   for (const Tensor& tensor : tensors) all.push_back({&tensor, tensor.data(), &tensor.shape()});
   const int allocated = fake().calls["cudaHostAlloc"];
+  const int copied = fake().calls["cudaMemcpyAsync"];
   hold(own);
   for (int i = 0; i < CudaDevice::kTables; ++i) device->gather(own, all, 2.0);
+  EXPECT_EQ(fake().calls["cudaMemcpyAsync"], copied + CudaDevice::kTables);
   EXPECT_EQ(fake().calls["cudaHostAlloc"], allocated);
   let_go(own);
 }
@@ -538,23 +548,23 @@ TEST_F(FakeCudaDevice, ATableWithoutAnEventIsNotOverwritten) {
   std::vector<Tensor> gradients;
   std::vector<Tensor> slots;
   std::vector<Transfer> all;
-  for (int i = 0; i < 200; ++i) {
+  for (std::size_t i = 0; i < kFar + 50; ++i) {
     gradients.push_back(made(1));
     slots.push_back(made(1));
     set_first(gradients.back(), 1);
   }
-  for (std::size_t i = 0; i < 200; ++i)
+  for (std::size_t i = 0; i < kFar + 50; ++i)
     all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
   hold(own);
   fake().fail_next["cudaEventRecord"] = cudaErrorInvalidValue;
   device->gather(own, all, 2.0);
   std::vector<Transfer> turned(all.rbegin(), all.rend());
   for (Transfer& transfer : turned) transfer.gradient = &gradients[0];
-  device->gather(own, std::span(turned).first(150), 3.0);
+  device->gather(own, std::span(turned).first(kFar), 3.0);
   let_go(own);
   EXPECT_EQ(finish(own).code(), Code::kTransport);
   EXPECT_EQ(first_of(slots[0]), 2.0f);
-  EXPECT_EQ(first_of(slots[199]), 3.0f);
+  EXPECT_EQ(first_of(slots[kFar + 49]), 3.0f);
 }
 
 TEST_F(FakeCudaDevice, AnEventThatCannotBeRecordedIsAFailure) {
@@ -685,6 +695,11 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   fake.count_error = cudaErrorInsufficientDriver;
   fake.driver_version = 12020;
   EXPECT_THAT(refusal(), HasSubstr("driver is for CUDA 12.2, and this program was built with"));
+  fake.count_error = 0;
+  fake.devices = 1;
+  fake.driver_version = 12000;
+  EXPECT_THAT(refusal(), HasSubstr("is for CUDA 12.0, and kernels with many arguments need one for "
+                                   "12.1. Install a newer driver"));
   fake.driver_version = 0;
   EXPECT_THAT(refusal(), HasSubstr("no NVIDIA driver is installed. Install one"));
   EXPECT_THAT(

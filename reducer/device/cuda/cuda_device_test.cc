@@ -66,14 +66,16 @@ TEST_F(CudaDeviceTest, ManyAndLargeParametersHaveTheBitsOfTheHost) {
   many.factor = 1.0 / 3;
   for (std::uint32_t i = 0; i < 1000; ++i)
     many.pieces.push_back({{1 + i % 70, 1 + i % 3}, i % 2, 0, 1, i % 5, i % 3});
+  KernelCase some = many;  // whose table travels in the argument
+  some.pieces.resize(200);
   KernelCase large;
   large.factor = 1.0 / 7;
   large.shards = 4;
   large.pieces.push_back({{3'000'001}, 0, 0, 1, 1, 1});
   large.pieces.push_back({{1500, 1111}, 1, 0, 1, 0, 0});
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16}) {
-    many.dtype = large.dtype = dtype;
-    for (const KernelCase& value : {many, large}) {
+    many.dtype = some.dtype = large.dtype = dtype;
+    for (const KernelCase& value : {many, some, large}) {
       EXPECT_EQ(expect_gather(subject, value), "") << name_of(dtype);
       EXPECT_EQ(expect_scatter(subject, value), "") << name_of(dtype);
       EXPECT_EQ(expect_add(subject, value), "") << name_of(dtype);

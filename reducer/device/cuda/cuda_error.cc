@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+constexpr int kOldestDriver = 12010;  // for ManySegments (kernel_table.h)
+
 std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
@@ -37,6 +39,11 @@ Status find_cuda_device(const CudaPresence& presence, int ordinal) {
                   wanted + "the NVIDIA driver is for CUDA " + version(presence.driver_version) +
                       ", and this program was built with CUDA " + runtime +
                       ". Install a newer driver, or build with an older toolkit");
+  if (presence.error == 0 && presence.driver_version < kOldestDriver)
+    return Status(Code::kInvalidArgument, wanted + "the NVIDIA driver is for CUDA " +
+                                              version(presence.driver_version) +
+                                              ", and kernels with many arguments need one for " +
+                                              version(kOldestDriver) + ". Install a newer driver");
   if (presence.error == cudaErrorNoDevice || (presence.error == 0 && presence.devices == 0))
     return Status(Code::kInvalidArgument,
                   wanted +

@@ -59,11 +59,12 @@ LOCKSTEP_HD void store_pack(T* to, const Pack<T, N>& pack) {
 
 // The operations. Each has value<N>(): what N neighbours of `to` become, read from memory and
 // computed, and not yet written. Those that fold have it of the first shard, and fold<N>() for each
-// of the others.
+// of the others. kTakesMany: it has a kernel for ManySegments, too (takes_many).
 template <class Bits>
 struct Move {
   using From = Bits;
   using To = Bits;
+  static constexpr bool kTakesMany = true;
   static constexpr bool kCanStride = true;
   static constexpr bool kFolds = false;
   template <int N>
@@ -78,6 +79,7 @@ template <class FromFormat, class ToFormat>
 struct Convert {
   using From = typename FromFormat::Memory;
   using To = typename ToFormat::Memory;
+  static constexpr bool kTakesMany = false;
   static constexpr bool kCanStride = false;
   static constexpr bool kFolds = false;
   template <int N>
@@ -95,12 +97,14 @@ struct Convert {
 template <class Format>
 struct Scale : Convert<Format, Format> {
   static constexpr bool kCanStride = true;
+  static constexpr bool kTakesMany = true;
 };
 
 template <class Format>
 struct Add {
   using From = typename Format::Memory;
   using To = typename Format::Memory;
+  static constexpr bool kTakesMany = false;
   static constexpr bool kCanStride = true;
   static constexpr bool kFolds = false;
   template <int N>
@@ -120,6 +124,7 @@ struct Fold {
   using From = typename Format::Memory;
   using To = typename Format::Memory;
   using Compute = typename Format::Compute;
+  static constexpr bool kTakesMany = false;
   static constexpr bool kCanStride = false;
   static constexpr bool kFolds = true;
   template <int N>
@@ -251,7 +256,7 @@ LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const L
         rest[i] = quotient;
       }
     }
-    Pack<typename Op::To, 1> out[kTogether];
+    Pack<typename Op::To, 1> out[kTogether] = {};
     LOCKSTEP_UNROLL
     for (std::uint32_t i = 0; i < kTogether; ++i)
       if (first + i * kThreads < segment.elements)
@@ -276,10 +281,12 @@ LOCKSTEP_HD std::uint32_t segment_of(const Segment* segments, std::uint32_t coun
 }
 
 // All that a thread of a block does.
-template <class Op>
-LOCKSTEP_HD void run(const Table& table, std::uint32_t block, std::uint32_t thread) {
+template <class Op, std::size_t kBytes>
+LOCKSTEP_HD void run(const Argument<kBytes>& argument, std::uint32_t block, std::uint32_t thread) {
+  const Table& table = argument.table;
   const bool is_far = table.far_segments != nullptr;
-  const auto* segments = is_far ? table.far_segments : reinterpret_cast<const Segment*>(table.near);
+  const auto* segments =
+      is_far ? table.far_segments : reinterpret_cast<const Segment*>(argument.near);
   const Segment segment = segments[segment_of(segments, table.segments, block)];
   block -= segment.first_block;
   if (segment.form == Form::kPacked) return run_packed<Op>(table, segment, block, thread);

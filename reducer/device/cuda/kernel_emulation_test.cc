@@ -29,11 +29,15 @@ class CountingDevice final : public EmulatedDevice {
   void execute(LaunchPlan& plan) override {
     EmulatedDevice::execute(plan);
     const EmulatedFar far(plan);
-    const kernels::Table& table = plan.table(far.place());
+    const kernels::ManySegments& argument = plan.argument(far.place());
+    const kernels::Table& table = argument.table;
+    ++seen[table.far_segments != nullptr           ? "far"
+           : table.near_bytes > kernels::kFewBytes ? "many"
+                                                   : "few"];
     for (std::uint32_t i = 0; i < table.segments; ++i) {
       kernels::Segment segment;
       const auto* from = reinterpret_cast<const std::byte*>(table.far_segments);
-      std::memcpy(&segment, (from ? from : table.near) + i * sizeof(segment), sizeof(segment));
+      std::memcpy(&segment, (from ? from : argument.near) + i * sizeof(segment), sizeof(segment));
       if (segment.form == kernels::Form::kDense) ++seen["dense"];
       if (segment.form == kernels::Form::kStrided) ++seen["strided"];
       if (segment.form != kernels::Form::kPacked) continue;
@@ -165,14 +169,13 @@ class WrongDevice final : public EmulatedDevice {
   template <class Op>
   static void as(LaunchPlan& plan) {
     const EmulatedFar far(plan);
-    const kernels::Table table = plan.table(far.place());
-    emulate_as<Op>(table, plan.blocks());
+    emulate_as<Op>(plan.argument(far.place()), plan.blocks());
   }
   static void leave_out(LaunchPlan& plan) {  // the last block
     const EmulatedFar far(plan);
-    const kernels::Table table = plan.table(far.place());
+    const kernels::ManySegments& argument = plan.argument(far.place());
     kernels::with_operation(plan.operation(),
-                            [&]<class Op>(Op) { emulate_as<Op>(table, plan.blocks() - 1); });
+                            [&]<class Op>(Op) { emulate_as<Op>(argument, plan.blocks() - 1); });
   }
 };
 
@@ -241,32 +244,61 @@ std::vector<Tensor> many(Device& device, std::int64_t count, std::int64_t elemen
   return out;
 }
 
-TEST(LaunchPlan, AThousandParametersAreOneLaunch) {
-  EmulatedDevice device;
-  const std::vector<Tensor> gradients = many(device, 1000, 64);
-  const Tensor bucket = *Tensor::empty(device, DType::kFloat32, Shape::row_major({1000 * 64}));
+// The plan of a gather of that many gradients.
+void plan_many(LaunchPlan& plan, EmulatedDevice& device, std::int64_t count) {
+  const std::vector<Tensor> gradients = many(device, count, 64);
+  const Tensor bucket = *Tensor::empty(device, DType::kFloat32, Shape::row_major({count * 64}));
   std::vector<Transfer> transfers;
   for (std::size_t i = 0; i < gradients.size(); ++i)
     transfers.push_back({&gradients[i], bucket.data() + i * 256, &gradients[i].shape()});
-  LaunchPlan plan;
   plan_gather(plan, transfers, 0.25);
-  EXPECT_EQ(plan.segment_count(), 1000u);
-  EXPECT_EQ(plan.blocks(), 1000u);
-  EXPECT_EQ(plan.far_bytes(), 1000u * 32u);
+  EXPECT_EQ(plan.segment_count(), gradients.size());
+  EXPECT_EQ(plan.blocks(), gradients.size());
 }
 
-TEST(LaunchPlan, ATableOfSomeHundredBytesTravelsAsTheArgument) {
+TEST(LaunchPlan, AThousandParametersTravelInTheArgument) {
   EmulatedDevice device;
-  const std::vector<Tensor> tensors = many(device, 2, 100);
   LaunchPlan plan;
-  plan_copy(plan, tensors[0], tensors[1]);
+  for (const std::int64_t count : {1, 124, 125, 161, 1000, 1022}) {
+    plan_many(plan, device, count);
+    EXPECT_EQ(plan.far_bytes(), 0u) << count;
+    EXPECT_EQ(plan.argument(nullptr).table.near_bytes, 32u * static_cast<std::uint32_t>(count));
+  }
+  plan_many(plan, device, 1023);
+  EXPECT_EQ(plan.far_bytes(), 1023u * 32u);
+}
+
+// What has no kernel for many segments.
+TEST(LaunchPlan, AnOperationThatTakesFewHasItsSegmentsFarSooner) {
+  EmulatedDevice device;
+  const std::vector<Tensor> tensors = many(device, 125, 4);
+  LaunchPlan plan;
+  plan.clear({kernels::Kind::kAdd, DType::kFloat32, DType::kFloat32}, 1.0);
+  for (std::size_t i = 0; i < 124; ++i)
+    plan.append_dense(tensors[0].data(), tensors[i + 1].data(), 4);
   EXPECT_EQ(plan.far_bytes(), 0u);
-  EXPECT_EQ(plan.table(nullptr).segments, 1u);
+  plan.append_dense(tensors[1].data(), tensors[0].data(), 4);
+  EXPECT_EQ(plan.far_bytes(), 125u * 32u);
+}
+
+template <class Op>
+void expect_kernels_for(kernels::Kind kind) {
+  EXPECT_TRUE(Op::kTakesMany || !kernels::takes_many(kind));
+}
+
+// Else a launch would have no kernel.
+TEST(LaunchPlan, WhatTakesManyHasAKernelForIt) {
+  using kernels::Kind;
+  for (const Kind kind : {Kind::kMove, Kind::kScale, Kind::kAdd, Kind::kConvert, Kind::kFold})
+    for (const DType from : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16})
+      for (const DType to : {DType::kFloat64, from})
+        kernels::with_operation({kind, from, to},
+                                [&]<class Op>(Op) { expect_kernels_for<Op>(kind); });
 }
 
 kernels::Form form_of(LaunchPlan& plan) {
   kernels::Segment segment;
-  std::memcpy(&segment, plan.table(nullptr).near, sizeof(segment));
+  std::memcpy(&segment, plan.argument(nullptr).near, sizeof(segment));
   return segment.form;
 }
 
@@ -308,16 +340,20 @@ TEST(LaunchPlan, NothingToDoIsNoLaunch) {
   EXPECT_TRUE(plan.empty());
 }
 
-// A table that is too large for the argument, with layouts in it, does the same.
+// Tables for either argument, and for none, with layouts in them, do the same.
 TEST(KernelEmulation, ManyTransposedParametersHaveTheBitsOfTheHost) {
   EmulatedSubject<> subject;
-  KernelCase value;
-  value.factor = 1.0 / 3;
-  for (std::int64_t i = 0; i < 300; ++i)
-    value.pieces.push_back(
-        {{2 + i % 7, 3, 5 + i % 3}, static_cast<std::uint32_t>(i % 6), 0, 1, 0, i % 2});
-  EXPECT_EQ(expect_gather(subject, value), "");
-  EXPECT_EQ(expect_scatter(subject, value), "");
+  for (const std::int64_t count : {10, 300, 1100}) {
+    KernelCase value;
+    value.factor = 1.0 / 3;
+    for (std::int64_t i = 0; i < count; ++i)
+      value.pieces.push_back(
+          {{2 + i % 7, 3, 5 + i % 3}, static_cast<std::uint32_t>(i % 6), 0, 1, 0, i % 2});
+    EXPECT_EQ(expect_gather(subject, value), "") << count;
+    EXPECT_EQ(expect_scatter(subject, value), "") << count;
+  }
+  for (const char* where : {"few", "many", "far"})
+    EXPECT_EQ(subject.emulated().seen[where], 2) << where;
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // What a kernel is told: an Operation, and a Table of segments of elements to run it over.
 //
 // A launch has kThreads threads a block. Every block works on one segment, which it finds in the
-// table by its number: a launch takes as many segments as there are, of any sizes. Small tables
-// travel as the kernel's argument (`near`, below the 4 KiB that every card takes); of large ones
-// the argument holds the address (`far_*`), in memory of the card. Plain data, the same on both
-// sides; made by launch_plan.h, read by kernel_bodies.h.
+// table by its number: a launch takes as many segments as there are, of any sizes. They travel in
+// the kernel's argument, behind the Table (`near`); of a thousand and more it has the address
+// (`far_*`), in memory of the card. A launch copies all of an argument, used or not: so there are
+// two sizes of it. Operations over a model's gradients (takes_many) have a kernel for each, the
+// others for the small one. Plain data, the same on both sides; made by launch_plan.h, read by
+// kernel_bodies.h.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,8 @@ constexpr std::uint32_t kPacksPerBlock = kThreads * kPacksPerThread;
 constexpr std::uint32_t kElementsPerBlock = 4 * kPacksPerBlock;  // one by one
 constexpr int kPackBytes = 16;
 constexpr int kLayoutDims = 7;
-constexpr std::size_t kNearBytes = 3968;
+constexpr std::size_t kFewBytes = 3968;    // of `near`: 124 segments
+constexpr std::size_t kManyBytes = 32704;  // 1,022 segments
 
 enum class Kind : std::uint8_t {
   kMove,     // to = from, bit by bit
@@ -29,6 +32,8 @@ enum class Kind : std::uint8_t {
   kConvert,  // to = round(from * factor), in another dtype
   kFold,     // to = round(...round(round(x0 * k) + round(x1 * k))...), over the shards of `from`
 };
+
+constexpr bool takes_many(Kind kind) { return kind == Kind::kMove || kind == Kind::kScale; }
 
 struct Operation {
   Kind kind = Kind::kMove;
@@ -68,8 +73,19 @@ struct Table {
   double factor = 1.0;
   const Segment* far_segments = nullptr;  // null: they lie in `near`, the layouts behind them
   const Layout* far_layouts = nullptr;
-  alignas(16) std::byte near[kNearBytes] = {};
+  std::uint32_t near_bytes = 0;  // of `near` in use
 };
-static_assert(sizeof(Table) <= 4096);
+
+// One begins as the other does.
+template <std::size_t kBytes>
+struct Argument {
+  Table table;
+  alignas(16) std::byte near[kBytes] = {};
+};
+using FewSegments = Argument<kFewBytes>;
+using ManySegments = Argument<kManyBytes>;
+static_assert(offsetof(FewSegments, near) == offsetof(ManySegments, near));
+static_assert(sizeof(FewSegments) <= 4096);    // what every toolkit and card takes
+static_assert(sizeof(ManySegments) <= 32764);  // from toolkit and driver 12.1 on
 
 }  // namespace lockstep::kernels

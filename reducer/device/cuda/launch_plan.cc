@@ -81,16 +81,16 @@ void LaunchPlan::clear(const Operation& operation, double factor) {
   segments_.clear();
   layouts_.clear();
   blocks_ = 0;
-  table_.factor = factor;
-  table_.shards = 1;
-  table_.shard_stride = 0;
+  argument_.table.factor = factor;
+  argument_.table.shards = 1;
+  argument_.table.shard_stride = 0;
 }
 
 void LaunchPlan::set_shards(std::uint32_t shards, std::int64_t stride) {
   LOCKSTEP_CHECK(operation_.kind == Kind::kFold);
   LOCKSTEP_CHECK(segments_.empty());
-  table_.shards = shards;
-  table_.shard_stride = stride;
+  argument_.table.shards = shards;
+  argument_.table.shard_stride = stride;
 }
 
 void LaunchPlan::append_dense(const std::byte* from, std::byte* to, std::int64_t elements) {
@@ -103,7 +103,7 @@ void LaunchPlan::append_dense(const std::byte* from, std::byte* to, std::int64_t
   segment.to = to;
   segment.elements = static_cast<std::uint64_t>(elements);
   // A shard that begins elsewhere in a pack than the first one cannot be read in packs.
-  if (head < lanes && head + lanes <= elements && table_.shard_stride % lanes == 0) {
+  if (head < lanes && head + lanes <= elements && argument_.table.shard_stride % lanes == 0) {
     segment.form = Form::kPacked;
     segment.head = static_cast<std::uint8_t>(head);
   }
@@ -154,26 +154,36 @@ std::size_t LaunchPlan::table_bytes() const {
 }
 
 std::size_t LaunchPlan::far_bytes() const {
-  return table_bytes() <= kernels::kNearBytes ? 0 : table_bytes();
+  const std::size_t most =
+      kernels::takes_many(operation_.kind) ? kernels::kManyBytes : kernels::kFewBytes;
+  return table_bytes() <= most ? 0 : table_bytes();
 }
 
 void LaunchPlan::write_far(std::byte* to) const {
+  LOCKSTEP_CHECK(far_bytes() != 0);
+  write_segments(to);
+}
+
+void LaunchPlan::write_segments(std::byte* to) const {
   const std::size_t bytes = segments_.size() * sizeof(Segment);
   if (bytes != 0) std::memcpy(to, segments_.data(), bytes);
   if (!layouts_.empty()) std::memcpy(to + bytes, layouts_.data(), layouts_.size() * sizeof(Layout));
 }
 
-const kernels::Table& LaunchPlan::table(const std::byte* place) {
+const kernels::ManySegments& LaunchPlan::argument(const std::byte* place) {
   LOCKSTEP_CHECK((far_bytes() != 0) == (place != nullptr));
-  table_.segments = static_cast<std::uint32_t>(segments_.size());
-  table_.far_segments = reinterpret_cast<const Segment*>(place);
-  table_.far_layouts = nullptr;
-  if (place == nullptr)
-    write_far(table_.near);
-  else
-    table_.far_layouts =
-        reinterpret_cast<const Layout*>(place + segments_.size() * sizeof(Segment));
-  return table_;
+  kernels::Table& table = argument_.table;
+  table.segments = static_cast<std::uint32_t>(segments_.size());
+  table.far_segments = reinterpret_cast<const Segment*>(place);
+  table.far_layouts = nullptr;
+  table.near_bytes = 0;
+  if (place == nullptr) {
+    write_segments(argument_.near);
+    table.near_bytes = static_cast<std::uint32_t>(table_bytes());
+  } else {
+    table.far_layouts = reinterpret_cast<const Layout*>(place + segments_.size() * sizeof(Segment));
+  }
+  return argument_;
 }
 
 void plan_copy(LaunchPlan& plan, const Tensor& from, const Tensor& to) {

@@ -1,10 +1,10 @@
 // LaunchPlan: one kernel launch over any number of pieces of work, from tensors to a kernel's
 // Table.
 //
-// clear() begins a plan, append() adds a piece, and then table() and blocks() are what a kernel is
-// launched with. A table that is too large for a kernel's argument (far_bytes() is not 0) has to be
-// written to memory of the card first. plan_*() make the plans of a Device's operations, with its
-// preconditions; the host and the card have the same ones.
+// clear() begins a plan, append() adds a piece, and then argument() and blocks() are what a kernel
+// is launched with. A table that is too large for a kernel's argument (far_bytes() is not 0) has to
+// be written to memory of the card first. plan_*() make the plans of a Device's operations, with
+// its preconditions; the host and the card have the same ones.
 //
 // Layouts are made simple first: dimensions of size 1 go, and neighbours that lie alike on both
 // sides become one, so that what is dense in the same order on both sides, whatever its dimensions,
@@ -38,22 +38,23 @@ class LaunchPlan {
   std::uint32_t blocks() const { return blocks_; }
   std::size_t segment_count() const { return segments_.size(); }
 
-  // 0 when the table travels as the kernel's argument.
+  // 0 when the segments travel in the kernel's argument.
   std::size_t far_bytes() const;
-  // Both parts of a far table, far_bytes() in all, to be copied to `place` of table().
+  // Both parts of a far table, far_bytes() in all, to be copied to `place` of argument().
   void write_far(std::byte* to) const;
   // Valid until the plan changes. `place`: where the far table lies on the card, or null.
-  const kernels::Table& table(const std::byte* place);
+  const kernels::ManySegments& argument(const std::byte* place);
 
  private:
   void add(kernels::Segment segment);
+  void write_segments(std::byte* to) const;
   std::size_t table_bytes() const;
 
   kernels::Operation operation_;
   std::vector<kernels::Segment> segments_;
   std::vector<kernels::Layout> layouts_;
   std::uint32_t blocks_ = 0;
-  kernels::Table table_;
+  kernels::ManySegments argument_;
 };
 
 // What Device::copy, add, gather, scatter and convert do.

@@ -25,19 +25,32 @@ struct EmulatedFar {
   std::vector<std::uint64_t> words;
 };
 
-template <class Op>
-void emulate_as(const kernels::Table& table, std::uint32_t blocks) {
+template <class Op, class Segments>
+void emulate_with(const Segments& argument, std::uint32_t blocks) {
   for (std::uint32_t b = 0; b < blocks; ++b)
     for (std::uint32_t t = 0; t < kernels::kThreads; ++t)
-      kernels::run<Op>(table, blocks - 1 - b, (t * 97 + b) % kernels::kThreads);
+      kernels::run<Op>(argument, blocks - 1 - b, (t * 97 + b) % kernels::kThreads);
+}
+
+// A kernel for few segments is given no more of the argument than is its.
+template <class Op>
+void emulate_as(const kernels::ManySegments& argument, std::uint32_t blocks) {
+  if (argument.table.near_bytes > kernels::kFewBytes) {
+    LOCKSTEP_CHECK(Op::kTakesMany);
+    return emulate_with<Op>(argument, blocks);
+  }
+  const auto few = std::make_unique<kernels::FewSegments>();
+  few->table = argument.table;
+  std::memcpy(few->near, argument.near, sizeof(few->near));
+  emulate_with<Op>(*few, blocks);
 }
 
 inline void emulate(LaunchPlan& plan) {
   if (plan.empty()) return;
   const EmulatedFar far(plan);
-  const kernels::Table table = plan.table(far.place());
+  const kernels::ManySegments& argument = plan.argument(far.place());
   kernels::with_operation(plan.operation(),
-                          [&]<class Op>(Op) { emulate_as<Op>(table, plan.blocks()); });
+                          [&]<class Op>(Op) { emulate_as<Op>(argument, plan.blocks()); });
 }
 
 // For one thread: there is one place to make plans in.

@@ -104,19 +104,20 @@ void FakeCuda::run() { run_streams(); }
 
 namespace kernels {
 
-int launch(const Operation& operation, std::uint32_t blocks, const Table& table,
+int launch(const Operation& operation, std::uint32_t blocks, const ManySegments& argument,
            CUstream_st* stream) {
   if (const int error = entered("launch")) return error;
-  submit(stream, [operation, blocks, table] {
+  submit(stream, [operation, blocks, argument] {
+    const Table& table = argument.table;
     const bool is_far = table.far_segments != nullptr;
     const auto* segments =
-        is_far ? table.far_segments : reinterpret_cast<const Segment*>(table.near);
+        is_far ? table.far_segments : reinterpret_cast<const Segment*>(argument.near);
     if (is_far) touch(segments, "the table of a kernel");
     for (std::uint32_t i = 0; i < table.segments; ++i) {
       touch(segments[i].from, "a kernel reads");
       touch(segments[i].to, "a kernel writes");
     }
-    with_operation(operation, [&]<class Op>(Op) { emulate_as<Op>(table, blocks); });
+    with_operation(operation, [&]<class Op>(Op) { emulate_as<Op>(argument, blocks); });
   });
   return 0;
 }
