@@ -88,6 +88,13 @@ def at_once(state, bucket):
     return future
 
 
+def with_reducer(model, mode, ranks):
+    run = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=mode == "view")
+    if ranks == 1:
+        run.register_comm_hook(None, at_once)
+    return run
+
+
 def check(device, rank, ranks):
     """Whether two steps add up to twice the average of the ranks' gradients; it is exact."""
     for mode in ("copying", "view"):
@@ -95,7 +102,7 @@ def check(device, rank, ranks):
         for index, (parameter, arriving) in enumerate(zip(model.parameters(), model.arriving)):
             parameter.grad = torch.zeros_like(parameter)
             arriving.fill_(index + 1 + 2 * rank)
-        run = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=mode == "view")
+        run = with_reducer(model, mode, ranks)
         for _ in range(2):
             run().backward()
         for index, parameter in enumerate(model.parameters()):
@@ -110,9 +117,7 @@ def measure(sizes, mode, device, steps, ranks=1):
         parameter.grad = torch.zeros_like(parameter)
     run = model
     if mode != "no_reducer":
-        run = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=mode == "view")
-        if ranks == 1:
-            run.register_comm_hook(None, at_once)
+        run = with_reducer(model, mode, ranks)
     finish = torch.cuda.synchronize if device == "cuda" else lambda: None
     whole, host = [], []
     for step in range(steps + 5):
@@ -156,6 +161,7 @@ def run_alone(options, device):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        check(device, 0, 1)
         figures = measure_all(options, device, options.steps or 50, 1, print)
         dist.destroy_process_group()
     write(figures, options.json)

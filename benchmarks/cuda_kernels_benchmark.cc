@@ -34,13 +34,15 @@ namespace {
 
 constexpr std::size_t kRotated = std::size_t{512}
                                  << 20;  // bytes of a side that a loop goes through
+constexpr std::size_t kMostSets = 512;   // of the smallest case: 128 MB a side; a cache has 60
 constexpr std::int64_t kHundredMillion = 100'000'000;
 
 CudaDevice* device = nullptr;
 
 enum class What { kGather, kGatherScaled, kScatter };
 
-// Gradients of one set, each an allocation of its own as a user's are, and their bucket.
+// Gradients of one set, and their bucket. They are cut from one storage, for there are half a
+// million of the smallest, each aligned as if it were an allocation of its own, as a user's are.
 struct Set {
   std::vector<Tensor> gradients;
   std::vector<Shape> orders;
@@ -48,11 +50,14 @@ struct Set {
   std::vector<Transfer> transfers;
 };
 
-Tensor filled(std::int64_t elements, std::int64_t offset) {
-  const Shape whole = Shape::row_major({elements + offset});
-  const Tensor tensor = *Tensor::empty(*device, DType::kFloat32, whole);
+Tensor filled(std::int64_t elements) {
+  const Tensor tensor = *Tensor::empty(*device, DType::kFloat32, Shape::row_major({elements}));
   device->fill_zero(device->current_stream(), tensor.data(), tensor.storage()->bytes());
-  return Tensor(tensor.storage(), offset, DType::kFloat32, Shape::row_major({elements}));
+  return tensor;
+}
+
+std::int64_t rounded_up(std::int64_t elements, std::int64_t to) {
+  return (elements + to - 1) / to * to;
 }
 
 // What a benchmark is of: 1-dimensional parameters, or one with strides.
@@ -73,22 +78,29 @@ Case strided(std::string name, std::initializer_list<std::int64_t> sizes,
 std::unique_ptr<Set> make_set(const Case& one) {
   const std::vector<std::int64_t>& parameters = one.parameters;
   auto set = std::make_unique<Set>();
+  constexpr std::int64_t kAligned = 64;  // elements: 256 bytes, as CudaDevice aligns
   std::int64_t places = 0;
-  for (const std::int64_t elements : parameters) places += (elements + 15) / 16 * 16;
-  set->bucket = filled(places, 0);
-  std::int64_t place = 0;
+  std::int64_t all = 0;
   for (const std::int64_t elements : parameters) {
-    const Tensor flat = filled(elements, one.offset);
+    places += rounded_up(elements, 16);
+    all += rounded_up(one.offset + elements, kAligned);
+  }
+  set->bucket = filled(places);
+  const Tensor storage = filled(all);
+  std::int64_t begin = 0;
+  for (const std::int64_t elements : parameters) {
     const bool is_flat = one.gradient.dims == 0;
-    set->gradients.push_back(is_flat ? flat
-                                     : Tensor(flat.storage(), 0, flat.dtype(), one.gradient));
+    set->gradients.emplace_back(storage.storage(), begin + one.offset, DType::kFloat32,
+                                is_flat ? Shape::row_major({elements}) : one.gradient);
+    begin += rounded_up(one.offset + elements, kAligned);
     const auto dims = static_cast<std::size_t>(one.gradient.dims);
     set->orders.push_back(is_flat ? Shape::row_major({elements})
                                   : Shape::row_major(std::span(one.gradient.sizes).first(dims)));
   }
+  std::int64_t place = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     set->transfers.push_back({&set->gradients[i], set->bucket.data() + 4 * place, &set->orders[i]});
-    place += (parameters[i] + 15) / 16 * 16;
+    place += rounded_up(parameters[i], 16);
   }
   return set;
 }
@@ -158,11 +170,11 @@ void measure(benchmark::State& state, What what, const Case& one) {
   std::int64_t elements = 0;
   for (const std::int64_t count : one.parameters) elements += count;
   const auto bytes = static_cast<std::size_t>(elements) * 4;
-  const std::size_t count = std::clamp<std::size_t>(kRotated / bytes, 2, 32);
+  const std::size_t count = std::clamp<std::size_t>(kRotated / bytes, 2, kMostSets);
   std::vector<std::unique_ptr<Set>> sets;
   for (std::size_t i = 0; i < count; ++i) sets.push_back(make_set(one));
-  const Tensor plain_from = filled(elements * static_cast<std::int64_t>(count), 0);
-  const Tensor plain_to = filled(elements * static_cast<std::int64_t>(count), 0);
+  const Tensor plain_from = filled(elements * static_cast<std::int64_t>(count));
+  const Tensor plain_to = filled(elements * static_cast<std::int64_t>(count));
   for (const auto& set : sets) run(what, *set);
   if (const Status status = finish(); !status.ok())
     return state.SkipWithError(status.to_string().c_str());

@@ -14,8 +14,10 @@
 //
 // --sockets: two ranks, as processes that share the card, instead of one. NCCL takes each for a
 // machine of its own and sends through sockets of the loopback device. Only Step is measured, on
-// rank 0. LOCKSTEP_NCCL=FILE names the library, else the loader finds it. With --on-host, too, it
-// is Gloo that sums, in the host's memory. Exit code: see card_program.h.
+// rank 0, and each mode also in a group whose ranks do not agree about their collectives, as
+// PyTorch's do not (NcclOptions::agree is off). LOCKSTEP_NCCL=FILE names the
+// library, else the loader finds it. With --on-host, too, it is Gloo that sums, in the host's
+// memory, in the one group. Exit code: see card_program.h.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -71,22 +73,35 @@ struct Ranks {
   int size = 1;
   std::shared_ptr<Store> store;
   std::shared_ptr<ProcessGroup> group;
-  int models = 0;  // so far, on every rank
+  std::shared_ptr<ProcessGroup> without_agreement;  // none over Gloo
+  int models = 0;                                   // so far, on every rank
 };
 Ranks ranks;
 
 // What a model's reducer has to reach the others with.
-Membership place_of_a_model() {
+Membership place_of_a_model(bool agrees) {
   if (ranks.group == nullptr)
     return {std::make_shared<AloneGroup>(), std::make_shared<HashStore>()};
   const std::string name = "model " + std::to_string(ranks.models++);
-  return {ranks.group, std::make_shared<PrefixStore>(name, ranks.store)};
+  return {agrees ? ranks.group : ranks.without_agreement,
+          std::make_shared<PrefixStore>(name, ranks.store)};
 }
 
-enum class Mode { kNone, kCopying, kView };
+struct Mode {
+  const char* name;
+  bool reduces = true;
+  bool has_views = false;
+  bool agrees = true;
+};
+constexpr Mode kNone{"no_reducer", false};
+constexpr Mode kCopying{"copying"};
 
-const char* name_of(Mode mode) {
-  return mode == Mode::kNone ? "no_reducer" : mode == Mode::kCopying ? "copying" : "view";
+std::vector<Mode> modes() {
+  std::vector<Mode> all = {kNone, kCopying, {"view", true, true}};
+  if (ranks.without_agreement == nullptr) return all;
+  all.push_back({"copying_without_agreement", true, false, false});
+  all.push_back({"view_without_agreement", true, true, false});
+  return all;
 }
 
 // A model on the device, and what arrives at its parameters in each backward.
@@ -107,12 +122,12 @@ struct Model {
     device->fill_zero(device->current_stream(), root[0].data(), root[0].storage()->bytes());
   }
 
-  Status reduce(Mode mode, std::vector<std::uint64_t> limits) {
-    if (mode == Mode::kNone) return {};
+  Status reduce(const Mode& mode, std::vector<std::uint64_t> limits) {
+    if (!mode.reduces) return {};
     ReducerOptions options;
-    options.gradient_as_bucket_view = mode == Mode::kView;
+    options.gradient_as_bucket_view = mode.has_views;
     if (!limits.empty()) options.bucket_limits = std::move(limits);
-    auto made = DataParallel::create(parameters, engine, options, place_of_a_model());
+    auto made = DataParallel::create(parameters, engine, options, place_of_a_model(mode.agrees));
     if (!made) return made.error();
     parallel = std::move(*made);
     return {};
@@ -181,7 +196,7 @@ void check(const Status& status, benchmark::State& state) {
   if (!status.ok()) state.SkipWithError(status.to_string().c_str());
 }
 
-void measure_step(benchmark::State& state, const Workload& workload, Mode mode) {
+void measure_step(benchmark::State& state, const Workload& workload, const Mode& mode) {
   Model model(workload.parameters);
   check(model.reduce(mode, {}), state);
   for (int i = 0; i < 3; ++i) check(model.step(make_ref<ArrivingNode>(model)), state);
@@ -203,7 +218,7 @@ void measure_step(benchmark::State& state, const Workload& workload, Mode mode) 
 void measure_hook(benchmark::State& state) {
   const std::vector<std::int64_t> sizes(1000, 64);
   Model model(sizes);
-  check(model.reduce(Mode::kCopying, {std::uint64_t{1} << 40}), state);
+  check(model.reduce(kCopying, {std::uint64_t{1} << 40}), state);
   std::vector<double> hooks;
   for (auto _ : state) {
     double us = 0;
@@ -219,8 +234,8 @@ void measure_bucket(benchmark::State& state) {
   const std::vector<std::int64_t> sizes(1000, 64);
   Model one(sizes);
   Model many(sizes);
-  check(one.reduce(Mode::kCopying, {std::uint64_t{1} << 40}), state);
-  check(many.reduce(Mode::kCopying, {1}), state);
+  check(one.reduce(kCopying, {std::uint64_t{1} << 40}), state);
+  check(many.reduce(kCopying, {1}), state);
   const auto time_of = [&](Model& model) {
     const auto start = Clock::now();
     check(model.step(make_ref<ArrivingNode>(model)), state);
@@ -246,7 +261,7 @@ float value_of(std::size_t i, int rank) {
 // Two steps add up, with each kind of reducer.
 Status check_results() {
   const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 64, 1};
-  for (const Mode mode : {Mode::kNone, Mode::kCopying, Mode::kView}) {
+  for (const Mode& mode : modes()) {
     Model model(sizes);
     LOCKSTEP_RETURN_IF_ERROR(model.reduce(mode, {64, 4096}));
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -263,9 +278,9 @@ Status check_results() {
       LOCKSTEP_RETURN_IF_ERROR(
           read(*device, gradient.data(), std::as_writable_bytes(std::span(values)), soon()));
       const float average = (value_of(i, 0) + value_of(i, ranks.size - 1)) / 2;
-      const float wanted = 2 * (mode == Mode::kNone ? value_of(i, ranks.rank) : average);
+      const float wanted = 2 * (mode.reduces ? average : value_of(i, ranks.rank));
       if (!std::all_of(values.begin(), values.end(), [&](float value) { return value == wanted; }))
-        return Status(Code::kCorrupted, std::string(name_of(mode)) + ": a gradient is wrong");
+        return Status(Code::kCorrupted, std::string(mode.name) + ": a gradient is wrong");
     }
   }
   return {};
@@ -279,8 +294,8 @@ void register_all() {
         ->Unit(benchmark::kMicrosecond);
   };
   for (const Workload& workload : workloads())
-    for (const Mode mode : {Mode::kNone, Mode::kCopying, Mode::kView})
-      add("Step/" + workload.name + "/" + name_of(mode),
+    for (const Mode& mode : modes())
+      add("Step/" + workload.name + "/" + mode.name,
           [workload, mode](benchmark::State& state) { measure_step(state, workload, mode); });
   if (ranks.group != nullptr) return;
   add("Hook", measure_hook);
@@ -332,12 +347,19 @@ Status meet_by_nccl(const std::string& folder) {
   if (!api) return api.error();
   benchmark::AddCustomContext("nccl", nccl_version_text(api->version));
   ranks.store = std::make_shared<FileStore>(folder);
-  NcclOptions options;
-  options.timeout = std::chrono::seconds(60);
-  auto group =
-      NcclProcessGroup::connect(*api, *device, ranks.store, ranks.rank, ranks.size, options);
-  if (!group) return group.error();
-  ranks.group = std::move(*group);
+  const auto connect = [&](bool agrees) {
+    NcclOptions options;
+    options.timeout = std::chrono::seconds(60);
+    options.name = agrees ? "agreeing" : "not agreeing";
+    options.agree = agrees;
+    return NcclProcessGroup::connect(*api, *device, ranks.store, ranks.rank, ranks.size, options);
+  };
+  auto agreeing = connect(true);
+  if (!agreeing) return agreeing.error();
+  auto other = connect(false);
+  if (!other) return other.error();
+  ranks.group = std::move(*agreeing);
+  ranks.without_agreement = std::move(*other);
   return {};
 }
 
@@ -370,6 +392,7 @@ int run_rank(int rank, bool is_on_host, const std::string& folder, std::vector<c
   arguments.push_back(nullptr);
   code = run_checked(met.ok() ? check_results() : met, name, register_all, count, arguments.data());
   ranks.group.reset();  // before the device
+  ranks.without_agreement.reset();
   return code;
 }
 
