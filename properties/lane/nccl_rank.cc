@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "properties/lane/graph.h"
 #include "properties/lane/nccl_card.h"
 #include "properties/lane/nccl_environment.h"
 #include "properties/lane/nccl_log.h"
@@ -121,6 +122,27 @@ Result<std::optional<faults::net::NetPlan>> take_plan(const std::string& name) {
   return std::optional<faults::net::NetPlan>(std::move(*plan));
 }
 
+// What a case takes of pinned memory is there before its first step (CudaDevice keeps what is
+// released as spare, by powers of two): in a backward the driver may wait for all that runs on the
+// card, for a collective that waits for us, too.
+Status make_pinned_spare(Device& card, const reference::Program& program) {
+  constexpr int kSmall = 64;
+  constexpr std::size_t kSmallBytes = 4096;
+  std::vector<std::size_t> sizes(kSmall, kSmallBytes);
+  for (const reference::Parameter& parameter : program.parameters) {
+    const auto elements = static_cast<std::size_t>(shape_of(parameter).elements());
+    const std::size_t bytes = elements * size_of(dtype_of(parameter.dtype));
+    if (bytes > kSmallBytes) sizes.insert(sizes.end(), 2, bytes);
+  }
+  std::vector<PinnedMemory> blocks;
+  for (const std::size_t bytes : sizes) {
+    Result<PinnedMemory> pinned = card.allocate_pinned(bytes);
+    if (!pinned) return pinned.error();
+    blocks.push_back(std::move(*pinned));
+  }
+  return {};
+}
+
 bool is_good(const properties::RankObservation& observation) {
   return observation.finished && observation.retries == 0 &&
          std::all_of(observation.steps.begin(), observation.steps.end(),
@@ -136,6 +158,8 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
   if (!nccl) return give_up(nccl.error());
   auto card = open_card()();
   if (!card) return give_up(card.error());
+  if (const Status status = make_pinned_spare(**card, job.c->program); !status.ok())
+    return give_up(status);
   auto plan = take_plan(job.net_plan);
   if (!plan) return give_up(plan.error());
   (*nccl)->begin_case();
