@@ -1,6 +1,6 @@
 // FaultPlan: what goes wrong in one case, and when; plain data. The simulator (faults/sim) and the
-// process harness (faults/os, faults/gloo) carry it out; which kinds a lane can do is listed with
-// each kind.
+// harness of real processes (properties/lane/real_environment.h, with faults/gloo and
+// faults/nccl_net) carry it out; which lanes can do a kind is written in front of it.
 //
 // A plan is total: ranks are taken modulo the world, steps modulo the program's steps. A fault
 // whose site is never visited does not fire, and that is no error: the observation counts what
@@ -13,24 +13,35 @@
 
 namespace lockstep::faults {
 
+// Over NCCL what is of a message, and kOperationError, is the net plug-in's, which counts the
+// messages of each connection (properties/lane/nccl_plan.h).
 enum class Kind : std::uint8_t {
-  kMessageDelay,    // the site-th message that `rank` sends in the step arrives `duration_us` later
-                    // sim
-  kMessageStall,    // that message and all later ones on its link never arrive sim
-  kOperationDelay,  // the site-th collective of `rank` in the step begins `duration_us` later sim,
-                    // gloo
-  kOperationStall,  // that collective never begins on `rank` sim, gloo
-  kOperationError,  // the transport of `rank` fails at that collective sim
-  kCallError,   // over NCCL: the site-th call of `rank` in the step that carries a collective out
-                // does nothing and returns an error sim
-  kLinkReset,   // at that message the link to its receiver is reset: both ends get an error sim
-  kRankExit,    // the process of `rank` is gone at the site-th collective of the step sim, gloo
-                // (SIGKILL)
-  kRankPause,   // `rank` does nothing for `duration_us` from there on sim, gloo (SIGSTOP)
-  kNodeThrows,  // the site-th node that `rank` executes in the step throws sim, gloo
-  kSlowThread,  // at that node the engine's worker sleeps for `duration_us` sim, gloo
+  // sim, nccl: the site-th message that `rank` sends in the step arrives `duration_us` later
+  kMessageDelay,
+  // sim, nccl: that message and all later ones on its link never arrive
+  kMessageStall,
+  // sim, gloo, nccl: the site-th collective of `rank` in the step begins `duration_us` later
+  kOperationDelay,
+  // sim, gloo, nccl: that collective never begins on `rank`
+  kOperationStall,
+  // sim: the transport of `rank` fails at that collective; nccl: at the site-th message
+  kOperationError,
+  // sim, over its NCCL: the site-th call of `rank` in the step that carries a collective out does
+  // nothing and returns an error
+  kCallError,
+  // sim, nccl: at that message the link to its receiver is reset: both ends get an error
+  kLinkReset,
+  // sim, gloo, nccl: the process of `rank` is gone at the site-th collective of the step (SIGKILL)
+  kRankExit,
+  // sim, gloo, nccl: `rank` does nothing for `duration_us` from there on (SIGSTOP)
+  kRankPause,
+  // sim, gloo, nccl: the site-th node that `rank` executes in the step throws
+  kNodeThrows,
+  // sim, gloo, nccl: at that node the engine's worker sleeps for `duration_us`
+  kSlowThread,
   // F3, where what travels is verified; `site` counts the exchanges of frames of `rank`. Of the
-  // frame that goes to `peer` in that one, sim and gloo:
+  // frame that goes to `peer` in that one, sim and gloo, and the first over nccl, where `site` is a
+  // message:
   kPayloadFlip,      // one bit, number `at`, is the other one
   kPayloadTruncate,  // what lies behind `at` bytes is lost, and zeros stand there
   kPayloadSwap,      // it and the one for the next rank (of both, this rank included) change places
