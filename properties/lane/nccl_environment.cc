@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 
 namespace lockstep::inline LOCKSTEP_NS {
 
@@ -32,7 +33,8 @@ Result<std::shared_ptr<ProcessGroup>> NcclEnvironment::make_group(const Place& p
   options.name = std::string("nccl/") + place.name;
   options.timeout = timeout();
   options.connect_timeout = kConnectTimeout;
-  const std::int64_t series = 2 * std::int64_t{place.reducer} + (place.name[0] == 'f' ? 0 : 1);
+  const bool is_second = place.name == std::string_view("second");
+  const std::int64_t series = 2 * std::int64_t{place.reducer} + (is_second ? 1 : 0);
   auto group =
       groups_.make({series, place.generation, place.members, place.rank, place.store}, options);
   if (!group) return failed(group.error());
