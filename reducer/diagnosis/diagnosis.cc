@@ -111,11 +111,30 @@ void judge_failures(Diagnosis& diagnosis) {
   diagnosis.reason = "failed by itself: " + std::string(name_of(first->code));
 }
 
+// A collective failed that all had come to, before ranks differ: who had not gone on by then was
+// held up in it, or has heard of it.
+bool has_failed_before(const Diagnosis& diagnosis) {
+  using State = AccountedCollective::State;
+  const auto has_failed = [&](const Account& account) {
+    // Nobody has waited for it yet where the next one was refused.
+    const auto is_named = [&](const AccountedCollective& c) {
+      return c.state == State::kInFlight && account.failure && c.bucket != kNone &&
+             c.bucket == account.failure->bucket && c.pass == account.failure->pass;
+    };
+    return std::any_of(account.collectives.begin(), account.collectives.end(), [&](const auto& c) {
+      return c.sequence < diagnosis.difference->sequence &&
+             (c.state == State::kFailed || is_named(c));
+    });
+  };
+  return std::any_of(diagnosis.accounts.begin(), diagnosis.accounts.end(), has_failed);
+}
+
 // Some have started a collective, the others have not come to it.
 void judge_progress(Diagnosis& diagnosis) {
   if (!diagnosis.difference || diagnosis.difference->sides.size() != 2) return;
   const std::vector<Side>& sides = diagnosis.difference->sides;
   if (sides[0].collective && sides[1].collective) return;
+  if (has_failed_before(diagnosis)) return;
   const bool is_first_behind = !sides[0].collective;
   const Side& behind = is_first_behind ? sides[0] : sides[1];
   const Side& ahead = is_first_behind ? sides[1] : sides[0];

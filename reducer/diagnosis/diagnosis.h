@@ -6,7 +6,8 @@
 // is odd, or one that has not started it. With as many ranks on either side nobody can tell; then
 // the one that went on without a collective of the others counts as odd, and the text has both
 // sides. Where no collectives differ, a rank that failed by itself is odd, then those that told
-// nothing. Pure functions; nothing is printed.
+// nothing, and those that have not come to a collective, unless one before it failed that all had
+// come to. Pure functions; nothing is printed.
 #pragma once
 
 #include <optional>

@@ -69,6 +69,30 @@ TEST(Diagnosis, T1EqualAccountsGiveNone) {
   EXPECT_EQ(diagnosis.to_string(), "3 ranks: nothing differs, nobody waits, nothing failed\n");
 }
 
+// Found by the oracle on accounts: of a link that fell silent in #1 the rank was named that heard
+// of it before it came to #2.
+TEST(Diagnosis, F6WhoStoppedInACollectiveThatAllHadStartedIsNotOdd) {
+  const auto told = [](State state, bool is_next_refused) {
+    std::vector<Account> accounts = {
+        account(0, 3, {bucket(0, 0), bucket(0, 1), usage_map(0, State::kFailed)}),
+        account(1, 3, {bucket(0, 0), bucket(0, 1, state)}),
+        account(2, 3, {bucket(0, 0), bucket(0, 1), usage_map(0, State::kFailed)})};
+    if (is_next_refused) {
+      Failure failure = own_failure(kNone);
+      failure.code = Code::kTransport;
+      failure.definite = false;
+      failure.pass = 0;
+      failure.bucket = 1;
+      accounts[1].failure = failure;
+    }
+    return of(std::move(accounts)).odd;
+  };
+  EXPECT_EQ(told(State::kFailed, false), Ranks{});
+  EXPECT_EQ(told(State::kInFlight, true), Ranks{});
+  EXPECT_EQ(told(State::kCompleted, false), Ranks{1});  // it never came to #2
+  EXPECT_EQ(told(State::kInFlight, false), Ranks{1});
+}
+
 TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
   const State open = State::kInFlight;
   std::vector<Account> accounts = {
