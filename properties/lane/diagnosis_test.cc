@@ -63,6 +63,23 @@ TEST(RankReport, F6C01ShowsBothOrdersOfBuckets) {
       << report;
 }
 
+// Ranks of even and of odd numbers train apart: what they tell is joined for each group.
+TEST(RankReport, F6OfTwoGroupsTheOneThatFailedIsTold) {
+  Result<Case> c = read_case(std::string(LOCKSTEP_CORPUS) + "/seeded/r12.json");
+  ASSERT_TRUE(c.has_value());
+  c->program.world = 4;
+  c->program.options.two_groups = true;
+  c->faults.faults = {{faults::Kind::kOperationError, 3, 0, 0, 0}};
+  normalize(*c);
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  EXPECT_TRUE(runner.run(*c).ok());
+  const std::string report = join_accounts(runner.observation());
+  EXPECT_TRUE(
+      says(report, "in the group, of what were ranks 1 3:\n2 ranks, the odd one out: rank 1 ("))
+      << report;
+  EXPECT_FALSE(says(report, "ranks 0 2")) << report;
+}
+
 // Ranks that use no parameter join no collective, and say so in their next forward.
 TEST(RankReport, F6R07NamesTheRankThatJoinsNoCollective) {
   Result<Case> c = read_case(std::string(LOCKSTEP_CORPUS) + "/seeded/r07.json");

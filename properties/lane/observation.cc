@@ -35,4 +35,12 @@ std::vector<reference::ReadyOrder> Observation::ready_orders() const {
   return orders;
 }
 
+std::vector<Account> Observation::accounts_of(std::uint32_t generation, std::uint32_t group) const {
+  std::vector<Account> accounts;
+  for (const RankObservation& rank : ranks)
+    for (const ObservedAccount& each : rank.accounts)
+      if (each.generation == generation && each.group == group) accounts.push_back(each.account);
+  return accounts;
+}
+
 }  // namespace lockstep::properties

@@ -71,6 +71,7 @@ struct ObservedStep {
 // What the rank told of itself in one group (T1): when a step failed, or at the end of its program.
 struct ObservedAccount {
   std::uint32_t generation = 0;
+  std::uint32_t group = 0;  // reference::group_of() the rank
   Account account;
 };
 
@@ -82,8 +83,10 @@ struct RankObservation {
   Status joining;   // S2: the last end_join() that failed, also if all was well after a recovery
   // S2: what there is after the end_join() that went well; its step is the number of steps.
   std::vector<ObservedStep> ending;
-  std::vector<ObservedAccount> accounts;  // if Observation::detailed, one a generation
-  std::string layout;                     // as text, the last one (B3), with Subject::saves_layout
+  // One of each generation in which a call failed; of one that ended well if Observation::detailed,
+  // and of a part of the programs.
+  std::vector<ObservedAccount> accounts;
+  std::string layout;         // as text, the last one (B3), with Subject::saves_layout
   std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
   bool finished = false;      // came to the end of its program
   bool exited = false;        // by a fault
@@ -99,13 +102,15 @@ struct RankObservation {
 
 struct Observation {
   enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock, kCrashed, kHung };
-  // Asked of the lane: accounts, and the collectives of steps that fail, too.
+  // Asked of the lane: all accounts, and the collectives of steps that fail, too.
   bool detailed = false;
   End end = End::kFinished;
   std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
   std::vector<RankObservation> ranks;                       // by original rank
   std::vector<reference::Recovery> recoveries;              // those that really took place
   std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as each rank tells
+  // What the ranks of one group told in one generation, to be joined (diagnosis.h).
+  std::vector<Account> accounts_of(std::uint32_t generation, std::uint32_t group) const;
   faults::Fired fired;
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
   std::uint64_t choices = 0;     // sim lane: scheduling points with a choice

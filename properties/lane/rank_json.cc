@@ -70,7 +70,7 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
   for (const ObservedStep& step : observation.ending) ending.push_back(to_record(step));
   Json accounts = Json::array();
   for (const ObservedAccount& each : observation.accounts)
-    accounts.push_back({each.generation, to_text(each.account)});
+    accounts.push_back({each.generation, each.group, to_text(each.account)});
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
@@ -103,9 +103,9 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.joining = to_status(json.at(7));
     for (const Json& step : json.at(8)) observation.ending.push_back(to_step(step));
     for (const Json& each : json.at(9)) {
-      Result<Account> account = read_account(each.at(1).get<std::string>());
+      Result<Account> account = read_account(each.at(2).get<std::string>());
       if (!account) return false;
-      observation.accounts.push_back({each.at(0), std::move(*account)});
+      observation.accounts.push_back({each.at(0), each.at(1), std::move(*account)});
     }
     observation.unproven = json.at(10);
     observation.leaked_bytes = json.at(11);

@@ -22,6 +22,7 @@ using reference::Program;
 
 constexpr int kForwardCall = -1;  // ObservedStep::failed_call
 constexpr int kMaxJoinAttempts = 3;
+constexpr std::uint32_t kToldEnds = 8;
 
 // Writes down the order of hooks, after the subject's own have run.
 class HookRecorder final : public GradientHook {
@@ -164,7 +165,7 @@ class Training {
     while (true) {
       const bool recovering = train_on(step);
       if (environment_.exited()) break;
-      note_account();
+      if (recovering || tells_end()) note_account();
       if (!recovering && leaves_at_once()) {
         observation_.finished = true;
         break;
@@ -173,7 +174,9 @@ class Training {
       // the middle of the step.
       Resume resume = environment_.meet(!recovering, step);
       observation_.finished = !resume.recover;
-      if (observation_.finished || !recover(resume)) break;
+      if (observation_.finished) break;
+      note_account();  // of a rank that was well, and learns here that peers were not
+      if (!recover(resume)) break;
       step = resume.step;
     }
   }
@@ -265,13 +268,16 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
+  // Where all ends well an account has little to tell, and costs time: one program in so many.
+  bool tells_end() const { return environment_.detailed() || program_.key % kToldEnds == 0; }
+
   // The first account of a generation stays.
   void note_account() {
     auto& accounts = observation_.accounts;
-    if (!environment_.detailed()) return;
     if (!accounts.empty() && accounts.back().generation == generation_) return;
+    const std::uint32_t group = reference::group_of(program_, environment_.rank());
     if (std::optional<Account> account = subject_->account())
-      accounts.push_back({generation_, std::move(*account)});
+      accounts.push_back({generation_, group, std::move(*account)});
   }
 
   // Nothing runs any more: what there is to tell of the step that this rank is in.

@@ -8,27 +8,42 @@
 
 namespace lockstep::properties {
 
+namespace {
+
+// Which group this is of, where there are several. Ranks are numbered anew in each.
+std::string heading(const Observation& observation, std::uint32_t generation, std::uint32_t group,
+                    std::uint32_t groups) {
+  if (generation == 0 && groups == 1) return "";
+  const auto& recoveries = observation.recoveries;
+  std::vector<std::uint32_t> members;
+  for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) members.push_back(rank);
+  if (generation > 0 && generation <= recoveries.size())
+    members = recoveries[generation - 1].survivors;
+  std::erase_if(members, [&](std::uint32_t rank) { return rank % groups != group; });
+  std::string out = "in the group";
+  if (generation > 0) out += fmt::format(" after recovery {}", generation);
+  return out + fmt::format(", of what were ranks {}:\n", fmt::join(members, " "));
+}
+
+}  // namespace
+
 std::string join_accounts(const Observation& observation) {
   std::uint32_t last = 0;
+  std::uint32_t groups = 1;
   for (const RankObservation& rank : observation.ranks)
-    for (const ObservedAccount& each : rank.accounts) last = std::max(last, each.generation);
+    for (const ObservedAccount& each : rank.accounts) {
+      last = std::max(last, each.generation);
+      groups = std::max(groups, each.group + 1);
+    }
   std::string out;
   for (std::uint32_t generation = 0; generation <= last; ++generation) {
-    std::vector<Account> accounts;
-    for (const RankObservation& rank : observation.ranks)
-      for (const ObservedAccount& each : rank.accounts)
-        if (each.generation == generation) accounts.push_back(each.account);
-    if (accounts.empty()) continue;
-    const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
-    if (!diagnosis || diagnosis->clean()) continue;
-    if (generation > 0) {
-      out += fmt::format("in the group after recovery {}", generation);
-      if (generation <= observation.recoveries.size())
-        out += fmt::format(", of what were ranks {}",
-                           fmt::join(observation.recoveries[generation - 1].survivors, " "));
-      out += ":\n";
+    for (std::uint32_t group = 0; group < groups; ++group) {
+      std::vector<Account> accounts = observation.accounts_of(generation, group);
+      if (accounts.empty()) continue;
+      const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+      if (!diagnosis || diagnosis->clean()) continue;
+      out += heading(observation, generation, group, groups) + diagnosis->to_string();
     }
-    out += diagnosis->to_string();
   }
   return out;
 }
