@@ -317,6 +317,7 @@ Verdict judge(const Case& c, const reference::Contract& contract,
   if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_trace(c, expectation, observation); !verdict.ok()) return verdict;
+  if (Verdict v = judge_diagnosis(c, expectation, observation); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
   return errors;  // which may say what could not be judged
 }

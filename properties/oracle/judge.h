@@ -4,7 +4,7 @@
 // In this order: progress (deadlock, livelock, crash, hang), races on a card, errors (missing,
 // unexpected, wrongly named), reuse after reset, equal bits on all ranks, bits against the model,
 // defined and undefined, untouched storage, the trace of collectives (each bucket once, ascending,
-// counts and dtypes), leaks.
+// counts and dtypes), what the ranks tell of a failure, leaks.
 //
 // What is right depends on what went wrong: an error is justified only by the program itself
 // (Expectation), or by a fault of the plan that fired, is not benign, and lies in that step or an

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "properties/oracle/judge.h"
+#include "reducer/diagnosis/diagnosis.h"
 
 namespace lockstep::properties {
 
@@ -19,6 +20,12 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
 Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
+// T1, F6: of all accounts, and of what is joined from those of one group in one generation.
+Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
+                        const Observation& observation);
+Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
+                        const Observation& observation, std::uint32_t generation,
+                        std::uint32_t group, const Diagnosis& diagnosis);
 // A word of a gradient (reference::gradient_words), for a person: its value, and which one it is.
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);

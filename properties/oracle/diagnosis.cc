@@ -1,0 +1,345 @@
+// Oracle on what the ranks tell (T1, F6): each account against the steps that its rank went
+// through, and what is joined from them against what the model and the plan of faults leave no
+// doubt about.
+#include "reducer/diagnosis/diagnosis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "properties/oracle/fault_reach.h"
+#include "properties/oracle/oracles.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Error;
+using reference::Outcome;
+
+// Of the first reducer of one group of ranks, between two recoveries.
+class DiagnosisOracle {
+ public:
+  DiagnosisOracle(const Case& c, const reference::Expectation& expectation,
+                  const Observation& observation, std::uint32_t generation, std::uint32_t group,
+                  const Diagnosis& diagnosis)
+      : program_(c.program),
+        observation_(observation),
+        diagnosis_(diagnosis),
+        share_(reference::share_of(c.program, expectation, group, 0)),
+        fatal_(fatal_faults(c, observation)),
+        has_one_reducer_(reference::reducer_count(c.program) == 1),
+        joins_(c.program.options.join != reference::Join::kNone) {
+    const auto& recoveries = observation.recoveries;
+    is_last_ = generation == recoveries.size();
+    end_ = is_last_ ? static_cast<std::uint32_t>(share_.steps.size())
+                    : recoveries[generation].before_step;
+    if (generation > 0) begin_ = recoveries[generation - 1].before_step;
+    for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
+      const auto is_it = [rank](std::uint32_t other) { return other == rank; };
+      const bool is_there =
+          generation == 0 || std::any_of(recoveries[generation - 1].survivors.begin(),
+                                         recoveries[generation - 1].survivors.end(), is_it);
+      if (is_there && reference::group_of(c.program, rank) == group) members_.push_back(rank);
+    }
+  }
+
+  Verdict judge() const {
+    for (const Account& account : diagnosis_.accounts) {
+      std::string lie = judge_account(account);
+      if (lie.empty() && has_one_reducer_ && !joins_) lie = judge_place(account);
+      if (!lie.empty()) return wrong(fmt::format("rank {} {}", account.rank, lie));
+    }
+    if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
+    if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
+    if (is_well() && !diagnosis_.clean()) return wrong("nothing failed, and that is not told");
+    return judge_odd();
+  }
+
+ private:
+  Verdict wrong(const std::string& what) const {
+    return {Failing::kWrongError, "diagnosis",
+            fmt::format("of what ranks {} told: {}\n{}", fmt::join(members_, " "), what,
+                        diagnosis_.to_string())};
+  }
+
+  const RankObservation& seen(const Account& account) const {
+    return observation_.ranks[members_[static_cast<std::size_t>(account.rank)]];
+  }
+
+  bool is_of_generation(const ObservedStep& step) const {
+    return begin_ <= step.step && step.step < end_;
+  }
+
+  const ObservedStep* last_step(const RankObservation& rank) const {
+    const auto last = std::find_if(rank.steps.rbegin(), rank.steps.rend(),
+                                   [&](const auto& step) { return is_of_generation(step); });
+    return last == rank.steps.rend() ? nullptr : &*last;
+  }
+
+  // The step that the reducers of `step` began with: they may have been made anew.
+  std::uint32_t first_step(std::uint32_t step) const {
+    return program_.renewed <= step ? std::max(begin_, program_.renewed) : begin_;
+  }
+
+  // The account may be that of reducers that have seen no step yet.
+  bool may_be_renewed(const ObservedStep& last) const {
+    return program_.renewed != 0 && program_.renewed == last.step + 1;
+  }
+
+  // Of the pass that the step has, or that would come next in it.
+  std::int64_t pass_number(std::uint32_t step) const {
+    return std::count_if(share_.steps.begin() + first_step(step), share_.steps.begin() + step,
+                         [](const auto& each) { return each.is_reduced; });
+  }
+
+  // What one rank tells of its collectives, against its own trace of the steps that ended well.
+  std::string judge_account(const Account& account) const {
+    if (account.size != static_cast<int>(members_.size())) return "tells another size of its group";
+    for (std::size_t i = 1; i < account.collectives.size(); ++i) {
+      const AccountedCollective& before = account.collectives[i - 1];
+      const AccountedCollective& here = account.collectives[i];
+      if (here.sequence != before.sequence + 1) return "tells its collectives with a gap";
+      if (here.pass < before.pass) return "goes back to an earlier pass";
+    }
+    const ObservedStep* const last = last_step(seen(account));
+    if (last == nullptr || may_be_renewed(*last)) return "";
+    for (const ObservedStep& step : seen(account).steps) {
+      if (!step.status.ok() || !is_of_generation(step)) continue;
+      if (step.step < first_step(last->step)) continue;  // other reducers'
+      std::string lie = judge_step(account, step);
+      if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
+    }
+    return "";
+  }
+
+  std::string judge_step(const Account& account, const ObservedStep& step) const {
+    for (const ObservedCollective& own : step.collectives) {
+      if (own.reducer != 0) continue;
+      const AccountedCollective* const told = account.find(own.sequence);
+      if (told == nullptr) {
+        const bool forgotten =
+            !account.collectives.empty() && own.sequence < account.collectives.front().sequence;
+        if (forgotten) continue;
+        return fmt::format("#{} is left out", own.sequence);
+      }
+      const auto lies = [&](const std::string& what) {
+        return fmt::format("#{}, {}, {}", told->sequence, told->to_string(), what);
+      };
+      if (told->state != AccountedCollective::State::kCompleted) return lies("was completed");
+      const bool is_sparse = own.op == ObservedCollective::Op::kGatherSparse;
+      const std::uint64_t unit = is_sparse ? size_of(told->dtype) : 1;
+      const bool is_same = told->bucket == own.bucket && told->dtype == own.dtype &&
+                           static_cast<std::uint64_t>(told->count) * unit == own.count;
+      if (!is_same) return lies("was another collective");
+      const bool has_number = told->what == AccountedCollective::What::kBucket ||
+                              told->what == AccountedCollective::What::kUsageMap;
+      if (has_number && !joins_ && told->pass != pass_number(step.step))
+        return lies(fmt::format("was of pass {}", pass_number(step.step)));
+    }
+    return "";
+  }
+
+  // Where its pass stood and why, against the step that it is in.
+  std::string judge_place(const Account& account) const {
+    const ObservedStep* const last = last_step(seen(account));
+    if (last == nullptr || may_be_renewed(*last)) return "";
+    const std::int64_t number = pass_number(last->step);
+    if (last->status.ok()) {
+      const std::int64_t next = number + (share_.steps[last->step].is_reduced ? 1 : 0);
+      return account.pass == next ? ""
+                                  : fmt::format("comes to pass {}, not {}", next, account.pass);
+    }
+    // The error of a pass that was complete (P7), or of a backward that is the engine's alone, is
+    // none of the reducer's.
+    if (last->status.code() == Code::kSecondBackward) return "";
+    if (program_.steps[last->step].kind != reference::PassKind::kSynced) return "";
+    if (!account.failure) return "does not tell its failure: " + last->status.to_string();
+    if (account.failure->code != last->status.code() ||
+        account.failure->rank != last->status.failure().rank)
+      return "does not tell the failure that it had: " + last->status.to_string();
+    if (account.pass != number)
+      return fmt::format("failed in pass {}, and tells pass {}", number, account.pass);
+    return account.next_bucket == kNone || !knows_layout(last->step)
+               ? ""
+               : judge_missing(account, *last);
+  }
+
+  // B2: a layout that followed a ready order in a step that failed is told by nobody.
+  bool knows_layout(std::uint32_t step) const {
+    if (!program_.options.rebuild || pass_number(step) == 0) return true;
+    const auto tells = [&](const ObservedStep& each) {
+      return first_step(step) <= each.step && each.step <= step && !each.rebuilt_order.empty();
+    };
+    return std::any_of(members_.begin(), members_.end(), [&](std::uint32_t rank) {
+      const auto& steps = observation_.ranks[rank].steps;
+      return std::any_of(steps.begin(), steps.end(), tells);
+    });
+  }
+
+  // What the next bucket lacks lies in it; of an incomplete pass it is all that is missing there.
+  std::string judge_missing(const Account& account, const ObservedStep& step) const {
+    const auto& buckets = reference::buckets_of(share_, share_.steps[step.step]);
+    const auto index = static_cast<std::size_t>(account.next_bucket);
+    if (account.next_bucket < 0 || index >= buckets.size()) return "tells a bucket that is none";
+    const auto& members = buckets[index].parameters;
+    const auto is_member = [&](std::uint32_t parameter) {
+      return std::find(members.begin(), members.end(),
+                       reference::original_of(program_, parameter)) != members.end();
+    };
+    const auto& named = account.missing.first;
+    std::size_t lying_there = 0;
+    for (std::uint32_t p = 0; p < program_.parameters.size(); ++p)
+      if (is_member(p))
+        lying_there += std::count(named.begin(), named.end(), fmt::format("p{}", p)) != 0 ? 1 : 0;
+    if (lying_there != named.size())
+      return fmt::format("lacks {} in bucket {}, where they do not lie all",
+                         account.missing.to_string(), account.next_bucket);
+    const std::size_t rank = members_[static_cast<std::size_t>(account.rank)];
+    const reference::ExpectedRankStep& expected = share_.steps[step.step].ranks[rank];
+    const bool is_own =
+        expected.outcome == Outcome::kOwnError && expected.error == Error::kIncomplete &&
+        account.failure->code == Code::kIncomplete && account.failure->rank == account.rank;
+    const auto lacking = static_cast<std::uint64_t>(
+        std::count_if(expected.parameters.begin(), expected.parameters.end(), is_member));
+    if (!is_own || account.missing.count == lacking) return "";
+    return fmt::format("lacks {} in bucket {}, and {} were missing there",
+                       account.missing.to_string(), account.next_bucket, lacking);
+  }
+
+  // T1: as far as ranks have come they started the same. Each rank stands on one side.
+  Verdict judge_sides() const {
+    if (!diagnosis_.difference) return {};
+    std::vector<int> ranks;
+    int started = 0;
+    for (const Diagnosis::Side& side : diagnosis_.difference->sides) {
+      started += side.collective ? 1 : 0;
+      ranks.insert(ranks.end(), side.ranks.begin(), side.ranks.end());
+    }
+    for (const Account& account : diagnosis_.accounts)
+      if (std::count(ranks.begin(), ranks.end(), account.rank) != 1)
+        return wrong(fmt::format("rank {} is not on one side of the difference", account.rank));
+    if (started > 1) return wrong("ranks started different collectives");
+    return {};
+  }
+
+  // For those that have not come, and for nobody else.
+  Verdict judge_waits() const {
+    for (const Diagnosis::Wait& wait : diagnosis_.waits) {
+      const auto own = std::find_if(diagnosis_.accounts.begin(), diagnosis_.accounts.end(),
+                                    [&](const Account& each) { return each.rank == wait.rank; });
+      const AccountedCollective* const open =
+          own == diagnosis_.accounts.end() ? nullptr : own->find(wait.sequence);
+      if (open == nullptr || open->state == AccountedCollective::State::kCompleted)
+        return wrong(fmt::format("rank {} waits in nothing that it told", wait.rank));
+      for (const Account& other : diagnosis_.accounts) {
+        const AccountedCollective* const there = other.find(wait.sequence);
+        const bool has_come =
+            there != nullptr ? there->same_as(*open) : wait.sequence < other.next_sequence;
+        const bool is_named =
+            std::find(wait.ranks.begin(), wait.ranks.end(), other.rank) != wait.ranks.end();
+        if (has_come && is_named)
+          return wrong(fmt::format("rank {} waits for rank {}, which has come to #{}", wait.rank,
+                                   other.rank, wait.sequence));
+        if (!has_come && !is_named)
+          return wrong(fmt::format("rank {} does not wait for rank {}, which has not come to #{}",
+                                   wait.rank, other.rank, wait.sequence));
+      }
+    }
+    return {};
+  }
+
+  bool is_well() const {
+    if (joins_ && !is_last_) return false;  // others may be without inputs when one fails
+    const auto is_well = [&](std::uint32_t rank) {
+      const RankObservation& seen = observation_.ranks[rank];
+      if (seen.exited || !seen.joining.ok() || seen.retries > 0) return false;
+      return seen.steps.size() == observation_.ranks[members_[0]].steps.size() &&
+             std::all_of(seen.steps.begin(), seen.steps.end(), [&](const ObservedStep& step) {
+               return !is_of_generation(step) || step.status.ok();
+             });
+    };
+    return std::all_of(members_.begin(), members_.end(), is_well);
+  }
+
+  struct Culprit {
+    std::size_t rank = 0;
+    bool is_certain = false;  // it says so, or tells nothing
+  };
+
+  // The one rank at which something goes wrong in this generation, if it is one.
+  std::optional<Culprit> culprit() const {
+    std::vector<Culprit> all;
+    for (const faults::Fault& fault : fatal_) {
+      // The link has two ends, and nobody knows which one broke it.
+      if (fault.kind == faults::Kind::kLinkReset) return std::nullopt;
+      const bool is_silence = fault.kind == faults::Kind::kOperationStall ||
+                              fault.kind == faults::Kind::kMessageStall ||
+                              fault.kind == faults::Kind::kRankPause;
+      all.push_back({fault.rank, !is_silence});
+    }
+    for (std::uint32_t step = begin_; step < end_; ++step)
+      for (const std::uint32_t rank : members_) {
+        const reference::ExpectedRankStep& expected = share_.steps[step].ranks[rank];
+        // P7: it is none of the reducer's failures.
+        if (expected.outcome == Outcome::kOwnError)
+          all.push_back({rank, expected.error != Error::kSecondBackward});
+      }
+    if (all.size() != 1) return std::nullopt;
+    return all[0];
+  }
+
+  // F6. Under join ranks that are well end the group, too (S2).
+  Verdict judge_odd() const {
+    const std::optional<Culprit> culprit = this->culprit();
+    if (!culprit || !has_one_reducer_ || joins_ || diagnosis_.clean()) return {};
+    const auto is_it = [&](int rank) {
+      return members_[static_cast<std::size_t>(rank)] == culprit->rank;
+    };
+    const auto& silent = diagnosis_.silent;  // others may not have begun (training.cc, join())
+    if (!std::all_of(silent.begin(), silent.end(), is_it)) return {};
+    if (diagnosis_.odd.empty() && !culprit->is_certain) return {};
+    if (diagnosis_.odd.size() == 1 && is_it(diagnosis_.odd[0])) return {};
+    return wrong(fmt::format("the odd one out is what was rank {}{}", culprit->rank,
+                             culprit->is_certain ? "" : ", or none"));
+  }
+
+  const reference::Program& program_;
+  const Observation& observation_;
+  const Diagnosis& diagnosis_;
+  const reference::Expectation& share_;
+  const std::vector<faults::Fault> fatal_;
+  const bool has_one_reducer_;
+  const bool joins_;
+  bool is_last_ = false;
+  std::uint32_t begin_ = 0;  // steps of the generation
+  std::uint32_t end_ = 0;
+  std::vector<std::uint32_t> members_;  // by rank in the group
+};
+
+}  // namespace
+
+Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
+                        const Observation& observation, std::uint32_t generation,
+                        std::uint32_t group, const Diagnosis& diagnosis) {
+  return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis).judge();
+}
+
+Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
+                        const Observation& observation) {
+  for (std::uint32_t generation = 0; generation <= observation.recoveries.size(); ++generation) {
+    for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
+      std::vector<Account> accounts = observation.accounts_of(generation, group);
+      if (accounts.empty()) continue;
+      const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+      if (!diagnosis)
+        return {Failing::kWrongError, "diagnosis",
+                "what the ranks told cannot be joined: " + diagnosis.error().to_string()};
+      Verdict verdict = judge_diagnosis(c, expectation, observation, generation, group, *diagnosis);
+      if (!verdict.ok()) return verdict;
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep::properties

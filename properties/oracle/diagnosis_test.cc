@@ -1,0 +1,167 @@
+#include "reducer/diagnosis/diagnosis.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "properties/lane/case_runner.h"
+#include "properties/oracle/oracles.h"
+
+namespace lockstep::properties {
+namespace {
+
+// Three ranks, two parameters in a bucket each, two steps. What the ranks tell comes from the
+// simulator, and each test spoils one thing of it, or of what was joined.
+class DiagnosisOracleTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    reference::Program& program = case_.program;
+    program.world = 3;
+    program.options.first_bucket_bytes = program.options.bucket_bytes = 1;
+    program.parameters.resize(2);
+    program.steps.resize(2);
+    for (reference::Step& step : program.steps) step.variants = {pass_of({0, 1})};
+  }
+
+  static reference::RankPass pass_of(const std::vector<std::uint32_t>& parameters) {
+    reference::Forward forward;
+    for (const std::uint32_t parameter : parameters) {
+      reference::Node node;
+      node.parameter = parameter;
+      node.inputs.resize(1);
+      forward.nodes.push_back(node);
+    }
+    forward.outputs.resize(1);
+    reference::RankPass pass;
+    pass.forwards = {forward};
+    return pass;
+  }
+
+  // In step 1 the transport of rank 1 fails at its first collective.
+  void fail_on_rank_1(faults::Kind kind = faults::Kind::kOperationError) {
+    case_.faults.faults = {{kind, 1, 1, 0, 0}};
+    case_.timeout_ms = 1000;
+  }
+
+  void observe() {
+    normalize(case_);
+    CaseRunner runner(LaneKind::kSim, Subject{});
+    runner.set_detailed(true);
+    const Verdict verdict = runner.run(case_);
+    ASSERT_TRUE(verdict.ok()) << verdict.message;
+    observation_ = runner.observation();
+    expectation_ =
+        reference::run(case_.program, reference::Contract::lockstep(), observation_.recoveries, {});
+    Result<Diagnosis> joined = diagnose(observation_.accounts_of(0, 0));
+    ASSERT_TRUE(joined.has_value());
+    right_ = std::move(*joined);
+    EXPECT_TRUE(judge(right_).ok()) << judge(right_).message;
+  }
+
+  Verdict judge(const Diagnosis& diagnosis) const {
+    return judge_diagnosis(case_, expectation_, observation_, 0, 0, diagnosis);
+  }
+
+  void expect_wrong(const std::function<void(Diagnosis&)>& spoil) const {
+    Diagnosis spoilt = right_;
+    spoil(spoilt);
+    EXPECT_EQ(judge(spoilt).failing, Failing::kWrongError) << spoilt.to_string();
+    EXPECT_EQ(judge(spoilt).oracle, "diagnosis");
+  }
+
+  Case case_;
+  reference::Expectation expectation_;
+  Observation observation_;
+  Diagnosis right_;
+};
+
+TEST_F(DiagnosisOracleTest, F6AnotherRankThanTheOneAtFaultIsSeen) {
+  fail_on_rank_1();
+  observe();
+  ASSERT_EQ(right_.odd, std::vector<int>{1});
+  expect_wrong([](Diagnosis& d) { d.odd = {2}; });
+  expect_wrong([](Diagnosis& d) { d.odd = {0, 1}; });
+  expect_wrong([](Diagnosis& d) { d.odd.clear(); });
+}
+
+// Nobody knows who is silent, so that no rank may be named, and no wrong one.
+TEST_F(DiagnosisOracleTest, F6OfASilentTransportNobodyMayBeNamedButNoOther) {
+  fail_on_rank_1(faults::Kind::kOperationStall);
+  observe();
+  for (const std::vector<int>& odd : {std::vector<int>{}, std::vector<int>{1}}) {
+    Diagnosis other = right_;
+    other.odd = odd;
+    EXPECT_TRUE(judge(other).ok()) << judge(other).message;
+  }
+  expect_wrong([](Diagnosis& d) { d.odd = {0}; });
+}
+
+TEST_F(DiagnosisOracleTest, T1WhoWaitsForARankThatHasComeIsSeen) {
+  fail_on_rank_1();
+  observe();
+  ASSERT_FALSE(right_.waits.empty());
+  expect_wrong([](Diagnosis& d) { d.waits[0].ranks = {d.waits[0].rank}; });
+  expect_wrong([](Diagnosis& d) { d.waits[0].sequence = 0; });
+  expect_wrong([](Diagnosis& d) { d.waits[0].sequence = 1000; });
+}
+
+TEST_F(DiagnosisOracleTest, T1AnAccountThatIsNotWhatHappenedIsSeen) {
+  fail_on_rank_1();
+  observe();
+  expect_wrong([](Diagnosis& d) { ++d.accounts[1].pass; });
+  expect_wrong([](Diagnosis& d) { ++d.accounts[1].size; });
+  expect_wrong([](Diagnosis& d) { d.accounts[1].failure.reset(); });
+  expect_wrong([](Diagnosis& d) { d.accounts[1].failure->code = Code::kMismatch; });
+  expect_wrong([](Diagnosis& d) { d.accounts[1].failure->rank = 2; });
+  expect_wrong([](Diagnosis& d) { d.accounts[1].collectives.clear(); });
+  const auto spoil_first = [&](const std::function<void(AccountedCollective&)>& spoil) {
+    expect_wrong([&](Diagnosis& d) { spoil(d.accounts[2].collectives[0]); });
+  };
+  spoil_first([](AccountedCollective& c) { c.state = AccountedCollective::State::kFailed; });
+  spoil_first([](AccountedCollective& c) { ++c.count; });
+  spoil_first([](AccountedCollective& c) { c.bucket = 1 - c.bucket; });
+  spoil_first([](AccountedCollective& c) { c.dtype = DType::kFloat16; });
+  spoil_first([](AccountedCollective& c) { ++c.pass; });
+  spoil_first([](AccountedCollective& c) { ++c.sequence; });
+}
+
+TEST_F(DiagnosisOracleTest, F6RanksThatDifferOrStandOnNoSideAreSeen) {
+  fail_on_rank_1();
+  observe();
+  Diagnosis::Difference difference;
+  difference.sides = {{{0, 2}, right_.accounts[0].collectives[0]}, {{1}, std::nullopt}};
+  Diagnosis other = right_;
+  other.difference = difference;
+  EXPECT_TRUE(judge(other).ok()) << judge(other).message;
+  expect_wrong([&](Diagnosis& d) {
+    d.difference = difference;
+    d.difference->sides[1].collective = d.accounts[0].collectives[1];
+  });
+  expect_wrong([&](Diagnosis& d) {
+    d.difference = difference;
+    d.difference->sides[0].ranks = {0};
+  });
+}
+
+// Rank 2 does not use p0.
+TEST_F(DiagnosisOracleTest, P5WhatTheNextBucketLacksIsChecked) {
+  case_.program.steps[1].variants = {pass_of({0, 1}), pass_of({0, 1}), pass_of({1})};
+  observe();
+  ASSERT_EQ(right_.odd, std::vector<int>{2});
+  ASSERT_EQ(right_.accounts[2].missing.first, std::vector<std::string>{"p0"});
+  expect_wrong([](Diagnosis& d) { d.accounts[2].missing.first = {"p1"}; });
+  expect_wrong([](Diagnosis& d) { d.accounts[2].missing = {}; });
+  expect_wrong([](Diagnosis& d) { d.accounts[2].next_bucket = 2; });
+  expect_wrong([](Diagnosis& d) { d.odd = {0}; });
+}
+
+TEST_F(DiagnosisOracleTest, T1WhereAllIsWellNothingMayBeTold) {
+  observe();
+  ASSERT_TRUE(right_.clean());
+  expect_wrong([](Diagnosis& d) { d.odd = {0}; });
+  expect_wrong([](Diagnosis& d) { d.silent = {1}; });
+  expect_wrong([](Diagnosis& d) { --d.accounts[0].pass; });
+}
+
+}  // namespace
+}  // namespace lockstep::properties
