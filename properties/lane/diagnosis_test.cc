@@ -72,6 +72,7 @@ TEST(RankReport, F6OfTwoGroupsTheOneThatFailedIsTold) {
   c->faults.faults = {{faults::Kind::kOperationError, 3, 0, 0, 0}};
   normalize(*c);
   CaseRunner runner(LaneKind::kSim, Subject{});
+  runner.set_detailed(true);
   EXPECT_TRUE(runner.run(*c).ok());
   const std::string report = join_accounts(runner.observation());
   EXPECT_TRUE(

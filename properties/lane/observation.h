@@ -83,8 +83,8 @@ struct RankObservation {
   Status joining;   // S2: the last end_join() that failed, also if all was well after a recovery
   // S2: what there is after the end_join() that went well; its step is the number of steps.
   std::vector<ObservedStep> ending;
-  // One of each generation in which a call failed; of one that ended well if Observation::detailed,
-  // and of a part of the programs.
+  // One of each generation if Observation::detailed; else of half of the programs, and of a part of
+  // those generations in which no call failed.
   std::vector<ObservedAccount> accounts;
   std::string layout;         // as text, the last one (B3), with Subject::saves_layout
   std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again

@@ -22,7 +22,9 @@ using reference::Program;
 
 constexpr int kForwardCall = -1;  // ObservedStep::failed_call
 constexpr int kMaxJoinAttempts = 3;
-constexpr std::uint32_t kToldEnds = 8;
+// Accounts cost time: one program in so many has them, and where all ends well one in so many.
+constexpr std::uint32_t kTold = 2;
+constexpr std::uint32_t kToldEnds = 16;
 
 // Writes down the order of hooks, after the subject's own have run.
 class HookRecorder final : public GradientHook {
@@ -165,7 +167,7 @@ class Training {
     while (true) {
       const bool recovering = train_on(step);
       if (environment_.exited()) break;
-      if (recovering || tells_end()) note_account();
+      if (recovering || tells(kToldEnds)) note_account();
       if (!recovering && leaves_at_once()) {
         observation_.finished = true;
         break;
@@ -268,11 +270,13 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
-  // Where all ends well an account has little to tell, and costs time: one program in so many.
-  bool tells_end() const { return environment_.detailed() || program_.key % kToldEnds == 0; }
+  bool tells(std::uint32_t one_in) const {
+    return environment_.detailed() || program_.key % one_in == 0;
+  }
 
   // The first account of a generation stays.
   void note_account() {
+    if (!tells(kTold)) return;
     auto& accounts = observation_.accounts;
     if (!accounts.empty() && accounts.back().generation == generation_) return;
     const std::uint32_t group = reference::group_of(program_, environment_.rank());
