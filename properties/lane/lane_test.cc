@@ -229,8 +229,8 @@ TEST(Lanes, RankOrderedBitsDoNotDependOnTheTransportNorOnWhereRanksRun) {
     // A card is one device, and has no PowerSGD: these would be other programs there.
     if (c.program.options.hook == reference::Hook::kPowerSgd) continue;
     const auto& parameters = c.program.parameters;
-    if (std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.device != 0; }))
-      continue;
+    const auto is_elsewhere = [](const auto& parameter) { return parameter.device != 0; };
+    if (std::any_of(parameters.begin(), parameters.end(), is_elsewhere)) continue;
     c.program.key |= 1;  // a thread each, unless a fault needs a process
     c.program.options.order = reference::Order::kRankOrder;
     const auto bits_in = [&](CaseRunner& runner, reference::Fabric fabric) {
