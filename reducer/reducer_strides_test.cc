@@ -159,7 +159,7 @@ TEST(ReducerStrides, B5HolesAndExpandedParametersAreRefusedByNameOnEveryRank) {
     bool is_frozen;  // then it is its value that cannot travel
   };
   for (const Shape& shape : {holes, expanded}) {
-    for (const auto& [dtype, is_frozen] :
+    for (const Odd& kind :
          {Odd{DType::kFloat32, false}, Odd{DType::kFloat16, false}, Odd{DType::kFloat32, true}}) {
       const auto memberships = local_memberships(kRanks);
       on_ranks(kRanks, [&](int r) {
@@ -167,8 +167,9 @@ TEST(ReducerStrides, B5HolesAndExpandedParametersAreRefusedByNameOnEveryRank) {
         TestRank rank;
         const auto single = rank.add("single");
         const auto half = rank.add("half", {DType::kFloat16});
-        const auto odd = rank.add("odd", {dtype, shape, !is_frozen});
-        if (is_frozen) odd->set_value(Tensor(rank.tensor(Values(8)).storage(), 0, dtype, shape));
+        const auto odd = rank.add("odd", {kind.dtype, shape, !kind.is_frozen});
+        if (kind.is_frozen)
+          odd->set_value(Tensor(rank.tensor(Values(8)).storage(), 0, kind.dtype, shape));
         const Status status = rank.create(membership, quick_options(false));
         ASSERT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
         EXPECT_NE(status.to_string().find("parameter odd is expanded, or has holes"),
