@@ -205,6 +205,24 @@ TEST_F(ReducerAccount, T1BetweenTwoBackwardsItSaysWhatTheNextBucketLacks) {
   EXPECT_EQ(account.missing.to_string(), "q");
 }
 
+// Numbers of collectives count in one group, and a reducer may have two (P14).
+TEST(FailureBoardCause, F2OfSilentPeersTheOneOfTheEarlierPassHeldTheOthersUp) {
+  const auto store = std::make_shared<HashStore>();
+  const auto report = [](int rank, std::int64_t pass, std::int64_t sequence) {
+    Failure failure;
+    failure.code = Code::kPeerLost;
+    failure.reported_by = rank;
+    failure.pass = pass;
+    failure.sequence = sequence;
+    failure.detail = "of pass " + std::to_string(pass);
+    return failure;
+  };
+  FailureBoard(store, 1, 2).publish(report(1, 1, 6));
+  const Failure settled = FailureBoard(store, 0, 2).settle(report(0, 2, 4), seconds(1));
+  EXPECT_EQ(settled.detail, "of pass 1");
+  EXPECT_EQ(settled.reported_by, 0);
+}
+
 TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   auto store = std::make_shared<HashStore>();
   ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());

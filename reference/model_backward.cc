@@ -212,8 +212,8 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
 }
 
 // A rank that lacks parameters launches the bucket of none of them, and no later one (P3); while
-// static mode counts, not even the usage map, unless it is what comes to the buckets that is
-// refused. Whether the others notice that a bucket without elements was not launched is left open.
+// static mode counts, not even the usage map (of which there is none for a rank that shadowed the
+// others' first pass), unless it is what comes to the buckets that is refused. Whether the others notice that a bucket without elements was not launched is left open.
 // After backward (P14) a rank launches all buckets or, when its backward failed or its pass is not
 // complete, none. In dynamic mode it lacks nothing but what is refused.
 bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const {
@@ -225,7 +225,7 @@ bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) 
   if (!is_dynamic() && !(counts && is_refused)) {
     const std::vector<std::uint32_t> others = missing(rank);
     lacking.insert(lacking.end(), others.begin(), others.end());
-    if (counts && !others.empty()) return true;
+    if (counts && !is_counted_ && !others.empty()) return true;
   }
   std::size_t first = buckets().size();
   const bool is_failed = expected.error == Error::kReadyTwice ||

@@ -202,7 +202,11 @@ class ErrorOracle {
 
   // The number of the pass that the step has, or that would come next in it.
   std::int64_t pass_number(const reference::Expectation& share, std::uint32_t step) const {
-    const auto first = share.steps.begin() + begin_of_group(step);
+    return pass_number(share, step, begin_of_group(step));
+  }
+  static std::int64_t pass_number(const reference::Expectation& share, std::uint32_t step,
+                                  std::uint32_t begin) {
+    const auto first = share.steps.begin() + begin;
     const auto end = share.steps.begin() +
                      static_cast<std::ptrdiff_t>(std::min<std::size_t>(step, share.steps.size()));
     return std::count_if(first, end, [](const auto& each) { return each.is_reduced; });
@@ -224,14 +228,17 @@ class ErrorOracle {
   }
 
   bool is_pass_of(const Failure& failure, std::uint32_t first, std::uint32_t last) const {
+    // Who is ahead is in the same group still, also where all recover before they come there.
+    const std::uint32_t begin = begin_of_group(first);
     for (std::uint32_t at = first; at <= last; ++at)
-      if (any_share([&](const auto& share) { return failure.pass == pass_number(share, at); }))
+      if (any_share(
+              [&](const auto& share) { return failure.pass == pass_number(share, at, begin); }))
         return true;
     // S2: where a peer is that has no inputs any more, the next pass is announced to it.
     if (case_.program.options.join == reference::Join::kNone) return false;
     return any_share([&](const auto& share) {
       return last < share.steps.size() && share.steps[last].is_reduced &&
-             failure.pass == pass_number(share, last) + 1;
+             failure.pass == pass_number(share, last, begin) + 1;
     });
   }
 
