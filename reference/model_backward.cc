@@ -213,9 +213,10 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
 
 // A rank that lacks parameters launches the bucket of none of them, and no later one (P3); while
 // static mode counts, not even the usage map (of which there is none for a rank that shadowed the
-// others' first pass), unless it is what comes to the buckets that is refused. Whether the others notice that a bucket without elements was not launched is left open.
-// After backward (P14) a rank launches all buckets or, when its backward failed or its pass is not
-// complete, none. In dynamic mode it lacks nothing but what is refused.
+// others' first pass), unless it is what comes to the buckets that is refused. Whether the others
+// notice that a bucket without elements was not launched is left open. After backward (P14) a rank
+// launches all buckets or, when its backward failed or its pass is not complete, none. In dynamic
+// mode it lacks nothing but what is refused.
 bool Model::blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const {
   const bool is_refused = expected.error == Error::kRequiresGrad;
   const bool counts = this->counts(rank);
