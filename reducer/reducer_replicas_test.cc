@@ -225,6 +225,25 @@ TEST_F(ReducerReplicas, S3AValueThatOneReplicaAloneHasEndsTheForwardAndTheGroup)
   EXPECT_FALSE(parallel().poisoned().ok());
 }
 
+// The other rank is out of inputs when this one announces its backward: the forward was the first
+// of a window (S3), which the join takes along.
+TEST_F(ReducerReplicas, P15AJoinThatEndsEarlyClosesTheWindow) {
+  p_->set_value(rank_.tensor({3, 4}));
+  p1_->set_value(rank_.tensor({8, 8}, DType::kFloat32, 1));
+  create_well();
+  ASSERT_TRUE(parallel().begin_join({.throw_on_early_termination = true}).ok());
+  group_->peers = [](const Collective& c) {
+    constexpr std::size_t kThrows = 3;  // behind the events; nothing else of a rank without inputs
+    set_element(c.dtype, c.data, kThrows, element(c.dtype, c.data, kThrows) + 1);
+  };
+  EXPECT_EQ(step({p_, p1_, q_, q1_}, 4).code(), Code::kUnevenInputs);
+  EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
+  p1_->set_value(rank_.tensor({9, 9}, DType::kFloat32, 1));
+  group_->peers = nullptr;
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
+  EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
+}
+
 // What could not be copied is copied when it can be: no forward of this group has done so yet.
 TEST_F(ReducerReplicas, P15ACopyThatFailedIsMadeUpFor) {
   const auto b = make_ref<Buffer>("b", rank_.tensor({1, 2}));

@@ -111,6 +111,11 @@ bool is_known(const Case& c) {
   return true;
 }
 
+// The order of additions is in these bits, and nothing else that varies.
+bool shows_order(const Case& c) {
+  return c.program.values == reference::Values::kGeneral && c.program.world >= 3 && is_known(c);
+}
+
 // F3: with checks on, whatever is changed on its way ends in an error that names its sender, or in
 // the right bits where the change was none.
 TEST(SimLane, F3NothingThatIsChangedGoesByUnnoticed) {
@@ -177,8 +182,7 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketsViewsChecksNorTheSchedule) {
   int rebuilt = 0;
   for (std::uint64_t i = 0; compared < 300; ++i) {
     Case c = generate(14, i, options);
-    if (c.program.values != reference::Values::kGeneral || c.program.world < 3 || !is_known(c))
-      continue;
+    if (!shows_order(c)) continue;
     // Two of one group may start their collectives in other orders on other ranks (F7).
     if (reference::reducer_count(c.program) > 1 && !c.program.options.group_each) continue;
     c.program.options.pinned = 0;
@@ -223,8 +227,7 @@ TEST(Lanes, RankOrderedBitsDoNotDependOnTheTransportNorOnWhereRanksRun) {
   int order_mattered = 0;
   for (std::uint64_t i = 0; compared < 40; ++i) {
     Case c = generate(17, i, options);
-    if (c.program.values != reference::Values::kGeneral || c.program.world < 3 || !is_known(c))
-      continue;
+    if (!shows_order(c)) continue;
     if (needed(c).has(Capability::kErrors)) continue;
     // A card is one device, and has no PowerSGD: these would be other programs there.
     if (c.program.options.hook == reference::Hook::kPowerSgd) continue;
