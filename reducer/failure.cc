@@ -69,11 +69,7 @@ Status Reducer::incomplete() {
     });
   }
   failure.definite = true;
-  if (counting())
-    failure.detail =
-        "the first pass with static_graph did not end: an output that no backward used is alive. "
-        "Let go of the outputs that the loss does not need before backward";
-  else if (options_.static_graph)
+  if (options_.static_graph)
     failure.detail =
         "backward ended and these parameters had fewer hooks than in the first pass: with "
         "static_graph on every pass has to be the same";

@@ -110,6 +110,13 @@ bool Reducer::all_train() const {
   return !joining_ || std::find(active_.begin(), active_.end(), 0) == active_.end();
 }
 
+// As of the last event that was announced; rank 0 before the first one.
+int Reducer::lowest_that_trains() const {
+  const auto found = std::find(active_.begin(), active_.end(), 1);
+  LOCKSTEP_CHECK(found != active_.end());
+  return static_cast<int>(found - active_.begin());
+}
+
 void Reducer::divide_by(int ranks) {
   divisor_ = ranks;
   factor_ = 1.0 / ranks;
@@ -133,8 +140,7 @@ Status Reducer::end_join() try {
     LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
   }
   // One of those that trained last has what all must have now.
-  const int root = static_cast<int>(std::find(active_.begin(), active_.end(), 1) - active_.begin());
-  Status status = state_->broadcast_all(*this, membership_.group->rank(), root);
+  Status status = state_->broadcast_all(*this, membership_.group->rank(), lowest_that_trains());
   leave_join();
   return status.ok() ? status : fail(state_failure(std::move(status)));
 } catch (const std::bad_alloc&) {

@@ -47,7 +47,8 @@ Status Pass::backward_begins(GraphTask& task, std::span<Node* const>) {
   failure.pass = number;
   failure.definite = true;
   failure.detail = state == State::kComplete
-                       ? "the gradients of this pass were reduced already"
+                       ? "the gradients of this pass were reduced already: run one backward from "
+                         "all losses of its forwards"
                        : "this pass was given up: it failed, or its reducer was reset or destroyed";
   return failure;
 }

@@ -16,7 +16,6 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint32_t kNotAPart = ~std::uint32_t{0};
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
 constexpr std::size_t kUsualLine = 96;  // characters
 
@@ -547,9 +546,11 @@ Status Reducer::copy_to_replicas() try {
   return out_of_memory();
 }
 
-// From the first rank, whoever trains.
+// From the lowest rank that trains: under a join the first one may be out of inputs, and its
+// buffers as old as its last forward (S2).
 Status Reducer::send_buffers() {
-  Status status = state_->broadcast_buffers(*this, membership_.group->rank(), 0);
+  const int root = joining_ ? lowest_that_trains() : 0;
+  Status status = state_->broadcast_buffers(*this, membership_.group->rank(), root);
   return status.ok() ? status : fail(state_failure(std::move(status)));
 }
 

@@ -52,7 +52,8 @@ struct ReducerOptions {
   // every parameter in every pass.
   bool find_unused_parameters = false;
   // Static mode (P11): every synced pass fires the same hooks on this rank as the first one, which
-  // is reduced when its backward ends. A parameter may be used several times in a pass, or never.
+  // is reduced when its first backward ends, whatever outputs are left: a second backward of it is
+  // refused. A parameter may be used several times in a pass, or never.
   // Not together with find_unused_parameters.
   bool static_graph = false;
   // View mode (B7): after a pass the gradients are views of the buckets, so that there is no second
@@ -89,7 +90,8 @@ struct ReducerOptions {
   bool auto_sync = true;
   // The model's buffers (S3): broadcast from rank 0 at construction and after a reset, together
   // with the values of parameters that have one; and, with broadcast_buffers, before the first
-  // forward after that and after each synced pass. They travel in chunks that close at this many
+  // forward after that and after each synced pass, then, under a join, from the lowest rank that
+  // trains (S2). They travel in chunks that close at this many
   // bytes.
   std::vector<Ref<Buffer>> buffers;
   bool broadcast_buffers = true;
@@ -196,6 +198,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
  private:
   friend class Pass;
+  static constexpr std::uint32_t kNotAPart = ~std::uint32_t{0};
 
   // What hooks fire for: a parameter of the first replica, or its copy in another one.
   struct Part {
@@ -276,6 +279,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Result<JoinEvent> announce(JoinEvent event);
   Result<JoinEvent> heard(std::span<const std::int32_t> flags);
   bool all_train() const;
+  int lowest_that_trains() const;
   void divide_by(int ranks);
   void leave_join();
   Status shadow(JoinEvent event);
@@ -307,6 +311,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     const bool apart = after_backward() && membership_.backward_group != nullptr;
     return apart ? *membership_.backward_group : *membership_.group;
   }
+  bool can_complete_later();
   bool counting() const { return options_.static_graph && !counted_; }
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
   void note_ready(const Slot& slot);

@@ -168,8 +168,17 @@ TEST(ReducerJoin, S2EndsWithWhatTheRanksHaveThatTrainedLast) {
   expect_ended_well(seen);
   for (const Seen& rank : seen) {
     EXPECT_EQ(rank.value, 3);
-    EXPECT_EQ(rank.buffer, 1);  // rank 0, which never trains, is the one that broadcasts them
+    EXPECT_EQ(rank.buffer, 3);
   }
+}
+
+// Each step adds one. What rank 0 has is as old as its last forward.
+TEST(ReducerJoin, S2BuffersComeFromTheLowestRankThatTrains) {
+  Plan plan;
+  plan.inputs = {1, 6, 4};
+  const std::vector<Seen> seen = run_ranks(plan);
+  expect_ended_well(seen);
+  for (const Seen& rank : seen) EXPECT_EQ(rank.buffer, 6);
 }
 
 TEST(ReducerJoin, S2NobodyHasInputs) {

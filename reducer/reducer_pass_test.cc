@@ -462,6 +462,48 @@ TEST_F(ReducerPass, P5AnOutputThatWasRetainedOrLivesOnKeepsThePassOpen) {
   }
 }
 
+// A constant, what has come already, and a parameter that is not reduced.
+TEST_F(ReducerPass, P5AnOutputThatLeadsToNothingMissingKeepsNoPassOpen) {
+  ParameterSpec frozen;
+  frozen.requires_grad = false;
+  const auto r = rank_.add("r", frozen);
+  create(false);
+  const auto outputs =
+      rank_.forward({{p_, 0}, {rank_.fan({{p_, 0}}), 0}, {}, {rank_.fan({{r, 0}}), 0}});
+  const Status status = rank_.backward({outputs[0]}, 1);
+  ASSERT_EQ(status.code(), Code::kIncomplete) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"q"});
+  EXPECT_TRUE(parallel().poisoned().ok());  // the bucket of q would have been the first
+}
+
+// Of what its nested backward reaches no edge tells.
+TEST_F(ReducerPass, P5AnOutputWithACheckpointMayLeadToAnything) {
+  for (const bool is_marked : {true, false}) {
+    create(false);
+    rank_.undefine_grads();
+    const auto hidden = rank_.node({}, [this](auto in, auto, const BackwardContext& context) {
+      const std::vector<Edge> roots{{q_, 0}};
+      return context.engine.backward_nested(context, roots, in, false);
+    });
+    if (is_marked) static_cast<FunctionNode&>(*hidden).mark_as_checkpoint();
+    const auto outputs = rank_.forward({{p_, 0}, {rank_.fan({{hidden, 0}}), 0}});
+    const Status status = rank_.backward({outputs[0]}, 4);
+    EXPECT_EQ(status.code(), is_marked ? Code::kOk : Code::kIncomplete) << status.to_string();
+    if (!is_marked) continue;
+    ASSERT_TRUE(rank_.backward({outputs[1]}, 6).ok());
+    EXPECT_EQ(first(p_), 4);
+    EXPECT_EQ(first(q_), 6);
+  }
+}
+
+// P8: a rank whose only output is a constant joins the others when its backward ends.
+TEST_F(ReducerPass, P8AConstantIsAnOutputThatABackwardMayStartFrom) {
+  create(true);
+  const auto outputs = rank_.forward({Edge{}});
+  ASSERT_TRUE(rank_.backward(outputs, 1).ok());
+  EXPECT_EQ(group_->sums(), 3);
+}
+
 TEST_F(ReducerPass, P5OutputsDroppedInTheMiddleOfAPassAreFoundByCheckComplete) {
   create(false);
   auto outputs = rank_.forward_of({p_, q_});

@@ -397,10 +397,9 @@ Status Reducer::end_backward() {
     running_task_ = nullptr;
   }
   times_.backward_ended = platform::now();
-  if (counting() && !slots_.empty() && pass_->usable_outputs() > 0) return {};  // the pass goes on
   if (Status status = complete_slots(); !status.ok()) return give_up(std::move(status));
   if (unready_ != 0) {
-    if (pass_->usable_outputs() == 0) return give_up(incomplete());
+    if (!can_complete_later()) return give_up(incomplete());
     leave_to_later();
     return {};
   }
@@ -409,6 +408,21 @@ Status Reducer::end_backward() {
   keep_statistics();
   end_pass();
   return {};
+}
+
+// Whether an output that a later backward can use leads to a part that has not come (P5). One that
+// leads to none keeps no pass open: a constant, a metric, features that the loss is made of.
+bool Reducer::can_complete_later() {
+  bool is_found = false;
+  pass_->with_outputs([&](std::span<PassOutput* const> outputs) {
+    search_roots_.assign(outputs.begin(), outputs.end());
+    for (const Node* node : search_.reachable_from(search_roots_)) {
+      const std::uint32_t index = part_numbers_.number_or(node, kNotAPart);
+      is_found = is_found || (index != kNotAPart && !part(index).came);
+    }
+    is_found = is_found || search_.met_nested_backward();
+  });
+  return is_found;
 }
 
 void Reducer::keep_statistics() {
@@ -465,8 +479,9 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
   return order;
 }
 
-// Static mode, at the end of the first pass: its hooks are what later passes must have, and what
-// some rank used in it is what is reduced from now on (P11). Before the buckets (T2), as those of
+// Static mode, at the end of the first backward of the first pass, which ends with it whatever
+// outputs live: its hooks are what later passes must have, and what some rank used in it is what is
+// reduced from now on (P11). Before the buckets (T2), as those of
 // unused parameters must be known when they are filled.
 Status Reducer::agree_on_use() {
   for (Slot& slot : slots_) {

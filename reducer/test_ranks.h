@@ -103,6 +103,7 @@ class FunctionNode final : public Node {
       : Node(engine.next_sequence(), 1, worker), function_(std::move(function)) {
     edges_ = std::move(edges);
   }
+  void mark_as_checkpoint() { runs_backward_ = true; }
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                const BackwardContext& context) override {
     return function_(incoming, outgoing, context);

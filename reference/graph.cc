@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace lockstep::reference {
 namespace {
@@ -55,15 +56,6 @@ std::uint32_t kept_outputs(const RankPass& pass) {
   return static_cast<std::uint32_t>(count);
 }
 
-bool leaves_outputs(const RankPass& pass) {
-  if (!pass.keep_outputs) return false;  // all but the roots of the last call were let go
-  const std::uint32_t outputs = kept_outputs(pass);
-  for (std::uint32_t output = 0; output < outputs; ++output) {
-    if (!is_root(pass, call_count(pass) - 1, output, outputs)) return true;
-  }
-  return false;
-}
-
 Graph::Graph(const std::vector<std::uint32_t>& owners) : owners_(owners) {
   targets_.resize(owners.size() * (kMaxDepth + 1));
   events_.reserve(2 * owners.size());
@@ -109,6 +101,39 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
     visit_all(pass.forwards[i].nodes, base, 0);
   }
   return events_;
+}
+
+bool Graph::leaves_a_way(const RankPass& pass, std::uint32_t call,
+                         const std::vector<std::uint32_t>& parameters) const {
+  const bool is_last = call + 1 == call_count(pass);
+  if (is_last && !pass.keep_outputs) return false;  // all but the roots of the call were let go
+  const std::uint32_t outputs = kept_outputs(pass);
+  std::uint32_t output = 0;
+  for (const Forward& forward : pass.forwards) {
+    if (forward.discard) continue;
+    std::vector<std::uint8_t> is_left(forward.nodes.size(), 0);
+    for (const Input& input : forward.outputs) {
+      const bool is_used_up = is_last && is_root(pass, call, output, outputs);
+      ++output;
+      if (!is_used_up) is_left[output_of(forward, input).node] = 1;
+    }
+    if (leads_to(forward, std::move(is_left), parameters)) return true;
+  }
+  return false;
+}
+
+bool Graph::leads_to(const Forward& forward, std::vector<std::uint8_t> reached,
+                     const std::vector<std::uint32_t>& parameters) const {
+  for (std::size_t i = forward.nodes.size(); i-- > 0;) {
+    const Node& node = forward.nodes[i];
+    if (!reached[i]) continue;
+    if (node.kind == Node::Kind::kCheckpoint) return true;
+    const std::uint32_t owner = owner_of_use(node);
+    if (std::find(parameters.begin(), parameters.end(), owner) != parameters.end()) return true;
+    if (i == 0 || !passes_to_inputs(node)) continue;
+    for (const Input& input : node.inputs) reached[edge_of(forward.nodes, i, input).node] = 1;
+  }
+  return false;
 }
 
 std::uint32_t Graph::owner_of_use(const Node& node) const {

@@ -32,9 +32,6 @@ struct Event {
 std::uint32_t call_count(const RankPass& pass);    // of backward
 std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
 
-// After the last call an output is left that no backward has used up (P5).
-bool leaves_outputs(const RankPass& pass);
-
 class Graph {
  public:
   // For each parameter of the program its first owner, or kNotTrained when that is frozen.
@@ -47,6 +44,11 @@ class Graph {
                                      std::uint32_t whole_forwards = 0);
   // Of the last call: at how many of those it started.
   std::uint32_t whole_forwards_begun() const { return whole_forwards_begun_; }
+
+  // P5: whether an output that lives after backward call `call`, and that no call has used up,
+  // leads to one of `parameters`, or to a checkpoint: what its body uses cannot be seen.
+  bool leaves_a_way(const RankPass& pass, std::uint32_t call,
+                    const std::vector<std::uint32_t>& parameters) const;
 
  private:
   // What arrives at the slots of one node.
@@ -66,6 +68,8 @@ class Graph {
   void visit_all(const std::vector<Node>& nodes, std::size_t base, std::uint32_t depth);
   void visit_use(const Node& node, const Arrived& arrived, std::uint32_t depth);
   void run_body(const std::vector<Node>& body, double seed, std::uint32_t depth);
+  bool leads_to(const Forward& forward, std::vector<std::uint8_t> reached,
+                const std::vector<std::uint32_t>& parameters) const;
 
   std::vector<std::uint32_t> owners_;
   std::vector<Arrived> arrived_;  // nodes of all kept forwards, then of bodies being run

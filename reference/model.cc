@@ -139,7 +139,7 @@ void Model::run_forwards(const Step& step, std::vector<ExpectedCollective>& coll
   if (!is_window_open_ && !program_.options.keep_buffers && !chunks.empty()) {
     announce(collectives, kForwardCall);
     if (ends_early_) return;
-    states_.broadcast_buffers(survivors_);
+    states_.broadcast_buffers(survivors_, active_.front());
     for (const std::uint64_t bytes : chunks) {
       ExpectedCollective& chunk = collectives.emplace_back();
       chunk.op = ExpectedCollective::Op::kBroadcastBuffers;

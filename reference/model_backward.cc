@@ -75,38 +75,42 @@ void Model::train(const Step& step, std::uint32_t rank, ExpectedRankStep& expect
       expected.error = Error::kReadyTwice;
     }
     accumulate(rank, step.key, events);
-    const bool ends_count = counts(rank) && call + 1 == calls && !leaves_outputs(pass);
-    if (is_synced && find_requiring(events, rank, call == 0, ends_count, expected.requiring)) {
+    if (is_synced && find_requiring(events, rank, call == 0, expected.requiring)) {
       if (expected.error == Error::kNone) {
         expected.error = Error::kRequiresGrad;
         expected.parameters.swap(expected.requiring);
       }
     } else if (is_synced && expected.error == Error::kNone &&
-               find_new_use(rank, ends_count, expected.parameters)) {
+               find_new_use(rank, expected.parameters)) {
       expected.error = Error::kUsageChanged;
     }
     if (expected.error != Error::kNone) {
       if (blocks_others(rank, expected)) ++blocking_ranks_;
       return;
     }
-    // In dynamic mode whatever did not fire in the first call counts as unused.
-    is_complete = is_synced && (is_dynamic() || missing(rank).empty());
+    if (!is_synced) continue;
+    if (counts(rank))
+      std::copy(hooks_.begin(), hooks_.end(),
+                hooks_per_pass_.begin() + static_cast<std::ptrdiff_t>(rank * hooks_.size()));
+    // In dynamic mode, and in the pass that is counted, whatever did not fire in the first call
+    // counts as unused.
+    is_complete = is_dynamic() || counts(rank) || missing(rank).empty();
+    if (is_complete || graph_.leaves_a_way(pass, call, missing(rank))) continue;
+    return fail_as_incomplete(rank, call, expected);
   }
   expected.error_call = 0;
-  if (!is_synced || is_complete) return;
-  if (counts(rank) && !leaves_outputs(pass)) {
-    std::copy(hooks_.begin(), hooks_.end(),
-              hooks_per_pass_.begin() + static_cast<std::ptrdiff_t>(rank * hooks_.size()));
-    return;
-  }
+  if (is_synced && !is_complete) fail_as_incomplete(rank, calls, expected);  // by check_complete()
+}
+
+void Model::fail_as_incomplete(std::uint32_t rank, std::uint32_t call, ExpectedRankStep& expected) {
   expected.error = Error::kIncomplete;
-  expected.error_call = leaves_outputs(pass) ? calls : calls - 1;
+  expected.error_call = call;
   expected.parameters = missing(rank);
   if (blocks_others(rank, expected)) ++blocking_ranks_;
 }
 
 // After how many hooks of a pass the parameter is ready. While static mode counts, nothing is
-// before the pass has ended.
+// before the first backward has ended.
 std::uint32_t Model::hooks_due(std::uint32_t rank, std::uint32_t parameter) const {
   if (!is_static()) return 1;
   return !counts(rank) ? hooks_per_pass_[rank * program_.parameters.size() + parameter] : kNever;
@@ -167,11 +171,11 @@ bool Model::find_ready_twice(const std::vector<Event>& events, std::uint32_t ran
 }
 
 // P11: what no rank used in the counted pass is not reduced; that a rank uses it now is an error.
-bool Model::find_new_use(std::uint32_t rank, bool ends_count, std::vector<std::uint32_t>& found) {
+bool Model::find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found) {
   if (!is_static() || !is_counted_) return false;
   for (const std::uint32_t parameter : memory_.reduced) {
     const auto lacks = [&](std::uint32_t part) { return hooks_[part] < hooks_due(rank, part); };
-    const bool is_waiting = counts(rank) ? !ends_count : any_part(parameter, lacks);
+    const bool is_waiting = !counts(rank) && any_part(parameter, lacks);
     if (!is_waiting && is_used(rank, parameter) && !is_in_use_[parameter])
       found.push_back(parameter);
   }
@@ -191,7 +195,7 @@ std::vector<std::uint32_t> Model::missing(std::uint32_t rank) const {
 // with the first hook of the pass what will have none. Of what is ready twice it may be the first
 // of the two errors.
 bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank, bool begins_pass,
-                           bool ends_count, std::vector<std::uint32_t>& found) {
+                           std::vector<std::uint32_t>& found) {
   is_requiring_.assign(program_.parameters.size(), 0);
   for (const Event& event : events)
     if (event.requires_grad) is_requiring_[event.parameter] = is_left_out_[event.parameter];
@@ -204,7 +208,7 @@ bool Model::find_requiring(const std::vector<Event>& events, std::uint32_t rank,
     bool is_filled =
         !any_part(parameter, std::not_fn(has_come)) && any_part(parameter, std::not_fn(had_come));
     if (is_dynamic()) is_filled = begins_pass;
-    if (counts(rank)) is_filled = ends_count;
+    if (counts(rank)) is_filled = true;
     const bool requires_grad = gradient(rank, part).requires_grad || is_requiring_[part];
     if (is_filled && requires_grad) found.push_back(part);
   }

@@ -126,6 +126,23 @@ TEST(ModelJoin, S2AllEndWithTheStateOfTheLowestThatTrainedLast) {
   for (const ExpectedRankStep& rank : expectation.ending) EXPECT_EQ(rank.state, last[1].state);
 }
 
+// Buffers of rank 0 are as old as its last forward.
+TEST(ModelJoin, S2BuffersComeFromTheLowestRankThatTrains) {
+  Program program = program_of(Join::kByAll, {1, 3, 3});
+  program.buffers.resize(1);
+  const StateTensor tensor = state_tensors(program)[0];
+  const Expectation expectation = run(program, Contract::lockstep());
+  std::uint64_t bits = start_of_state(program, tensor, 0, 0);  // broadcast at construction
+  bits = after_forward(program, tensor, 0, 0, 0, 0, bits);
+  EXPECT_EQ(expectation.steps[0].ranks[0].state[0], hash_of_state({bits}));
+  // Before the second step rank 1 sends what its own first forward made of that.
+  bits = start_of_state(program, tensor, 0, 0);
+  bits = after_forward(program, tensor, 1, 0, 0, 0, bits);
+  EXPECT_EQ(expectation.steps[1].ranks[0].state[0], hash_of_state({bits}));
+  bits = after_forward(program, tensor, 2, 1, 0, 0, bits);
+  EXPECT_EQ(expectation.steps[1].ranks[2].state[0], hash_of_state({bits}));
+}
+
 TEST(ModelJoin, S2WithoutJoinInputsMeanNothing) {
   const Program program = program_of(Join::kNone, {0, 0, 0});
   const Expectation expectation = run(program, Contract::lockstep());

@@ -112,6 +112,31 @@ TEST(ModelP5, AnOutputThatIsLeftKeepsThePassOpenUntilCheckComplete) {
   EXPECT_EQ(used_up.at(0, 0).error_call, 0U);
 }
 
+// Of three parameters the last is used by nobody: outputs that lead elsewhere do not wait for it.
+TEST(ModelP5, AnOutputThatLeadsToNothingMissingKeepsNoPassOpen) {
+  RankPass pass = graph({use(0, 1), use(1, 2)}, {{0, 0}, {1, 0}});
+  pass.forwards[0].constants = 2;
+  const Case plain = Case(2, Mode::kPlain, 3).step({with_backwards(pass, {{{0}}, {{1}}})}).run();
+  EXPECT_EQ(plain.at(0, 0).error, Error::kIncomplete);
+  EXPECT_EQ(plain.at(0, 0).error_call, 1U);  // until then the other output leads to parameter 0
+  const RankPass both = with_backwards(pass, {{}}, true);  // leaves the constants
+  const Case constants = Case(2, Mode::kPlain, 3).step({both}).run();
+  EXPECT_EQ(constants.at(0, 0).error_call, 0U);
+  EXPECT_EQ(constants.at(0, 0).parameters, (Indices{2}));
+  // The second output is a metric of what the first one is made of.
+  const RankPass chain = graph({use(0, 1), use(1, 2, {{0, 0}})}, {{0, 0}, {1, 0}});
+  const Case metric = Case(2, Mode::kPlain, 3).step({with_backwards(chain, {{{0}}}, true)}).run();
+  EXPECT_EQ(metric.at(0, 0).error_call, 0U);
+}
+
+TEST(ModelP5, ACheckpointMayLeadAnywhere) {
+  const RankPass pass = graph({use(0, 1), checkpoint({use(1, 2)})}, {{0, 0}, {1, 0}});
+  const Case disjoint = Case(2, Mode::kPlain, 2).step({with_backwards(pass, {{{1}}, {{0}}})}).run();
+  EXPECT_EQ(disjoint.at(0, 0).outcome, Outcome::kSuccess);
+  const Case left = Case(2, Mode::kPlain, 2).step({with_backwards(pass, {{{1}}}, true)}).run();
+  EXPECT_EQ(left.at(0, 0).error_call, 1U);  // by check_complete()
+}
+
 TEST(ModelP5, InDynamicModeWhatTheFirstBackwardDoesNotReachIsUnused) {
   const RankPass two = graph({use(0, 1), use(1, 2)}, {{0, 0}, {1, 0}});
   const Case t = Case(2, Mode::kDynamic, 2).step({with_backwards(two, {{{0}}}, true)}).run();
@@ -147,8 +172,10 @@ TEST(ModelP6, AHookThatFiresInTwoCallsOfOnePassIsReadyTwice) {
   EXPECT_EQ(t.value(0, 1, 2), t.c(0, 0, 2, 3) * 0.5F + t.c(0, 1, 2, 3) * 0.5F);
 }
 
+// Another output leads to parameter 1 until then.
 TEST(ModelP6, AMissingParameterStopsThePeersOfARankThatIsReadyTwice) {
-  const RankPass twice = with_backwards(uses({0}), {{}, {}});
+  const RankPass twice =
+      with_backwards(graph({use(0, 1), use(1, 2)}, {{1, 0}, {0, 0}}), {{{0}}, {{0}}});
   const Case t = Case(2, Mode::kPlain, 2).step({twice, uses({0, 1})}).run();
   EXPECT_EQ(t.at(0, 0).error, Error::kReadyTwice);
   EXPECT_EQ(t.at(0, 0).error_call, 1U);

@@ -138,6 +138,7 @@ void limit_outputs(Forward& forward) {
 
 void limit_pass(RankPass& pass, PassKind kind) {
   if (kind != PassKind::kNoGrad) pass.skip = false;
+  if (!pass.keep_outputs) pass.hold_outputs = false;
   if (pass.forwards.empty()) pass.forwards.emplace_back();
   if (pass.forwards.size() > kMaxForwards) pass.forwards.resize(kMaxForwards);
   for (Forward& forward : pass.forwards) {
@@ -145,6 +146,7 @@ void limit_pass(RankPass& pass, PassKind kind) {
     if (forward.nodes.empty()) forward.nodes.emplace_back();
     limit_nodes(forward.nodes, 0, budget);
     limit_outputs(forward);
+    forward.constants = std::min(forward.constants, kMaxConstants);
   }
   if (pass.backwards.size() > kMaxBackwards) pass.backwards.resize(kMaxBackwards);
   for (Backward& backward : pass.backwards) {

@@ -25,7 +25,9 @@
 //      gradient 1. All calls but the last retain the graph. With no output kept, no backward is
 //      called at all. Before the last call the rank lets go of every output that is not a root of
 //      it, unless keep_outputs is set.
-//   4. with keep_outputs calls check_complete(), then lets go of everything.
+//   4. with keep_outputs calls check_complete(), then lets go of everything; with hold_outputs it
+//      lets go of the outputs when the next step that it does not skip has ended, whatever comes
+//      of either.
 // With several reducers (Parameter::reducer) a forward goes through all of them, the first one
 // outermost, and every other call goes to each, the first one first; one backward serves all.
 // With Options::join each rank calls begin_join before its first step, and again after a reset, and
@@ -171,6 +173,9 @@ struct Forward {
   // Here `back` counts from the end: node count - 1 - back % count. No two are the same slot of
   // the same node after normalize().
   std::vector<Input> outputs;
+  // So many outputs without a graph stand behind these (constants, metrics). No backward call
+  // starts from them, and roots do not count them; in all else they are outputs.
+  std::uint32_t constants = 0;
 };
 
 struct Backward {
@@ -180,6 +185,7 @@ struct Backward {
 struct RankPass {
   bool skip = false;
   bool keep_outputs = false;
+  bool hold_outputs = false;  // not without keep_outputs
   std::vector<Forward> forwards;
   std::vector<Backward> backwards;
 };
@@ -254,6 +260,7 @@ constexpr std::uint32_t kMaxDepth = 3;    // of checkpoints
 constexpr std::uint32_t kMaxInputs = 8;   // of one node
 constexpr std::uint32_t kMaxForwards = 4;
 constexpr std::uint32_t kMaxOutputs = 8;  // of one forward
+constexpr std::uint32_t kMaxConstants = 4;
 constexpr std::uint32_t kMaxBackwards = 4;
 constexpr std::uint32_t kMaxRoots = kMaxForwards * kMaxOutputs;
 constexpr std::uint32_t kMaxDevices = 2;

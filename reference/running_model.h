@@ -74,10 +74,11 @@ class Model {
   void find_elsewhere(const RankPass& pass, std::uint32_t calls);
   bool find_ready_twice(const std::vector<Event>& events, std::uint32_t rank,
                         std::vector<std::uint32_t>& found);
-  bool find_new_use(std::uint32_t rank, bool ends_count, std::vector<std::uint32_t>& found);
+  void fail_as_incomplete(std::uint32_t rank, std::uint32_t call, ExpectedRankStep& expected);
+  bool find_new_use(std::uint32_t rank, std::vector<std::uint32_t>& found);
   std::vector<std::uint32_t> missing(std::uint32_t rank) const;
   bool find_requiring(const std::vector<Event>& events, std::uint32_t rank, bool begins_pass,
-                      bool ends_count, std::vector<std::uint32_t>& found);
+                      std::vector<std::uint32_t>& found);
   bool blocks_others(std::uint32_t rank, const ExpectedRankStep& expected) const;
   void accumulate(std::uint32_t rank, std::uint32_t step_key, const std::vector<Event>& events);
   void accumulate_entries(const Event& event, std::uint32_t rank, std::uint32_t step_key);

@@ -78,8 +78,8 @@ void States::begin(const std::vector<std::uint32_t>& ranks) {
   broadcast(ranks, ranks.front(), false);
 }
 
-void States::broadcast_buffers(const std::vector<std::uint32_t>& ranks) {
-  broadcast(ranks, ranks.front(), true);
+void States::broadcast_buffers(const std::vector<std::uint32_t>& ranks, std::uint32_t root) {
+  broadcast(ranks, root, true);
 }
 
 void States::broadcast_all(const std::vector<std::uint32_t>& ranks, std::uint32_t root) {

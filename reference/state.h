@@ -32,8 +32,8 @@ class States {
 
   // Every one of `ranks` begins with what start_of_state() says, then all have what the first has.
   void begin(const std::vector<std::uint32_t>& ranks);
-  // All buffers become what they are on the first of `ranks`.
-  void broadcast_buffers(const std::vector<std::uint32_t>& ranks);
+  // All buffers become what they are on `root`.
+  void broadcast_buffers(const std::vector<std::uint32_t>& ranks, std::uint32_t root);
   // P15: what `rank` has of further replicas becomes what it has of the first one.
   void copy_to_replicas(std::uint32_t rank, bool with_buffers);
   // One forward with gradients.

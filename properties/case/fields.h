@@ -72,7 +72,7 @@ struct Table<reference::Forward> {
   using R = reference::Forward;
   static constexpr auto list = std::make_tuple(
       field("discard", &R::discard), field("nodes", &R::nodes, reference::kMaxNodes),
-      field("outputs", &R::outputs, reference::kMaxOutputs));
+      field("outputs", &R::outputs, reference::kMaxOutputs), field("constants", &R::constants));
 };
 
 template <>
@@ -86,6 +86,7 @@ struct Table<reference::RankPass> {
   using R = reference::RankPass;
   static constexpr auto list =
       std::make_tuple(field("skip", &R::skip), field("keep_outputs", &R::keep_outputs),
+                      field("hold_outputs", &R::hold_outputs),
                       field("forwards", &R::forwards, reference::kMaxForwards),
                       field("backwards", &R::backwards, reference::kMaxBackwards));
 };

@@ -81,7 +81,7 @@ class Features {
   void rebuilds(const reference::Expectation& expected);
   void hooks(const reference::Expectation& expected);
   void state(const reference::Expectation& expected);
-  void inputs();
+  void inputs(const reference::Expectation& expected);
   void sparse(const reference::Expectation& expected);
   void uneven_rows(const Step& step);
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
@@ -284,6 +284,17 @@ std::vector<std::uint32_t> use_order(const RankPass& pass) {
   return out;
 }
 
+// Whether no call of the pass starts from some output of it.
+bool misses_outputs(const RankPass& pass) {
+  std::set<std::uint32_t> roots;
+  if (pass.backwards.empty()) return false;
+  for (const auto& call : pass.backwards) {
+    if (call.roots.empty()) return false;
+    roots.insert(call.roots.begin(), call.roots.end());
+  }
+  return roots.size() < reference::kept_outputs(pass);
+}
+
 void Features::graphs() {
   for (const Step& step : program_.steps) {
     if (step.kind == PassKind::kNoGrad) continue;
@@ -299,16 +310,12 @@ void Features::graphs() {
       add_if(synced && forwards > 1, "several forwards of one synced pass");
       add_if(synced && pass.backwards.size() > 1, "several backwards of one synced pass");
       add_if(pass.keep_outputs, "outputs kept");
-      std::set<std::uint32_t> roots;
-      bool all = pass.backwards.empty();
-      for (const auto& call : pass.backwards) {
-        all = all || call.roots.empty();
-        roots.insert(call.roots.begin(), call.roots.end());
-      }
-      std::size_t outputs = 0;
-      for (const Forward& forward : pass.forwards)
-        outputs += forward.discard ? 0 : forward.outputs.size();
-      add_if(!all && roots.size() < outputs, "an output that the loss does not reach");
+      add_if(pass.hold_outputs && &step != &program_.steps.back(),
+             "outputs held past the next step");
+      add_if(std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                         [](const auto& each) { return !each.discard && each.constants > 0; }),
+             "an output without a graph");
+      add_if(misses_outputs(pass), "an output that the loss does not reach");
       std::vector<std::uint32_t> uses = use_order(pass);
       std::sort(uses.begin(), uses.end());
       add_if(std::adjacent_find(uses.begin(), uses.end()) != uses.end(),
@@ -354,6 +361,9 @@ void Features::static_graph() {
     ++synced;
     std::set<std::vector<bool>> reached;
     for (const RankPass& pass : step.variants) {
+      add_if(synced == 1 && pass.keep_outputs && misses_outputs(pass),
+             "static: the first pass leaves outputs");
+      add_if(synced > 1 && pass.backwards.size() > 1, "static: a later pass of several backwards");
       reached.insert(reached_by(program_, pass));
       std::vector<std::uint32_t> hooks(program_.parameters.size(), 0);
       for (std::uint32_t call = 0; call < reference::call_count(pass); ++call)
@@ -648,7 +658,7 @@ void Features::verified() {
 }
 
 // S2.
-void Features::inputs() {
+void Features::inputs(const reference::Expectation& expected) {
   const auto steps = static_cast<std::uint32_t>(program_.steps.size());
   std::vector<std::uint32_t> inputs;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
@@ -684,6 +694,15 @@ void Features::inputs() {
   pair("gradients as views", ", gradients as views");
   pair("buckets rebuilt", ", buckets rebuilt");
   pair("buffers", ", buffers");
+  for (std::uint32_t s = 0; s < steps; ++s) {
+    const auto& collectives = expected.steps[s].collectives;
+    add_if(!reference::has_input(program_, 0, s) &&
+               std::any_of(collectives.begin(), collectives.end(),
+                           [](const auto& each) {
+                             return each.op == reference::ExpectedCollective::Op::kBroadcastBuffers;
+                           }),
+           way + ", buffers broadcast when rank 0 is out");
+  }
   pair("values of parameters", ", values of parameters");
   add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
   pair("after backward", ", after backward");
@@ -809,13 +828,28 @@ void Features::ways() {
   }
 }
 
+// Whether outputs are left by this backward call, whatever they lead to.
+bool outlives(const RankPass& pass, std::uint32_t call) {
+  const std::uint32_t calls = reference::call_count(pass);
+  if (call >= calls) return false;  // it is check_complete()
+  const auto is_constant = [](const Forward& each) { return !each.discard && each.constants > 0; };
+  return call + 1 < calls || (pass.keep_outputs && (misses_outputs(pass) ||
+                                                    std::any_of(pass.forwards.begin(),
+                                                                pass.forwards.end(), is_constant)));
+}
+
 void Features::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
   for (const auto& step : expected.steps) {
     any = any || step.any_error;
-    for (const auto& rank : step.ranks) {
+    for (std::uint32_t r = 0; r < step.ranks.size(); ++r) {
+      const auto& rank = step.ranks[r];
       add_if(rank.error == reference::Error::kIncomplete, "error: incomplete (P5)");
+      add_if(
+          rank.error == reference::Error::kIncomplete &&
+              outlives(pass_of(program_.steps[&step - expected.steps.data()], r), rank.error_call),
+          "error: incomplete (P5), though outputs are left");
       add_if(rank.error == reference::Error::kReadyTwice, "error: ready twice (P6)");
       add_if(rank.error == reference::Error::kSecondBackward, "error: second backward (P7)");
       add_if(rank.error == reference::Error::kUsageChanged, "error: usage changed (P11)");
@@ -833,7 +867,7 @@ void Features::errors() {
   add_if(any, "an error of its own");
   ways();
   state(expected);
-  inputs();
+  inputs(expected);
   sparse(expected);
   verified();
   on_a_card();

@@ -91,6 +91,7 @@ class ProgramDrawer {
   std::uint32_t draw_variant_count();
   void draw_graph_step(Step& step);
   void draw_no_grad_step(Step& step);
+  static void join_all_calls(Step& step);
   PassWish draw_wish(PassKind kind, bool may_fail, ParameterSet common);
   ParameterSet subset(ParameterSet set, std::uint32_t percent);
 
@@ -446,8 +447,12 @@ void ProgramDrawer::draw_graph_step(Step& step) {
   const bool discard_all = features_.graph.discard && dice_.percent(12);
   const bool same =
       features_.is_static && step.kind == PassKind::kSynced && !may_fail && !discard_all;
+  // Static mode: the first pass ends with its first backward, later ones may spread over several;
+  // after an error the next pass is a first one.
   if (same && !same_passes_.empty()) {
     step.variants = same_passes_;
+    const bool is_spread = dice_.percent(50) && can_.has(Capability::kErrors);
+    if (features_.errors || !is_spread) join_all_calls(step);
     return;
   }
   step.variants.reserve(count);
@@ -461,7 +466,13 @@ void ProgramDrawer::draw_graph_step(Step& step) {
     step.variants.push_back(draw_pass(dice_, features_.graph, names_, wish));
     if (same) used_by_same_ |= wish.reach;
   }
-  if (same) same_passes_ = step.variants;
+  if (!same) return;
+  same_passes_ = step.variants;
+  join_all_calls(step);
+}
+
+void ProgramDrawer::join_all_calls(Step& step) {
+  for (RankPass& pass : step.variants) join_calls(pass);
 }
 
 // No graph is built, so one node says enough; ranks may do it alone.
@@ -768,6 +779,24 @@ void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
   change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
+// P5: outputs without a graph, and outputs that outlive the next step. Numbers of its own.
+void draw_outputs(Dice dice, const GenerateOptions& options, Program& program) {
+  const Capabilities can = options.capabilities;
+  const bool has_constants = dice.percent(20) && can.has(Capability::kConstants);
+  const bool holds = dice.percent(40) && can.has(Capability::kHoldOutputs);
+  for (Step& step : program.steps) {
+    if (step.kind == PassKind::kNoGrad) continue;
+    for (RankPass& pass : step.variants) {
+      for (reference::Forward& forward : pass.forwards) {
+        const std::uint32_t constants = dice.percent(60) ? dice.between(1, 2) : 0;
+        if (has_constants) forward.constants = constants;
+      }
+      const bool is_held = dice.percent(50);
+      pass.hold_outputs = holds && is_held && pass.keep_outputs;
+    }
+  }
+}
+
 // A card, and what moves its gradients. Numbers of its own.
 void draw_fabric(Dice dice, const GenerateOptions& options, Program& program) {
   const bool is_able =
@@ -852,6 +881,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   }
   constexpr std::uint64_t kGroups = 0x67726f757073;
   draw_groups(Dice(seed ^ kGroups, index), options, out.program);
+  constexpr std::uint64_t kOutputs = 0x6f757470757473;
+  draw_outputs(Dice(seed ^ kOutputs, index), options, out.program);
   draw_schedule(dice, options.lane, out.schedule);
   draw_faults(dice, options, out);
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;

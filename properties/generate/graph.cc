@@ -454,13 +454,18 @@ RankPass PassDrawer::draw() {
   for (std::uint32_t forward = 0; forward < forwards_; ++forward) draw_forward(forward);
   if (wish_.extra_discard && !discard_first) pass_.forwards.push_back(draw_discarded());
   draw_calls();
-  // What static mode counts is a pass whose outputs are all used up or gone.
-  if (wish_.strict && wish_.several_hooks && reference::leaves_outputs(pass_))
-    pass_.keep_outputs = false;
   return std::move(pass_);
 }
 
 }  // namespace
+
+void join_calls(RankPass& pass) {
+  if (pass.backwards.size() < 2) return;
+  std::vector<std::uint32_t>& roots = pass.backwards[0].roots;
+  for (std::size_t call = 1; call < pass.backwards.size(); ++call)
+    roots.insert(roots.end(), pass.backwards[call].roots.begin(), pass.backwards[call].roots.end());
+  pass.backwards.resize(1);
+}
 
 RankPass draw_pass(Dice& dice, const GraphFeatures& features, const Names& names,
                    const PassWish& wish) {

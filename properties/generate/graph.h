@@ -54,6 +54,10 @@ struct Names {
   std::uint8_t of[reference::kMaxParameters][4] = {};
 };
 
+// One call that starts from all the roots of the pass's calls. Of a strict pass it fires the same
+// hooks as they do together.
+void join_calls(reference::RankPass& pass);
+
 reference::RankPass draw_pass(Dice& dice, const GraphFeatures& features, const Names& names,
                               const PassWish& wish);
 

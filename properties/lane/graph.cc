@@ -60,6 +60,7 @@ class ProgramNode : public Node {
         builder_(builder),
         record_(record) {
     edges_ = std::move(edges);
+    runs_backward_ = record.kind == RecordKind::kCheckpoint;
   }
 
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,

@@ -34,7 +34,7 @@ class HostedPass final : public RefCounted, public BackwardObserver, public Back
   // Its subject was reset or is gone; outputs may outlive that.
   void close() { owner_ = nullptr; }
 
-  // Outputs that a later backward can still use.
+  // Outputs that live, and that no backward has used up.
   std::uint32_t usable_outputs();
   void append_outputs(std::vector<Node*>& nodes);
 

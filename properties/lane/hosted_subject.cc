@@ -1,5 +1,6 @@
 #include "properties/lane/hosted_subject.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -71,6 +72,7 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   Status create();
   void destroy();
   void end_passes();
+  std::uint32_t outputs_left(HostedPass& pass);
 
   const lockstep_subject& table_;
   void* self_ = nullptr;
@@ -89,6 +91,7 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   ParameterSearch search_;
   NodeMap numbers_;  // of the parameters
   std::vector<std::uint8_t> reachable_;
+  std::vector<std::uint8_t> had_hook_;  // by parameter, in the pass that runs
   std::vector<Node*> roots_;
 };
 
@@ -184,6 +187,7 @@ Status HostedSubject::backward_begins(HostedPass& pass, GraphTask& task) {
   if (is_first) {
     pass.number = next_pass_++;
     calls_->forget_launched();
+    had_hook_.assign(parameters_->distinct.size(), 0);
   }
   roots_.clear();
   pass.append_outputs(roots_);
@@ -203,6 +207,7 @@ Status HostedSubject::backward_begins(HostedPass& pass, GraphTask& task) {
 
 Status HostedSubject::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   const bool is_local = running_task_ != &task.outermost();
+  if (!is_local) had_hook_[index] = 1;
   return call([&](lockstep_error* error) {
     const std::int64_t pass = is_local ? std::int64_t{LOCKSTEP_LOCAL} : calls_->pass();
     return table_.gradient_ready(self_, static_cast<std::uint32_t>(index), pass, error);
@@ -211,11 +216,26 @@ Status HostedSubject::gradient_ready(Parameter&, std::size_t index, GraphTask& t
 
 Status HostedSubject::backward_succeeded(HostedPass& pass) {
   running_task_ = nullptr;
-  const std::uint32_t left = pass.usable_outputs();
+  const std::uint32_t left = outputs_left(pass);
   const Status status = call(
       [&](lockstep_error* error) { return table_.backward_end(self_, pass.number, left, error); });
   calls_->set_pass(kNone);
   return status;
+}
+
+// Those that lead to a parameter that had no hook yet; what a checkpoint reaches cannot be seen.
+std::uint32_t HostedSubject::outputs_left(HostedPass& pass) {
+  roots_.clear();
+  pass.append_outputs(roots_);
+  return static_cast<std::uint32_t>(
+      std::count_if(roots_.begin(), roots_.end(), [this](Node* const& output) {
+        const std::span<Node* const> reached = search_.reachable_from({&output, 1});
+        if (search_.met_nested_backward()) return true;
+        return std::any_of(reached.begin(), reached.end(), [this](const Node* node) {
+          const std::uint32_t number = numbers_.number_or(node, ~std::uint32_t{0});
+          return number < had_hook_.size() && had_hook_[number] == 0;
+        });
+      }));
 }
 
 Status HostedSubject::backward_failed(HostedPass& pass, Status failure) {

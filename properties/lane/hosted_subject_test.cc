@@ -253,8 +253,24 @@ TEST_F(HostedSubjectTest, SeveralBackwardsOfOnePassAreToldApart) {
   EXPECT_TRUE(train_it().finished);
   EXPECT_THAT(recorder_.calls,
               ElementsAre("create", "forward 0", "end 0", "forward 0", "end 0", "backward 0 first",
-                          "hook 0 of 0", "done 0 left 2", "backward 0", "hook 1 of 0",
-                          "done 0 left 1", "check", "destroy"));
+                          "hook 0 of 0", "done 0 left 1", "backward 0", "hook 1 of 0",
+                          "done 0 left 0", "check", "destroy"));
+}
+
+// P5. The first backward leaves a constant, and an output that leads to what has come.
+TEST_F(HostedSubjectTest, OutputsThatLeadToNothingMissingAreNotLeft) {
+  add(PassKind::kSynced, {chain({0})});
+  reference::RankPass& pass = program_.steps[0].variants[0];
+  pass.forwards[0].outputs = {{0, 0}, {0, 0}};
+  pass.forwards[0].nodes.push_back(use(0));
+  pass.forwards[0].outputs[1].back = 1;
+  pass.forwards[0].constants = 1;
+  pass.backwards.resize(1);
+  pass.backwards[0].roots = {0};
+  pass.keep_outputs = pass.hold_outputs = true;
+  EXPECT_TRUE(train_it().finished);
+  EXPECT_THAT(recorder_.calls, ElementsAre("create", "forward 0", "end 0", "backward 0 first",
+                                           "hook 0 of 0", "done 0 left 0", "check", "destroy"));
 }
 
 TEST_F(HostedSubjectTest, HooksOfANestedBackwardBelongToTheOuterPass) {

@@ -327,9 +327,12 @@ class Training {
     remember_storages();
     builder_->begin_step(step.key);
     std::vector<Edge> outputs;
-    observed.status = run_forwards(step, pass, outputs);
+    std::vector<Edge> constants;
+    observed.status = run_forwards(step, pass, outputs, constants);
     if (observed.status.ok() && step.kind != PassKind::kNoGrad)
-      run_backwards(pass, outputs, observed);
+      run_backwards(pass, outputs, constants, observed);
+    held_.clear();
+    if (pass.hold_outputs) held_ = {std::move(outputs), std::move(constants)};
     if (!observed.status.ok()) return;
     observed.failed_call = kNone;
     if (step.kind == PassKind::kSynced && keeps_outputs(pass)) state_->train(step.key);
@@ -372,34 +375,51 @@ class Training {
     return {};
   }
 
+  // Outputs without a graph go to `constants`.
   Status run_forwards(const reference::Step& step, const reference::RankPass& pass,
-                      std::vector<Edge>& outputs) {
+                      std::vector<Edge>& outputs, std::vector<Edge>& constants) {
     std::uint32_t number = 0;
     for (const reference::Forward& forward : pass.forwards) {
       std::vector<Edge> made;
       const auto module = [&](std::vector<Edge>& out) {
         if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, number++);
         out = builder_->build(forward.nodes, forward.outputs);
+        out.resize(out.size() + forward.constants);
         return Status();
       };
       LOCKSTEP_RETURN_IF_ERROR(subject_->forward(step.kind, module, made));
       if (forward.discard || step.kind == PassKind::kNoGrad) continue;
+      move_last(made, forward.constants, constants);
       std::move(made.begin(), made.end(), std::back_inserter(outputs));
     }
-    if (program_.options.manual_sync && step.kind == PassKind::kSynced)
-      return subject_->sync_gradients(outputs);
-    return {};
+    if (!program_.options.manual_sync || step.kind != PassKind::kSynced) return {};
+    const std::size_t count = constants.size();
+    move_last(constants, count, outputs);
+    Status status = subject_->sync_gradients(outputs);
+    if (status.ok()) move_last(outputs, count, constants);
+    return status;
+  }
+
+  // The last `count` of `from`, to the end of `to`.
+  static void move_last(std::vector<Edge>& from, std::size_t count, std::vector<Edge>& to) {
+    LOCKSTEP_CHECK_GE(from.size(), count);
+    const auto first = from.end() - static_cast<std::ptrdiff_t>(count);
+    std::move(first, from.end(), std::back_inserter(to));
+    from.erase(first, from.end());
   }
 
   void run_backwards(const reference::RankPass& pass, std::vector<Edge>& outputs,
-                     ObservedStep& observed) {
+                     std::vector<Edge>& constants, ObservedStep& observed) {
     if (outputs.empty()) return;
     const std::size_t calls = std::max<std::size_t>(pass.backwards.size(), 1);
     for (std::size_t call = 0; call < calls; ++call) {
       const bool last = call + 1 == calls;
       std::vector<Edge> roots = choose_roots(pass, call, outputs);
       const std::vector<Tensor> gradients(roots.size(), one_);
-      if (last && !pass.keep_outputs) outputs.clear();
+      if (last && !pass.keep_outputs) {
+        outputs.clear();
+        constants.clear();
+      }
       observed.failed_call = static_cast<std::int32_t>(call);
       observed.status = engine_.backward(roots, gradients, !last);
       if (!observed.status.ok()) return;
@@ -537,6 +557,8 @@ class Training {
   TensorMemory memory_;
   Tensor one_;             // the gradient that every root starts with
   HookRecorder recorder_;  // outlives the subject's use of the parameters
+  std::vector<std::vector<Edge>>
+      held_;  // outputs of the step before, which may outlive the subject
   std::unique_ptr<TrainingSubject> subject_;
   Memberships memberships_;
   std::uint32_t generation_ = 0;

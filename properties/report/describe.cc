@@ -238,6 +238,7 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   std::vector<std::string> where;
   char next_name = 'a';
   std::size_t kept = 0;
+  std::size_t constants = 0;
   for (const Forward& forward : pass.forwards) {
     const ForwardText text = text_of(program, forward, next_name, kMaxExpression);
     if (!text.where.empty()) where.push_back(text.where);
@@ -246,6 +247,7 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
       continue;
     }
     ++kept;
+    constants += forward.constants;
     outputs.insert(outputs.end(), text.outputs.begin(), text.outputs.end());
   }
   if (kept > 1) parts.push_back(plural(kept, "forward"));
@@ -253,7 +255,9 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (kept == 0) parts.emplace_back("no backward");
   std::string out = fmt::format("{}", fmt::join(parts, ", "));
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
+  if (constants > 0) out += "; " + plural(constants, "constant output");
   if (pass.keep_outputs) out += "; keeps outputs, check_complete()";
+  if (pass.hold_outputs) out += ", and holds them until its next step has ended";
   if (kept > 0) out += unused_text(program, pass);
   return out;
 }

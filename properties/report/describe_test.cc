@@ -143,6 +143,13 @@ TEST(Describe, RanksThatDiffer) {
             "step 0 (synced):\n"
             "  ranks 0, 2: backward of p1(p0)\n"
             "  rank 1: backward of const; keeps outputs, check_complete(); uses no parameter\n");
+  variants[1].hold_outputs = true;
+  variants[1].forwards[0].constants = 2;
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced):\n"
+            "  ranks 0, 2: backward of p1(p0)\n"
+            "  rank 1: backward of const; 2 constant outputs; keeps outputs, check_complete(), and "
+            "holds them until its next step has ended; uses no parameter\n");
 }
 
 TEST(Describe, EveryKindOfNode) {

@@ -266,6 +266,7 @@ void merge_forward(RankPass& pass, std::size_t second) {
   to.nodes.insert(to.nodes.end(), std::make_move_iterator(from.nodes.begin()),
                   std::make_move_iterator(from.nodes.end()));
   to.outputs = inputs_of(outputs, count_of(to.nodes));
+  to.constants += from.constants;
   pass.forwards.erase(pass.forwards.begin() + static_cast<std::ptrdiff_t>(second));
 }
 

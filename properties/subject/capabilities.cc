@@ -59,6 +59,8 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"card", "parameters on a card"},
     {"three_limits", "a list of three bucket limits"},
     {"set_gradients", "gradients that are replaced or swapped"},
+    {"constants", "outputs without a graph"},
+    {"hold_outputs", "outputs held past the next step"},
 }};
 
 class Collector {
@@ -100,8 +102,10 @@ class Collector {
     add_if(graph && kept > 1, Capability::kSeveralForwards);
     add_if(graph && pass.backwards.size() > 1, Capability::kSeveralBackwards);
     add_if(graph && pass.keep_outputs, Capability::kKeepOutputs);
+    add_if(graph && pass.hold_outputs, Capability::kHoldOutputs);
     for (const reference::Forward& forward : pass.forwards) {
       add_if(graph && forward.discard, Capability::kDiscard);
+      add_if(graph && forward.constants > 0, Capability::kConstants);
       if (graph) nodes(forward.nodes);
     }
   }

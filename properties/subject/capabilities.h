@@ -54,8 +54,10 @@ enum class Capability : std::uint8_t {
   kCard,           // parameters on a card
   kThreeLimits,    // another limit for the third bucket, and those behind it
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
+  kConstants,      // outputs without a graph
+  kHoldOutputs,    // outputs that outlive the next step
 };
-constexpr int kCapabilities = 41;
+constexpr int kCapabilities = 43;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -31,7 +31,7 @@ static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits
 static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
 static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
 static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-static_assert(kCapabilities == 41);
+static_assert(kCapabilities == 43);
 
 tl::unexpected<Status> refused(std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the linker says
@@ -96,7 +96,11 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
   if (const std::string missing = holes(*table, capabilities); !missing.empty())
     return refused(
         fmt::format("the table of the subject '{}' lacks functions: {}", whose, missing));
-  return LoadedSubject{table, capabilities};
+  // The host does these: the interface is the same with them.
+  const Capabilities with_constants = capabilities.with(Capability::kConstants);
+  return LoadedSubject{table, capabilities.has(Capability::kKeepOutputs)
+                                  ? with_constants.with(Capability::kHoldOutputs)
+                                  : with_constants};
 }
 
 Result<LoadedSubject> load_subject(const std::string& path) {

@@ -152,8 +152,8 @@ typedef struct lockstep_error {
   int64_t sequence;   /* of the collective on its group */
   int32_t collective; /* LOCKSTEP_ALL_REDUCE_SUM, ...; -1: none is concerned */
   int32_t bucket;     /* -1: none; where parameters are named, that of the first one */
-  int32_t suspect;  /* the rank that is suspected */
-  int32_t definite; /* 1: an own error, known for sure; 0: inferred from a peer's silence */
+  int32_t suspect;    /* the rank that is suspected */
+  int32_t definite;   /* 1: an own error, known for sure; 0: inferred from a peer's silence */
   uint32_t parameter_count;
   uint32_t parameters[LOCKSTEP_MAX_PARAMETERS]; /* the first offending or missing one first */
   char detail[LOCKSTEP_DETAIL_BYTES];           /* one sentence for a person */
@@ -278,8 +278,9 @@ struct lockstep_subject {
                             lockstep_error* error);
   /* An error ends the backward. */
   int32_t (*gradient_ready)(void* self, uint32_t parameter, int64_t pass, lockstep_error* error);
-  /* `outputs_left`: outputs of the pass that live and were not used up. While there are any, plain
-   * mode may wait for a further backward that brings what is missing (P5). */
+  /* `outputs_left`: outputs of the pass that live, were not used up, and lead to a parameter that
+   * had no hook in it. While there are any, plain mode may wait for a further backward that brings
+   * what is missing (P5). */
   int32_t (*backward_end)(void* self, int64_t pass, uint32_t outputs_left, lockstep_error* error);
   /* A node or a hook failed. `error` holds the failure as the engine knows it; the subject may add
    * what it knows. What is returned and what `error` then holds becomes the result of the call;

@@ -558,6 +558,7 @@ std::span<Node* const> ParameterSearch::reachable_from(std::span<Node* const> ro
   visited_->clear();
   pending_.clear();
   found_.clear();
+  met_nested_backward_ = false;
   const auto visit = [this](Node* node) {
     if (visited_->insert(node, 0).second) return;
     (node->kind() == Node::Kind::kParameter ? found_ : pending_).push_back(node);
@@ -566,6 +567,7 @@ std::span<Node* const> ParameterSearch::reachable_from(std::span<Node* const> ro
   while (!pending_.empty()) {
     Node* node = pending_.back();
     pending_.pop_back();
+    met_nested_backward_ = met_nested_backward_ || node->runs_backward();
     for (const Edge& edge : node->edges())
       if (edge.node) visit(edge.node.get());
   }

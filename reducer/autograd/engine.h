@@ -49,7 +49,8 @@ class Engine {
   Status backward(std::span<const Edge> roots, std::span<const Tensor> gradients,
                   bool retain_graph);
 
-  // The same from inside a node. It is finished when it returns; its callbacks are its own.
+  // The same from inside a node, one with Node::runs_backward_ set. It is finished when it returns;
+  // its callbacks are its own.
   Status backward_nested(const BackwardContext& outer, std::span<const Edge> roots,
                          std::span<const Tensor> gradients, bool retain_graph);
 
@@ -103,11 +104,14 @@ class ParameterSearch {
   ~ParameterSearch();
   // Each reachable Parameter once. Valid until the next call.
   std::span<Node* const> reachable_from(std::span<Node* const> roots);
+  // Whether the last call met a node that runs a backward of its own: it may reach any parameter.
+  bool met_nested_backward() const { return met_nested_backward_; }
 
  private:
   std::unique_ptr<NodeMap> visited_;
   std::vector<Node*> pending_;
   std::vector<Node*> found_;
+  bool met_nested_backward_ = false;
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

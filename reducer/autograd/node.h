@@ -66,6 +66,7 @@ class Node : public RefCounted {
   int worker() const { return worker_; }
   Kind kind() const { return kind_; }
   BackwardObserver* observer() const { return observer_; }
+  bool runs_backward() const { return runs_backward_; }
 
  protected:
   // `sequence` comes from Engine::next_sequence(); `worker` is the index of the device that the
@@ -75,6 +76,10 @@ class Node : public RefCounted {
 
   std::vector<Edge> edges_;
   BackwardObserver* observer_ = nullptr;
+  // Set it in the constructor of a node whose apply() runs a nested backward, such as a checkpoint.
+  // No walk over edges sees which parameters that backward reaches, so a pass that lacks some waits
+  // for an output that leads to such a node; without the mark it is incomplete at once (P5).
+  bool runs_backward_ = false;
 
  private:
   friend class Engine;
