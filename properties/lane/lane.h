@@ -52,6 +52,9 @@ struct Subject {
 // are told in other calls and other words.
 Capabilities common_capabilities(const Subject& subject);
 
+// The id of the planted bug in the subject, or in the one beside it; empty: none.
+std::string planted_bug_of(const Subject& subject);
+
 // Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
 // do.
 Result<Subject> parse_subject(const std::string& text);

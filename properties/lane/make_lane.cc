@@ -69,6 +69,11 @@ Capabilities common_capabilities(const Subject& subject) {
   return Capabilities::from_bits(both).without(Capability::kErrors).without(Capability::kRecovery);
 }
 
+std::string planted_bug_of(const Subject& subject) {
+  if (is_seeded(subject)) return subject.id;
+  return subject.against ? planted_bug_of(*subject.against) : std::string();
+}
+
 Result<Subject> parse_subject(const std::string& text) {
   Subject subject;
   if (text == "reducer") return subject;
@@ -120,6 +125,7 @@ class OwnRanks final : public RankProgram {
   const reference::Contract& contract() const override { return subject_.contract; }
   void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) override {
     run_rank(subject_, job, observation, fired);
+    observation.planted = {seeded::reached(), seeded::triggered()};  // since load()
   }
 
  private:

@@ -259,6 +259,7 @@ class ProcessRanks::Run {
     if (!from_bytes(bytes, seen, fired)) return crashed(rank);
     for (std::size_t k = 0; k < fired.counts.size(); ++k)
       observation_.fired.counts[k] += fired.counts[k];
+    observation_.planted += seen.planted;
   }
 
   void leave(std::uint32_t rank) {
