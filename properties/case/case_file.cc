@@ -153,9 +153,9 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
     if (count == 0) return text;
     text.append(block.data(), static_cast<std::size_t>(count));
   }
-  return failed(Status(Code::kInvalidArgument,
-                       fmt::format("{}: larger than {} MiB: not a file of lockstep's", path,
-                                   max_bytes >> 20u)));
+  return failed(Status(
+      Code::kInvalidArgument,
+      fmt::format("{}: larger than {} MiB: not a file of lockstep's", path, max_bytes >> 20u)));
 }
 
 Result<Case> read_case(const std::string& path, std::string* about) {

@@ -109,8 +109,7 @@ class Decoder {
   template <typename T>
   void word(const ordered_json& from, T& to, const std::string& path);
   template <typename T>
-  void list(const ordered_json& from, T& to, const std::string& path,
-            const fields::Limits& limits);
+  void list(const ordered_json& from, T& to, const std::string& path, const fields::Limits& limits);
   void check_elements(const std::vector<std::uint32_t>& sizes, const std::string& path);
   template <typename T>
   void unknown_field(const std::string& name, const std::string& path);
@@ -225,8 +224,8 @@ void Decoder::list(const ordered_json& from, T& to, const std::string& path,
                    const fields::Limits& limits) {
   if (!from.is_array()) return wrong_type(from, path, "a list [...]");
   if (from.size() > limits.elements)
-    return fail(path, fmt::format("has {} elements, at most {} are allowed", from.size(),
-                                  limits.elements));
+    return fail(
+        path, fmt::format("has {} elements, at most {} are allowed", from.size(), limits.elements));
   to.resize(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (error_) return;

@@ -4,8 +4,9 @@
 //
 // Reading is strict: an unknown field, a wrong type, a list over its limit or a number outside of
 // its limits is refused with one line that names the file, the field and what to do. What is read
-// is normalized: indices, which may be any number, are taken modulo what they index. Writing is atomic: a new file beside the old one, synced to disk,
-// then renamed over it. When that fails nothing is left.
+// is normalized: indices, which may be any number, are taken modulo what they index. Writing is
+// atomic: a new file beside the old one, synced to disk, then renamed over it. When that fails
+// nothing is left.
 //
 // Threads: any; two writers of one path each write a whole file, and one of them stays.
 // Failure: kInvalidArgument with the line in failure().detail.

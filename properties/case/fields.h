@@ -116,22 +116,24 @@ struct Table<reference::Step> {
 template <>
 struct Table<reference::Parameter> {
   using R = reference::Parameter;
-  static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("dtype", &R::dtype),
-      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims), field("column_major", &R::column_major),
-      field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
-      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-      field("device", &R::device), field("reducer", &R::reducer));
+  static constexpr auto list =
+      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
+                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
+                      field("column_major", &R::column_major), field("frozen", &R::frozen),
+                      field("ignored", &R::ignored), field("sparse", &R::sparse),
+                      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
+                      field("device", &R::device), field("reducer", &R::reducer));
 };
 
 template <>
 struct Table<reference::Buffer> {
   using R = reference::Buffer;
-  static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("dtype", &R::dtype),
-      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims), field("column_major", &R::column_major),
-      field("device", &R::device), field("ignored", &R::ignored), field("replaced", &R::replaced),
-      field("copy_of", &R::copy_of));
+  static constexpr auto list =
+      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
+                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
+                      field("column_major", &R::column_major), field("device", &R::device),
+                      field("ignored", &R::ignored), field("replaced", &R::replaced),
+                      field("copy_of", &R::copy_of));
 };
 
 template <>
@@ -153,8 +155,9 @@ template <>
 struct Table<reference::Program> {
   using R = reference::Program;
   static constexpr auto list = std::make_tuple(
-      bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key), field("values", &R::values),
-      field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
+      bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
+      field("values", &R::values), field("options", &R::options),
+      field("parameters", &R::parameters, reference::kMaxParameters),
       field("buffers", &R::buffers, reference::kMaxBuffers),
       field("inputs", &R::inputs, reference::kMaxWorld), field("second_join", &R::second_join),
       field("renewed", &R::renewed), field("steps", &R::steps, reference::kMaxSteps));
@@ -163,10 +166,10 @@ struct Table<reference::Program> {
 template <>
 struct Table<faults::Fault> {
   using R = faults::Fault;
-  static constexpr auto list =
-      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
-                      field("site", &R::site), bounded("duration_us", &R::duration_us, 0, faults::kMaxDurationUs),
-                      field("peer", &R::peer), field("at", &R::at));
+  static constexpr auto list = std::make_tuple(
+      field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
+      field("site", &R::site), bounded("duration_us", &R::duration_us, 0, faults::kMaxDurationUs),
+      field("peer", &R::peer), field("at", &R::at));
 };
 
 template <>

@@ -1,4 +1,5 @@
-// Ctrl-C, and a terminal that is closed: asks the running command to end in order. A second one ends the process at once.
+// Ctrl-C, a terminal that is closed: asks the running command to end in order. A second one ends
+// the process at once.
 #pragma once
 
 namespace lockstep::properties {

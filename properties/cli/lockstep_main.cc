@@ -3,7 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -36,6 +41,7 @@ int complain(const std::string& what) {
 }
 
 struct Arguments {
+  char** argv = nullptr;
   std::string lane;  // empty: the simulator, but for torch
   std::string subject = "reducer";
   std::string against;  // empty: none
@@ -119,8 +125,29 @@ std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
   return {};
 }
 
+// The folder of this program.
+std::string own_folder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
+// Goes on as lockstep-seeded, the program that has planted bugs in the real lanes, too; or tells
+// why not. Few runs need it, so the program for all others does without, and is built in half the
+// time.
+int become_seeded(const Arguments& arguments) {
+  const std::string program = own_folder() + "/lockstep-seeded";
+  ::execv(program.c_str(), arguments.argv);
+  return complain(fmt::format(
+      "planted bugs in the lanes gloo and nccl are in the program {}, which does not start ({}): "
+      "build the target lockstep-seeded",
+      program, std::strerror(errno)));
+}
+
 // 0 when the lane can run here; else one line is told.
-int refuse_lane(LaneKind lane) {
+int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subject) {
+  if (!has_lane(lane, Subject()))
+    return complain("this program has the simulator's lane alone: build the target lockstep");
+  if (!has_lane(lane, subject)) return become_seeded(arguments);
   if (lane != LaneKind::kNccl) return 0;
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
@@ -138,8 +165,7 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return status.failure().detail;
-  if (const std::string wrong = resolve_fabric(arguments, options); !wrong.empty())
-    return wrong;
+  if (const std::string wrong = resolve_fabric(arguments, options); !wrong.empty()) return wrong;
   const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
   if (options.subject.against && has_faults)
     return "--faults: faults meet two subjects at different times; --against has none";
@@ -152,7 +178,8 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   LaneKind lane = LaneKind::kSim;
   if (const std::string wrong = resolve_fuzz(arguments, command, lane); !wrong.empty())
     return complain(wrong);
-  if (const int code = refuse_lane(lane); code != 0) return code;
+  for (const LaneKind each : options.lanes)
+    if (const int code = refuse_lane(arguments, each, options.subject); code != 0) return code;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }
@@ -170,7 +197,8 @@ int replay(Arguments& arguments) {
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(options.lane); code != 0) return code;
+  if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
+    return code;
   return run_replay(options);
 }
 
@@ -179,8 +207,43 @@ int shrink_command(Arguments& arguments) {
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(options.lane); code != 0) return code;
+  if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
+    return code;
   return run_shrink(options);
+}
+
+// Options that take numbers. The parser refuses what is none, or outside of its limits, with a line
+// that names option, value and limits.
+constexpr double kMaxSeconds = 31'536'000;  // a year
+
+CLI::Option* add_whole(CLI::App& command, const std::string& name, std::uint64_t& value,
+                       const std::string& help, std::uint64_t least = 0) {
+  const auto read = [&value, name, least](const std::string& text) {
+    const std::optional<std::uint64_t> number = whole_number(text);
+    if (!number || *number < least)
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not a whole number from {} to {}", text, least,
+                            std::numeric_limits<std::uint64_t>::max()));
+    value = *number;
+  };
+  return command.add_option_function<std::string>(name, read, help)->type_name("NUMBER");
+}
+
+CLI::Option* add_seconds(CLI::App& command, const std::string& name, double& value,
+                         const std::string& help, bool may_be_zero = false) {
+  const auto read = [&value, name, may_be_zero](const std::string& text) {
+    const std::optional<double> number = decimal_number(text);
+    const bool is_good =
+        number && *number <= kMaxSeconds && (*number > 0 || may_be_zero) && !std::signbit(*number);
+    if (!is_good)
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not a number of seconds {} 0 up to {:.0f} (a year)", text,
+                            may_be_zero ? "from" : "above", kMaxSeconds));
+    value = *number;
+  };
+  return command.add_option_function<std::string>(name, read, help)
+      ->type_name("SECONDS")
+      ->default_str(fmt::format("{}", value));
 }
 
 // What cases are drawn from, for `fuzz` and `generate`.
@@ -256,6 +319,7 @@ int run(int argc, char** argv) {
   app.footer(kExitCodes);
   app.set_version_flag("--version", fmt::format("lockstep {} ({})", LOCKSTEP_VERSION, kCommit));
   Arguments arguments;
+  arguments.argv = argv;
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
   CLI::App* fuzz_app = add_fuzz(app, arguments);

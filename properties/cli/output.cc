@@ -27,7 +27,8 @@ void open_standard_streams() {
   struct sigaction current {};
   if (::sigaction(SIGPIPE, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
   struct sigaction action {};
-  action.sa_handler = on_closed_pipe;  // not SIG_IGN, which the programs that we start would inherit
+  action.sa_handler =
+      on_closed_pipe;  // not SIG_IGN, which the programs that we start would inherit
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGPIPE, &action, nullptr);
 }

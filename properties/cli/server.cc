@@ -116,7 +116,8 @@ Outcome CaseServer::ended() {
   return outcome;
 }
 
-// Waits for the beginning of an answer, or until the limit has passed; takes that time off the limit.
+// Waits for the beginning of an answer, or until the limit has passed; takes that time off the
+// limit.
 bool CaseServer::is_interrupted_before_answer(std::chrono::milliseconds& limit) const {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kTurn(100);

@@ -67,6 +67,9 @@ class Lane {
                    Observation& observation) = 0;
 };
 
-std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);
+// Whether this program has the lane for the subject, and for the one beside it (real_lanes.h).
+bool has_lane(LaneKind kind, const Subject& subject);
+
+std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);  // has_lane()
 
 }  // namespace lockstep::properties

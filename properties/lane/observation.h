@@ -123,7 +123,7 @@ struct Observation {
   // What the ranks of one group told in one generation, to be joined (diagnosis.h).
   std::vector<Account> accounts_of(std::uint32_t generation, std::uint32_t group) const;
   faults::Fired fired;
-  PlantedBug planted;  // on all ranks, those apart that a crash or a fault ended
+  PlantedBug planted;            // on all ranks, those apart that a crash or a fault ended
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
   std::uint64_t choices = 0;     // sim lane: scheduling points with a choice
   std::vector<std::pair<std::uint32_t, std::uint32_t>>
