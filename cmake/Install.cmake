@@ -1,5 +1,5 @@
 # What `cmake --install` puts into a prefix:
-#   bin/lockstep                    the program
+#   bin/lockstep, lockstep-seeded   the program, and what it goes on as for planted bugs in the real lanes
 #   lib/libnccl-net-lockstep.so     the net plug-in, which its nccl lane gives to NCCL
 #   lib/                            the reducer and its base, static
 #   include/lockstep/reducer/...    their headers; the include root is include/lockstep, as the root of the sources is here
@@ -97,6 +97,7 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/l
         DESTINATION ${lockstep_package} COMPONENT library)
 
 if(TARGET lockstep)
+  install(TARGETS lockstep-seeded RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS lockstep_nccl_net LIBRARY DESTINATION lib COMPONENT program)
 endif()

@@ -53,12 +53,17 @@ function(lockstep_seeded_copy root)
   list(TRANSFORM copies PREPEND ${root}/)
   set(originals ${files})
   list(TRANSFORM originals PREPEND ${PROJECT_SOURCE_DIR}/)
-  add_custom_command(OUTPUT ${list} ${copies}
+  # The command that can fail has one output: of a failed one the build tool names all of them, a page of paths in front of what
+  # is wrong. Copies whose text stays are not written again, so that nothing behind them is compiled again either.
+  add_custom_command(OUTPUT ${root}/planted.stamp
                      COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DFILES=${root}/files.txt
                              -DPATCHES=${root}/patches.txt -DOUT=${root} -DLIST=${list} -DGIT=${GIT_EXECUTABLE}
                              -P ${script}
+                     COMMAND ${CMAKE_COMMAND} -E touch ${root}/planted.stamp
                      DEPENDS ${script} ${patches} ${originals} ${root}/files.txt ${root}/patches.txt
                      COMMENT "Planting the seeded bugs" VERBATIM)
+  add_custom_command(OUTPUT ${list} ${copies} COMMAND ${CMAKE_COMMAND} -E true DEPENDS ${root}/planted.stamp
+                     COMMENT "Comparing the copies with seeded bugs" VERBATIM)
   add_custom_target(lockstep_seeded_sources DEPENDS ${list} ${copies})
   set(LOCKSTEP_SEEDED_ROOT ${root} PARENT_SCOPE)
   set(LOCKSTEP_SEEDED_LIST ${list} PARENT_SCOPE)
@@ -66,7 +71,10 @@ endfunction()
 
 function(lockstep_seeded_library name)
   cmake_parse_arguments(ARG "" "NAMESPACE;LIKE" "" ${ARGN})
-  get_target_property(sources ${ARG_LIKE} SOURCES)
+  get_target_property(sources ${ARG_LIKE} LOCKSTEP_SOURCES)  # before they were put into batches
+  if(NOT sources)
+    get_target_property(sources ${ARG_LIKE} SOURCES)
+  endif()
   get_target_property(folder ${ARG_LIKE} SOURCE_DIR)
   set(copies)
   foreach(source ${sources})
@@ -74,7 +82,8 @@ function(lockstep_seeded_library name)
     file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     list(APPEND copies ${LOCKSTEP_SEEDED_ROOT}/${source})
   endforeach()
-  add_library(${name} STATIC ${copies})
+  lockstep_batches(batches ${name} ${LOCKSTEP_SEEDED_ROOT} ${copies})
+  add_library(${name} STATIC ${batches})
   add_dependencies(${name} lockstep_seeded_sources)
   target_compile_definitions(${name} PUBLIC LOCKSTEP_NS=${ARG_NAMESPACE})
   # -iquote comes before every -I, in whatever order targets are linked: "reducer/..." is the copy.

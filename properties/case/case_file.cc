@@ -1,6 +1,7 @@
 // Reading and writing of case files: the part of case_json.h that meets the file system.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -120,7 +121,25 @@ Status write_case(const std::string& path, const Case& value, std::string_view a
   return write_file(path, to_json(value, about));
 }
 
-Result<Case> read_case(const std::string& path, std::string* about) {
+namespace {
+
+// Waits where a pipe has nothing to read yet. The number of bytes, 0 at the end, or -1 and errno.
+ssize_t read_some(int descriptor, std::vector<char>& block) {
+  for (;;) {
+    const ssize_t count = ::read(descriptor, block.data(), block.size());
+    if (count >= 0) return count;
+    if (errno == EAGAIN) {
+      pollfd entry{descriptor, POLLIN, 0};
+      (void)::poll(&entry, 1, -1);
+    } else if (errno != EINTR) {
+      return -1;
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return failed(cannot_read(path, errno));
   struct stat info {};
@@ -128,14 +147,21 @@ Result<Case> read_case(const std::string& path, std::string* about) {
   if (S_ISDIR(info.st_mode)) return failed(cannot_read(path, EISDIR));
   std::string text;
   std::vector<char> block(1u << 16u);
-  while (text.size() <= kMaxCaseBytes) {
-    const ssize_t count = ::read(file.get(), block.data(), block.size());
-    if (count < 0 && errno == EINTR) continue;
+  while (text.size() <= max_bytes) {
+    const ssize_t count = read_some(file.get(), block);
     if (count < 0) return failed(cannot_read(path, errno));
-    if (count == 0) break;
+    if (count == 0) return text;
     text.append(block.data(), static_cast<std::size_t>(count));
   }
-  return from_json(text, path, about);
+  return failed(Status(
+      Code::kInvalidArgument,
+      fmt::format("{}: larger than {} MiB: not a file of lockstep's", path, max_bytes >> 20u)));
+}
+
+Result<Case> read_case(const std::string& path, std::string* about) {
+  Result<std::string> text = read_file(path, kMaxCaseBytes);
+  if (!text) return failed(std::move(text.error()));
+  return from_json(*text, path, about);
 }
 
 }  // namespace lockstep::properties

@@ -101,13 +101,16 @@ class Decoder {
 
  private:
   template <typename T>
-  void value(const ordered_json& from, T& to, const std::string& path, std::size_t limit);
+  void value(const ordered_json& from, T& to, const std::string& path,
+             const fields::Limits& limits);
   template <typename T>
-  void integer(const ordered_json& from, T& to, const std::string& path);
+  void integer(const ordered_json& from, T& to, const std::string& path,
+               const fields::Limits& limits);
   template <typename T>
   void word(const ordered_json& from, T& to, const std::string& path);
   template <typename T>
-  void list(const ordered_json& from, T& to, const std::string& path, std::size_t limit);
+  void list(const ordered_json& from, T& to, const std::string& path, const fields::Limits& limits);
+  void check_elements(const std::vector<std::uint32_t>& sizes, const std::string& path);
   template <typename T>
   void unknown_field(const std::string& name, const std::string& path);
 
@@ -146,16 +149,27 @@ void Decoder::record(const ordered_json& from, T& to, const std::string& path) {
     fields::for_each<T>([&](const auto& field) {
       if (name != field.name) return;
       known = true;
-      value(element, field.get(to), join(path, name), field.limit);
+      value(element, field.get(to), join(path, name), field.limits);
     });
     if (!known) unknown_field<T>(name, path);
   }
+  if constexpr (requires { to.sizes; }) check_elements(to.sizes, join(path, "sizes"));
+}
+
+// Each dimension may be within its limits, and all together not.
+void Decoder::check_elements(const std::vector<std::uint32_t>& sizes, const std::string& path) {
+  if (error_) return;
+  const std::uint64_t count = reference::element_count(sizes);  // at most 4096 to the fourth
+  if (count > reference::kMaxElements)
+    fail(path, fmt::format("comes to {} elements, at most {} are allowed", count,
+                           reference::kMaxElements));
 }
 
 template <typename T>
-void Decoder::value(const ordered_json& from, T& to, const std::string& path, std::size_t limit) {
+void Decoder::value(const ordered_json& from, T& to, const std::string& path,
+                    const fields::Limits& limits) {
   if constexpr (fields::IsVector<T>::value) {
-    list(from, to, path, limit);
+    list(from, to, path, limits);
   } else if constexpr (fields::IsRecord<T>) {
     record(from, to, path);
   } else if constexpr (std::is_enum_v<T>) {
@@ -164,21 +178,30 @@ void Decoder::value(const ordered_json& from, T& to, const std::string& path, st
     if (!from.is_boolean()) return wrong_type(from, path, "true or false");
     to = from.get<bool>();
   } else {
-    integer(from, to, path);
+    integer(from, to, path, limits);
   }
 }
 
 template <typename T>
-void Decoder::integer(const ordered_json& from, T& to, const std::string& path) {
-  using Limits = std::numeric_limits<T>;
-  bool fits = from.is_number_integer();
-  if (fits)
-    fits = from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>())
-                                     : std::in_range<T>(from.get<std::int64_t>());
-  if (!fits)
-    return wrong_type(from, path,
-                      fmt::format("a whole number from {} to {}", Limits::min(), Limits::max()));
-  to = from.get<T>();
+void Decoder::integer(const ordered_json& from, T& to, const std::string& path,
+                      const fields::Limits& limits) {
+  using OfType = std::numeric_limits<T>;
+  const auto fits = [&limits](auto number) {
+    if (!std::in_range<T>(number)) return false;
+    return !limits.is_bounded() || (std::cmp_greater_equal(number, limits.least) &&
+                                    std::cmp_less_equal(number, limits.most));
+  };
+  const bool is_good =
+      from.is_number_integer() && (from.is_number_unsigned() ? fits(from.get<std::uint64_t>())
+                                                             : fits(from.get<std::int64_t>()));
+  if (is_good) {
+    to = from.get<T>();
+    return;
+  }
+  wrong_type(from, path,
+             limits.is_bounded()
+                 ? fmt::format("a whole number from {} to {}", limits.least, limits.most)
+                 : fmt::format("a whole number from {} to {}", OfType::min(), OfType::max()));
 }
 
 template <typename T>
@@ -197,14 +220,16 @@ void Decoder::word(const ordered_json& from, T& to, const std::string& path) {
 }
 
 template <typename T>
-void Decoder::list(const ordered_json& from, T& to, const std::string& path, std::size_t limit) {
+void Decoder::list(const ordered_json& from, T& to, const std::string& path,
+                   const fields::Limits& limits) {
   if (!from.is_array()) return wrong_type(from, path, "a list [...]");
-  if (from.size() > limit)
-    return fail(path, fmt::format("has {} elements, at most {} are allowed", from.size(), limit));
+  if (from.size() > limits.elements)
+    return fail(
+        path, fmt::format("has {} elements, at most {} are allowed", from.size(), limits.elements));
   to.resize(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (error_) return;
-    value(from[i], to[i], fmt::format("{}[{}]", path, i), 0);
+    value(from[i], to[i], fmt::format("{}[{}]", path, i), {0, limits.least, limits.most});
   }
 }
 

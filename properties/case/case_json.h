@@ -2,10 +2,11 @@
 // are words, and a field at its default is left out, so that a minimal case is a few lines. An
 // optional `"about"` holds free text.
 //
-// Reading is strict: an unknown field, a wrong type or a list over its limit is refused with one
-// line that names the file, the field and what to do. Numbers over a limit are brought within it:
-// what is read is normalized. Writing is atomic: a new file beside the old one, synced to disk,
-// then renamed over it. When that fails nothing is left.
+// Reading is strict: an unknown field, a wrong type, a list over its limit or a number outside of
+// its limits is refused with one line that names the file, the field and what to do. What is read
+// is normalized: indices, which may be any number, are taken modulo what they index. Writing is
+// atomic: a new file beside the old one, synced to disk, then renamed over it. When that fails
+// nothing is left.
 //
 // Threads: any; two writers of one path each write a whole file, and one of them stays.
 // Failure: kInvalidArgument with the line in failure().detail.
@@ -32,7 +33,10 @@ Result<Case> from_json(std::string_view text, const std::string& source,
 Result<Case> read_case(const std::string& path, std::string* about = nullptr);
 Status write_case(const std::string& path, const Case& value, std::string_view about = {});
 
-// The same atomic way for other small files (reports).
+// All of a file; one that is larger, or never ends, is refused. Pipes are read to their end.
+Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
+
+// The same atomic way as a case for other small files (reports).
 Status write_file(const std::string& path, std::string_view text);
 
 }  // namespace lockstep::properties

@@ -1,5 +1,6 @@
 #include "properties/case/case_json.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <sys/resource.h>
@@ -118,9 +119,12 @@ TEST(CaseJson, SharedParametersAreWrittenWithoutWhatTheirOwnerSays) {
 }
 
 TEST(CaseJson, ALoadedCaseIsNormalized) {
-  const auto loaded = from_json(R"({"schema": 1, "program": {"world": 99, "steps": [{}]}})", "x");
-  ASSERT_TRUE(loaded.has_value());
-  EXPECT_EQ(loaded->program.world, reference::kMaxWorld);
+  const auto loaded = from_json(R"({"schema": 1, "program": {"steps": [{}], "renewed": 7},
+                                     "faults": [{"rank": 1000000001}]})",
+                                "x");
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().failure().detail;
+  EXPECT_EQ(loaded->program.renewed, 0u);
+  EXPECT_EQ(loaded->faults.faults[0].rank, 1u);
   EXPECT_EQ(loaded->program.steps[0].variants.size(), 1u);
   EXPECT_EQ(loaded->program.parameters.size(), 1u);
 }
@@ -151,14 +155,14 @@ TEST(CaseJson, NamesTheFieldOfAWrongType) {
   const auto program = [](const std::string& text) {
     return refusal(R"({"schema": 1, "program": {)" + text + "}}");
   };
-  EXPECT_EQ(program(R"("world": "two")"),
-            "program.world: expected a whole number from 0 to 4294967295, found \"two\"");
-  EXPECT_EQ(program(R"("world": 2.5)"),
-            "program.world: expected a whole number from 0 to 4294967295, found 2.5");
-  EXPECT_EQ(program(R"("world": -1)"),
-            "program.world: expected a whole number from 0 to 4294967295, found -1");
-  EXPECT_EQ(program(R"("world": 4294967296)"),
-            "program.world: expected a whole number from 0 to 4294967295, found 4294967296");
+  EXPECT_EQ(program(R"("key": "two")"),
+            "program.key: expected a whole number from 0 to 4294967295, found \"two\"");
+  EXPECT_EQ(program(R"("key": 2.5)"),
+            "program.key: expected a whole number from 0 to 4294967295, found 2.5");
+  EXPECT_EQ(program(R"("key": -1)"),
+            "program.key: expected a whole number from 0 to 4294967295, found -1");
+  EXPECT_EQ(program(R"("key": 4294967296)"),
+            "program.key: expected a whole number from 0 to 4294967295, found 4294967296");
   EXPECT_EQ(program(R"("parameters": [{}, {"frozen": 1}])"),
             "program.parameters[1].frozen: expected true or false, found 1");
   EXPECT_EQ(program(R"("steps": {})"), "program.steps: expected a list [...], found an object");
@@ -167,6 +171,29 @@ TEST(CaseJson, NamesTheFieldOfAWrongType) {
             "program.values: expected one of exact, general, special, found 1");
   EXPECT_EQ(program(R"("steps": [{"kind": "nosync"}])"),
             "program.steps[0].kind: unknown value \"nosync\"; did you mean \"no_sync\"?");
+}
+
+// It would run with other numbers than the file says, and nobody would be told.
+TEST(CaseJson, ANumberOutsideOfItsLimitsIsRefusedWithTheLimits) {
+  const auto program = [](const std::string& text) {
+    return refusal(R"({"schema": 1, "program": {)" + text + "}}");
+  };
+  const std::string ranks = fmt::format("from 1 to {}", reference::kMaxWorld);
+  for (const char* wrong : {"1000000000", "0", "-1"})
+    EXPECT_EQ(program(fmt::format(R"("world": {})", wrong)),
+              fmt::format("program.world: expected a whole number {}, found {}", ranks, wrong));
+  EXPECT_EQ(program(fmt::format(R"("world": {})", reference::kMaxWorld)), "accepted");
+  EXPECT_EQ(program(R"("parameters": [{"sizes": [2, 4097]}])"),
+            "program.parameters[0].sizes[1]: expected a whole number from 0 to 4096, found 4097");
+  EXPECT_EQ(program(R"("buffers": [{"sizes": [256, 257]}])"),
+            "program.buffers[0].sizes: comes to 65792 elements, at most 65536 are allowed");
+  EXPECT_EQ(program(R"("steps": [{"variants": [{"forwards": [{"nodes": [{"factor": 3}]}]}]}])"),
+            "program.steps[0].variants[0].forwards[0].nodes[0].factor: expected a whole number "
+            "from -2 to 2, found 3");
+  EXPECT_EQ(refusal(R"({"schema": 1, "timeout_ms": 600001})"),
+            "timeout_ms: expected a whole number from 0 to 600000, found 600001");
+  EXPECT_EQ(refusal(R"({"schema": 1, "faults": [{"duration_us": 400001}]})"),
+            "faults[0].duration_us: expected a whole number from 0 to 400000, found 400001");
 }
 
 TEST(CaseJson, NamesTheNearestFieldOfAnUnknownOne) {

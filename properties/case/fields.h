@@ -17,13 +17,21 @@
 
 namespace lockstep::properties::fields {
 
-// One field: get(record) is a reference to it. `limit` is the longest list that a case file may
-// hold there.
+// What a case file may hold in a field: so many elements in a list; and numbers, of a list its
+// elements, from `least` to `most`. An index has no such limits, as it is taken modulo.
+struct Limits {
+  std::size_t elements = 0;
+  std::int64_t least = 0;
+  std::int64_t most = -1;  // below `least`: any number of the type
+  constexpr bool is_bounded() const { return least <= most; }
+};
+
+// One field: get(record) is a reference to it.
 template <typename Record, typename T>
 struct Field {
   const char* name;
   T Record::*member;
-  std::size_t limit;
+  Limits limits;
   template <typename R>
   constexpr auto& get(R& record) const {
     return record.*member;
@@ -31,8 +39,14 @@ struct Field {
 };
 
 template <typename Record, typename T>
-constexpr Field<Record, T> field(const char* name, T Record::*member, std::size_t limit = 0) {
-  return {name, member, limit};
+constexpr Field<Record, T> field(const char* name, T Record::*member, std::size_t elements = 0) {
+  return {name, member, {elements, 0, -1}};
+}
+
+template <typename Record, typename T>
+constexpr Field<Record, T> bounded(const char* name, T Record::*member, std::int64_t least,
+                                   std::int64_t most, std::size_t elements = 0) {
+  return {name, member, {elements, least, most}};
 }
 
 constexpr std::size_t kMaxFaults = 64;
@@ -41,7 +55,7 @@ constexpr std::size_t kMaxDeviations = 100'000;
 // The list of faults stands in the case itself: a plan has nothing else.
 struct FaultList {
   const char* name = "faults";
-  std::size_t limit = kMaxFaults;
+  Limits limits = {kMaxFaults, 0, -1};
   template <typename R>
   constexpr auto& get(R& record) const {
     return record.faults.faults;
@@ -62,7 +76,8 @@ struct Table<reference::Node> {
   using R = reference::Node;
   static constexpr auto list = std::make_tuple(
       field("key", &R::key), field("kind", &R::kind), field("parameter", &R::parameter),
-      field("factor", &R::factor), field("row_major", &R::row_major), field("entries", &R::entries),
+      bounded("factor", &R::factor, -2, 2), field("row_major", &R::row_major),
+      bounded("entries", &R::entries, 0, reference::kMaxEntries),
       field("requires_grad", &R::requires_grad), field("inputs", &R::inputs, reference::kMaxInputs),
       field("body", &R::body, reference::kMaxNodes));
 };
@@ -102,22 +117,24 @@ struct Table<reference::Step> {
 template <>
 struct Table<reference::Parameter> {
   using R = reference::Parameter;
-  static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("dtype", &R::dtype),
-      field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
-      field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
-      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-      field("device", &R::device), field("reducer", &R::reducer));
+  static constexpr auto list =
+      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
+                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
+                      field("column_major", &R::column_major), field("frozen", &R::frozen),
+                      field("ignored", &R::ignored), field("sparse", &R::sparse),
+                      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
+                      field("device", &R::device), field("reducer", &R::reducer));
 };
 
 template <>
 struct Table<reference::Buffer> {
   using R = reference::Buffer;
-  static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("dtype", &R::dtype),
-      field("sizes", &R::sizes, reference::kMaxDims), field("column_major", &R::column_major),
-      field("device", &R::device), field("ignored", &R::ignored), field("replaced", &R::replaced),
-      field("copy_of", &R::copy_of));
+  static constexpr auto list =
+      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
+                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
+                      field("column_major", &R::column_major), field("device", &R::device),
+                      field("ignored", &R::ignored), field("replaced", &R::replaced),
+                      field("copy_of", &R::copy_of));
 };
 
 template <>
@@ -139,8 +156,9 @@ template <>
 struct Table<reference::Program> {
   using R = reference::Program;
   static constexpr auto list = std::make_tuple(
-      field("world", &R::world), field("key", &R::key), field("values", &R::values),
-      field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
+      bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
+      field("values", &R::values), field("options", &R::options),
+      field("parameters", &R::parameters, reference::kMaxParameters),
       field("buffers", &R::buffers, reference::kMaxBuffers),
       field("inputs", &R::inputs, reference::kMaxWorld), field("second_join", &R::second_join),
       field("renewed", &R::renewed), field("steps", &R::steps, reference::kMaxSteps));
@@ -149,10 +167,10 @@ struct Table<reference::Program> {
 template <>
 struct Table<faults::Fault> {
   using R = faults::Fault;
-  static constexpr auto list =
-      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
-                      field("site", &R::site), field("duration_us", &R::duration_us),
-                      field("peer", &R::peer), field("at", &R::at));
+  static constexpr auto list = std::make_tuple(
+      field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
+      field("site", &R::site), bounded("duration_us", &R::duration_us, 0, faults::kMaxDurationUs),
+      field("peer", &R::peer), field("at", &R::at));
 };
 
 template <>
@@ -174,7 +192,7 @@ struct Table<Case> {
   using R = Case;
   static constexpr auto list =
       std::make_tuple(field("program", &R::program), FaultList{}, field("schedule", &R::schedule),
-                      field("timeout_ms", &R::timeout_ms));
+                      bounded("timeout_ms", &R::timeout_ms, 0, kMaxTimeoutMs));
 };
 
 template <typename T>

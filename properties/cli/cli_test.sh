@@ -20,6 +20,50 @@ if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
     expect 2 "skipped: no CUDA device" "$program" $command --lane nccl
   done
 fi
+
+# Numbers that are none, or outside of their limits: each is refused with the value and the limits.
+for value in nan inf -1 0 1e300 1s 0x10; do
+  expect 1 "--time: '$value' is not a number of seconds above 0 up to 31536000" "$program" fuzz "--time=$value"
+done
+for value in nan -nan 1e300 -1; do
+  expect 1 "--shrink-time: '$value' is not a number of seconds from 0 up to" "$program" fuzz "--shrink-time=$value"
+  expect 1 "--budget: '$value' is not a number of seconds above 0 up to" "$program" shrink "--budget=$value" case.json
+done
+for value in -1 18446744073709551616 1.5 0x10; do
+  expect 1 "--seed: '$value' is not a whole number from 0 to 18446744073709551615" "$program" fuzz "--seed=$value"
+done
+expect 1 "--cases: '0' is not a whole number from 1 to" "$program" fuzz --cases 0
+expect 0 "seed 18446744073709551615: 5 cases" "$program" fuzz --cases 5 --seed 18446744073709551615
+
+# A case file is not run with other numbers than it has.
+echo '{"schema": 1, "program": {"world": 1000000000}}' >large.json
+expect 1 "large.json: program.world: expected a whole number from 1 to" "$program" replay large.json
+expect 1 "found 1000000000" "$program" show large.json
+
+# What cannot be written to standard output is on standard error, and the exit code is not 0.
+if [[ -w /dev/full ]]; then
+  "$program" fuzz --cases 20 --seed 1 >/dev/full 2>err
+  [[ $? -eq 1 ]] || fail "a full standard output gave another exit code than 1"
+  grep -q "cannot write to standard output: No space left on device" err || fail "nobody was told of the full output"
+  grep -q "seed 1: 20 cases in" err || fail "the summary is lost"
+  "$program" --help >/dev/full 2>err
+  [[ $? -eq 1 ]] || fail "a help text that was lost gave another exit code than 1"
+  "$program" fuzz --subject seeded:R01 --seed 5 --time 60 --shrink-time 1 >/dev/full 2>err
+  [[ $? -eq 65 ]] || fail "a full standard output hides the exit code of a failure"
+  grep -q "^replay: " err || fail "the failure is lost"
+fi
+"$program" fuzz --cases 20 --seed 1 >&- 2>err
+[[ $? -eq 1 ]] || fail "a closed standard output gave another exit code than 1"
+grep -q "seed 1: 20 cases in" err || fail "the summary is lost with a closed standard output"
+# A pipe that nobody reads, and no SIGPIPE: the program that reads from it ends first.
+{
+  sleep 0.2
+  "$program" show static.json 2>err
+  echo $? >code
+} | true
+[[ $(cat code) -eq 1 ]] || fail "a closed pipe gave exit code $(cat code)"
+grep -q "static graphs\|static mode" err || fail "what should stand in a closed pipe is lost"
+
 expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
 expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so
 expect 1 "sleepy" "$program" fuzz --faults sleepy
@@ -43,6 +87,33 @@ grep -q '"static_graph": True' static.py || fail "no script was written"
 expect 1 "--python" "$program" export static.json
 expect 1 "missing.json" "$program" export --python missing.json
 expect 1 "nowhere/static.py" "$program" export --python static.json -o nowhere/static.py
+
+# The case that fuzz has at an index, with the same options; it fails as fuzz says.
+expect 0 '"about": "generated for lane sim: seed 5, case 445"' "$program" generate 5 445
+"$program" generate 5 445 >generated.json
+expect 65 "planted bug R01: reached" "$program" replay generated.json --subject seeded:R01
+"$program" generate 5 445 --lane gloo -o generated-gloo.json
+cmp -s generated.json generated-gloo.json && fail "the lane makes no difference to generate"
+"$program" generate 5 445 --faults none -o no-faults.json
+grep -q '"faults"' no-faults.json && fail "--faults makes no difference to generate"
+expect 1 "seed: '-1' is not a whole number" "$program" generate -1 0
+expect 1 "index: '1.5' is not a whole number" "$program" generate 1 1.5
+expect 1 "sleepy" "$program" generate 1 1 --faults sleepy
+expect 1 "nowhere/case.json" "$program" generate 1 1 -o nowhere/case.json
+
+# Of a case that passes replay tells what ranks raised, a line a rank and step; also as JSON.
+echo '{"schema": 1, "program": {"steps": [{}]}, "faults": [{"kind": "node_throws", "rank": 1}]}' >throws.json
+expect 0 "ok (trace" "$program" replay throws.json --json throws-report.json
+expect_match 0 '^  rank 0, step 0: .*' "$program" replay throws.json
+expect_match 0 '^  rank 1, step 0: .*' "$program" replay throws.json
+[[ $(grep -c '^  rank [01], step 0: ' out) -eq 2 ]] || fail "not one line a rank and step"
+for key in verdict exit_code errors rank step error faults_fired; do
+  grep -q "\"$key\"" throws-report.json || fail "throws-report.json has no $key"
+done
+"$program" replay static.json >out 2>err
+grep -q "errors that ranks raised" out && fail "replay tells of errors where there are none"
+expect 1 "nowhere/report.json" "$program" replay static.json --json nowhere/report.json
+
 echo '{"schema": 1, "program": {"options": {"order": "bcube"}}}' >bcube.json
 expect 1 "a script has no means for bcube" "$program" export --python bcube.json -o bcube.py
 [[ -e bcube.py ]] && fail "a refused case left a file"
@@ -70,6 +141,9 @@ head -n 3 rank0.account >cut.account
 expect 1 "cut.account: the account ends" "$program" diagnose cut.account rank1.account
 : >empty.account
 expect 1 "empty.account" "$program" diagnose empty.account
+expect 1 "cannot read .: Is a directory" "$program" diagnose .
+expect 1 "/dev/zero: larger than 64 MiB" "$program" diagnose /dev/zero
+expect 0 "nothing differs" "$program" diagnose rank1.account <(cat rank0.account)
 expect 1 "--help" "$program" diagnose
 
 # A clean run, its reports, and a folder that cannot be written.
@@ -82,7 +156,10 @@ touch file
 expect 1 "--out" "$program" fuzz --cases 10 --out file/below
 
 # A planted bug: found, saved, replayed, told in English, shrunk; the production reducer passes the same case.
-expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out found
+expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out found --json planted.json
+grep -qE '^planted bug R01: reached [1-9][0-9]*, triggered [1-9]' out || fail "fuzz does not count the planted bug"
+grep -q '"triggered": [1-9]' planted.json || fail "the report does not count the planted bug"
+expect 0 "planted bug R01: reached 0, triggered 0" "$program" replay static.json --subject seeded:R01
 case_file=$(ls found/sim-5-*.json | grep -v found.json | head -n 1)
 expect 65 "bits" "$program" replay "$case_file" --subject seeded:R01
 expect 0 "bits" "$program" replay "$case_file" --subject seeded:R01 --expect-fail
@@ -92,6 +169,15 @@ expect 2 "expected to fail" "$program" replay "$case_file" --expect-fail
 expect 0 "dynamic mode" "$program" show "$case_file"
 expect 65 "case:" "$program" shrink "$case_file" --subject seeded:R01 --budget 10
 expect 2 "does not fail" "$program" shrink "$case_file"
+# Over Gloo the program goes on as lockstep-seeded, under the name that it was called by; alone it says what to build.
+if [[ -x $(dirname -- "$program")/lockstep-seeded ]]; then
+  expect 65 "replay: $program replay" "$program" replay "$case_file" --subject seeded:R01 --lane gloo
+  expect_match 65 '^planted bug R01: reached [1-9]' "$program" replay "$case_file" --subject seeded:R01 --lane gloo
+fi
+mkdir alone && cp "$program" alone/lockstep
+expect 1 "build the target lockstep-seeded" alone/lockstep replay "$case_file" --subject seeded:R01 --lane gloo
+expect 1 "build the target lockstep-seeded" alone/lockstep fuzz --subject seeded:R01 --lane all --cases 5
+expect 65 "bits" alone/lockstep replay "$case_file" --subject seeded:R01
 mkdir corpus && cp "$case_file" corpus/
 expect 0 "0 failing" "$program" corpus check corpus
 
@@ -133,7 +219,42 @@ else
   expect 1 "ci/setup --torch" "$program" fuzz --against torch
 fi
 
-# Ctrl-C ends with a summary and exit code 130.
+# A signal ends every command in order: exit code 130, a summary, and no temporary folder.
+mkdir tmp many
+for ((i = 0; i < 40; ++i)); do "$program" generate 3 $i --faults none -o many/$i.json; done
+echo '{"schema": 1, "program": {"steps": [{}]}, "faults": [{"kind": "operation_stall"}], "timeout_ms": 60000}' >stalled.json
+# ignores_sigpipe PID
+ignores_sigpipe() {
+  local mask
+  mask=$(awk '/^SigIgn:/ { print $2 }' "/proc/$1/status" 2>/dev/null)
+  ((16#${mask:-0} & 1 << 12))
+}
+# interrupted SIGNAL TEXT ARGUMENT...: the text is in the output
+interrupted() {
+  local signal=$1 text=$2 code=0 pid
+  shift 2
+  TMPDIR=$work/tmp "$program" "$@" >out 2>err &
+  pid=$!
+  for ((i = 0; i < 200; ++i)); do
+    compgen -G "$work/tmp/*/*" >/dev/null && break # it is in the middle of a case
+    sleep 0.05
+  done
+  [[ $i -lt 200 ]] || fail "$* made no temporary folder within 10 s"
+  # What it ignores, the programs that it starts would ignore, too.
+  for process in $pid $(cat /proc/$pid/task/$pid/children 2>/dev/null); do
+    if ! ignores_sigpipe $$ && ignores_sigpipe "$process"; then fail "$* ignores SIGPIPE"; fi
+  done
+  kill -"$signal" $pid
+  wait $pid || code=$?
+  if [[ $code -ne 130 ]] || [[ $(cat out) != *"$text"* ]]; then fail "SIG$signal to $* gave $code"; fi
+  [[ -z $(ls -A tmp) ]] || fail "SIG$signal to $* left $(ls -A tmp)"
+}
+for signal in INT TERM HUP; do
+  interrupted $signal "cases in" fuzz --lane gloo --faults rank_exit --time 60 --seed 1 --out found
+  interrupted $signal "" replay stalled.json --lane gloo
+  interrupted $signal "" shrink stalled.json --lane gloo
+  interrupted $signal "corpus: interrupted after" corpus check many
+done
 "$program" fuzz --time 60 --seed 1 --out found >out 2>err &
 pid=$!
 sleep 2

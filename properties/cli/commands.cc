@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "properties/case/case_json.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
+#include "properties/cli/output.h"
+#include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/describe.h"
@@ -24,6 +22,8 @@ namespace lockstep::properties {
 namespace {
 
 constexpr int kUsage = static_cast<int>(Failing::kUsage);
+constexpr int kInterrupted = 130;
+constexpr std::size_t kMaxAccountBytes = 64u << 20u;  // of a file that a rank wrote
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
@@ -71,27 +71,35 @@ std::string verdict_line(const Outcome& outcome) {
 int run_replay(const ReplayOptions& options) {
   const std::optional<Case> c = load(options.case_file, options.subject);
   if (!c) return kUsage;
+  watch_for_interrupt();
+  const ScratchFolder scratch;
   CaseServer server(options.lane, options.subject);
   const bool events = !options.trace.empty();
   Outcome outcome =
       server.run(*c, {options.lane == LaneKind::kSim, events, true}, server.default_limit());
+  if (interrupted()) return kInterrupted;
   if (events) {
     if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
       return complain(status.failure().detail);
   }
   const Verdict verdict = outcome.verdict;
-  if (verdict.ok() || verdict.failing == Failing::kInconclusive)
-    std::printf("%s", describe(*c).c_str());
-  else
-    std::printf("%s\n", failure_block(report_of(*c, outcome, options.lane, options.subject,
-                                                options.case_file, options.program))
-                            .c_str());
-  const bool has_remark = verdict.ok() || verdict.failing == Failing::kInconclusive;
-  if (has_remark && !verdict.message.empty()) std::printf("%s\n", verdict.message.c_str());
+  const FailureReport report =
+      report_of(*c, outcome, options.lane, options.subject, options.case_file, options.program);
+  const std::string planted_bug = planted_bug_of(options.subject);
+  if (!options.json.empty()) {
+    const Status status = write_file(options.json, json_replay(report, planted_bug));
+    if (!status.ok()) return complain(status.failure().detail);
+  }
+  const bool has_failed = !verdict.ok() && verdict.failing != Failing::kInconclusive;
+  std::string text = has_failed ? failure_block(report) + "\n" : describe(*c);
+  if (!has_failed) text += errors_block(outcome.errors);
+  if (!has_failed && !verdict.message.empty()) text += verdict.message + "\n";
+  text += planted_line(planted_bug, outcome.planted);
   const std::string against =
       options.subject.against ? " against " + options.subject.against->name() : "";
-  std::printf("%s lane, subject %s%s: %s\n", name_of(options.lane), options.subject.name().c_str(),
-              against.c_str(), verdict_line(outcome).c_str());
+  text += fmt::format("{} lane, subject {}{}: {}\n", name_of(options.lane), options.subject.name(),
+                      against, verdict_line(outcome));
+  tell(text);
   if (!options.expect_fail || verdict.failing == Failing::kInconclusive)
     return static_cast<int>(verdict.failing);
   if (!verdict.ok()) return 0;
@@ -103,11 +111,13 @@ int run_shrink(const ShrinkCommandOptions& options) {
   const std::optional<Case> c = load(options.case_file, options.subject);
   if (!c) return kUsage;
   watch_for_interrupt();
+  const ScratchFolder scratch;
   Outcome outcome;
   {
     CaseServer server(options.lane, options.subject);
     outcome = server.run(*c);
   }
+  if (interrupted()) return kInterrupted;
   if (outcome.verdict.failing == Failing::kInconclusive)
     return complain(outcome.verdict.message), static_cast<int>(Failing::kInconclusive);
   if (outcome.verdict.ok()) {
@@ -126,32 +136,42 @@ int run_shrink(const ShrinkCommandOptions& options) {
                                    path.string(), options.program);
   report.irrelevant = shrunk.irrelevant;
   report.shrink_executions = shrunk.executions;
-  std::printf("%s", failure_block(report).c_str());
-  return interrupted() ? 130 : static_cast<int>(shrunk.outcome.verdict.failing);
+  tell(failure_block(report));
+  return interrupted() ? kInterrupted : static_cast<int>(shrunk.outcome.verdict.failing);
 }
 
 int run_show(const std::string& case_file) {
   std::string about;
   const Result<Case> c = read_case(case_file, &about);
   if (!c) return complain(c.error().failure().detail);
-  if (!about.empty()) std::printf("%s\n", about.c_str());
-  std::printf("%s", describe(*c).c_str());
+  tell((about.empty() ? about : about + "\n") + describe(*c));
   return 0;
+}
+
+int run_generate(const GenerateCommandOptions& options) {
+  const Case c = generate(options.seed, options.index, options.generate);
+  const std::string about = fmt::format("generated for lane {}: seed {}, case {}",
+                                        name_of(options.lane), options.seed, options.index);
+  if (options.output.empty()) {
+    tell(to_json(c, about));
+    return 0;
+  }
+  const Status status = write_case(options.output, c, about);
+  return status.ok() ? 0 : complain(status.failure().detail);
 }
 
 int run_diagnose(const std::vector<std::string>& account_files) {
   std::vector<Account> accounts;
   for (const std::string& file : account_files) {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) return complain(fmt::format("cannot read {}: {}", file, std::strerror(errno)));
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    Result<Account> account = read_account(text);
+    const Result<std::string> text = read_file(file, kMaxAccountBytes);
+    if (!text) return complain(text.error().failure().detail);
+    Result<Account> account = read_account(*text);
     if (!account) return complain(fmt::format("{}: {}", file, account.error().failure().detail));
     accounts.push_back(std::move(*account));
   }
   const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
   if (!diagnosis) return complain(diagnosis.error().failure().detail);
-  std::printf("%s", diagnosis->to_string().c_str());
+  tell(diagnosis->to_string());
   return diagnosis->clean() ? 0 : kRanksDiffer;
 }
 
@@ -163,24 +183,36 @@ int run_corpus_check(const std::string& folder) {
   if (error) return complain(fmt::format("cannot read the folder {}: {}", folder, error.message()));
   if (files.empty()) return complain(fmt::format("there is no case (*.json) in {}", folder));
   std::sort(files.begin(), files.end());
+  watch_for_interrupt();
+  const ScratchFolder scratch;
   int code = 0;
   std::size_t failed = 0;
+  std::size_t judged = 0;
   const Subject subject;
-  for (const LaneKind lane : {LaneKind::kSim, LaneKind::kGloo}) {
+  std::vector<LaneKind> lanes = {LaneKind::kSim};
+  if (has_lane(LaneKind::kGloo, subject)) lanes.push_back(LaneKind::kGloo);
+  for (const LaneKind lane : lanes) {
     CaseServer server(lane, subject);
     for (const std::string& file : files) {
       const std::optional<Case> c = load(file, subject);
       if (!c) return kUsage;
       const Outcome outcome =
           server.run(*c, {lane == LaneKind::kSim, false, false}, server.default_limit());
-      std::printf("%s  %s: %s\n", name_of(lane), file.c_str(), verdict_line(outcome).c_str());
+      if (interrupted()) {
+        tell(fmt::format("corpus: interrupted after {} of {} runs, {} failing\n", judged,
+                         lanes.size() * files.size(), failed));
+        return kInterrupted;
+      }
+      ++judged;
+      tell(fmt::format("{}  {}: {}\n", name_of(lane), file, verdict_line(outcome)));
       if (outcome.verdict.ok()) continue;
-      std::printf("%s\n", outcome.verdict.message.c_str());
+      tell(outcome.verdict.message + "\n");
       ++failed;
       if (code == 0) code = static_cast<int>(outcome.verdict.failing);
     }
   }
-  std::printf("corpus: %zu cases in 2 lanes, %zu failing\n", files.size(), failed);
+  tell(fmt::format("corpus: {} cases in {}, {} failing\n", files.size(),
+                   lanes.size() == 1 ? "the lane sim alone" : "2 lanes", failed));
   return code;
 }
 

@@ -1,10 +1,12 @@
 // The commands that work on one case or a folder of cases. Each returns the program's exit code.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "properties/generate/generate.h"
 #include "properties/lane/lane.h"
 
 namespace lockstep::properties {
@@ -14,6 +16,7 @@ struct ReplayOptions {
   LaneKind lane = LaneKind::kSim;
   Subject subject;
   std::string trace;         // a file for Chrome's trace format
+  std::string json;          // a file for a report
   bool expect_fail = false;  // success is that it fails
   std::string program;
 };
@@ -27,6 +30,16 @@ struct ShrinkCommandOptions {
   std::string program;
 };
 int run_shrink(const ShrinkCommandOptions& options);  // writes CASE.min.json beside the case
+
+// The case that `fuzz` with the same options has at this index of the seed.
+struct GenerateCommandOptions {
+  std::uint64_t seed = 1;
+  std::uint64_t index = 0;
+  LaneKind lane = LaneKind::kSim;
+  GenerateOptions generate;
+  std::string output;  // empty: standard output
+};
+int run_generate(const GenerateCommandOptions& options);
 
 int run_show(const std::string& case_file);
 

@@ -1,12 +1,9 @@
 #include "properties/cli/export.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "properties/case/case_json.h"
+#include "properties/cli/output.h"
 #include "properties/oracle/verdict.h"
 #include "properties/report/python_script.h"
 #include "reducer/base/check.h"
@@ -32,9 +29,8 @@ int run_export(const ExportOptions& options) {
     const Status status = write_file(options.output, *script);
     return status.ok() ? 0 : complain(status.failure().detail);
   }
-  const bool is_written = std::fputs(script->c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  if (is_written) return 0;
-  return complain(fmt::format("cannot write the script: {}", std::strerror(errno)));
+  tell(*script);
+  return 0;
 }
 
 }  // namespace lockstep::properties

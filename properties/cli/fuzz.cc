@@ -11,6 +11,8 @@
 
 #include "properties/case/case_json.h"
 #include "properties/cli/interrupt.h"
+#include "properties/cli/output.h"
+#include "properties/cli/scratch.h"
 #include "properties/cli/workers.h"
 
 namespace lockstep::properties {
@@ -25,18 +27,6 @@ double seconds_since(Clock::time_point start) {
 // A case of the simulator is all computing. One of the gloo lane mostly waits: for sockets, for the
 // other ranks, and a second or more for a rank that is silent. On a card all take turns.
 int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
-
-GenerateOptions::Lane generated_for(LaneKind lane) {
-  switch (lane) {
-    case LaneKind::kSim:
-      return GenerateOptions::Lane::kSim;
-    case LaneKind::kGloo:
-      return GenerateOptions::Lane::kGloo;
-    case LaneKind::kNccl:
-      return GenerateOptions::Lane::kNccl;
-  }
-  return GenerateOptions::Lane::kSim;
-}
 
 // One line about the run: overwritten on a terminal, elsewhere at powers of two.
 class StatusLine {
@@ -75,6 +65,7 @@ class LaneFuzz {
       : options_(options), lane_(lane), seconds_(seconds), status_(report_) {
     report_.lane = name_of(lane);
     report_.subject = options.subject.name();
+    report_.planted_bug = planted_bug_of(options.subject);
     if (options.subject.against) report_.against = options.subject.against->name();
     report_.seed = options.seed;
     report_.commit = kCommit;
@@ -84,9 +75,7 @@ class LaneFuzz {
     WorkerPlan plan;
     plan.lane = lane_;
     plan.subject = options_.subject;
-    plan.generate = options_.generate;
-    plan.generate.lane = generated_for(lane_);
-    plan.generate.capabilities = common_capabilities(options_.subject);
+    plan.generate = generate_options_of(options_, lane_);
     plan.seed = options_.seed;
     plan.cases = options_.cases;
     plan.jobs = options_.jobs != 0 ? options_.jobs : usual_jobs(lane_);
@@ -127,6 +116,7 @@ class LaneFuzz {
     report_.faulted_ok = totals.faulted_ok;
     report_.coverage_cases = totals.coverage_cases;
     report_.coverage = totals.coverage;
+    report_.planted = totals.planted;
     report_.determinism_pairs = totals.pairs;
     report_.determinism_mismatches = totals.mismatches;
     for (std::size_t k = 0; k < faults::kKinds; ++k)
@@ -171,11 +161,10 @@ class LaneFuzz {
     failure.outcome = std::move(shrunk.outcome);
     failure.shrink_executions = shrunk.executions;
     failure.irrelevant = std::move(shrunk.irrelevant);
-    if (!shrunk.reproduced)
+    if (!shrunk.reproduced && !interrupted())
       failure.outcome.verdict.message += "\n(it did not fail again when it was run once more)";
     save(stem + ".json", failure);
-    std::printf("%s\n", failure_block(failure).c_str());
-    std::fflush(stdout);
+    tell(failure_block(failure) + "\n");
     report_.failures.push_back(std::move(failure));
   }
 
@@ -224,7 +213,26 @@ bool write_reports(const FuzzOptions& options, const RunReport& report) {
   return good;
 }
 
+GenerateOptions::Lane generated_for(LaneKind lane) {
+  switch (lane) {
+    case LaneKind::kSim:
+      return GenerateOptions::Lane::kSim;
+    case LaneKind::kGloo:
+      return GenerateOptions::Lane::kGloo;
+    case LaneKind::kNccl:
+      return GenerateOptions::Lane::kNccl;
+  }
+  return GenerateOptions::Lane::kSim;
+}
+
 }  // namespace
+
+GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
+  GenerateOptions generate = options.generate;
+  generate.lane = generated_for(lane);
+  generate.capabilities = common_capabilities(options.subject);
+  return generate;
+}
 
 int run_fuzz(const FuzzOptions& options) {
   std::error_code error;
@@ -235,6 +243,7 @@ int run_fuzz(const FuzzOptions& options) {
     return static_cast<int>(Failing::kUsage);
   }
   watch_for_interrupt();
+  const ScratchFolder scratch;
   int code = 0;
   for (const LaneKind lane : options.lanes) {
     if (interrupted() || (code != 0 && !options.keep_going)) break;
@@ -244,8 +253,7 @@ int run_fuzz(const FuzzOptions& options) {
       return static_cast<int>(Failing::kInconclusive);
     }
     const RunReport& report = fuzz.report();
-    std::printf("%s", summary(report).c_str());
-    std::fflush(stdout);
+    tell(summary(report));
     if (!write_reports(options, report) && code == 0) code = static_cast<int>(Failing::kUsage);
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);

@@ -28,6 +28,9 @@ struct FuzzOptions {
   std::string program;  // how the user called us, for the replay command
 };
 
+// What cases of this lane are generated with.
+GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);
+
 // The exit code: 0, the first failure's, 130 after Ctrl-C.
 int run_fuzz(const FuzzOptions& options);
 

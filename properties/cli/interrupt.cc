@@ -20,6 +20,10 @@ void watch_for_interrupt() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  struct sigaction current {};
+  const bool is_known = ::sigaction(SIGHUP, nullptr, &current) == 0;
+  if (is_known && current.sa_handler == SIG_IGN) return;  // started by nohup
+  ::sigaction(SIGHUP, &action, nullptr);
 }
 
 bool interrupted() { return g_interrupted; }

@@ -1,9 +1,10 @@
-// Ctrl-C: asks the running command to end in order. A second one ends the process at once.
+// Ctrl-C, a terminal that is closed: asks the running command to end in order. A second one ends
+// the process at once.
 #pragma once
 
 namespace lockstep::properties {
 
-void watch_for_interrupt();  // SIGINT and SIGTERM
+void watch_for_interrupt();  // SIGINT, SIGTERM, and SIGHUP unless it is ignored
 bool interrupted();
 
 }  // namespace lockstep::properties

@@ -3,14 +3,22 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 
 #include "properties/cli/commands.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
+#include "properties/cli/numbers.h"
+#include "properties/cli/output.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
 
@@ -33,6 +41,7 @@ int complain(const std::string& what) {
 }
 
 struct Arguments {
+  char** argv = nullptr;
   std::string lane;  // empty: the simulator, but for torch
   std::string subject = "reducer";
   std::string against;  // empty: none
@@ -44,6 +53,7 @@ struct Arguments {
   FuzzOptions fuzz;
   ReplayOptions replay;
   ShrinkCommandOptions shrink;
+  GenerateCommandOptions generate;
   ExportOptions to_export;
 };
 
@@ -115,8 +125,29 @@ std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
   return {};
 }
 
+// The folder of this program.
+std::string own_folder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
+// Goes on as lockstep-seeded, the program that has planted bugs in the real lanes, too; or tells
+// why not. Few runs need it, so the program for all others does without, and is built in half the
+// time.
+int become_seeded(const Arguments& arguments) {
+  const std::string program = own_folder() + "/lockstep-seeded";
+  ::execv(program.c_str(), arguments.argv);
+  return complain(fmt::format(
+      "planted bugs in the lanes gloo and nccl are in the program {}, which does not start ({}): "
+      "build the target lockstep-seeded",
+      program, std::strerror(errno)));
+}
+
 // 0 when the lane can run here; else one line is told.
-int refuse_lane(LaneKind lane) {
+int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subject) {
+  if (!has_lane(lane, Subject()))
+    return complain("this program has the simulator's lane alone: build the target lockstep");
+  if (!has_lane(lane, subject)) return become_seeded(arguments);
   if (lane != LaneKind::kNccl) return 0;
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
@@ -125,24 +156,40 @@ int refuse_lane(LaneKind lane) {
   return static_cast<int>(Failing::kInconclusive);
 }
 
-int fuzz(Arguments& arguments, const CLI::App& command) {
+// Lanes, subject and what cases are drawn from; a message when it cannot be had.
+std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind& lane) {
   FuzzOptions& options = arguments.fuzz;
-  LaneKind lane = LaneKind::kSim;
   if (const std::string wrong = resolve(arguments, lane, options.subject); !wrong.empty())
-    return complain(wrong);
+    return wrong;
   options.lanes = {lane};
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
-    return complain(status.failure().detail);
-  if (const std::string wrong = resolve_fabric(arguments, options); !wrong.empty())
-    return complain(wrong);
+    return status.failure().detail;
+  if (const std::string wrong = resolve_fabric(arguments, options); !wrong.empty()) return wrong;
   const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
   if (options.subject.against && has_faults)
-    return complain("--faults: faults meet two subjects at different times; --against has none");
+    return "--faults: faults meet two subjects at different times; --against has none";
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
-  if (const int code = refuse_lane(lane); code != 0) return code;
+  return {};
+}
+
+int fuzz(Arguments& arguments, const CLI::App& command) {
+  FuzzOptions& options = arguments.fuzz;
+  LaneKind lane = LaneKind::kSim;
+  if (const std::string wrong = resolve_fuzz(arguments, command, lane); !wrong.empty())
+    return complain(wrong);
+  for (const LaneKind each : options.lanes)
+    if (const int code = refuse_lane(arguments, each, options.subject); code != 0) return code;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
+}
+
+int generate_command(Arguments& arguments, const CLI::App& command) {
+  GenerateCommandOptions& options = arguments.generate;
+  if (const std::string wrong = resolve_fuzz(arguments, command, options.lane); !wrong.empty())
+    return complain(wrong);
+  options.generate = generate_options_of(arguments.fuzz, options.lane);
+  return run_generate(options);
 }
 
 int replay(Arguments& arguments) {
@@ -150,7 +197,8 @@ int replay(Arguments& arguments) {
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(options.lane); code != 0) return code;
+  if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
+    return code;
   return run_replay(options);
 }
 
@@ -159,8 +207,56 @@ int shrink_command(Arguments& arguments) {
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(options.lane); code != 0) return code;
+  if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
+    return code;
   return run_shrink(options);
+}
+
+// Options that take numbers. The parser refuses what is none, or outside of its limits, with a line
+// that names option, value and limits.
+constexpr double kMaxSeconds = 31'536'000;  // a year
+
+CLI::Option* add_whole(CLI::App& command, const std::string& name, std::uint64_t& value,
+                       const std::string& help, std::uint64_t least = 0) {
+  const auto read = [&value, name, least](const std::string& text) {
+    const std::optional<std::uint64_t> number = whole_number(text);
+    if (!number || *number < least)
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not a whole number from {} to {}", text, least,
+                            std::numeric_limits<std::uint64_t>::max()));
+    value = *number;
+  };
+  return command.add_option_function<std::string>(name, read, help)->type_name("NUMBER");
+}
+
+CLI::Option* add_seconds(CLI::App& command, const std::string& name, double& value,
+                         const std::string& help, bool may_be_zero = false) {
+  const auto read = [&value, name, may_be_zero](const std::string& text) {
+    const std::optional<double> number = decimal_number(text);
+    const bool is_good =
+        number && *number <= kMaxSeconds && (*number > 0 || may_be_zero) && !std::signbit(*number);
+    if (!is_good)
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not a number of seconds {} 0 up to {:.0f} (a year)", text,
+                            may_be_zero ? "from" : "above", kMaxSeconds));
+    value = *number;
+  };
+  return command.add_option_function<std::string>(name, read, help)
+      ->type_name("SECONDS")
+      ->default_str(fmt::format("{}", value));
+}
+
+// What cases are drawn from, for `fuzz` and `generate`.
+void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--faults", arguments.faults,
+                  "swarm, none, or kinds of faults with commas between them")
+      ->capture_default_str();
+  command
+      .add_option("--fabric", arguments.fabric,
+                  "every case on this one, in the simulator: host, staged (a card, over the "
+                  "host's group), or nccl (a card, over NCCL); without it some of each")
+      ->check(CLI::IsMember({"host", "staged", "nccl"}));
 }
 
 CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
@@ -168,34 +264,34 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   CLI::App* fuzz_app =
       app.add_subcommand("fuzz", "generate cases and run them until something fails");
   add_lane_and_subject(*fuzz_app, arguments, true);
-  auto* time =
-      fuzz_app->add_option("--time", f.seconds, "seconds to run")->check(CLI::PositiveNumber);
-  fuzz_app->add_option("--cases", f.cases, "cases to run, instead of a time")
-      ->check(CLI::PositiveNumber)
-      ->excludes(time);
-  fuzz_app->add_option("--seed", f.seed, "of the cases; drawn and told when left out");
+  auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to run");
+  add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
+  add_whole(*fuzz_app, "--seed", f.seed, "of the cases; drawn and told when left out");
   fuzz_app
       ->add_option(
           "--jobs", f.jobs,
           "processes that run cases; without it 1 in the simulator and on a card, 4 over Gloo")
       ->check(CLI::Range(1, 64));
-  fuzz_app
-      ->add_option("--faults", arguments.faults,
-                   "swarm, none, or kinds of faults with commas between them")
-      ->capture_default_str();
-  fuzz_app
-      ->add_option("--fabric", arguments.fabric,
-                   "every case on this one, in the simulator: host, staged (a card, over the "
-                   "host's group), or nccl (a card, over NCCL); without it some of each")
-      ->check(CLI::IsMember({"host", "staged", "nccl"}));
+  add_sources_of_cases(*fuzz_app, arguments);
   fuzz_app->add_option("--out", f.out, "folder for failing cases")->capture_default_str();
   fuzz_app->add_option("--json", f.json, "write a report to this file");
   fuzz_app->add_option("--junit", f.junit, "write a JUnit report to this file");
-  fuzz_app->add_option("--shrink-time", f.shrink_seconds, "seconds to make a failing case small")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_seconds(*fuzz_app, "--shrink-time", f.shrink_seconds, "seconds to make a failing case small",
+              true);
   fuzz_app->add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
   return fuzz_app;
+}
+
+CLI::App* add_generate(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "generate", "write the case that `fuzz` with the same options has at an index of a seed");
+  add_whole(*command, "seed", arguments.generate.seed, "as of fuzz --seed")->required();
+  add_whole(*command, "index", arguments.generate.index, "of the case, from 0")->required();
+  add_lane_and_subject(*command, arguments, false);
+  add_sources_of_cases(*command, arguments);
+  command->add_option("-o,--output", arguments.generate.output,
+                      "the file to write; standard output when it is left out");
+  return command;
 }
 
 CLI::App* add_export(CLI::App& app, ExportOptions& options) {
@@ -223,6 +319,7 @@ int run(int argc, char** argv) {
   app.footer(kExitCodes);
   app.set_version_flag("--version", fmt::format("lockstep {} ({})", LOCKSTEP_VERSION, kCommit));
   Arguments arguments;
+  arguments.argv = argv;
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
   CLI::App* fuzz_app = add_fuzz(app, arguments);
@@ -231,6 +328,7 @@ int run(int argc, char** argv) {
   add_lane_and_subject(*replay_app, arguments, false);
   replay_app->add_option("--trace", arguments.replay.trace,
                          "write what happened in Chrome's trace format");
+  replay_app->add_option("--json", arguments.replay.json, "write a report to this file");
   replay_app->add_flag("--expect-fail", arguments.replay.expect_fail,
                        "exit with 0 if it fails, with 2 if not");
 
@@ -238,13 +336,12 @@ int run(int argc, char** argv) {
       app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
   shrink_app->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*shrink_app, arguments, false);
-  shrink_app->add_option("--budget", arguments.shrink.budget_seconds, "seconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_seconds(*shrink_app, "--budget", arguments.shrink.budget_seconds, "seconds");
 
   CLI::App* show_app = app.add_subcommand("show", "tell a case in English");
   show_app->add_option("case", arguments.case_file, "a case file")->required();
 
+  CLI::App* generate_app = add_generate(app, arguments);
   CLI::App* export_app = add_export(app, arguments.to_export);
   CLI::App* diagnose_app = add_diagnose(app, arguments);
 
@@ -257,7 +354,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
+    std::ostringstream text;
+    const int code = app.exit(success, text, text);
+    tell(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "lockstep: %s; see %s --help\n", error.what(), program.c_str());
     return kUsage;
@@ -266,6 +366,7 @@ int run(int argc, char** argv) {
   if (*replay_app) return replay(arguments);
   if (*shrink_app) return shrink_command(arguments);
   if (*show_app) return run_show(arguments.case_file);
+  if (*generate_app) return generate_command(arguments, *generate_app);
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.accounts);
   return run_corpus_check(arguments.corpus);
@@ -275,10 +376,11 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::properties
 
 int main(int argc, char** argv) {
+  lockstep::properties::open_standard_streams();
   // One rank of a lane, or what looks for a card, started by ourselves: not for users, so not in
   // --help.
   if (argc == 2 && std::string(argv[1]) == "nccl-probe") return lockstep::properties::probe_nccl();
   if (argc == 3 && std::string(argv[1]) == "rank-server")
     return lockstep::properties::serve_ranks(std::atoi(argv[2]));
-  return lockstep::properties::run(argc, argv);
+  return lockstep::properties::after_telling(lockstep::properties::run(argc, argv));
 }

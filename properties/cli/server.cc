@@ -2,16 +2,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "properties/case/case_json.h"
+#include "properties/cli/interrupt.h"
 #include "properties/lane/case_runner.h"
 #include "properties/lane/message.h"
 #include "properties/lane/nccl_lane.h"
@@ -113,6 +116,21 @@ Outcome CaseServer::ended() {
   return outcome;
 }
 
+// Waits for the beginning of an answer, or until the limit has passed; takes that time off the
+// limit.
+bool CaseServer::is_interrupted_before_answer(std::chrono::milliseconds& limit) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kTurn(100);
+  const Clock::time_point end = Clock::now() + limit;
+  for (;;) {
+    if (interrupted()) return true;
+    limit = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    if (limit.count() <= 0) return false;
+    pollfd entry{fd_, POLLIN, 0};
+    if (::poll(&entry, 1, static_cast<int>(std::min(limit, kTurn).count())) > 0) return false;
+  }
+}
+
 Outcome CaseServer::run(const Case& c, Request request, std::chrono::milliseconds limit) {
   if (child_ < 0) {
     if (const Status status = start(); !status.ok()) {
@@ -127,6 +145,13 @@ Outcome CaseServer::run(const Case& c, Request request, std::chrono::millisecond
                                   {"detailed", request.detailed}};
   std::string answer;
   if (!send_message(fd_, message.dump())) return ended();
+  const std::chrono::milliseconds whole_limit = limit;
+  if (is_interrupted_before_answer(limit)) {
+    stop();
+    Outcome outcome;
+    outcome.verdict = {Failing::kInconclusive, "server", "interrupted"};
+    return outcome;
+  }
   switch (receive_message(fd_, answer, limit)) {
     case Receive::kClosed:
       return ended();
@@ -135,7 +160,7 @@ Outcome CaseServer::run(const Case& c, Request request, std::chrono::millisecond
       Outcome outcome;
       outcome.verdict = {Failing::kDeadlock, "progress",
                          fmt::format("the process that ran the case gave no answer within {} s",
-                                     limit.count() / 1000)};
+                                     whole_limit.count() / 1000)};
       return outcome;
     }
     case Receive::kMessage:

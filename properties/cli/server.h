@@ -28,7 +28,8 @@ class CaseServer {
     bool events = false;    // bring the trace events
     bool detailed = false;  // and, of a failure, what the ranks tell
   };
-  // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66).
+  // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66). After
+  // Ctrl-C (interrupt.h) it does not wait: the child is killed, and the Outcome is inconclusive.
   Outcome run(const Case& c, Request request, std::chrono::milliseconds limit);
   Outcome run(const Case& c) { return run(c, Request(), default_limit()); }
 
@@ -38,6 +39,7 @@ class CaseServer {
   Status start();
   void stop();
   Outcome ended();
+  bool is_interrupted_before_answer(std::chrono::milliseconds& limit) const;
   [[noreturn]] void serve(int fd);
 
   LaneKind kind_;

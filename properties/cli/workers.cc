@@ -40,7 +40,7 @@ struct Workers::Shared {
     std::atomic<std::uint64_t> current{0};
     std::atomic<std::int64_t> since_ms{0};  // of the case at hand; 0: none
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
-        coverage_cases{0}, compared{0}, compared_whole{0};
+        coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::atomic<std::uint64_t>, kFeatures> features{};
   };
@@ -109,6 +109,8 @@ void Workers::work(int worker, std::uint64_t first, int fd) {
       self.fired[k] += runner.observation().fired.counts[k];
       fired += runner.observation().fired.counts[k];
     }
+    self.reached += runner.observation().planted.reached;
+    self.triggered += runner.observation().planted.triggered;
     if (i % kFeaturesEvery == 0) {
       ++self.coverage_cases;
       const FeatureSet features = features_of(c);
@@ -238,6 +240,7 @@ Totals Workers::totals() const {
     totals.compared += worker.compared;
     totals.compared_whole += worker.compared_whole;
     totals.coverage_cases += worker.coverage_cases;
+    totals.planted += {worker.reached, worker.triggered};
     for (std::size_t k = 0; k < faults::kKinds; ++k) totals.fired[k] += worker.fired[k];
     for (std::size_t f = 0; f < kFeatures; ++f)
       if (worker.features[f] != 0) totals.coverage[feature_name(f)] += worker.features[f];

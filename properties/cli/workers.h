@@ -43,6 +43,7 @@ struct Totals {
   std::uint64_t compared_whole = 0;  // and of these, to the last step
   std::uint64_t coverage_cases = 0;  // the share of cases whose features were counted
   std::array<std::uint64_t, faults::kKinds> fired{};
+  PlantedBug planted;
   std::map<std::string, std::uint64_t> coverage;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "faults/seeded/seeded.h"
 #include "properties/oracle/agreement.h"
 #include "properties/oracle/judge.h"
 #include "reference/torch_model.h"
@@ -80,7 +81,10 @@ Verdict CaseRunner::run_modelled(const Case& c) {
 // `expectation_` is the one without recoveries.
 Verdict CaseRunner::run_once(const Case& c) {
   observation_.clear();
+  const PlantedBug before{seeded::reached(), seeded::triggered()};
   lane_->run(c, expectation_, observation_);
+  observation_.planted +=
+      {seeded::reached() - before.reached, seeded::triggered() - before.triggered};
   observation_.attaches = attaches_;
   const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
   if (!observation_.recoveries.empty() || !ready_orders.empty())
@@ -111,7 +115,9 @@ Verdict CaseRunner::run_beside(const Case& c) {
         found.why.empty() ? "the program has none of which both say what comes out" : found.why));
   program.steps.resize(found.steps);
   Verdict mine = run_modelled(shorter);
-  return compare(shorter, std::move(mine), other_->run_modelled(shorter));
+  Verdict theirs = other_->run_modelled(shorter);
+  observation_.planted += other_->observation_.planted;
+  return compare(shorter, std::move(mine), std::move(theirs));
 }
 
 // First what the two have to say of each other, then each by its own contract.

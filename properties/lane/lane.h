@@ -52,6 +52,9 @@ struct Subject {
 // are told in other calls and other words.
 Capabilities common_capabilities(const Subject& subject);
 
+// The id of the planted bug in the subject, or in the one beside it; empty: none.
+std::string planted_bug_of(const Subject& subject);
+
 // Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
 // do.
 Result<Subject> parse_subject(const std::string& text);
@@ -64,6 +67,9 @@ class Lane {
                    Observation& observation) = 0;
 };
 
-std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);
+// Whether this program has the lane for the subject, and for the one beside it (real_lanes.h).
+bool has_lane(LaneKind kind, const Subject& subject);
+
+std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);  // has_lane()
 
 }  // namespace lockstep::properties

@@ -1,37 +1,28 @@
 // Which build of the reducer a subject runs on. Each build brings its own copy of the lanes, in its
-// own namespace.
+// own namespace. The simulator's are in every program; the real ones where they are linked
+// (real_lanes.h).
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdio>
+#include <optional>
 
 #include "faults/seeded/seeded.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_lane.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
+#include "properties/lane/real_lanes.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/subject/loader.h"
+#include "reducer/base/check.h"
 
 #define LOCKSTEP_DECLARE_LANE(ns, make)                               \
   namespace lockstep::ns {                                            \
   std::unique_ptr<properties::Lane> make(const properties::Subject&); \
   }
-#define LOCKSTEP_DECLARE_RANK(ns)                                                 \
-  namespace lockstep::ns {                                                        \
-  void run_rank_here(const properties::Subject&, const properties::RankJob&,      \
-                     properties::RankObservation&, faults::Fired&);               \
-  void run_nccl_rank_here(const properties::Subject&, const properties::RankJob&, \
-                          properties::RankObservation&, faults::Fired&);          \
-  }
 LOCKSTEP_DECLARE_LANE(sim, make_sim_lane)
 LOCKSTEP_DECLARE_LANE(sim_seeded, make_sim_lane)
-LOCKSTEP_DECLARE_LANE(os, make_gloo_lane)
-LOCKSTEP_DECLARE_LANE(os_seeded, make_gloo_lane)
-LOCKSTEP_DECLARE_RANK(os)
-LOCKSTEP_DECLARE_RANK(os_seeded)
-namespace lockstep::os {
-Status probe_nccl_here(std::string& found, bool& lacks_device);
-}
 
 namespace lockstep::properties {
 namespace {
@@ -47,7 +38,29 @@ std::string known_bugs() {
 
 bool is_seeded(const Subject& subject) { return subject.kind == Subject::Kind::kSeeded; }
 
+// Those that this program has, by whether bugs are planted in their reducer.
+std::array<std::optional<RealLanes>, 2>& real_lanes() {
+  static std::array<std::optional<RealLanes>, 2> lanes;
+  return lanes;
+}
+
+const RealLanes& real_lanes_of(const Subject& subject) {
+  const std::optional<RealLanes>& lanes = real_lanes()[is_seeded(subject) ? 1 : 0];
+  LOCKSTEP_CHECK(lanes.has_value());
+  return *lanes;
+}
+
 }  // namespace
+
+bool add_real_lanes(const RealLanes& lanes, bool is_seeded) {
+  real_lanes()[is_seeded ? 1 : 0] = lanes;
+  return true;
+}
+
+bool has_lane(LaneKind kind, const Subject& subject) {
+  if (subject.against && !has_lane(kind, *subject.against)) return false;
+  return kind == LaneKind::kSim || real_lanes()[is_seeded(subject) ? 1 : 0].has_value();
+}
 
 std::string Subject::name() const {
   switch (kind) {
@@ -67,6 +80,11 @@ Capabilities common_capabilities(const Subject& subject) {
   if (!subject.against) return subject.capabilities;
   const std::uint64_t both = subject.capabilities.bits() & subject.against->capabilities.bits();
   return Capabilities::from_bits(both).without(Capability::kErrors).without(Capability::kRecovery);
+}
+
+std::string planted_bug_of(const Subject& subject) {
+  if (is_seeded(subject)) return subject.id;
+  return subject.against ? planted_bug_of(*subject.against) : std::string();
 }
 
 Result<Subject> parse_subject(const std::string& text) {
@@ -95,16 +113,13 @@ std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
   if (kind == LaneKind::kSim)
     return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
   if (kind == LaneKind::kNccl) return make_nccl_lane(subject);
-  return is_seeded(subject) ? os_seeded::make_gloo_lane(subject) : os::make_gloo_lane(subject);
+  return real_lanes_of(subject).make_gloo_lane(subject);
 }
 
 void run_rank(const Subject& subject, const RankJob& job, RankObservation& observation,
               faults::Fired& fired) {
-  if (job.is_nccl)
-    return is_seeded(subject) ? os_seeded::run_nccl_rank_here(subject, job, observation, fired)
-                              : os::run_nccl_rank_here(subject, job, observation, fired);
-  return is_seeded(subject) ? os_seeded::run_rank_here(subject, job, observation, fired)
-                            : os::run_rank_here(subject, job, observation, fired);
+  const RealLanes& lanes = real_lanes_of(subject);
+  (job.is_nccl ? lanes.run_nccl_rank : lanes.run_rank)(subject, job, observation, fired);
 }
 
 namespace {
@@ -120,6 +135,7 @@ class OwnRanks final : public RankProgram {
   const reference::Contract& contract() const override { return subject_.contract; }
   void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) override {
     run_rank(subject_, job, observation, fired);
+    observation.planted = {seeded::reached(), seeded::triggered()};  // since load()
   }
 
  private:
@@ -136,7 +152,7 @@ int serve_ranks(int fd) {
 int probe_nccl() {
   std::string found;
   bool lacks_device = false;
-  const Status status = os::probe_nccl_here(found, lacks_device);
+  const Status status = real_lanes_of(Subject()).probe_nccl(found, lacks_device);
   std::printf("%s\n", status.ok() ? found.c_str() : status.failure().detail.c_str());
   if (status.ok()) return 0;
   return lacks_device ? kNoDevice : 1;

@@ -75,6 +75,16 @@ struct ObservedAccount {
   Account account;
 };
 
+// How often the planted bug under test (faults/seeded) came to act; 0 without one.
+struct PlantedBug {
+  std::uint64_t reached = 0;    // its place in the code
+  std::uint64_t triggered = 0;  // the outcome differed
+  void operator+=(const PlantedBug& other) {
+    reached += other.reached;
+    triggered += other.triggered;
+  }
+};
+
 struct RankObservation {
   Status construction;
   std::vector<ObservedStep> steps;  // in the order they were run
@@ -98,6 +108,7 @@ struct RankObservation {
   // Groups over NCCL that were made by shrinking the one before, and those of them that NCCL made.
   std::uint32_t shrunk = 0;
   std::uint32_t shrunk_by_nccl = 0;
+  PlantedBug planted;  // of a rank that is a process
 };
 
 struct Observation {
@@ -112,6 +123,7 @@ struct Observation {
   // What the ranks of one group told in one generation, to be joined (diagnosis.h).
   std::vector<Account> accounts_of(std::uint32_t generation, std::uint32_t group) const;
   faults::Fired fired;
+  PlantedBug planted;            // on all ranks, those apart that a crash or a fault ended
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
   std::uint64_t choices = 0;     // sim lane: scheduling points with a choice
   std::vector<std::pair<std::uint32_t, std::uint32_t>>

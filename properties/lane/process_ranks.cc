@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "properties/case/case_json.h"
 #include "properties/lane/message.h"
@@ -25,7 +24,6 @@ namespace lockstep::properties {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::json;
 
 // For one case. On a card processes take turns by slices of milliseconds, and a rank that was
 // killed has to begin with CUDA anew.
@@ -33,10 +31,6 @@ constexpr std::chrono::seconds limit_of(LaneKind lane) {
   return std::chrono::seconds(lane == LaneKind::kNccl ? 150 : 60);
 }
 constexpr auto kMessageLimit = std::chrono::seconds(10);
-
-Json to_record(const Resume& resume) {
-  return {resume.recover, resume.step, resume.roster.generation, resume.roster.members};
-}
 
 }  // namespace
 
@@ -139,17 +133,17 @@ class ProcessRanks::Run {
     const std::string text = to_json(case_);
     for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
       const Process& process = processes_[rank];
-      const Json job = {text,
-                        rank,
-                        directory,
-                        owner_.subject_.name(),
-                        observation_.detailed,
-                        owner_.lane_ == LaneKind::kNccl,
-                        net_plan_};
+      const RankRequest job = {text,
+                               rank,
+                               directory,
+                               owner_.subject_.name(),
+                               observation_.detailed,
+                               owner_.lane_ == LaneKind::kNccl,
+                               net_plan_};
       if (process.pid < 0)
         if (const Status status = start(rank); !status.ok())
           return give_up(Observation::End::kCrashed, status.failure().detail);
-      if (!send_message(process.fd, job.dump())) return crashed(rank);
+      if (!send_message(process.fd, to_text(job))) return crashed(rank);
     }
   }
 
@@ -209,8 +203,8 @@ class ProcessRanks::Run {
     const std::string body = text.substr(1);
     switch (text[0]) {
       case kMeet: {
-        const Json json = Json::parse(body);
-        meeting_.arrive(rank, json.at(0), json.at(1));
+        const Arrival arrival = arrival_from(body);
+        meeting_.arrive(rank, arrival.finished, arrival.next_step);
         waiting_[rank] = true;
         return decide();
       }
@@ -232,7 +226,7 @@ class ProcessRanks::Run {
   void decide() {
     const std::optional<Resume> resume = meeting_.decide();
     if (!resume) return;
-    const std::string text = to_record(*resume).dump();
+    const std::string text = to_text(*resume);
     for (const std::uint32_t rank : resume->roster.members) {
       waiting_[rank] = false;
       if (!send_message(processes_[rank].fd, text)) return crashed(rank);
@@ -259,6 +253,7 @@ class ProcessRanks::Run {
     if (!from_bytes(bytes, seen, fired)) return crashed(rank);
     for (std::size_t k = 0; k < fired.counts.size(); ++k)
       observation_.fired.counts[k] += fired.counts[k];
+    observation_.planted += seen.planted;
   }
 
   void leave(std::uint32_t rank) {

@@ -84,7 +84,9 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.unproven,
                      observation.leaked_bytes,
                      observation.shrunk,
-                     observation.shrunk_by_nccl};
+                     observation.shrunk_by_nccl,
+                     observation.planted.reached,
+                     observation.planted.triggered};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -111,10 +113,46 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.leaked_bytes = json.at(11);
     observation.shrunk = json.at(12);
     observation.shrunk_by_nccl = json.at(13);
+    observation.planted = {json.at(14), json.at(15)};
     return true;
   } catch (const Json::exception&) {
     return false;
   }
+}
+
+std::string to_text(const RankRequest& request) {
+  return Json({request.case_text, request.rank, request.directory, request.subject,
+               request.detailed, request.is_nccl, request.net_plan})
+      .dump();
+}
+
+RankRequest rank_request_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5), json.at(6)};
+}
+
+std::string to_text(const Resume& resume) {
+  return Json({resume.recover, resume.step, resume.roster.generation, resume.roster.members})
+      .dump();
+}
+
+Resume resume_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  Resume resume;
+  resume.recover = json.at(0);
+  resume.step = json.at(1);
+  resume.roster.generation = json.at(2);
+  resume.roster.members = json.at(3).get<std::vector<std::uint32_t>>();
+  return resume;
+}
+
+std::string to_text(const Arrival& arrival) {
+  return Json({arrival.finished, arrival.next_step}).dump();
+}
+
+Arrival arrival_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {json.at(0), json.at(1)};
 }
 
 }  // namespace lockstep::properties

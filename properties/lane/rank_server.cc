@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "properties/case/case_json.h"
@@ -14,17 +13,6 @@
 
 namespace lockstep::properties {
 namespace {
-
-using Json = nlohmann::json;
-
-Resume to_resume(const Json& json) {
-  Resume resume;
-  resume.recover = json.at(0);
-  resume.step = json.at(1);
-  resume.roster.generation = json.at(2);
-  resume.roster.members = json.at(3).get<std::vector<std::uint32_t>>();
-  return resume;
-}
 
 class RankServer {
  public:
@@ -36,26 +24,26 @@ class RankServer {
     while (receive_message(fd_, text, std::nullopt) == Receive::kMessage) {
       // Not before: one from a nursery (nursery.h) gets its lasting parent in between.
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (!run(Json::parse(text))) return 1;
+      if (!run(rank_request_from(text))) return 1;
     }
     return 0;
   }
 
  private:
-  bool run(const Json& request) {
-    const Result<Case> c = from_json(request.at(0).get<std::string>(), "request");
-    if (!c || !program_.load(request.at(3)).ok()) return false;
+  bool run(const RankRequest& request) {
+    const Result<Case> c = from_json(request.case_text, "request");
+    if (!c || !program_.load(request.subject).ok()) return false;
     reference::Expectation expectation;
     reference::run(c->program, program_.contract(), {}, {}, expectation);
     observation_ = RankObservation();
     RankJob job;
     job.c = &*c;
     job.expectation = &expectation;
-    job.rank = request.at(1);
-    job.directory = request.at(2);
-    job.detailed = request.at(4);
-    job.is_nccl = request.at(5);
-    job.net_plan = request.at(6);
+    job.rank = request.rank;
+    job.directory = request.directory;
+    job.detailed = request.detailed;
+    job.is_nccl = request.is_nccl;
+    job.net_plan = request.net_plan;
     job.is_thread = is_thread_;
     job.meet = [this](bool finished, std::uint32_t next_step) { return meet(finished, next_step); };
     job.exit_process = [this](const faults::Fired& fired) { exit_process(fired); };
@@ -73,10 +61,10 @@ class RankServer {
   }
 
   Resume meet(bool finished, std::uint32_t next_step) {
-    send_message(fd_, kMeet + Json({finished, next_step}).dump());
+    send_message(fd_, kMeet + to_text(Arrival{finished, next_step}));
     std::string text;
     if (receive_message(fd_, text, std::nullopt) != Receive::kMessage) ::_exit(1);
-    return to_resume(Json::parse(text));
+    return resume_from(text);
   }
 
   // As a machine that loses power: nothing is unwound, nothing is said to the peers. `fired` has

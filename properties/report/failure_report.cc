@@ -104,6 +104,52 @@ std::string failure_block(const FailureReport& report) {
   return out;
 }
 
+std::string planted_line(const std::string& id, const PlantedBug& planted) {
+  if (id.empty()) return {};
+  return fmt::format("planted bug {}: reached {}, triggered {}\n", id, planted.reached,
+                     planted.triggered);
+}
+
+std::string errors_block(const std::vector<RankError>& errors) {
+  std::string out;
+  for (const RankError& error : errors) {
+    out += error.step == kNone ? fmt::format("  rank {}, ", error.rank)
+                               : fmt::format("  rank {}, step {}: ", error.rank, error.step);
+    out += error.text + "\n";
+  }
+  return out.empty() ? out : "errors that ranks raised:\n" + out;
+}
+
+std::string json_replay(const FailureReport& replay, const std::string& planted_bug) {
+  const Outcome& outcome = replay.outcome;
+  nlohmann::ordered_json json = {{"schema", kReportSchema},
+                                 {"lane", replay.lane},
+                                 {"subject", replay.subject},
+                                 {"commit", replay.commit},
+                                 {"case_file", replay.case_file},
+                                 {"oracle", outcome.verdict.oracle},
+                                 {"exit_code", static_cast<int>(outcome.verdict.failing)},
+                                 {"verdict", name_of(outcome.verdict.failing)},
+                                 {"message", outcome.verdict.message},
+                                 {"diagnosis", outcome.diagnosis},
+                                 {"errors", nlohmann::ordered_json::array()},
+                                 {"faults_fired", nlohmann::ordered_json::object()}};
+  if (!replay.against.empty()) json["against"] = replay.against;
+  for (const RankError& error : outcome.errors) {
+    nlohmann::ordered_json record = {{"rank", error.rank}, {"error", error.text}};
+    if (error.step != kNone) record["step"] = error.step;
+    json["errors"].push_back(std::move(record));
+  }
+  for (std::size_t kind = 0; kind < outcome.fired.size(); ++kind)
+    if (outcome.fired[kind] != 0)
+      json["faults_fired"][faults::name_of(static_cast<faults::Kind>(kind))] = outcome.fired[kind];
+  if (!planted_bug.empty())
+    json["planted"] = {{"id", planted_bug},
+                       {"reached", outcome.planted.reached},
+                       {"triggered", outcome.planted.triggered}};
+  return dump(json);
+}
+
 std::string summary(const RunReport& report) {
   std::string out = fmt::format(
       "{} lane, subject {}, seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
@@ -116,6 +162,7 @@ std::string summary(const RunReport& report) {
     for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
     out += "\n";
   }
+  out += planted_line(report.planted_bug, report.planted);
   out += fmt::format("features seen: {}", report.coverage.size());
   if (report.determinism_pairs > 0)
     out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
@@ -141,6 +188,10 @@ std::string json_report(const RunReport& report) {
       {"faults_fired", report.faults_fired},
       {"determinism",
        {{"pairs", report.determinism_pairs}, {"mismatches", report.determinism_mismatches}}}};
+  if (!report.planted_bug.empty())
+    json["planted"] = {{"id", report.planted_bug},
+                       {"reached", report.planted.reached},
+                       {"triggered", report.planted.triggered}};
   if (!report.against.empty())
     json["against"] = {{"subject", report.against},
                        {"compared", report.compared},

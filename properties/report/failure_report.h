@@ -44,12 +44,19 @@ struct RunReport {
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;
   std::map<std::string, std::uint64_t> faults_fired;
+  std::string planted_bug;  // its id; empty: none
+  PlantedBug planted;       // in all cases
   std::uint64_t determinism_pairs = 0;
   std::uint64_t determinism_mismatches = 0;
   std::vector<FailureReport> failures;
 
   double cases_per_second() const { return seconds > 0 ? static_cast<double>(cases) / seconds : 0; }
 };
+
+std::string planted_line(const std::string& id, const PlantedBug& planted);  // empty without an id
+// Of one run of a case, whatever came of it.
+std::string errors_block(const std::vector<RankError>& errors);  // a line each; empty without one
+std::string json_replay(const FailureReport& replay, const std::string& planted_bug);
 
 std::string failure_block(const FailureReport& report);
 std::string summary(const RunReport& report);  // a few lines for the end of a run

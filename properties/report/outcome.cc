@@ -57,6 +57,26 @@ void add_events(const Observation& observation, std::vector<TraceEvent>& events)
   }
 }
 
+// In one line, whatever the text has.
+std::string one_line(std::string text) {
+  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at))
+    text.replace(at, 1, at + 1 == text.size() ? "" : "; ");
+  return text;
+}
+
+void add_errors(const Observation& observation, std::vector<RankError>& errors) {
+  for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    const auto add = [&errors, rank](std::int64_t step, const char* call, const Status& status) {
+      if (!status.ok()) errors.push_back({rank, step, call + one_line(status.to_string())});
+    };
+    const RankObservation& seen = observation.ranks[rank];
+    add(kNone, "construction: ", seen.construction);
+    for (const ObservedStep& step : seen.steps) add(step.step, "", step.status);
+    add(kNone, "reset: ", seen.recovery);
+    add(kNone, "end_join: ", seen.joining);
+  }
+}
+
 }  // namespace
 
 Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool with_events) {
@@ -67,6 +87,8 @@ Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool 
   outcome.preemptions = observation.preemptions;
   outcome.deviations = observation.deviations;
   outcome.fired = observation.fired.counts;
+  outcome.planted = observation.planted;
+  add_errors(observation, outcome.errors);
   if (with_events) add_events(observation, outcome.events);
   if (!verdict.ok()) outcome.diagnosis = join_accounts(observation);
   return outcome;
@@ -81,7 +103,10 @@ std::string to_json(const Outcome& outcome) {
                          {"preemptions", outcome.preemptions},
                          {"deviations", outcome.deviations},
                          {"fired", outcome.fired},
+                         {"planted", {outcome.planted.reached, outcome.planted.triggered}},
                          {"diagnosis", outcome.diagnosis}};
+  for (const RankError& error : outcome.errors)
+    json["errors"].push_back({error.rank, error.step, error.text});
   for (const TraceEvent& event : outcome.events)
     json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
                               event.sequence, event.generation});
@@ -101,7 +126,10 @@ Result<Outcome> outcome_from_json(const std::string& text) {
     outcome.preemptions = json.at("preemptions");
     outcome.deviations = json.at("deviations");
     outcome.fired = json.at("fired");
+    outcome.planted = {json.at("planted").at(0), json.at("planted").at(1)};
     outcome.diagnosis = json.at("diagnosis");
+    for (const auto& error : json.value("errors", nlohmann::json::array()))
+      outcome.errors.push_back({error.at(0), error.at(1), error.at(2)});
     for (const auto& event : json.value("events", nlohmann::json::array()))
       outcome.events.push_back({event.at(0), event.at(1), event.at(2), event.at(3), event.at(4),
                                 event.at(5), event.at(6)});

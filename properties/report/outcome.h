@@ -22,6 +22,12 @@ struct TraceEvent {  // of one rank, for a picture of the run
   std::uint32_t generation = 0;   // of its group: sequence numbers begin anew in each
 };
 
+struct RankError {  // that a call of the subject raised
+  std::uint32_t rank = 0;
+  std::int64_t step = kNone;  // kNone: not of a step, but of construction, reset or end_join
+  std::string text;           // one line
+};
+
 struct Outcome {
   Verdict verdict;
   std::uint64_t trace_hash = 0;
@@ -29,6 +35,8 @@ struct Outcome {
   std::uint32_t preemptions = 0;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> deviations;
   std::array<std::uint64_t, faults::kKinds> fired{};
+  PlantedBug planted;
+  std::vector<RankError> errors;   // rank by rank, the steps in order
   std::vector<TraceEvent> events;  // only where asked for
   std::string diagnosis;           // what the ranks told, joined; only of a failure, and likewise
 };

@@ -16,6 +16,7 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/sigpipe.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -81,6 +82,8 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
   platform::MutexLock lock(registry().mutex);
   auto& entry = registry().devices[{::getpid(), *numeric}];
   if (auto device = entry.lock()) return device;
+  const WithoutSigpipe
+      guard;  // inherited by the loop, which writes for as long as the device lives
   try {
     auto device =
         ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(numeric->c_str()));

@@ -14,8 +14,8 @@
 // Failure: connect() returns within its timeout, in the worst case (a peer that stops answering
 // between its address and its connection) within twice the timeout. Ranks that did not appear are
 // named: kTimeout. kInvalidArgument for an address that is not of this machine, or a store that was
-// connected through before. SIGPIPE is ignored from the first call on, if the process had not set a
-// handler: Gloo writes to closed connections.
+// connected through before. Gloo writes to closed connections: the threads that do so block SIGPIPE
+// (sigpipe.h), and what the process does about the signal stays as it is.
 #pragma once
 
 #include <memory>

@@ -11,6 +11,7 @@
 #include "reducer/comm/gloo/gloo_frames.h"
 #include "reducer/comm/gloo/mesh.h"
 #include "reducer/comm/gloo/reduce_functions.h"
+#include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/operation_ring.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -107,6 +108,7 @@ GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOpt
 }
 
 void GlooProcessGroup::Impl::begin_threads() {
+  const WithoutSigpipe guard;  // inherited by the threads, which write to peers that may be gone
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (mesh_.size() > 1)

@@ -24,7 +24,7 @@
 // like a lost peer to those who still run.
 // Memory: Gloo allocates a few small objects and its scratch segments for each operation; this
 // class adds one wrapper for each of Gloo's buffers, and no more.
-// SIGPIPE is ignored from the first connection on (gloo_context.h).
+// Signals: its threads block SIGPIPE; what the process does about it stays as it is.
 // Fork: a child must not use its parent's groups; fork before making any.
 #pragma once
 

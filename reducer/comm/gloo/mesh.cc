@@ -7,6 +7,7 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/slots.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -52,6 +53,7 @@ std::string encode_within(Failure failure, std::size_t limit) {
 }  // namespace
 
 Mesh::~Mesh() {
+  const WithoutSigpipe guard;
   {
     platform::MutexLock lock(mutex_);
     LOCKSTEP_CHECK(!is_claimed_);
@@ -112,6 +114,7 @@ bool Mesh::end(const Failure& failure, const Failure& for_peers) {
     cause_ = Status(failure);
     changed_.notify_all();
   }
+  const WithoutSigpipe guard;  // a user's thread may be here, by abort()
   if (transport_ != nullptr) send_notice(NoticeKind::kFailed, &for_peers);
   board_.interrupt();
   if (transport_ != nullptr) close_connections();

@@ -1,6 +1,4 @@
 // How a mesh comes to be.
-#include <signal.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -8,6 +6,7 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/mesh.h"
+#include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/slots.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -24,13 +23,6 @@ struct Hello {
   std::int32_t rank = 0;
   std::int32_t size = 0;
 };
-
-// Gloo writes to connections that the peer may have closed. A handler of the process's own stays.
-void ignore_sigpipe() {
-  struct sigaction current {};
-  if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL)
-    ::signal(SIGPIPE, SIG_IGN);
-}
 
 milliseconds left_until(platform::Deadline deadline) {
   if (deadline.is_never()) return kForEver;
@@ -77,7 +69,7 @@ Result<std::unique_ptr<Mesh>> Mesh::connect(Store& store, int rank, int size,
                                                      " is not in a group of 1 to 4096 ranks"));
   if (options.timeout <= platform::Duration(0))
     return failed(Status(Code::kInvalidArgument, "the timeout of a connection must be positive"));
-  ignore_sigpipe();
+  const WithoutSigpipe guard;  // the loop of Gloo's device and the monitor inherit it
   std::unique_ptr<Mesh> mesh(new Mesh(rank, size));
   const auto deadline = platform::Deadline::in(options.timeout);
   if (Status status = mesh->open(store, options, deadline); !status.ok())

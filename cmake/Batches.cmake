@@ -1,0 +1,70 @@
+# The libraries of the program are compiled in batches: a batch includes some eight of the sources, which takes half the time,
+# as what they include is read, and what they make of templates is made, once. It is also what lets the four builds of the
+# reducer fit into a first `ci/fuzz`.
+#
+#   lockstep_batches(OUT NAME FOLDER FILE...)  the sources to give to a target in place of the files, which are absolute and
+#                                              below FOLDER, the folder that their quoted includes count from
+#   lockstep_alone(FILE...)                    these are in no batch
+#
+# Sources with options of their own stay alone, too. Two sources in a batch share their anonymous namespaces: a name that both
+# have is an error. Rename one of them, or keep one alone. LOCKSTEP_BATCHES=OFF compiles every file alone, as the preset dev does:
+# after a change of one file there is less to compile, and after one of a header, or in a fresh clone, more.
+option(LOCKSTEP_BATCHES "Compile the libraries of the program in batches of sources" ON)
+set(LOCKSTEP_BATCH_SIZE 8)
+
+function(lockstep_batches out name folder)
+  if(NOT LOCKSTEP_BATCHES)
+    set(${out} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  set(alone)
+  set(batches)
+  set(text)
+  set(count 0)
+  set(number 0)
+  set(left ${ARGN})
+  while(left)
+    list(POP_FRONT left file)
+    get_source_file_property(options ${file} COMPILE_OPTIONS)
+    file(RELATIVE_PATH path ${folder} ${file})
+    get_property(kept_alone GLOBAL PROPERTY lockstep_kept_alone)
+    if(options OR path IN_LIST kept_alone)
+      list(APPEND alone ${file})
+    else()
+      # Not absolute: the compiler cache of another clone finds the same text.
+      string(APPEND text "#include \"${path}\"\n")
+      math(EXPR count "${count} + 1")
+    endif()
+    if(text AND (count EQUAL LOCKSTEP_BATCH_SIZE OR NOT left))
+      set(batch ${CMAKE_CURRENT_BINARY_DIR}/batches/${name}_${number}.cc)
+      file(CONFIGURE OUTPUT ${batch} CONTENT "${text}" @ONLY)
+      list(APPEND batches ${batch})
+      set(text)
+      set(count 0)
+      math(EXPR number "${number} + 1")
+    endif()
+  endwhile()
+  # That a type of a header has members of types in an anonymous namespace is a mistake only in a header.
+  set_source_files_properties(${batches} PROPERTIES COMPILE_OPTIONS
+                              $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  set(${out} ${batches} ${alone} PARENT_SCOPE)
+endfunction()
+
+function(lockstep_alone)
+  set_property(GLOBAL APPEND PROPERTY lockstep_kept_alone ${ARGN})
+endfunction()
+# The first has options of its own in one of the builds; so batches are the same ones in all. The others have names that another
+# source has, too.
+lockstep_alone(reducer/device/host/host_device.cc
+               reducer/bucket/layout.cc reducer/comm/gloo/mesh_connect.cc faults/sim/nccl/ring.cc
+               properties/generate/generate.cc properties/oracle/gradients.cc)
+
+# lockstep_absolute(OUT FILE...): of this folder.
+function(lockstep_absolute out)
+  set(found)
+  foreach(file ${ARGN})
+    get_filename_component(file ${file} ABSOLUTE)
+    list(APPEND found ${file})
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()

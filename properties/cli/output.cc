@@ -1,0 +1,54 @@
+#include "properties/cli/output.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "properties/oracle/verdict.h"
+
+namespace lockstep::properties {
+namespace {
+
+bool g_is_broken = false;
+
+extern "C" void on_closed_pipe(int) {}
+
+}  // namespace
+
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
+      // Standard output read-only: a write to it is an error that tell() sees.
+      (void)::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  struct sigaction current {};
+  if (::sigaction(SIGPIPE, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
+  struct sigaction action {};
+  action.sa_handler =
+      on_closed_pipe;  // not SIG_IGN, which the programs that we start would inherit
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+void tell(std::string_view text) {
+  if (!g_is_broken) {
+    const bool is_written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    if (is_written) return;
+    g_is_broken = true;
+    std::fprintf(stderr,
+                 "lockstep: cannot write to standard output: %s; what should stand there "
+                 "follows here\n",
+                 std::strerror(errno));
+  }
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+int after_telling(int code) {
+  return g_is_broken && code == 0 ? static_cast<int>(Failing::kUsage) : code;
+}
+
+}  // namespace lockstep::properties
