@@ -15,6 +15,7 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/server.h"
+#include "properties/lane/needs.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/describe.h"
 #include "properties/report/failure_report.h"
@@ -47,6 +48,20 @@ std::optional<Case> load(const std::string& path, const Subject& subject) {
   return std::move(*c);
 }
 
+// A failure on a machine that has come to lack what the lane needs proves nothing.
+Outcome run_here(CaseServer& server, const Case& c, CaseServer::Request request, LaneKind lane,
+                 const Subject& subject) {
+  Outcome outcome = server.run(c, request);
+  const Failing failing = outcome.verdict.failing;
+  if (outcome.verdict.ok() || failing == Failing::kInconclusive) return outcome;
+  const Status status = check_needs(still_needed(needs_of(lane, subject, 1)));
+  if (!status.ok())
+    outcome.verdict =
+        not_run(fmt::format("the case ended in {}, on a machine that lacks what the lane needs: {}",
+                            name_of(failing), status.failure().detail));
+  return outcome;
+}
+
 FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Subject& subject,
                         const std::string& file, const std::string& program) {
   FailureReport report;
@@ -73,8 +88,8 @@ int run_replay(const ReplayOptions& options) {
   if (!c) return kUsage;
   CaseServer server(options.lane, options.subject);
   const bool events = !options.trace.empty();
-  Outcome outcome =
-      server.run(*c, {options.lane == LaneKind::kSim, events, true}, server.default_limit());
+  Outcome outcome = run_here(server, *c, {options.lane == LaneKind::kSim, events, true},
+                             options.lane, options.subject);
   if (events) {
     if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
       return complain(status.failure().detail);
@@ -106,7 +121,7 @@ int run_shrink(const ShrinkCommandOptions& options) {
   Outcome outcome;
   {
     CaseServer server(options.lane, options.subject);
-    outcome = server.run(*c);
+    outcome = run_here(server, *c, {}, options.lane, options.subject);
   }
   if (outcome.verdict.failing == Failing::kInconclusive)
     return complain(outcome.verdict.message), static_cast<int>(Failing::kInconclusive);
@@ -172,7 +187,7 @@ int run_corpus_check(const std::string& folder) {
       const std::optional<Case> c = load(file, subject);
       if (!c) return kUsage;
       const Outcome outcome =
-          server.run(*c, {lane == LaneKind::kSim, false, false}, server.default_limit());
+          run_here(server, *c, {lane == LaneKind::kSim, false, false}, lane, subject);
       std::printf("%s  %s: %s\n", name_of(lane), file.c_str(), verdict_line(outcome).c_str());
       if (outcome.verdict.ok()) continue;
       std::printf("%s\n", outcome.verdict.message.c_str());

@@ -12,6 +12,7 @@
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
 #include "properties/lane/nccl_setup.h"
+#include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
 
 namespace lockstep::properties {
@@ -49,7 +50,7 @@ struct Arguments {
 
 // The second subject. A message when it cannot be had beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
-  Result<Subject> parsed = parse_subject(arguments.against);
+  Result<Subject> parsed = find_subject(arguments.against);
   if (!parsed) return "--against: " + parsed.error().failure().detail;
   const bool is_seeded = subject.kind == Subject::Kind::kSeeded;
   if (is_seeded && parsed->kind == Subject::Kind::kSeeded)
@@ -63,7 +64,7 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   lane = arguments.lane == "gloo"   ? LaneKind::kGloo
          : arguments.lane == "nccl" ? LaneKind::kNccl
                                     : LaneKind::kSim;
-  Result<Subject> parsed = parse_subject(arguments.subject);
+  Result<Subject> parsed = find_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
   if (!arguments.against.empty())
@@ -115,8 +116,18 @@ std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
   return {};
 }
 
+// 0 when this machine has what the lane needs; else one line is told.
+int refuse_machine(LaneKind lane, const Subject& subject) {
+  const Status status = check_needs(needs_of(lane, subject, 1));
+  return status.ok()
+             ? 0
+             : (complain(status.failure().detail), static_cast<int>(Failing::kInconclusive));
+}
+
 // 0 when the lane can run here; else one line is told.
-int refuse_lane(LaneKind lane) {
+int refuse_lane(LaneKind lane, const Subject& subject) {
+  if (lane == LaneKind::kSim) return 0;  // was looked at first
+  if (const int code = refuse_machine(lane, subject); code != 0) return code;
   if (lane != LaneKind::kNccl) return 0;
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
@@ -127,6 +138,7 @@ int refuse_lane(LaneKind lane) {
 
 int fuzz(Arguments& arguments, const CLI::App& command) {
   FuzzOptions& options = arguments.fuzz;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   LaneKind lane = LaneKind::kSim;
   if (const std::string wrong = resolve(arguments, lane, options.subject); !wrong.empty())
     return complain(wrong);
@@ -140,26 +152,28 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (options.subject.against && has_faults)
     return complain("--faults: faults meet two subjects at different times; --against has none");
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
-  if (const int code = refuse_lane(lane); code != 0) return code;
+  if (const int code = refuse_lane(lane, options.subject); code != 0) return code;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
 }
 
 int replay(Arguments& arguments) {
   ReplayOptions& options = arguments.replay;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(options.lane); code != 0) return code;
+  if (const int code = refuse_lane(options.lane, options.subject); code != 0) return code;
   return run_replay(options);
 }
 
 int shrink_command(Arguments& arguments) {
   ShrinkCommandOptions& options = arguments.shrink;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(options.lane); code != 0) return code;
+  if (const int code = refuse_lane(options.lane, options.subject); code != 0) return code;
   return run_shrink(options);
 }
 
@@ -268,6 +282,7 @@ int run(int argc, char** argv) {
   if (*show_app) return run_show(arguments.case_file);
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.accounts);
+  if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
   return run_corpus_check(arguments.corpus);
 }
 

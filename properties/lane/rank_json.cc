@@ -84,7 +84,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.unproven,
                      observation.leaked_bytes,
                      observation.shrunk,
-                     observation.shrunk_by_nccl};
+                     observation.shrunk_by_nccl,
+                     observation.lacking};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -111,6 +112,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.leaked_bytes = json.at(11);
     observation.shrunk = json.at(12);
     observation.shrunk_by_nccl = json.at(13);
+    observation.lacking = json.at(14);
     return true;
   } catch (const Json::exception&) {
     return false;

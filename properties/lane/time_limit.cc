@@ -1,0 +1,41 @@
+#include "properties/lane/time_limit.h"
+
+namespace lockstep::properties {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kSimLimit = seconds(20);  // of computing alone
+constexpr milliseconds kNcclLimit = seconds(150);
+constexpr milliseconds kTorchLimit = seconds(60);
+constexpr milliseconds kBusyMachine = seconds(10);
+
+milliseconds gloo_limit(const Case& c) {
+  const milliseconds timeout(c.timeout_ms == 0 ? kDefaultTimeoutMs : c.timeout_ms);
+  const auto chances = static_cast<std::int64_t>(c.faults.faults.size()) + 1;
+  return kBusyMachine + chances * 2 * timeout;
+}
+
+// Of what the process does besides the run of the ranks.
+milliseconds allowance(LaneKind lane, const Subject& subject) {
+  if (lane == LaneKind::kSim) return milliseconds(0);
+  if (lane == LaneKind::kNccl) return seconds(50);
+  return subject.kind == Subject::Kind::kTorch ? seconds(30) : seconds(5);
+}
+
+}  // namespace
+
+milliseconds run_limit(LaneKind lane, const Subject& subject, const Case& c) {
+  if (lane == LaneKind::kSim) return kSimLimit;
+  if (lane == LaneKind::kNccl) return kNcclLimit;
+  return subject.kind == Subject::Kind::kTorch ? kTorchLimit : gloo_limit(c);
+}
+
+milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c) {
+  milliseconds limit = run_limit(lane, subject, c) + allowance(lane, subject);
+  if (subject.against) limit += answer_limit(lane, *subject.against, c);
+  return limit;
+}
+
+}  // namespace lockstep::properties
