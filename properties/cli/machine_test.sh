@@ -38,7 +38,7 @@ if [[ $(id -u) -eq 0 ]] && command -v setpriv >/dev/null; then
   if "${user[@]}" "$program" --version >/dev/null 2>&1; then
     expect 2 "ulimit -u" limited -u 8 "${user[@]}" "${gloo[@]}"
     expect 2 "ulimit -u" limited -u 1 "${user[@]}" "$program" fuzz --lane sim --cases 8 --jobs 2
-    expect 0 "8 cases" "${user[@]}" "${gloo[@]}"
+    expect 0 "8 cases" "${user[@]}" "${gloo[@]}" --out theirs
   else
     echo "left out: another user cannot start $program"
   fi
