@@ -53,6 +53,7 @@ std::uint64_t make_nonce() {
 }  // namespace
 
 bool ChildLine::say(char kind, const std::string& text) const {
+  check();
   std::string message(sizeof nonce_, '\0');
   std::memcpy(message.data(), &nonce_, sizeof nonce_);
   return send_message(fd_, message + kind + text);

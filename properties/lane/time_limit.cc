@@ -1,5 +1,7 @@
 #include "properties/lane/time_limit.h"
 
+#include <algorithm>
+
 namespace lockstep::properties {
 namespace {
 
@@ -10,11 +12,16 @@ constexpr milliseconds kSimLimit = seconds(20);  // of computing alone
 constexpr milliseconds kNcclLimit = seconds(150);
 constexpr milliseconds kTorchLimit = seconds(60);
 constexpr milliseconds kBusyMachine = seconds(10);
+constexpr milliseconds kLongestGloo = seconds(60);
 
 milliseconds gloo_limit(const Case& c) {
   const milliseconds timeout(c.timeout_ms == 0 ? kDefaultTimeoutMs : c.timeout_ms);
-  const auto chances = static_cast<std::int64_t>(c.faults.faults.size()) + 1;
-  return kBusyMachine + chances * 2 * timeout;
+  const auto& faults = c.faults.faults;
+  const auto harmful = std::count_if(faults.begin(), faults.end(), [](const faults::Fault& each) {
+    return !faults::is_benign(each.kind);
+  });
+  const milliseconds most = std::max(kLongestGloo, kBusyMachine + 4 * timeout);
+  return std::min(kBusyMachine + (harmful + 1) * 2 * timeout, most);
 }
 
 // Of what the process does besides the run of the ranks.

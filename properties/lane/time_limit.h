@@ -12,9 +12,10 @@ namespace lockstep::properties {
 //
 // Over Gloo every wait of a rank ends after the case's timeout, so a run in which nothing at all
 // moves for that long fails by its errors. What is left for the watchdog is a wait that has no end.
-// A fault may cost the others one timeout until they notice and one until they have connected
-// anew; so may the last collectives of the program. What all the rest takes, milliseconds, has ten
-// seconds, because the machine may be busy.
+// A harmful fault may cost the others one timeout until they notice and one until they have
+// connected anew; so may the last collectives of the program. What all the rest takes,
+// milliseconds, has ten seconds, because the machine may be busy. Faults seldom cost that much one
+// after the other, so a minute is the most, unless the timeout is longer than usual.
 //
 // On a card processes take turns by slices of milliseconds, and a rank that was killed has to begin
 // with CUDA anew; libtorch takes seconds to load, and a case may run twice (CaseRunner). These have
