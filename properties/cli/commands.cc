@@ -13,6 +13,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
+#include "properties/lane/needs.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/describe.h"
 #include "properties/report/failure_report.h"
@@ -47,6 +48,20 @@ std::optional<Case> load(const std::string& path, const Subject& subject) {
   return std::move(*c);
 }
 
+// A failure on a machine that has come to lack what the lane needs proves nothing.
+Outcome run_here(CaseServer& server, const Case& c, CaseServer::Request request, LaneKind lane,
+                 const Subject& subject) {
+  Outcome outcome = server.run(c, request);
+  const Failing failing = outcome.verdict.failing;
+  if (outcome.verdict.ok() || failing == Failing::kInconclusive) return outcome;
+  const Status status = check_needs(still_needed(needs_of(lane, subject, 1)));
+  if (!status.ok())
+    outcome.verdict =
+        not_run(fmt::format("the case ended in {}, on a machine that lacks what the lane needs: {}",
+                            name_of(failing), status.failure().detail));
+  return outcome;
+}
+
 FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Subject& subject,
                         const std::string& file, const std::string& program) {
   FailureReport report;
@@ -75,8 +90,8 @@ int run_replay(const ReplayOptions& options) {
   const ScratchFolder scratch;
   CaseServer server(options.lane, options.subject);
   const bool events = !options.trace.empty();
-  Outcome outcome =
-      server.run(*c, {options.lane == LaneKind::kSim, events, true}, server.default_limit());
+  Outcome outcome = run_here(server, *c, {options.lane == LaneKind::kSim, events, true},
+                             options.lane, options.subject);
   if (interrupted()) return kInterrupted;
   if (events) {
     if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
@@ -115,7 +130,7 @@ int run_shrink(const ShrinkCommandOptions& options) {
   Outcome outcome;
   {
     CaseServer server(options.lane, options.subject);
-    outcome = server.run(*c);
+    outcome = run_here(server, *c, {}, options.lane, options.subject);
   }
   if (interrupted()) return kInterrupted;
   if (outcome.verdict.failing == Failing::kInconclusive)
@@ -197,7 +212,7 @@ int run_corpus_check(const std::string& folder) {
       const std::optional<Case> c = load(file, subject);
       if (!c) return kUsage;
       const Outcome outcome =
-          server.run(*c, {lane == LaneKind::kSim, false, false}, server.default_limit());
+          run_here(server, *c, {lane == LaneKind::kSim, false, false}, lane, subject);
       if (interrupted()) {
         tell(fmt::format("corpus: interrupted after {} of {} runs, {} failing\n", judged,
                          lanes.size() * files.size(), failed));

@@ -14,11 +14,14 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
 #include "properties/cli/workers.h"
+#include "properties/lane/needs.h"
 
 namespace lockstep::properties {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr double kUsualEnd = 1;  // seconds that cases in flight take, as a rule
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -48,6 +51,20 @@ class StatusLine {
     std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
     std::fflush(stderr);
   }
+  // Once the time is over.
+  void show_waiting(const std::vector<Workers::InFlight>& cases) {
+    const double seconds = seconds_since(waiting_shown_);
+    if (cases.empty() || seconds < (terminal_ ? 0.25 : 10)) return;
+    waiting_shown_ = Clock::now();
+    std::chrono::milliseconds left{0};
+    for (const Workers::InFlight& each : cases) left = std::max(left, each.left);
+    const std::string line = fmt::format(
+        "{} {}  the time is over; waiting for {} in flight, at most {:.0f} s more", report_.lane,
+        report_.subject, cases.size() == 1 ? "the case" : fmt::format("{} cases", cases.size()),
+        static_cast<double>(left.count()) / 1000);
+    std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
+    std::fflush(stderr);
+  }
   void clear() const {
     if (terminal_) std::fputs("\r\033[K", stderr);
   }
@@ -57,6 +74,7 @@ class StatusLine {
   const bool terminal_;
   double shown_at_ = -1;
   std::uint64_t shown_cases_ = 0;
+  Clock::time_point waiting_shown_;
 };
 
 class LaneFuzz {
@@ -80,32 +98,75 @@ class LaneFuzz {
     plan.cases = options_.cases;
     plan.jobs = options_.jobs != 0 ? options_.jobs : usual_jobs(lane_);
     generate_ = plan.generate;
+    needs_ = needs_of(lane_, options_.subject, plan.jobs);
+    LOCKSTEP_RETURN_IF_ERROR(check_needs(needs_));
     start_ = Clock::now();
     Workers workers(std::move(plan));
     LOCKSTEP_RETURN_IF_ERROR(workers.start());
     while (!interrupted() && !workers.all_done()) {
-      if (options_.cases == 0 && seconds_since(start_) >= seconds_) break;
       std::optional<Found> found = workers.wait(std::chrono::milliseconds(100));
-      status_.show(workers.totals(), seconds_since(start_));
-      if (!found) continue;
       const double seconds = seconds_since(start_);
-      if (!options_.keep_going) {
-        workers.stop();
+      if (options_.cases == 0 && seconds >= seconds_) {
+        workers.finish();
+        if (seconds >= seconds_ + kUsualEnd) status_.show_waiting(workers.in_flight());
+      } else {
+        status_.show(workers.totals(), seconds);
+      }
+      if (!found) continue;
+      if (!options_.keep_going || is_inconclusive(*found)) {
+        (void)workers.stop();
         take(workers.totals());
-        add_failure(*found, seconds, workers.totals().cases);
+        add(*found, seconds, workers.totals().cases);
         return {};
       }
-      add_failure(*found, seconds, workers.totals().cases);
+      add(*found, seconds, workers.totals().cases);
     }
-    workers.stop();
-    status_.show(workers.totals(), seconds_since(start_), true);
-    take(workers.totals());
+    stop(workers);
     return {};
   }
 
   const RunReport& report() const { return report_; }
 
  private:
+  static bool is_inconclusive(const Found& found) {
+    return found.outcome.verdict.failing == Failing::kInconclusive;
+  }
+
+  // The end of a run that was not ended by a failure. Cases are in flight only after Ctrl-C.
+  void stop(Workers& workers) {
+    const Workers::Stopped stopped = workers.stop();
+    const Totals totals = workers.totals();
+    status_.show(totals, seconds_since(start_), true);
+    take(totals);
+    for (const Found& found : stopped.found) add(found, report_.seconds, totals.cases);
+    for (const Workers::InFlight& each : stopped.unanswered) add_unanswered(each);
+    if (!workers.problem().empty()) report_.inconclusive.push_back(workers.problem());
+  }
+
+  void add(const Found& found, double seconds, std::uint64_t executions) {
+    if (!is_inconclusive(found)) return add_failure(found, seconds, executions);
+    report_.inconclusive.push_back(fmt::format("case {} of seed {}: {}", found.index, options_.seed,
+                                               found.outcome.verdict.message));
+  }
+
+  // A case of which nothing is known: saved, so that it can be replayed.
+  void add_unanswered(const Workers::InFlight& each) {
+    FailureReport unknown = report_of(each.index);
+    unknown.outcome.verdict = {Failing::kInconclusive, "progress", ""};
+    save(stem_of(each.index) + ".unanswered.json", unknown);
+    report_.inconclusive.push_back(
+        fmt::format("case {} of seed {} was interrupted after {:.1f} s, {:.1f} s before it counts "
+                    "as hung; replay: {}",
+                    each.index, options_.seed, static_cast<double>(each.since.count()) / 1000,
+                    static_cast<double>(each.left.count()) / 1000, replay_line(unknown)));
+  }
+
+  // What the machine lacks by now, or nothing.
+  std::string lacking() const {
+    const Status status = check_needs(still_needed(needs_));
+    return status.ok() ? "" : status.failure().detail;
+  }
+
   void take(const Totals& totals) {
     status_.clear();
     report_.seconds = seconds_since(start_);
@@ -124,6 +185,23 @@ class LaneFuzz {
         report_.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
   }
 
+  FailureReport report_of(std::uint64_t index) const {
+    FailureReport report;
+    report.value = generate(options_.seed, index, generate_);
+    report.lane = report_.lane;
+    report.subject = report_.subject;
+    report.against = report_.against;
+    report.seed = options_.seed;
+    report.index = index;
+    report.program = options_.program;
+    report.commit = kCommit;
+    return report;
+  }
+
+  std::string stem_of(std::uint64_t index) const {
+    return fmt::format("{}/{}-{}-{}", options_.out, report_.lane, options_.seed, index);
+  }
+
   bool is_known(const Verdict& verdict) const {
     return std::any_of(
         report_.failures.begin(), report_.failures.end(),
@@ -134,21 +212,18 @@ class LaneFuzz {
   void add_failure(const Found& found, double seconds, std::uint64_t executions) {
     if (is_known(found.outcome.verdict)) return;
     status_.clear();
-    const Case original = generate(options_.seed, found.index, generate_);
-    FailureReport failure;
-    failure.value = original;
+    if (const std::string what = lacking(); !what.empty()) {
+      report_.inconclusive.push_back(fmt::format(
+          "case {} of seed {} ended in {}, on a machine that lacks what the lane needs: {}",
+          found.index, options_.seed, name_of(found.outcome.verdict.failing), what));
+      return;
+    }
+    FailureReport failure = report_of(found.index);
+    const Case original = failure.value;
     failure.outcome = found.outcome;
-    failure.lane = report_.lane;
-    failure.subject = report_.subject;
-    failure.against = report_.against;
-    failure.seed = options_.seed;
-    failure.index = found.index;
     failure.seconds_to_find = seconds;
     failure.executions_to_find = executions;
-    failure.program = options_.program;
-    failure.commit = kCommit;
-    const std::string stem =
-        fmt::format("{}/{}-{}-{}", options_.out, report_.lane, options_.seed, found.index);
+    const std::string stem = stem_of(found.index);
     save(stem + ".found.json", failure);
     std::fprintf(stderr, "%s in case %llu; making it small...\n",
                  name_of(found.outcome.verdict.failing),
@@ -186,6 +261,7 @@ class LaneFuzz {
   const LaneKind lane_;
   const double seconds_;
   GenerateOptions generate_;
+  Needs needs_;
   RunReport report_;
   StatusLine status_;
   Clock::time_point start_;
@@ -250,17 +326,19 @@ int run_fuzz(const FuzzOptions& options) {
     LaneFuzz fuzz(options, lane, options.seconds / static_cast<double>(options.lanes.size()));
     if (const Status status = fuzz.run(); !status.ok()) {
       std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
-      return static_cast<int>(Failing::kInconclusive);
+      return code != 0 ? code : static_cast<int>(Failing::kInconclusive);
     }
     const RunReport& report = fuzz.report();
     tell(summary(report));
     if (!write_reports(options, report) && code == 0) code = static_cast<int>(Failing::kUsage);
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);
+    if (!report.inconclusive.empty() && code == 0) code = static_cast<int>(Failing::kInconclusive);
     const bool has_none = report.against.empty() ? report.cases == 0 : report.compared == 0;
     if (has_none && code == 0 && !interrupted()) code = static_cast<int>(Failing::kInconclusive);
   }
-  if (interrupted()) return 130;
+  // After Ctrl-C a case that did not come back in time may be one that hangs.
+  if (interrupted() && code != static_cast<int>(Failing::kInconclusive)) return 130;
   return code;
 }
 

@@ -31,7 +31,9 @@ struct FuzzOptions {
 // What cases of this lane are generated with.
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);
 
-// The exit code: 0, the first failure's, 130 after Ctrl-C.
+// The exit code: 0, the first failure's, 130 after Ctrl-C. A case that is in flight when the time
+// is over has its limit (time_limit.h), and the run waits for it. One that Ctrl-C cut off is named,
+// and the run is inconclusive, as it is where the machine lacks what a lane needs (needs.h).
 int run_fuzz(const FuzzOptions& options);
 
 // Makes a failing case small, and tells what does not matter about it. `outcome` is the failing

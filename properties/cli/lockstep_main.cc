@@ -20,6 +20,7 @@
 #include "properties/cli/numbers.h"
 #include "properties/cli/output.h"
 #include "properties/lane/nccl_setup.h"
+#include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
 
 namespace lockstep::properties {
@@ -59,7 +60,7 @@ struct Arguments {
 
 // The second subject. A message when it cannot be had beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
-  Result<Subject> parsed = parse_subject(arguments.against);
+  Result<Subject> parsed = find_subject(arguments.against);
   if (!parsed) return "--against: " + parsed.error().failure().detail;
   const bool is_seeded = subject.kind == Subject::Kind::kSeeded;
   if (is_seeded && parsed->kind == Subject::Kind::kSeeded)
@@ -73,7 +74,7 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   lane = arguments.lane == "gloo"   ? LaneKind::kGloo
          : arguments.lane == "nccl" ? LaneKind::kNccl
                                     : LaneKind::kSim;
-  Result<Subject> parsed = parse_subject(arguments.subject);
+  Result<Subject> parsed = find_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
   if (!arguments.against.empty())
@@ -143,11 +144,21 @@ int become_seeded(const Arguments& arguments) {
       program, std::strerror(errno)));
 }
 
+// 0 when this machine has what the lane needs; else one line is told.
+int refuse_machine(LaneKind lane, const Subject& subject) {
+  const Status status = check_needs(needs_of(lane, subject, 1));
+  return status.ok()
+             ? 0
+             : (complain(status.failure().detail), static_cast<int>(Failing::kInconclusive));
+}
+
 // 0 when the lane can run here; else one line is told.
 int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subject) {
   if (!has_lane(lane, Subject()))
     return complain("this program has the simulator's lane alone: build the target lockstep");
   if (!has_lane(lane, subject)) return become_seeded(arguments);
+  if (lane == LaneKind::kSim) return 0;  // was looked at first
+  if (const int code = refuse_machine(lane, subject); code != 0) return code;
   if (lane != LaneKind::kNccl) return 0;
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
@@ -175,6 +186,7 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
 
 int fuzz(Arguments& arguments, const CLI::App& command) {
   FuzzOptions& options = arguments.fuzz;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   LaneKind lane = LaneKind::kSim;
   if (const std::string wrong = resolve_fuzz(arguments, command, lane); !wrong.empty())
     return complain(wrong);
@@ -194,6 +206,7 @@ int generate_command(Arguments& arguments, const CLI::App& command) {
 
 int replay(Arguments& arguments) {
   ReplayOptions& options = arguments.replay;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
@@ -204,6 +217,7 @@ int replay(Arguments& arguments) {
 
 int shrink_command(Arguments& arguments) {
   ShrinkCommandOptions& options = arguments.shrink;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
@@ -369,6 +383,7 @@ int run(int argc, char** argv) {
   if (*generate_app) return generate_command(arguments, *generate_app);
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.accounts);
+  if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
   return run_corpus_check(arguments.corpus);
 }
 

@@ -5,12 +5,10 @@
 // Threads: one caller, in a process without other threads (it forks).
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
-#include <optional>
 #include <string>
 
+#include "properties/lane/child.h"
 #include "properties/lane/lane.h"
 #include "properties/report/outcome.h"
 
@@ -19,7 +17,6 @@ namespace lockstep::properties {
 class CaseServer {
  public:
   CaseServer(LaneKind kind, Subject subject) : kind_(kind), subject_(std::move(subject)) {}
-  ~CaseServer();
   CaseServer(const CaseServer&) = delete;
   CaseServer& operator=(const CaseServer&) = delete;
 
@@ -31,25 +28,24 @@ class CaseServer {
   // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66). After
   // Ctrl-C (interrupt.h) it does not wait: the child is killed, and the Outcome is inconclusive.
   Outcome run(const Case& c, Request request, std::chrono::milliseconds limit);
-  Outcome run(const Case& c) { return run(c, Request(), default_limit()); }
-
-  std::chrono::milliseconds default_limit() const;
+  // With the limit of the case (time_limit.h).
+  Outcome run(const Case& c, Request request);
+  Outcome run(const Case& c) { return run(c, Request()); }
 
  private:
-  Status start();
-  void stop();
-  Outcome ended();
-  bool is_interrupted_before_answer(std::chrono::milliseconds& limit) const;
-  [[noreturn]] void serve(int fd);
+  Outcome lost() const;
+  Child::Heard receive_unless_interrupted(std::string& answer, std::chrono::milliseconds limit);
+  void serve(ChildLine& line);
 
   LaneKind kind_;
   Subject subject_;
-  pid_t child_ = -1;
-  int fd_ = -1;
+  Child child_;
 };
 
-// "killed by signal 11 (Segmentation fault)", "exited with status 3": what waitpid() says of a
-// child.
-std::string describe_end(int wait_status);
+// The verdict of a case whose process was lost, or hung.
+Verdict crash_of(const Child& child);
+Verdict hang_of(std::chrono::milliseconds limit);
+// Of a run that could not be: `what` is missing, and what to do.
+Verdict not_run(const std::string& what);
 
 }  // namespace lockstep::properties

@@ -2,23 +2,17 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "properties/cli/server.h"
 #include "properties/generate/features.h"
 #include "properties/lane/case_runner.h"
-#include "properties/lane/message.h"
-#include "properties/lane/nccl_lane.h"
+#include "properties/lane/needs.h"
+#include "properties/lane/time_limit.h"
 
 namespace lockstep::properties {
 namespace {
@@ -26,6 +20,7 @@ namespace {
 constexpr int kMaxJobs = 64;
 constexpr std::uint64_t kTwiceEvery = 64;     // one case in so many is run twice (sim)
 constexpr std::uint64_t kFeaturesEvery = 16;  // and one in so many is looked at for coverage
+constexpr std::int64_t kStopLimitMs = 2000;
 
 std::int64_t now_ms() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
@@ -39,6 +34,7 @@ struct Workers::Shared {
   struct Worker {
     std::atomic<std::uint64_t> current{0};
     std::atomic<std::int64_t> since_ms{0};  // of the case at hand; 0: none
+    std::atomic<std::int64_t> limit_ms{0};  // of this case
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
@@ -53,7 +49,7 @@ Workers::Workers(WorkerPlan plan) : plan_(std::move(plan)) {
 }
 
 Workers::~Workers() {
-  stop();
+  (void)stop();
   if (shared_ != nullptr) ::munmap(shared_, sizeof(Shared));
 }
 
@@ -61,7 +57,7 @@ Status Workers::start() {
   void* memory =
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    return Status(Code::kInternal, fmt::format("mmap: {}", std::strerror(errno)));
+    return refused_by_system("no memory can be shared with the processes that run cases", errno);
   shared_ = new (memory) Shared;
   slots_.resize(static_cast<std::size_t>(plan_.jobs));
   for (int w = 0; w < plan_.jobs; ++w)
@@ -70,161 +66,182 @@ Status Workers::start() {
 }
 
 Status Workers::launch(int worker, std::uint64_t first) {
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
-    return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
-  std::fflush(nullptr);
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) return Status(Code::kInternal, fmt::format("fork: {}", std::strerror(errno)));
-  if (pid == 0) {
-    ::close(fds[0]);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(0);
-    ::setpgid(0, 0);  // Ctrl-C is for the parent, which stops its workers in order
-    work(worker, first, fds[1]);
-  }
-  ::close(fds[1]);
-  slots_[static_cast<std::size_t>(worker)] = {pid, fds[0], false};
-  return {};
+  Slot& slot = slots_[static_cast<std::size_t>(worker)];
+  slot = {std::make_unique<Child>(), false};
+  const Status status =
+      slot.child->start([this, worker, first](ChildLine& line) { work(worker, first, line); });
+  slot.done = !status.ok();
+  return status;
 }
 
-void Workers::work(int worker, std::uint64_t first, int fd) {
+void Workers::work(int worker, std::uint64_t first, ChildLine& line) {
   Shared::Worker& self = shared_->workers[static_cast<std::size_t>(worker)];
+  const auto send = [&](std::uint64_t index, const Outcome& outcome) {
+    const nlohmann::json news = {{"index", index}, {"outcome", to_json(outcome)}};
+    return line.send(news.dump());
+  };
+  self.current = first;
+  self.limit_ms = answer_limit(plan_.lane, plan_.subject, Case()).count();
+  self.since_ms = now_ms();  // opening a library may hang, too
+  if (const Status status = open_subject(plan_.subject); !status.ok()) {
+    Outcome outcome;
+    outcome.verdict = not_run(status.failure().detail);
+    send(first, outcome);
+    return;
+  }
   CaseRunner runner(plan_.lane, plan_.subject);
   for (std::uint64_t i = first; plan_.cases == 0 || i < plan_.cases;
        i += static_cast<std::uint64_t>(plan_.jobs)) {
     if (shared_->stopping) break;
-    self.current = i;
-    self.since_ms = now_ms();
     const Case c = generate(plan_.seed, i, plan_.generate);
+    self.current = i;
+    self.limit_ms = answer_limit(plan_.lane, plan_.subject, c).count();
+    self.since_ms = now_ms();
     const bool twice =
         plan_.lane == LaneKind::kSim && !plan_.subject.against && i % kTwiceEvery == 0;
     const Verdict verdict = twice ? runner.run_twice(c) : runner.run(c);
-    ++self.cases;
+    line.check();
+    self.since_ms = 0;
     if (twice) ++self.pairs;
-    if (verdict.failing == Failing::kNotDeterministic) ++self.mismatches;
-    std::uint64_t fired = 0;
-    for (std::size_t k = 0; k < faults::kKinds; ++k) {
-      self.fired[k] += runner.observation().fired.counts[k];
-      fired += runner.observation().fired.counts[k];
-    }
-    self.reached += runner.observation().planted.reached;
-    self.triggered += runner.observation().planted.triggered;
-    if (i % kFeaturesEvery == 0) {
-      ++self.coverage_cases;
-      const FeatureSet features = features_of(c);
-      for (std::size_t f = 0; f < kFeatures; ++f)
-        if (features.test(f)) ++self.features[f];
-    }
-    if (runner.compared_steps() > 0) ++self.compared;
-    if (runner.compared_steps() == c.program.steps.size()) ++self.compared_whole;
-    if (verdict.ok()) ++(fired > 0 ? self.faulted_ok : self.ok);
-    if (verdict.ok() || verdict.failing == Failing::kInconclusive) continue;
-    const nlohmann::json news = {{"index", i},
-                                 {"outcome", to_json(outcome_of(verdict, runner.observation()))}};
-    if (!send_message(fd, news.dump())) break;
+    count(worker, c, runner, verdict);
+    const bool is_none = verdict.oracle == "comparable";  // with two subjects
+    if (verdict.ok() || (verdict.failing == Failing::kInconclusive && is_none)) continue;
+    if (!send(i, outcome_of(verdict, runner.observation()))) break;
   }
   self.since_ms = 0;
-  ::_exit(0);
+  line.finish();
+}
+
+void Workers::count(int worker, const Case& c, const CaseRunner& runner, const Verdict& verdict) {
+  Shared::Worker& self = shared_->workers[static_cast<std::size_t>(worker)];
+  ++self.cases;
+  if (verdict.failing == Failing::kNotDeterministic) ++self.mismatches;
+  std::uint64_t fired = 0;
+  for (std::size_t k = 0; k < faults::kKinds; ++k) {
+    self.fired[k] += runner.observation().fired.counts[k];
+    fired += runner.observation().fired.counts[k];
+  }
+  self.reached += runner.observation().planted.reached;
+  self.triggered += runner.observation().planted.triggered;
+  if (self.current % kFeaturesEvery == 0) {
+    ++self.coverage_cases;
+    const FeatureSet features = features_of(c);
+    for (std::size_t f = 0; f < kFeatures; ++f)
+      if (features.test(f)) ++self.features[f];
+  }
+  if (runner.compared_steps() > 0) ++self.compared;
+  if (runner.compared_steps() == c.program.steps.size()) ++self.compared_whole;
+  if (verdict.ok()) ++(fired > 0 ? self.faulted_ok : self.ok);
 }
 
 std::optional<Found> Workers::wait(std::chrono::milliseconds limit) {
   if (std::optional<Found> hung = find_hung()) return hung;
   std::vector<pollfd> entries;
-  std::vector<int> owners;
-  for (int w = 0; w < plan_.jobs; ++w) {
-    if (slots_[static_cast<std::size_t>(w)].done) continue;
-    entries.push_back({slots_[static_cast<std::size_t>(w)].fd, POLLIN, 0});
-    owners.push_back(w);
-  }
+  for (const Slot& slot : slots_)
+    if (!slot.done) entries.push_back({slot.child->fd(), POLLIN, 0});
   if (entries.empty()) return std::nullopt;
-  if (::poll(entries.data(), entries.size(), static_cast<int>(limit.count())) <= 0)
-    return std::nullopt;
-  for (std::size_t e = 0; e < entries.size(); ++e) {
-    if (entries[e].revents == 0) continue;
-    if (std::optional<Found> found = collect(owners[e])) return found;
-  }
+  (void)::poll(entries.data(), entries.size(), static_cast<int>(limit.count()));
+  // One that has ended may have left its socket to a process that it started.
+  for (int w = 0; w < plan_.jobs; ++w)
+    if (std::optional<Found> found = collect(w)) return found;
   return std::nullopt;
 }
 
-// Reads a worker's news. One that closed its end has come to its end, or has crashed.
+// Takes a worker's news, if there are any.
 std::optional<Found> Workers::collect(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
+  if (slot.done) return std::nullopt;
+  // Before the look: a worker that has lost its line may go on for a while.
+  const std::uint64_t index = shared_->workers[static_cast<std::size_t>(worker)].current;
   std::string text;
-  if (receive_message(slot.fd, text, std::chrono::seconds(10)) == Receive::kMessage) {
-    const nlohmann::json news = nlohmann::json::parse(text);
-    Found found;
-    found.index = news.at("index");
-    if (Result<Outcome> outcome = outcome_from_json(news.at("outcome")))
-      found.outcome = std::move(*outcome);
-    return found;
+  switch (slot.child->receive(text, std::chrono::milliseconds(0))) {
+    case Child::Heard::kNothing:
+      return std::nullopt;
+    case Child::Heard::kMessage:
+      return read(worker, text);
+    case Child::Heard::kDone:
+      slot.done = true;
+      return std::nullopt;
+    case Child::Heard::kLost:
+      break;
   }
-  int status = 0;
-  ::waitpid(slot.pid, &status, 0);
-  remove_net_plan_of(slot.pid);
-  ::kill(-slot.pid, SIGKILL);  // ranks that it may have left behind
-  ::close(slot.fd);
-  slot = {-1, -1, true};
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
-  return lost(worker, {Failing::kCrash, "crash",
-                       "the process that ran the case was " + describe_end(status)});
+  return lost(worker, index, crash_of(*slot.child));
+}
+
+std::optional<Found> Workers::read(int worker, const std::string& text) {
+  const nlohmann::json news = nlohmann::json::parse(text, nullptr, false);
+  if (news.is_object() && news.contains("index") && news.contains("outcome")) {
+    if (Result<Outcome> outcome = outcome_from_json(news.at("outcome")))
+      return Found{news.at("index"), std::move(*outcome)};
+  }
+  slots_[static_cast<std::size_t>(worker)].child->end();
+  return lost(worker, shared_->workers[static_cast<std::size_t>(worker)].current,
+              {Failing::kCrash, "crash",
+               "the process that ran the case sent an answer that cannot be read"});
 }
 
 std::optional<Found> Workers::find_hung() {
-  const std::int64_t limit = CaseServer(plan_.lane, plan_.subject).default_limit().count();
   for (int w = 0; w < plan_.jobs; ++w) {
-    if (slots_[static_cast<std::size_t>(w)].done) continue;
-    const std::int64_t since = shared_->workers[static_cast<std::size_t>(w)].since_ms;
-    if (since == 0 || now_ms() - since < limit) continue;
-    reap(w);
-    return lost(
-        w, {Failing::kDeadlock, "progress",
-            fmt::format("the process that ran the case gave no answer within {} s", limit / 1000)});
+    const Slot& slot = slots_[static_cast<std::size_t>(w)];
+    const Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(w)];
+    if (slot.done || shared.since_ms == 0) continue;
+    const std::chrono::milliseconds limit(shared.limit_ms);
+    if (now_ms() - shared.since_ms < limit.count()) continue;
+    slot.child->end();
+    return lost(w, shared.current, hang_of(limit));
   }
   return std::nullopt;
 }
 
 // The case that a worker had at hand when it was lost; a new worker goes on behind it.
-Found Workers::lost(int worker, Verdict verdict) {
+Found Workers::lost(int worker, std::uint64_t index, Verdict verdict) {
   Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(worker)];
+  Slot& slot = slots_[static_cast<std::size_t>(worker)];
   Found found;
-  found.index = shared.current;
+  found.index = index;
   found.outcome.verdict = std::move(verdict);
   ++shared.cases;
   shared.since_ms = 0;
-  if (!shared_->stopping)
-    launch(worker, found.index + static_cast<std::uint64_t>(plan_.jobs)).ignore();
+  slot.done = true;
+  if (shared_->stopping) return found;
+  const Status status = launch(worker, found.index + static_cast<std::uint64_t>(plan_.jobs));
+  if (!status.ok()) problem_ = status.failure().detail;
   return found;
-}
-
-void Workers::reap(int worker) {
-  Slot& slot = slots_[static_cast<std::size_t>(worker)];
-  if (slot.done) return;
-  ::kill(-slot.pid, SIGKILL);
-  ::kill(slot.pid, SIGKILL);
-  ::waitpid(slot.pid, nullptr, 0);
-  remove_net_plan_of(slot.pid);
-  ::close(slot.fd);
-  slot = {-1, -1, true};
 }
 
 bool Workers::all_done() const {
   return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.done; });
 }
 
-void Workers::stop() {
-  if (shared_ == nullptr) return;
-  shared_->stopping = true;
-  const std::int64_t limit = now_ms() + 2000;
-  for (int w = 0; w < static_cast<int>(slots_.size()); ++w) {
-    Slot& slot = slots_[static_cast<std::size_t>(w)];
-    while (!slot.done && now_ms() < limit) {
-      pollfd entry{slot.fd, POLLIN, 0};
-      if (::poll(&entry, 1, 50) > 0) (void)collect(w);
-    }
-    reap(w);
+void Workers::finish() { shared_->stopping = true; }
+
+std::vector<Workers::InFlight> Workers::in_flight() const {
+  std::vector<InFlight> out;
+  for (std::size_t w = 0; w < slots_.size(); ++w) {
+    const Shared::Worker& shared = shared_->workers[w];
+    const std::int64_t since = shared.since_ms;
+    if (slots_[w].done || since == 0) continue;
+    const std::chrono::milliseconds taken(now_ms() - since);
+    const std::chrono::milliseconds limit(shared.limit_ms);
+    out.push_back({shared.current, taken, std::max(limit - taken, std::chrono::milliseconds(0))});
   }
+  return out;
+}
+
+Workers::Stopped Workers::stop() {
+  Stopped stopped;
+  if (shared_ == nullptr) return stopped;
+  finish();
+  const std::int64_t limit = now_ms() + kStopLimitMs;
+  while (!all_done() && now_ms() < limit)
+    if (std::optional<Found> found = wait(std::chrono::milliseconds(50)))
+      stopped.found.push_back(std::move(*found));
+  stopped.unanswered = in_flight();
+  for (Slot& slot : slots_) {
+    if (slot.child) slot.child->end();
+    slot.done = true;
+  }
+  return stopped;
 }
 
 Totals Workers::totals() const {

@@ -2,13 +2,16 @@
 // or, where a fault ends or stops a process and in a share of all cases, processes
 // (process_ranks.h). Compiled once per reducer variant.
 #include <algorithm>
+#include <future>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "properties/lane/coordinator.h"
 #include "properties/lane/gloo_environment.h"
 #include "properties/lane/hosted_subject.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
 
@@ -69,17 +72,38 @@ class GlooLane final : public properties::Lane {
       environments.push_back(std::make_unique<GlooEnvironment>(std::move(setup), contexts[rank]));
     }
     properties::ExpectedErrors errors(c.program, expectation);
-    std::vector<std::thread> threads;
-    for (std::uint32_t rank = 0; rank < world; ++rank) {
-      threads.emplace_back([&, rank] {
-        train(c.program, errors, make_subject_, *environments[rank], devices[rank],
-              observation.ranks[rank]);
-        coordinator.leave(rank);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    const bool ran = run_each(world, observation, [&](std::uint32_t rank) {
+      train(c.program, errors, make_subject_, *environments[rank], devices[rank],
+            observation.ranks[rank]);
+      coordinator.leave(rank);
+    });
+    if (!ran) return;
     observation.recoveries = coordinator.recoveries();
     finish(environments, devices, contexts, observation);
+  }
+
+  // A thread for each rank; all begin, or, where one cannot be started, none.
+  template <class Body>
+  static bool run_each(std::uint32_t world, Observation& observation, Body body) {
+    std::promise<bool> all_are_there;
+    std::shared_future<bool> may_begin = all_are_there.get_future().share();
+    std::vector<std::thread> threads;
+    try {
+      for (std::uint32_t rank = 0; rank < world; ++rank)
+        threads.emplace_back([&body, may_begin, rank] {
+          if (may_begin.get()) body(rank);
+        });
+    } catch (const std::system_error& error) {
+      observation.end = Observation::End::kNotRun;
+      observation.wait_graph =
+          properties::refused_by_system("no thread can be started for a rank", error.code().value())
+              .failure()
+              .detail;
+    }
+    const bool runs = threads.size() == world;
+    all_are_there.set_value(runs);
+    for (std::thread& thread : threads) thread.join();
+    return runs;
   }
 
   static void finish(const std::vector<std::unique_ptr<GlooEnvironment>>& environments,

@@ -34,7 +34,8 @@ struct Subject {
   };
   Kind kind = Kind::kProduction;
   std::string id;
-  const lockstep_subject* table = nullptr;  // kHosted; stays loaded until the process ends
+  // kHosted, once the library is open in this process, where it stays until the process ends.
+  const lockstep_subject* table = nullptr;
   Capabilities capabilities = Capabilities::all();
   // What it is held to.
   reference::Contract contract = reference::Contract::lockstep();
@@ -56,8 +57,16 @@ Capabilities common_capabilities(const Subject& subject);
 std::string planted_bug_of(const Subject& subject);
 
 // Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
-// do.
+// do. A library is opened, in this process.
 Result<Subject> parse_subject(const std::string& text);
+
+// The same, but a library is opened in a child process alone, so that one which ends or hangs
+// whatever opens it takes nothing else with it. The subject has no table: open_subject() comes
+// later, where the cases are run.
+Result<Subject> find_subject(const std::string& text);
+
+// Opens in this process what of the subject, and of the one that it runs against, is not open yet.
+Status open_subject(Subject& subject);
 
 class Lane {
  public:

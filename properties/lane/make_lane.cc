@@ -11,6 +11,7 @@
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_lane.h"
 #include "properties/lane/nccl_setup.h"
+#include "properties/lane/probe_library.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/real_lanes.h"
 #include "properties/lane/torch_lane.h"
@@ -34,6 +35,10 @@ std::string known_bugs() {
   for (const seeded::Bug& bug : seeded::bugs())
     out += (out.empty() ? "" : " ") + std::string(bug.id);
   return out;
+}
+
+bool names_library(const std::string& text) {
+  return text != "reducer" && text != "torch" && !text.starts_with(kSeededPrefix);
 }
 
 bool is_seeded(const Subject& subject) { return subject.kind == Subject::Kind::kSeeded; }
@@ -101,11 +106,34 @@ Result<Subject> parse_subject(const std::string& text) {
   if (text == "torch") return torch_subject();
   subject.kind = Subject::Kind::kHosted;
   subject.id = text;
-  Result<LoadedSubject> loaded = load_subject(text);
-  if (!loaded) return failed(loaded.error());
-  subject.table = loaded->table;
-  subject.capabilities = loaded->capabilities;
+  LOCKSTEP_CHECK(names_library(text));
+  if (const Status status = open_subject(subject); !status.ok()) return failed(status);
   return subject;
+}
+
+Result<Subject> find_subject(const std::string& text) {
+  if (!names_library(text)) return parse_subject(text);
+  const Result<Capabilities> found = probe_library(text);
+  if (!found) return failed(found.error());
+  Subject subject;
+  subject.kind = Subject::Kind::kHosted;
+  subject.id = text;
+  subject.capabilities = *found;
+  return subject;
+}
+
+Status open_subject(Subject& subject) {
+  if (subject.kind == Subject::Kind::kHosted && subject.table == nullptr) {
+    Result<LoadedSubject> loaded = load_subject(subject.id);
+    if (!loaded) return loaded.error();
+    subject.table = loaded->table;
+    subject.capabilities = loaded->capabilities;
+  }
+  if (!subject.against) return {};
+  Subject other = *subject.against;
+  LOCKSTEP_RETURN_IF_ERROR(open_subject(other));
+  subject.against = std::make_shared<const Subject>(std::move(other));
+  return {};
 }
 
 std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {

@@ -45,8 +45,9 @@ class NcclLane final : public Lane {
     remove_net_plan_of(::getpid());  // of one that had this number, and was killed
     Result<NetPlan> plan = NetPlan::create(net_plan_of(::getpid()), faults);
     if (!plan) {
-      observation.end = Observation::End::kCrashed;
-      observation.wait_graph = plan.error().to_string();
+      observation.end = Observation::End::kNotRun;
+      observation.wait_graph =
+          plan.error().failure().detail + "; the nccl lane needs room in /dev/shm";
       return;
     }
     processes_.end_all();

@@ -3,6 +3,7 @@
 # LIBRARY is the small NCCL of the tests, PLUGIN the real net plug-in.
 program=$1
 export LOCKSTEP_NCCL=$2 LOCKSTEP_NCCL_PLUGIN=$3
+export LOCKSTEP_NCCL_SHM_MIB=0 # the small NCCL takes none of /dev/shm
 corpus=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../corpus/nccl" && pwd)
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"

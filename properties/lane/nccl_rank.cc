@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "properties/lane/nccl_environment.h"
 #include "properties/lane/nccl_log.h"
 #include "properties/lane/nccl_setup.h"
+#include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
 
@@ -53,6 +55,8 @@ class LoadedNccl {
     return properties::check_nccl_version(api_.version, api_.library);
   }
   const NcclSetup& setup() const { return setup_; }
+  // See RankObservation.
+  const std::string& lacking() const { return lacking_; }
   const NcclApi& api() const { return api_; }
   // What is logged from now on is of the next case.
   void begin_case() {
@@ -89,7 +93,11 @@ class LoadedNccl {
     if (log_ >= 0) ::close(log_);
     name = (std::filesystem::temp_directory_path() / "lockstep-nccl-XXXXXX").string();
     log_ = ::mkostemp(name.data(), O_CLOEXEC);
-    if (log_ < 0) return Status(Code::kInternal, "no file for NCCL's log: " + name);
+    if (log_ < 0) {
+      lacking_ =
+          properties::refused_by_system("no file for NCCL's log, " + name, errno).failure().detail;
+      return Status(Code::kInternal, lacking_);
+    }
     file_ = name;
     return {};
   }
@@ -101,14 +109,17 @@ class LoadedNccl {
   off_t read_ = 0;
   std::string rest_;
   NcclLog parsed_;
+  std::string lacking_;
 };
 
 // Never destroyed: NCCL has threads of its own.
-Result<LoadedNccl*> nccl_of(std::uint32_t rank) {
+Result<LoadedNccl*> nccl_of(std::uint32_t rank, std::string& lacking) {
   static LoadedNccl* loaded = nullptr;
   if (loaded != nullptr) return loaded;
   auto fresh = std::make_unique<LoadedNccl>();
-  if (Status status = fresh->load(rank); !status.ok()) return failed(std::move(status));
+  Status status = fresh->load(rank);
+  lacking = fresh->lacking();
+  if (!status.ok()) return failed(std::move(status));
   loaded = fresh.release();
   return loaded;
 }
@@ -154,7 +165,7 @@ bool is_good(const properties::RankObservation& observation) {
 void run_nccl_rank_here(const properties::Subject& subject, const properties::RankJob& job,
                         properties::RankObservation& observation, faults::Fired& fired) {
   const auto give_up = [&](const Status& why) { observation.unproven = why.failure().detail; };
-  auto nccl = nccl_of(job.rank);
+  auto nccl = nccl_of(job.rank, observation.lacking);
   if (!nccl) return give_up(nccl.error());
   auto card = open_card()();
   if (!card) return give_up(card.error());
@@ -171,6 +182,7 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
     properties::ExpectedErrors errors(job.c->program, *job.expectation);
     train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
     fired = environment.fired();
+    observation.lacking = environment.lacking();
     observation.shrunk = environment.groups().shrunk();
     observation.shrunk_by_nccl = environment.groups().shrunk_by_nccl();
     const NcclLog& log = (*nccl)->log();

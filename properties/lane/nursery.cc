@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "properties/lane/message.h"
+#include "properties/lane/needs.h"
 #include "reducer/base/check.h"
 #include "reference/program.h"
 
@@ -73,22 +74,24 @@ std::vector<int> receive_descriptors(int fd) {
 }
 
 // Forks twice: the child's child is nobody's child once the one in between has ended. Its pid, or
-// 0 in that process itself, or -1.
+// 0 in that process itself, or below 0: what the system says, as -errno.
 pid_t fork_rank() {
   int ends[2];
-  if (::pipe(ends) != 0) return -1;
+  if (::pipe(ends) != 0) return -errno;
   const pid_t between = ::fork();
+  const int error = errno;
   if (between == 0) {
-    const pid_t rank = ::fork();
+    pid_t rank = ::fork();
+    if (rank < 0) rank = -errno;
     if (rank != 0) ::_exit(::write(ends[1], &rank, sizeof rank) == sizeof rank ? 0 : 1);
     ::close(ends[0]);
     ::close(ends[1]);
     return 0;
   }
   ::close(ends[1]);
-  pid_t rank = -1;
+  pid_t rank = between < 0 ? -error : -ECHILD;
   if (between > 0) {
-    if (::read(ends[0], &rank, sizeof rank) != sizeof rank) rank = -1;
+    if (::read(ends[0], &rank, sizeof rank) != sizeof rank) rank = -ECHILD;
     ::waitpid(between, nullptr, 0);
   }
   ::close(ends[0]);
@@ -109,15 +112,14 @@ Result<pid_t> spawn_server(const std::string& program, const char* command, int 
   const int error = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;
-  return failed(Status(Code::kInternal, fmt::format("a rank's process cannot be started: {}",
-                                                    std::strerror(error))));
+  return failed(refused_by_system("a rank's process cannot be started", error));
 }
 
 Status Nursery::start() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
-    return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
+    return refused_by_system("no socket for a process of ranks can be made", errno);
   const Result<pid_t> pid = spawn_server(program_, "rank-nursery", fds[1]);
   ::close(fds[1]);
   if (!pid) {
@@ -141,12 +143,14 @@ Result<pid_t> Nursery::make(const std::vector<int>& fds) {
   if (pid_ < 0)
     if (const Status status = start(); !status.ok()) return failed(status);
   std::string text;
-  pid_t rank = -1;
+  pid_t rank = 0;
   if (send_descriptors(fd_, fds) && receive_message(fd_, text, kStartLimit) == Receive::kMessage)
     std::from_chars(text.data(), text.data() + text.size(), rank);
   if (rank > 0) return rank;
   end();
-  return failed(Status(Code::kInternal, fmt::format("{} starts no rank", program_)));
+  if (rank < 0)
+    return failed(refused_by_system(fmt::format("{} cannot start a rank", program_), -rank));
+  return failed(Status(Code::kPeerLost, fmt::format("{} has ended", program_)));
 }
 
 int serve_nursery(int fd, RankProgram& program) {

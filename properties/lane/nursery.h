@@ -7,7 +7,8 @@
 // for that). Ranks outlive their nursery, but not this process.
 //
 // Threads: one caller. The rank program must have one thread when it begins to serve. Failure: a
-// nursery that has ended is an error of the next make(), and is started anew by the one after it.
+// nursery that has ended is an error of the next make(), kPeerLost, and is started anew by the one
+// after it. Any other error is what the system refused.
 #pragma once
 
 #include <sys/types.h>

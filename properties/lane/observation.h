@@ -101,6 +101,8 @@ struct RankObservation {
   bool finished = false;      // came to the end of its program
   bool exited = false;        // by a fault
   bool silenced = false;      // by a fault that keeps it from ever answering (stall)
+  // What the system refused to the lane, not to the subject, in this rank: it proves nothing.
+  std::string lacking;
   // nccl lane: why what it observed proves nothing: NCCL did not run as it was pinned, or not at
   // all.
   std::string unproven;
@@ -112,11 +114,20 @@ struct RankObservation {
 };
 
 struct Observation {
-  enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock, kCrashed, kHung };
+  enum class End : std::uint8_t {
+    kFinished,
+    kDeadlock,
+    kLivelock,
+    kCrashed,
+    kHung,
+    kNotRun,  // the machine lacks what the lane itself needs; see needs.h
+  };
   // Asked of the lane: all accounts, and the collectives of steps that fail, too.
   bool detailed = false;
   End end = End::kFinished;
-  std::string wait_graph;  // of a deadlock or livelock: one line a fiber, then who waits for whom
+  // Of a deadlock or livelock: one line a fiber, then who waits for whom. Of other ends but
+  // kFinished: what happened.
+  std::string wait_graph;
   std::vector<RankObservation> ranks;                       // by original rank
   std::vector<reference::Recovery> recoveries;              // those that really took place
   std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as each rank tells

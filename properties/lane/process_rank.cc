@@ -12,6 +12,7 @@ void run_rank_here(const properties::Subject& subject, const properties::RankJob
   properties::ExpectedErrors errors(job.c->program, *job.expectation);
   train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
   fired = environment.fired();
+  observation.lacking = environment.lacking();
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

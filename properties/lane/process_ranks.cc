@@ -9,15 +9,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "properties/case/case_json.h"
 #include "properties/lane/message.h"
+#include "properties/lane/needs.h"
+#include "properties/lane/process_end.h"
 #include "properties/lane/rank_json.h"
 #include "properties/lane/rank_server.h"
+#include "properties/lane/time_limit.h"
 #include "reducer/base/check.h"
 
 namespace lockstep::properties {
@@ -25,12 +28,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For one case. On a card processes take turns by slices of milliseconds, and a rank that was
-// killed has to begin with CUDA anew.
-constexpr std::chrono::seconds limit_of(LaneKind lane) {
-  return std::chrono::seconds(lane == LaneKind::kNccl ? 150 : 60);
-}
 constexpr auto kMessageLimit = std::chrono::seconds(10);
+constexpr auto kEndLimit = std::chrono::milliseconds(500);  // of a rank that has hung up
 
 }  // namespace
 
@@ -57,7 +56,7 @@ Status ProcessRanks::start(Processes& processes, std::uint32_t first, std::uint3
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
       close_all(ours);
       close_all(theirs);
-      return Status(Code::kInternal, fmt::format("socketpair: {}", std::strerror(errno)));
+      return refused_by_system("no socket for a rank's process can be made", errno);
     }
     ours.push_back(fds[0]);
     theirs.push_back(fds[1]);
@@ -74,20 +73,17 @@ Status ProcessRanks::start(Processes& processes, std::uint32_t first, std::uint3
   return {};
 }
 
-std::string ProcessRanks::end(Processes& processes, std::uint32_t rank) {
+std::string ProcessRanks::end(Processes& processes, std::uint32_t rank,
+                              std::chrono::milliseconds patience) {
   const pid_t pid = processes[rank].pid;
   if (pid < 0) return {};
-  ::kill(pid, SIGKILL);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
+  const std::optional<int> status = end_within(pid, patience);
   for (Process& process : processes) {
     if (process.pid != pid) continue;
     ::close(process.fd);
     process = {};
   }
-  return WIFSIGNALED(status) ? fmt::format("killed by signal {} ({})", WTERMSIG(status),
-                                           ::strsignal(WTERMSIG(status)))
-                             : fmt::format("exited with status {}", WEXITSTATUS(status));
+  return status ? describe_end(*status) : "closed its connection and went on, and was killed";
 }
 
 // One case.
@@ -111,10 +107,13 @@ class ProcessRanks::Run {
   void run() {
     std::string directory = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
     if (::mkdtemp(directory.data()) == nullptr)
-      return give_up(Observation::End::kCrashed,
-                     "no directory for the store: " + std::string(std::strerror(errno)));
+      return give_up(Observation::End::kNotRun,
+                     refused_by_system("no folder can be made for the store of the ranks", errno)
+                         .failure()
+                         .detail);
     hand_out(directory);
-    const Clock::time_point limit = Clock::now() + limit_of(owner_.lane_);
+    limit_ = run_limit(owner_.lane_, owner_.subject_, case_);
+    const Clock::time_point limit = Clock::now() + limit_;
     while (is_running() && observation_.end == Observation::End::kFinished) {
       if (Clock::now() >= limit) give_up(Observation::End::kHung, describe_missing());
       step();
@@ -142,8 +141,10 @@ class ProcessRanks::Run {
                                net_plan_};
       if (process.pid < 0)
         if (const Status status = start(rank); !status.ok())
-          return give_up(Observation::End::kCrashed, status.failure().detail);
-      if (!send_message(process.fd, to_text(job))) return crashed(rank);
+          return give_up(status.code() == Code::kPeerLost ? Observation::End::kCrashed
+                                                          : Observation::End::kNotRun,
+                         status.failure().detail);
+      if (!send_message(process.fd, to_text(job), kMessageLimit)) return crashed(rank);
     }
   }
 
@@ -198,19 +199,25 @@ class ProcessRanks::Run {
   void hear(std::uint32_t rank) {
     std::string text;
     const Process& process = processes_[rank];
-    if (receive_message(process.fd, text, kMessageLimit) != Receive::kMessage || text.empty())
-      return crashed(rank);
+    const Receive got = receive_message(process.fd, text, kMessageLimit);
+    if (got == Receive::kClosed) return crashed(rank);
+    if (got != Receive::kMessage || text.empty()) return sent_nonsense(rank);
     const std::string body = text.substr(1);
     switch (text[0]) {
       case kMeet: {
-        const Arrival arrival = arrival_from(body);
-        meeting_.arrive(rank, arrival.finished, arrival.next_step);
+        const std::optional<Arrival> arrival = arrival_from(body);
+        if (!arrival) return sent_nonsense(rank);
+        meeting_.arrive(rank, arrival->finished, arrival->next_step);
         waiting_[rank] = true;
         return decide();
       }
-      case kPause:
-        wake_at_[rank] = Clock::now() + std::chrono::microseconds(std::stoul(body));
+      case kPause: {
+        std::uint32_t duration_us = 0;
+        const auto read = std::from_chars(body.data(), body.data() + body.size(), duration_us);
+        if (read.ec != std::errc()) return sent_nonsense(rank);
+        wake_at_[rank] = Clock::now() + std::chrono::microseconds(duration_us);
         return;
+      }
       case kStop:
         stopped_[rank] = true;
         return;
@@ -219,7 +226,7 @@ class ProcessRanks::Run {
       case kDone:
         return done(rank, body);
       default:
-        return crashed(rank);
+        return sent_nonsense(rank);
     }
   }
 
@@ -229,7 +236,7 @@ class ProcessRanks::Run {
     const std::string text = to_text(*resume);
     for (const std::uint32_t rank : resume->roster.members) {
       waiting_[rank] = false;
-      if (!send_message(processes_[rank].fd, text)) return crashed(rank);
+      if (!send_message(processes_[rank].fd, text, kMessageLimit)) return crashed(rank);
     }
   }
 
@@ -250,7 +257,7 @@ class ProcessRanks::Run {
 
   void gather(std::uint32_t rank, const std::string& bytes, RankObservation& seen) {
     faults::Fired fired;
-    if (!from_bytes(bytes, seen, fired)) return crashed(rank);
+    if (!from_bytes(bytes, seen, fired)) return sent_nonsense(rank);
     for (std::size_t k = 0; k < fired.counts.size(); ++k)
       observation_.fired.counts[k] += fired.counts[k];
     observation_.planted += seen.planted;
@@ -263,8 +270,15 @@ class ProcessRanks::Run {
   }
 
   void crashed(std::uint32_t rank) {
-    const std::string how = ProcessRanks::end(processes_, rank);
-    give_up(Observation::End::kCrashed, fmt::format("rank {} was {}", rank, how));
+    const std::string how = ProcessRanks::end(processes_, rank, kEndLimit);
+    give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, how));
+  }
+
+  void sent_nonsense(std::uint32_t rank) {
+    give_up(Observation::End::kCrashed,
+            fmt::format("rank {} sent what is no message of ours: something in it wrote to a "
+                        "descriptor that is not the subject's",
+                        rank));
   }
 
   void give_up(Observation::End end, const std::string& why) {
@@ -275,7 +289,7 @@ class ProcessRanks::Run {
   }
 
   std::string describe_missing() const {
-    std::string out = fmt::format("{} s are over;", limit_of(owner_.lane_).count());
+    std::string out = fmt::format("{} s are over;", static_cast<double>(limit_.count()) / 1000);
     for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
       out += fmt::format(" rank {} {};", rank,
                          !running_[rank]  ? "is done"
@@ -289,6 +303,7 @@ class ProcessRanks::Run {
   const Case& case_;
   const std::string net_plan_;
   Observation& observation_;
+  std::chrono::milliseconds limit_{0};  // for the whole case
   Meeting meeting_;
   std::vector<bool> waiting_;
   std::vector<bool> running_;

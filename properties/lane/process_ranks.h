@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,8 +48,9 @@ class ProcessRanks {
   // One process a rank, by rank; or one and the same for all.
   using Processes = std::vector<Process>;
   Status start(Processes& processes, std::uint32_t first, std::uint32_t count);
-  // Kills the rank's process; says how it ended.
-  static std::string end(Processes& processes, std::uint32_t rank);
+  // Kills the rank's process, unless it ends by itself within `patience`; says how it ended.
+  static std::string end(Processes& processes, std::uint32_t rank,
+                         std::chrono::milliseconds patience = {});
 
   const Subject subject_;
   const LaneKind lane_;

@@ -86,7 +86,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.shrunk,
                      observation.shrunk_by_nccl,
                      observation.planted.reached,
-                     observation.planted.triggered};
+                     observation.planted.triggered,
+                     observation.lacking};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -114,6 +115,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.shrunk = json.at(12);
     observation.shrunk_by_nccl = json.at(13);
     observation.planted = {json.at(14), json.at(15)};
+    observation.lacking = json.at(16);
     return true;
   } catch (const Json::exception&) {
     return false;
@@ -150,9 +152,12 @@ std::string to_text(const Arrival& arrival) {
   return Json({arrival.finished, arrival.next_step}).dump();
 }
 
-Arrival arrival_from(const std::string& text) {
-  const Json json = Json::parse(text);
-  return {json.at(0), json.at(1)};
+std::optional<Arrival> arrival_from(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  const bool is_arrival = json.is_array() && json.size() == 2 && json[0].is_boolean() &&
+                          json[1].is_number_unsigned();
+  if (!is_arrival) return std::nullopt;
+  return Arrival{json[0], json[1]};
 }
 
 }  // namespace lockstep::properties

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "properties/lane/meeting.h"
@@ -27,7 +28,7 @@ struct Arrival {  // at a meeting
   std::uint32_t next_step = 0;
 };
 std::string to_text(const Arrival& arrival);
-Arrival arrival_from(const std::string& text);
+std::optional<Arrival> arrival_from(const std::string& text);  // none: it is no arrival
 
 std::string to_text(const Resume& resume);
 Resume resume_from(const std::string& text);

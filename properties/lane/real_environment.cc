@@ -6,10 +6,55 @@
 #include <thread>
 
 #include "faults/gloo/faulty_group.h"
+#include "properties/lane/needs.h"
 #include "properties/lane/rank_server.h"
 #include "reducer/comm/gloo/file_store.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
+
+namespace {
+
+// The store of the lane. Its files are no business of the reducer under test: where it fails, the
+// system is asked at once whether it takes files at all.
+class WatchedStore final : public Store {
+ public:
+  explicit WatchedStore(const std::string& directory) : directory_(directory), files_(directory) {}
+
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    return watched(files_.set(key, value));
+  }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    return watched(files_.get(key, deadline));
+  }
+  Result<bool> contains(std::string_view key) override { return watched(files_.contains(key)); }
+
+  std::string lacking() const {
+    const std::scoped_lock lock(mutex_);
+    return lacking_;
+  }
+
+ private:
+  template <class T>
+  Result<T> watched(Result<T> result) {
+    if (result || result.error().code() == Code::kTimeout) return result;
+    const int error = properties::try_file_in(directory_, kTrialBytes);
+    if (error == 0) return result;
+    const std::scoped_lock lock(mutex_);
+    lacking_ =
+        properties::refused_by_system("no file can be written for the store of the ranks", error)
+            .failure()
+            .detail;
+    return result;
+  }
+
+  static constexpr std::uint64_t kTrialBytes = 8192;
+  const std::string directory_;
+  FileStore files_;
+  mutable std::mutex mutex_;
+  std::string lacking_;  // guarded by mutex_
+};
+
+}  // namespace
 
 RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
   faults::FaultPlan plan;
@@ -27,7 +72,9 @@ RealEnvironment::Setup RealEnvironment::setup_of(const properties::RankJob& job)
   Setup setup;
   setup.c = job.c;
   setup.rank = job.rank;
-  setup.store = std::make_shared<FileStore>(job.directory);
+  const auto store = std::make_shared<WatchedStore>(job.directory);
+  setup.store = store;
+  setup.lacking = [store] { return store->lacking(); };
   setup.meet = job.meet;
   setup.detailed = job.detailed;
   setup.exit_process = job.exit_process;

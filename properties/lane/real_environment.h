@@ -30,6 +30,7 @@ class RealEnvironment : public RankEnvironment {
     std::shared_ptr<Store> store;  // shared by all ranks, for this case alone
     std::function<Resume(bool finished, std::uint32_t next_step)> meet;
     bool detailed = false;
+    std::function<std::string()> lacking;  // see RankObservation; may be empty
     // Ranks as processes: what an exit and a pause do. Without them those faults do not fire.
     std::function<void(const faults::Fired& fired)> exit_process;
     std::function<void(std::uint32_t duration_us)> pause_process;
@@ -49,6 +50,7 @@ class RealEnvironment : public RankEnvironment {
   bool detailed() const override { return setup_.detailed; }
 
   faults::Fired fired() const;
+  std::string lacking() const { return setup_.lacking ? setup_.lacking() : std::string(); }
 
  protected:
   // One of the groups that the rank is in.

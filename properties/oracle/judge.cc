@@ -23,6 +23,8 @@ Verdict judge_end(const Observation& observation) {
     case Observation::End::kCrashed:
       return {Failing::kCrash, "crash",
               "the process of the subject ended: " + observation.wait_graph};
+    case Observation::End::kNotRun:
+      return {Failing::kInconclusive, "environment", observation.wait_graph};
     case Observation::End::kHung:
       return {Failing::kDeadlock, "progress",
               "no end within the time limit: " + observation.wait_graph};
@@ -296,6 +298,9 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
 namespace {
 
 Verdict judge_proof(const Observation& observation) {
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank)
+    if (const std::string& what = observation.ranks[rank].lacking; !what.empty())
+      return {Failing::kInconclusive, "environment", fmt::format("rank {}: {}", rank, what)};
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank)
     if (const std::string& why = observation.ranks[rank].unproven; !why.empty())
       return {Failing::kUnproven, "pinning", fmt::format("rank {}: {}", rank, why)};

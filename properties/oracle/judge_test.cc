@@ -451,6 +451,18 @@ TEST_F(JudgeTest, EndsAndLeaksHaveTheirOwnVerdicts) {
   expect(Failing::kLeak, "leak");
 }
 
+// What the system refuses to the lane is no failure of the reducer, whatever the ranks then raise.
+TEST_F(JudgeTest, WhatTheMachineLacksIsInconclusive) {
+  observation_.end = Observation::End::kNotRun;
+  expect(Failing::kInconclusive, "environment");
+  observation_.end = Observation::End::kFinished;
+  fail(0, Code::kTransport);
+  observation_.ranks[0].lacking = "no file can be written";
+  expect(Failing::kInconclusive, "environment");
+  observation_.ranks[0].lacking.clear();
+  expect(Failing::kWrongError, "error");
+}
+
 TEST_F(JudgeTest, ARankThatLeavesEarlyIsSeen) {
   observation_.ranks[1].finished = false;
   expect(Failing::kWrongError, "progress");

@@ -74,6 +74,14 @@ std::string compared_line(const RunReport& report) {
 
 }  // namespace
 
+std::string replay_line(const FailureReport& report) {
+  std::string out =
+      fmt::format("{} replay {} --lane {}", report.program, report.case_file, report.lane);
+  if (report.subject != "reducer" || !report.against.empty()) out += " --subject " + report.subject;
+  if (!report.against.empty()) out += " --against " + report.against;
+  return out;
+}
+
 std::string failure_block(const FailureReport& report) {
   const Verdict& verdict = report.outcome.verdict;
   std::string out = fmt::format("FAIL: {} (oracle: {}, exit code {})\n\n", name_of(verdict.failing),
@@ -89,12 +97,7 @@ std::string failure_block(const FailureReport& report) {
     out += "\n";
   }
   if (!report.case_file.empty()) {
-    out += fmt::format("\ncase:   {}\nreplay: {} replay {} --lane {}", report.case_file,
-                       report.program, report.case_file, report.lane);
-    if (report.subject != "reducer" || !report.against.empty())
-      out += " --subject " + report.subject;
-    if (!report.against.empty()) out += " --against " + report.against;
-    out += "\n";
+    out += fmt::format("\ncase:   {}\nreplay: {}\n", report.case_file, replay_line(report));
   }
   out += fmt::format(
       "found:  seed {}, case {}, after {:.1f} s and {} executions; made small in {} executions; "
@@ -167,7 +170,9 @@ std::string summary(const RunReport& report) {
   if (report.determinism_pairs > 0)
     out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
                        report.determinism_mismatches);
-  return out + "\n";
+  out += "\n";
+  for (const std::string& why : report.inconclusive) out += "inconclusive: " + why + "\n";
+  return out;
 }
 
 std::string json_report(const RunReport& report) {
@@ -198,6 +203,7 @@ std::string json_report(const RunReport& report) {
                        {"compared_whole", report.compared_whole}};
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
+  if (!report.inconclusive.empty()) json["inconclusive"] = report.inconclusive;
   for (const FailureReport& failure : report.failures)
     json["failures"].push_back(to_record(failure));
   return dump(json);

@@ -49,6 +49,8 @@ struct RunReport {
   std::uint64_t determinism_pairs = 0;
   std::uint64_t determinism_mismatches = 0;
   std::vector<FailureReport> failures;
+  // Why the run says less than it should: cases without an answer, what the machine lacks.
+  std::vector<std::string> inconclusive;
 
   double cases_per_second() const { return seconds > 0 ? static_cast<double>(cases) / seconds : 0; }
 };
@@ -58,6 +60,7 @@ std::string planted_line(const std::string& id, const PlantedBug& planted);  // 
 std::string errors_block(const std::vector<RankError>& errors);  // a line each; empty without one
 std::string json_replay(const FailureReport& replay, const std::string& planted_bug);
 
+std::string replay_line(const FailureReport& report);  // the command for its case file
 std::string failure_block(const FailureReport& report);
 std::string summary(const RunReport& report);  // a few lines for the end of a run
 std::string json_report(const RunReport& report);

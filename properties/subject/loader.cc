@@ -103,7 +103,7 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
                                   : with_constants};
 }
 
-Result<LoadedSubject> load_subject(const std::string& path) {
+Result<LoadedSubject> load_subject(const std::string& path, const std::function<void()>& opened) {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::absolute(path, error);
   if (path.empty() || error || !std::filesystem::exists(file, error))
@@ -123,6 +123,7 @@ Result<LoadedSubject> load_subject(const std::string& path) {
                     "-shared -fPIC, and link all it needs",
                     path, why != nullptr ? why : "no reason given"));
   }
+  if (opened) opened();
   using Entry = const lockstep_subject* (*)(std::uint32_t);
   const auto entry = reinterpret_cast<Entry>(::dlsym(library, LOCKSTEP_ENTRY));
   if (entry == nullptr) {

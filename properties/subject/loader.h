@@ -5,6 +5,7 @@
 // library stays loaded until the process ends. Threads: any, one call at a time.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "properties/subject/capabilities.h"
@@ -24,8 +25,11 @@ struct LoadedSubject {
   Capabilities capabilities;
 };
 
-// `path` is taken as a path, never looked up in the linker's folders.
-Result<LoadedSubject> load_subject(const std::string& path);
+// `path` is taken as a path, never looked up in the linker's folders. `opened` is called when the
+// library's constructors have run, before its entry point is. All of these may do anything to this
+// process: a program that has to outlive them asks another one first (find_subject()).
+Result<LoadedSubject> load_subject(const std::string& path,
+                                   const std::function<void()>& opened = {});
 
 // The same for a table at hand. `whose` names it in errors.
 Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::string& whose);

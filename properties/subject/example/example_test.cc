@@ -2,12 +2,14 @@
 // each of the faulty ones is found, with the right verdict; and one that ends or hangs its process
 // leaves the next case unharmed. Replay of a case: its index with seed kSeed, and the capabilities
 // of the subject.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "faults/sim/scheduler/test_leaks.h"
 #include "properties/cli/server.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
+#include "properties/lane/probe_library.h"
 
 namespace lockstep::properties {
 namespace {
@@ -105,6 +107,66 @@ TEST(CrashingSubject, IsReportedAndLeavesTheNextCaseUnharmed) {
   const Verdict found =
       find_in_a_child("crashing", Failing::kCrash, std::chrono::milliseconds(20'000));
   EXPECT_NE(found.message.find("signal 6"), std::string::npos) << found.message;
+}
+
+TEST(ExitingSubject, IsACrashThoughItsStatusIsZero) {
+  const Verdict found =
+      find_in_a_child("exiting", Failing::kCrash, std::chrono::milliseconds(20'000));
+  EXPECT_NE(found.message.find("exited with status 0, without having said that it was done"),
+            std::string::npos)
+      << found.message;
+}
+
+TEST(ClosingSubject, IsACrashAndLeavesTheNextCaseUnharmed) {
+  const Verdict found =
+      find_in_a_child("closing", Failing::kCrash, std::chrono::milliseconds(20'000));
+  EXPECT_NE(found.message.find("closed its connection"), std::string::npos) << found.message;
+}
+
+TEST(ScribblingSubject, IsACrashAndLeavesTheNextCaseUnharmed) {
+  const Verdict found =
+      find_in_a_child("scribbling", Failing::kCrash, std::chrono::milliseconds(20'000));
+  EXPECT_NE(found.message.find("wrote to a descriptor"), std::string::npos) << found.message;
+}
+
+TEST(StoppingSubject, IsReportedAndLeavesTheNextCaseUnharmed) {
+  find_in_a_child("stopping", Failing::kDeadlock, std::chrono::milliseconds(1'500));
+}
+
+// On the gloo lane ranks are processes of their own in a share of the cases.
+TEST(ExitingSubject, IsACrashOnGlooToo) {
+  const Subject exiting = subject("exiting");
+  CaseServer server(LaneKind::kGloo, exiting);
+  Verdict found;
+  for (std::uint64_t i = 0; i < 100 && found.ok(); ++i)
+    found = server.run(generated(exiting, LaneKind::kGloo, i)).verdict;
+  EXPECT_EQ(found.failing, Failing::kCrash) << found.message;
+}
+
+std::string told_of(const std::string& name, std::chrono::milliseconds limit = kProbeLimit) {
+  const Result<Capabilities> found = probe_library(
+      std::string(LOCKSTEP_SUBJECT_DIR) + "/liblockstep_" + name + "_subject.so", limit);
+  return found ? "taken" : found.error().failure().detail;
+}
+
+TEST(ProbeLibrary, SaysWhatAConstructorDid) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  EXPECT_THAT(told_of("crashing_library"),
+              AllOf(HasSubstr("constructors"), HasSubstr("signal 11")));
+  EXPECT_THAT(told_of("aborting_library"), AllOf(HasSubstr("constructors"), HasSubstr("signal 6")));
+  EXPECT_THAT(told_of("exiting_library"),
+              AllOf(HasSubstr("constructors"), HasSubstr("exited with status 0")));
+  EXPECT_THAT(told_of("looping_library", std::chrono::milliseconds(500)),
+              AllOf(HasSubstr("constructors"), HasSubstr("did not return within 0.5 s")));
+  EXPECT_THAT(told_of("crashing_entry"),
+              AllOf(HasSubstr("lockstep_subject_entry"), HasSubstr("signal 11")));
+}
+
+TEST(ProbeLibrary, TakesTheExamplesAndSaysWhatTheLoaderSays) {
+  EXPECT_EQ(told_of("example"), "taken");
+  EXPECT_EQ(told_of("full"), "taken");
+  EXPECT_THAT(told_of("no_such"), ::testing::HasSubstr("there is no file"));
 }
 
 TEST(HangingSubject, IsReportedAndLeavesTheNextCaseUnharmed) {

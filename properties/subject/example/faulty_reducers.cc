@@ -6,10 +6,17 @@
 //   2  crashes in the second synced pass
 //   3  hangs there: never returns
 //   4  leaves the second synced pass out on rank 0; the others wait for it
+//   5  exits there, with status 0
+//   6  closes the descriptors of its process there
+//   7  writes to them there
+//   8  stops its process there (SIGSTOP)
 // The first is a mistake that a real reducer could make; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
+
+#include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -79,6 +86,16 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
   volatile bool forever = is_second;
   while (forever) {
   }
+#elif LOCKSTEP_EXAMPLE_FAULT == 5
+  if (is_second) std::exit(0);
+#elif LOCKSTEP_EXAMPLE_FAULT == 6
+  for (int fd = 3; is_second && fd < 256; ++fd) ::close(fd);
+#elif LOCKSTEP_EXAMPLE_FAULT == 7
+  static constexpr char kText[] = "a line for a log that is not open";
+  for (int fd = 3; is_second && fd < 256; ++fd)
+    if (::write(fd, kText, sizeof kText) < 0) continue;
+#elif LOCKSTEP_EXAMPLE_FAULT == 8
+  if (is_second) ::raise(SIGSTOP);
 #else
   if (is_second && reducer.flat.setup->rank == 0) {
     reducer.flat.is_open = false;
@@ -91,7 +108,9 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {"", "stale", "crashing", "hanging", "skipping"};
+  static constexpr const char* kNames[] = {"",        "stale",      "crashing",
+                                           "hanging", "skipping",   "exiting",
+                                           "closing", "scribbling", "stopping"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;

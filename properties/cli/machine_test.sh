@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# machine_test.sh PROGRAM: machines that lack what a lane needs. The run is inconclusive (2), says what is missing and what
+# to do, and blames no reducer. Where this user may not make such a machine, it is left out, with a line.
+program=$(realpath -- "$1")
+# shellcheck source=properties/cli/expect.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
+
+gloo=("$program" fuzz --lane gloo --cases 8 --seed 1 --jobs 2)
+limited() { # limited LIMIT VALUE COMMAND...
+  local limit=$1 value=$2
+  shift 2
+  bash -c "ulimit $limit $value; exec \"\$@\"" limited "$@"
+}
+# In a mount namespace of its own, after the shell command.
+mounted() { # mounted COMMAND-OF-A-SHELL COMMAND...
+  local mount=$1
+  shift
+  unshare --mount bash -c "$mount && exec \"\$@\"" mounted "$@"
+}
+
+expect 0 "8 cases" "${gloo[@]}"
+
+expect 2 "ulimit -n" limited -n 20 "${gloo[@]}"
+expect 0 "8 cases" limited -Sn 20 "${gloo[@]}" # the hard limit is enough
+expect 2 "ulimit -v" limited -v 300000 "${gloo[@]}"
+expect 2 "No such file or directory" env TMPDIR=/no/such/folder "${gloo[@]}"
+echo '{"schema": 1, "program": {"steps": [{"kind": "synced"}]}}' >case.json
+expect 2 "ulimit -n" limited -n 20 "$program" replay case.json --lane gloo
+expect 2 "ulimit -n" limited -n 20 "$program" shrink case.json --lane gloo
+expect 2 "ulimit -n" limited -n 20 "$program" corpus check .
+expect 0 "ok" "$program" replay case.json --lane gloo
+
+if [[ $(id -u) -eq 0 ]] && command -v setpriv >/dev/null; then
+  chmod 777 .
+  chmod o+x "$(dirname -- "$program")" 2>/dev/null
+  # A user who has no other process; root has no such limit.
+  user=(setpriv --reuid 54321 --clear-groups)
+  if "${user[@]}" "$program" --version >/dev/null 2>&1; then
+    expect 2 "ulimit -u" limited -u 8 "${user[@]}" "${gloo[@]}"
+    expect 2 "ulimit -u" limited -u 1 "${user[@]}" "$program" fuzz --lane sim --cases 8 --jobs 2
+    expect 0 "8 cases" "${user[@]}" "${gloo[@]}" --out theirs
+  else
+    echo "left out: another user cannot start $program"
+  fi
+else
+  echo "left out: a user with few processes needs root and setpriv"
+fi
+
+mkdir -p small
+if mounted "mount -t tmpfs -o size=64k tmpfs small" true 2>/dev/null; then
+  expect 2 "No space left on device" \
+    mounted "mount -t tmpfs -o size=64k tmpfs small" env TMPDIR="$PWD/small" "${gloo[@]}"
+  expect 2 "mount /proc" mounted "mount -t tmpfs tmpfs /proc" "${gloo[@]}"
+  # Each communicator of NCCL takes 32.6 MiB for each rank.
+  expect 2 "--shm-size" mounted "mount -t tmpfs -o size=64m tmpfs /dev/shm" "$program" fuzz --lane nccl --cases 8
+else
+  echo "left out: machines with a full disk, without /proc, with a small /dev/shm need root"
+fi
+
+finish "every machine is told as what it is"

@@ -1,0 +1,173 @@
+#include "properties/lane/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "properties/lane/message.h"
+#include "properties/lane/nccl_lane.h"
+#include "properties/lane/needs.h"
+#include "properties/lane/process_end.h"
+#include "reducer/base/check.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kClosedStatus = 113;  // of a child that finds its line closed; no subject's by chance
+constexpr char kNews = 'n';
+constexpr char kDone = 'd';
+constexpr std::size_t kPrefixBytes = sizeof(std::uint64_t) + 1;  // the nonce, and the kind
+
+constexpr auto kSendLimit = std::chrono::seconds(10);
+constexpr auto kMessageLimit = std::chrono::seconds(10);  // from its first byte to its last
+constexpr auto kEndLimit = std::chrono::seconds(1);       // to end, once the socket was closed
+constexpr auto kLook = std::chrono::milliseconds(50);     // how often an end is looked for
+
+constexpr const char* kWrote =
+    "wrote to a descriptor that is not the subject's, its connection to this program";
+
+// This process's ends of the lines to its children. A child must not have those to the others.
+std::vector<int>& open_lines() {
+  static std::vector<int> lines;
+  return lines;
+}
+
+std::uint64_t make_nonce() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+bool ChildLine::say(char kind, const std::string& text) const {
+  check();
+  std::string message(sizeof nonce_, '\0');
+  std::memcpy(message.data(), &nonce_, sizeof nonce_);
+  return send_message(fd_, message + kind + text);
+}
+
+bool ChildLine::send(const std::string& text) { return say(kNews, text); }
+
+bool ChildLine::receive(std::string& text) const {
+  return receive_message(fd_, text, std::nullopt) == Receive::kMessage;
+}
+
+void ChildLine::check() const {
+  if (::fcntl(fd_, F_GETFD) < 0) ::_exit(kClosedStatus);
+}
+
+void ChildLine::finish() {
+  say(kDone, {});
+  ::_exit(0);
+}
+
+Status Child::start(const std::function<void(ChildLine&)>& body) {
+  LOCKSTEP_CHECK(!is_running());
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
+    return refused_by_system("no socket for a process of its own can be made", errno);
+  how_lost_.clear();
+  nonce_ = make_nonce();
+  std::fflush(nullptr);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    const int error = errno;
+    ::close(fds[0]);
+    ::close(fds[1]);
+    return refused_by_system("a process of its own cannot be started", error);
+  }
+  if (pid == 0) {
+    ::close(fds[0]);
+    for (const int line : open_lines()) ::close(line);
+    open_lines().clear();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    ::setpgid(0, 0);  // Ctrl-C is for the parent, which ends its children in order
+    ChildLine line(fds[1], nonce_);
+    body(line);
+    line.finish();
+  }
+  ::close(fds[1]);
+  pid_ = pid;
+  fd_ = fds[0];
+  open_lines().push_back(fd_);
+  return {};
+}
+
+bool Child::has_ended() const { return is_running() && properties::has_ended(pid_); }
+
+bool Child::send(const std::string& text) {
+  return is_running() && send_message(fd_, text, kSendLimit);
+}
+
+Child::Heard Child::receive(std::string& text, std::chrono::milliseconds limit) {
+  if (!is_running()) return Heard::kLost;
+  const Clock::time_point deadline = Clock::now() + limit;
+  while (true) {
+    // Before the look at the socket: what the child said before its end is there by then.
+    const bool ended = has_ended();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd entry{fd_, POLLIN, 0};
+    const auto wait = ended ? std::chrono::milliseconds(0) : std::min(left, kLook);
+    if (::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(wait.count(), 0))) > 0) break;
+    if (ended) return lose("ended, while a process that it had started held its connection");
+    if (left.count() <= 0) return Heard::kNothing;
+  }
+  const Receive got = receive_message(fd_, text, kMessageLimit);
+  if (got == Receive::kClosed) return lose("closed its connection to this program");
+  if (got == Receive::kTimeout) return lose_now("broke off in the middle of a message");
+  if (got == Receive::kForeign) return lose_now(kWrote);
+  const bool is_ours =
+      text.size() >= kPrefixBytes && std::memcmp(text.data(), &nonce_, sizeof nonce_) == 0;
+  if (!is_ours) return lose_now(kWrote);
+  const char kind = text[kPrefixBytes - 1];
+  text.erase(0, kPrefixBytes);
+  if (kind == kNews) return Heard::kMessage;
+  how_lost_ = "finished without an answer";  // where one was due
+  end();
+  return Heard::kDone;
+}
+
+// The child may be about to end, and then that says more.
+Child::Heard Child::lose(const std::string& why) {
+  const std::optional<int> status = end_within(pid_, kEndLimit);
+  const bool is_closed = status && WIFEXITED(*status) && WEXITSTATUS(*status) == kClosedStatus;
+  if (!status || is_closed) return lose_now(why);
+  const bool has_exited = WIFEXITED(*status);
+  return lose_now(describe_end(*status) +
+                  (has_exited ? ", without having said that it was done" : ""));
+}
+
+Child::Heard Child::lose_now(const std::string& how) {
+  how_lost_ = how;
+  end();
+  return Heard::kLost;
+}
+
+void Child::end() {
+  if (!is_running()) return;
+  ::kill(-pid_, SIGKILL);  // with ranks and others that it may have left behind
+  (void)end_within(pid_, std::chrono::milliseconds(0));
+  remove_net_plan_of(pid_);
+  std::erase(open_lines(), fd_);
+  ::close(fd_);
+  pid_ = -1;
+  fd_ = -1;
+}
+
+}  // namespace lockstep::properties

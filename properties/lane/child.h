@@ -1,0 +1,83 @@
+// Child: a process forked off this one that runs a subject, with a socket between the two. The
+// subject shares the child's process, and may do anything to it: end it, hang it, close its
+// descriptors or write to them. So the child says that it is done, with a number that only the two
+// know; whatever else ends the connection is a crash. Every wait here has a limit.
+//
+// Threads: one caller, in a process without other threads (it forks). Failure: start() says what
+// the system refused; how a child was lost is a text for a person.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "reducer/base/status.h"
+
+namespace lockstep::properties {
+
+// The child's end.
+class ChildLine {
+ public:
+  ChildLine(int fd, std::uint64_t nonce) : fd_(fd), nonce_(nonce) {}
+  bool send(const std::string& text);     // false when the other end is gone
+  bool receive(std::string& text) const;  // waits; false when the other end is gone
+  // Ends the child if a subject has closed its end: between two cases, so that the right one is
+  // blamed.
+  void check() const;
+  // Says that the child is done, and ends it as it stands: nothing is destroyed.
+  [[noreturn]] void finish();
+
+ private:
+  friend class Child;
+  bool say(char kind, const std::string& text) const;
+
+  const int fd_;
+  const std::uint64_t nonce_;
+};
+
+class Child {
+ public:
+  Child() = default;
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  // `body` runs in the child, which has none of the lines to other children. When it returns, the
+  // child finishes.
+  Status start(const std::function<void(ChildLine&)>& body);
+
+  bool is_running() const { return pid_ > 0; }
+  int fd() const { return fd_; }  // for poll()
+  // Whether receive() has something to tell: the child has ended, whoever holds its socket.
+  bool has_ended() const;
+
+  // False when the child does not take it within some seconds.
+  bool send(const std::string& text);
+
+  enum class Heard : std::uint8_t {
+    kMessage,
+    kNothing,  // within `limit`
+    kDone,     // it has finished, and is gone
+    kLost,     // it is gone in another way; how_lost() says how
+  };
+  Heard receive(std::string& text, std::chrono::milliseconds limit);
+  // "was killed by signal 6 (Aborted)"
+  const std::string& how_lost() const { return how_lost_; }
+
+  // Kills the child, and the processes of its group.
+  void end();
+
+ private:
+  Heard lose(const std::string& why);      // once it has ended, or some time has passed
+  Heard lose_now(const std::string& how);  // kills it
+
+  pid_t pid_ = -1;
+  int fd_ = -1;
+  std::uint64_t nonce_ = 0;
+  std::string how_lost_;
+};
+
+}  // namespace lockstep::properties

@@ -1,0 +1,61 @@
+#include "properties/lane/probe_library.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "properties/lane/child.h"
+#include "properties/subject/loader.h"
+
+namespace lockstep::properties {
+namespace {
+
+// What the child says: that the library is open, then one of the other two.
+constexpr char kOpened = 'o';
+constexpr char kClaims = 'c';
+constexpr char kRefused = 'r';
+
+void probe(const std::string& path, ChildLine& line) {
+  const Result<LoadedSubject> loaded =
+      load_subject(path, [&line] { line.send(std::string(1, kOpened)); });
+  line.send(loaded ? kClaims + std::to_string(loaded->capabilities.bits())
+                   : kRefused + loaded.error().failure().detail);
+}
+
+tl::unexpected<Status> refused(std::string what) {
+  return failed(Status(Code::kInvalidArgument, std::move(what)));
+}
+
+}  // namespace
+
+Result<Capabilities> probe_library(const std::string& path, std::chrono::milliseconds limit) {
+  Child child;
+  if (const Status status = child.start([&path](ChildLine& line) { probe(path, line); });
+      !status.ok())
+    return failed(status);
+  const char* stage = "while its constructors ran (dlopen),";
+  std::string text;
+  while (true) {
+    switch (child.receive(text, limit)) {
+      case Child::Heard::kNothing:
+        return refused(
+            fmt::format("the subject '{}' cannot be used: {} it did not return within {} s", path,
+                        stage, static_cast<double>(limit.count()) / 1000));
+      case Child::Heard::kDone:
+      case Child::Heard::kLost:
+        return refused(
+            fmt::format("the subject '{}' cannot be used: {} the process that opened it {}", path,
+                        stage, child.how_lost()));
+      case Child::Heard::kMessage:
+        break;
+    }
+    if (text.starts_with(kRefused)) return refused(text.substr(1));
+    if (text.starts_with(kClaims)) break;
+    stage = "in " LOCKSTEP_ENTRY "()";
+  }
+  std::uint64_t bits = 0;
+  std::from_chars(text.data() + 1, text.data() + text.size(), bits);
+  return Capabilities::from_bits(bits);
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,58 @@
+// Claims: the limit of a case follows from what it may wait for, and is never less than that.
+#include "properties/lane/time_limit.h"
+
+#include <gtest/gtest.h>
+
+#include "properties/generate/generate.h"
+
+namespace lockstep::properties {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(TimeLimit, OfAGlooCaseWithoutFaultsIsTwoTimeoutsAndTenSeconds) {
+  EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), Case()), seconds(30));
+  EXPECT_EQ(answer_limit(LaneKind::kGloo, Subject(), Case()), seconds(35));
+}
+
+// A fault: one timeout until it is noticed, one to connect anew.
+TEST(TimeLimit, LeavesRoomForEveryHarmfulFaultOfTheCase) {
+  Case c;
+  c.timeout_ms = 1500;
+  for (std::int64_t harmful = 0; harmful < 5; ++harmful) {
+    EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c),
+              seconds(10) + (harmful + 1) * milliseconds(3000));
+    c.faults.faults.emplace_back().kind = faults::Kind::kRankExit;
+    c.faults.faults.emplace_back().kind = faults::Kind::kMessageDelay;  // costs no timeout
+  }
+}
+
+TEST(TimeLimit, IsAMinuteAtMostUnlessTheTimeoutIsLong) {
+  Case c;
+  for (int i = 0; i < 8; ++i) c.faults.faults.emplace_back().kind = faults::Kind::kRankExit;
+  EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c), seconds(60));
+  c.timeout_ms = 100'000;
+  EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c), seconds(410));
+}
+
+TEST(TimeLimit, OfGeneratedGlooCasesIsHalfAMinuteForMost) {
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  int short_ones = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    const auto limit = answer_limit(LaneKind::kGloo, Subject(), generate(1, index, options));
+    EXPECT_LE(limit, seconds(65)) << "case " << index;
+    short_ones += limit <= seconds(35) ? 1 : 0;
+  }
+  EXPECT_GT(short_ones, 1500);
+}
+
+TEST(TimeLimit, OfTwoSubjectsIsThatOfBoth) {
+  Subject subject;
+  subject.against = std::make_shared<const Subject>();
+  EXPECT_EQ(answer_limit(LaneKind::kGloo, subject, Case()), seconds(70));
+}
+
+}  // namespace
+}  // namespace lockstep::properties
