@@ -53,17 +53,44 @@ Silence silence_of(const Reports& reports, bool is_peer_lost) {
   return silence;
 }
 
-// With everyone heard and no definite cause, the rank that had got least far held the others up.
+using Progress = std::tuple<std::int64_t, std::int64_t>;
+
 // Numbers of collectives count within a group, of which there may be two (P14): the pass first.
+Progress progress_of(const Failure& report) { return {report.pass, report.sequence}; }
+
+// With everyone heard and no definite cause, the rank that had got least far held the others up.
 const Failure* least_progress(const Reports& reports) {
   const Failure* least = nullptr;
   for (const auto& report : reports) {
     if (!report) continue;
-    if (least == nullptr ||
-        std::tie(report->pass, report->sequence) < std::tie(least->pass, least->sequence))
-      least = &*report;
+    if (least == nullptr || progress_of(*report) < progress_of(*least)) least = &*report;
   }
   return least;
+}
+
+// Of ranks that had got equally far each suspects the one that it waited for, which may have waited
+// itself: the report at which the chain of suspicions ends, as it suspects nobody. The first one
+// where the chain has no such end: it runs in a circle, or to a rank that had got further.
+const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
+  const Failure* report = first;
+  for (std::size_t steps = 0; steps < reports.size(); ++steps) {
+    if (report->suspect == kNone) return report;
+    const auto next = static_cast<std::size_t>(report->suspect);
+    if (report->suspect < 0 || next >= reports.size() || !reports[next]) return first;
+    if (progress_of(*reports[next]) != progress_of(*first)) return first;
+    report = &*reports[next];
+  }
+  return first;
+}
+
+// The rank, the suspect and the text name the same one.
+void blame_silent(Failure& failure, int silent) {
+  const bool is_named = failure.suspect == silent;
+  failure.rank = failure.suspect = silent;
+  if (is_named) return;
+  failure.detail = "rank " + std::to_string(silent) +
+                   " has told no cause of its own: it is gone, or it hangs, or it has not come to "
+                   "this collective";
 }
 
 }  // namespace
@@ -113,13 +140,14 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   }
 
   Failure settled = own;
-  if (const Failure* cause = first_definite(reports)) {
-    settled = *cause;
+  if (const Failure* definite = first_definite(reports)) {
+    settled = *definite;
   } else if (const Silence silence = silence_of(reports, own.code == Code::kPeerLost);
              silence.ranks > 0) {
-    if (silence.suspect != kNone) settled.rank = settled.suspect = silence.suspect;
-  } else if (const Failure* least = least_progress(reports); least->reported_by != rank_) {
-    settled = *least;
+    if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
+  } else if (const Failure* cause = end_of_suspicions(reports, least_progress(reports));
+             cause->reported_by != rank_) {
+    settled = *cause;
   }
   settled.reported_by = rank_;
   // A cause outside of any pass (a local backward that threw) still hit this rank somewhere.

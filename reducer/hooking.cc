@@ -55,7 +55,7 @@ Status Reducer::start(Collective& collective, Work& work, std::int64_t& trace_se
 }
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence) {
-  Status status = work.wait(operation_deadline());
+  Status status = wait_for(work);
   platform::MutexLock lock(mutex_);
   close_trace(trace_sequence, status);
   return status;

@@ -382,7 +382,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status copy_of_poison() const;
   Status reserved(Code code, const char* detail);
   void stop_group(const Status& cause);
-  platform::Deadline operation_deadline() const;
+  Status wait_for(Work& work) const;
 
   ReducerOptions options_;  // not changed after construction
   Membership membership_;

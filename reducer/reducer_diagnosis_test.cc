@@ -223,6 +223,61 @@ TEST(FailureBoardCause, F2OfSilentPeersTheOneOfTheEarlierPassHeldTheOthersUp) {
   EXPECT_EQ(settled.reported_by, 0);
 }
 
+// Each rank of a ring waits for the next one; the one that stalled waits for nobody.
+TEST(FailureBoardCause, F2TheChainOfSuspicionsLeadsToTheRankThatSuspectsNobody) {
+  const auto report = [](int rank, int suspect) {
+    Failure failure;
+    failure.code = Code::kTimeout;
+    failure.reported_by = rank;
+    failure.rank = suspect == kNone ? rank : kNone;
+    failure.suspect = suspect;
+    failure.pass = failure.sequence = 0;
+    failure.detail =
+        suspect == kNone ? "could not begin" : "nothing came from rank " + std::to_string(suspect);
+    return failure;
+  };
+  const auto settled_by = [&](int self, const std::vector<int>& suspects) {
+    const auto store = std::make_shared<HashStore>();
+    const int ranks = static_cast<int>(suspects.size());
+    for (int r = 0; r < ranks; ++r)
+      if (r != self)
+        FailureBoard(store, r, ranks).publish(report(r, suspects[static_cast<std::size_t>(r)]));
+    return FailureBoard(store, self, ranks)
+        .settle(report(self, suspects[static_cast<std::size_t>(self)]), seconds(1));
+  };
+  for (int self = 0; self < 4; ++self) {
+    const Failure settled = settled_by(self, {1, 2, kNone, 0});
+    EXPECT_EQ(settled.rank, 2) << "rank " << self << ": " << settled.to_string();
+    EXPECT_EQ(settled.detail, "could not begin") << "rank " << self;
+    EXPECT_EQ(settled.reported_by, self);
+    // A circle has no end: all take what the lowest rank told.
+    EXPECT_EQ(settled_by(self, {1, 2, 3, 0}).suspect, 1);
+  }
+}
+
+// F2: the text names the rank that the fields name.
+TEST(FailureBoardCause, F2ASilentRankIsNamedInTheTextToo) {
+  Failure own;
+  own.code = Code::kTimeout;
+  own.reported_by = 0;
+  own.suspect = 1;
+  own.detail = "nothing came from rank 1";
+  Failure other = own;
+  other.reported_by = 1;
+  other.suspect = 2;
+  const auto store = std::make_shared<HashStore>();
+  FailureBoard(store, 1, 3).publish(other);
+  const Failure settled = FailureBoard(store, 0, 3).settle(own, milliseconds(5));
+  EXPECT_EQ(settled.rank, 2);
+  EXPECT_EQ(settled.suspect, 2);
+  EXPECT_TRUE(settled.detail.starts_with("rank 2 ")) << settled.to_string();
+  ASSERT_FALSE(settled.later.empty());
+  EXPECT_NE(settled.later.back().find("nothing came from rank 1"), std::string::npos);
+  own.suspect = 2;  // who names it already keeps what it saw
+  own.detail = "nothing came from rank 2";
+  EXPECT_EQ(FailureBoard(store, 0, 3).settle(own, milliseconds(5)).detail, own.detail);
+}
+
 TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   auto store = std::make_shared<HashStore>();
   ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());

@@ -612,7 +612,7 @@ Status Reducer::deliver(Slot& slot) {
 }
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
-  Status status = work.wait(operation_deadline());
+  Status status = wait_for(work);
   close_trace(trace_sequence, status);
   if (!status.ok()) annotate(status.failure(), bucket);
   return status;
@@ -628,9 +628,9 @@ void Reducer::close_trace(std::int64_t sequence, const Status& status) {
                platform::now());
 }
 
-// The process group ends every collective within its timeout; this is the line behind that line.
-platform::Deadline Reducer::operation_deadline() const {
-  return deadline_behind(std::max(membership_.group->timeout(), backward_group().timeout()));
+// The process group ends every collective itself; this is the line behind that line.
+Status Reducer::wait_for(Work& work) const {
+  return wait_behind(work, {membership_.group.get(), &backward_group()});
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -70,7 +70,7 @@ void FaultyGroup::wait_out() {
   failure.code = Code::kTimeout;
   failure.rank = rank();
   failure.reported_by = rank();
-  failure.detail = "the collective did not begin on this rank";
+  failure.detail = "the collective did not begin on rank " + std::to_string(rank());
   abort(failure);
 }
 

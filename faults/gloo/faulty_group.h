@@ -35,6 +35,7 @@ class FaultyGroup final : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override { return inner_->timeout(); }
+  std::uint64_t progress() const override { return inner_->progress(); }
 
  private:
   struct Stalled {

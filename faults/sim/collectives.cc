@@ -42,8 +42,9 @@ bool Exchange::send(int to, std::uint32_t part, std::span<const std::byte> bytes
 }
 
 Message* Exchange::take(int from, std::uint32_t part, std::size_t bytes) {
-  const Mesh::Received received = mesh_.receive(rank_, from, until_);
+  const Mesh::Received received = mesh_.receive(rank_, from, patience_.until());
   if (!stop(received.trouble, from)) return nullptr;
+  ++patience_.received;
   Message* message = received.message;
   const bool is_right =
       message->sequence == sequence_ && message->part == part && message->bytes == bytes;

@@ -64,11 +64,23 @@ struct Halt {
   Header theirs;
 };
 
+// How long one message may be waited for, and where each one that came is counted.
+struct Patience {
+  simulation::Scheduler& scheduler;
+  Duration timeout;
+  std::uint64_t& received;
+
+  Duration until() const {
+    const Duration now = scheduler.now();
+    return timeout > Duration::max() - now ? Duration::max() : now + timeout;
+  }
+};
+
 // One collective of one rank: sends and receives in its name until the first trouble.
 class Exchange {
  public:
-  Exchange(Mesh& mesh, int rank, std::int64_t sequence, Duration until)
-      : mesh_(mesh), rank_(rank), sequence_(sequence), until_(until) {}
+  Exchange(Mesh& mesh, int rank, std::int64_t sequence, const Patience& patience)
+      : mesh_(mesh), rank_(rank), sequence_(sequence), patience_(patience) {}
 
   int rank() const { return rank_; }
   int size() const { return mesh_.size(); }
@@ -95,7 +107,7 @@ class Exchange {
   Mesh& mesh_;
   int rank_;
   std::int64_t sequence_;
-  Duration until_;
+  Patience patience_;
   Halt halt_;
 };
 

@@ -127,7 +127,6 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
   entry.collective = collective;
   entry.work = &work;
   entry.sequence = next_sequence_++;
-  entry.until = add(scheduler.now(), options_.timeout);
   work.begin(entry.sequence);
   if (count_ == queue_.size()) {
     std::rotate(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(first_), queue_.end());
@@ -173,6 +172,7 @@ void SimProcessGroup::work_off() {
                     static_cast<std::uint64_t>(status.code()));
     first_ = (first_ + 1) % queue_.size();
     --count_;
+    ++progress_;
     entry.work->complete(std::move(status));
   }
 }
@@ -180,7 +180,8 @@ void SimProcessGroup::work_off() {
 Status SimProcessGroup::execute(const Entry& entry) {
   LOCKSTEP_RETURN_IF_ERROR(wait_as_planned(entry));
   const Collective& collective = entry.collective;
-  Exchange exchange(mesh_, rank_, entry.sequence, entry.until);
+  Exchange exchange(mesh_, rank_, entry.sequence,
+                    {network_.scheduler(), options_.timeout, progress_});
   bool ok = true;
   if (size() > 1) ok = exchange.agree(header_of(collective, entry.sequence));
   if (ok && collective.verify && collective.count > 0 && size() > 1)
@@ -192,7 +193,8 @@ Status SimProcessGroup::execute(const Entry& entry) {
 // What the fault plan has in store for the operation before it begins.
 Status SimProcessGroup::wait_as_planned(const Entry& entry) {
   if (entry.fault.error) {
-    Failure failure = failure_of(entry, Code::kTransport, "the transport of this rank failed");
+    Failure failure = failure_of(entry, Code::kTransport,
+                                 "the transport of rank " + std::to_string(rank_) + " failed");
     failure.rank = rank_;
     failure.definite = true;
     return failure;
@@ -201,14 +203,16 @@ Status SimProcessGroup::wait_as_planned(const Entry& entry) {
   if (!is_stalled && entry.fault.delay_us == 0) return Status();
   const Duration now = network_.scheduler().now();
   const Duration delayed = add(now, std::chrono::microseconds(entry.fault.delay_us));
-  const bool is_late = is_stalled || delayed > entry.until;
+  const Duration until = add(now, options_.timeout);
+  const bool is_late = is_stalled || delayed > until;
   const char* what = is_stalled ? "the end of a stall, which never comes" : "the end of a delay";
-  const Trouble trouble = mesh_.pause(rank_, what, is_late ? entry.until : delayed);
+  const Trouble trouble = mesh_.pause(rank_, what, is_late ? until : delayed);
   if (trouble == Trouble::kInterrupted)
     return describe(entry, Halt{Halt::Cause::kInterrupted, kNone, {}});
   if (!is_late) return Status();
   Failure failure =
-      failure_of(entry, Code::kTimeout, "the collective could not begin on this rank in time");
+      failure_of(entry, Code::kTimeout,
+                 "the collective could not begin on rank " + std::to_string(rank_) + " in time");
   failure.rank = rank_;
   return failure;
 }
@@ -267,8 +271,8 @@ Status SimProcessGroup::describe(const Entry& entry, const Halt& halt) {
   };
   const auto mismatch = [&](const std::string& theirs) {
     const Header mine = header_of(entry.collective, entry.sequence);
-    Failure failure =
-        suspected(Code::kMismatch, "this rank entered " + text_of(mine) + "; " + theirs);
+    Failure failure = suspected(Code::kMismatch, "rank " + std::to_string(rank_) + " entered " +
+                                                     text_of(mine) + "; " + theirs);
     failure.rank = rank_;
     failure.definite = true;
     return failure;

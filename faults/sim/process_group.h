@@ -15,8 +15,9 @@
 //   failed here kTimeout    nothing came from `suspect`; or (no suspect, `rank` is this one) the
 //   operation could not begin in time kMismatch   definite; `suspect` runs another collective, both
 //   are told kAborted    definite; the process of this rank exited
-// The timeout counts from start(). Duration::max() means never: then a hang is a deadlock that the
-// scheduler sees.
+// The timeout counts from the last progress of the operation that runs: from its turn, and from
+// each message that it received. What is queued has none. Duration::max() means never: then a hang
+// is a deadlock that the scheduler sees.
 //
 // Threads: any fiber. Starts come one after the other, in the order in which they got the lock.
 // Ownership: network, scheduler and injector outlive the group. In a run that ended early (a
@@ -60,13 +61,13 @@ class SimProcessGroup : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override { return options_.timeout; }
+  std::uint64_t progress() const override { return progress_; }
 
  private:
   struct Entry {
     Collective collective;
     Work* work = nullptr;
     std::int64_t sequence = 0;
-    Duration until{};
     faults::OperationFault fault;
   };
 
@@ -87,13 +88,14 @@ class SimProcessGroup : public ProcessGroup {
   const std::uint32_t world_rank_;
   const GroupOptions options_;
   simulation::FiberId worker_ = simulation::kNoFiber;
-  simulation::Place idle_;    // where the worker waits for work
+  simulation::Place idle_;  // where the worker waits for work
   platform::Mutex starting_{"group.start"};
   std::vector<Entry> queue_;  // a ring of entries
   std::size_t first_ = 0;     // of the entries in use
   std::size_t count_ = 0;
   std::int64_t next_sequence_ = 0;
-  FrameMemory frames_;  // of verified collectives
+  std::uint64_t progress_ = 0;  // messages received, and operations ended
+  FrameMemory frames_;          // of verified collectives
   faults::SentBefore sent_before_;
   bool is_closing_ = false;
   Status cause_;  // of the group's death

@@ -428,6 +428,32 @@ TEST(SimFaults, AnOperationDelayedBeyondTheTimeoutFailsEverywhere) {
   EXPECT_FALSE(job.last(2).ok());
 }
 
+// F1: a deadline is one of progress, and what is queued has none.
+TEST(SimFaults, WhatMakesProgressOutlivesTheTimeout) {
+  Job job(3);
+  job.options.timeout = 500us;
+  job.latency = {200us, 0us};  // an all-reduce of three has eight messages one after the other
+  constexpr std::size_t kMany = 5;
+  EXPECT_EQ(job.run([&](std::uint32_t, SimProcessGroup& group) {
+                 std::vector<Work> works(kMany);
+                 std::vector<std::vector<float>> data(kMany, std::vector<float>(24, 1));
+                 for (std::size_t i = 0; i < kMany; ++i) {
+                   Collective collective;
+                   collective.count = 24;
+                   collective.data = reinterpret_cast<std::byte*>(data[i].data());
+                   ASSERT_TRUE(group.start(collective, works[i]).ok());
+                 }
+                 for (std::size_t i = 0; i < kMany; ++i) {
+                   const Status status = wait_behind(works[i], {&group});
+                   ASSERT_TRUE(status.ok()) << status.to_string();
+                   ASSERT_EQ(data[i][23], 3.0F);
+                 }
+                 EXPECT_GT(job.scheduler.now(), Duration(2ms));
+               })
+                .end,
+            End::kFinished);
+}
+
 TEST(SimFaults, AStalledOperationEndsInTimeoutsOnAllRanks) {
   Job job(4);
   job.options.timeout = 1ms;

@@ -214,12 +214,8 @@ std::int32_t HostedCalls::wait(std::uint64_t ticket, lockstep_error* error) {
     return tell(Status(Code::kInvalidArgument,
                        "there is no ticket " + std::to_string(ticket) + ", or it was waited for"),
                 LOCKSTEP_OTHER, error);
-  // The group ends every collective within its timeout; this is the line behind that line.
-  const platform::Duration timeout = group().timeout();
-  Status status =
-      slot->work.wait(timeout == platform::Duration::max()
-                          ? platform::Deadline::never()
-                          : platform::Deadline::in(2 * timeout + std::chrono::seconds(1)));
+  // The group ends every collective itself; this is the line behind that line.
+  Status status = wait_behind(slot->work, {&group()});
   if (!slot->work.done()) {
     group().abort(status);
     slot->work.wait(platform::Deadline::never()).ignore();

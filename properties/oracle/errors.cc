@@ -494,7 +494,33 @@ class ErrorOracle {
     }
     if (!is_bucket_of(failure, first, last)) return lacks("the bucket of the parameters named");
     if (is_all_payload()) return judge_sender(step, failure);
+    if (is_one_stall()) return judge_stall(step, failure);
     return judge_culprit(step, failure);
+  }
+
+  // Nothing was to go wrong but that one operation stalls, and it did.
+  bool is_one_stall() const {
+    return case_.faults.faults.size() == 1 && fatal_.size() == 1 &&
+           fatal_[0].kind == faults::Kind::kOperationStall && !program_fails() &&
+           reference::reducer_count(case_.program) == 1;
+  }
+
+  // F2: then nobody innocent is suspected, and nobody has left, as all wait. A message that stalls
+  // is not judged so: all wait for each other in a circle then, and nobody can tell where it began.
+  // Nor are two reducers (F7): the ranks at which their groups end need not be the same.
+  Verdict judge_stall(const ObservedStep& step, const Failure& failure) {
+    const int stalled = group_rank(step.step, fatal_[0].rank);
+    const bool names_rank =
+        failure.suspect == kNone && case_.program.options.fabric != reference::Fabric::kNccl;
+    const int named = names_rank ? failure.rank : failure.suspect;
+    if (named != stalled && named != kNone)
+      return wrong_step("error", step,
+                        fmt::format("rank {} stalled, and the error suspects another: {}",
+                                    fatal_[0].rank, failure.to_string()));
+    if (failure.detail.find("left the group") == std::string::npos) return {};
+    return wrong_step("error", step,
+                      fmt::format("rank {} stalled, and the error says that it left: {}",
+                                  fatal_[0].rank, failure.to_string()));
   }
 
   static bool tells_culprit(const faults::Fault& fault) {

@@ -322,6 +322,35 @@ TEST_F(JudgeTest, F2OfSeveralRanksAtFaultOneMustBeTheCause) {
             std::string::npos);
 }
 
+// F2: one operation of rank 2 of four stalls, and nothing else goes wrong.
+TEST_F(JudgeTest, F2OfOneStallAloneNobodyElseIsSuspected) {
+  case_.program.world = 4;
+  case_.timeout_ms = 2000;
+  case_.faults.faults = {{faults::Kind::kOperationStall, 2, 0, 0, 0}};
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    case_.schedule.seed = seed;
+    observe();
+    EXPECT_TRUE(verdict().ok()) << verdict().message;
+    for (const RankObservation& rank : observation_.ranks) {
+      ASSERT_FALSE(rank.steps[0].status.ok());
+      const Failure& failure = rank.steps[0].status.failure();
+      EXPECT_EQ(failure.rank, 2) << failure.to_string();
+      EXPECT_TRUE(failure.suspect == kNone || failure.suspect == 2) << failure.to_string();
+    }
+  }
+  Failure& failure = step(0).status.failure();
+  failure.detail = "rank 2 has left the group";
+  expect(Failing::kWrongError, "error");
+  EXPECT_NE(verdict().message.find("says that it left"), std::string::npos);
+  failure.detail = "nothing came from rank 1 in time";
+  failure.suspect = 1;
+  expect(Failing::kWrongError, "error");
+  EXPECT_NE(verdict().message.find("rank 2 stalled, and the error suspects another"),
+            std::string::npos);
+  case_.faults.faults.push_back({faults::Kind::kOperationStall, 1, 0, 0, 0});
+  EXPECT_TRUE(verdict().ok()) << verdict().message;  // with two of them nobody is judged so
+}
+
 TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
   use({3}, [](reference::Options&) {});
   const auto kind = faults::Kind::kNodeThrows;

@@ -1,5 +1,7 @@
 #include "reducer/comm/process_group.h"
 
+#include <algorithm>
+
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
 
@@ -91,10 +93,28 @@ platform::Deadline deadline_behind(platform::Duration timeout) {
   return platform::Deadline::in(2 * timeout + std::chrono::seconds(1));
 }
 
+Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups) {
+  platform::Duration timeout{};
+  for (const ProcessGroup* group : groups) timeout = std::max(timeout, group->timeout());
+  const auto progress = [&groups] {
+    std::uint64_t sum = 0;
+    for (const ProcessGroup* group : groups) sum += group->progress();
+    return sum;
+  };
+  for (std::uint64_t seen = progress();;) {
+    Status status = work.wait(deadline_behind(timeout));
+    if (status.ok() || work.done())
+      return status.ok() ? status : work.wait(platform::Deadline::in({}));
+    const std::uint64_t now = progress();
+    if (now == seen) return status;
+    seen = now;
+  }
+}
+
 // The group keeps its own deadline and knows whom it waited for.
 Status run(ProcessGroup& group, const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
-  const Status status = work.wait(deadline_behind(group.timeout()));
+  const Status status = wait_behind(work, {&group});
   if (work.done()) return work.wait(platform::Deadline::never());
   group.abort(status);
   return work.wait(platform::Deadline::never());  // abort() completes what is in flight

@@ -11,12 +11,13 @@
 // nothing. The group may hold a reference to a Work only until it completed it. Failure: after the
 // first failed operation the group is dead: all work in flight completes with the error, later
 // calls fail at once. abort() is the same from this side, and peers notice it. Either way every
-// started Work completes within the group's timeout and a little; nothing waits for ever unless the
-// timeout is Deadline::never().
+// started Work completes a timeout and a little after the last progress of what runs; nothing waits
+// for ever unless the timeout is Duration::max().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "reducer/base/dtype.h"
@@ -116,16 +117,27 @@ class ProcessGroup {
   // connections to peers close so that they notice. Idempotent; the first cause stays.
   virtual void abort(const Status& cause) = 0;
 
-  // The longest that one collective may take, from start to end.
+  // The longest time without progress of what runs: then the group fails. A collective that waits
+  // behind others has no deadline of its own.
   virtual platform::Duration timeout() const = 0;
+
+  // A number that is another one when what runs has come further since; always 0 from a group that
+  // does not tell.
+  virtual std::uint64_t progress() const { return 0; }
 };
 
 // Says in which collective a failure was met, unless it says so already.
 void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence);
 
-// When to give up waiting for a collective of a group that keeps `timeout` itself: the line behind
-// that line; never() where the timeout is too long for one.
+// When to give up waiting for a group that keeps `timeout` itself: the line behind that line;
+// never() where the timeout is too long for one.
 platform::Deadline deadline_behind(platform::Duration timeout);
+
+// Waits for a collective of one of the groups, which end what they started themselves. As long as
+// one of them makes progress the wait goes on, since the collective may be queued; when none has
+// come further within deadline_behind() of the longest timeout, it ends with kTimeout and
+// work.done() is false.
+Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups);
 
 // start() and wait() in one; aborts the group if the deadline passes.
 Status run(ProcessGroup& group, const Collective& collective);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep {
@@ -12,7 +13,7 @@ using platform::Deadline;
 using std::chrono::milliseconds;
 
 // Never ends a collective by itself; abort() ends it with its cause.
-class StalledGroup final : public ProcessGroup {
+class StalledGroup : public ProcessGroup {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }
@@ -89,6 +90,21 @@ TEST(Run, AbortsAGroupThatDoesNotKeepItsTimeout) {
   StalledGroup group;
   EXPECT_EQ(run(group, of(3)).code(), Code::kTimeout);
   EXPECT_EQ(group.aborts, 1);
+}
+
+// F1: the collective may be queued behind others that come further.
+TEST(Run, WaitsOnWhileTheGroupMakesProgress) {
+  class SteppingGroup final : public StalledGroup {
+   public:
+    std::uint64_t progress() const override {
+      return static_cast<std::uint64_t>(std::min(++looks, 3));
+    }
+    mutable int looks = 0;
+  };
+  SteppingGroup group;
+  EXPECT_EQ(run(group, of(3)).code(), Code::kTimeout);
+  EXPECT_EQ(group.aborts, 1);
+  EXPECT_EQ(group.looks, 4);  // at the start, and after each wait: further, further, the same
 }
 
 TEST(Run, WaitsForEverBehindATimeoutThatIsTooLongToCount) {

@@ -58,7 +58,6 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
   entry->collective = collective;
   entry->work = &work;
   entry->is_staged = collective.device != nullptr && !collective.device->is_host();
-  entry->deadline = platform::Deadline::in(timeout());
   if (entry->is_staged) LOCKSTEP_RETURN_IF_ERROR(stage(*entry));
   platform::MutexLock lock(mutex_);
   to_send_.push_back(std::move(entry));
@@ -138,6 +137,7 @@ Status StagedGroup::begin(Entry& entry) {
   }
   Collective sent = entry.collective;
   if (entry.is_staged) {
+    entry.deadline = platform::Deadline::in(timeout());  // what waits behind others has none
     LOCKSTEP_RETURN_IF_ERROR(device_.synchronize(entry.downloaded, entry.deadline));
     sent.data = entry.data.to_write(0, entry.data.bytes());
     sent.gathered = entry.gathered.to_write(0, entry.gathered.bytes());
@@ -171,6 +171,7 @@ Status StagedGroup::finish(Entry& entry) {
 
 void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
   bool is_idle = true;
+  entry->deadline = platform::Deadline::in(timeout());
   if (entry->is_staged) {  // whatever came of it, the device lets go of all memory first
     Event last;
     {

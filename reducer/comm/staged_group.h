@@ -39,6 +39,7 @@ class StagedGroup final : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override { return group_->timeout(); }
+  std::uint64_t progress() const override { return group_->progress(); }
 
  private:
   struct Entry {

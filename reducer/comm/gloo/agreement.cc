@@ -34,18 +34,23 @@ void Agreement::open() {
       lanes_[tag].receivers[i]->recv(peers_[i], slot_of(channel_, tag), 0, sizeof(Header));
 }
 
-int Agreement::exchange(std::uint32_t tag, const Header& mine, Waiter& waiter, Header& theirs) {
-  if (peers_.empty()) return kNone;
+void Agreement::send(std::uint32_t tag, const Header& mine, Waiter& waiter) {
+  if (peers_.empty()) return;
   Lane& lane = lanes_[tag % kWindow];
   lane.sent = mine;
   lane.sender->set_waiter(&waiter);
   for (const int peer : peers_) lane.sender->send(peer, slot_of(channel_, tag), 0, sizeof(Header));
+}
+
+int Agreement::compare(std::uint32_t tag, Waiter& waiter, Header& theirs) {
+  if (peers_.empty()) return kNone;
+  Lane& lane = lanes_[tag % kWindow];
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     WatchedBuffer& receiver = *lane.receivers[i];
     receiver.set_waiter(&waiter);
     receiver.waitRecv(nullptr, {});
     theirs = lane.received[i];
-    if (theirs != mine) return peers_[i];  // the mesh ends here: nothing needs to be tidied up
+    if (theirs != lane.sent) return peers_[i];  // the mesh ends here: nothing needs to be tidied up
     receiver.recv(peers_[i], slot_of(channel_, tag + kWindow), 0, sizeof(Header));
   }
   // Everyone has begun this collective, so everyone's receive was posted: these waits end at once.

@@ -23,10 +23,14 @@
 // all-reduce and one in a broadcast still wait for the same messages. In small groups everyone is
 // asked always: then each rank names the one that did not come.
 //
+// Every header of a collective is sent before any is waited for, also where the neighbours' are
+// compared before the others': a rank that waits for a neighbour has told everyone else that it has
+// come.
+//
 // Receives are posted ahead, kWindow collectives deep, so that a header needs one message and no
 // answer; the caller keeps collectives less than kWindow apart.
 //
-// Threads: exchange() of different tags from different threads.
+// Threads: send() and compare() of different tags from different threads.
 // Ownership: the transport, the loop and the board outlive it.
 #pragma once
 
@@ -64,10 +68,12 @@ class Agreement {
   // Posts the first receives; all peers must be connected. Throws what Gloo throws.
   void open();
 
-  // Sends `mine` to all peers and waits for theirs. The rank of a peer whose header differs, which
-  // is then in `theirs`, or kNone. Tags count from 0 without gaps. Throws what Gloo throws, and
+  // Sends `mine` to all peers. Tags count from 0 without gaps. Throws what Gloo throws, and
   // Interrupted.
-  int exchange(std::uint32_t tag, const Header& mine, Waiter& waiter, Header& theirs);
+  void send(std::uint32_t tag, const Header& mine, Waiter& waiter);
+  // Waits for the peers' headers, after send() of the same tag. The rank of a peer whose header
+  // differs, which is then in `theirs`, or kNone. Throws as send() does.
+  int compare(std::uint32_t tag, Waiter& waiter, Header& theirs);
 
   bool is_empty() const { return peers_.empty(); }
 

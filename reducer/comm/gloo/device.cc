@@ -12,11 +12,13 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/sigpipe.h"
+#include "reducer/comm/gloo/sockets.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -89,6 +91,8 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
         ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(numeric->c_str()));
     entry = device;
     return device;
+  } catch (const std::system_error& error) {
+    return failed(no_thread("the event loop of Gloo's connections", error.what()));
   } catch (const std::exception& error) {
     return failed(unusable(address, readable_gloo_error(error.what())));
   }
@@ -114,7 +118,9 @@ EventLoop::EventLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
     tcp->registerDescriptor(event_, EPOLLIN, &yield);
   } catch (const std::exception&) {
     ::close(std::exchange(event_, -1));
+    return;
   }
+  close_loop_on_exec(event_);
 }
 
 // Closing takes the event out of the loop without waiting for it. A copy in a forked child keeps it

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>  // and the system's own threads below it
 
 #include "reducer/comm/gloo/forwarding_transport.h"
 
@@ -30,6 +31,25 @@ TEST(SharedDevice, AddressThatIsNotOursIsAClearError) {
     EXPECT_EQ(device.error().code(), Code::kInvalidArgument);
     EXPECT_NE(device.error().to_string().find(address), std::string::npos);
   }
+}
+
+// A thread of which the stack does not fit into any memory is refused, as one beyond the limit is.
+TEST(SharedDevice, ARefusedThreadIsToldAsOne) {
+  pthread_attr_t before;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  pthread_attr_t huge;
+  ASSERT_EQ(::pthread_attr_init(&huge), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&huge), 0);
+  const auto device = shared_device("127.0.0.1");
+  ASSERT_EQ(::pthread_setattr_default_np(&before), 0);
+  ::pthread_attr_destroy(&huge);
+  ::pthread_attr_destroy(&before);
+  ASSERT_FALSE(device.has_value());
+  EXPECT_EQ(device.error().code(), Code::kTransport);
+  const std::string text = device.error().to_string();
+  EXPECT_NE(text.find("refused a thread"), std::string::npos) << text;
+  EXPECT_EQ(text.find("address"), std::string::npos) << text;
 }
 
 // By descriptor: how many hurry, of each event that this process has open.

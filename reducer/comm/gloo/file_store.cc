@@ -18,6 +18,7 @@ constexpr platform::Duration kFirstPoll = microseconds(200);
 constexpr platform::Duration kLongestPoll = microseconds(5000);
 constexpr std::size_t kLongestSpelledName = 180;  // file systems allow 255
 constexpr int kMaxTemporaryTries = 1000;
+constexpr std::size_t kLargestFile = std::size_t{64} << 20;
 constexpr std::string_view kMagic = "lockstep-kv1\n";
 
 // A file descriptor that closes itself.
@@ -105,13 +106,25 @@ Result<std::string> write_temporary(const std::string& directory, std::string_vi
   return failed(std::move(status));
 }
 
-// Reads a whole file; false when there is none.
+// What lies where a key's file has to be, and is none that a FileStore wrote.
+Status foreign(const std::string& path, const std::string& what) {
+  return Status(Code::kCorrupted, "file store: " + path + " " + what +
+                                      ", so no FileStore wrote it. Remove it, and use a fresh "
+                                      "directory that belongs to this run alone");
+}
+
+// Reads a whole file; false when there is none. Opening and reading a pipe or a device could take
+// for ever, so only regular files are read.
 Result<bool> read_file(const std::string& path, std::string& bytes) {
-  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.descriptor() < 0) {
     if (errno == ENOENT || errno == EINTR) return false;
+    if (errno == ENXIO) return failed(foreign(path, "is not a regular file"));
     return failed(refused("open", path, errno));
   }
+  struct stat status {};
+  if (::fstat(file.descriptor(), &status) != 0) return failed(refused("look at", path, errno));
+  if (!S_ISREG(status.st_mode)) return failed(foreign(path, "is not a regular file"));
   bytes.clear();
   char buffer[4096];
   for (;;) {
@@ -120,6 +133,7 @@ Result<bool> read_file(const std::string& path, std::string& bytes) {
     if (count < 0) return failed(refused("read", path, errno));
     if (count == 0) return true;
     bytes.append(buffer, static_cast<std::size_t>(count));
+    if (bytes.size() > kLargestFile) return failed(foreign(path, "has more than 64 MiB"));
   }
 }
 
@@ -159,7 +173,12 @@ std::string FileStore::path_of(std::string_view key) const {
 
 Result<bool> FileStore::set(std::string_view key, std::string_view value) {
   const std::string path = path_of(key);
-  Result<std::string> temporary = write_temporary(directory_, pack(key, value));
+  const std::string packed = pack(key, value);
+  if (packed.size() > kLargestFile)
+    return failed(Status(Code::kInvalidArgument,
+                         "file store: a value of " + std::to_string(value.size()) +
+                             " bytes is too large: with its key it may have up to 64 MiB"));
+  Result<std::string> temporary = write_temporary(directory_, packed);
   if (!temporary) return failed(std::move(temporary.error()));
   const bool is_linked = ::link(temporary->c_str(), path.c_str()) == 0;
   const int error = errno;

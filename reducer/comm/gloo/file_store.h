@@ -9,10 +9,12 @@
 // crashed would be taken for this run's. Nothing here deletes them.
 //
 // Threads: all calls from any thread; any number of processes.
-// Failure: kInvalidArgument when the directory is missing or may not be written; kTimeout naming
-// the key; kCorrupted for a file that another program changed; kTransport for everything else that
-// the system refuses (a full disk, for one). Every text has the path and the system's reason. A
-// set() that failed left the key unset and no file behind.
+// Failure: kInvalidArgument when the directory is missing or may not be written, and for a value of
+// more than 64 MiB; kTimeout naming
+// the key; kCorrupted for a file that another program changed, and for what is no regular file (a
+// pipe, a device: nothing waits for them) or has more than 64 MiB; kTransport for everything else
+// that the system refuses (a full disk, for one). Every text has the path and the system's reason.
+// A set() that failed left the key unset and no file behind.
 #pragma once
 
 #include <string>

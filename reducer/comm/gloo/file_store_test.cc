@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -167,6 +168,39 @@ TEST(FileStore, ForeignFileIsNoticed) {
   std::ofstream(directory.path() + "/" + file_name_of("k")) << "not ours";
   FileStore store(directory.path());
   EXPECT_EQ(store.get("k", Deadline::never()).error().code(), Code::kCorrupted);
+}
+
+// Whoever opens a pipe waits for its other end, and a device may have no end.
+TEST(FileStore, WhatIsNoRegularFileIsRefusedAndNamed) {
+  TemporaryDirectory directory;
+  FileStore store(directory.path());
+  const auto path_of = [&](const char* key) { return directory.path() + "/" + file_name_of(key); };
+  ASSERT_EQ(::mkfifo(path_of("pipe").c_str(), 0644), 0);
+  ASSERT_EQ(::symlink("/dev/zero", path_of("device").c_str()), 0);
+  ASSERT_EQ(::mkdir(path_of("folder").c_str(), 0755), 0);
+  for (const char* key : {"pipe", "device", "folder"}) {
+    const auto value = store.get(key, Deadline::in(seconds(30)));
+    ASSERT_FALSE(value.has_value()) << key;
+    EXPECT_EQ(value.error().code(), Code::kCorrupted);
+    const std::string text = value.error().to_string();
+    EXPECT_NE(text.find(path_of(key)), std::string::npos) << text;
+    EXPECT_NE(text.find("not a regular file"), std::string::npos) << text;
+    EXPECT_NE(text.find("Remove it"), std::string::npos) << text;
+  }
+}
+
+TEST(FileStore, AFileTooLargeToBeAValueIsRefused) {
+  TemporaryDirectory directory;
+  FileStore store(directory.path());
+  const std::string path = directory.path() + "/" + file_name_of("k");
+  std::ofstream(path) << "";
+  ASSERT_EQ(::truncate(path.c_str(), off_t{65} << 20), 0);
+  const auto value = store.get("k", Deadline::in(seconds(30)));
+  ASSERT_FALSE(value.has_value());
+  EXPECT_NE(value.error().to_string().find("more than 64 MiB"), std::string::npos);
+  const auto set = store.set("large", std::string(std::size_t{65} << 20, 'x'));
+  ASSERT_FALSE(set.has_value());
+  EXPECT_EQ(set.error().code(), Code::kInvalidArgument);
 }
 
 TEST(FileStore, FileNamesAreDistinctAndShort) {

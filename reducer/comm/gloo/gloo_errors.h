@@ -14,7 +14,11 @@ namespace lockstep::inline LOCKSTEP_NS {
 // ended, kTransport for all else.
 Code code_of_gloo_error(std::string_view text);
 
-// The text without the place in Gloo's source that it begins with.
+// The text without the place in Gloo's source that it begins with, and with the ports of addresses
+// as the system counts them: Gloo writes their bytes in the order of the network.
 std::string readable_gloo_error(std::string_view text);
+
+// The system refused a thread for `what`.
+Status no_thread(const std::string& what, const std::string& why);
 
 }  // namespace lockstep::inline LOCKSTEP_NS

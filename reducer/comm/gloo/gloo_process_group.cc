@@ -1,13 +1,16 @@
 #include "reducer/comm/gloo/gloo_process_group.h"
 
+#include <algorithm>
 #include <exception>
 #include <limits>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/agreement.h"
 #include "reducer/comm/gloo/collectives.h"
+#include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/gloo_frames.h"
 #include "reducer/comm/gloo/mesh.h"
 #include "reducer/comm/gloo/reduce_functions.h"
@@ -18,6 +21,9 @@ namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
 constexpr int kMaxWorkers = static_cast<int>(Agreement::kWindow);
+constexpr int kLooks = 4;  // of the watchdog, within a timeout
+constexpr platform::Duration kShortestRollCall = std::chrono::milliseconds(100);
+constexpr platform::Duration kLongestRollCall = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -38,13 +44,13 @@ class GlooProcessGroup::Impl {
 
   Mesh& mesh() { return mesh_; }
   const GlooOptions& options() const { return options_; }
+  std::uint64_t progress() const { return progress_.steps(); }
   const std::shared_ptr<GlooContext>& context() const { return context_; }
 
  private:
   struct Operation {
     Collective collective;
     Work* work = nullptr;
-    platform::Deadline deadline = platform::Deadline::never();
     std::int64_t sequence = 0;
     Mesh::Tags tags;
     int worker = kNone;
@@ -71,7 +77,10 @@ class GlooProcessGroup::Impl {
   Status run_checked(const Operation& operation, Worker& worker);
   Header header_of(const Operation& operation) const;
   void watch();
-  Failure overdue(const Operation& operation) const;
+  bool is_overdue();
+  Failure overdue(const Operation& operation);
+  std::string held_up(const Operation& operation, int& suspect, bool has_begun);
+  Standing standing();
   Failure about(const Operation& operation, Failure failure) const;
   Status ended_by_mesh(const Operation& operation) const;
   Operation& at(std::uint64_t index) { return operations_.at(index); }
@@ -79,6 +88,7 @@ class GlooProcessGroup::Impl {
   const std::shared_ptr<GlooContext> context_;
   Mesh& mesh_;
   const GlooOptions options_;
+  Progress progress_;
   std::vector<Worker> workers_;
   platform::Thread watchdog_;
 
@@ -90,6 +100,7 @@ class GlooProcessGroup::Impl {
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;
   std::int64_t next_sequence_ = 0;
+  std::uint64_t bytes_moved_ = 0;
   bool is_watchdog_idle_ = false;
   bool is_stopping_ = false;
 };
@@ -109,8 +120,10 @@ GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOpt
 
 void GlooProcessGroup::Impl::begin_threads() {
   const WithoutSigpipe guard;  // inherited by the threads, which write to peers that may be gone
+  mesh_.set_standing([this] { return standing(); });
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
+    worker.waiter.progress = &progress_;
     if (mesh_.size() > 1)
       worker.context = make_worker_context(mesh_.transport(), mesh_.device(), mesh_.loop(),
                                            mesh_.board(), worker.waiter);
@@ -184,14 +197,12 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   Operation& operation = *place;
   operation.collective = collective;
   operation.work = &work;
-  operation.deadline = options_.timeout == platform::Duration::max()
-                           ? platform::Deadline::never()
-                           : platform::Deadline::in(options_.timeout);
   operation.sequence = next_sequence_++;
   operation.tags = mesh_.begin_operation(options_.agree, asks_others(collective));
   operation.worker = kNone;
   operation.has_ended = false;
   work.begin(operation.sequence);
+  if (head_ == tail_) progress_.note();  // the time before does not count
   ++tail_;
   ready_.notify_one();
   if (is_watchdog_idle_) armed_.notify_one();
@@ -209,6 +220,8 @@ void GlooProcessGroup::Impl::work(int index) {
     if (next_ == tail_) return;
     Operation& operation = at(next_++);
     operation.worker = index;
+    worker.waiter.peer.store(kNone, std::memory_order_relaxed);
+    progress_.note();
     lock.unlock();
 
     Status status = execute(operation, worker);
@@ -217,6 +230,7 @@ void GlooProcessGroup::Impl::work(int index) {
     // The operation is off the books before its owner hears of it: he may destroy the group then.
     Work* const done = operation.work;
     operation.has_ended = true;
+    progress_.note();
     while (head_ < next_ && at(head_).has_ended) ++head_;
     if (next_ < tail_ || is_stopping_) ready_.notify_all();
     mesh_.end_operation();
@@ -229,8 +243,6 @@ void GlooProcessGroup::Impl::work(int index) {
 Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worker) {
   if (!mesh_.health().ok()) return ended_by_mesh(operation);
   const Collective& collective = operation.collective;
-  worker.waiter.deadline = operation.deadline;
-  worker.waiter.peer.store(kNone, std::memory_order_relaxed);
   try {
     if (mesh_.size() == 1) {
       run_alone(collective);
@@ -266,11 +278,14 @@ Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker)
   if (!options_.agree) return Status();
   worker.waiter.phase.store(Waiter::Phase::kAgreement, std::memory_order_relaxed);
   const Header mine = header_of(operation);
+  const Mesh::Tags& tags = operation.tags;
+  const bool asks_all = asks_others(operation.collective);
+  mesh_.with_neighbours().send(tags.neighbours, mine, worker.waiter);
+  if (asks_all) mesh_.with_others().send(tags.others, mine, worker.waiter);
   Header theirs;
-  int different =
-      mesh_.with_neighbours().exchange(operation.tags.neighbours, mine, worker.waiter, theirs);
-  if (different == kNone && asks_others(operation.collective))
-    different = mesh_.with_others().exchange(operation.tags.others, mine, worker.waiter, theirs);
+  int different = mesh_.with_neighbours().compare(tags.neighbours, worker.waiter, theirs);
+  if (different == kNone && asks_all)
+    different = mesh_.with_others().compare(tags.others, worker.waiter, theirs);
   if (different == kNone) return Status();
   Failure failure;
   failure.code = Code::kMismatch;
@@ -291,45 +306,86 @@ Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
   return header;
 }
 
-// Operations have the same time each, so the oldest is overdue first. While some are in flight the
-// watchdog sleeps to a deadline that mostly belongs to an operation long ended, and looks again.
+// The deadline is one of progress: it moves with each step of any operation that runs. A worker
+// takes up no more than kWindow operations from the oldest on, so one that makes no progress stops
+// the others, too, and then the deadline. Bytes count as progress also in the middle of a long
+// message; they are looked at several times before a deadline.
 void GlooProcessGroup::Impl::watch() {
+  const platform::Duration span = options_.timeout / kLooks;
   platform::MutexLock lock(mutex_);
-  for (;;) {
+  while (!is_stopping_) {
     is_watchdog_idle_ = true;
     armed_.wait(lock, platform::Deadline::never(),
                 [this] { return is_stopping_ || head_ != tail_; });
     is_watchdog_idle_ = false;
-    if (is_stopping_) return;
-    const platform::Deadline deadline = at(head_).deadline;
-    armed_.wait(lock, deadline, [this] { return is_stopping_; });
-    if (is_stopping_) return;
-    if (head_ == tail_ || !at(head_).deadline.passed()) continue;
-    const Failure failure = overdue(at(head_));
-    lock.unlock();
-    mesh_.fail(failure);
-    lock.lock();
-    armed_.wait(lock, platform::Deadline::never(), [this] { return is_stopping_; });
-    return;
+    bytes_moved_ = mesh_.bytes_moved();
+    while (!is_stopping_ && head_ != tail_) {
+      const platform::Duration left = options_.timeout - (platform::now() - progress_.latest());
+      const bool has_limit = options_.timeout != platform::Duration::max();
+      armed_.wait(
+          lock,
+          has_limit ? platform::Deadline::in(std::min(span, left)) : platform::Deadline::never(),
+          [this] { return is_stopping_; });
+      if (is_stopping_ || head_ == tail_ || !is_overdue()) continue;
+      const Operation operation = at(head_);
+      lock.unlock();
+      mesh_.fail(overdue(operation));
+      lock.lock();
+      armed_.wait(lock, platform::Deadline::never(), [this] { return is_stopping_; });
+    }
   }
 }
 
-Failure GlooProcessGroup::Impl::overdue(const Operation& operation) const {
+bool GlooProcessGroup::Impl::is_overdue() {
+  const std::uint64_t bytes = mesh_.bytes_moved();
+  if (std::exchange(bytes_moved_, bytes) != bytes) progress_.note();
+  return platform::now() - progress_.latest() >= options_.timeout;
+}
+
+Failure GlooProcessGroup::Impl::overdue(const Operation& operation) {
   Failure failure;
   failure.code = Code::kTimeout;
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count();
-  failure.detail = "not done within " + std::to_string(limit) + " ms";
+  failure.detail = "no progress within " + std::to_string(limit) + " ms";
   if (operation.worker != kNone) {
     const Waiter& waiter = workers_[static_cast<std::size_t>(operation.worker)].waiter;
     failure.suspect = waiter.peer.load(std::memory_order_relaxed);
     const bool has_begun = waiter.phase.load(std::memory_order_relaxed) == Waiter::Phase::kPayload;
-    if (failure.suspect != kNone)
-      failure.detail += has_begun ? "; waiting for data from or to rank "
-                                  : "; this collective was not entered by rank ";
-    if (failure.suspect != kNone) failure.detail += std::to_string(failure.suspect);
+    if (failure.suspect != kNone) failure.detail += held_up(operation, failure.suspect, has_begun);
   }
   return about(operation, std::move(failure));
+}
+
+// What holds up a rank that waits for `suspect`, which becomes the rank at which the waits end.
+std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& suspect,
+                                            bool has_begun) {
+  const platform::Duration limit = std::clamp<platform::Duration>(
+      options_.timeout / kLooks, kShortestRollCall, kLongestRollCall);
+  const ChainEnd end = mesh_.call_roll(platform::Deadline::in(limit));
+  const bool is_direct = end.rank == kNone || end.rank == mesh_.rank();
+  if (is_direct)
+    return (has_begun ? "; waiting for data from or to rank "
+                      : "; this collective was not entered by rank ") +
+           std::to_string(suspect);
+  suspect = end.rank;
+  const std::string rank = "rank " + std::to_string(end.rank);
+  if (!end.has_answered) return "; " + rank + " does not answer";
+  if (end.started <= operation.tags.operation)
+    return "; this collective was not entered by " + rank;
+  if (!end.has_operation)
+    return "; " + rank + " has ended this collective, and what it sent has not come";
+  return "; " + rank + " has not come further, and waits for no other rank";
+}
+
+Standing GlooProcessGroup::Impl::standing() {
+  platform::MutexLock lock(mutex_);
+  Standing standing;
+  standing.has_operation = head_ != tail_ ? 1 : 0;
+  if (head_ == tail_ || at(head_).worker == kNone) return standing;
+  const Waiter& waiter = workers_[static_cast<std::size_t>(at(head_).worker)].waiter;
+  standing.waits_for = waiter.peer.load(std::memory_order_relaxed);
+  return standing;
 }
 
 // Adds what is known of the operation, unless the failure was told by a peer and has it already.
@@ -384,6 +440,8 @@ Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::create(
   try {
     return std::unique_ptr<GlooProcessGroup>(
         new GlooProcessGroup(std::make_unique<Impl>(std::move(context), options)));
+  } catch (const std::system_error& error) {
+    return failed(no_thread("a worker or the watchdog of a Gloo group", error.what()));
   } catch (const std::exception& error) {
     return failed(
         Status(Code::kTransport, std::string("a Gloo group cannot start: ") + error.what()));
@@ -405,6 +463,7 @@ Status GlooProcessGroup::start(const Collective& collective, Work& work) {
 
 void GlooProcessGroup::abort(const Status& cause) { impl_->abort(cause); }
 platform::Duration GlooProcessGroup::timeout() const { return impl_->options().timeout; }
+std::uint64_t GlooProcessGroup::progress() const { return impl_->progress(); }
 const std::shared_ptr<GlooContext>& GlooProcessGroup::context() const { return impl_->context(); }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

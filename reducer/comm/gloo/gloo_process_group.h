@@ -6,10 +6,13 @@
 // with both sides in its text. Sums are added in the order of gloo::allreduce's ring or bcube, each
 // addition rounded to the dtype (reduce_functions.h).
 //
-// Deadlines. An operation has `timeout` from its start() to its end, whatever Gloo's own limits
-// say: a watchdog ends the group when the oldest operation is overdue. Workers leave Gloo's waits
-// at once then (watched_transport.h), and only after they have let go of the caller's memory does
-// the Work complete.
+// Deadlines. What runs must make progress within `timeout`, whatever Gloo's own limits say: each
+// operation that begins or ends, each transfer that ends, and bytes that move in the middle of one
+// are progress, however long all of it takes. What is queued has no deadline of its own. A watchdog
+// ends the group when nothing has come further, up to a quarter of the timeout late where bytes
+// alone had moved, and takes a second at the most to find out who holds the group up (roll_call.h).
+// Workers leave Gloo's waits at once then (watched_transport.h), and only after they have let go of
+// the caller's memory does the Work complete.
 //
 // Failure. The first cause stays; it says kPeerLost, kTimeout, kMismatch, kCorrupted or kTransport,
 // the collective with its sequence, pass and bucket, and the peer suspected. Ranks tell each other
@@ -25,7 +28,10 @@
 // Memory: Gloo allocates a few small objects and its scratch segments for each operation; this
 // class adds one wrapper for each of Gloo's buffers, and no more.
 // Signals: its threads block SIGPIPE; what the process does about it stays as it is.
-// Fork: a child must not use its parent's groups; fork before making any.
+// Fork: a child must not use its parent's groups; fork before making any. A child that goes on to
+// exec another program keeps none of its parent's connections, unless it was forked while the group
+// was connecting. A child that does not holds them open as long as it lives: if its parent is
+// killed, peers learn of that by their timeout.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +49,9 @@ namespace lockstep::inline LOCKSTEP_NS {
 struct GlooOptions {
   enum class Algorithm : std::uint8_t { kRing, kBcube };
 
-  platform::Duration timeout = std::chrono::seconds(30);  // of an operation; max(): no limit
-  int workers = 2;                                        // 1 to 8
+  // The longest time without progress of what runs; max(): no limit.
+  platform::Duration timeout = std::chrono::seconds(30);
+  int workers = 2;  // 1 to 8
   Algorithm algorithm = Algorithm::kRing;
   std::uint64_t max_segment_bytes = 1 << 20;  // of the ring; decides the order of additions (G3)
   std::uint64_t epoch = 0;                    // equal on all ranks; see gloo_context.h
@@ -76,6 +83,7 @@ class GlooProcessGroup final : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override;
+  std::uint64_t progress() const override;
 
   const std::shared_ptr<GlooContext>& context() const;
 

@@ -2,10 +2,14 @@
 //
 // Each rank writes what became of it into memory shared with the test, since a killed one has no
 // exit status to tell. Upper bounds on time are generous, as in gloo_failure_test.cc.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <set>
 
 #include "reducer/comm/gloo/file_store.h"
 #include "reducer/comm/gloo/group_test_util.h"
@@ -136,6 +140,54 @@ INSTANTIATE_TEST_SUITE_P(Gloo, KilledRank,
                                   std::to_string(parameter.param.count);
                          });
 
+// Descriptors of this process that a program which it starts would have.
+std::set<std::string> inherited() {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename());
+    const int flags = ::fcntl(descriptor, F_GETFD);
+    std::error_code error;
+    const std::string what = std::filesystem::read_symlink(entry.path(), error);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && !error)
+      found.insert(std::to_string(descriptor) + " " + what);
+  }
+  return found;
+}
+
+TEST(StartedProgram, InheritsNothingOfAGroup) {
+  const auto before = inherited();
+  Groups groups = connect_threads(3, with_timeout(kLong));
+  on_groups(groups, [](int, GlooProcessGroup& group) { EXPECT_TRUE(sum_once(group).ok()); });
+  EXPECT_EQ(inherited(), before);
+}
+
+// A data loader that outlives its rank must not keep the rank's connections open.
+TEST(StartedProgram, KeepsNoConnectionOfAKilledRankOpen) {
+  TemporaryDirectory directory;
+  SharedOutcomes outcomes;
+  Processes ranks(2, [&](int rank) {
+    auto store = std::make_shared<FileStore>(directory.path());
+    auto group = GlooProcessGroup::connect(store, rank, 2, with_timeout(seconds(8)));
+    if (!group) return 3;
+    if (rank == 1) {
+      if (::fork() == 0) {
+        ::execl("/bin/sleep", "sleep", "20", nullptr);
+        ::_exit(1);
+      }
+      pause_for(milliseconds(200));  // until it is another program
+    }
+    sum_until_failure(**group, outcomes[rank], 100, 1'000'000);
+    return 0;
+  });
+  outcomes.wait_for_operations(2, 5);
+  ranks.signal(1, SIGKILL);
+  EXPECT_EQ(ranks.wait(1), Processes::kKilled);
+  EXPECT_EQ(ranks.wait(0), 0);
+  // By its connection, and not by the timeout.
+  EXPECT_EQ(outcomes[0].code, static_cast<int>(Code::kPeerLost)) << outcomes[0].text;
+  EXPECT_EQ(outcomes[0].suspect, 1);
+}
+
 TEST(StoppedRank, MakesEverySurvivorTimeOut) {
   for (const std::size_t count : {100u, 1'000'000u}) {
     TemporaryDirectory directory;
@@ -149,7 +201,7 @@ TEST(StoppedRank, MakesEverySurvivorTimeOut) {
     for (const int rank : {0, 2}) {
       EXPECT_EQ(outcomes[rank].code, static_cast<int>(Code::kTimeout)) << "rank " << rank;
       EXPECT_EQ(outcomes[rank].reported_by, rank);
-      EXPECT_NE(outcomes[rank].suspect, kNone);
+      EXPECT_EQ(outcomes[rank].suspect, 1) << outcomes[rank].text;
     }
     // When it runs again it fails too, and ends.
     ranks->signal(1, SIGCONT);

@@ -78,6 +78,7 @@ Mesh::~Mesh() {
   with_others_.reset();
   closer_.reset();
   notice_sender_.reset();
+  standing_sender_.reset();
   notice_receiver_.reset();
   transport_.reset();
 }
@@ -179,12 +180,62 @@ Failure Mesh::explain(const std::exception& error, int waited_for) {
   return failure;
 }
 
+void Mesh::set_standing(std::function<Standing()> standing) {
+  platform::MutexLock lock(standing_mutex_);
+  standing_ = std::move(standing);
+}
+
+// Never blocks, and is done once: where this rank stands does not change any more when a collective
+// makes no progress.
+void Mesh::tell_standing() {
+  {
+    platform::MutexLock lock(mutex_);
+    if (std::exchange(has_told_standing_, true)) return;
+  }
+  Standing mine;
+  {
+    platform::MutexLock lock(standing_mutex_);
+    if (standing_) mine = standing_();
+  }
+  {
+    platform::MutexLock lock(mutex_);
+    mine.started = next_tags_.operation;
+  }
+  mine.seal();
+  sent_standing_ = mine;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    try {
+      standing_sender_->send(peer, slot_of(Channel::kRollCall), 0, sizeof(Standing));
+    } catch (const std::exception&) {
+      // A connection that is gone already: its peer cannot be told.
+    }
+  }
+  platform::MutexLock lock(mutex_);
+  standings_[static_cast<std::size_t>(rank_)] = mine;
+  changed_.notify_all();
+}
+
+ChainEnd Mesh::call_roll(platform::Deadline deadline) {
+  LOCKSTEP_CHECK_LT(1, size_);
+  tell_standing();
+  platform::MutexLock lock(mutex_);
+  ChainEnd end;
+  changed_.wait(lock, deadline, [this, &end] {
+    if (!cause_.ok()) return true;
+    end = end_of_chain(standings_, rank_);
+    return end.has_answered || end.rank == kNone;
+  });
+  return end;
+}
+
 bool Mesh::claim() {
   platform::MutexLock lock(mutex_);
   return !std::exchange(is_claimed_, true);
 }
 
 void Mesh::release() {
+  set_standing(nullptr);
   platform::MutexLock lock(mutex_);
   LOCKSTEP_CHECK(is_claimed_);
   LOCKSTEP_CHECK_EQ(in_flight_, 0);
@@ -216,21 +267,40 @@ void Mesh::monitor() {
       if (health().ok()) lose(explain(error, kNone));
       return;
     }
-    if (!is_heard_[static_cast<std::size_t>(peer)]) {
-      hear(peer);
-      continue;
-    }
-    // Gloo names the latest of several notices that came together: look for the others.
-    for (int other = 0; other < size_; ++other)
-      if (!is_heard_[static_cast<std::size_t>(other)]) hear(other);
+    if (hear(peer)) continue;
+    // Gloo names the latest of several messages that came together: look for the others.
+    for (int other = 0; other < size_; ++other) hear(other);
   }
 }
 
-void Mesh::hear(int peer) {
+// Whether there was something new. A standing comes before a notice where there are both.
+bool Mesh::hear(int peer) {
+  if (peer < 0 || peer >= size_ || peer == rank_) return false;
+  return hear_standing(peer) || hear_notice(peer);
+}
+
+// A peer calls the roll, or answers.
+bool Mesh::hear_standing(int peer) {
+  const auto index = static_cast<std::size_t>(peer);
+  const Standing standing = inboxes_[index].standing;
+  if (has_stood_[index] || !standing.is_sealed()) return false;
+  has_stood_[index] = true;
+  {
+    platform::MutexLock lock(mutex_);
+    standings_[index] = standing;
+    changed_.notify_all();
+  }
+  tell_standing();
+  return true;
+}
+
+bool Mesh::hear_notice(int peer) {
+  const auto index = static_cast<std::size_t>(peer);
   Notice notice;
-  if (!read_notice(peer, notice)) return;
-  is_heard_[static_cast<std::size_t>(peer)] = true;
+  if (is_heard_[index] || !read_notice(peer, notice)) return false;
+  is_heard_[index] = true;
   if (notice.kind == NoticeKind::kFailed) fail(relayed(peer, notice));
+  return true;
 }
 
 // A peer is gone without a word. What does not need it may still end well, here and elsewhere: so a
@@ -251,7 +321,7 @@ void Mesh::lose(const Failure& failure) {
 
 bool Mesh::read_notice(int peer, Notice& notice) const {
   if (peer < 0 || peer >= size_) return false;
-  notice = received_notices_[static_cast<std::size_t>(peer)];
+  notice = inboxes_[static_cast<std::size_t>(peer)].notice;
   return notice.magic == kNoticeMagic && notice.length <= sizeof notice.text &&
          notice.checksum ==
              checksum_of(static_cast<std::uint32_t>(notice.kind), notice.text, notice.length);
@@ -259,8 +329,14 @@ bool Mesh::read_notice(int peer, Notice& notice) const {
 
 Failure Mesh::relayed(int peer, const Notice& notice) const {
   Failure failure = decode_failure({notice.text, notice.length});
+  // What a peer sends is not believed blindly: a number that means nothing here means "not known".
+  const auto is_rank = [this](int rank) { return rank >= 0 && rank < size_; };
+  if (!is_rank(failure.rank)) failure.rank = peer;
+  if (!is_rank(failure.suspect)) failure.suspect = kNone;
+  if (failure.bucket < 0) failure.bucket = kNone;
+  for (std::int64_t* number : {&failure.pass, &failure.source, &failure.sequence})
+    if (*number < 0) *number = kNone;
   failure.reported_by = rank_;
-  if (failure.rank == kNone) failure.rank = peer;
   return failure;
 }
 

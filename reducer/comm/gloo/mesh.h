@@ -11,6 +11,10 @@
 // a lost peer, and which peer it is, is known. So one rank's first cause reaches all others,
 // whoever they were waiting for.
 //
+// Roll call. A rank whose operation makes no progress knows whom it waits for, and not who holds
+// that peer up. So it tells all ranks where it stands; whoever hears that for the first time does
+// the same, busy or idle; and it follows the chain of waits to its end (roll_call.h).
+//
 // A lost peer may also be one whose work was done and that ended without ceremony, while others
 // still finish what needs nothing from it: operations in flight get a second to do so (those that
 // do need it fail at once), new ones are refused.
@@ -25,6 +29,7 @@
 #include <gloo/transport/device.h>
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +39,8 @@
 #include "reducer/comm/gloo/agreement.h"
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_context.h"
+#include "reducer/comm/gloo/roll_call.h"
+#include "reducer/comm/gloo/sockets.h"
 #include "reducer/comm/gloo/watched_transport.h"
 #include "reducer/comm/store.h"
 #include "reducer/platform/platform.h"
@@ -64,10 +71,20 @@ class Mesh {
   // ended, for errors that don't tell. Fields of the operation are left to the caller.
   Failure explain(const std::exception& error, int waited_for);
 
+  // Calls the roll: the end of the chain of ranks that wait for each other, as far as they answer
+  // before the deadline. Once in the life of a mesh, shortly before it fails.
+  ChainEnd call_roll(platform::Deadline deadline);
+
   // One process group at a time uses the mesh. Its operations are counted, so that the next group
-  // goes on where it stopped.
+  // goes on where it stopped. `standing` says where this rank stands; any thread may call it until
+  // release() returns.
   bool claim();
+  void set_standing(std::function<Standing()> standing);
   void release();
+
+  // A number that grows when bytes move to or from any peer.
+  std::uint64_t bytes_moved() const { return sockets_.bytes_moved(); }
+
   struct Tags {  // counts of all operations, and of those that use one or the other agreement
     std::uint32_t operation = 0;
     std::uint32_t neighbours = 0;
@@ -94,6 +111,10 @@ class Mesh {
     char text[kNoticeBytes - 24] = {};  // an encoded Failure
   };
   static_assert(sizeof(Notice) == kNoticeBytes);
+  struct Inbox {  // of one peer
+    Notice notice;
+    Standing standing;
+  };
 
   Mesh(int rank, int size) : rank_(rank), size_(size) {}
 
@@ -103,6 +124,7 @@ class Mesh {
   Status publish(Store& store, platform::Deadline deadline);
   Status connect_pairs(Store& store, platform::Deadline deadline);
   Status greet(platform::Deadline deadline);
+  void find_sockets();
   void open_agreements();
   Failure while_connecting(Code code, int suspect, std::string detail) const;
 
@@ -111,7 +133,10 @@ class Mesh {
   void close_connections();
 
   void monitor();
-  void hear(int peer);
+  bool hear(int peer);
+  bool hear_standing(int peer);
+  bool hear_notice(int peer);
+  void tell_standing();
   void lose(const Failure& failure);
   bool read_notice(int peer, Notice& notice) const;
   Failure relayed(int peer, const Notice& notice) const;
@@ -121,17 +146,24 @@ class Mesh {
   std::shared_ptr<::gloo::transport::Device> device_;
   std::optional<EventLoop> loop_;  // of device_
   std::shared_ptr<::gloo::transport::Context> transport_;
+  Sockets sockets_;  // of transport_
   WaitBoard board_;
   std::unique_ptr<Agreement> with_neighbours_;
   std::unique_ptr<Agreement> with_others_;
 
-  std::vector<Notice> received_notices_;  // by rank; written by Gloo's thread
-  std::vector<bool> is_heard_;            // by rank; the monitor's
+  std::vector<Inbox> inboxes_;   // by rank; written by Gloo's thread
+  std::vector<bool> is_heard_;   // by rank; the monitor's
+  std::vector<bool> has_stood_;  // the same, of standings
   std::unique_ptr<::gloo::transport::UnboundBuffer> notice_receiver_;
   Notice sent_notice_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> notice_sender_;
+  Standing sent_standing_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> standing_sender_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> closer_;
   platform::Thread monitor_;
+
+  platform::Mutex standing_mutex_{"gloo.mesh.standing"};
+  std::function<Standing()> standing_;  // guarded by standing_mutex_, and called under it
 
   mutable platform::Mutex mutex_{"gloo.mesh"};
   platform::CondVar changed_{"gloo.mesh.changed"};
@@ -140,6 +172,8 @@ class Mesh {
   bool is_leaving_ = false;  // the destructor has begun
   bool is_claimed_ = false;
   int in_flight_ = 0;
+  bool has_told_standing_ = false;
+  Standings standings_;
   Tags next_tags_;
 };
 

@@ -1,6 +1,9 @@
 // How a mesh comes to be.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -37,6 +40,13 @@ std::string list_of(const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < ranks.size(); ++i)
     out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return out;
+}
+
+// What a rank says when it is there. The store may hold anything.
+bool is_group_size(std::string_view text) {
+  const bool is_number =
+      !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  return is_number && text.size() <= std::to_string(kMaxSize).size();
 }
 
 // All addresses of a rank, one for each of its connections, in one value of the store.
@@ -104,6 +114,10 @@ Status Mesh::open(Store& store, const GlooContextOptions& options, platform::Dea
     LOCKSTEP_RETURN_IF_ERROR(connect_pairs(store, deadline));
     LOCKSTEP_RETURN_IF_ERROR(greet(deadline));
     monitor_ = platform::Thread("gloo.monitor", [this] { monitor(); });
+  } catch (const std::system_error& error) {
+    return while_connecting(
+        Code::kTransport, kNone,
+        no_thread("the monitor of a group's connections", error.what()).failure().detail);
   } catch (const std::exception& error) {
     return while_connecting(code_of_gloo_error(error.what()), kNone,
                             readable_gloo_error(error.what()));
@@ -129,6 +143,11 @@ Status Mesh::meet(Store& store, platform::Deadline deadline) {
       continue;  // the deadline has passed: the next ones are looked up without waiting
     }
     if (!peers_size) return std::move(peers_size.error());
+    if (!is_group_size(*peers_size))
+      return while_connecting(Code::kMismatch, peer,
+                              "the store does not hold the size of a group where rank " +
+                                  std::to_string(peer) +
+                                  " says that it is there: is the store a fresh one?");
     if (*peers_size != std::to_string(size_))
       return while_connecting(Code::kMismatch, peer,
                               "this rank was started in a group of " + std::to_string(size_) +
@@ -144,9 +163,14 @@ Status Mesh::publish(Store& store, platform::Deadline deadline) {
   // Gloo waits up to five times this for one connection.
   transport_->setTimeout(std::max(left_until(deadline) / 5, milliseconds(1)));
   std::string addresses;
-  for (int peer = 0; peer < size_; ++peer)
-    append_address(addresses, peer == rank_ ? std::vector<char>()
-                                            : transport_->createPair(peer)->address().bytes());
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) {
+      append_address(addresses, {});
+      continue;
+    }
+    append_address(addresses, transport_->createPair(peer)->address().bytes());
+  }
+  find_sockets();  // they listen
   const Result<bool> is_set = store.set(key_of("address/", rank_), addresses);
   if (!is_set) return is_set.error();
   return Status();
@@ -166,7 +190,14 @@ Status Mesh::connect_pairs(Store& store, platform::Deadline deadline) {
     if (!find_address(*addresses, rank_, address))
       return while_connecting(Code::kMismatch, peer, name + "'s addresses cannot be read");
     try {
-      transport_->getPair(peer)->connect(address);
+      auto& pair = transport_->getPair(peer);
+      if (address.size() != pair->address().bytes().size())
+        return while_connecting(Code::kMismatch, peer,
+                                "the store holds " + std::to_string(address.size()) +
+                                    " bytes as the address of " + name + ", and an address has " +
+                                    std::to_string(pair->address().bytes().size()) +
+                                    ": is the store a fresh one?");
+      pair->connect(address);
     } catch (const std::exception& error) {
       return while_connecting(code_of_gloo_error(error.what()), peer,
                               name + ": " + readable_gloo_error(error.what()));
@@ -174,7 +205,15 @@ Status Mesh::connect_pairs(Store& store, platform::Deadline deadline) {
     if (deadline.passed())
       return while_connecting(Code::kTimeout, peer, "connecting took too long, last to " + name);
   }
+  find_sockets();
   return Status();
+}
+
+void Mesh::find_sockets() {
+  std::vector<::gloo::transport::Pair*> pairs;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) pairs.push_back(transport_->getPair(peer).get());
+  sockets_.find(pairs);
 }
 
 // Posts the receives that stay posted, then exchanges a message with every peer. Messages on a
@@ -182,16 +221,23 @@ Status Mesh::connect_pairs(Store& store, platform::Deadline deadline) {
 // can send to them without waiting.
 Status Mesh::greet(platform::Deadline deadline) {
   const auto ranks = static_cast<std::size_t>(size_);
-  received_notices_.resize(ranks);
+  inboxes_.resize(ranks);
+  for (Inbox& inbox : inboxes_) inbox.standing.magic = 0;  // nothing has come yet
   is_heard_.resize(ranks);
-  notice_receiver_ =
-      transport_->createUnboundBuffer(received_notices_.data(), ranks * sizeof(Notice));
+  has_stood_.resize(ranks);
+  standings_.resize(ranks);
+  notice_receiver_ = transport_->createUnboundBuffer(inboxes_.data(), ranks * sizeof(Inbox));
   notice_sender_ = transport_->createUnboundBuffer(&sent_notice_, sizeof(Notice));
+  standing_sender_ = transport_->createUnboundBuffer(&sent_standing_, sizeof(Standing));
   closer_ = transport_->createUnboundBuffer(nullptr, 0);
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_)
-      notice_receiver_->recv(peer, slot_of(Channel::kNotice),
-                             static_cast<std::size_t>(peer) * sizeof(Notice), sizeof(Notice));
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const std::size_t inbox = static_cast<std::size_t>(peer) * sizeof(Inbox);
+    notice_receiver_->recv(peer, slot_of(Channel::kNotice), inbox + offsetof(Inbox, notice),
+                           sizeof(Notice));
+    notice_receiver_->recv(peer, slot_of(Channel::kRollCall), inbox + offsetof(Inbox, standing),
+                           sizeof(Standing));
+  }
   open_agreements();
 
   Hello mine;

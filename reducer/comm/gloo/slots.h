@@ -14,6 +14,7 @@ enum class Channel : std::uint8_t {
   kNotice = 0x73,
   kHello = 0x74,
   kProbe = 0x75,  // never sent
+  kRollCall = 0x76,
 };
 
 constexpr std::uint64_t slot_of(Channel channel, std::uint32_t tag = 0) {

@@ -10,7 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBehindWatchdog = std::chrono::seconds(1);
 constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);  // Gloo adds it to a clock
 
 class WorkerTransport final : public ::gloo::transport::Context {
@@ -85,18 +84,12 @@ void WaitBoard::interrupt() {
   }
 }
 
-void WatchedBuffer::Peers::add(int rank) {
-  if (count_ < ranks_.size()) ranks_[count_++] = rank;
-}
-
 void WatchedBuffer::Peers::remove(int rank) {
-  const auto end = ranks_.begin() + static_cast<std::ptrdiff_t>(count_);
-  auto found = std::find(ranks_.begin(), end, rank);
-  if (count_ == 0) return;
+  if (ranks_.empty()) return;
+  auto found = std::find(ranks_.begin(), ranks_.end(), rank);
   // Gloo names the latest of several transfers that ended: then another one is taken off.
-  if (found == end) found = ranks_.begin();
-  std::move(found + 1, end, found);
-  --count_;
+  if (found == ranks_.end()) found = ranks_.begin();
+  ranks_.erase(found);
 }
 
 WatchedBuffer::WatchedBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> inner,
@@ -111,12 +104,6 @@ WatchedBuffer::WatchedBuffer(std::unique_ptr<::gloo::transport::UnboundBuffer> i
 
 WatchedBuffer::~WatchedBuffer() { board_.remove(*this); }
 
-milliseconds WatchedBuffer::limit() const {
-  if (waiter_ == nullptr || waiter_->deadline.is_never()) return kLongestWait;
-  const auto left = std::chrono::duration_cast<milliseconds>(waiter_->deadline.remaining());
-  return std::clamp(left, milliseconds(0), kLongestWait) + kBehindWatchdog;
-}
-
 void WatchedBuffer::throw_if_interrupted() const {
   if (board_.is_interrupted()) throw Interrupted();
 }
@@ -125,8 +112,9 @@ bool WatchedBuffer::waitRecv(int* rank, milliseconds) {
   throw_if_interrupted();
   if (waiter_ != nullptr) waiter_->peer.store(senders_.oldest(), std::memory_order_relaxed);
   int from = kNone;
-  if (!inner_->waitRecv(&from, limit())) throw Interrupted();
+  if (!inner_->waitRecv(&from, kLongestWait)) throw Interrupted();
   senders_.remove(from);
+  note_step();
   if (rank != nullptr) *rank = from;
   return true;
 }
@@ -135,8 +123,9 @@ bool WatchedBuffer::waitSend(int* rank, milliseconds) {
   throw_if_interrupted();
   if (waiter_ != nullptr) waiter_->peer.store(receivers_.oldest(), std::memory_order_relaxed);
   int to = kNone;
-  if (!inner_->waitSend(&to, limit())) throw Interrupted();
+  if (!inner_->waitSend(&to, kLongestWait)) throw Interrupted();
   receivers_.remove(to);
+  note_step();
   if (rank != nullptr) *rank = to;
   return true;
 }

@@ -17,7 +17,6 @@
 #include <gloo/transport/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include <array>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -31,11 +30,29 @@ namespace lockstep::inline LOCKSTEP_NS {
 // Thrown out of a wait that was interrupted. It stays within this folder.
 struct Interrupted {};
 
+// How far the operations of a group have come. Any thread notes a step, the watchdog looks at when
+// the latest was.
+class Progress {
+ public:
+  void note() {
+    steps_.fetch_add(1, std::memory_order_relaxed);
+    latest_.store(platform::now().count(), std::memory_order_relaxed);
+  }
+  std::uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  platform::Duration latest() const {
+    return platform::Duration(latest_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  platform::Atomic<std::uint64_t> steps_{0};
+  platform::Atomic<platform::Duration::rep> latest_{0};
+};
+
 // The one wait at a time of one worker: written by it, read by the watchdog.
 struct Waiter {
   enum class Phase : std::uint8_t { kAgreement, kPayload };
-  platform::Deadline deadline = platform::Deadline::never();  // of the running operation
-  platform::Atomic<int> peer{kNone};                          // whom the latest wait depends on
+  Progress* progress = nullptr;       // of the group; each wait that ends is a step
+  platform::Atomic<int> peer{kNone};  // whom the latest wait depends on
   platform::Atomic<Phase> phase{Phase::kAgreement};
 };
 
@@ -69,8 +86,9 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
   // For buffers that outlive an operation: who waits next.
   void set_waiter(Waiter* waiter) { waiter_ = waiter; }
 
-  // The time limits given here are ignored: the watchdog of the group keeps the operation's
-  // deadline, and this a second behind it, should the watchdog not run.
+  // The time limits given here are ignored: the watchdog of the group keeps the deadline, which is
+  // one of progress. A wait that Gloo ends by time cannot be taken up again, as Gloo closes all
+  // connections then; so Gloo is given no limit here, and interrupt() ends the wait.
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override;
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override;
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
@@ -83,20 +101,20 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
  private:
   friend class WaitBoard;
 
-  // Peers of the transfers in flight, in the order they were begun; what does not fit is not
-  // listed.
+  // Peers of the transfers in flight, in the order they were begun.
   class Peers {
    public:
-    void add(int rank);
+    void add(int rank) { ranks_.push_back(rank); }
     void remove(int rank);
-    int oldest() const { return count_ == 0 ? kNone : ranks_[0]; }
+    int oldest() const { return ranks_.empty() ? kNone : ranks_.front(); }
 
    private:
-    std::array<int, 16> ranks_{};
-    std::size_t count_ = 0;
+    std::vector<int> ranks_;
   };
 
-  std::chrono::milliseconds limit() const;
+  void note_step() const {
+    if (waiter_ != nullptr && waiter_->progress != nullptr) waiter_->progress->note();
+  }
   void throw_if_interrupted() const;
 
   std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;

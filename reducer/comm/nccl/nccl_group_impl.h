@@ -48,6 +48,7 @@ class NcclProcessGroup::Impl {
   Device& device() const { return device_; }
   const NcclOptions& options() const { return options_; }
   const char* origin() const { return origin_; }
+  std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   const NcclApi& api() const { return link_.api(); }
 
  private:
@@ -143,6 +144,7 @@ class NcclProcessGroup::Impl {
   platform::CondVar closing_{"nccl.group.closing"};  // the one that ends the communicator
   platform::CondVar changed_{"nccl.group.changed"};  // whoever waits for these
   OperationRing<Operation> operations_;              // the rest is guarded by mutex_
+  platform::Atomic<std::uint64_t> progress_{0};      // operations that have ended
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;

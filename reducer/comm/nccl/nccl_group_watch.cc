@@ -87,6 +87,9 @@ void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
   }
   Work* const done = operation.work;
   ++head_;
+  progress_.fetch_add(1, std::memory_order_relaxed);
+  // The next one has waited for this one, on the same stream: its time begins now.
+  if (head_ != tail_) at(head_).deadline = Deadline::in(options_.timeout);
   queued_.notify_all();
   lock.unlock();
   done->complete(Status());

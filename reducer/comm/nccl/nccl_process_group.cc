@@ -386,6 +386,7 @@ Status NcclProcessGroup::start(const Collective& collective, Work& work) {
 }
 void NcclProcessGroup::abort(const Status& cause) { impl_->abort(cause); }
 Duration NcclProcessGroup::timeout() const { return impl_->options().timeout; }
+std::uint64_t NcclProcessGroup::progress() const { return impl_->progress(); }
 const char* NcclProcessGroup::origin() const { return impl_->origin(); }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -6,8 +6,8 @@
 // Data of the host goes through pinned memory and the card, and back, on the same stream; its Work
 // completes when the host's memory is filled.
 //
-// Deadlines. NCCL has none. An operation has `timeout` from its start() to its end; then the group
-// ends. connect() ends at `connect_timeout`.
+// Deadlines. NCCL has none. An operation has `timeout` from its start() on, or from the end of the
+// one before it, which it waits for; then the group ends. connect() ends at `connect_timeout`.
 //
 // Agreement. NCCL compares nothing. All ranks gather what each is about to run, on the same stream,
 // and compare it before a Work can succeed: a difference is kMismatch with both sides in its text.
@@ -98,6 +98,7 @@ class NcclProcessGroup final : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override;
+  std::uint64_t progress() const override;
 
   // How the communicator was made: "ncclCommInitRankConfig" or "ncclCommShrink".
   const char* origin() const;

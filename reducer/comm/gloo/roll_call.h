@@ -1,0 +1,53 @@
+// Roll call: which rank holds up a collective that makes no progress.
+//
+// A rank knows whom it waits for itself, and that peer may be held up by another one. So when an
+// operation is overdue, every rank tells all others, once, where it stands; whoever is overdue then
+// follows the chain (this rank waits for b, b waits for c) to the rank that waits for nobody, or
+// that does not answer. A rank that has not entered the collective answers, too: its monitor does
+// (mesh.h).
+//
+// Threads: values and a pure function.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "reducer/base/status.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep::inline LOCKSTEP_NS {
+
+// Where a rank stands, as it travels.
+struct Standing {
+  static constexpr std::uint32_t kMagic = 0x4c535231;  // "LSR1"
+  std::uint32_t magic = kMagic;
+  std::uint32_t has_operation = 0;  // 1: an operation was started and has not ended
+  std::int32_t waits_for = kNone;   // the peer that the oldest operation waits for
+  std::uint32_t check = 0;          // of the other fields
+  std::uint64_t started = 0;        // how many operations were, on these connections
+
+  void seal() { check = expected_check(); }
+  bool is_sealed() const { return magic == kMagic && check == expected_check(); }
+  std::uint32_t expected_check() const {
+    return ~(magic + 3 * has_operation + 7 * static_cast<std::uint32_t>(waits_for) +
+             11 * static_cast<std::uint32_t>(started));
+  }
+};
+static_assert(sizeof(Standing) == 24 && std::has_unique_object_representations_v<Standing>);
+
+using Standings = std::vector<std::optional<Standing>>;  // by rank; those that were told
+
+// The rank at which a chain of waits ends; kNone where it runs in a circle.
+struct ChainEnd {
+  int rank = kNone;
+  bool has_answered = false;
+  bool has_operation = false;
+  std::uint64_t started = 0;
+};
+
+// The end of the chain that begins with `self`, whose own standing is there.
+ChainEnd end_of_chain(const Standings& standings, int self);
+
+}  // namespace lockstep::inline LOCKSTEP_NS

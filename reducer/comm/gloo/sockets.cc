@@ -1,0 +1,141 @@
+#include "reducer/comm/gloo/sockets.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gloo/transport/tcp/address.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep::inline LOCKSTEP_NS {
+namespace {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+
+// Calls visit(descriptor, what it is) for each descriptor of the process until that says false.
+void each_descriptor(const std::function<bool(int, std::string_view)>& visit) {
+  const std::unique_ptr<DIR, CloseDirectory> directory(::opendir("/proc/self/fd"));
+  if (directory == nullptr) return;
+  while (const dirent* entry = ::readdir(directory.get())) {
+    if (entry->d_name[0] == '.') continue;
+    char target[64];
+    const ssize_t length =
+        ::readlinkat(::dirfd(directory.get()), entry->d_name, target, sizeof target);
+    if (length <= 0) continue;
+    if (!visit(std::atoi(entry->d_name), {target, static_cast<std::size_t>(length)})) return;
+  }
+}
+
+void set_close_on_exec(int descriptor) {
+  const int flags = ::fcntl(descriptor, F_GETFD);
+  if (flags >= 0) ::fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC);
+}
+
+// Family, port and host as bytes that can be compared; empty for what is not an internet address.
+std::string name_of(const sockaddr_storage& address) {
+  std::string name;
+  const auto append = [&name](const void* data, std::size_t bytes) {
+    name.append(static_cast<const char*>(data), bytes);
+  };
+  if (address.ss_family == AF_INET) {
+    sockaddr_in in{};
+    std::memcpy(&in, &address, sizeof in);
+    append(&in.sin_port, sizeof in.sin_port);
+    append(&in.sin_addr, sizeof in.sin_addr);
+  } else if (address.ss_family == AF_INET6) {
+    sockaddr_in6 in{};
+    std::memcpy(&in, &address, sizeof in);
+    append(&in.sin6_port, sizeof in.sin6_port);
+    append(&in.sin6_addr, sizeof in.sin6_addr);
+  }
+  return name;
+}
+
+// The address of this side of a pair.
+std::string name_of(::gloo::transport::Pair& pair) {
+  const std::vector<char> bytes = pair.address().bytes();
+  if (bytes.size() != ::gloo::transport::tcp::Address().bytes().size()) return "";  // not TCP's
+  return name_of(::gloo::transport::tcp::Address(bytes).getSockaddr());
+}
+
+std::uint64_t cookie_of(int descriptor) {
+  std::uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  const bool is_told =
+      ::getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 && cookie != 0;
+  return is_told ? cookie : 0;
+}
+
+// Whether the descriptor is an event loop with which `event` is registered.
+bool is_loop_of(int descriptor, int event) {
+  const std::string path = "/proc/self/fdinfo/" + std::to_string(descriptor);
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
+  if (file == nullptr) return false;
+  std::array<char, 256> line;
+  while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    int registered = -1;
+    if (std::sscanf(line.data(), "tfd: %d", &registered) == 1 && registered == event) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void Sockets::find(const std::vector<::gloo::transport::Pair*>& pairs) {
+  std::vector<std::string> names;
+  for (::gloo::transport::Pair* pair : pairs)
+    if (std::string name = name_of(*pair); !name.empty()) names.push_back(std::move(name));
+  std::sort(names.begin(), names.end());
+  sockets_.clear();
+  each_descriptor([&](int descriptor, std::string_view what) {
+    if (!what.starts_with("socket:")) return true;
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return true;
+    if (!std::binary_search(names.begin(), names.end(), name_of(address))) return true;
+    set_close_on_exec(descriptor);
+    sockets_.push_back({descriptor, cookie_of(descriptor)});
+    return true;
+  });
+}
+
+std::uint64_t Sockets::bytes_moved() const {
+  std::uint64_t bytes = 0;
+  for (const Socket& socket : sockets_) {
+    if (socket.cookie == 0 || cookie_of(socket.descriptor) != socket.cookie) continue;
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(socket.descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    constexpr std::size_t kNeeded =
+        offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received;
+    if (length >= kNeeded) bytes += info.tcpi_bytes_acked + info.tcpi_bytes_received;
+  }
+  return bytes;
+}
+
+void close_loop_on_exec(int event) {
+  each_descriptor([event](int descriptor, std::string_view what) {
+    if (what != "anon_inode:[eventpoll]" || !is_loop_of(descriptor, event)) return true;
+    set_close_on_exec(descriptor);
+    return false;
+  });
+}
+
+}  // namespace lockstep::inline LOCKSTEP_NS
