@@ -32,10 +32,10 @@ expect 66 "gave no answer within" fuzz hanging --time 1 --jobs 2
 grep -q "the time is over; waiting for" err || fail "the status line does not say what the run waits for"
 
 # Ctrl-C cuts it off: then the run proves nothing, and names the case.
-fuzz hanging --time 60 --jobs 1 --json cut.json >out 2>err &
+"$program" fuzz --subject "$(subject hanging)" --seed 1 --time 60 --jobs 1 --json cut.json --out found >out 2>err &
 pid=$!
 sleep 3
-pkill -INT -P $pid
+kill -INT $pid
 wait $pid
 code=$?
 [[ $code -eq 2 ]] || fail "a case that was cut off gave $code"
