@@ -188,15 +188,23 @@ Status agree_to_go_on(ProcessGroup& group, Status own) {
   return agree(group, {}, std::move(own), sequence);
 }
 
-// Each rank is a random number to the others.
+// Each rank is a random number to the others; zero says that it has none.
 Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
-  std::array<std::uint64_t, 2> mine{};
-  if (::getrandom(mine.data(), sizeof mine, 0) != static_cast<ssize_t>(sizeof mine))
-    return Status(Code::kInternal, "the system gives no random numbers");
+  using Number = std::array<std::uint64_t, 2>;
+  Number mine{};
+  if (::getrandom(mine.data(), sizeof mine, 0) != static_cast<ssize_t>(sizeof mine)) mine = {};
   std::vector<std::byte> of_first;
   std::vector<std::byte> of_second;
   Work work;
   LOCKSTEP_RETURN_IF_ERROR(all_gather(first, mine.data(), sizeof mine, of_first, work));
+  for (int r = 0; r < first.size(); ++r) {
+    Number number;
+    std::memcpy(number.data(), of_first.data() + static_cast<std::size_t>(r) * sizeof number,
+                sizeof number);
+    if (number == Number{})
+      return Status(Code::kInternal, "the system gives rank " + std::to_string(r) +
+                                         " no random numbers: ranks cannot be told apart");
+  }
   LOCKSTEP_RETURN_IF_ERROR(all_gather(second, mine.data(), sizeof mine, of_second, work));
   if (of_first == of_second) return {};
   return Status(Code::kInvalidArgument,

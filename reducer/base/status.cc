@@ -81,13 +81,16 @@ namespace {
 constexpr std::size_t kNamesInText = 16;
 constexpr std::size_t kNameInText = 200;  // characters
 
+std::string short_name(const std::string& name) {
+  return name.size() <= kNameInText ? name : name.substr(0, kNameInText) + "...";
+}
+
 std::string list_of(const std::vector<std::string>& names) {
   std::string out;
   const std::size_t count = std::min(names.size(), kNamesInText);
   for (std::size_t i = 0; i < count; ++i) {
     if (i > 0) out += ' ';
-    out.append(names[i], 0, kNameInText);
-    if (names[i].size() > kNameInText) out += "...";
+    out += short_name(names[i]);
   }
   if (names.size() > count) out += " and " + std::to_string(names.size() - count) + " more";
   return out;
@@ -103,7 +106,7 @@ std::string Failure::to_string() const {
   field("rank", rank);
   field("pass", pass);
   field("bucket", bucket);
-  if (!collective.empty()) out += ", " + collective;
+  if (!collective.empty()) out += ", " + short_name(collective);
   field("sequence", sequence);
   field("suspected peer", suspect);
   if (!parameters.empty()) {

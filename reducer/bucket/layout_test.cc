@@ -223,7 +223,7 @@ TEST(Layout, B5BytesThatDoNotFitAnyMemoryAreRefused) {
   EXPECT_NE(error({info("a", 3), info("b", std::numeric_limits<std::int64_t>::max() - 1)})
                 .find("more bytes"),
             std::string::npos);
-  // Each of them reaches a limit by itself, though their sum would wrap around to a small one.
+  // Each of them reaches this limit by itself.
   const std::vector<ParameterInfo> four(4, info("a", kHalf));
   EXPECT_EQ(assign(four, {std::uint64_t{1} << 62}), (Lists{{3}, {2}, {1}, {0}}));
 }

@@ -32,10 +32,10 @@ class HostDeviceFloats : public ::testing::Test {
   std::vector<std::uint32_t> compute() {
     const Tensor small = floats({0x1p-140f, 0x1p-126f, -0x1p-149f, 0.1f});
     const Tensor sum = floats({0x1p-140f, -0x1p-127f, 0x1p-130f, 0.2f});
-    Tensor slot = floats({9, 9, 9, 9});
-    Tensor half = *Tensor::empty(device_, DType::kFloat16, small.shape());
-    Tensor wide = floats({9, 9, 9, 9});
-    Tensor total = floats({9, 9});
+    const Tensor slot = floats({9, 9, 9, 9});
+    const Tensor half = *Tensor::empty(device_, DType::kFloat16, small.shape());
+    const Tensor wide = floats({9, 9, 9, 9});
+    const Tensor total = floats({9, 9});
     device_.add({}, small, sum);
     const Transfer transfer{&small, slot.data(), &small.shape()};
     device_.gather({}, {&transfer, 1}, 0.5);
@@ -44,7 +44,8 @@ class HostDeviceFloats : public ::testing::Test {
     device_.convert({}, half, wide, 1.0);
     device_.fold({}, small, total, 1.0);
     std::vector<std::uint32_t> bits;
-    for (const Tensor* tensor : {&sum, &slot, &wide})
+    const Tensor* const results[] = {&sum, &slot, &wide};
+    for (const Tensor* tensor : results)
       for (int i = 0; i < 4; ++i) bits.push_back(std::bit_cast<std::uint32_t>(at(*tensor, i)));
     for (int i = 0; i < 2; ++i) bits.push_back(std::bit_cast<std::uint32_t>(at(total, i)));
     return bits;
