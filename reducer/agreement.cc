@@ -10,13 +10,20 @@
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
+constexpr std::uint64_t kDescription = 1;  // what a rank sends: see Header
+constexpr std::uint64_t kRefusal = 2;
+// Far above what models have: 100,000 parameters are described in some 15 MB.
+constexpr std::uint64_t kMaxDescriptionBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxReasonBytes = 4096;
+
 struct Header {
-  std::uint64_t format = 1;
+  std::uint64_t kind = kDescription;
   std::uint64_t hash = 0;
   std::uint64_t lines = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // of the description, or of the reason for the refusal
   bool operator==(const Header&) const = default;
 };
+static_assert(sizeof(Header) == 32);
 
 std::string join(const std::vector<std::string>& lines) {
   std::string text;
@@ -44,6 +51,19 @@ Status all_gather(ProcessGroup& group, const void* mine, std::size_t bytes,
   return run(group, collective, work);
 }
 
+// The text of one rank, for all. Who does not have it knows from the header how long it is.
+Status broadcast(ProcessGroup& group, int root, std::string& text, std::uint64_t bytes) {
+  text.resize(static_cast<std::size_t>(bytes));
+  if (bytes == 0) return {};
+  Collective collective;
+  collective.op = Op::kBroadcast;
+  collective.dtype = DType::kByte;
+  collective.count = bytes;
+  collective.root = root;
+  collective.data = reinterpret_cast<std::byte*>(text.data());
+  return run(group, collective);
+}
+
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -51,7 +71,7 @@ std::vector<std::string> split(const std::string& text) {
   return lines;
 }
 
-Status difference(const std::string& base, const std::string& other, int other_rank, int self) {
+std::string difference(const std::string& base, const std::string& other, int other_rank) {
   const std::vector<std::string> a = split(base);
   const std::vector<std::string> b = split(other);
   std::size_t i = 0;
@@ -59,56 +79,132 @@ Status difference(const std::string& base, const std::string& other, int other_r
   const auto line = [i](const std::vector<std::string>& lines) {
     return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing more");
   };
+  return "rank 0 and rank " + std::to_string(other_rank) +
+         " were constructed differently: rank 0 has " + line(a) + ", rank " +
+         std::to_string(other_rank) + " has " + line(b);
+}
+
+// About what `rank` has said of itself.
+Failure about(int rank, int self, std::string detail) {
   Failure failure;
   failure.code = Code::kDisagreement;
-  failure.rank = other_rank;
+  failure.rank = rank;
   failure.reported_by = self;
-  failure.suspect = other_rank;
+  if (rank != self) failure.suspect = rank;
   failure.definite = true;
   failure.collective = "all_gather";
-  failure.detail = "rank 0 and rank " + std::to_string(other_rank) +
-                   " were constructed differently: rank 0 has " + line(a) + ", rank " +
-                   std::to_string(other_rank) + " has " + line(b);
+  failure.detail = std::move(detail);
+  return failure;
+}
+
+// A header that is not one, or says more than can be.
+Status check(const std::vector<Header>& headers, int self) {
+  for (std::size_t r = 0; r < headers.size(); ++r) {
+    const Header& header = headers[r];
+    const int rank = static_cast<int>(r);
+    const std::string who = "rank " + std::to_string(rank);
+    if (header.kind != kDescription && header.kind != kRefusal)
+      return about(rank, self,
+                   who + " sent something else than a description of itself (kind " +
+                       std::to_string(header.kind) +
+                       "): its message is damaged, or it runs another version of the library");
+    const std::uint64_t most = header.kind == kRefusal ? kMaxReasonBytes : kMaxDescriptionBytes;
+    if (header.bytes > most)
+      return about(rank, self,
+                   who + " announces " + std::to_string(header.bytes) +
+                       " bytes to describe itself, more than the " + std::to_string(most) +
+                       " that are allowed: its message is damaged, or its parameters have names "
+                       "that are too long");
+  }
+  return {};
+}
+
+Status exchange(ProcessGroup& group, const Header& mine, std::vector<Header>& headers, Work& work) {
+  std::vector<std::byte> all;
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, &mine, sizeof mine, all, work));
+  headers.resize(static_cast<std::size_t>(group.size()));
+  std::memcpy(headers.data(), all.data(), all.size());
+  return {};
+}
+
+// Why this rank refuses; what has no rank yet is its own.
+Status of_this_rank(Status own, int rank) {
+  Failure& failure = own.failure();
+  failure.reported_by = rank;
+  if (failure.rank == kNone) failure.rank = rank;
+  failure.definite = true;
+  return own;
+}
+
+// All ranks hear the reason of the first that refuses; those that do so themselves have their own.
+Status refused(ProcessGroup& group, int rank, const Header& header, const Status& own) {
+  std::string reason;
+  if (rank == group.rank()) reason = encode(own.failure(), kMaxReasonBytes);
+  Status sent = broadcast(group, rank, reason, header.bytes);
+  if (!own.ok()) return own;
+  LOCKSTEP_RETURN_IF_ERROR(std::move(sent));
+  Failure failure = decode_failure(reason, group.size());
+  failure.rank = failure.suspect = rank;
+  failure.reported_by = group.rank();
+  failure.definite = true;
+  failure.detail = "rank " + std::to_string(rank) + " refused: " + failure.detail;
   return failure;
 }
 
 }  // namespace
 
-Status agree(ProcessGroup& group, const std::vector<std::string>& lines, std::int64_t& sequence) {
-  const std::string text = join(lines);
-  const Header mine{1, hash_of(text), lines.size(), text.size()};
-  std::vector<std::byte> all;
+Status agree(ProcessGroup& group, const std::vector<std::string>& lines, Status own,
+             std::int64_t& sequence) {
+  if (!own.ok()) own = of_this_rank(std::move(own), group.rank());
+  std::string text = own.ok() ? join(lines) : encode(own.failure(), kMaxReasonBytes);
+  const Header mine{own.ok() ? kDescription : kRefusal, hash_of(text), lines.size(), text.size()};
+  std::vector<Header> headers;
   Work work;
-  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, &mine, sizeof mine, all, work));
+  if (Status status = exchange(group, mine, headers, work); !status.ok())
+    return own.ok() ? status : own;
   sequence = work.sequence();
-  std::vector<Header> headers(static_cast<std::size_t>(group.size()));
-  std::memcpy(headers.data(), all.data(), all.size());
+  if (Status status = check(headers, group.rank()); !status.ok()) return own.ok() ? status : own;
+
+  const auto refusal = std::find_if(headers.begin(), headers.end(),
+                                    [](const Header& header) { return header.kind == kRefusal; });
+  if (refusal != headers.end())
+    return refused(group, static_cast<int>(refusal - headers.begin()), *refusal, own);
   const auto odd = std::find_if(headers.begin(), headers.end(),
                                 [&](const Header& h) { return h != headers[0]; });
   if (odd == headers.end()) return {};
 
-  std::size_t longest = 0;
-  for (const Header& header : headers) longest = std::max<std::size_t>(longest, header.bytes);
-  std::string padded = text;
-  padded.resize(longest, '\n');
-  LOCKSTEP_RETURN_IF_ERROR(all_gather(group, padded.data(), longest, all, work));
-  const auto text_of = [&](std::size_t rank) {
-    return std::string(reinterpret_cast<const char*>(all.data()) + rank * longest,
-                       headers[rank].bytes);
-  };
-  const auto other = static_cast<std::size_t>(odd - headers.begin());
-  return difference(text_of(0), text_of(other), static_cast<int>(other), group.rank());
+  const int other = static_cast<int>(odd - headers.begin());
+  std::string first = group.rank() == 0 ? text : std::string();
+  std::string second = group.rank() == other ? std::move(text) : std::string();
+  LOCKSTEP_RETURN_IF_ERROR(broadcast(group, 0, first, headers[0].bytes));
+  LOCKSTEP_RETURN_IF_ERROR(broadcast(group, other, second, odd->bytes));
+  Failure failure = about(other, group.rank(), difference(first, second, other));
+  failure.suspect = other;
+  return failure;
 }
 
-// Each rank is a random number to the others.
+Status agree_to_go_on(ProcessGroup& group, Status own) {
+  std::int64_t sequence = 0;
+  return agree(group, {}, std::move(own), sequence);
+}
+
+// Each rank is a random number to the others; zero says that it has none.
 Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
-  std::array<std::uint64_t, 2> mine{};
-  if (::getrandom(mine.data(), sizeof mine, 0) != static_cast<ssize_t>(sizeof mine))
-    return Status(Code::kInternal, "the system gives no random numbers");
+  using Number = std::array<std::uint64_t, 2>;
+  Number mine{};
+  if (::getrandom(mine.data(), sizeof mine, 0) != static_cast<ssize_t>(sizeof mine)) mine = {};
   std::vector<std::byte> of_first;
   std::vector<std::byte> of_second;
   Work work;
   LOCKSTEP_RETURN_IF_ERROR(all_gather(first, mine.data(), sizeof mine, of_first, work));
+  for (int r = 0; r < first.size(); ++r) {
+    Number number;
+    std::memcpy(number.data(), of_first.data() + static_cast<std::size_t>(r) * sizeof number,
+                sizeof number);
+    if (number == Number{})
+      return Status(Code::kInternal, "the system gives rank " + std::to_string(r) +
+                                         " no random numbers: ranks cannot be told apart");
+  }
   LOCKSTEP_RETURN_IF_ERROR(all_gather(second, mine.data(), sizeof mine, of_second, work));
   if (of_first == of_second) return {};
   return Status(Code::kInvalidArgument,

@@ -1,5 +1,6 @@
 // What the reducer does when something fails: name the cause, tell the peers, refuse further work
 // (F2, P5, P12).
+#include <algorithm>
 #include <new>
 
 #include "reducer/base/check.h"
@@ -143,6 +144,18 @@ Status Reducer::reserved(Code code, const char* detail) {
   return status;
 }
 
+// What a user gives to abort(), or what another group of other ranks ended a backward with (F7),
+// may name a rank that this group does not have.
+void Reducer::keep_to_group(Failure& failure) const {
+  const int size = membership_.group->size();
+  const auto is_strange = [size](int rank) { return rank < kNone || rank >= size; };
+  if (is_strange(failure.rank)) failure.rank = membership_.group->rank();
+  if (is_strange(failure.suspect)) failure.suspect = kNone;
+  failure.bucket = std::max(failure.bucket, kNone);
+  for (std::int64_t* number : {&failure.pass, &failure.source, &failure.sequence})
+    *number = std::max<std::int64_t>(*number, kNone);
+}
+
 // Tells the peers what is known, wakes them by closing the group, and finds the first cause.
 // Without memory for the rest of it the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
@@ -151,6 +164,7 @@ Status Reducer::fail(Failure failure) {
   const int rank = membership_.group->rank();
   FailureBoard board(membership_.store, rank, membership_.group->size());
   failure.reported_by = rank;
+  keep_to_group(failure);
   Status own = reserved(failure.code, "");
   own.failure() = std::move(failure);
   attempt([&] {

@@ -34,7 +34,7 @@ struct Silence {
 };
 
 // Who is to blame when nobody has an error of his own (failure_board.h).
-Silence silence_of(const Reports& reports, bool is_peer_lost) {
+Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
   std::vector<int> votes(reports.size(), 0);
   for (const auto& report : reports) {
     if (report && report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
@@ -43,7 +43,7 @@ Silence silence_of(const Reports& reports, bool is_peer_lost) {
   Silence silence;
   int most = 0;
   for (std::size_t r = 0; r < reports.size(); ++r) {
-    if (reports[r]) continue;
+    if (reports[r] || unreadable[r]) continue;
     ++silence.ranks;
     if (silence.suspect != kNone && votes[r] <= most) continue;
     silence.suspect = static_cast<int>(r);
@@ -115,7 +115,9 @@ FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
 void FailureBoard::publish(const Failure& own) {
   // A store that cannot be reached must not hide the failure itself; peers then blame this rank's
   // silence.
-  (void)store_->set(key_of(rank_), encode(own));
+  Failure report = own;
+  report.reported_by = rank_;  // peers look for it
+  (void)store_->set(key_of(rank_), encode(report));
 }
 
 // Another reducer of this rank on the same group may have failed before, and brought it down.
@@ -124,25 +126,37 @@ Failure FailureBoard::first_of_this_rank(const Failure& own) {
   if (!is_there || !*is_there) return own;
   const Result<std::string> bytes = store_->get(key_of(rank_), platform::Deadline::in({}));
   if (!bytes) return own;
-  Failure first = decode_failure(*bytes);
-  return first.definite ? first : own;
+  const std::optional<Failure> first = read(*bytes, rank_);
+  return first && first->definite ? *first : own;
+}
+
+// What `writer` has written, if it can have.
+std::optional<Failure> FailureBoard::read(std::string_view bytes, int writer) const {
+  std::optional<Failure> report = read_failure(bytes, size_);
+  if (report && report->reported_by != writer) report.reset();
+  return report;
 }
 
 Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   if (own.definite || size_ == 1) return own;
+  own.reported_by = rank_;
   const platform::Deadline deadline = platform::Deadline::in(grace);
   Reports reports(static_cast<std::size_t>(size_));
+  std::vector<bool> unreadable(reports.size(), false);
   reports[static_cast<std::size_t>(rank_)] = first_of_this_rank(own);
   for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
     if (r == rank_) continue;
     const Result<std::string> bytes = store_->get(key_of(r), deadline);
-    if (bytes) reports[static_cast<std::size_t>(r)] = decode_failure(*bytes);
+    if (!bytes) continue;
+    const auto writer = static_cast<std::size_t>(r);
+    reports[writer] = read(*bytes, r);
+    unreadable[writer] = !reports[writer];
   }
 
   Failure settled = own;
   if (const Failure* definite = first_definite(reports)) {
     settled = *definite;
-  } else if (const Silence silence = silence_of(reports, own.code == Code::kPeerLost);
+  } else if (const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
              silence.ranks > 0) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
   } else if (const Failure* cause = end_of_suspicions(reports, least_progress(reports));
@@ -164,6 +178,11 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     own.later.clear();
     settled.later.push_back("rank " + std::to_string(rank_) + " saw: " + own.to_string());
   }
+  for (std::size_t r = 0; r < unreadable.size(); ++r)
+    if (unreadable[r])
+      settled.later.push_back("rank " + std::to_string(r) +
+                              " left a report of a failure that cannot be read: it is damaged, or "
+                              "of another version of the library");
   return settled;
 }
 

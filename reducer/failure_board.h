@@ -13,9 +13,16 @@
 // Threads: one call at a time. Waits at most `grace` for peers, in the order of the ranks, and for
 // those behind a definite cause not at all: of several causes all survivors take the same one, so a
 // rank that writes nothing is waited for though one behind it has a cause.
+//
+// What comes out of the store is not trusted: a report that is damaged, is of another version of
+// the library, or has numbers that no failure of its rank in this group has, is no cause. Its rank
+// has failed, and is not silent; the failure that is raised says in `later` that its report was
+// unreadable.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "reducer/base/status.h"
@@ -48,6 +55,7 @@ class FailureBoard {
 
  private:
   Failure first_of_this_rank(const Failure& own);
+  std::optional<Failure> read(std::string_view bytes, int writer) const;
 
   std::shared_ptr<Store> store_;
   int rank_;

@@ -70,8 +70,9 @@ Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
   lock.unlock();
   bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
   Status status = guarded([&] { return options_.hook->start(bucket); });
+  if (!status.ok()) status = hook_failed(std::move(status), b);  // asks the hook for its name
   lock.lock();
-  if (!status.ok()) return hook_failed(std::move(status), b);
+  LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   launching_ = false;
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -733,6 +734,65 @@ TEST_F(ReducerHooks, P17AWireDtypeThatTheGroupCannotSumIsRefusedAtConstruction) 
   const Status status = rank_.create(membership(), options);
   ASSERT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.to_string().find("which the hook test makes of parameter p"), std::string::npos);
+}
+
+// q is not used, so that the first hook of the pass, which is p's, completes q's bucket. What would
+// wait for ever is a call that its own thread holds a lock against.
+TEST(ReducerHookLocks, S4AHookMayRunALocalBackwardToTheParameterWhoseHookFired) {
+  const auto done = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> outcome = done->get_future();
+  std::thread([done] {
+    TestRank rank;
+    const auto p = rank.add("p");
+    const auto q = rank.add("q");
+    const auto hook = std::make_shared<TestHook>();
+    Status inside(Code::kInternal, "the hook was not started for the first bucket");
+    hook->on_start = [&](HookBucket& bucket) {
+      if (bucket.is_first()) inside = rank.backward({{p, 0}}, {100, 100});
+      return Status();
+    };
+    ReducerOptions options = quick_options(true);
+    options.hook = hook;
+    const auto group = std::make_shared<PlayedGroup>(1);
+    Status status = rank.create({group, std::make_shared<HashStore>()}, options);
+    if (status.ok()) status = rank.backward(rank.forward_of({p}), {1, 2});
+    if (status.ok()) status = inside;
+    // What the local backward brought is accumulated, and reduced with the rest (P1).
+    const bool is_right = status.ok() && values_of(p->grad()) == Values{101, 102};
+    done->set_value(is_right ? "" : "wrong: " + status.to_string());
+  }).detach();
+  ASSERT_EQ(outcome.wait_for(std::chrono::seconds(60)), std::future_status::ready)
+      << "the hook's local backward never ended";
+  EXPECT_EQ(outcome.get(), "");
+}
+
+// The name is the user's code, too.
+TEST_F(ReducerHooks, S4AHookThatFailsIsAskedForItsNameWithoutALock) {
+  class Asking final : public CommunicationHook {
+   public:
+    std::string name() const override {
+      if (rank != nullptr) status = rank->engine.backward(edges, gradients, false);
+      return "asking";
+    }
+    Status start(HookBucket&) override {
+      rank = rank_to_ask;
+      return Status(Code::kInternal, "on purpose");
+    }
+    Result<Tensor> finish(HookBucket& bucket) override { return bucket.flat(); }
+    TestRank* rank_to_ask = nullptr;
+    TestRank* rank = nullptr;
+    std::vector<Edge> edges;
+    std::vector<Tensor> gradients;
+    mutable Status status;
+  };
+  const auto hook = std::make_shared<Asking>();
+  create_with(hook);
+  hook->rank_to_ask = &rank_;
+  hook->edges = {{p_, 0}};
+  hook->gradients = {rank_.tensor({1, 2})};
+  EXPECT_EQ(train().code(), Code::kUserFailure);
+  EXPECT_TRUE(hook->status.ok()) << hook->status.to_string();
+  hook->edges.clear();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "reducer/base/check.h"
+#include "reducer/base/float_environment.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
@@ -118,9 +119,11 @@ int Reducer::lowest_that_trains() const {
 }
 
 void Reducer::divide_by(int ranks) {
+  const volatile int count = ranks;  // read from memory, so that the divisions stay behind this:
+  const DefaultFloats floats;        // the application may have this thread round otherwise (G9)
   divisor_ = ranks;
-  factor_ = 1.0 / ranks;
-  float_factor_ = static_cast<double>(1.0f / static_cast<float>(ranks));
+  factor_ = 1.0 / count;
+  float_factor_ = static_cast<double>(1.0f / static_cast<float>(count));
 }
 
 void Reducer::leave_join() {

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 
+#include "reducer/base/sizes.h"
 #include "reducer/bucket/layout.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
 
-std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype());
+std::int64_t bytes_of(const Tensor& tensor) {
+  return multiply_sizes(tensor.elements(), static_cast<std::int64_t>(size_of(tensor.dtype())));
 }
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kMemberAlignmentBytes - 1) / kMemberAlignmentBytes * kMemberAlignmentBytes;
+std::int64_t aligned(std::int64_t bytes) {
+  return round_up_size(bytes, static_cast<std::int64_t>(kMemberAlignmentBytes));
 }
 
 // Between devices, too.
@@ -165,13 +166,16 @@ Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
   Status status;
   for (std::size_t first = 0; first < tensors_.size() && status.ok();) {
     std::size_t end = first;
-    std::size_t bytes = 0;
+    std::int64_t bytes = 0;
     while (end < tensors_.size() && &tensors_[end].device() == &tensors_[first].device() &&
-           (end == first || bytes < chunk_bytes_)) {
-      bytes = aligned(bytes) + bytes_of(tensors_[end]);
+           (end == first || static_cast<std::uint64_t>(bytes) < chunk_bytes_)) {
+      bytes = add_sizes(aligned(bytes), bytes_of(tensors_[end]));
       ++end;
     }
-    status = send_chunk(broadcaster, {&tensors_[first], end - first}, bytes, rank == root, root);
+    // Tensors may share memory, so that together they may have more than there can be.
+    status = bytes == kTooLarge ? out_of_memory()
+                                : send_chunk(broadcaster, {&tensors_[first], end - first},
+                                             static_cast<std::size_t>(bytes), rank == root, root);
     first = end;
   }
   tensors_.clear();
@@ -190,11 +194,11 @@ Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor>
   }
   const Stream stream = device.current_stream();
   const auto each_place = [&](auto copy) {
-    std::size_t offset = 0;
+    std::int64_t offset = 0;
     for (const Tensor& tensor : tensors) {
       offset = aligned(offset);
-      copy(tensor, Tensor(staging_, static_cast<std::int64_t>(offset / size_of(tensor.dtype())),
-                          tensor.dtype(), tensor.shape()));
+      const auto size = static_cast<std::int64_t>(size_of(tensor.dtype()));
+      copy(tensor, Tensor(staging_, offset / size, tensor.dtype(), tensor.shape()));
       offset += bytes_of(tensor);
     }
   };

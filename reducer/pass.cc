@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "reducer/base/check.h"
 #include "reducer/reducer.h"
@@ -30,12 +31,20 @@ int Pass::usable_outputs() {
 
 void Pass::add(PassOutput* output) {
   platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK_EQ(output->place_, PassOutput::kUnlisted);
   outputs_.push_back(output);
+  output->place_ = outputs_.size() - 1;
 }
 
 void Pass::remove(PassOutput* output) {
   platform::MutexLock lock(mutex_);
-  std::erase(outputs_, output);
+  const std::size_t place = std::exchange(output->place_, PassOutput::kUnlisted);
+  if (place == PassOutput::kUnlisted) return;  // used up before it was dropped
+  LOCKSTEP_CHECK(outputs_[place] == output);
+  outputs_[place] = outputs_.back();  // a forward may have 100,000 outputs: no search, no shift
+  outputs_[place]->place_ = place;
+  outputs_.pop_back();
+  output->place_ = PassOutput::kUnlisted;
 }
 
 Status Pass::backward_begins(GraphTask& task, std::span<Node* const>) {

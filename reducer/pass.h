@@ -56,7 +56,7 @@ class Pass final : public RefCounted, public BackwardObserver, public BackwardEn
   Reducer* reducer_;  // null once closed
   int rank_;
   platform::Mutex mutex_{"pass.outputs"};
-  std::vector<PassOutput*> outputs_;  // alive and not used up
+  std::vector<PassOutput*> outputs_;  // alive and not used up, in any order
 };
 
 // Hands gradients through unchanged. In plain mode each output of a forward has one of its own; in
@@ -71,7 +71,10 @@ class PassOutput final : public Node {
   void release() override { pass_->remove(this); }
 
  private:
+  friend class Pass;
+  static constexpr std::size_t kUnlisted = ~std::size_t{0};
   Ref<Pass> pass_;
+  std::size_t place_ = kUnlisted;  // in the pass's list, guarded by its lock
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

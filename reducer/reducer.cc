@@ -8,6 +8,7 @@
 
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
+#include "reducer/base/sizes.h"
 #include "reducer/failure_board.h"
 #include "reducer/pass.h"
 
@@ -18,16 +19,15 @@ namespace {
 
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
 constexpr std::size_t kUsualLine = 96;  // characters
+constexpr std::size_t kMaxTraceCapacity = std::size_t{1} << 24;
 
 std::string describe_tensor(const char* kind, std::size_t index, const std::string& name,
                             DType dtype, const Shape& shape, const Device& device) {
   std::string line;
   line.reserve(kUsualLine);
   line.append(kind).append(" ").append(std::to_string(index)).append(" ").append(name);
-  line.append(": ").append(name_of(dtype)).append(" [");
-  for (int d = 0; d < shape.dims; ++d)
-    line.append(d ? " " : "").append(std::to_string(shape.sizes[static_cast<std::size_t>(d)]));
-  line.append("] strides [");
+  line.append(": ").append(name_of(dtype)).append(" ").append(shape.to_string());
+  line.append(" strides [");
   for (int d = 0; d < shape.dims; ++d)
     line.append(d ? " " : "").append(std::to_string(shape.strides[static_cast<std::size_t>(d)]));
   return line.append("] device ").append(std::to_string(device.index()));
@@ -78,6 +78,50 @@ bool erase_named(const std::string& name, std::vector<Ref<Kind>>& first,
   return is_there;
 }
 
+// Memory that is refused is a failure like any other (F1).
+template <class Call>
+Status guarded(const Call& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+// For what peers take part in. Where it is this rank that has no memory to go on they would wait
+// for it: the group ends.
+template <class Call>
+Status meeting(ProcessGroup& group, const Call& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    Status cause = out_of_memory();
+    guarded([&] {
+      group.abort(cause);
+      return Status();
+    }).ignore();
+    return cause;
+  }
+}
+
+Status check_options(const ReducerOptions& options) {
+  const auto invalid = [](std::string text) {
+    return Status(Code::kInvalidArgument, std::move(text));
+  };
+  if (options.trace_capacity == 0 || options.trace_capacity > kMaxTraceCapacity)
+    return invalid("trace_capacity is " + std::to_string(options.trace_capacity) +
+                   ": keep at least one collective, and at most " +
+                   std::to_string(kMaxTraceCapacity));
+  if (options.static_graph && options.find_unused_parameters)
+    return invalid(
+        "static_graph finds unused parameters by itself: turn find_unused_parameters off");
+  if (options.verify_payload && options.reduction == Reduction::kNative)
+    return invalid(
+        "verify_payload checks sums in rank order, not those of the transport: set reduction to "
+        "kRankOrdered");
+  return {};
+}
+
 }  // namespace
 
 Reducer::Reducer(ReducerOptions options, Membership membership)
@@ -86,34 +130,36 @@ Reducer::Reducer(ReducerOptions options, Membership membership)
       trace_(options_.trace_capacity),
       reserve_(Failure()) {}
 
+// What keeps this rank from having a reducer is told to its peers, who would wait for it.
 Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> parameters,
-                                                 ReducerOptions options,
-                                                 Membership membership) try {
+                                                 ReducerOptions options, Membership membership) {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
-  if (options.trace_capacity == 0)
-    return failed(
-        Status(Code::kInvalidArgument, "trace_capacity is 0: keep at least one collective"));
-  if (options.static_graph && options.find_unused_parameters)
-    return failed(Status(Code::kInvalidArgument,
-                         "static_graph finds unused parameters by itself: turn "
-                         "find_unused_parameters off"));
-  if (options.verify_payload && options.reduction == Reduction::kNative)
-    return failed(Status(Code::kInvalidArgument,
-                         "verify_payload checks sums in rank order, not those of the transport: "
-                         "set reduction to kRankOrdered"));
-  std::unique_ptr<Reducer> reducer(new Reducer(std::move(options), std::move(membership)));
-  if (Status status = reducer->build(std::move(parameters)); !status.ok()) return failed(status);
-  if (Status status = reducer->agree_with_peers(); !status.ok()) return failed(status);
-  // Not before all ranks know that they have the same one: then all refuse it, or none.
-  if (reducer->options_.pinned_layout)
-    if (Status status = reducer->lay_out_first(); !status.ok()) return failed(status);
-  if (Status status = reducer->broadcast_state(); !status.ok()) return failed(status);
-  for (std::size_t i = 0; i < reducer->parts(); ++i)
-    reducer->part(i).parameter->add_hook(reducer.get(), i);
+  const std::shared_ptr<ProcessGroup> group = membership.group;
+  std::unique_ptr<Reducer> reducer;
+  Status status = guarded([&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(check_options(options));
+    reducer.reset(new Reducer(std::move(options), std::move(membership)));
+    return reducer->build(std::move(parameters));
+  });
+  status = meeting(*group, [&]() -> Status {
+    if (!reducer) return agree_to_go_on(*group, std::move(status));
+    return reducer->meet_peers(std::move(status));
+  });
+  if (!status.ok()) return failed(std::move(status));
   return reducer;
-} catch (const std::bad_alloc&) {
-  return failed(out_of_memory());
+}
+
+Status Reducer::meet_peers(Status own) {
+  LOCKSTEP_RETURN_IF_ERROR(agree_with_peers(std::move(own)));
+  // Not before all ranks know that they have the same one: then all refuse it, or none does, unless
+  // a rank has no memory for it.
+  if (options_.pinned_layout)
+    LOCKSTEP_RETURN_IF_ERROR(
+        agree_to_go_on(*membership_.group, guarded([this] { return lay_out_first(); })));
+  LOCKSTEP_RETURN_IF_ERROR(broadcast_state());
+  for (std::size_t i = 0; i < parts(); ++i) part(i).parameter->add_hook(this, i);
+  return {};
 }
 
 // Takes what is ignored out of the parameters and of the buffers (S3), in every replica.
@@ -205,6 +251,11 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
   infos_.push_back({parameter->name(), parameter->dtype(), parameter->device().index(),
                     parameter->shape().elements(), parameter->requires_grad(),
                     parameter->has_sparse_gradients()});
+  const auto size = static_cast<std::int64_t>(size_of(parameter->dtype()));
+  if (multiply_sizes(parameter->shape().elements(), size) == kTooLarge)
+    return Status(Code::kInvalidArgument, "parameter " + parameter->name() + " of sizes " +
+                                              parameter->shape().to_string() +
+                                              " has more bytes than any memory: check its sizes");
   if (!parameter->shape().is_dense() && parameter->value().defined())
     return Status(
         Code::kInvalidArgument,
@@ -360,7 +411,22 @@ Status Reducer::lay_out(Layout layout) {
   return {};
 }
 
-Status Reducer::agree_with_peers() {
+// All ranks go on, or none: `own` is what keeps this one from it, if anything does.
+Status Reducer::agree_with_peers(Status own) {
+  if (own.ok()) own = check_group();
+  std::vector<std::string> lines = agreement_;
+  const bool is_apart = &backward_group() != membership_.group.get();
+  if (own.ok())
+    lines.insert(lines.begin() + 1,
+                 is_apart ? "a backward group of its own" : "no backward group of its own");
+  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, std::move(own), source_));
+  if (is_apart) LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(*membership_.group, backward_group()));
+  divide_by(membership_.group->size());
+  return {};
+}
+
+// Whether this rank can do in its group what it is there for.
+Status Reducer::check_group() const {
   const ProcessGroup& second = backward_group();
   if (second.rank() != membership_.group->rank() || second.size() != membership_.group->size())
     return Status(Code::kInvalidArgument,
@@ -369,14 +435,27 @@ Status Reducer::agree_with_peers() {
     return Status(Code::kInvalidArgument,
                   "the process group cannot check what it receives: turn verify_payload off");
   LOCKSTEP_RETURN_IF_ERROR(check_reach());
-  std::vector<std::string> lines = agreement_;
-  const bool is_apart = &second != membership_.group.get();
-  lines.insert(lines.begin() + 1,
-               is_apart ? "a backward group of its own" : "no backward group of its own");
-  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, source_));
-  if (is_apart) LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(*membership_.group, backward_group()));
-  divide_by(membership_.group->size());
-  return {};
+  return check_other_reducers();
+}
+
+// F7: reducers share a group if they have different parameters. Two that average one gradient would
+// each take what the other has made of it.
+Status Reducer::check_other_reducers() const {
+  Status status;
+  const auto check = [&](const Part& part) {
+    const Parameter& parameter = *part.parameter;
+    if (!status.ok() || (!parameter.is_sent_by(*membership_.group, this) &&
+                         !parameter.is_sent_by(backward_group(), this)))
+      return;
+    status = Status(Code::kInvalidArgument,
+                    "parameter " + parameter.name() +
+                        " belongs to another reducer on this process group: destroy that one "
+                        "first, or leave the parameter out of one of them by "
+                        "ReducerOptions::ignored");
+    status.failure().parameters = {parameter.name()};
+  };
+  for (const Slot& slot : slots_) each_part(slot, check);
+  return status;
 }
 
 // P17: the sums of the group are of these dtypes.
@@ -619,9 +698,11 @@ Status Reducer::reset(Membership membership) try {
   if (membership.group != membership_.group || is_half_way)
     stop_group(Status(Code::kAborted, "the reducer moved to a new process group"));
   membership_ = std::move(membership);
-  Status status = start_over();
-  if (status.ok()) status = agree_with_peers();
-  if (status.ok()) status = broadcast_state();
+  Status own = guarded([this] { return start_over(); });
+  Status status = meeting(*membership_.group, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(agree_with_peers(std::move(own)));
+    return broadcast_state();
+  });
   if (!status.ok()) poison_ = status;
   return status;
 } catch (const std::bad_alloc&) {

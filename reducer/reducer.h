@@ -102,7 +102,7 @@ struct ReducerOptions {
   std::vector<Replica> replicas;
   // How long a rank that failed listens for its peers' accounts of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
-  std::size_t trace_capacity = 256;  // collectives kept for diagnosis
+  std::size_t trace_capacity = 256;  // collectives kept for diagnosis; up to 2^24
 };
 
 // S2: how ranks with uneven inputs train together; the same on all ranks.
@@ -127,8 +127,9 @@ class Pass;
 class Reducer final : private GradientHook, private HookCollectives, private Broadcaster {
  public:
   // A collective operation: every rank of the group creates its reducer, with the same parameters
-  // and options in the same order (B4). A parameter listed several times counts once. All
-  // parameters must live until the reducer is gone.
+  // and options in the same order (B4). What one rank refuses all refuse, with its number and its
+  // reason. A parameter listed several times counts once; one that another reducer on the same
+  // group has is refused (F7). All parameters must live until the reducer is gone.
   static Result<std::unique_ptr<Reducer>> create(std::vector<Ref<Parameter>> parameters,
                                                  ReducerOptions options, Membership membership);
   ~Reducer() override;  // no backward may be running; aborts the group if a pass is half reduced
@@ -287,14 +288,21 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status send_buffers();
   Status lay_out_in_ready_order();
   Status agree_on_order();
-  Status agree_with_peers();
+  Status meet_peers(Status own);
+  Status agree_with_peers(Status own);
+  Status check_group() const;
+  Status check_other_reducers() const;
   Status check_dtype(const Parameter& parameter) const;
   Status check_devices() const;
   Status check_reach() const;
   Status start_over();
 
+  Status backward_reached(GraphTask& task) override;
   Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task) override;
   Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) override;
+  bool sends_by(const ProcessGroup& group) const override {
+    return &group == membership_.group.get() || &group == &backward_group();
+  }
   Status begin_pass(Pass& pass, GraphTask& task);
   void start_pass(Pass& pass);
   void end_pass();
@@ -375,6 +383,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void note_failure(const Failure& failure);
   Failure describe(Code code, std::string detail) const;
   void annotate(Failure& failure, int bucket) const;
+  void keep_to_group(Failure& failure) const;
   Status with_bucket(Status status, std::size_t b) const;
   Status incomplete();
   Status give_up(Status status);
@@ -414,16 +423,16 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::size_t next_bucket_ = 0;  // to be launched
   bool launching_ = false;       // a hook starts it, or failed to
   std::int64_t launched_ = 0;
-  bool unused_marked_ = false;
-  std::vector<std::size_t> unused_;        // parts that will have no hook in the running pass
-  std::uint64_t hooks_ = 0;                // that fired in the running pass
-  std::vector<std::int32_t> ready_order_;  // slots, as they got ready in the first pass
-  bool recorded_ = false;                  // that pass is complete
-  bool rebuilt_ = false;                   // and the buckets follow it
-  bool counted_ = false;                   // static mode: this rank's first pass is complete
-  bool use_agreed_ = false;                // and its group's: what is in use is known
-  std::optional<JoinOptions> joining_;     // between begin_join and end_join
-  std::vector<std::int32_t> active_;       // by rank: 1, it trained in the last event
+  platform::Atomic<bool> unused_marked_{true};  // in the pass that runs, or none does
+  std::vector<std::size_t> unused_;             // parts that will have no hook in the running pass
+  std::uint64_t hooks_ = 0;                     // that fired in the running pass
+  std::vector<std::int32_t> ready_order_;       // slots, as they got ready in the first pass
+  bool recorded_ = false;                       // that pass is complete
+  bool rebuilt_ = false;                        // and the buckets follow it
+  bool counted_ = false;                        // static mode: this rank's first pass is complete
+  bool use_agreed_ = false;                     // and its group's: what is in use is known
+  std::optional<JoinOptions> joining_;          // between begin_join and end_join
+  std::vector<std::int32_t> active_;            // by rank: 1, it trained in the last event
   std::vector<std::int32_t> announced_;
   bool shadowing_ = false;  // a pass of others
   std::vector<std::int32_t> usage_map_;

@@ -2,6 +2,8 @@
 // What assign_buckets() does by itself is in bucket/layout_test.cc.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {
@@ -233,6 +235,238 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ReducerAgreement, ::testing::ValuesIn(agreement_
                            return std::string(test.param.disagreement.name) + "OfRank" +
                                   std::to_string(test.param.odd);
                          });
+
+// B4: what keeps one rank from being constructed; all of them hear so, with its number and its
+// reason, and none waits.
+struct Refusal {
+  const char* name;
+  std::function<void(TestRank&, ReducerOptions&, Membership&)> change;  // of the rank that refuses
+  Code code;
+  const char* reason;
+};
+
+class RefusingHook final : public CommunicationHook {
+ public:
+  std::string name() const override { return "refusing"; }
+  bool works_on(const Device&) const override { return false; }
+  Status start(HookBucket&) override { return {}; }
+  Result<Tensor> finish(HookBucket& bucket) override { return bucket.flat(); }
+};
+
+std::vector<Refusal> refusals() {
+  return {
+      {"IgnoredName",
+       [](TestRank&, ReducerOptions& options, Membership&) { options.ignored = {"nobody"}; },
+       Code::kInvalidArgument, "nobody to be ignored"},
+      {"NoLimits",
+       [](TestRank&, ReducerOptions& options, Membership&) { options.bucket_limits.clear(); },
+       Code::kInvalidArgument, "bucket limits is empty"},
+      {"NoTrace",
+       [](TestRank&, ReducerOptions& options, Membership&) { options.trace_capacity = 0; },
+       Code::kInvalidArgument, "trace_capacity is 0"},
+      {"EndlessTrace",
+       [](TestRank&, ReducerOptions& options, Membership&) {
+         options.trace_capacity = ~std::size_t{0} / 2;
+       },
+       Code::kInvalidArgument, "trace_capacity is 9223372036854775807"},
+      {"TwoModes",
+       [](TestRank&, ReducerOptions& options, Membership&) {
+         options.static_graph = options.find_unused_parameters = true;
+       },
+       Code::kInvalidArgument, "turn find_unused_parameters off"},
+      {"NullParameter",
+       [](TestRank& rank, ReducerOptions&, Membership&) { rank.parameters[1] = {}; },
+       Code::kInvalidArgument, "is null"},
+      {"TooLarge",
+       [](TestRank& rank, ReducerOptions&, Membership&) {
+         ParameterSpec spec;
+         spec.shape = Shape::row_major({std::int64_t{1} << 32, std::int64_t{1} << 32});
+         rank.add("huge", spec);
+       },
+       Code::kInvalidArgument, "parameter huge of sizes [4294967296 4294967296]"},
+      {"NoMemory",
+       [](TestRank& rank, ReducerOptions&, Membership&) {
+         ParameterSpec spec;
+         spec.shape = Shape::row_major({std::int64_t{1} << 58});
+         rank.add("huge", spec);
+       },
+       Code::kOutOfMemory, "no memory left"},
+      {"Hook",
+       [](TestRank&, ReducerOptions& options, Membership&) {
+         options.hook = std::make_shared<RefusingHook>();
+       },
+       Code::kInvalidArgument, "the hook refusing does not work"},
+      {"BackwardGroup",
+       [](TestRank&, ReducerOptions& options, Membership& own) {
+         options.schedule = Schedule::kAfterBackward;
+         own.backward_group = std::make_shared<PlayedGroup>(7);
+       },
+       Code::kInvalidArgument, "not one of the same ranks"},
+  };
+}
+
+struct RefusalCase {
+  Refusal refusal;
+  int odd;
+};
+class ReducerRefusal : public ::testing::TestWithParam<RefusalCase> {};
+
+TEST_P(ReducerRefusal, B4OfOneRankIsRaisedByAllAtOnceWithItsReason) {
+  const auto& [refusal, odd_rank] = GetParam();
+  const int odd = odd_rank;
+  const Refusal& of = refusal;
+  const auto memberships = local_memberships(3);
+  std::vector<Status> statuses(3);
+  on_ranks(3, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    TestRank rank;
+    ReducerOptions options = quick_options(false);
+    Membership own = memberships[i];
+    rank.add("a");
+    rank.add("b");
+    if (r == odd) of.change(rank, options, own);
+    statuses[i] = rank.create(own, options);
+  });
+  for (int r = 0; r < 3; ++r) {
+    const Status& status = statuses[static_cast<std::size_t>(r)];
+    ASSERT_EQ(status.code(), of.code) << r << ": " << status.to_string();
+    EXPECT_EQ(status.failure().rank, odd);
+    EXPECT_EQ(status.failure().reported_by, r);
+    EXPECT_TRUE(status.failure().definite);
+    EXPECT_NE(status.failure().detail.find(of.reason), std::string::npos) << status.to_string();
+    const bool is_told = status.failure().detail.find("refused: ") != std::string::npos;
+    EXPECT_EQ(is_told, r != odd) << status.to_string();
+  }
+}
+
+std::vector<RefusalCase> refusal_cases() {
+  std::vector<RefusalCase> cases;
+  for (const Refusal& refusal : refusals())
+    for (const int odd : {0, 2}) cases.push_back({refusal, odd});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ReducerRefusal, ::testing::ValuesIn(refusal_cases()),
+                         [](const auto& test) {
+                           return std::string(test.param.refusal.name) + "OfRank" +
+                                  std::to_string(test.param.odd);
+                         });
+
+TEST(ReducerRefusals, B4OfTwoRanksEachHasItsOwnAndTheThirdThatOfTheLower) {
+  const auto memberships = local_memberships(3);
+  std::vector<Status> statuses(3);
+  on_ranks(3, [&](int r) {
+    TestRank rank;
+    rank.add("a");
+    ReducerOptions options = quick_options(false);
+    if (r == 1) options.ignored = {"x"};
+    if (r == 2) options.bucket_limits.clear();
+    statuses[static_cast<std::size_t>(r)] =
+        rank.create(memberships[static_cast<std::size_t>(r)], options);
+  });
+  EXPECT_EQ(statuses[0].failure().rank, 1);
+  EXPECT_NE(statuses[0].to_string().find("x to be ignored"), std::string::npos);
+  EXPECT_EQ(statuses[1].failure().rank, 1);
+  EXPECT_EQ(statuses[2].failure().rank, 2);
+  EXPECT_NE(statuses[2].to_string().find("limits is empty"), std::string::npos);
+}
+
+TEST(ReducerRefusals, B4AReasonOfAnyLengthReachesThePeers) {
+  const auto memberships = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    TestRank rank;
+    rank.add("a");
+    ReducerOptions options = quick_options(false);
+    if (r == 1) options.ignored = {std::string(1 << 20, 'n')};
+    const Status status = rank.create(memberships[static_cast<std::size_t>(r)], options);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(status.failure().rank, 1);
+  });
+}
+
+// A group whose peers say of themselves what a test wants.
+class LyingGroup final : public ProcessGroup {
+ public:
+  LyingGroup(std::size_t word, std::uint64_t value) : word_(word), value_(value) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  bool can_reduce(DType) const override { return true; }
+  platform::Duration timeout() const override { return std::chrono::seconds(5); }
+  void abort(const Status&) override {}
+  Status start(const Collective& collective, Work& work) override {
+    ++collectives;
+    work.begin(0);
+    if (collective.op == Op::kAllGather) {
+      for (int r = 0; r < 2; ++r)
+        std::memcpy(collective.gathered + static_cast<std::size_t>(r) * collective.count,
+                    collective.data, collective.count);
+      std::memcpy(collective.gathered + collective.count + word_ * sizeof value_, &value_,
+                  sizeof value_);
+    }
+    work.complete(Status());
+    return {};
+  }
+  int collectives = 0;
+
+ private:
+  const std::size_t word_;
+  const std::uint64_t value_;
+};
+
+TEST(ReducerAnnouncements, B4OnesThatCannotBeNameTheirRankAndTakeNoMemory) {
+  constexpr std::size_t kKind = 0;
+  constexpr std::size_t kBytes = 3;
+  const std::pair<std::size_t, std::uint64_t> lies[] = {
+      {kBytes, ~std::uint64_t{0}}, {kBytes, 1000000000000}, {kKind, 77}, {kKind, 0}};
+  for (const auto& [word, value] : lies) {
+    TestRank rank;
+    rank.add("a");
+    const auto group = std::make_shared<LyingGroup>(word, value);
+    const Status status = rank.create({group, std::make_shared<HashStore>()}, quick_options(false));
+    ASSERT_EQ(status.code(), Code::kDisagreement) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 1);
+    EXPECT_NE(status.to_string().find("rank 1"), std::string::npos);
+    EXPECT_NE(status.to_string().find(std::to_string(value)), std::string::npos)
+        << status.to_string();
+    EXPECT_EQ(group->collectives, 1);
+  }
+}
+
+// F7: of two reducers on a group each would take what the other has made of the gradient.
+TEST_F(ReducerBuckets, F7AParameterOfAnotherReducerOnTheGroupIsRefusedByName) {
+  create(false);
+  const Membership same{group_, std::make_shared<HashStore>()};
+  TestRank second;
+  second.add("r");
+  second.parameters.push_back(q_);
+  const Status status = second.create(same, quick_options(false));
+  ASSERT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, std::vector<std::string>{"q"});
+  EXPECT_NE(status.to_string().find("another reducer on this process group"), std::string::npos);
+  // What is legal: it is ignored, the other group is another one, or the first reducer is gone.
+  ReducerOptions ignoring = quick_options(false);
+  ignoring.ignored = {"q"};
+  EXPECT_TRUE(second.create(same, ignoring).ok());
+  EXPECT_TRUE(
+      second.create({std::make_shared<PlayedGroup>(), same.store}, quick_options(false)).ok());
+  second.parallel.reset();
+  rank_.parallel.reset();
+  EXPECT_TRUE(second.create(same, quick_options(false)).ok());
+  second.parallel.reset();
+}
+
+TEST_F(ReducerBuckets, F7AResetToTheGroupOfAnotherReducerOfAParameterIsRefused) {
+  create(false);
+  const Membership first{group_, std::make_shared<HashStore>()};
+  TestRank second;
+  second.parameters.push_back(q_);
+  ASSERT_TRUE(second.create(membership(), quick_options(false)).ok());
+  const Status status = second.parallel->reset(first);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+  EXPECT_EQ(second.parallel->poisoned().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(second.parallel->reset(membership()).ok());
+  second.parallel.reset();
+}
 
 // The others would send their gradients where it does not listen.
 TEST(ReducerBackwardGroup, B4OneThatARankAloneHasIsADisagreement) {

@@ -273,6 +273,49 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   EXPECT_EQ(settled.parameters[0], "p0");
 }
 
+// What comes out of a store may be damaged, or anybody's.
+TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
+  Failure forged;
+  forged.code = Code::kTimeout;
+  forged.rank = 1 << 30;
+  forged.suspect = -77;
+  forged.pass = -5;
+  forged.bucket = 1 << 29;
+  forged.definite = true;
+  forged.reported_by = 1;
+  Failure of_another = forged;  // numbers that are right, under the key of another rank
+  of_another.rank = of_another.reported_by = of_another.suspect = 0;
+  of_another.pass = of_another.bucket = 0;
+  const std::string damaged = encode(of_another).substr(0, 50);
+  for (const std::string& bytes :
+       {encode(forged), encode(of_another), damaged, std::string(100000, '\x7f'), std::string()}) {
+    auto store = std::make_shared<HashStore>();
+    ASSERT_TRUE(store->set("failure/1", bytes).has_value());
+    Failure own = loss().failure();
+    own.rank = 1;
+    const Failure settled = FailureBoard(store, 0, 2).settle(own, seconds(10));
+    EXPECT_EQ(settled.code, Code::kPeerLost);
+    EXPECT_EQ(settled.rank, 1);
+    EXPECT_EQ(settled.reported_by, 0);
+    ASSERT_EQ(settled.later.size(), 1u);
+    EXPECT_NE(settled.later[0].find("rank 1 left a report of a failure that cannot be read"),
+              std::string::npos);
+  }
+}
+
+TEST_F(ReducerFailure, F2ARankThatTheGroupDoesNotHaveIsNotNamed) {
+  create(false);
+  Failure cause;
+  cause.code = Code::kUserFailure;
+  cause.rank = 1 << 30;
+  cause.suspect = 99;
+  cause.pass = -5;
+  parallel().abort(Status(cause));
+  EXPECT_EQ(parallel().poisoned().failure().rank, 0);
+  EXPECT_EQ(parallel().poisoned().failure().suspect, kNone);
+  EXPECT_EQ(parallel().poisoned().failure().pass, kNone);
+}
+
 // NCCL says that a peer is lost, and not which: who was done before writes nothing either.
 TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutASuspicion) {
   const auto settled_of = [](int suspected_by_0, bool has_1_written, Code code = Code::kPeerLost) {
@@ -378,7 +421,7 @@ TEST_F(ReducerFailure, P17AResetToAGroupThatCannotReduceADtypeIsRefused) {
   const Status status = parallel().reset(other);
   EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
   EXPECT_NE(status.to_string().find("cannot reduce float32"), std::string::npos);
-  EXPECT_TRUE(group_->started.empty());
+  EXPECT_EQ(group_->started.size(), 2u);  // the refusal, and its reason
 }
 
 TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {

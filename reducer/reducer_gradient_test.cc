@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <limits>
 
@@ -342,6 +343,29 @@ TEST(ReducerStrides, G1AGradientOfOtherStridesKeepsThemAndItsElements) {
   for (std::size_t i = 0; i < 6; ++i)
     sent.push_back(element(DType::kFloat32, group->started.back().sent.data(), i));
   EXPECT_EQ(sent, (Values{0, 1.5, 0.5, 2, 1, 2.5}));
+}
+
+// The application has the thread that trains round up: for 1/3 that is another float, and for its
+// product with a gradient, too.
+TEST(ReducerScale, G9TheFactorAndTheScaleAreRoundedToNearestWhateverTheThreadRounds) {
+  const auto sent = [](int mode) {
+    std::fesetround(mode);
+    TestRank rank;
+    const auto p = rank.add("p");
+    const auto group = std::make_shared<PlayedGroup>(3);
+    Status status = rank.create({group, std::make_shared<HashStore>()}, quick_options(false));
+    const Tensor gradient = rank.tensor({5, 7});  // exact, however it is rounded
+    if (status.ok())
+      status = rank.engine.backward(rank.forward_of({p}), std::span(&gradient, 1), false);
+    std::fesetround(FE_TONEAREST);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return status.ok() ? group->started.back().sent : std::vector<std::byte>();
+  };
+  const auto expected = sent(FE_TONEAREST);
+  EXPECT_EQ(element(DType::kFloat32, expected.data(), 1),
+            static_cast<double>(7.0f * (1.0f / 3.0f)));
+  EXPECT_EQ(sent(FE_UPWARD), expected);
+  EXPECT_EQ(sent(FE_DOWNWARD), expected);
 }
 
 }  // namespace

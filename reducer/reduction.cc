@@ -9,16 +9,22 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
+// At the first hook of a pass, and not earlier: a forward whose output is dropped starts nothing
+// (P2). The launch may call the user's communication hook, so no lock of a parameter is held: that
+// hook may run a local backward to any of them.
+Status Reducer::backward_reached(GraphTask& task) {
+  if (unused_marked_) return {};
+  platform::MutexLock lock(mutex_);
+  if (unused_marked_ || running_task_ != &task.outermost()) return {};
+  unused_marked_ = true;
+  LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+  return launch_ready_buckets(lock);
+}
+
 // Everything that must not meet a gradient while it changes is done here, before its accumulator.
 Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return arriving_locally(index);
-  if (!unused_marked_) {
-    unused_marked_ = true;  // at the first hook, not earlier: a forward whose output is dropped
-                            // starts nothing (P2)
-    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
-    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
-  }
   const Slot& slot = slot_of(index);
   Part& part = this->part(index);
   if (slot.ready || part.came || part.arrivals == part.due) return ready_twice(part, slot.bucket);

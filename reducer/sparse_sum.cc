@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/sizes.h"
 #include "reducer/comm/verified.h"
 #include "reducer/tensor/sparse.h"
 
@@ -80,15 +81,17 @@ Result<std::vector<Collective>> SparseSum::prepare() {
   if (Status status = check_counts(); !status.ok()) return failed(std::move(status));
   const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());
   if (longest == 0) return std::vector<Collective>();
-  const auto ranks = static_cast<std::int64_t>(counts_.size());
+  // Ranks may say what they like, up to the rows of the parameter, and rows may have no elements.
+  const std::int64_t all_rows = multiply_sizes(static_cast<std::int64_t>(counts_.size()), longest);
+  if (multiply_sizes(all_rows, sizeof longest) == kTooLarge) return failed(out_of_memory());
   sent_numbers_.assign(own_.rows().begin(), own_.rows().end());
   sent_numbers_.resize(static_cast<std::size_t>(longest), kPadding);
-  numbers_.resize(static_cast<std::size_t>(ranks * longest));
+  numbers_.resize(static_cast<std::size_t>(all_rows));
   Device& device = parameter_.device();
   const Shape& whole = parameter_.shape();
   const DType dtype = parameter_.dtype();
   Result<Tensor> sent = Tensor::empty(device, dtype, rows_shape(whole, longest));
-  Result<Tensor> all = Tensor::empty(device, dtype, rows_shape(whole, ranks * longest));
+  Result<Tensor> all = Tensor::empty(device, dtype, rows_shape(whole, all_rows));
   if (!sent || !all) return failed(sent ? all.error() : sent.error());
   const auto bytes = static_cast<std::size_t>(sent->elements()) * size_of(dtype);
   const Stream stream = device.current_stream();

@@ -7,7 +7,9 @@
 
 namespace lockstep::inline LOCKSTEP_NS {
 
+Status GradientHook::backward_reached(GraphTask&) { return {}; }
 Status GradientHook::gradient_arriving(Parameter&, std::size_t, GraphTask&) { return {}; }
+bool GradientHook::sends_by(const ProcessGroup&) const { return false; }
 
 Parameter::Parameter(std::string name, Device& device, DType dtype, const Shape& shape,
                      bool requires_grad, std::uint64_t sequence, Gradients gradients)
@@ -85,9 +87,16 @@ void Parameter::remove_hook(GradientHook* hook) {
   std::erase_if(hooks_, [hook](const Hook& h) { return h.hook == hook; });
 }
 
+bool Parameter::is_sent_by(const ProcessGroup& group, const GradientHook* besides) const {
+  return std::any_of(hooks_.begin(), hooks_.end(),
+                     [&](const Hook& h) { return h.hook != besides && h.hook->sends_by(group); });
+}
+
 Status Parameter::apply(std::span<const Tensor> incoming, std::span<Tensor>,
                         const BackwardContext& context) {
   LOCKSTEP_CHECK_EQ(incoming.size(), std::size_t{1});
+  for (const Hook& hook : hooks_)
+    LOCKSTEP_RETURN_IF_ERROR(hook.hook->backward_reached(context.task));
   {
     platform::MutexLock lock(mutex_);
     for (const Hook& hook : hooks_)

@@ -20,17 +20,26 @@
 namespace lockstep::inline LOCKSTEP_NS {
 
 class Parameter;
+class ProcessGroup;
 
 // Called around a parameter's accumulator, also when no gradient arrived. `index` is the number
-// given to add_hook(). Both calls come from the worker of the parameter's device, or from that of a
+// given to add_hook(). The calls come from the worker of the parameter's device, or from that of a
 // nested backward; hooks of different parameters run concurrently. An error ends the backward.
+//
+// Only gradient_arriving() is called under a lock, that of the parameter. So what may call user
+// code, which may run a backward of its own to this very parameter, belongs into the other two.
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
+  // First of all: an error leaves the gradient as it is.
+  virtual Status backward_reached(GraphTask& task);
   // Before the accumulator runs, under the parameter's lock: an error leaves the gradient as it is.
   virtual Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task);
   // After it ran; for one parameter by two workers at once, if both have accumulated.
   virtual Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) = 0;
+
+  // Whether it sends this parameter's gradients by that group: one hook of a parameter alone may.
+  virtual bool sends_by(const ProcessGroup& group) const;
 };
 
 class Parameter final : public Node {
@@ -70,6 +79,8 @@ class Parameter final : public Node {
 
   void add_hook(GradientHook* hook, std::size_t index);
   void remove_hook(GradientHook* hook);
+  // Whether a hook other than `besides` sends gradients by this group.
+  bool is_sent_by(const ProcessGroup& group, const GradientHook* besides) const;
 
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                const BackwardContext& context) override;

@@ -75,6 +75,29 @@ Status out_of_memory() {
   return failure;
 }
 
+namespace {
+
+// A model may have 100,000 parameters, and a name any length: a text is for a person.
+constexpr std::size_t kNamesInText = 16;
+constexpr std::size_t kNameInText = 200;  // characters
+
+std::string short_name(const std::string& name) {
+  return name.size() <= kNameInText ? name : name.substr(0, kNameInText) + "...";
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string out;
+  const std::size_t count = std::min(names.size(), kNamesInText);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0) out += ' ';
+    out += short_name(names[i]);
+  }
+  if (names.size() > count) out += " and " + std::to_string(names.size() - count) + " more";
+  return out;
+}
+
+}  // namespace
+
 std::string Failure::to_string() const {
   std::string out = name_of(code);
   const auto field = [&out](const char* label, std::int64_t value) {
@@ -83,12 +106,12 @@ std::string Failure::to_string() const {
   field("rank", rank);
   field("pass", pass);
   field("bucket", bucket);
-  if (!collective.empty()) out += ", " + collective;
+  if (!collective.empty()) out += ", " + short_name(collective);
   field("sequence", sequence);
   field("suspected peer", suspect);
   if (!parameters.empty()) {
     out += parameters.size() == 1 ? ", parameter " : ", parameters ";
-    for (std::size_t i = 0; i < parameters.size(); ++i) out += (i == 0 ? "" : " ") + parameters[i];
+    out += list_of(parameters);
   }
   if (!detail.empty()) out += ": " + detail;
   for (const std::string& line : later) out += "\n  then: " + line;
@@ -125,6 +148,11 @@ class Reader {
     std::memcpy(&value, rest_.data(), sizeof value);
     rest_.remove_prefix(sizeof value);
     return value;
+  }
+  int small_integer() {
+    const std::int64_t value = integer();
+    good_ = good_ && value == static_cast<int>(value);
+    return static_cast<int>(value);
   }
   std::string text() {
     const std::int64_t length = integer();
@@ -171,19 +199,45 @@ std::string encode(const Failure& failure) {
   return out;
 }
 
-Failure decode_failure(std::string_view bytes) {
+std::string encode(Failure failure, std::size_t limit) {
+  LOCKSTEP_CHECK_GE(limit, kLeastEncoded);
+  failure.later.clear();
+  std::string bytes = encode(failure);
+  if (bytes.size() <= limit) return bytes;
+  const auto cut = [](std::string& text, std::size_t size) {
+    if (text.size() > size) text.resize(size);
+  };
+  if (failure.parameters.size() > 1) failure.parameters.resize(1);
+  for (std::string& name : failure.parameters) cut(name, limit / 4);
+  cut(failure.collective, limit / 8);
+  bytes = encode(failure);
+  if (bytes.size() <= limit) return bytes;
+  cut(failure.detail,
+      failure.detail.size() - std::min(failure.detail.size(), bytes.size() - limit));
+  bytes = encode(failure);
+  LOCKSTEP_CHECK_LE(bytes.size(), limit);
+  return bytes;
+}
+
+bool is_possible(const Failure& failure, int size) {
+  for (const int rank : {failure.rank, failure.reported_by, failure.suspect})
+    if (rank < kNone || rank >= size) return false;
+  return failure.pass >= kNone && failure.bucket >= kNone && failure.source >= kNone &&
+         failure.sequence >= kNone;
+}
+
+std::optional<Failure> read_failure(std::string_view bytes, int size) {
   Reader reader(bytes);
   Failure failure;
   const std::int64_t format = reader.integer();
   const std::int64_t code = reader.integer();
-  failure.code = static_cast<Code>(code);
-  failure.rank = static_cast<int>(reader.integer());
-  failure.reported_by = static_cast<int>(reader.integer());
+  failure.rank = reader.small_integer();
+  failure.reported_by = reader.small_integer();
   failure.pass = reader.integer();
-  failure.bucket = static_cast<int>(reader.integer());
+  failure.bucket = reader.small_integer();
   failure.source = reader.integer();
   failure.sequence = reader.integer();
-  failure.suspect = static_cast<int>(reader.integer());
+  failure.suspect = reader.small_integer();
   failure.definite = reader.integer() != 0;
   failure.collective = reader.text();
   failure.detail = reader.text();
@@ -191,14 +245,20 @@ Failure decode_failure(std::string_view bytes) {
   failure.later = reader.texts();
   const bool known =
       format == kFailureFormat && code > 0 && code <= static_cast<std::int64_t>(Code::kInternal);
-  if (!reader.good() || !known) {
-    Failure unreadable;
-    unreadable.code = Code::kInternal;
-    unreadable.detail =
-        "a failure report in the store could not be read: another version of the library?";
-    return unreadable;
-  }
+  if (!reader.good() || !known || !is_possible(failure, size)) return std::nullopt;
+  failure.code = static_cast<Code>(code);
   return failure;
+}
+
+Failure decode_failure(std::string_view bytes, int size) {
+  std::optional<Failure> failure = read_failure(bytes, size);
+  if (failure) return *std::move(failure);
+  Failure unreadable;
+  unreadable.code = Code::kInternal;
+  unreadable.detail =
+      "a report of a failure could not be read: it is damaged, or of another version of the "
+      "library";
+  return unreadable;
 }
 
 }  // namespace lockstep

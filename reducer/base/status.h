@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -55,9 +57,10 @@ struct Failure {
   int suspect = kNone;            // the peer that is suspected, a rank of the group
   bool definite = false;   // the cause is known (an own error), not inferred from a peer's silence
   std::string collective;  // "all_reduce", "broadcast", ...; empty when none is concerned
-  std::vector<std::string> parameters;  // the first offending or missing parameter comes first
-  std::string detail;                   // one sentence for a person
-  std::vector<std::string> later;       // what followed from it, one line each
+  // The first offending or missing parameter comes first. All of them are here; a text names 16.
+  std::vector<std::string> parameters;
+  std::string detail;              // one sentence for a person
+  std::vector<std::string> later;  // what followed from it, one line each
 
   std::string to_string() const;
 };
@@ -98,10 +101,22 @@ inline tl::unexpected<Status> failed(Status status) {
   return tl::unexpected<Status>(std::move(status));
 }
 
-// A Failure as bytes for the store, and back; of more than 4096 parameters the first ones. decode
-// gives a kInternal failure that says so for bytes it cannot read.
+// A Failure as bytes for the store, and back; of more than 4096 parameters the first ones. With a
+// limit, which must be kLeastEncoded or more: texts and lists are shortened until it has no more
+// bytes than that.
+constexpr std::size_t kLeastEncoded = 256;
 std::string encode(const Failure& failure);
-Failure decode_failure(std::string_view bytes);
+std::string encode(Failure failure, std::size_t limit);
+
+// Nothing for bytes that are not those of a failure in a group of `size` ranks: cut off, of another
+// version, or with numbers that none has. decode_failure() gives a kInternal failure then, which
+// says so.
+constexpr int kAnySize = std::numeric_limits<int>::max();
+std::optional<Failure> read_failure(std::string_view bytes, int size = kAnySize);
+Failure decode_failure(std::string_view bytes, int size = kAnySize);
+
+// Whether ranks are of a group of `size`, and no number is below kNone.
+bool is_possible(const Failure& failure, int size);
 
 }  // namespace lockstep
 

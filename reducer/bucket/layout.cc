@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "reducer/base/check.h"
+#include "reducer/base/sizes.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
 namespace {
@@ -27,8 +28,11 @@ class Hasher {
 };
 
 std::int64_t align(std::int64_t elements, DType dtype) {
-  const auto step = static_cast<std::int64_t>(kMemberAlignmentBytes / size_of(dtype));
-  return (elements + step - 1) / step * step;
+  return round_up_size(elements, static_cast<std::int64_t>(kMemberAlignmentBytes / size_of(dtype)));
+}
+
+std::int64_t bytes_of(std::int64_t elements, DType dtype) {
+  return multiply_sizes(elements, static_cast<std::int64_t>(size_of(dtype)));
 }
 
 BucketLayout place(std::span<const ParameterInfo> parameters,
@@ -40,7 +44,7 @@ BucketLayout place(std::span<const ParameterInfo> parameters,
   for (const std::size_t index : members) {
     const std::int64_t offset = align(bucket.elements, bucket.dtype);
     bucket.members.push_back({index, offset, parameters[index].elements});
-    bucket.elements = offset + parameters[index].elements;
+    bucket.elements = add_sizes(offset, parameters[index].elements);
   }
   return bucket;
 }
@@ -72,7 +76,7 @@ std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo
   struct Group {
     std::size_t open = 0;  // index into lists
     bool is_open = false;
-    std::uint64_t bytes = 0;
+    std::int64_t bytes = 0;
     std::size_t closed = 0;
   };
   std::map<std::pair<DType, int>, Group> groups;
@@ -91,9 +95,9 @@ std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo
       lists.emplace_back();
     }
     lists[group.open].push_back(i);
-    group.bytes +=
-        static_cast<std::uint64_t>(parameters[i].elements) * size_of(parameters[i].dtype);
-    if (group.bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
+    group.bytes = add_sizes(group.bytes, bytes_of(parameters[i].elements, parameters[i].dtype));
+    const auto bytes = static_cast<std::uint64_t>(group.bytes);
+    if (bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
     group.is_open = false;
     ++group.closed;
   }
@@ -163,6 +167,10 @@ Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
       placed[index] = true;
     }
     layout.buckets.push_back(place(parameters, buckets[b]));
+    if (bytes_of(layout.buckets.back().elements, layout.buckets.back().dtype) == kTooLarge)
+      return failed(invalid(where + ", which begins with parameter " +
+                            parameters[buckets[b][0]].name +
+                            ", has more bytes than any memory: check the sizes of its parameters"));
   }
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].requires_grad && !placed[i])
@@ -299,15 +307,20 @@ class LayoutReader {
       known = name_of(bucket.dtype) == dtype;
     }
     bucket.device = number<int>();
-    bucket.elements = number<std::int64_t>();
+    bucket.elements = size();
     bucket.sparse = line_ == "sparse";
     if (bucket.sparse) next_word();
     return known;
   }
   void read_member(BucketMember& member) {
     member.parameter = number<std::size_t>();
-    member.offset = number<std::int64_t>();
-    member.elements = number<std::int64_t>();
+    member.offset = size();
+    member.elements = size();
+  }
+  std::int64_t size() {
+    const auto value = number<std::int64_t>();
+    failed_ = failed_ || value < 0 || value == kTooLarge;
+    return value;
   }
 
   std::string_view text_;

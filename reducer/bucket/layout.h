@@ -3,7 +3,8 @@
 // or hashes are.
 //
 // Units: counts and offsets in elements, limits in bytes. A Layout is a value; it does not change
-// once made.
+// once made. A bucket of more bytes than any memory has is refused (kInvalidArgument), whether it
+// is made or loaded: nothing here wraps around.
 #pragma once
 
 #include <cstdint>

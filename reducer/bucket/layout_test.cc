@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace lockstep {
 namespace {
 
@@ -206,6 +208,42 @@ TEST(SavedLayout, B5OneOfOtherParametersIsRefusedWithWhatDiffers) {
   moved = layout;
   ++moved.hash;
   EXPECT_NE(error(p, moved).find("hash"), std::string::npos);
+}
+
+TEST(Layout, B5BytesThatDoNotFitAnyMemoryAreRefused) {
+  constexpr std::int64_t kHalf = std::int64_t{1} << 60;  // of float32: 2^62 bytes
+  const std::vector<std::uint64_t> limits = {~std::uint64_t{0}};
+  const auto error = [&](const std::vector<ParameterInfo>& parameters) {
+    const Result<Layout> layout = assign_buckets(parameters, limits);
+    return layout ? std::string("laid out") : layout.error().to_string();
+  };
+  EXPECT_EQ(error({info("a", kHalf)}), "laid out");
+  EXPECT_NE(error({info("a", kHalf), info("b", kHalf)}).find("parameter a"), std::string::npos);
+  EXPECT_NE(error({info("a", kHalf * 4)}).find("more bytes than any memory"), std::string::npos);
+  EXPECT_NE(error({info("a", 3), info("b", std::numeric_limits<std::int64_t>::max() - 1)})
+                .find("more bytes"),
+            std::string::npos);
+  // Each of them reaches this limit by itself.
+  const std::vector<ParameterInfo> four(4, info("a", kHalf));
+  EXPECT_EQ(assign(four, {std::uint64_t{1} << 62}), (Lists{{3}, {2}, {1}, {0}}));
+}
+
+TEST(Layout, B3SizesThatNoLayoutHasAreNotLoaded) {
+  const std::vector<ParameterInfo> p = {info("a", 3), info("b", 3)};
+  const std::string text = save(*assign_buckets(p, std::vector<std::uint64_t>{100}));
+  const auto error = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    const Result<Layout> layout = load_layout(changed);
+    return layout ? std::string("loaded") : layout.error().to_string();
+  };
+  ASSERT_TRUE(load_layout(text).has_value());
+  EXPECT_NE(error("member 1 16 3", "member 1 -16 3").find("line 6"), std::string::npos);
+  EXPECT_NE(error("member 1 16 3", "member 1 16 -3").find("line 6"), std::string::npos);
+  EXPECT_NE(error("member 1 16 3", "member 1 16 9223372036854775807").find("line 6"),
+            std::string::npos);
+  EXPECT_NE(error("bucket float32 0 19", "bucket float32 0 -1").find("line 4"), std::string::npos);
+  EXPECT_NE(error("member 1 16 3", "member 1 16 4").find("hash"), std::string::npos);
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 // one stream too; what two submit to it at once has no order, and must not need one. Failure:
 // allocation can fail and says so; that of submitted work shows when the event is waited for.
 // Arithmetic (G2, G3, G9, G11): every operation rounds once to the tensor's dtype, to nearest, ties
-// to even; float16 and bfloat16 are computed in float; no fused multiply-add, no flush to zero.
+// to even; float16 and bfloat16 are computed in float; no fused multiply-add, no flush to zero,
+// whatever the calling thread's own floating-point environment is.
 //
 // The host must not touch the memory of a device that is not the host's: upload() and download()
 // bring it there and back, through PinnedMemory; read() and write() below are both in one, and

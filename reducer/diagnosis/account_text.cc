@@ -221,7 +221,11 @@ bool read_line(std::string_view line, Account& account, bool& ended) {
 // What a rank can have written.
 bool is_possible(const Account& account) {
   if (account.rank < 0 || account.rank >= account.size || account.size > kMaxRanks) return false;
-  if (account.next_sequence < 0) return false;
+  if (account.next_sequence < 0 || account.pass < kNone || account.next_bucket < kNone)
+    return false;
+  if (account.failure && !lockstep::is_possible(*account.failure, account.size)) return false;
+  for (const AccountedCollective& c : account.collectives)
+    if (c.sequence < 0 || c.pass < kNone || c.bucket < kNone || c.count < 0) return false;
   return account.collectives.empty() ||
          account.collectives.back().sequence + 1 == account.next_sequence;
 }

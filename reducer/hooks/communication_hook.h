@@ -9,14 +9,15 @@
 //
 // Threads: start() runs on the worker of the engine that completed the bucket, or on the thread
 // that trains; finish() on the thread that trains, after every start() of the pass. Both in bucket
-// order, one call at a time, without a lock held. A HookBucket's methods may be called inside of
-// these two alone. Ownership: between the two calls the bucket's memory is the hook's to change.
-// One hook object serves one reducer. Order: all ranks must start the same collectives in the same
-// order; what finish() starts comes after the usage map (T2). Failure: an error or an exception of
-// the hook is kUserFailure, with pass, bucket and parameters, on every rank; an error of a
-// collective stays what it is. After a failure start() may be called for a bucket that finish() was
-// never called for; the bucket that is_first() always begins a pass. Sparse gradients go by no hook
-// (S1): their buckets are left out, and count all the same in index().
+// order, one call at a time, without a lock of the reducer or of a parameter held: start() may run
+// a backward of its own. A HookBucket's methods may be called inside of these two alone. Ownership:
+// between the two calls the bucket's memory is the hook's to change. One hook object serves one
+// reducer. Order: all ranks must start the same collectives in the same order; what finish() starts
+// comes after the usage map (T2). Failure: an error or an exception of the hook is kUserFailure,
+// with pass, bucket and parameters, on every rank; an error of a collective stays what it is. After
+// a failure start() may be called for a bucket that finish() was never called for; the bucket that
+// is_first() always begins a pass. Sparse gradients go by no hook (S1): their buckets are left out,
+// and count all the same in index().
 #pragma once
 
 #include <memory>

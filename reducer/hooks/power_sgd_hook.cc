@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "reducer/base/check.h"
+#include "reducer/base/float_environment.h"
 #include "reducer/device/device.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -58,6 +59,7 @@ double dot(const float* a, const float* b, std::size_t count, std::size_t a_step
 // Gram and Schmidt, column by column. Where a column lies in the space of those before it, what is
 // left is rounding, which has no direction of its own: made a unit, it would count twice.
 void orthonormalize(float* p, const Matrix& matrix) {
+  const DefaultFloats floats_as_declared;
   const std::size_t factors = matrix.factors;
   for (std::size_t c = 0; c < factors; ++c) {
     const double before = dot(p + c, p + c, matrix.rows, factors, factors);
@@ -115,6 +117,7 @@ class PowerSgdHook final : public CommunicationHook {
   State& state_of(std::size_t parameter, const Matrix& matrix);
   void renew(State& state, std::size_t parameter) const;
   static void project(const HookBucket& bucket, const Tensor& gradient, State& state, float* p);
+  static void project_back(const State& state, const float* p, float* q);
   static void deliver(const Tensor& gradient, State& state, const float* p);
   Wire& wire_of(const HookBucket& bucket) {
     const auto index = static_cast<std::size_t>(bucket.index());
@@ -143,6 +146,7 @@ State& PowerSgdHook::state_of(std::size_t parameter, const Matrix& matrix) {
 
 // A column that cannot lead anywhere, as it is zero or not finite, starts anew; at first all do.
 void PowerSgdHook::renew(State& state, std::size_t parameter) const {
+  const DefaultFloats floats_as_declared;
   const std::size_t factors = state.matrix.factors;
   for (std::size_t c = 0; c < factors; ++c) {
     bool is_zero = true;
@@ -187,6 +191,7 @@ Status PowerSgdHook::prepare(HookBucket& bucket) {
 // P = scaled * Q
 void PowerSgdHook::project(const HookBucket& bucket, const Tensor& gradient, State& state,
                            float* p) {
+  const DefaultFloats floats_as_declared;
   const Matrix& matrix = state.matrix;
   const auto k = static_cast<float>(bucket.factor());
   const float* given = floats(gradient);
@@ -201,9 +206,20 @@ void PowerSgdHook::project(const HookBucket& bucket, const Tensor& gradient, Sta
                                  matrix.columns, 1, matrix.factors));
 }
 
+// Q = scaled^T * P
+void PowerSgdHook::project_back(const State& state, const float* p, float* q) {
+  const DefaultFloats floats_as_declared;
+  const Matrix& matrix = state.matrix;
+  for (std::size_t j = 0; j < matrix.columns; ++j)
+    for (std::size_t c = 0; c < matrix.factors; ++c)
+      q[j * matrix.factors + c] = static_cast<float>(
+          dot(state.scaled.data() + j, p + c, matrix.rows, matrix.columns, matrix.factors));
+}
+
 // What the ranks' gradients add up to, as far as it got through, and what did not. An error that is
 // not finite would stay so for ever.
 void PowerSgdHook::deliver(const Tensor& gradient, State& state, const float* p) {
+  const DefaultFloats floats_as_declared;
   const Matrix& matrix = state.matrix;
   float* result = floats(gradient);
   for (std::size_t i = 0; i < matrix.rows; ++i) {
@@ -265,10 +281,8 @@ Result<Tensor> PowerSgdHook::finish(HookBucket& bucket) {
     if (matrix.factors == 0) continue;
     const State& state = states_[bucket.parameters()[v]];
     orthonormalize(at, matrix);
-    for (std::size_t j = 0; j < matrix.columns; ++j)
-      for (std::size_t c = 0; c < matrix.factors; ++c)
-        *q++ = static_cast<float>(
-            dot(state.scaled.data() + j, at + c, matrix.rows, matrix.columns, matrix.factors));
+    project_back(state, at, q);
+    q += matrix.columns * matrix.factors;
     at += matrix.rows * matrix.factors;
   }
   Status status = bucket.all_reduce(wire.second);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "reducer/base/check.h"
+#include "reducer/base/sizes.h"
 #include "reducer/device/device.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -19,7 +20,7 @@ Shape Shape::row_major(std::span<const std::int64_t> sizes) {
     LOCKSTEP_CHECK_GE(sizes[i], 0);
     shape.sizes[i] = sizes[i];
     shape.strides[i] = stride;
-    stride *= std::max<std::int64_t>(sizes[i], 1);
+    stride = multiply_sizes(stride, std::max<std::int64_t>(sizes[i], 1));
   }
   return shape;
 }
@@ -29,14 +30,14 @@ Shape Shape::column_major(std::span<const std::int64_t> sizes) {
   std::int64_t stride = 1;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     shape.strides[i] = stride;
-    stride *= std::max<std::int64_t>(sizes[i], 1);
+    stride = multiply_sizes(stride, std::max<std::int64_t>(sizes[i], 1));
   }
   return shape;
 }
 
 std::int64_t Shape::elements() const {
   std::int64_t count = 1;
-  for (int d = 0; d < dims; ++d) count *= sizes[static_cast<std::size_t>(d)];
+  for (int d = 0; d < dims; ++d) count = multiply_sizes(count, sizes[static_cast<std::size_t>(d)]);
   return count;
 }
 
@@ -57,12 +58,13 @@ bool Shape::is_dense() const {
   // inside it.
   const std::int64_t count = elements();
   if (count == 0) return true;
+  if (count == kTooLarge) return false;
   std::int64_t expected = 1;
   while (expected < count) {
     std::size_t i = 0;
     while (i < static_cast<std::size_t>(dims) && (sizes[i] == 1 || strides[i] != expected)) ++i;
     if (i == static_cast<std::size_t>(dims)) return false;
-    expected *= sizes[i];
+    expected = multiply_sizes(expected, sizes[i]);
   }
   return expected == count;
 }
@@ -71,9 +73,20 @@ std::int64_t Shape::extent() const {
   std::int64_t last = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i) {
     if (sizes[i] == 0) return 0;
-    last += (sizes[i] - 1) * strides[i];
+    last = add_sizes(last, multiply_sizes(sizes[i] - 1, strides[i]));
   }
-  return last + 1;
+  return add_sizes(last, 1);
+}
+
+std::int64_t Shape::bytes(DType dtype) const {
+  return multiply_sizes(extent(), static_cast<std::int64_t>(size_of(dtype)));
+}
+
+std::string Shape::to_string() const {
+  std::string text = "[";
+  for (int d = 0; d < dims; ++d)
+    text.append(d ? " " : "").append(std::to_string(sizes[static_cast<std::size_t>(d)]));
+  return text.append("]");
 }
 
 bool Shape::is_expanded() const {
@@ -87,7 +100,7 @@ Shape Shape::of_pairs() const {
   LOCKSTEP_CHECK_LT(dims, kMaxDims);
   Shape shape = *this;
   const auto last = static_cast<std::size_t>(shape.dims++);
-  for (std::size_t i = 0; i < last; ++i) shape.strides[i] *= 2;
+  for (std::size_t i = 0; i < last; ++i) shape.strides[i] = multiply_sizes(shape.strides[i], 2);
   shape.sizes[last] = 2;
   shape.strides[last] = 1;
   return shape;
@@ -106,8 +119,10 @@ Tensor::Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Sha
       shape_(shape) {
   LOCKSTEP_CHECK(static_cast<bool>(storage_));
   LOCKSTEP_CHECK_GE(offset, 0);
-  const auto end = static_cast<std::size_t>(offset + shape.extent()) * size_of(dtype);
-  LOCKSTEP_CHECK_LE(end, storage_->bytes());
+  const std::int64_t end =
+      multiply_sizes(add_sizes(offset, shape.extent()), static_cast<std::int64_t>(size_of(dtype)));
+  LOCKSTEP_CHECK(end != kTooLarge);
+  LOCKSTEP_CHECK_LE(static_cast<std::size_t>(end), storage_->bytes());
 }
 
 Tensor::Tensor(const Tensor& values, Ref<const RowNumbers> rows) : Tensor(values) {
@@ -117,8 +132,12 @@ Tensor::Tensor(const Tensor& values, Ref<const RowNumbers> rows) : Tensor(values
 }
 
 Result<Tensor> Tensor::empty(Device& device, DType dtype, const Shape& shape) {
-  const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
-  Result<Ref<Storage>> storage = device.allocate(bytes);
+  const std::int64_t bytes = shape.bytes(dtype);
+  if (bytes == kTooLarge || shape.elements() == kTooLarge)
+    return failed(Status(Code::kInvalidArgument,
+                         "a tensor of sizes " + shape.to_string() + " and dtype " + name_of(dtype) +
+                             " has more bytes than any memory: check the sizes"));
+  Result<Ref<Storage>> storage = device.allocate(static_cast<std::size_t>(bytes));
   if (!storage) return failed(storage.error());
   return Tensor(std::move(*storage), 0, dtype, shape);
 }

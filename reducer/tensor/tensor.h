@@ -2,9 +2,11 @@
 // it.
 //
 // Shapes are in elements. Strides are in elements, not negative; an element must not be reached
-// twice unless a stride is 0 (expanded). A Tensor is a handle: copies share the storage; a
-// default-constructed one is undefined. Threads: handles are values; the memory is guarded by
-// whoever shares it. Identity: two tensors have the same storage iff storage() pointers are equal.
+// twice unless a stride is 0 (expanded). Counts do not wrap around: a shape of more elements than
+// can be counted has kTooLarge of them (base/sizes.h), is not dense, and no tensor has it. A Tensor
+// is a handle: copies share the storage; a default-constructed one is undefined. Threads: handles
+// are values; the memory is guarded by whoever shares it. Identity: two tensors have the same
+// storage iff storage() pointers are equal.
 //
 // A *sparse* tensor (S1) is a list of entries of something larger, a gradient of an embedding: the
 // number of a row of that, and the row's values. It is a tensor of these values, one row an entry,
@@ -16,6 +18,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "reducer/base/dtype.h"
@@ -64,6 +67,9 @@ struct Shape {
   std::int64_t extent()
       const;                 // elements from the first to the last that are reached, both included
   bool is_expanded() const;  // some element is reached twice
+  std::string to_string() const;  // its sizes: "[2 3]"
+  // Of that many bytes, from the first element to the last that are reached, or kTooLarge.
+  std::int64_t bytes(DType dtype) const;
   // Of elements that are pairs: with the two parts as a last dimension.
   Shape of_pairs() const;
 };
@@ -85,8 +91,8 @@ class Tensor {
   // Sparse: as many numbers as `values` has rows. Not an undefined one.
   Tensor(const Tensor& values, Ref<const RowNumbers> rows);
 
-  // New memory on `device`, not initialised. kTransport with a clear text when the device has none
-  // left.
+  // New memory on `device`, not initialised. kOutOfMemory when the device has none left;
+  // kInvalidArgument for a shape of more bytes than any memory has.
   static Result<Tensor> empty(Device& device, DType dtype, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(storage_); }

@@ -402,6 +402,25 @@ TEST(GlooFailure, LongCausesAreShortenedForThePeers) {
   EXPECT_EQ(statuses[0].failure().bucket, 12);
 }
 
+TEST(GlooFailure, CausesAreShortenedWhateverIsLongInThem) {
+  for (const int which : {0, 1, 2}) {
+    Groups groups = connect_threads(2, with_timeout(kLong));
+    Failure cause;
+    cause.code = Code::kUserFailure;
+    cause.detail = which == 0 ? std::string(5000, 'd') : "on purpose";
+    if (which == 1) cause.collective = std::string(3000, 'c');
+    if (which == 2) cause.parameters = {std::string(1 << 20, 'n')};
+    std::vector<Status> statuses(2);
+    on_groups(groups, [&](int rank, GlooProcessGroup& group) {
+      if (rank == 1) return group.abort(Status(cause));
+      statuses[0] = sum_once(group);
+    });
+    ASSERT_EQ(statuses[0].code(), Code::kAborted) << statuses[0].to_string();
+    const char* kept = which == 0 ? "ddd" : "on purpose";
+    EXPECT_NE(statuses[0].to_string().find(kept), std::string::npos) << statuses[0].to_string();
+  }
+}
+
 TEST(GlooFailure, DestructionWithWorkInFlightIsBoundedAndSeen) {
   Groups groups = connect_threads(3, with_timeout(kLong));
   const auto begin = platform::now();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reducer/base/check.h"
+#include "reducer/base/float_environment.h"
 #include "reducer/comm/gloo/agreement.h"
 #include "reducer/comm/gloo/collectives.h"
 #include "reducer/comm/gloo/gloo_errors.h"
@@ -210,6 +211,7 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
 }
 
 void GlooProcessGroup::Impl::work(int index) {
+  const DefaultFloats floats;  // sums run here, and a thread inherits what the application has set
   Worker& worker = workers_[static_cast<std::size_t>(index)];
   platform::MutexLock lock(mutex_);
   for (;;) {

@@ -4,7 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cfenv>
+#include <cstring>
 #include <filesystem>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/test_ranks.h"
@@ -305,6 +311,45 @@ TEST(GlooReducer, T1TracesOfAllRanksAreEqual) {
   EXPECT_EQ(std::count(traces[0].begin(), traces[0].end(), '\n'), 9);
   EXPECT_EQ(traces[0], traces[1]);
   EXPECT_EQ(traces[0], traces[2]);
+}
+
+// Threads inherit what the application has set before it makes a group.
+TEST(GlooReducerFloats, G9SumsAreThoseOfTheContractWhateverTheApplicationHasSet) {
+  const auto mean = [](bool is_set) {
+    std::array<Values, 3> results;
+    auto store = std::make_shared<HashStore>();
+    on_ranks(3, [&](int r) {
+      if (is_set) {
+        std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+        _mm_setcsr(_mm_getcsr() | 0x8040);  // as -ffast-math does: subnormals are zeros
+#endif
+      }
+      Member member;
+      const Status joined = member.join(store, r, 3, kLong);
+      ASSERT_TRUE(joined.ok()) << joined.to_string();
+      const Status created = member.create(false);
+      ASSERT_TRUE(created.ok()) << created.to_string();
+      Tensor gradient =
+          *Tensor::empty(member.replica.devices[0], DType::kFloat32, Shape::row_major({2}));
+      const std::uint32_t bits[2] = {0x3dcccccdu + static_cast<std::uint32_t>(r), 0x00000300u};
+      std::memcpy(gradient.data(), bits, sizeof bits);
+      const std::vector<Tensor> gradients = {gradient, gradient};
+      const Status status = member.replica.engine.backward(member.forward(), gradients, false);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      std::uint32_t got[2];
+      std::memcpy(got, member.p->grad().data(), sizeof got);
+      results[static_cast<std::size_t>(r)] = {static_cast<double>(got[0]),
+                                              static_cast<double>(got[1])};
+      meet(*store, "done", r, 3);
+    });
+    EXPECT_EQ(results[1], results[0]);
+    EXPECT_EQ(results[2], results[0]);
+    return results[0];
+  };
+  const Values expected = mean(false);
+  EXPECT_EQ(expected[1], static_cast<double>(0x300));  // a subnormal, thrice a third of it
+  EXPECT_EQ(mean(true), expected);
 }
 
 }  // namespace

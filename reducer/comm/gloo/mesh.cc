@@ -29,27 +29,6 @@ std::uint64_t checksum_of(std::uint32_t kind, const char* text, std::size_t leng
   return hash;
 }
 
-// The failure as bytes, shortened until it fits: its fields always do.
-std::string encode_within(Failure failure, std::size_t limit) {
-  failure.later.clear();
-  std::string bytes = encode(failure);
-  if (bytes.size() > limit && failure.parameters.size() > 1) {
-    failure.parameters.resize(1);
-    bytes = encode(failure);
-  }
-  if (bytes.size() > limit && failure.detail.size() > bytes.size() - limit) {
-    failure.detail.resize(failure.detail.size() - (bytes.size() - limit));
-    bytes = encode(failure);
-  }
-  if (bytes.size() > limit) {
-    failure.detail.clear();
-    failure.parameters.clear();
-    bytes = encode(failure);
-  }
-  LOCKSTEP_CHECK_LE(bytes.size(), limit);
-  return bytes;
-}
-
 }  // namespace
 
 Mesh::~Mesh() {
@@ -126,8 +105,7 @@ bool Mesh::end(const Failure& failure, const Failure& for_peers) {
 void Mesh::send_notice(NoticeKind kind, const Failure* failure) {
   sent_notice_.magic = kNoticeMagic;
   sent_notice_.kind = kind;
-  const std::string text =
-      failure == nullptr ? "" : encode_within(*failure, sizeof sent_notice_.text);
+  const std::string text = failure == nullptr ? "" : encode(*failure, sizeof sent_notice_.text);
   std::memcpy(sent_notice_.text, text.data(), text.size());
   sent_notice_.length = text.size();
   sent_notice_.checksum = checksum_of(static_cast<std::uint32_t>(kind), text.data(), text.size());
@@ -328,15 +306,10 @@ bool Mesh::read_notice(int peer, Notice& notice) const {
 }
 
 Failure Mesh::relayed(int peer, const Notice& notice) const {
-  Failure failure = decode_failure({notice.text, notice.length});
-  // What a peer sends is not believed blindly: a number that means nothing here means "not known".
-  const auto is_rank = [this](int rank) { return rank >= 0 && rank < size_; };
-  if (!is_rank(failure.rank)) failure.rank = peer;
-  if (!is_rank(failure.suspect)) failure.suspect = kNone;
-  if (failure.bucket < 0) failure.bucket = kNone;
-  for (std::int64_t* number : {&failure.pass, &failure.source, &failure.sequence})
-    if (*number < 0) *number = kNone;
+  // decode_failure() takes a number that means nothing here for "not known".
+  Failure failure = decode_failure({notice.text, notice.length}, size_);
   failure.reported_by = rank_;
+  if (failure.rank == kNone) failure.rank = peer;
   return failure;
 }
 

@@ -123,7 +123,7 @@ Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
 // --- The first cause, for all ranks.
 
 Failure NcclProcessGroup::Impl::told(const std::string& bytes) const {
-  Failure failure = decode_failure(bytes);
+  Failure failure = decode_failure(bytes, size_);
   failure.reported_by = rank_;
   return failure;
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/base/sizes.h"
 #include "reducer/device/cuda/cuda_error.h"
 #include "reducer/device/cuda/kernels.h"
 
@@ -251,6 +252,7 @@ void CudaDevice::release(std::byte* data, std::size_t bytes) {
 }
 
 Result<PinnedMemory> CudaDevice::allocate_pinned(std::size_t bytes) {
+  if (is_too_large(bytes)) return failed(out_of_memory());
   const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
   {
     platform::MutexLock lock(mutex_);

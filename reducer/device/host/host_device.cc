@@ -4,6 +4,8 @@
 #include <new>
 
 #include "reducer/base/check.h"
+#include "reducer/base/float_environment.h"
+#include "reducer/base/sizes.h"
 #include "reducer/device/formats.h"
 
 namespace lockstep::inline LOCKSTEP_NS {
@@ -12,6 +14,13 @@ namespace {
 constexpr std::align_val_t kAlignment{64};
 
 using kernels::with_format;
+
+// Null: there is none. The library rounds what it is asked for up to the alignment, and does not
+// look whether that wraps around.
+void* new_memory(std::size_t bytes) {
+  if (is_too_large(bytes)) return nullptr;
+  return ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
+}
 
 // An element that is moved, and not computed with.
 template <class Bits>
@@ -90,7 +99,7 @@ HostDevice::~HostDevice() { LOCKSTEP_CHECK_EQ(allocated_.load(), std::uint64_t{0
 
 Result<Ref<Storage>> HostDevice::allocate(std::size_t bytes) {
   // A tensor without elements has a storage too: it is defined, and its storage has an identity.
-  void* memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
+  void* memory = new_memory(bytes);
   if (memory == nullptr)
     return failed(Status(Code::kOutOfMemory, "the host has no memory left for " +
                                                  std::to_string(bytes) + " bytes of a tensor"));
@@ -122,6 +131,7 @@ void HostDevice::add(const Stream& stream, const Tensor& from, const Tensor& to)
   LOCKSTEP_CHECK(from.dtype() == to.dtype());
   LOCKSTEP_CHECK(from.shape().same_sizes(to.shape()));
   if (from.dtype() == DType::kComplex64) return add(stream, from.as_real(), to.as_real());
+  const DefaultFloats floats;
   with_format(from.dtype(), [&](auto format) {
     using Format = decltype(format);
     using Memory = typename Format::Memory;
@@ -146,6 +156,7 @@ void HostDevice::gather(const Stream& stream, std::span<const Transfer> transfer
       gather(stream, {&parts, 1}, factor);
       continue;
     }
+    const DefaultFloats floats;
     with_format(gradient.dtype(), [&](auto format) {
       using Format = decltype(format);
       using Memory = typename Format::Memory;
@@ -165,6 +176,7 @@ void HostDevice::convert(const Stream& stream, const Tensor& from, const Tensor&
   LOCKSTEP_CHECK(from.shape().same_strides(to.shape()));
   LOCKSTEP_CHECK(to.shape().is_dense());
   const std::int64_t count = to.elements();
+  const DefaultFloats floats;
   with_format(from.dtype(), [&](auto source_format) {
     with_format(to.dtype(), [&](auto target_format) {
       using From = decltype(source_format);
@@ -191,6 +203,7 @@ void HostDevice::fold(const Stream&, const Tensor& from, const Tensor& to, doubl
   const std::int64_t count = to.elements();
   if (count == 0) return;
   LOCKSTEP_CHECK_EQ(from.elements() % count, 0);
+  const DefaultFloats floats;
   with_format(from.dtype(), [&](auto format) {
     using Format = decltype(format);
     const auto k = static_cast<typename Format::Compute>(factor);
@@ -209,7 +222,7 @@ void HostDevice::fold(const Stream&, const Tensor& from, const Tensor& to, doubl
 }
 
 Result<PinnedMemory> HostDevice::allocate_pinned(std::size_t bytes) {
-  void* memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
+  void* memory = new_memory(bytes);
   if (memory == nullptr) return failed(out_of_memory());
   return PinnedMemory(*this, static_cast<std::byte*>(memory), bytes, bytes);
 }

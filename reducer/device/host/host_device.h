@@ -1,6 +1,7 @@
 // HostDevice: memory and arithmetic of the CPU. Everything runs at once on the calling thread;
-// events are always complete. Several may exist in a process: their indices give each its own
-// engine worker.
+// events are always complete. Arithmetic has the bits of contract G9 whatever the application has
+// set for that thread, rounding and flush-to-zero included (base/float_environment.h). Several may
+// exist in a process: their indices give each its own engine worker.
 #pragma once
 
 #include "reducer/device/device.h"

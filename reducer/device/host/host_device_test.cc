@@ -1,0 +1,82 @@
+// What the conformance test of all devices cannot ask of a card: that the host's arithmetic does
+// not follow what the application has set for the calling thread (G9).
+#include "reducer/device/host/host_device.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cfenv>
+#include <functional>
+
+#include "reducer/tensor/half.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace lockstep {
+namespace {
+
+class HostDeviceFloats : public ::testing::Test {
+ protected:
+  Tensor floats(std::initializer_list<float> values) {
+    Tensor made = *Tensor::empty(device_, DType::kFloat32,
+                                 Shape::row_major({static_cast<std::int64_t>(values.size())}));
+    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(made.data()));
+    return made;
+  }
+  static float at(const Tensor& tensor, int i) {
+    return reinterpret_cast<const float*>(tensor.data())[i];
+  }
+  // Everything that computes, one after the other, and what came of it.
+  std::vector<std::uint32_t> compute() {
+    const Tensor small = floats({0x1p-140f, 0x1p-126f, -0x1p-149f, 0.1f});
+    const Tensor sum = floats({0x1p-140f, -0x1p-127f, 0x1p-130f, 0.2f});
+    const Tensor slot = floats({9, 9, 9, 9});
+    const Tensor half = *Tensor::empty(device_, DType::kFloat16, small.shape());
+    const Tensor wide = floats({9, 9, 9, 9});
+    const Tensor total = floats({9, 9});
+    device_.add({}, small, sum);
+    const Transfer transfer{&small, slot.data(), &small.shape()};
+    device_.gather({}, {&transfer, 1}, 0.5);
+    const Tensor scaled = floats({0x1p-20f, 3e-8f, 0.1f, 1.00048828f});
+    device_.convert({}, scaled, half, 1.0);
+    device_.convert({}, half, wide, 1.0);
+    device_.fold({}, small, total, 1.0);
+    std::vector<std::uint32_t> bits;
+    const Tensor* const results[] = {&sum, &slot, &wide};
+    for (const Tensor* tensor : results)
+      for (int i = 0; i < 4; ++i) bits.push_back(std::bit_cast<std::uint32_t>(at(*tensor, i)));
+    for (int i = 0; i < 2; ++i) bits.push_back(std::bit_cast<std::uint32_t>(at(total, i)));
+    return bits;
+  }
+
+  HostDevice device_;
+};
+
+TEST_F(HostDeviceFloats, G9AreRoundedToNearestWhateverTheThreadRounds) {
+  const std::vector<std::uint32_t> expected = compute();
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(mode);
+    const std::vector<std::uint32_t> got = compute();
+    const int after = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    EXPECT_EQ(got, expected) << mode;
+    EXPECT_EQ(after, mode);
+  }
+}
+
+#if defined(__x86_64__)
+TEST_F(HostDeviceFloats, G9KeepSubnormalsWhateverTheThreadFlushes) {
+  const std::vector<std::uint32_t> expected = compute();
+  EXPECT_EQ(expected[0], std::bit_cast<std::uint32_t>(0x1p-139f));
+  const unsigned usual = _mm_getcsr();
+  _mm_setcsr(usual | 0x8040);  // flush to zero, and take subnormals for zeros
+  const std::vector<std::uint32_t> got = compute();
+  _mm_setcsr(usual);
+  EXPECT_EQ(got, expected);
+}
+#endif
+
+}  // namespace
+}  // namespace lockstep
