@@ -98,6 +98,8 @@ struct RankObservation {
   // Groups over NCCL that were made by shrinking the one before, and those of them that NCCL made.
   std::uint32_t shrunk = 0;
   std::uint32_t shrunk_by_nccl = 0;
+  std::uint32_t scaled_down =
+      0;  // sim lane: groups that went on without their last rank at the end
 };
 
 struct Observation {
