@@ -63,6 +63,10 @@ class RankEnvironment {
   // come.
   virtual bool leaves_at_once() const { return false; }
 
+  // Called by a rank that leaves at once, before it ends its groups: in some programs they go on
+  // without their last rank (F4), which may still be in its last step.
+  virtual Status go_on_with_fewer() { return {}; }
+
   virtual bool detailed() const { return false; }  // see Observation
   // `note` writes down where the rank stands: for a lane that finds that nothing runs any more.
   virtual void watch(std::function<void()> note) { (void)note; }

@@ -163,6 +163,23 @@ TEST(SimLane, F4GroupsOverNcclAreShrunkAndMadeAnew) {
   EXPECT_GT(made_anew, 20);
 }
 
+// F4: a job goes on with fewer ranks though nothing has failed. The rank that leaves ends its last
+// step like the others.
+TEST(SimLane, F4HealthyGroupsOverNcclGoOnWithoutTheirLastRank) {
+  CaseRunner runner(LaneKind::kSim, Subject{});
+  GenerateOptions options;
+  options.fabric = reference::Fabric::kNccl;
+  options.faults = GenerateOptions::Faults::kNone;
+  int scaled_down = 0;
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    const Case c = generate(82, i, options);
+    const Verdict verdict = runner.run(c);
+    ASSERT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
+    scaled_down += runner.observation().ranks[0].scaled_down > 0 ? 1 : 0;
+  }
+  EXPECT_GT(scaled_down, 20);
+}
+
 using Bits = std::vector<std::vector<std::uint64_t>>;  // by rank
 
 Bits bits_of(const Observation& observation) {

@@ -1,6 +1,7 @@
 #include "properties/lane/nccl_groups.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -49,6 +50,29 @@ Result<std::shared_ptr<ProcessGroup>> NcclGroups::make(const Place& place, NcclO
       place.store->set(key_of(options.name, static_cast<std::size_t>(place.rank)), "made");
   if (!is_told) return failed(is_told.error());
   return std::shared_ptr<ProcessGroup>(kept.group);
+}
+
+Status NcclGroups::scale_down(NcclOptions options) {
+  if (!scales_down_) return {};
+  for (const auto& [series, last] : last_) {
+    if (last.group == nullptr || last.group->size() < 2) continue;
+    const int leaving = last.group->size() - 1;
+    if (last.group->rank() == leaving) continue;
+    options.name = last.name + "/fewer";
+    const auto smaller =
+        NcclProcessGroup::shrink(*last.group, {leaving}, last.place.store, options);
+    if (!smaller) return smaller.error();
+    float one = 1;
+    Collective sum;
+    sum.count = 1;
+    sum.data = reinterpret_cast<std::byte*>(&one);
+    LOCKSTEP_RETURN_IF_ERROR(run(**smaller, sum));
+    if (one != static_cast<float>(leaving))
+      return Status(Code::kInternal, "the sum of ones in a group of " + std::to_string(leaving) +
+                                         " is " + std::to_string(one));
+    ++scaled_down_;
+  }
+  return {};
 }
 
 }  // namespace lockstep::inline LOCKSTEP_NS

@@ -3,6 +3,9 @@
 // than the one before it, half of the programs shrink that one (F4) and the others connect anew;
 // half of them keep communicators for it. Their key decides, so that all ranks do the same.
 //
+// A job may also go on with fewer ranks though nothing has failed: in half of the programs all last
+// groups do so at the end, without the last rank of each, which nobody waits for.
+//
 // shrink() is for all who are left: each rank says in the store of a group that it has it, and all
 // see the same of the last one, as they have met since.
 //
@@ -24,7 +27,11 @@ namespace lockstep::inline LOCKSTEP_NS {
 class NcclGroups {
  public:
   NcclGroups(const NcclApi& api, Device& card, std::uint32_t key)
-      : api_(api), card_(card), shrinks_((key >> 8 & 1) != 0), keeps_((key >> 9 & 1) != 0) {}
+      : api_(api),
+        card_(card),
+        shrinks_((key >> 8 & 1) != 0),
+        keeps_((key >> 9 & 1) != 0),
+        scales_down_((key >> 10 & 1) != 0) {}
 
   struct Place {
     std::int64_t series = 0;
@@ -36,6 +43,11 @@ class NcclGroups {
   // The options' keeps_for_shrink is set here.
   Result<std::shared_ptr<ProcessGroup>> make(const Place& place, NcclOptions options);
 
+  // Makes the smaller groups of a program that scales down, and adds up in each. The ranks that
+  // leave have ended their last step, or are in it.
+  Status scale_down(NcclOptions options);
+
+  std::uint32_t scaled_down() const { return scaled_down_; }
   std::uint32_t shrunk() const { return shrunk_; }  // how many were made by shrink()
   std::uint32_t shrunk_by_nccl() const { return shrunk_by_nccl_; }  // and by ncclCommShrink
 
@@ -54,9 +66,11 @@ class NcclGroups {
   Device& card_;
   const bool shrinks_;
   const bool keeps_;
+  const bool scales_down_;
   std::map<std::int64_t, Last> last_;  // by series
   std::uint32_t shrunk_ = 0;
   std::uint32_t shrunk_by_nccl_ = 0;
+  std::uint32_t scaled_down_ = 0;
 };
 
 }  // namespace lockstep::inline LOCKSTEP_NS

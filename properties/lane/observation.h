@@ -111,6 +111,8 @@ struct RankObservation {
   std::uint32_t shrunk = 0;
   std::uint32_t shrunk_by_nccl = 0;
   PlantedBug planted;  // of a rank that is a process
+  std::uint32_t scaled_down =
+      0;  // sim lane: groups that went on without their last rank at the end
 };
 
 struct Observation {

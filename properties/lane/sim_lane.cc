@@ -128,6 +128,7 @@ class SimEnvironment final : public RankEnvironment {
     if (nccl_) {
       observation.ranks[rank_].shrunk = nccl_->shrunk();
       observation.ranks[rank_].shrunk_by_nccl = nccl_->shrunk_by_nccl();
+      observation.ranks[rank_].scaled_down = nccl_->scaled_down();
       nccl_.reset();
     }
     if (!card_) return;
@@ -203,6 +204,10 @@ class SimEnvironment final : public RankEnvironment {
   // NCCL's communicators end in peace one by one.
   bool leaves_at_once() const override { return world_.nccl && case_.faults.faults.empty(); }
 
+  Status go_on_with_fewer() override {
+    return nccl_ ? nccl_->scale_down(nccl_options()) : Status();
+  }
+
   bool detailed() const override { return world_.detailed; }
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
@@ -218,15 +223,19 @@ class SimEnvironment final : public RankEnvironment {
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
   }
 
-  Result<std::shared_ptr<ProcessGroup>> make_nccl(const std::vector<std::uint32_t>& members,
-                                                  std::int64_t number, std::uint32_t generation) {
-    const auto here = std::find(members.begin(), members.end(), rank_);
+  NcclOptions nccl_options() const {
     NcclOptions options;
-    options.name = "nccl" + std::to_string(number * kGenerations + generation);
     options.timeout = std::min(world_.group.timeout, kLongest);
     options.connect_timeout = options.timeout;
     options.poll = kWatch;  // virtual time costs
     options.notice = kWatch;
+    return options;
+  }
+  Result<std::shared_ptr<ProcessGroup>> make_nccl(const std::vector<std::uint32_t>& members,
+                                                  std::int64_t number, std::uint32_t generation) {
+    const auto here = std::find(members.begin(), members.end(), rank_);
+    NcclOptions options = nccl_options();
+    options.name = "nccl" + std::to_string(number * kGenerations + generation);
     return nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
                         std::make_shared<RankStore>(world_.store, world_.injector, rank_)},
                        options);

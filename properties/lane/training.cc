@@ -169,6 +169,8 @@ class Training {
       if (environment_.exited()) break;
       if (recovering || tells(kToldEnds)) note_account();
       if (!recovering && leaves_at_once()) {
+        if (Status status = environment_.go_on_with_fewer(); !status.ok())
+          observation_.recovery = std::move(status);
         observation_.finished = true;
         break;
       }

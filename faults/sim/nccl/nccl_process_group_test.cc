@@ -515,6 +515,57 @@ TEST(NcclGroupInSimulator, F4TheOthersGoOnInASmallerGroup) {
   }
 }
 
+// All end one sum, and ranks 0 and 2 then go on without rank 1, each as soon as its own is over.
+// What a peer has still to receive of that sum comes all the same.
+TEST(NcclGroupInSimulator, F4ShrinkingAHealthyGroupLeavesThePeersTheirLastCollective) {
+  for (const int version : {22809, 22604}) {  // with ncclCommShrink, and without
+    Circumstances setup;
+    setup.run = [version](NcclRun& run) {
+      run.options.version = version;
+      run.options.aborts_lose = true;
+      run.latency = {50us, 2ms};  // more than `notice`
+    };
+    in_many_schedules(setup, [&](Member& m) {
+      const Tensor tensor = m.data();
+      const Status last = sim::run(m.group, m.sum_of(tensor));
+      ASSERT_TRUE(last.ok()) << "rank " << m.on.rank() << ": " << last.to_string();
+      m.expect_total(tensor);
+      if (m.on.rank() == 1) return;
+      NcclOptions options = setup.options;
+      options.name = "smaller";
+      auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+      ASSERT_TRUE(smaller.has_value()) << smaller.error().to_string();
+      const Tensor ones = m.on.made(std::vector<float>(5, 1));
+      const Status status = sim::run(**smaller, m.sum_of(ones));
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(m.on.values(ones), std::vector<float>(5, 2));
+    });
+  }
+}
+
+// A rank that is in a collective which the others leave out is told at once, and goes along.
+TEST(NcclGroupInSimulator, F4WhatAShrinkingRankNeverEntersEndsAtItsPeers) {
+  Circumstances setup;
+  setup.options.keeps_for_shrink = true;
+  in_many_schedules(setup, [&](Member& m) {
+    if (m.on.rank() == 1) return m.on.meet();
+    if (m.on.rank() == 2) {
+      const Status status = m.sum();
+      EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+      EXPECT_EQ(status.failure().rank, 0) << status.to_string();
+      EXPECT_THAT(status.to_string(), HasSubstr("makes a smaller group"));
+    }
+    NcclOptions options = setup.options;
+    options.name = "smaller";
+    auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+    ASSERT_TRUE(smaller.has_value()) << smaller.error().to_string();
+    EXPECT_STREQ((*smaller)->origin(), "ncclCommShrink");
+    const Tensor ones = m.on.made(std::vector<float>(5, 1));
+    EXPECT_TRUE(sim::run(**smaller, m.sum_of(ones)).ok());
+    m.on.meet();
+  });
+}
+
 // Whose shrink hangs gives up at its deadline, or when it hears that another one's has failed. NCCL
 // hands out the child all the same: it is aborted, and so is the parent before it, once.
 TEST(NcclGroupInSimulator, F4AShrinkThatIsGivenUpOrFailsLeavesNothingBehind) {

@@ -394,6 +394,7 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
     return result;
   if ((flags & kNcclShrinkAbort) != 0) {
     cut(comm);
+    if (options_.aborts_lose) lose_what_is_sent(comm);
     result = wait_for_work(comm, "work that a shrinking communicator has aborted");
     if (result != NcclResult::kSuccess) return result;
   }

@@ -20,7 +20,8 @@
 //   leaves the calling thread inside of a group, as NCCL does: what it calls after that never runs.
 //
 //   With Options::aborts_lose, what an aborted communicator has sent, and nobody has taken yet, is
-//   lost, unless it was finalized before; else it arrives. NCCL promises neither.
+//   lost, unless it was finalized before; and so is that of one that is shrunk with the flag to
+//   abort, as NCCL's proxy drops what it has not sent. Else it arrives. NCCL promises neither.
 //
 // Faults: the injector of the network acts on messages, once a launch on operations, on calls that
 // carry collectives out (of groups, of factors, and that move data), and, where

@@ -571,6 +571,50 @@ TEST(SimNccl, FinalizingWaitsForWorkAndTakesNoMore) {
   });
 }
 
+// NCCL's proxy drops what it has not sent, though the operation has ended on its stream.
+TEST(SimNccl, AShrinkWithTheFlagToAbortLosesWhatItsParentHasSent) {
+  for (const int flags : {kNcclShrinkDefault, kNcclShrinkAbort}) {
+    finishes(
+        3,
+        [flags](SimRank& on) {
+          const NcclComm comm = on.connected();
+          const Tensor data = on.made(std::vector<float>(4, static_cast<float>(on.rank())));
+          if (on.rank() == 0) {
+            on.settled(comm, on.api().receive(data.data(), 4, kNcclFloat, 1, comm, on.native()));
+            if (flags == kNcclShrinkDefault) {
+              on.finish();
+              EXPECT_EQ(on.values(data), std::vector<float>(4, 1));
+            } else {
+              EXPECT_EQ(error_of(on, comm), NcclResult::kRemoteError);  // at the sender's end
+            }
+            return abort(on, comm);
+          }
+          if (on.rank() == 1) {
+            on.settled(comm, on.api().send(data.data(), 4, kNcclFloat, 0, comm, on.native()));
+            on.finish();
+          }
+          int gone = 0;
+          NcclComm child = nullptr;
+          EXPECT_EQ(on.api().comm_shrink(comm, &gone, 1, &child, nullptr, flags),
+                    NcclResult::kSuccess);
+          EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
+          const Tensor sums = ones(on);
+          EXPECT_EQ(sum(on, child, sums), NcclResult::kSuccess);
+          on.finish();
+          EXPECT_EQ(on.values(sums), std::vector<float>(16, 2));
+          for (const NcclComm each : {comm, child}) {
+            EXPECT_EQ(on.settled(each, on.api().comm_finalize(each)), NcclResult::kSuccess);
+            on.destroy(each);
+          }
+        },
+        [](NcclRun& run) {
+          run.options.buffered_bytes = 64;
+          run.options.aborts_lose = true;
+          run.latency = {500us, 0us};
+        });
+  }
+}
+
 // As in the sources of NCCL 2.28.9: the error of a link outlives revocation and abort flags.
 TEST(SimNccl, ACommunicatorWithABrokenLinkCannotShrink) {
   finishes(3, [](SimRank& on) {

@@ -105,6 +105,8 @@ std::size_t config_size(int version) {
     constexpr std::size_t kWord = alignof(NcclConfig);
     return (last_int + sizeof(int) + kWord - 1) / kWord * kWord;
   };
+  if (version >= 23203) return through(offsetof(NcclConfig, nvlsHostMode));
+  if (version >= 23102) return through(offsetof(NcclConfig, hostCftMode));
   if (version >= 23007) return through(offsetof(NcclConfig, graphStreamOrdering));
   if (version >= 23003) return through(offsetof(NcclConfig, maxP2pPeers));
   if (version >= 22902) return through(offsetof(NcclConfig, numRmaCtx));
@@ -191,7 +193,12 @@ NcclConfig make_nccl_config(int version) {
                                  &config.graphUsageMode,
                                  &config.numRmaCtx,
                                  &config.maxP2pPeers,
-                                 &config.graphStreamOrdering};
+                                 &config.graphStreamOrdering,
+                                 &config.launchOrderImplicit,
+                                 &config.numRmaSig,
+                                 &config.rmaEagerInit,
+                                 &config.hostCftMode,
+                                 &config.nvlsHostMode};
   for (int* field : chosen_by_nccl) *field = INT_MIN;
   return config;
 }

@@ -95,6 +95,11 @@ struct NcclConfig {
   int numRmaCtx;
   int maxP2pPeers;          // 2.30.3
   int graphStreamOrdering;  // 2.30.7
+  int launchOrderImplicit;  // 2.31.2
+  int numRmaSig;
+  int rmaEagerInit;
+  int hostCftMode;
+  int nvlsHostMode;  // 2.32.3
 };
 
 constexpr unsigned int kNcclConfigMagic = 0xcafebeef;

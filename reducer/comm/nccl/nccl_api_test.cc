@@ -123,9 +123,9 @@ TEST(NcclApi, VersionsReadAsPeopleWriteThem) {
 
 // The sizes that the headers of these releases give, on a machine with pointers of 8 bytes.
 TEST(NcclApi, ConfigurationHasTheSizeOfItsVersion) {
-  const std::pair<int, std::size_t> sizes[] = {{21403, 24}, {21602, 24}, {21701, 40}, {21801, 48},
-                                               {22602, 48}, {22703, 72}, {22803, 80}, {22902, 88},
-                                               {22907, 88}, {23003, 96}, {23007, 96}};
+  const std::pair<int, std::size_t> sizes[] = {
+      {21403, 24}, {21602, 24}, {21701, 40}, {21801, 48}, {22602, 48},  {22703, 72}, {22803, 80},
+      {22902, 88}, {22907, 88}, {23003, 96}, {23007, 96}, {23102, 112}, {23203, 120}};
   for (const auto& [version, size] : sizes)
     EXPECT_EQ(make_nccl_config(version).size, size) << version;
 }
@@ -137,6 +137,7 @@ TEST(NcclApi, ConfigurationChoosesNothing) {
   EXPECT_EQ(config.blocking, INT_MIN);
   EXPECT_EQ(config.splitShare, INT_MIN);
   EXPECT_EQ(config.graphStreamOrdering, INT_MIN);
+  EXPECT_EQ(config.nvlsHostMode, INT_MIN);
   EXPECT_EQ(config.netName, nullptr);
   EXPECT_EQ(config.commName, nullptr);
 }

@@ -1,5 +1,7 @@
 // What an NcclProcessGroup does when something goes wrong: one first cause on all ranks, the
 // communicator aborted once and never destroyed, and nothing in flight that does not end.
+#include <atomic>
+#include <future>
 #include <thread>
 
 #include "reducer/comm/nccl/compare_headers.h"
@@ -494,7 +496,84 @@ TEST_F(NcclShrink, F4AnIdleGroupIsShrunkByNccl) {
   on_ranks(3, [&](int rank) { EXPECT_TRUE(sum(rank).ok()); });
   shrink({1}, "ncclCommShrink");
   groups.clear();
-  for (const int rank : {0, 2}) EXPECT_EQ(nccl.calls("ncclCommAbort", rank), 1) << "of the old one";
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(nccl.calls("ncclCommAbort", rank), 0);
+    EXPECT_EQ(nccl.calls("ncclCommDestroy", rank), rank == 0 ? 2 : 1) << "rank 2 is then rank 1";
+  }
+}
+
+// Who is slow has still to take the last collective when the others shrink: a rank that is left
+// out, whom the others do not wait for, or one that is left.
+class NcclSlowPeer : public NcclShrink, public ::testing::WithParamInterface<int> {
+ protected:
+  // All ranks end one sum, and ranks 0 and 2 then go on without rank 1.
+  void sum_and_shrink(int rank, const NcclOptions& options) {
+    const Status last = sum(rank);
+    EXPECT_TRUE(last.ok()) << "rank " << rank << ": " << last.to_string();
+    if (rank == 1) return;
+    auto made = NcclProcessGroup::shrink(group(rank), {1}, store, options);
+    ASSERT_TRUE(made.has_value()) << made.error().to_string();
+    const Status status = sum_once(**made, &device(rank));
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    groups[static_cast<std::size_t>(rank)].reset();  // the old one's communicator ends here
+    ++done;
+  }
+  std::atomic<int> done{0};
+};
+
+TEST_P(NcclSlowPeer, F4ShrinkingAHealthyGroupLeavesHisLastCollectiveAlone) {
+  const int slow = GetParam();
+  for (const int tested : {22809, 22604}) {  // with ncclCommShrink, and without
+    version = tested;
+    done = 0;
+    NcclOptions options = quick(std::chrono::seconds(10));
+    options.name = std::to_string(tested);
+    connect(3, options);
+    options.name += ", smaller";
+    std::promise<void> gate;
+    std::shared_future<void> is_open = gate.get_future().share();
+    // In the smaller group another rank has that number.
+    const auto has_come = std::make_shared<std::atomic<bool>>(false);
+    nccl.set_before_taking([=](const std::string& function, int rank) {
+      if (function == "ncclAllReduce" && rank == slow && !has_come->exchange(true)) is_open.wait();
+    });
+    std::thread opener([&] {
+      const Deadline bound = Deadline::in(kGenerous);
+      const auto may_open = [&] {
+        if (slow == 1) return done == 2;
+        const Result<bool> is_told = store->contains(options.name + "/shrinks/0");
+        return is_told && *is_told;
+      };
+      while (!may_open() && !bound.passed()) std::this_thread::yield();
+      nccl.set_before_taking({});
+      gate.set_value();
+    });
+    on_ranks(3, [&](int rank) { sum_and_shrink(rank, options); });
+    opener.join();
+    groups.clear();
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclSlowPeer, ::testing::Values(1, 2),
+                         [](const auto& param) { return "Rank" + std::to_string(param.param); });
+
+// Its peers are told, and do not wait for their time to be up.
+TEST_F(NcclShrink, F4WhatAShrinkingRankNeverEntersEndsAtItsPeers) {
+  connect(3, quick());
+  on_ranks(3, [&](int rank) { EXPECT_TRUE(sum(rank).ok()); });
+  on_ranks(3, [&](int rank) {
+    if (rank == 1) {
+      const Status status = sum(rank);
+      EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+      EXPECT_THAT(status.failure().rank, ::testing::AnyOf(0, 2));
+      EXPECT_THAT(status.to_string(), HasSubstr("makes a smaller group"));
+      return;
+    }
+    NcclOptions options = quick();
+    options.name = "smaller";
+    auto made = NcclProcessGroup::shrink(group(rank), {1}, store, options);
+    ASSERT_TRUE(made.has_value()) << made.error().to_string();
+    EXPECT_TRUE(sum_once(**made, &device(rank)).ok());
+  });
 }
 
 TEST_F(NcclShrink, F4AFailedGroupIsMadeAnewWithoutTheLostRank) {

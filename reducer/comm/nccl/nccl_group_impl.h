@@ -30,8 +30,13 @@ class NcclProcessGroup::Impl {
   // Making one, in this order; then begin_threads().
   Status reserve();
   Status connect();
-  // After the parent's end_for_shrink(), which gave `can_be_shrunk`.
-  Status connect_out_of(Impl& parent, const std::vector<int>& excluded, bool can_be_shrunk,
+  // What there is of a group that is to be shrunk.
+  struct Remains {
+    bool can_be_shrunk = false;  // by NCCL
+    bool is_healthy = false;
+  };
+  // After the parent's end_for_shrink(), which gave `own`.
+  Status connect_out_of(Impl& parent, const std::vector<int>& excluded, Remains own,
                         platform::Deadline deadline);
   Status begin_threads();
   // False: a thread did not end within the bound; then this must not be destroyed.
@@ -39,9 +44,9 @@ class NcclProcessGroup::Impl {
 
   Status start(const Collective& collective, Work& work);
   void abort(const Status& cause);
-  // Ends a group that is to be shrunk: nothing is in flight after it. Whether its communicator can
-  // be shrunk.
-  bool end_for_shrink();
+  // Ends a group that is to be shrunk: it takes no collective any more, and nothing is in flight. A
+  // healthy one keeps its communicator, on which peers may still be in their last collective.
+  Remains end_for_shrink();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -94,6 +99,8 @@ class NcclProcessGroup::Impl {
   Failure told(const std::string& bytes) const;
   void finish_failed(platform::MutexLock& lock);
   void publish(Status& own, const Failure& for_peers);
+  void announce_shrink();
+  Status look_for_shrink(std::int64_t sequence);
 
   // Ending.
   void close();
@@ -109,6 +116,8 @@ class NcclProcessGroup::Impl {
   Status give_up(platform::Deadline deadline);
   Failure late();
   Status connected(Status status);
+  Result<Remains> remains_of_all(Remains own, platform::Deadline deadline);
+  void release_by_abort();
   std::string key(const char* of) const { return options_.name + "/" + of; }
   Operation& at(std::uint64_t index) { return operations_.at(index); }
 
@@ -153,10 +162,10 @@ class NcclProcessGroup::Impl {
   Status for_peers_;           // what they hear instead
   bool is_issuing_ = false;    // the issuing thread may touch memory of its operation
   bool is_published_ = false;  // the cause
-  bool is_aborted_ = false;    // so is the communicator, or it is kept for shrink()
+  bool is_aborted_ = false;    // so is the communicator, unless it is kept or was revoked
   bool is_finished_ = false;   // nothing is in flight any more
   bool is_stuck_ = false;      // but for what the card would not let go of
-  bool is_kept_ = false;       // idle, to be shrunk
+  bool is_kept_ = false;  // shrunk while healthy: the communicator ends with the group, in peace
   bool is_leaving_ = false;
   int threads_ = 0;  // running
 };

@@ -1,5 +1,6 @@
 // The watchdog of a group, the thread that ends its communicator, and the end of a failed group.
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -61,7 +62,10 @@ void NcclProcessGroup::Impl::look_at_oldest(MutexLock& lock) {
   if (!cause_.ok()) return;
   lock.unlock();
   Status status = link_.look();
-  if (status.ok() && platform::now() >= next_notice_) status = look_in_store();
+  if (status.ok() && platform::now() >= next_notice_) {
+    status = look_in_store();
+    if (status.ok()) status = look_for_shrink(operation.sequence);
+  }
   if (status.ok() && operation.deadline.passed()) status = overdue(operation);
   lock.lock();
   if (!status.ok() && cause_.ok()) fail_locked(about(operation, std::move(status.failure())));
@@ -156,6 +160,37 @@ void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
   own = first;
 }
 
+// What a rank that shrinks a healthy group tells the others: collectives up to here it has ended,
+// and their last messages may still be on their way. It enters none of those that come after.
+void NcclProcessGroup::Impl::announce_shrink() {
+  std::int64_t entered = 0;
+  {
+    MutexLock lock(mutex_);
+    entered = next_sequence_;
+  }
+  static_cast<void>(
+      store_->set(key("shrinks"), std::to_string(rank_) + " " + std::to_string(entered)));
+}
+
+// An error where that collective cannot end, as a rank has made a smaller group before it.
+Status NcclProcessGroup::Impl::look_for_shrink(std::int64_t sequence) {
+  const Result<bool> is_there = store_->contains(key("shrinks"));
+  if (!is_there || !*is_there) return {};
+  const Result<std::string> text = store_->get(key("shrinks"), Deadline::in(options_.grace));
+  if (!text) return {};
+  std::istringstream words(*text);
+  int from = kNone;
+  std::int64_t entered = 0;
+  if (!(words >> from >> entered) || from < 0 || from >= size_ || sequence < entered) return {};
+  Failure failure;
+  failure.code = Code::kAborted;
+  failure.rank = from;
+  failure.reported_by = rank_;
+  failure.detail =
+      "rank " + std::to_string(from) + " makes a smaller group, and does not enter this collective";
+  return failure;
+}
+
 // --- The end.
 
 void NcclProcessGroup::Impl::attach(const std::string& line) {
@@ -182,8 +217,12 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
   Status first = cause_;
   const std::size_t known = first.failure().later.size();
   const Failure for_peers = is_users ? for_peers_.failure() : cause_.failure();
+  const bool is_kept = is_kept_;
   lock.unlock();
-  publish(first, for_peers);
+  if (is_kept)
+    announce_shrink();
+  else
+    publish(first, for_peers);
   lock.lock();
   if (!is_users) {
     // What was attached meanwhile stands behind what `first` had, and is not in it.
@@ -235,8 +274,12 @@ void NcclProcessGroup::Impl::close() {
   if (!cause_.ok()) {
     end_communicator(lock);
     closing_.wait(lock, Deadline::never(), [this] { return is_leaving_; });
+    const bool is_kept = is_kept_;
     lock.unlock();
-    link_.abort(platform::Duration(0));  // where it was kept
+    if (is_kept)
+      link_.leave(Deadline::in(options_.end_timeout));  // peers may not be done with it
+    else
+      link_.abort(platform::Duration(0));  // where it was revoked
   } else {
     // The others have nothing to do any more.
     changed_.wait(lock, Deadline::in(options_.end_timeout), [this] { return threads_ == 1; });

@@ -1,11 +1,14 @@
 // Holds our declarations of NCCL (nccl_api.h) against the header of an installed one. Compiled only
 // where there is nccl.h and the CUDA toolkit that it includes: most of it are static assertions,
 // each for the version since which the header has what it names.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
 
 #include <cstring>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "reducer/comm/nccl/nccl_api.h"
 
@@ -127,6 +130,9 @@ SAME_VALUE(NcclResult::kInvalidArgument, ncclInvalidArgument);
 SAME_VALUE(NcclResult::kInvalidUsage, ncclInvalidUsage);
 SAME_VALUE(NcclResult::kRemoteError, ncclRemoteError);
 SAME_VALUE(NcclResult::kInProgress, ncclInProgress);
+#if NCCL_VERSION_CODE >= 23003
+SAME_VALUE(NcclResult::kTimeout, ncclTimeout);
+#endif
 SAME_VALUE(NcclDataType::kInt8, ncclInt8);
 SAME_VALUE(NcclDataType::kUint8, ncclUint8);
 SAME_VALUE(NcclDataType::kInt32, ncclInt32);
@@ -145,52 +151,127 @@ SAME_VALUE(NcclRedOp::kAvg, ncclAvg);
 SAME_VALUE(NcclScalarResidence::kDevice, ncclScalarDevice);
 SAME_VALUE(NcclScalarResidence::kHostImmediate, ncclScalarHostImmediate);
 
-#define SAME_FIELD(name)                                                      \
-  static_assert(offsetof(NcclConfig, name) == offsetof(ncclConfig_t, name) && \
-                std::is_same_v<decltype(NcclConfig::name), decltype(ncclConfig_t::name)>)
-SAME_FIELD(size);
-SAME_FIELD(magic);
-SAME_FIELD(version);
-SAME_FIELD(blocking);
+// --- The configuration, field by field: the bytes between fields and behind the last one are
+// nobody's, and later versions put fields there.
+
+// Gives visit(name, our field, their field) each field that this header has.
+template <class Ours, class Theirs, class Visitor>
+void visit_fields(Ours& ours, Theirs& theirs, Visitor&& visit) {
+#define SAME_FIELD(name)                                                                   \
+  static_assert(offsetof(NcclConfig, name) == offsetof(ncclConfig_t, name));               \
+  static_assert(std::is_same_v<decltype(NcclConfig::name), decltype(ncclConfig_t::name)>); \
+  visit(#name, ours.name, theirs.name)
+  SAME_FIELD(size);
+  SAME_FIELD(magic);
+  SAME_FIELD(version);
+  SAME_FIELD(blocking);
 #if NCCL_VERSION_CODE >= 21701
-SAME_FIELD(cgaClusterSize);
-SAME_FIELD(minCTAs);
-SAME_FIELD(maxCTAs);
-SAME_FIELD(netName);
+  SAME_FIELD(cgaClusterSize);
+  SAME_FIELD(minCTAs);
+  SAME_FIELD(maxCTAs);
+  SAME_FIELD(netName);
 #endif
 #if NCCL_VERSION_CODE >= 21801
-SAME_FIELD(splitShare);
+  SAME_FIELD(splitShare);
 #endif
 #if NCCL_VERSION_CODE >= 22602
-SAME_FIELD(trafficClass);
+  SAME_FIELD(trafficClass);
 #endif
 #if NCCL_VERSION_CODE >= 22703
-SAME_FIELD(commName);
-SAME_FIELD(collnetEnable);
-SAME_FIELD(CTAPolicy);
-SAME_FIELD(shrinkShare);
-SAME_FIELD(nvlsCTAs);
+  SAME_FIELD(commName);
+  SAME_FIELD(collnetEnable);
+  SAME_FIELD(CTAPolicy);
+  SAME_FIELD(shrinkShare);
+  SAME_FIELD(nvlsCTAs);
 #endif
 #if NCCL_VERSION_CODE >= 22803
-SAME_FIELD(nChannelsPerNetPeer);
-SAME_FIELD(nvlinkCentricSched);
+  SAME_FIELD(nChannelsPerNetPeer);
+  SAME_FIELD(nvlinkCentricSched);
 #endif
 #if NCCL_VERSION_CODE >= 22902
-SAME_FIELD(graphUsageMode);
-SAME_FIELD(numRmaCtx);
+  SAME_FIELD(graphUsageMode);
+  SAME_FIELD(numRmaCtx);
 #endif
 #if NCCL_VERSION_CODE >= 23003
-SAME_FIELD(maxP2pPeers);
+  SAME_FIELD(maxP2pPeers);
 #endif
 #if NCCL_VERSION_CODE >= 23007
-SAME_FIELD(graphStreamOrdering);
+  SAME_FIELD(graphStreamOrdering);
 #endif
+#if NCCL_VERSION_CODE >= 23102
+  SAME_FIELD(launchOrderImplicit);
+  SAME_FIELD(numRmaSig);
+  SAME_FIELD(rmaEagerInit);
+  SAME_FIELD(hostCftMode);
+#endif
+#if NCCL_VERSION_CODE >= 23203
+  SAME_FIELD(nvlsHostMode);
+#endif
+#undef SAME_FIELD
+}
 
-TEST(NcclHeader, OurConfigurationHasTheBytesOfTheHeadersInitializer) {
+// How many fields a struct has, by how many values it can be made of.
+struct AnyValue {
+  template <class T>
+  operator T() const;
+};
+template <class Struct, class... Values>
+constexpr std::size_t field_count() {
+  if constexpr (requires { Struct{Values{}..., AnyValue{}}; })
+    return field_count<Struct, Values..., AnyValue>();
+  else
+    return sizeof...(Values);
+}
+
+struct Pair {
+  int one;
+  const char* two;
+};
+static_assert(field_count<Pair>() == 2);
+
+std::vector<std::string> differing_fields(NcclConfig ours, ncclConfig_t theirs) {
+  std::vector<std::string> names;
+  visit_fields(ours, theirs, [&](const char* name, const auto& our, const auto& their) {
+    if (our != their) names.emplace_back(name);
+  });
+  return names;
+}
+
+TEST(NcclHeader, OurConfigurationHasTheFieldsOfTheHeadersInitializer) {
   const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
   const NcclConfig ours = make_nccl_config(NCCL_VERSION_CODE);
-  ASSERT_EQ(ours.size, sizeof theirs);
-  EXPECT_EQ(std::memcmp(&ours, &theirs, sizeof theirs), 0);
+  EXPECT_EQ(ours.size, sizeof theirs);
+  EXPECT_THAT(differing_fields(ours, theirs), ::testing::IsEmpty());
+}
+
+// A field that a later header puts into what is padding up to now would not show in its size.
+TEST(NcclHeader, TheHeadersConfigurationHasNoFieldThatIsNotKnownHere) {
+  std::size_t known = 0;
+  NcclConfig ours = make_nccl_config(NCCL_VERSION_CODE);
+  ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
+  visit_fields(ours, theirs, [&](const char*, const auto&, const auto&) { ++known; });
+  EXPECT_EQ(known, field_count<ncclConfig_t>());
+}
+
+TEST(NcclHeader, AFieldThatDiffersIsNamedAndWhatLiesBehindTheFieldsIsNot) {
+  const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
+  const NcclConfig ours = make_nccl_config(NCCL_VERSION_CODE);
+  ncclConfig_t theirs = initial;
+  std::vector<std::string> names;
+  visit_fields(ours, theirs, [&](const char* name, const auto&, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    const Field before = field;
+    std::memset(&field, 1, sizeof field);
+    EXPECT_THAT(differing_fields(ours, theirs), ::testing::ElementsAre(name));
+    field = before;
+    names.emplace_back(name);
+  });
+  EXPECT_GE(names.size(), 4U);
+  // All bytes differ, and then every field is as it was.
+  std::memset(&theirs, 1, sizeof theirs);
+  ncclConfig_t from = initial;
+  visit_fields(from, theirs, [](const char*, const auto& value, auto& field) { field = value; });
+  EXPECT_THAT(differing_fields(ours, theirs), ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -66,6 +66,12 @@ Status NcclLink::status_of(const char* what, NcclResult result) const {
         "; two ranks are on one card: give each rank a card of its own or, to try things out, each "
         "process another NCCL_HOSTID in its environment";
   }
+  if (last.find("driver version is insufficient") != std::string::npos) {
+    failure.code = Code::kInvalidArgument;
+    failure.detail +=
+        "; there is no NVIDIA driver, or it is older than the CUDA that this NCCL was built with "
+        "(NCCL_DEBUG=VERSION tells which): install a newer driver, or an NCCL for an older CUDA";
+  }
   return failure;
 }
 
@@ -187,17 +193,19 @@ Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& 
 
 // NCCL works on the child behind the call, whether it gives ncclSuccess or ncclInProgress; until
 // the parent says that it is done, the child's place is NCCL's to write. Only the parent knows of a
-// failure: a child that was not made is there all the same, and says ncclSuccess.
-Status NcclLink::init_from(NcclLink& parent, std::vector<int> excluded, int rank, int size,
-                           const GiveUp& give_up) {
+// failure: a child that was not made is there all the same, and says ncclSuccess. With the flag to
+// abort, NCCL's proxy drops what it has not sent yet, also of collectives that have ended here. So
+// a healthy parent is shrunk without it.
+Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank,
+                           int size, const GiveUp& give_up) {
   LOCKSTEP_CHECK(comm_ == nullptr);
   LOCKSTEP_CHECK(api_.comm_shrink != nullptr);
   NcclConfig config = make_nccl_config(api_.version);
   config.blocking = 0;
   const char* const what = "ncclCommShrink";
-  NcclResult result =
-      api_.comm_shrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_,
-                       &config, kNcclShrinkAbort);
+  const int flags = state == Parent::kHealthy ? kNcclShrinkDefault : kNcclShrinkAbort;
+  NcclResult result = api_.comm_shrink(parent.comm_, excluded.data(),
+                                       static_cast<int>(excluded.size()), &comm_, &config, flags);
   const bool was_accepted = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
   if (!was_accepted) return finish_init(what, result, rank, size, give_up);
   Status status;

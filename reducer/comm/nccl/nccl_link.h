@@ -13,6 +13,7 @@
 // Ownership: a link that is destroyed with its communicator leaves that to the end of the process.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -36,11 +37,14 @@ class NcclLink {
   // error nothing is left of it.
   using GiveUp = std::function<Status()>;
   Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up);
-  // The same out of an older one, without the ranks in `excluded`, which do not call this. What the
-  // older one has in flight is aborted; it stays alive, and is good for nothing else. Where NCCL
-  // took the call and did not end it well, or in time, the older one is aborted. `excluded`: one or
-  // more, each once. The older one's owner does nothing with it meanwhile.
-  Status init_from(NcclLink& parent, std::vector<int> excluded, int rank, int size,
+  // The same out of an older one, without the ranks in `excluded`, which do not call this. All who
+  // call it say the same of the older one: that it is healthy, and then nothing is in flight on it
+  // and it stays as it is for what peers still take from it; or that it has failed, and then NCCL
+  // aborts what it has in flight. It is good for nothing else in either case. Where NCCL took the
+  // call and did not end it well, or in time, the older one is aborted. `excluded`: one or more,
+  // each once. The older one's owner does nothing with it meanwhile.
+  enum class Parent : std::uint8_t { kHealthy, kFailed };
+  Status init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank, int size,
                    const GiveUp& give_up);
 
   // body(communicator) calls NCCL and gives its result; then waits until NCCL has submitted it.

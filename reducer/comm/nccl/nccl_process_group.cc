@@ -130,32 +130,51 @@ Status NcclProcessGroup::Impl::connect() {
   return connected(std::move(status));
 }
 
-// All must go the same way, so each says which one it can. NCCL does not shrink by nobody.
-Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded,
-                                              bool can_be_shrunk, Deadline deadline) {
-  bool can_all = can_be_shrunk && !excluded.empty();
+// All must go the same way, so each says which ones it can. Each says so when it has nothing in
+// flight on the parent any more: after this, all who are left are done with its collectives.
+Result<NcclProcessGroup::Impl::Remains> NcclProcessGroup::Impl::remains_of_all(Remains own,
+                                                                               Deadline deadline) {
   const std::string place = key("shrinks/");
-  LOCKSTEP_RETURN_IF_ERROR([&]() -> Status {
-    const Result<bool> is_new = store_->set(place + std::to_string(rank_), can_all ? "yes" : "no");
-    return is_new ? Status() : is_new.error();
-  }());
+  const std::string text = std::string(own.can_be_shrunk ? "shrinkable" : "not shrinkable") +
+                           (own.is_healthy ? ", healthy" : ", failed");
+  if (const Result<bool> is_new = store_->set(place + std::to_string(rank_), text); !is_new)
+    return failed(is_new.error());
+  Remains all = own;
   for (int peer = 0; peer < size_; ++peer) {
-    const Result<std::string> can = store_->get(place + std::to_string(peer), deadline);
-    if (!can) {
-      Failure failure = can.error().failure();
+    const Result<std::string> told = store_->get(place + std::to_string(peer), deadline);
+    if (!told) {
+      Failure failure = told.error().failure();
       failure.suspect = peer;
-      return connected(failure);
+      return failed(connected(failure));
     }
-    can_all = can_all && *can == "yes";
+    all.can_be_shrunk = all.can_be_shrunk && told->starts_with("shrinkable");
+    all.is_healthy = all.is_healthy && told->ends_with("healthy");
   }
-  if (!can_all) return connect();
+  return all;
+}
+
+// NCCL does not shrink by nobody.
+Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded,
+                                              Remains own, Deadline deadline) {
+  own.can_be_shrunk = own.can_be_shrunk && !excluded.empty();
+  const Result<Remains> all = remains_of_all(own, deadline);
+  if (!all) return all.error();
+  if (!all->is_healthy) parent.release_by_abort();
+  if (!all->can_be_shrunk) return connect();
   origin_ = "ncclCommShrink";
   id_ = parent.id_ + 1;
+  const auto state = all->is_healthy ? NcclLink::Parent::kHealthy : NcclLink::Parent::kFailed;
   Status status = reserve();
   if (status.ok())
-    status =
-        link_.init_from(parent.link_, excluded, rank_, size_, [&] { return give_up(deadline); });
+    status = link_.init_from(parent.link_, state, excluded, rank_, size_,
+                             [&] { return give_up(deadline); });
   return connected(std::move(status));
+}
+
+// Of a group that has failed on some rank: NCCL's own end of it might wait for that one.
+void NcclProcessGroup::Impl::release_by_abort() {
+  MutexLock lock(mutex_);
+  is_kept_ = false;
 }
 
 Status NcclProcessGroup::Impl::begin_threads() {
@@ -263,12 +282,12 @@ void NcclProcessGroup::Impl::abort(const Status& cause) {
   fail_locked(cause);
 }
 
-// An idle communicator stays as it is: making one out of it ends it. Else it must have been
-// revoked.
-bool NcclProcessGroup::Impl::end_for_shrink() {
+// An idle communicator stays as it is, and nothing is published: peers may be in the last
+// collective, and would take it for a failure. Else the communicator must have been revoked.
+NcclProcessGroup::Impl::Remains NcclProcessGroup::Impl::end_for_shrink() {
   MutexLock lock(mutex_);
-  is_kept_ = cause_.ok() && head_ == tail_ && api().comm_shrink != nullptr;
   if (cause_.ok()) {
+    is_kept_ = head_ == tail_;
     Failure failure;
     failure.code = Code::kAborted;
     failure.rank = rank_;
@@ -279,8 +298,9 @@ bool NcclProcessGroup::Impl::end_for_shrink() {
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
   const bool is_over =
       changed_.wait(lock, bound, [this] { return is_finished_ && is_aborted_ && !is_issuing_; });
+  const bool is_healthy = is_kept_;
   lock.unlock();
-  return is_over && !is_stuck_ && link_.can_be_shrunk();
+  return {is_over && !is_stuck_ && link_.can_be_shrunk(), is_healthy};
 }
 
 namespace {
@@ -349,12 +369,12 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
     return failed(std::move(status));
   // A stream is set-up, which may wait for all that runs on the card: what hangs there ends first.
   const Deadline deadline = Deadline::in(options.connect_timeout);
-  const bool can_be_shrunk = parent.end_for_shrink();
+  const Impl::Remains remains = parent.end_for_shrink();
   Result<Stream> stream = parent.device().new_stream();
   if (!stream) return failed(std::move(stream.error()));
   auto impl = std::make_unique<Impl>(parent.api(), parent.device(), *stream, std::move(store), rank,
                                      size, options);
-  if (Status status = impl->connect_out_of(parent, excluded, can_be_shrunk, deadline); !status.ok())
+  if (Status status = impl->connect_out_of(parent, excluded, remains, deadline); !status.ok())
     return failed(std::move(status));
   return finish(std::move(impl));
 }

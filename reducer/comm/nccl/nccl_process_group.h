@@ -83,7 +83,10 @@ class NcclProcessGroup final : public ProcessGroup {
   // A group of those that are left of `group`, which ends with it (F4): all its ranks but
   // `excluded` call this, in the order of which they are numbered anew. Out of the old communicator
   // where every one of them still has it and the library can (ncclCommShrink), else a new one, as
-  // where nobody is excluded. `excluded` may be in any order.
+  // where nobody is excluded. `excluded` may be in any order. A group on which nothing has failed
+  // and nothing is in flight here takes no collective any more, and is left as it is otherwise:
+  // the others, also those that are left out, end the collectives that this rank has ended. Who
+  // waits in a later one hears kAborted. What is in flight here ends with kAborted, on all ranks.
   static Result<std::unique_ptr<NcclProcessGroup>> shrink(NcclProcessGroup& group,
                                                           std::vector<int> excluded,
                                                           std::shared_ptr<Store> store,

@@ -415,6 +415,19 @@ TEST_F(NcclConnect, TheStreamOfAGroupIsGivenBackWithItsEndAndOnce) {
   EXPECT_EQ(devices[0]->given_back(), 2);
 }
 
+TEST_F(NcclConnect, ADriverThatIsTooOldForNcclIsToldWithWhatToDo) {
+  nccl.last_error = "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'";
+  nccl.set_script([](const std::string& function, int, int) {
+    const bool is_it = function == "ncclCommInitRankConfig";
+    return is_it ? NcclResult::kUnhandledCudaError : NcclResult::kSuccess;
+  });
+  make_devices(1);
+  const Status status = try_connect(0, 1, quick());
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.to_string(),
+              HasSubstr("install a newer driver, or an NCCL for an older CUDA"));
+}
+
 TEST_F(NcclConnect, TwoRanksOnOneCardAreToldWhatToDo) {
   nccl.last_error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000";
   nccl.set_script([](const std::string& function, int rank, int) {

@@ -300,31 +300,34 @@ TYPED_TEST_P(NcclConformance, ASplitGivesACommunicatorToEachColor) {
   });
 }
 
+// Of a parent on which nothing is in flight, with the flag to abort and without it.
 TYPED_TEST_P(NcclConformance, AShrinkLeavesRanksOut) {
-  TypeParam::run(3, [](NcclUnderTest& on) {
-    if (on.api().comm_shrink == nullptr) GTEST_SKIP() << "this NCCL has no ncclCommShrink";
-    const NcclComm comm = on.connected();
-    const Tensor data = on.made(std::vector<float>(10, static_cast<float>(on.rank() + 1)));
-    if (on.rank() == 1) {  // never joins
+  for (const int flags : {kNcclShrinkDefault, kNcclShrinkAbort}) {
+    TypeParam::run(3, [flags](NcclUnderTest& on) {
+      if (on.api().comm_shrink == nullptr) GTEST_SKIP() << "this NCCL has no ncclCommShrink";
+      const NcclComm comm = on.connected();
+      const Tensor data = on.made(std::vector<float>(10, static_cast<float>(on.rank() + 1)));
+      if (on.rank() == 1) {  // never joins
+        on.meet();
+        EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kSuccess);
+        return;
+      }
+      int gone = 1;
+      NcclComm child = nullptr;
+      NcclConfig config = on.config();
+      expect_accepted(on.api().comm_shrink(comm, &gone, 1, &child, &config, flags));
+      EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
+      ASSERT_NE(child, nullptr);
+      EXPECT_EQ(on.settled(child), NcclResult::kSuccess);
+      EXPECT_EQ(on.settled(child, on.api().all_reduce(data.data(), data.data(), 10, kNcclFloat,
+                                                      NcclRedOp::kSum, child, on.native())),
+                NcclResult::kSuccess);
+      EXPECT_EQ(on.values(data), std::vector<float>(10, 4));
+      on.destroy(child);
       on.meet();
       EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kSuccess);
-      return;
-    }
-    int gone = 1;
-    NcclComm child = nullptr;
-    NcclConfig config = on.config();
-    expect_accepted(on.api().comm_shrink(comm, &gone, 1, &child, &config, kNcclShrinkAbort));
-    EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
-    ASSERT_NE(child, nullptr);
-    EXPECT_EQ(on.settled(child), NcclResult::kSuccess);
-    EXPECT_EQ(on.settled(child, on.api().all_reduce(data.data(), data.data(), 10, kNcclFloat,
-                                                    NcclRedOp::kSum, child, on.native())),
-              NcclResult::kSuccess);
-    EXPECT_EQ(on.values(data), std::vector<float>(10, 4));
-    on.destroy(child);
-    on.meet();
-    EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kSuccess);
-  });
+    });
+  }
 }
 
 TYPED_TEST_P(NcclConformance, AShrinkByNobodyIsAnInvalidArgument) {

@@ -2,7 +2,9 @@
 // QueueDevices. Calls go on their streams, return ncclInProgress for a while, and what ranks do not
 // agree on hangs until it is aborted, as it does in NCCL. What each call gives can be scripted, and
 // each call is noted. A sum is added from the last rank to the first, so that its bits are not
-// those of a rank-ordered one.
+// those of a rank-ordered one. What a rank sends is gone when it aborts its communicator, or
+// shrinks it with the flag to abort, before others have taken it; finalizing waits for nothing, and
+// loses nothing.
 //
 // It also watches the rules of nccl_link.h: `broken_rules` tells which were broken.
 #pragma once
@@ -44,6 +46,13 @@ class SmallNccl {
     std::lock_guard lock(mutex_);
     script_ = std::move(script);
   }
+  // Called by a collective on the card, with the function's name and the rank, when it has sent its
+  // part and before it takes those of the others. It may block.
+  using BeforeTaking = std::function<void(const std::string& function, int rank)>;
+  void set_before_taking(BeforeTaking before_taking) {
+    std::lock_guard lock(mutex_);
+    before_taking_ = std::move(before_taking);
+  }
   // How often a submission says that it is in progress.
   int looks_in_progress = 1;
   std::string last_error;
@@ -70,7 +79,8 @@ class SmallNccl {
   struct World {
     int size = 0;
     int here = 0;
-    std::map<std::uint64_t, std::map<int, Part>> meetings;                   // by number, then rank
+    std::map<std::uint64_t, std::map<int, Part>> meetings;  // by number, then rank
+    std::map<std::uint64_t, int> taken;  // how many ranks have the result, by meeting
     std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;  // from, to
   };
   struct Comm {
@@ -80,7 +90,7 @@ class SmallNccl {
     std::uint64_t next_meeting = 0;
     bool is_aborted = false;  // what runs on the card ends
     bool is_gone = false;     // aborted or destroyed
-    bool is_revoked = false;
+    bool is_finalized = false;
     int inside = 0;
     Comm* child = nullptr;      // that is being made of it
     NcclComm* place = nullptr;  // for the child, when the making is over, well or not
@@ -181,7 +191,9 @@ class SmallNccl {
     Call call(nccl, "ncclCommShrink", &from);
     if (call.result() != NcclResult::kSuccess) return call.result();
     std::lock_guard lock(nccl.mutex_);
-    if (flags != kNcclShrinkAbort) nccl.broken_.push_back("a shrink that waits");
+    if (flags != kNcclShrinkAbort && from.is_aborted)
+      nccl.broken_.push_back("a shrink of what was revoked, without the flag to abort");
+    if (flags == kNcclShrinkAbort) lose_what_was_sent(from);
     if (count < 1) return NcclResult::kInvalidArgument;
     const std::vector<int> out(excluded, excluded + count);
     int rank = 0;
@@ -196,6 +208,12 @@ class SmallNccl {
     *child = nullptr;
     return NcclResult::kSuccess;  // and goes on
   }
+  // What the others have not all taken yet. (With the mutex.)
+  static void lose_what_was_sent(const Comm& on) {
+    for (auto& [number, meeting] : on.world->meetings)
+      if (on.world->taken[number] < on.world->size) meeting.erase(on.rank);
+  }
+
   // NCCL's thread puts the child where it belongs; also one that it could not make.
   static void hand_out_child(Comm& on, bool was_made) {
     if (on.child == nullptr) return;
@@ -225,6 +243,7 @@ class SmallNccl {
     std::lock_guard lock(nccl.mutex_);
     on.is_aborted = true;
     on.is_gone = true;
+    if (!on.is_finalized) lose_what_was_sent(on);
     hand_out_child(on, false);
     nccl.changed_.notify_all();
     return call.result();
@@ -242,7 +261,11 @@ class SmallNccl {
   }
 
   static NcclResult finalize(NcclComm comm) {
-    Call call(*current(), "ncclCommFinalize", &at(comm));
+    SmallNccl& nccl = *current();
+    Comm& on = at(comm);
+    Call call(nccl, "ncclCommFinalize", &on);
+    std::lock_guard lock(nccl.mutex_);
+    on.is_finalized = call.result() == NcclResult::kSuccess;
     return call.result();
   }
   static NcclResult destroy(NcclComm comm) {
@@ -296,20 +319,27 @@ class SmallNccl {
     const std::uint64_t number = on.next_meeting++;
     on.in_progress = nccl.looks_in_progress;
     lock.unlock();
-    QueueDevice::submit(stream, [&nccl, &on, number, kind = std::move(kind), send, bytes,
-                                 finish = std::move(finish)] {
+    QueueDevice::submit(stream, [&nccl, &on, name = std::string(function), number,
+                                 kind = std::move(kind), send, bytes, finish = std::move(finish)] {
       std::unique_lock inside(nccl.mutex_);
       if (on.is_aborted) return;
       auto& meeting = on.world->meetings[number];
       meeting[on.rank] = {kind, {send, send + bytes}};
       nccl.changed_.notify_all();
+      if (const BeforeTaking before_taking = nccl.before_taking_) {
+        inside.unlock();
+        before_taking(name, on.rank);
+        inside.lock();
+      }
       nccl.changed_.wait(inside, [&] {
         const bool is_whole = static_cast<int>(meeting.size()) == on.world->size;
         const bool are_alike = std::all_of(meeting.begin(), meeting.end(),
                                            [&](const auto& m) { return m.second.kind == kind; });
         return on.is_aborted || (is_whole && are_alike);
       });
-      if (!on.is_aborted) finish(meeting);
+      if (on.is_aborted) return;
+      finish(meeting);
+      ++on.world->taken[number];
     });
     return nccl.looks_in_progress > 0 ? NcclResult::kInProgress : NcclResult::kSuccess;
   }
@@ -420,6 +450,7 @@ class SmallNccl {
   std::mutex mutex_;
   std::condition_variable changed_;
   Script script_;
+  BeforeTaking before_taking_;
   std::map<std::pair<std::string, int>, int> counts_;
   std::map<std::thread::id, GroupOfCalls> groups_;
   std::map<int, std::vector<std::string>> order_;

@@ -77,6 +77,18 @@ class Current {
   int before_ = -1;
 };
 
+// The devices that this process has open.
+struct OpenDevices {
+  platform::Mutex mutex{"cuda.devices"};  // before all others of a device; guards the list
+  std::vector<CudaDevice*> list;
+};
+
+// It stays until the process ends: a device of static storage may end after what is static here.
+OpenDevices& open_devices() {
+  static auto* const devices = new OpenDevices;
+  return *devices;
+}
+
 }  // namespace
 
 // A place for a table on its way: written by the host, copied by the stream, read by a kernel.
@@ -147,10 +159,44 @@ Status CudaDevice::start() {
   const Result<Stream> own = new_stream();
   if (!own) return own.error();
   LOCKSTEP_CHECK_EQ(own->handle, std::uint64_t{0});
+  return meet_others();
+}
+
+// Two devices of one card do not meet: each of them reaches all of it.
+Status CudaDevice::meet_others() {
+  OpenDevices& devices = open_devices();
+  const platform::MutexLock lock(devices.mutex);
+  for (CudaDevice* const other : devices.list) {
+    if (other->ordinal_ == ordinal_) continue;
+    LOCKSTEP_RETURN_IF_ERROR(open_pool_to(*other));
+    LOCKSTEP_RETURN_IF_ERROR(other->open_pool_to(*this));
+  }
+  devices.list.push_back(this);
   return {};
 }
 
+// Lets `other` use what is and will be allocated here. Cards that cannot reach each other are left
+// alone: NCCL goes by the host between them.
+Status CudaDevice::open_pool_to(const CudaDevice& other) {
+  int can_reach = 0;
+  int error = cudaDeviceCanAccessPeer(&can_reach, other.ordinal_, ordinal_);
+  if (error == cudaSuccess && can_reach == 0) return {};
+  cudaMemAccessDesc access{};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = other.ordinal_;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  if (error == cudaSuccess) error = cudaMemPoolSetAccess(pool_, &access, 1);
+  if (error == cudaSuccess) return {};
+  return cuda_failure(error, ordinal_,
+                      "opening its pool of memory to device " + std::to_string(other.ordinal_));
+}
+
 CudaDevice::~CudaDevice() {
+  {
+    OpenDevices& devices = open_devices();
+    const platform::MutexLock lock(devices.mutex);
+    std::erase(devices.list, this);
+  }
   const Current current(ordinal_);
   // Giving memory back would wait for the card; who is stuck may have memory that is in use.
   if (is_left_.load() || !becomes_idle(Deadline::in(kTeardown))) {

@@ -22,6 +22,10 @@
 // memory is kept until the device ends. A Storage of this device may also be of memory that came
 // from elsewhere: nothing waits for its sake, and it stays its owner's.
 //
+// Several cards of one process: where they can reach each other, each may use memory of the other's
+// pool. NCCL up to 2.22 writes to buffers of peers in its own process, and takes for granted that
+// it may; memory of a pool has to be opened to them. The second of two that is opened does that.
+//
 // Tensors of every operation are of this device, which is checked: what lies on another card, or on
 // the host, is not copied from here (upload() and download() are for that, from pinned memory).
 // Only wait() takes events of another CudaDevice.
@@ -60,7 +64,8 @@ class CudaDevice final : public Device {
   static constexpr int kTables = 4;                                  // of a stream
 
   // The card of that number. No driver, one that is too old, no such card, or one that the kernels
-  // were not compiled for: an error that says what to do (kInvalidArgument).
+  // were not compiled for: an error that says what to do (kInvalidArgument). Where the process has
+  // others open it may wait for what runs on them.
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
   ~CudaDevice() override;
 
@@ -120,6 +125,8 @@ class CudaDevice final : public Device {
 
   CudaDevice(int ordinal, std::string name);
   Status start();
+  Status meet_others();
+  Status open_pool_to(const CudaDevice& other);
   Result<std::uint64_t> add_line(CUstream_st* native, bool is_owned);
   Status add_staging(Line& line, std::size_t bytes);
   void free_staging(Line& line);

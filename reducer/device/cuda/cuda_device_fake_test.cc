@@ -671,6 +671,50 @@ TEST(CudaDeviceOpen, ARuntimeThatDoesNotTellWhatIsCurrentIsToldWhatShallBe) {
   EXPECT_EQ(fake.last_error, 0);
 }
 
+using Pools = std::set<std::pair<int, int>>;  // card that uses, card whose memory it is
+
+TEST(CudaDeviceOpen, CardsOfOneProcessMayUseEachOthersMemory) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  fake.devices = 3;
+  const auto zero = *CudaDevice::open(0);
+  EXPECT_EQ(fake.open_pools, Pools());
+  auto one = *CudaDevice::open(1);
+  EXPECT_EQ(fake.open_pools, (Pools{{0, 1}, {1, 0}}));
+  const auto again = *CudaDevice::open(0);
+  EXPECT_EQ(fake.open_pools, (Pools{{0, 1}, {1, 0}}));
+  EXPECT_EQ(fake.calls["cudaMemPoolSetAccess"], 4);  // `again` has a pool of its own
+  // One that has ended is nobody's peer.
+  one.reset();
+  fake.open_pools.clear();
+  const auto two = *CudaDevice::open(2);
+  EXPECT_EQ(fake.open_pools, (Pools{{0, 2}, {2, 0}}));
+  EXPECT_EQ(fake.last_error, 0);
+}
+
+TEST(CudaDeviceOpen, CardsThatCannotReachEachOtherAreLeftAlone) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  fake.devices = 2;
+  fake.out_of_reach = {{0, 1}, {1, 0}};
+  const auto zero = *CudaDevice::open(0);
+  const auto one = *CudaDevice::open(1);
+  EXPECT_EQ(fake.open_pools, Pools());
+}
+
+TEST(CudaDeviceOpen, AnotherCardThatMayNotUseItsMemoryIsAnError) {
+  reset_fake_cuda();
+  FakeCuda& fake = fake_cuda();
+  fake.devices = 2;
+  const auto zero = *CudaDevice::open(0);
+  fake.fail_next["cudaMemPoolSetAccess"] = cudaErrorNotSupported;
+  const Result<std::unique_ptr<CudaDevice>> one = CudaDevice::open(1);
+  ASSERT_FALSE(one.has_value());
+  EXPECT_EQ(one.error().code(), Code::kTransport);
+  EXPECT_THAT(one.error().to_string(), HasSubstr("opening its pool of memory to device 0"));
+  EXPECT_TRUE(CudaDevice::open(1).has_value());
+}
+
 // What open() says where there is nothing to open.
 std::string refusal(int ordinal = 0) {
   const Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(ordinal);
@@ -697,7 +741,9 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   EXPECT_THAT(refusal(), HasSubstr("driver is for CUDA 12.2, and this program was built with"));
   fake.count_error = 0;
   fake.devices = 1;
+  EXPECT_THAT(refusal(), HasSubstr("driver is for CUDA 12.2, and this program was built with"));
   fake.driver_version = 12000;
+  fake.runtime_version = 12010;
   EXPECT_THAT(refusal(), HasSubstr("is for CUDA 12.0, and kernels with many arguments need one for "
                                    "12.1. Install a newer driver"));
   fake.driver_version = 0;
@@ -705,6 +751,25 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   EXPECT_THAT(
       no_card(CudaDevice::open(0).error()),
       StartsWith("skipped: no CUDA device (CUDA device 0 cannot be used: no NVIDIA driver "));
+}
+
+// Such a driver refuses what it does not know, and does not say that this is why.
+TEST(CudaDeviceOpen, AnErrorUnderADriverOlderThanTheToolkitTellsBothVersions) {
+  for (const int driver : {12040, 12080, 12090}) {
+    reset_fake_cuda();
+    FakeCuda& fake = fake_cuda();
+    fake.driver_version = driver;
+    fake.runtime_version = 12080;
+    fake.fail_next["cudaStreamCreateWithFlags"] = cudaErrorInvalidValue;
+    const std::string text = refusal();
+    EXPECT_THAT(text, HasSubstr("making a stream: a fake error"));
+    const char* const hint =
+        "The cause may be that the NVIDIA driver is for CUDA 12.4, and this program was built with "
+        "CUDA 12.8. Install a newer driver, or build with an older toolkit";
+    EXPECT_EQ(text.find(hint) != std::string::npos, driver == 12040) << text;
+    EXPECT_EQ(text.find("NVIDIA driver") != std::string::npos, driver == 12040) << text;
+    EXPECT_EQ(fake.last_error, 0);
+  }
 }
 
 }  // namespace

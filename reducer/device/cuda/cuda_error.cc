@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -18,13 +19,31 @@ std::string named(int error) {
   return std::string(cudaGetErrorString(code)) + " (" + cudaGetErrorName(code) + ")";
 }
 
+std::string older_driver(int driver, int runtime) {
+  return "the NVIDIA driver is for CUDA " + version(driver) +
+         ", and this program was built with CUDA " + version(runtime) +
+         ". Install a newer driver, or build with an older toolkit";
+}
+
+// What may be the cause of an error that does not tell it; empty where the driver is new enough.
+std::string hint_of_versions() {
+  int driver = 0;
+  int runtime = 0;
+  const bool are_known = cudaDriverGetVersion(&driver) == cudaSuccess &&
+                         cudaRuntimeGetVersion(&runtime) == cudaSuccess;
+  if (!are_known || driver == 0 || driver >= runtime) return {};
+  return ". The cause may be that " + older_driver(driver, runtime);
+}
+
 }  // namespace
 
 Status cuda_failure(int error, int ordinal, std::string_view what) {
   static_cast<void>(cudaGetLastError());
   const Code code = error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kTransport;
-  return Status(code, "CUDA device " + std::to_string(ordinal) + ", " + std::string(what) + ": " +
-                          named(error));
+  std::string text =
+      "CUDA device " + std::to_string(ordinal) + ", " + std::string(what) + ": " + named(error);
+  if (code != Code::kOutOfMemory) text += hint_of_versions();
+  return Status(code, std::move(text));
 }
 
 Status find_cuda_device(const CudaPresence& presence, int ordinal) {
@@ -34,11 +53,11 @@ Status find_cuda_device(const CudaPresence& presence, int ordinal) {
     return Status(Code::kInvalidArgument,
                   wanted + "no NVIDIA driver is installed. Install one for CUDA " + runtime +
                       " or newer, or use a host device");
-  if (presence.error == cudaErrorInsufficientDriver)
+  // CUDA promises that an older driver will do within one major version alone.
+  const bool is_of_older_major = presence.driver_version / 1000 < presence.runtime_version / 1000;
+  if (presence.error == cudaErrorInsufficientDriver || is_of_older_major)
     return Status(Code::kInvalidArgument,
-                  wanted + "the NVIDIA driver is for CUDA " + version(presence.driver_version) +
-                      ", and this program was built with CUDA " + runtime +
-                      ". Install a newer driver, or build with an older toolkit");
+                  wanted + older_driver(presence.driver_version, presence.runtime_version));
   if (presence.error == 0 && presence.driver_version < kOldestDriver)
     return Status(Code::kInvalidArgument, wanted + "the NVIDIA driver is for CUDA " +
                                               version(presence.driver_version) +

@@ -37,6 +37,7 @@ struct World {
   std::vector<std::unique_ptr<CUstream_st>> streams;
   std::map<const std::byte*, Block> blocks;
   std::vector<std::unique_ptr<std::byte[]>> pinned;
+  std::vector<std::unique_ptr<int>> pools;  // whose they are
 };
 
 std::unique_ptr<World>& world() {
@@ -239,8 +240,22 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return static_cast<cudaError_t>(lockstep::remembered(cudaErrorNotReady));
 }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
-  *pool = reinterpret_cast<cudaMemPool_t>(world().get());
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  auto& pools = world()->pools;
+  pools.push_back(std::make_unique<int>(properties->location.id));
+  *pool = reinterpret_cast<cudaMemPool_t>(pools.back().get());
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = fake_cuda().out_of_reach.count({device, peer}) == 0 ? 1 : 0;
+  return static_cast<cudaError_t>(entered("cudaDeviceCanAccessPeer"));
+}
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* access, size_t) {
+  if (const int error = entered("cudaMemPoolSetAccess")) return static_cast<cudaError_t>(error);
+  const int owner = *reinterpret_cast<const int*>(pool);
+  const bool is_open = access->flags == cudaMemAccessFlagsProtReadWrite;
+  if (is_open && access->location.type == cudaMemLocationTypeDevice)
+    fake_cuda().open_pools.insert({access->location.id, owner});
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return cudaSuccess; }

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 struct CUstream_st;
@@ -25,8 +26,11 @@ struct FakeCuda {
   int load_error = 0;
 
   std::map<std::string, int> fail_next;  // by the name of a call: what it returns, once
-  int card_error = 0;                    // what every call that asks the card returns
-  int last_error = 0;                    // what the runtime remembers for cudaGetLastError
+  // Pools by (card that uses, card whose memory it is), and cards that cannot reach each other.
+  std::set<std::pair<int, int>> open_pools;
+  std::set<std::pair<int, int>> out_of_reach;
+  int card_error = 0;  // what every call that asks the card returns
+  int last_error = 0;  // what the runtime remembers for cudaGetLastError
 
   int current = 0;         // the thread's device
   std::set<int> contexts;  // devices that have one: each that was made current
