@@ -1,12 +1,12 @@
-"""What PyTorch's reducer adds to a step on a card: the counterpart of cuda_reducer_benchmark.
+"""What PyTorch's reducer adds to a step on a GPU: the counterpart of cuda_reducer_benchmark.
 
 One rank, and a communication hook that is over at once, so that nothing but the reducer is added;
 one node of the graph gives every parameter its gradient, which is added to the one that is there.
 Workloads and modes are those of the other program: resnet50 (161 parameters), small_1000,
 one_tensor; no reducer, gradients copied, gradients as views. Times are medians of 50 steps, until
-the card is done, in ms. --on-host tries the script out without a card.
+the GPU is done, in ms. --on-host tries the script out without a GPU.
 
---sockets: two ranks, as processes that share the card, whose gradients NCCL averages through sockets
+--sockets: two ranks, as processes that share the GPU, whose gradients NCCL averages through sockets
 of the loopback device, as in the other program's --sockets. Only rank 0 measures, 20 steps. With
 --on-host, too, it is Gloo that averages.
 
@@ -41,7 +41,7 @@ def resnet50():
 
 WORKLOADS = {"resnet50": resnet50(), "small_1000": [64] * 1000, "one_tensor": [16 << 20]}
 
-# As cuda_reducer_benchmark has them: each rank a machine of its own, or NCCL refuses two on a card.
+# As cuda_reducer_benchmark has them: each rank a machine of its own, or NCCL refuses two on a GPU.
 NCCL_VARIABLES = {
     "NCCL_P2P_DISABLE": "1",
     "NCCL_SHM_DISABLE": "1",

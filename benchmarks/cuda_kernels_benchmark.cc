@@ -1,4 +1,4 @@
-// What the kernels of CudaDevice cost on a card: gathering gradients into a bucket, scaled or as
+// What the kernels of CudaDevice cost on a GPU: gathering gradients into a bucket, scaled or as
 // they are, and scattering them back, beside one plain copy from device to device of as many bytes,
 // measured in turn in the same loop.
 //
@@ -9,12 +9,12 @@
 //   channels_last one gradient of 64 x 256 x 56 x 56 float32, its channels last, row-major there
 //   transposed    one of 8192 x 8192, its dimensions the other way round
 //
-// Times are the card's (CUDA events around several calls), medians over the iterations; what is
+// Times are the GPU's (CUDA events around several calls), medians over the iterations; what is
 // read and written rotates through more memory than a cache holds. Counters: `us` a call, `GBps` of
 // bytes read and written, `copy_us` of the plain copy, and `of_copy`, the bandwidth as part of the
-// copy's; `host_us` is what the call took of its thread, in which nothing waited for the card.
+// copy's; `host_us` is what the call took of its thread, in which nothing waited for the GPU.
 // Nothing is judged but the result: before anything is timed it is compared with the host's
-// bits. Exit code: see card_program.h.
+// bits. Exit code: see gpu_program.h.
 #include <benchmark/benchmark.h>
 #include <cuda_runtime_api.h>
 
@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/card_program.h"
+#include "benchmarks/gpu_program.h"
 #include "benchmarks/workload.h"
 #include "reducer/device/cuda/cuda_device.h"
 
@@ -108,12 +108,12 @@ std::unique_ptr<Set> make_set(const Case& one) {
 void run(What what, const Set& set) {
   const Stream stream = device->current_stream();
   if (what == What::kScatter)
-    device->scatter(stream, set.transfers);
+    device->unpack_bucket(stream, set.transfers);
   else
-    device->gather(stream, set.transfers, what == What::kGather ? 1.0 : 0.5);
+    device->pack_bucket(stream, set.transfers, what == What::kGather ? 1.0 : 0.5);
 }
 
-// The card's time of what `work` submits, in microseconds.
+// The GPU's time of what `work` submits, in microseconds.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -224,9 +224,9 @@ bool is_right() {
     const Stream stream = device->current_stream();
     if (bytes != 0) std::memcpy(there.data(), in.data(), bytes);
     device->upload(stream, there, 0, gradient.data(), bytes);
-    device->gather(stream, {&set->transfers[i], 1}, 1.0 / 3);
+    device->pack_bucket(stream, {&set->transfers[i], 1}, 1.0 / 3);
     device->download(stream, set->transfers[i].slot, gathered, 0, bytes);
-    device->scatter(stream, {&set->transfers[i], 1});
+    device->unpack_bucket(stream, {&set->transfers[i], 1});
     device->download(stream, gradient.data(), back, 0, bytes);
     if (!finish().ok()) return false;
     for (float& value : in) value *= static_cast<float>(1.0 / 3);
@@ -262,7 +262,7 @@ void register_all() {
 int main(int argc, char** argv) {
   show_help(argc, argv, "cuda_kernels_benchmark [Google Benchmark's options]\n");
   int code = 0;
-  const std::unique_ptr<CudaDevice> own = open_card(code);
+  const std::unique_ptr<CudaDevice> own = open_gpu(code);
   if (own == nullptr) return code;
   device = own.get();
   const Status checked =

@@ -1,9 +1,9 @@
-// What the reducer costs on a card, without a network: one rank, whose collectives are over at
+// What the reducer costs on a GPU, without a network: one rank, whose collectives are over at
 // once, so that nothing but the reducer is added to a step.
 //
 //   Step/WORKLOAD/MODE   one backward that gives every parameter its gradient, which is added to
 //                        the one that is there: without a reducer, with one that copies, and with
-//                        gradients that are views of buckets. Until the card is done (`ms`), and
+//                        gradients that are views of buckets. Until the GPU is done (`ms`), and
 //                        until the call returns (`host_ms`)
 //   Hook                 one hook of 1,000 parameters of 64 float32 in one bucket, on its thread
 //   Bucket               what launching and finalizing one more bucket of a step takes of the host:
@@ -12,12 +12,12 @@
 // Times are medians over the iterations. Before anything is timed a step's gradients are compared
 // with what they must be. --on-host runs all of it on the host's memory, to try this program out.
 //
-// --sockets: two ranks, as processes that share the card, instead of one. NCCL takes each for a
+// --sockets: two ranks, as processes that share the GPU, instead of one. NCCL takes each for a
 // machine of its own and sends through sockets of the loopback device. Only Step is measured, on
 // rank 0, and each mode also in a group whose ranks do not agree about their collectives, as
 // PyTorch's do not (NcclOptions::agree is off). LOCKSTEP_NCCL=FILE names the
 // library, else the loader finds it. With --on-host, too, it is Gloo that sums, in the host's
-// memory, in the one group. Exit code: see card_program.h.
+// memory, in the one group. Exit code: see gpu_program.h.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,13 +35,13 @@
 #include <utility>
 #include <vector>
 
-#include "benchmarks/card_program.h"
 #include "benchmarks/contender.h"
+#include "benchmarks/gpu_program.h"
 #include "benchmarks/ranks.h"
 #include "benchmarks/workload.h"
-#include "reducer/comm/alone_group.h"
 #include "reducer/comm/gloo/file_store.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
+#include "reducer/comm/single_rank_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 
@@ -81,7 +81,7 @@ Ranks ranks;
 // What a model's reducer has to reach the others with.
 Membership place_of_a_model(bool agrees) {
   if (ranks.group == nullptr)
-    return {std::make_shared<AloneGroup>(), std::make_shared<HashStore>()};
+    return {std::make_shared<SingleRankGroup>(), std::make_shared<HashStore>()};
   const std::string name = "model " + std::to_string(ranks.models++);
   return {agrees ? ranks.group : ranks.without_agreement,
           std::make_shared<PrefixStore>(name, ranks.store)};
@@ -307,9 +307,9 @@ std::unique_ptr<Device> open_device(bool is_on_host, std::string& name, int& cod
     name = "the host";
     return std::make_unique<HostDevice>(0);
   }
-  std::unique_ptr<CudaDevice> card = open_card(code);
-  if (card != nullptr) name = card->name();
-  return card;
+  std::unique_ptr<CudaDevice> gpu = open_gpu(code);
+  if (gpu != nullptr) name = gpu->name();
+  return gpu;
 }
 
 int run_alone(bool is_on_host, int argc, char** argv) {
@@ -321,7 +321,7 @@ int run_alone(bool is_on_host, int argc, char** argv) {
   return run_checked(check_results(), name, register_all, argc, argv);
 }
 
-// For NCCL each rank is a machine of its own: else it refuses two of them on one card.
+// For NCCL each rank is a machine of its own: else it refuses two of them on one GPU.
 void set_nccl_variables(int rank) {
   const std::pair<const char*, std::string> variables[] = {
       {"NCCL_HOSTID", "benchmark-" + std::to_string(::getppid()) + "-" + std::to_string(rank)},
@@ -396,8 +396,8 @@ int run_rank(int rank, bool is_on_host, const std::string& folder, std::vector<c
   return code;
 }
 
-// This process must not use CUDA before it forks, so another one looks for the card.
-int run_ranks_on_one_card(bool is_on_host, int argc, char** argv) {
+// This process must not use CUDA before it forks, so another one looks for the GPU.
+int run_ranks_on_one_gpu(bool is_on_host, int argc, char** argv) {
   catch_signals();
   const SharedMemory memory(sizeof(int));
   int& code = *reinterpret_cast<int*>(memory.data());
@@ -438,8 +438,7 @@ int main(int argc, char** argv) {
   };
   const bool is_on_host = take("--on-host");
   const bool are_two = take("--sockets");
-  return are_two ? run_ranks_on_one_card(is_on_host, argc, argv)
-                 : run_alone(is_on_host, argc, argv);
+  return are_two ? run_ranks_on_one_gpu(is_on_host, argc, argv) : run_alone(is_on_host, argc, argv);
 }
 
 }  // namespace

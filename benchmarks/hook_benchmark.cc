@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "reducer/comm/twin_group.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 
@@ -51,7 +51,7 @@ struct Model {
     options.bucket_limits = {bucket_bytes};
     auto made =
         DataParallel::create(parameters, engine, options,
-                             {std::make_shared<TwinGroup>(), std::make_shared<HashStore>()});
+                             {std::make_shared<MirrorPeerGroup>(), std::make_shared<HashStore>()});
     parallel = std::move(*made);
   }
 
@@ -118,7 +118,7 @@ double time_copies(Model& model, Storage& bucket, std::int64_t elements) {
   const double start = cpu_nanoseconds();
   for (const auto& parameter : all.first(all.size() - 1)) {
     const Transfer transfer{&parameter->grad(), place, &parameter->shape()};
-    model.device.gather({}, {&transfer, 1}, 0.5);
+    model.device.pack_bucket({}, {&transfer, 1}, 0.5);
     place += stride;
   }
   return (cpu_nanoseconds() - start);

@@ -1,5 +1,5 @@
 # Whether the CUDA parts are built: LOCKSTEP_CUDA is AUTO, ON or OFF. Sets LOCKSTEP_HAVE_CUDA, and then the language CUDA is
-# there. CMAKE_CUDA_ARCHITECTURES says for which cards: by default 8.0 and 9.0, and by PTX all that come later. The compiler is
+# there. CMAKE_CUDA_ARCHITECTURES says for which GPUs: by default 8.0 and 9.0, and by PTX all that come later. The compiler is
 # CMAKE_CUDA_COMPILER or $CUDACXX, else that of the toolkit which find_package finds. What the code asks for is a toolkit of
 # 12.1, the first whose kernels take more than 4 KiB of arguments; only 13.0 has been tried.
 set(LOCKSTEP_HAVE_CUDA FALSE)
@@ -11,7 +11,7 @@ if(LOCKSTEP_CUDA STREQUAL "OFF")
   return()
 endif()
 if(LOCKSTEP_CUDA STREQUAL "AUTO" AND LOCKSTEP_SANITIZE)
-  message(STATUS "CUDA parts: left out, as sanitizers see nothing of a card (LOCKSTEP_CUDA=ON builds them)")
+  message(STATUS "CUDA parts: left out, as sanitizers see nothing of a GPU (LOCKSTEP_CUDA=ON builds them)")
   return()
 endif()
 
@@ -25,7 +25,7 @@ elseif(NOT TARGET CUDA::cudart_static)
   set(lockstep_cuda_problem "CUDA toolkit ${CUDAToolkit_VERSION} has no static runtime (libcudart_static)")
 else()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Cards that kernels are compiled for")
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that kernels are compiled for")
   endif()
   # Not in CMAKE_CUDA_COMPILER: check_language tries nothing when that is set.
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)

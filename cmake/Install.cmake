@@ -5,7 +5,7 @@
 #   include/lockstep/reducer/...    their headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
 #   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
-#                                   lockstep::cuda, the device of a card, where the CUDA parts are built
+#                                   lockstep::cuda, the device of a GPU, where the CUDA parts are built
 # Two components: `library` and `program`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

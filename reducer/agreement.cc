@@ -7,7 +7,8 @@
 #include <cstring>
 #include <sstream>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint64_t kDescription = 1;  // what a rank sends: see Header
@@ -211,4 +212,5 @@ Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
                 "the backward group is not one of the same ranks in the same order");
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -20,7 +20,8 @@
 #include "reducer/base/status.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // A collective operation: every rank of the group calls it. `own`: why this rank refuses, if it
 // does. That comes back, with the rank; or else the reason of the lowest rank that refuses; or
@@ -37,4 +38,5 @@ Status agree_to_go_on(ProcessGroup& group, Status own);
 // in the same order. kInvalidArgument: they are not.
 Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "reducer/comm/twin_group.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 #include "reducer/hooks/builtin_hooks.h"
@@ -109,7 +109,7 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     options.gradient_as_bucket_view = GetParam().views;
     options.schedule = GetParam().schedule;
     if (GetParam().hook) options.hook = GetParam().hook();
-    Membership membership{std::make_shared<TwinGroup>(), std::make_shared<HashStore>()};
+    Membership membership{std::make_shared<MirrorPeerGroup>(), std::make_shared<HashStore>()};
     auto made = DataParallel::create(parameters_, engine_, options, std::move(membership));
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     parallel_ = std::move(*made);

@@ -3,7 +3,8 @@
 #include <new>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Parameter>> parameters,
                                                            Engine& engine, ReducerOptions options,
@@ -56,4 +57,5 @@ Status DataParallel::forward_without_gradients(const Module& module) try {
   return out_of_memory();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

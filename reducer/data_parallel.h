@@ -22,7 +22,8 @@
 
 #include "reducer/reducer.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class DataParallel {
  public:
@@ -78,7 +79,7 @@ class DataParallel {
   bool synced() const { return synced_ && auto_sync_; }
   const Reducer& reducer() const { return *reducer_; }
   // What this rank, or all of them, tell after a failure: see Reducer.
-  Account account() const { return reducer_->account(); }
+  FlightRecord flight_record() const { return reducer_->flight_record(); }
   Result<Diagnosis> diagnose(platform::Duration patience) const {
     return reducer_->diagnose(patience);
   }
@@ -94,4 +95,5 @@ class DataParallel {
   std::vector<Edge> made_;  // of a forward; empty in between, for its memory
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

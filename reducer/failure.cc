@@ -7,7 +7,8 @@
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // For what a failure can do without, if there is no memory for it.
@@ -44,7 +45,7 @@ void Reducer::annotate(Failure& failure, int bucket) const {
   }
   failure.reported_by = rank;
   if (failure.rank == kNone) failure.rank = failure.suspect;
-  const bool is_of_other = failure.source != kNone && failure.source != source_;  // F7
+  const bool is_of_other = failure.reducer_id != kNone && failure.reducer_id != reducer_id_;  // F7
   // The group knows where it died first, which may be behind this rank. What a forward starts, or
   // the beginning of a backward, comes before its pass has a number.
   if (failure.pass == kNone || is_of_other)
@@ -62,11 +63,11 @@ void Reducer::annotate(Failure& failure, int bucket) const {
 
 Status Reducer::incomplete() {
   Failure failure = describe(Code::kIncomplete, "");
-  for (const Slot& slot : slots_) {
-    if (slot.ready) continue;
-    if (failure.bucket == kNone) failure.bucket = static_cast<int>(slot.bucket);
-    each_part(slot, [&](const Part& part) {
-      if (!part.came) failure.parameters.push_back(part.parameter->name());
+  for (const ReducedParameter& reduced : reduced_parameters_) {
+    if (reduced.all_replicas_ready) continue;
+    if (failure.bucket == kNone) failure.bucket = static_cast<int>(reduced.bucket);
+    each_replica(reduced, [&](const ReplicaGradient& replica) {
+      if (!replica.is_ready) failure.parameters.push_back(replica.parameter->name());
     });
   }
   failure.definite = true;
@@ -152,7 +153,7 @@ void Reducer::keep_to_group(Failure& failure) const {
   if (is_strange(failure.rank)) failure.rank = membership_.group->rank();
   if (is_strange(failure.suspect)) failure.suspect = kNone;
   failure.bucket = std::max(failure.bucket, kNone);
-  for (std::int64_t* number : {&failure.pass, &failure.source, &failure.sequence})
+  for (std::int64_t* number : {&failure.pass, &failure.reducer_id, &failure.sequence})
     *number = std::max<std::int64_t>(*number, kNone);
 }
 
@@ -169,7 +170,7 @@ Status Reducer::fail(Failure failure) {
   own.failure() = std::move(failure);
   attempt([&] {
     note_failure(own.failure());
-    board.publish(account());
+    board.publish(flight_record());
   });
   attempt([&] { board.publish(own.failure()); });
   stop_group(own);
@@ -215,4 +216,5 @@ void Reducer::stop_group(const Status& cause) {
   LOCKSTEP_CHECK(usage_work_.done());
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

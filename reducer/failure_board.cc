@@ -6,14 +6,15 @@
 #include <tuple>
 #include <vector>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 std::string key_of(int rank) { return "failure/" + std::to_string(rank); }
 
 // Several reducers of one group may share a store.
-std::string account_key_of(int rank, std::int64_t source) {
-  return "account/" + std::to_string(source) + "/" + std::to_string(rank);
+std::string flight_record_key_of(int rank, std::int64_t reducer_id) {
+  return "account/" + std::to_string(reducer_id) + "/" + std::to_string(rank);
 }
 
 using Reports = std::vector<std::optional<Failure>>;  // by rank
@@ -186,23 +187,25 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   return settled;
 }
 
-void FailureBoard::publish(const Account& own) {
-  (void)store_->set(account_key_of(rank_, own.source), to_text(own));  // as above
+void FailureBoard::publish(const FlightRecord& own) {
+  (void)store_->set(flight_record_key_of(rank_, own.reducer_id), to_text(own));  // as above
 }
 
-std::vector<Account> FailureBoard::accounts(Account own, platform::Deadline deadline) {
-  std::vector<Account> accounts;
+std::vector<FlightRecord> FailureBoard::records(FlightRecord own, platform::Deadline deadline) {
+  std::vector<FlightRecord> records;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
-    const Result<std::string> text = store_->get(account_key_of(r, own.source), deadline);
+    const Result<std::string> text = store_->get(flight_record_key_of(r, own.reducer_id), deadline);
     if (!text) continue;
     // An account of another version of the library counts as none.
-    Result<Account> account = read_account(*text);
-    if (account && account->rank == r && account->size == size_ && account->source == own.source)
-      accounts.push_back(std::move(*account));
+    Result<FlightRecord> record = read_flight_record(*text);
+    if (record && record->rank == r && record->size == size_ &&
+        record->reducer_id == own.reducer_id)
+      records.push_back(std::move(*record));
   }
-  accounts.push_back(std::move(own));
-  return accounts;
+  records.push_back(std::move(own));
+  return records;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -27,10 +27,11 @@
 
 #include "reducer/base/status.h"
 #include "reducer/comm/store.h"
-#include "reducer/diagnosis/account.h"
+#include "reducer/diagnosis/flight_record.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Whether a failure is of the group itself: that is dead then, whether or not a pass had launched
 // anything.
@@ -48,10 +49,10 @@ class FailureBoard {
   Failure settle(Failure own, platform::Duration grace);
 
   // Writes what this rank tells of itself (T1); the first account stays.
-  void publish(const Account& own);
+  void publish(const FlightRecord& own);
 
   // The accounts of all ranks that have written one when the deadline passes, `own` included.
-  std::vector<Account> accounts(Account own, platform::Deadline deadline);
+  std::vector<FlightRecord> records(FlightRecord own, platform::Deadline deadline);
 
  private:
   Failure first_of_this_rank(const Failure& own);
@@ -62,4 +63,5 @@ class FailureBoard {
   int size_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

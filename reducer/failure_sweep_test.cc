@@ -468,7 +468,7 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
   for (const Setting& setting : kSettings) {
     for (int k = 0; k < (setting.dynamic ? 1 : kParameters); ++k) {
       SCOPED_TRACE(std::string(setting.name) + ", after " + std::to_string(k) + " hooks");
-      auto group = std::make_shared<PlayedGroup>();
+      auto group = std::make_shared<ScriptedGroup>();
       TestRank rank;
       for (int i = 0; i < kParameters; ++i) rank.add("p" + std::to_string(i));
       ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options_of(setting)).ok());
@@ -480,7 +480,7 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
       const std::vector<Edge> roots(outputs.begin(), outputs.begin() + k);
       if (k > 0) {
         EXPECT_TRUE(rank.backward(roots, 1).ok());  // the rest is left to a further one
-        EXPECT_EQ(rank.parallel->account().doing, Account::Doing::kBetween);
+        EXPECT_EQ(rank.parallel->flight_record().doing, FlightRecord::Doing::kBetween);
       }
       const auto deadline = platform::Deadline::in(seconds(20));
       rank.parallel.reset();
@@ -533,7 +533,7 @@ TEST(FailureSweep, F5DestructionAfterAnyHookWithOtherKindsOfWork) {
     for (int k = 0; k < parts; ++k) {
       SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", after " + std::to_string(k) +
                    " hooks");
-      auto group = std::make_shared<PlayedGroup>();
+      auto group = std::make_shared<ScriptedGroup>();
       TestRank rank;
       ParameterSpec spec;
       if (kind == Kind::kSparse) spec.gradients = Parameter::Gradients::kSparse;

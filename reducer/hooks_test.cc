@@ -222,7 +222,7 @@ double compressed(std::shared_ptr<CommunicationHook> hook, DType dtype, double v
   rank.add("p", {dtype, Shape::row_major({1})});
   ReducerOptions options = quick_options(false);
   options.hook = std::move(hook);
-  const auto group = std::make_shared<PlayedGroup>(size);
+  const auto group = std::make_shared<ScriptedGroup>(size);
   EXPECT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options).ok());
   const std::vector<Tensor> gradients{rank.tensor({value}, dtype)};
   EXPECT_TRUE(rank.engine.backward(rank.forward_of(rank.parameters), gradients, false).ok());
@@ -491,7 +491,7 @@ TEST(ReducerHookThreads, S4OneCallAtATimeWhenTwoWorkersCompleteBuckets) {
       rank.add("p" + std::to_string(i), {DType::kFloat32, Shape::row_major({2}), true, i % 2});
     ReducerOptions options = quick_options(false);
     options.hook = hook;
-    const auto group = std::make_shared<PlayedGroup>(2);
+    const auto group = std::make_shared<ScriptedGroup>(2);
     ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options).ok());
     std::vector<Tensor> gradients;
     for (int i = 0; i < 6; ++i) gradients.push_back(rank.tensor({1, 2}, DType::kFloat32, i % 2));
@@ -753,7 +753,7 @@ TEST(ReducerHookLocks, S4AHookMayRunALocalBackwardToTheParameterWhoseHookFired) 
     };
     ReducerOptions options = quick_options(true);
     options.hook = hook;
-    const auto group = std::make_shared<PlayedGroup>(1);
+    const auto group = std::make_shared<ScriptedGroup>(1);
     Status status = rank.create({group, std::make_shared<HashStore>()}, options);
     if (status.ok()) status = rank.backward(rank.forward_of({p}), {1, 2});
     if (status.ok()) status = inside;

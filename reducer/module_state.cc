@@ -5,7 +5,8 @@
 #include "reducer/base/sizes.h"
 #include "reducer/bucket/layout.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 std::int64_t bytes_of(const Tensor& tensor) {
@@ -86,7 +87,7 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
       if (!can_hold_replicas(buffers_[i]->value().device(), buffer->value().device()))
         return Status(Code::kInvalidArgument,
                       "buffer " + buffer->name() +
-                          " of a replica is on another card than that of the first one: give each "
+                          " of a replica is on another GPU than that of the first one: give each "
                           "card a process of its own");
       known.push_back(buffer);
       buffer_copies_.emplace_back(buffers_[i], buffer);
@@ -214,4 +215,5 @@ Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor>
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -18,7 +18,8 @@
 #include "reducer/base/ref.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Buffer final : public RefCounted {
  public:
@@ -106,4 +107,5 @@ class ModuleState {
   Ref<Storage> staging_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

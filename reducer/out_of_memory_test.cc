@@ -15,7 +15,7 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "reducer/comm/twin_group.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 #include "reducer/hooks/builtin_hooks.h"
@@ -322,7 +322,7 @@ class Job {
     return setting_.power_sgd ? Shape::row_major({8, 5}) : Shape::row_major({kElements});
   }
   static Membership fresh() {
-    return {std::make_shared<TwinGroup>(), std::make_shared<HashStore>()};
+    return {std::make_shared<MirrorPeerGroup>(), std::make_shared<HashStore>()};
   }
 
   const Setting setting_;

@@ -7,7 +7,8 @@
 #include "reducer/base/check.h"
 #include "reducer/reducer.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 void Pass::close(bool complete) {
   state = complete ? State::kComplete : State::kGivenUp;
@@ -90,4 +91,5 @@ Status PassOutput::apply(std::span<const Tensor> incoming, std::span<Tensor> out
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

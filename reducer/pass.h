@@ -11,7 +11,8 @@
 
 #include "reducer/autograd/engine.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Reducer;
 class PassOutput;
@@ -77,4 +78,5 @@ class PassOutput final : public Node {
   std::size_t place_ = kUnlisted;  // in the pass's list, guarded by its lock
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

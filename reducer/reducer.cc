@@ -14,7 +14,8 @@
 
 // Construction, passes and the public calls. The path of a gradient is in reduction.cc, failures in
 // failure.cc.
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
@@ -158,7 +159,8 @@ Status Reducer::meet_peers(Status own) {
     LOCKSTEP_RETURN_IF_ERROR(
         agree_to_go_on(*membership_.group, guarded([this] { return lay_out_first(); })));
   LOCKSTEP_RETURN_IF_ERROR(broadcast_state());
-  for (std::size_t i = 0; i < parts(); ++i) part(i).parameter->add_hook(this, i);
+  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
+    replica_gradient(i).parameter->add_hook(this, i);
   return {};
 }
 
@@ -201,26 +203,27 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   LOCKSTEP_RETURN_IF_ERROR(leave_out_ignored(parameters));
   agreement_.reserve(parameters.size() + options_.buffers.size() + 1);
   infos_.reserve(parameters.size());
-  slots_.reserve(parameters.size());
+  reduced_parameters_.reserve(parameters.size());
   agreement_.push_back(describe_options(options_));
   std::vector<Ref<Parameter>> distinct;
   NodeMap members;
-  std::vector<std::size_t> first_place;
+  std::vector<std::size_t> first_listed;
   for (const Ref<Parameter>& parameter : parameters)
-    first_place.push_back(
-        members.insert(parameter.get(), static_cast<std::uint32_t>(first_place.size())).first);
+    first_listed.push_back(
+        members.insert(parameter.get(), static_cast<std::uint32_t>(first_listed.size())).first);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (first_place[i] != i) {
-      LOCKSTEP_RETURN_IF_ERROR(check_repeated(parameters, i, first_place[i]));
+    if (first_listed[i] != i) {
+      LOCKSTEP_RETURN_IF_ERROR(check_repeated(parameters, i, first_listed[i]));
       continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(add_parameter(parameters[i]));
-    LOCKSTEP_RETURN_IF_ERROR(add_copies(i, *parameters[i], members));
+    LOCKSTEP_RETURN_IF_ERROR(add_further_replicas(i, *parameters[i], members));
     distinct.push_back(parameters[i]);
   }
   LOCKSTEP_RETURN_IF_ERROR(check_devices());
-  for (std::size_t i = 0; i < parts(); ++i)
-    part_numbers_.insert(part(i).parameter.get(), static_cast<std::uint32_t>(i));
+  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
+    replica_gradient_numbers_.insert(replica_gradient(i).parameter.get(),
+                                     static_cast<std::uint32_t>(i));
   for (std::size_t i = 0; i < options_.buffers.size(); ++i) {
     const Tensor& value = options_.buffers[i]->value();
     agreement_.push_back(describe_tensor("buffer", i, options_.buffers[i]->name(), value.dtype(),
@@ -237,10 +240,10 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   }
   state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
   LOCKSTEP_RETURN_IF_ERROR(state_->add_replicas(parameters, options_.replicas));
-  usage_map_.resize(slots_.size());
+  usage_map_.resize(reduced_parameters_.size());
   for (PassStatistics* each : {&times_, &last_pass_}) {  // no pass allocates
     each->gradients.reserve(infos_.size());
-    each->buckets.reserve(slots_.size());
+    each->buckets.reserve(reduced_parameters_.size());
   }
   if (!options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   return start_over();
@@ -274,16 +277,17 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
                                               " does not work on device " +
                                               std::to_string(parameter->device().index()) +
                                               ", where parameter " + parameter->name() + " is");
-  Slot& slot = slots_.emplace_back();
-  slot.parameter = parameter;
-  slot.info = static_cast<std::uint32_t>(infos_.size() - 1);
-  slot.first_copy = static_cast<std::uint32_t>(copies_.size());
+  ReducedParameter& reduced = reduced_parameters_.emplace_back();
+  reduced.parameter = parameter;
+  reduced.info = static_cast<std::uint32_t>(infos_.size() - 1);
+  reduced.first_further_replica = static_cast<std::uint32_t>(further_replicas_.size());
   return {};
 }
 
 // P15: what the other replicas have in the place of entry `listed`, which is `parameter`. `members`
 // are all that is part of some replica already.
-Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, NodeMap& members) {
+Status Reducer::add_further_replicas(std::size_t listed, const Parameter& parameter,
+                                     NodeMap& members) {
   for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
     const Ref<Parameter>& copy = options_.replicas[r].parameters[listed];
     if (!copy) continue;
@@ -303,14 +307,14 @@ Status Reducer::add_copies(std::size_t listed, const Parameter& parameter, NodeM
                         "and the other is not");
     if (!can_hold_replicas(parameter.device(), copy->device()))
       return Status(Code::kInvalidArgument,
-                    whose + ", on another card: give each card a process of its own");
+                    whose + ", on another GPU: give each GPU a process of its own");
     agreement_.push_back(describe_parameter(infos_.size() - 1, *copy)
                              .insert(0, "replica " + std::to_string(r + 1) + ", "));
     if (!copy->requires_grad()) continue;
-    Copy& added = copies_.emplace_back();
+    FurtherReplica& added = further_replicas_.emplace_back();
     added.parameter = copy;
-    added.slot = slots_.size() - 1;
-    ++slots_.back().copies;
+    added.reduced = reduced_parameters_.size() - 1;
+    ++reduced_parameters_.back().further_replica_count;
   }
   return {};
 }
@@ -332,8 +336,8 @@ Status Reducer::check_repeated(const std::vector<Ref<Parameter>>& parameters, st
 // Layouts, and other ranks, know a device by its number.
 Status Reducer::check_devices() const {
   std::vector<const Device*> known;
-  for (const Slot& slot : slots_) {
-    const Device& device = slot.parameter->device();
+  for (const ReducedParameter& reduced : reduced_parameters_) {
+    const Device& device = reduced.parameter->device();
     const auto same = std::find_if(known.begin(), known.end(), [&](const Device* each) {
       return each->index() == device.index();
     });
@@ -341,9 +345,9 @@ Status Reducer::check_devices() const {
       known.push_back(&device);
     else if (!can_hold_replicas(**same, device))
       return Status(Code::kInvalidArgument,
-                    "parameter " + slot.parameter->name() + " is on another device of number " +
+                    "parameter " + reduced.parameter->name() + " is on another device of number " +
                         std::to_string(device.index()) +
-                        " than one before it: number the host's devices above the cards");
+                        " than one before it: number the host's devices above the GPUs");
   }
   return {};
 }
@@ -364,15 +368,16 @@ Status Reducer::lay_out_first() {
 // Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if
 // memory runs out.
 Status Reducer::lay_out(Layout layout) {
-  std::vector<std::size_t> slot_at(infos_.size());
-  for (std::size_t i = 0; i < slots_.size(); ++i) slot_at[slots_[i].info] = i;
+  std::vector<std::size_t> reduced_at(infos_.size());
+  for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
+    reduced_at[reduced_parameters_[i].info] = i;
   std::vector<Bucket> buckets(layout.buckets.size());
-  std::vector<Tensor> places(slots_.size());
+  std::vector<Tensor> bucket_views(reduced_parameters_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const BucketLayout& bucket = layout.buckets[b];
-    Parameter& first = *slots_[slot_at[bucket.members[0].parameter]].parameter;
+    Parameter& first = *reduced_parameters_[reduced_at[bucket.members[0].parameter]].parameter;
     for (const BucketMember& member : bucket.members)
-      buckets[b].slots.push_back(slot_at[member.parameter]);
+      buckets[b].members.push_back(reduced_at[member.parameter]);
     if (bucket.sparse) {
       buckets[b].sparse = std::make_unique<SparseSum>(first);
       continue;
@@ -384,26 +389,26 @@ Status Reducer::lay_out(Layout layout) {
     device.fill_zero(device.current_stream(), (*storage)->data(), bytes);
     buckets[b].storage = std::move(*storage);
     for (const BucketMember& member : bucket.members) {
-      const std::size_t slot = slot_at[member.parameter];
-      places[slot] =
-          Tensor(buckets[b].storage, member.offset, bucket.dtype, slots_[slot].parameter->shape());
+      const std::size_t reduced = reduced_at[member.parameter];
+      bucket_views[reduced] = Tensor(buckets[b].storage, member.offset, bucket.dtype,
+                                     reduced_parameters_[reduced].parameter->shape());
     }
-    buckets[b].hooked = hooked(layout, b, buckets[b], places);
+    buckets[b].hooked = hooked(layout, b, buckets[b], bucket_views);
   }
   std::size_t most = 0;
-  for (const Bucket& bucket : buckets) most = std::max(most, bucket.slots.size());
+  for (const Bucket& bucket : buckets) most = std::max(most, bucket.members.size());
   transfers_.reserve(most);
   // From here on nothing can fail.
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (const std::size_t index : buckets[b].slots) {
-      Slot& slot = slots_[index];
-      if (in_place(slot)) {
-        Device& device = slot.parameter->device();
-        device.copy(device.current_stream(), slot.place, places[index]);
-        slot.parameter->move_grad(places[index]);
+    for (const std::size_t index : buckets[b].members) {
+      ReducedParameter& reduced = reduced_parameters_[index];
+      if (grad_is_bucket_view(reduced)) {
+        Device& device = reduced.parameter->device();
+        device.copy(device.current_stream(), reduced.bucket_view, bucket_views[index]);
+        reduced.parameter->move_grad(bucket_views[index]);
       }
-      slot.place = std::move(places[index]);
-      slot.bucket = b;
+      reduced.bucket_view = std::move(bucket_views[index]);
+      reduced.bucket = b;
     }
   }
   layout_ = std::move(layout);
@@ -419,7 +424,7 @@ Status Reducer::agree_with_peers(Status own) {
   if (own.ok())
     lines.insert(lines.begin() + 1,
                  is_apart ? "a backward group of its own" : "no backward group of its own");
-  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, std::move(own), source_));
+  LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, std::move(own), reducer_id_));
   if (is_apart) LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(*membership_.group, backward_group()));
   divide_by(membership_.group->size());
   return {};
@@ -442,8 +447,8 @@ Status Reducer::check_group() const {
 // each take what the other has made of it.
 Status Reducer::check_other_reducers() const {
   Status status;
-  const auto check = [&](const Part& part) {
-    const Parameter& parameter = *part.parameter;
+  const auto check = [&](const ReplicaGradient& replica) {
+    const Parameter& parameter = *replica.parameter;
     if (!status.ok() || (!parameter.is_sent_by(*membership_.group, this) &&
                          !parameter.is_sent_by(backward_group(), this)))
       return;
@@ -454,7 +459,7 @@ Status Reducer::check_other_reducers() const {
                         "ReducerOptions::ignored");
     status.failure().parameters = {parameter.name()};
   };
-  for (const Slot& slot : slots_) each_part(slot, check);
+  for (const ReducedParameter& reduced : reduced_parameters_) each_replica(reduced, check);
   return status;
 }
 
@@ -481,12 +486,12 @@ Status Reducer::check_reach() const {
     return Status(Code::kInvalidArgument,
                   "the process group cannot work on memory of device " +
                       std::to_string(device.index()) + ", where " + name +
-                      " is: give one of that device (NCCL for a card, Gloo for the host)");
+                      " is: give one of that device (NCCL for a GPU, Gloo for the host)");
   };
-  for (const Slot& slot : slots_) {
-    LOCKSTEP_RETURN_IF_ERROR(check_dtype(*slot.parameter));
+  for (const ReducedParameter& reduced : reduced_parameters_) {
+    LOCKSTEP_RETURN_IF_ERROR(check_dtype(*reduced.parameter));
     LOCKSTEP_RETURN_IF_ERROR(
-        check(backward_group(), slot.parameter->device(), slot.parameter->name()));
+        check(backward_group(), reduced.parameter->device(), reduced.parameter->name()));
   }
   for (const Device* device : state_->devices())
     LOCKSTEP_RETURN_IF_ERROR(check(*membership_.group, *device, "a value or a buffer"));
@@ -498,18 +503,19 @@ Status Reducer::start_over() {
   close_pass(false);
   if (rebuilt_) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   ready_order_.clear();
-  ready_order_.reserve(slots_.size());
+  ready_order_.reserve(reduced_parameters_.size());
   recorded_ = false;
   rebuilt_ = false;
   window_open_ = false;
   is_copied_ = false;
   next_pass_ = 0;
   launched_ = 0;
-  counted_ = false;
-  use_agreed_ = false;
+  first_static_pass_done_ = false;
+  used_parameters_agreed_ = false;
   joining_.reset();
   if (options_.hook) options_.hook->reset();
-  for (std::size_t i = 0; i < parts(); ++i) part(i).due = options_.static_graph ? kNever : 1;
+  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
+    replica_gradient(i).hooks_expected = options_.static_graph ? kNever : 1;
   trace_.clear();
   last_pass_.pass = kNone;
   poison_ = Status();
@@ -519,7 +525,8 @@ Status Reducer::start_over() {
 }
 
 Reducer::~Reducer() {
-  for (std::size_t i = 0; i < parts(); ++i) part(i).parameter->remove_hook(this);
+  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
+    replica_gradient(i).parameter->remove_hook(this);
   if (pass_ && pass_->state == Pass::State::kRunning && launched_ > 0)
     stop_group(reserved(Code::kAborted, "destroyed mid-pass"));
   close_pass(false);
@@ -553,10 +560,11 @@ Status Reducer::check_complete() try {
 }
 
 Status Reducer::rebuild_buckets() try {
-  if (!rebuilds() || !recorded_ || rebuilt_ || slots_.empty()) return {};
+  if (!rebuilds() || !recorded_ || rebuilt_ || reduced_parameters_.empty()) return {};
   if (pass_) return {};  // further forwards of a pass belong to its buckets
   if (joining_)
-    if (Result<JoinEvent> event = announce(JoinEvent::kRebuild); !event) return event.error();
+    if (Result<JoinEvent> event = exchange_join_state(JoinEvent::kRebuild); !event)
+      return event.error();
   return lay_out_in_ready_order();
 } catch (const std::bad_alloc&) {
   return fail(std::move(out_of_memory().failure()));  // peers may have rebuilt theirs
@@ -565,9 +573,10 @@ Status Reducer::rebuild_buckets() try {
 Status Reducer::lay_out_in_ready_order() {
   if (Status status = agree_on_order(); !status.ok()) return fail(std::move(status.failure()));
   std::vector<std::size_t> order;
-  for (const std::int32_t slot : ready_order_) {
-    const auto index = static_cast<std::size_t>(slot);
-    order.push_back(index < slots_.size() ? slots_[index].info : infos_.size());
+  for (const std::int32_t reduced : ready_order_) {
+    const auto index = static_cast<std::size_t>(reduced);
+    order.push_back(index < reduced_parameters_.size() ? reduced_parameters_[index].info
+                                                       : infos_.size());
   }
   Result<Layout> layout = assign_buckets_in_order(infos_, options_.bucket_limits, order);
   if (!layout) return fail(std::move(layout.error().failure()));
@@ -605,7 +614,8 @@ Status Reducer::refresh_state() try {
   if (window_open_) return {};
   if (options_.broadcast_buffers && state_->has_buffers()) {
     if (joining_)
-      if (Result<JoinEvent> event = announce(JoinEvent::kBuffers); !event) return event.error();
+      if (Result<JoinEvent> event = exchange_join_state(JoinEvent::kBuffers); !event)
+        return event.error();
     LOCKSTEP_RETURN_IF_ERROR(send_buffers());
   }
   Status status = copy_to_replicas();
@@ -650,8 +660,8 @@ Failure Reducer::state_failure(Status status) const {
 std::vector<std::size_t> Reducer::rebuilt_order() const {
   std::vector<std::size_t> order;
   if (!rebuilt_) return order;
-  for (const std::int32_t slot : ready_order_)
-    order.push_back(slots_[static_cast<std::size_t>(slot)].info);
+  for (const std::int32_t reduced : ready_order_)
+    order.push_back(reduced_parameters_[static_cast<std::size_t>(reduced)].info);
   return order;
 }
 
@@ -678,7 +688,8 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
     std::vector<Edge> inputs(std::make_move_iterator(outputs.begin()),
                              std::make_move_iterator(outputs.end()));
     const Ref<Node> shared(new PassOutput(pass_, std::move(inputs), engine.next_sequence()));
-    for (std::uint32_t slot = 0; slot < outputs.size(); ++slot) outputs[slot] = {shared, slot};
+    for (std::uint32_t reduced = 0; reduced < outputs.size(); ++reduced)
+      outputs[reduced] = {shared, reduced};
     return {};
   }
   for (Edge& output : outputs) {
@@ -720,14 +731,15 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   task.outermost().at_end(&pass);  // first: whatever fails from here on, the pass is told
   if (opens && joining_) {
     lock.unlock();  // no other backward of this pass runs yet
-    if (Result<JoinEvent> event = announce(JoinEvent::kPass); !event) return event.error();
+    if (Result<JoinEvent> event = exchange_join_state(JoinEvent::kPass); !event)
+      return event.error();
     lock.lock();
   }
   if (opens) {
     start_pass(pass);
     find_unused(pass);
   }
-  LOCKSTEP_RETURN_IF_ERROR(free_places());
+  LOCKSTEP_RETURN_IF_ERROR(detach_misplaced_views());
   running_task_ = &task.outermost();
   return {};
 }
@@ -739,17 +751,17 @@ void Reducer::start_pass(Pass& pass) {
   launched_ = joining_ ? 1 : 0;  // its announcement
   next_bucket_ = 0;
   launching_ = false;
-  unready_ = slots_.size();
+  unready_parameters_ = reduced_parameters_.size();
   unused_marked_ = false;
-  for (Slot& slot : slots_) {
-    slot.ready = slot.came = slot.to_gather = slot.to_point = false;
-    slot.arrivals = slot.hooks = 0;
-    slot.waiting = 1 + slot.copies;
-    slot.last_hook = 0;
+  for (ReducedParameter& reduced : reduced_parameters_) {
+    reduced.all_replicas_ready = reduced.is_ready = reduced.to_pack = reduced.to_alias = false;
+    reduced.hooks_started = reduced.hooks_finished = 0;
+    reduced.replicas_pending = 1 + reduced.further_replica_count;
+    reduced.last_hook = 0;
   }
-  for (Copy& copy : copies_) {
-    copy.came = false;
-    copy.arrivals = copy.hooks = 0;
+  for (FurtherReplica& copy : further_replicas_) {
+    copy.is_ready = false;
+    copy.hooks_started = copy.hooks_finished = 0;
   }
   if (!recorded_) ready_order_.clear();
   hooks_ = 0;
@@ -764,19 +776,19 @@ void Reducer::start_pass(Pass& pass) {
 void Reducer::find_unused(Pass& pass) {
   unused_.clear();
   if (options_.static_graph) {
-    for (std::size_t i = 0; i < parts(); ++i)
-      if (part(i).due == 0) unused_.push_back(i);
+    for (std::size_t i = 0; i < replica_gradient_count(); ++i)
+      if (replica_gradient(i).hooks_expected == 0) unused_.push_back(i);
   }
   if (!options_.find_unused_parameters) return;
-  reachable_.assign(parts(), false);
+  reachable_.assign(replica_gradient_count(), false);
   pass.with_outputs([this](std::span<PassOutput* const> outputs) {
     search_roots_.assign(outputs.begin(), outputs.end());
     for (const Node* node : search_.reachable_from(search_roots_)) {
-      const std::uint32_t index = part_numbers_.number_or(node, kNotAPart);
-      if (index != kNotAPart) reachable_[index] = true;
+      const std::uint32_t index = replica_gradient_numbers_.number_or(node, kNotReduced);
+      if (index != kNotReduced) reachable_[index] = true;
     }
   });
-  for (std::size_t i = 0; i < parts(); ++i)
+  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
     if (!reachable_[i]) unused_.push_back(i);
 }
 
@@ -793,10 +805,11 @@ void Reducer::open_pass() {
 
 void Reducer::close_pass(bool complete) {
   running_task_ = nullptr;
-  for (Slot& slot : slots_) put_back(slot);
+  for (ReducedParameter& reduced : reduced_parameters_) restore_stale_grad(reduced);
   if (!pass_) return;
   pass_->close(complete);
   closed_pass_ = std::move(pass_);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

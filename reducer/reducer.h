@@ -41,7 +41,8 @@
 #include "reducer/statistics.h"
 #include "reducer/trace.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // When buckets are reduced (P14): each as soon as it is full, or all of them when backward has
 // ended.
@@ -188,7 +189,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   const PassStatistics& last_pass() const { return last_pass_; }
   // What this rank tells of itself (T1): as of now, or of the last failure if no pass has begun
   // since. By the thread that trains, outside of backward. to_text() makes a file of it.
-  Account account() const;
+  FlightRecord flight_record() const;
   // The accounts of all ranks, joined, after a failure: each rank whose reducer is poisoned has
   // left its own in the group's store (T1), and this one's is of now. Waits at most `patience` for
   // those of others; ranks that leave none are silent in it. Not a collective operation.
@@ -199,42 +200,42 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
  private:
   friend class Pass;
-  static constexpr std::uint32_t kNotAPart = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNotReduced = ~std::uint32_t{0};
 
   // What hooks fire for: a parameter of the first replica, or its copy in another one.
-  struct Part {
+  struct ReplicaGradient {
     Ref<Parameter> parameter;
-    std::uint32_t arrivals = 0;  // of gradients in the pass that is running
-    std::uint32_t hooks = 0;     // that fired after them
-    std::uint32_t due = 1;       // after how many of them it has come
-    bool came = false;           // in the pass that is running
+    std::uint32_t hooks_started = 0;   // of gradients in the pass that is running
+    std::uint32_t hooks_finished = 0;  // that fired after them
+    std::uint32_t hooks_expected = 1;  // after how many of them it has come
+    bool is_ready = false;             // in the pass that is running
   };
-  struct Copy : Part {
-    std::size_t slot = 0;
+  struct FurtherReplica : ReplicaGradient {
+    std::size_t reduced = 0;
   };
   // One parameter that takes part. What every pass needs of every slot lies in one cache line: the
   // graph has been run since they were last looked at, and with many small parameters fetching them
   // is most of what a pass costs.
-  struct alignas(64) Slot : Part {
-    bool ready = false;        // all its parts have come
-    bool used = false;         // by this rank, as of when it became ready (G6)
-    bool in_use = false;       // static mode: by some rank, in the pass that was counted
-    std::uint32_t copies = 0;  // they are neighbours
-    std::uint32_t first_copy = 0;
-    std::uint32_t waiting = 1;    // parts that have not come in the pass that is running
-    std::uint32_t info = 0;       // its index in infos_
-    std::uint64_t last_hook = 0;  // its number in that pass, from 1; 0: there was none
+  struct alignas(64) ReducedParameter : ReplicaGradient {
+    bool all_replicas_ready = false;  // all its parts have come
+    bool used = false;                // by this rank, as of when it became ready (G6)
+    bool in_use = false;              // static mode: by some rank, in the pass that was counted
+    std::uint32_t further_replica_count = 0;  // they are neighbours
+    std::uint32_t first_further_replica = 0;
+    std::uint32_t replicas_pending = 1;  // parts that have not come in the pass that is running
+    std::uint32_t info = 0;              // its index in infos_
+    std::uint64_t last_hook = 0;         // its number in that pass, from 1; 0: there was none
     std::size_t bucket = 0;
-    bool is_kept = false;    // `kept` is defined
-    bool to_gather = false;  // with its bucket, as it is on a card
-    bool to_point = false;   // after that `place` is the gradient
-    Tensor place;  // in the bucket, dense in the parameter's strides; undefined: it is sparse
-    Tensor kept;   // view mode: what `place` held, while it may have to come back (G5)
+    bool is_grad_saved = false;  // `kept` is defined
+    bool to_pack = false;        // with its bucket, as it is on a GPU
+    bool to_alias = false;       // after that `place` is the gradient
+    Tensor bucket_view;  // in the bucket, dense in the parameter's strides; undefined: it is sparse
+    Tensor saved_grad;   // view mode: what `place` held, while it may have to come back (G5)
   };
   struct Bucket {
     Ref<Storage> storage;               // null if it is sparse
     std::unique_ptr<SparseSum> sparse;  // null if it is not
-    std::vector<std::size_t> slots;     // its members, in their order
+    std::vector<std::size_t> members;   // its members, in their order
     std::size_t pending = 0;            // members that are not ready
     std::int64_t trace_sequence = 0;
     Work work;
@@ -242,8 +243,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   };
 
   // Where a rank stands, as far as it cannot be seen later (T1).
-  struct Stand {
-    Account::Doing doing = Account::Doing::kIdle;
+  struct ProgressSnapshot {
+    FlightRecord::Doing doing = FlightRecord::Doing::kIdle;
     std::int64_t pass = 0;
     std::size_t next_bucket = 0;
     std::optional<Failure> failure;  // its own; the first cause is in poison_
@@ -256,29 +257,35 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status check_members(const std::vector<Ref<Parameter>>& parameters) const;
   Status leave_out_ignored(std::vector<Ref<Parameter>>& parameters);
   Status add_parameter(const Ref<Parameter>& parameter);
-  Status add_copies(std::size_t listed, const Parameter& parameter, NodeMap& members);
+  Status add_further_replicas(std::size_t listed, const Parameter& parameter, NodeMap& members);
   Status check_repeated(const std::vector<Ref<Parameter>>& parameters, std::size_t listed,
                         std::size_t first) const;
-  std::size_t parts() const { return slots_.size() + copies_.size(); }
-  Part& part(std::size_t index) {
-    if (index < slots_.size()) return slots_[index];
-    return copies_[index - slots_.size()];
+  std::size_t replica_gradient_count() const {
+    return reduced_parameters_.size() + further_replicas_.size();
   }
-  Slot& slot_of(std::size_t part) {
-    return slots_[part < slots_.size() ? part : copies_[part - slots_.size()].slot];
+  ReplicaGradient& replica_gradient(std::size_t index) {
+    if (index < reduced_parameters_.size()) return reduced_parameters_[index];
+    return further_replicas_[index - reduced_parameters_.size()];
+  }
+  ReducedParameter& reduced_parameter_of(std::size_t replica) {
+    return reduced_parameters_[replica < reduced_parameters_.size()
+                                   ? replica
+                                   : further_replicas_[replica - reduced_parameters_.size()]
+                                         .reduced];
   }
   // Calls `call` with each part of the slot, in the order of the replicas.
   template <class Call>
-  void each_part(const Slot& slot, const Call& call) const {
-    call(static_cast<const Part&>(slot));
-    for (std::uint32_t i = 0; i < slot.copies; ++i) call(copies_[slot.first_copy + i]);
+  void each_replica(const ReducedParameter& reduced, const Call& call) const {
+    call(static_cast<const ReplicaGradient&>(reduced));
+    for (std::uint32_t i = 0; i < reduced.further_replica_count; ++i)
+      call(further_replicas_[reduced.first_further_replica + i]);
   }
   Status broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) override;
   Failure state_failure(Status status) const;
   Status broadcast_state();
   enum class JoinEvent : std::uint8_t { kBuffers, kRebuild, kPass, kNone };
-  Result<JoinEvent> announce(JoinEvent event);
-  Result<JoinEvent> heard(std::span<const std::int32_t> flags);
+  Result<JoinEvent> exchange_join_state(JoinEvent event);
+  Result<JoinEvent> apply_join_state(std::span<const std::int32_t> flags);
   bool all_train() const;
   int lowest_that_trains() const;
   void divide_by(int ranks);
@@ -320,37 +327,37 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     return apart ? *membership_.backward_group : *membership_.group;
   }
   bool can_complete_later();
-  bool counting() const { return options_.static_graph && !counted_; }
+  bool in_first_static_pass() const { return options_.static_graph && !first_static_pass_done_; }
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
-  void note_ready(const Slot& slot);
-  void note_filled(const Slot& slot);
+  void note_ready(const ReducedParameter& reduced);
+  void note_copied_to_bucket(const ReducedParameter& reduced);
   void keep_statistics();
-  bool in_place(const Slot& slot) const;
-  Failure ready_twice(const Part& part, std::size_t bucket) const;
+  bool grad_is_bucket_view(const ReducedParameter& reduced) const;
+  Failure ready_twice(const ReplicaGradient& replica, std::size_t bucket) const;
   Status arriving_locally(std::size_t index);
-  void leave_to_later();
-  Status mark_ready(Slot& slot, platform::MutexLock& lock);
-  Status mark_unused_ready();
-  Status fill_unreached(Slot& slot);
-  Status fill(Slot& slot);
-  Status fill_bucket(Slot& slot, double factor);
-  void point(Slot& slot);
-  void gather(const Bucket& bucket);
-  Status free_places();
-  Status move_out(Parameter& parameter) const;
-  void fold(Slot& slot, double factor);
-  static void wait_for(const Part& part, Device& device);
-  Result<Tensor> all_entries(const Slot& slot) const;
-  Failure requires_grad(const Part& part, std::size_t bucket) const;
-  Status keep(Slot& slot);
-  Status complete_slots();
+  void suspend_pass();
+  Status mark_ready(ReducedParameter& reduced, platform::MutexLock& lock);
+  Status mark_all_unused_ready();
+  Status mark_unused_ready(ReducedParameter& reduced);
+  Status copy_grad_to_bucket(ReducedParameter& reduced);
+  Status copy_dense_grad_to_bucket(ReducedParameter& reduced, double factor);
+  void alias_grad_to_bucket(ReducedParameter& reduced);
+  void pack_bucket(const Bucket& bucket);
+  Status detach_misplaced_views();
+  Status detach_from_bucket(Parameter& parameter) const;
+  void sum_replicas(ReducedParameter& reduced, double factor);
+  static void wait_for(const ReplicaGradient& replica, Device& device);
+  Result<Tensor> all_entries(const ReducedParameter& reduced) const;
+  Failure requires_grad(const ReplicaGradient& replica, std::size_t bucket) const;
+  Status save_stale_grad(ReducedParameter& reduced);
+  Status mark_remaining_ready();
   std::vector<std::size_t> by_last_hook() const;
   Status agree_on_use();
   Status usage_changed() const;
   Status launch_ready_buckets(platform::MutexLock& lock);
   Status launch_bucket(std::size_t b);
   Status finish_bucket(std::size_t b);
-  Status deliver_members(const Bucket& bucket, bool& usage_pending);
+  Status copy_bucket_to_grads(const Bucket& bucket, bool& usage_pending);
   Status finish_sparse(std::size_t b);
   Status launch_usage_map();
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
@@ -358,7 +365,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
   // Of what comes into a bucket: a hook (G4) or the sum may scale it instead.
-  double fill_factor(DType dtype) const {
+  double bucket_factor(DType dtype) const {
     return options_.hook || group_scales(dtype) ? 1.0 : factor_of(dtype);
   }
   bool group_scales(DType dtype) const {
@@ -366,20 +373,20 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   }
 
   std::unique_ptr<HookBucket> hooked(const Layout& layout, std::size_t b, const Bucket& bucket,
-                                     const std::vector<Tensor>& places);
+                                     const std::vector<Tensor>& bucket_views);
   Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) override;
   Status await(Work& work, std::int64_t trace_sequence) override;
   Status start_hook(std::size_t b, platform::MutexLock& lock);
   Status finish_hook(std::size_t b);
   Status hook_failed(Status status, std::size_t b) const;
   Status hook_never_ended(std::size_t b) const;
-  Status deliver(Slot& slot);
-  void put_back(Slot& slot);
-  void let_go(Slot& slot);
+  Status copy_bucket_to_grad(ReducedParameter& reduced);
+  void restore_stale_grad(ReducedParameter& reduced);
+  void drop_stale_grad(ReducedParameter& reduced);
   void open_pass();
   void close_pass(bool complete);
 
-  Stand stand() const;
+  ProgressSnapshot progress() const;
   void note_failure(const Failure& failure);
   Failure describe(Code code, std::string detail) const;
   void annotate(Failure& failure, int bucket) const;
@@ -398,7 +405,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   int divisor_ = 1;  // N
   // Of its collectives: the number, in the group, of the one with which ranks agreed. So two
   // reducers on one group cannot take each other's sums for their own (F3).
-  std::int64_t source_ = kNone;
+  std::int64_t reducer_id_ = kNone;
   double factor_ = 1.0;        // of float64 gradients
   double float_factor_ = 1.0;  // of all others: rounded to float (G2)
 
@@ -408,8 +415,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<ParameterInfo> infos_;    // every distinct parameter, frozen ones included
   std::vector<std::string> agreement_;  // what ranks compare
   Layout layout_;
-  std::vector<Slot> slots_;
-  std::vector<Copy> copies_;  // of other replicas
+  std::vector<ReducedParameter> reduced_parameters_;
+  std::vector<FurtherReplica> further_replicas_;  // of other replicas
   std::vector<Bucket> buckets_;
   std::vector<Transfer> transfers_;  // of the bucket that is gathered or scattered; room for any
 
@@ -419,9 +426,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Ref<Pass> closed_pass_;              // the one before, for its memory
   GraphTask* running_task_ = nullptr;  // outermost backward of the pass that runs now
   std::int64_t next_pass_ = 0;
-  std::size_t unready_ = 0;      // slots of the running pass
-  std::size_t next_bucket_ = 0;  // to be launched
-  bool launching_ = false;       // a hook starts it, or failed to
+  std::size_t unready_parameters_ = 0;  // slots of the running pass
+  std::size_t next_bucket_ = 0;         // to be launched
+  bool launching_ = false;              // a hook starts it, or failed to
   std::int64_t launched_ = 0;
   platform::Atomic<bool> unused_marked_{true};  // in the pass that runs, or none does
   std::vector<std::size_t> unused_;             // parts that will have no hook in the running pass
@@ -429,11 +436,11 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   std::vector<std::int32_t> ready_order_;       // slots, as they got ready in the first pass
   bool recorded_ = false;                       // that pass is complete
   bool rebuilt_ = false;                        // and the buckets follow it
-  bool counted_ = false;                        // static mode: this rank's first pass is complete
-  bool use_agreed_ = false;                     // and its group's: what is in use is known
+  bool first_static_pass_done_ = false;         // static mode: this rank's first pass is complete
+  bool used_parameters_agreed_ = false;         // and its group's: what is in use is known
   std::optional<JoinOptions> joining_;          // between begin_join and end_join
   std::vector<std::int32_t> active_;            // by rank: 1, it trained in the last event
-  std::vector<std::int32_t> announced_;
+  std::vector<std::int32_t> join_state_;
   bool shadowing_ = false;  // a pass of others
   std::vector<std::int32_t> usage_map_;
   Work usage_work_;
@@ -445,11 +452,12 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status poison_;
   Status
       reserve_;  // memory for one failure, so that nothing can keep a reducer from being poisoned
-  std::optional<Stand> failed_at_;  // the last failure, until a pass begins
+  std::optional<ProgressSnapshot> failed_at_;  // the last failure, until a pass begins
   ParameterSearch search_;
   std::vector<Node*> search_roots_;
-  NodeMap part_numbers_;  // by parameter
+  NodeMap replica_gradient_numbers_;  // by parameter
   std::vector<bool> reachable_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -38,7 +38,7 @@ TEST(ReducerLayout, B1B2BucketsCloseAtTheirLimitsAndAreLaunchedLastFirst) {
   rank.add("ice", ice);
   rank.add("c", floats(10));
   rank.add("i", floats(3, DType::kFloat16));
-  auto group = std::make_shared<PlayedGroup>();
+  auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
   ASSERT_TRUE(rank.create(membership, quick_options(false, {40, 80})).ok());
   // float32: a closes the first bucket; b and c the second. float16 has limits of its own.
@@ -63,7 +63,7 @@ TEST(ReducerLayout, B3PaddingBetweenMembersIsSentAsZerosInEveryPass) {
   TestRank rank;
   const auto a = rank.add("a", floats(3));
   const auto b = rank.add("b", floats(17));
-  auto group = std::make_shared<PlayedGroup>();
+  auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
   ASSERT_TRUE(rank.create(membership, quick_options(false, {1u << 20})).ok());
   for (int pass = 0; pass < 3; ++pass) {
@@ -299,7 +299,7 @@ std::vector<Refusal> refusals() {
       {"BackwardGroup",
        [](TestRank&, ReducerOptions& options, Membership& own) {
          options.schedule = Schedule::kAfterBackward;
-         own.backward_group = std::make_shared<PlayedGroup>(7);
+         own.backward_group = std::make_shared<ScriptedGroup>(7);
        },
        Code::kInvalidArgument, "not one of the same ranks"},
   };
@@ -448,7 +448,7 @@ TEST_F(ReducerBuckets, F7AParameterOfAnotherReducerOnTheGroupIsRefusedByName) {
   ignoring.ignored = {"q"};
   EXPECT_TRUE(second.create(same, ignoring).ok());
   EXPECT_TRUE(
-      second.create({std::make_shared<PlayedGroup>(), same.store}, quick_options(false)).ok());
+      second.create({std::make_shared<ScriptedGroup>(), same.store}, quick_options(false)).ok());
   second.parallel.reset();
   rank_.parallel.reset();
   EXPECT_TRUE(second.create(same, quick_options(false)).ok());

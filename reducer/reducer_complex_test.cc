@@ -37,7 +37,7 @@ TEST(HostDeviceComplex, G12PartsAreAddedAndScaledWhateverTheStrides) {
   EXPECT_EQ(parts_of(b), (Values{2, 4, 10, 12, 6, 8, 14, 16}));
   Tensor slot = *Tensor::empty(device, kComplex, rows);
   const Transfer in{&b, slot.data(), &rows};
-  device.gather(stream, {&in, 1}, 0.5);
+  device.pack_bucket(stream, {&in, 1}, 0.5);
   EXPECT_EQ(parts_of(slot), parts_of(a));
   device.convert(stream, a, slot, 3);
   EXPECT_EQ(parts_of(slot), (Values{3, 6, 9, 12, 15, 18, 21, 24}));

@@ -9,18 +9,18 @@ namespace lockstep::testing {
 namespace {
 
 using Ranks = std::vector<int>;
-using Doing = Account::Doing;
+using Doing = FlightRecord::Doing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 constexpr int kRanks = 3;
 
 // Lets each rank do a good step and then `second`, with p and q in a bucket each, q's the first;
 // gives the accounts that the ranks then have.
-std::vector<Account> accounts_after(const std::function<void(TestRank&, int)>& second,
-                                    bool dynamic = false,
-                                    platform::Duration timeout = seconds(20)) {
+std::vector<FlightRecord> flight_records_after(const std::function<void(TestRank&, int)>& second,
+                                               bool dynamic = false,
+                                               platform::Duration timeout = seconds(20)) {
   const auto memberships = local_memberships(kRanks, timeout);
-  std::vector<Account> accounts(kRanks);
+  std::vector<FlightRecord> records(kRanks);
   on_ranks(kRanks, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
     TestRank rank;
@@ -29,31 +29,31 @@ std::vector<Account> accounts_after(const std::function<void(TestRank&, int)>& s
     ASSERT_TRUE(rank.create(memberships[i], quick_options(dynamic)).ok());
     ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 1).ok());
     second(rank, r);
-    const Account told = rank.parallel->account();
-    const Result<Account> read = read_account(to_text(told));  // as from a file
+    const FlightRecord told = rank.parallel->flight_record();
+    const Result<FlightRecord> read = read_flight_record(to_text(told));  // as from a file
     ASSERT_TRUE(read.has_value()) << read.error().to_string();
-    accounts[i] = *read;
+    records[i] = *read;
   });
-  return accounts;
+  return records;
 }
 
 TEST(ReducerDiagnosis, T1ACleanRunGivesNone) {
   for (const bool dynamic : {false, true}) {
-    const auto accounts = accounts_after(
+    const auto records = flight_records_after(
         [](TestRank& rank, int) {
           ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 2).ok());
         },
         dynamic);
-    const Result<Diagnosis> diagnosis = diagnose(accounts);
+    const Result<Diagnosis> diagnosis = diagnose(records);
     ASSERT_TRUE(diagnosis.has_value());
     EXPECT_TRUE(diagnosis->clean()) << diagnosis->to_string();
-    EXPECT_EQ(accounts[0].collectives.size(), dynamic ? 6u : 4u);
-    EXPECT_EQ(accounts[0].collectives[0].parameters.to_string(), "q");
+    EXPECT_EQ(records[0].collectives.size(), dynamic ? 6u : 4u);
+    EXPECT_EQ(records[0].collectives[0].parameters.to_string(), "q");
   }
 }
 
 TEST(ReducerDiagnosis, F2ARankThatThrowsIsTheOddOneAndItsNextBucketLacksWhatItDidNotReach) {
-  const auto accounts = accounts_after([](TestRank& rank, int r) {
+  const auto records = flight_records_after([](TestRank& rank, int r) {
     const Edge p{rank.parameters[0], 0};
     const Edge q{rank.parameters[1], 0};
     const Ref<Node> thrower = rank.thrower({p});
@@ -61,44 +61,44 @@ TEST(ReducerDiagnosis, F2ARankThatThrowsIsTheOddOneAndItsNextBucketLacksWhatItDi
         r == 1 ? rank.forward({{rank.fan({q, {thrower, 0}}), 0}}) : rank.forward({p, q});
     EXPECT_FALSE(rank.backward(outputs, 1).ok());
   });
-  const Result<Diagnosis> diagnosis = diagnose(accounts);
+  const Result<Diagnosis> diagnosis = diagnose(records);
   ASSERT_TRUE(diagnosis.has_value());
-  EXPECT_EQ(diagnosis->odd, Ranks{1}) << diagnosis->to_string();
-  EXPECT_EQ(accounts[1].next_bucket, 1);
-  EXPECT_EQ(accounts[1].missing.to_string(), "p");
-  EXPECT_EQ(accounts[1].pass, 1);
+  EXPECT_EQ(diagnosis->suspects, Ranks{1}) << diagnosis->to_string();
+  EXPECT_EQ(records[1].next_bucket, 1);
+  EXPECT_EQ(records[1].missing.to_string(), "p");
+  EXPECT_EQ(records[1].pass, 1);
   // How far the others came is a matter of time.
-  for (const std::size_t r : {0u, 2u}) EXPECT_EQ(accounts[r].failure->code, Code::kUserFailure);
+  for (const std::size_t r : {0u, 2u}) EXPECT_EQ(records[r].failure->code, Code::kUserFailure);
   EXPECT_NE(diagnosis->to_string().find("the user's node threw"), std::string::npos);
 }
 
 TEST(ReducerDiagnosis, P5ARankWithoutAGradientOfAParameterIsTheOddOne) {
-  const auto accounts = accounts_after([](TestRank& rank, int r) {
+  const auto records = flight_records_after([](TestRank& rank, int r) {
     const Ref<Parameter>& q = rank.parameters[1];
     const auto outputs = r == 2 ? rank.forward_of({q}) : rank.forward_of(rank.parameters);
     EXPECT_FALSE(rank.backward(outputs, 1).ok());
   });
-  const Result<Diagnosis> diagnosis = diagnose(accounts);
+  const Result<Diagnosis> diagnosis = diagnose(records);
   ASSERT_TRUE(diagnosis.has_value());
-  EXPECT_EQ(diagnosis->odd, Ranks{2}) << diagnosis->to_string();
-  EXPECT_EQ(accounts[2].doing, Doing::kBetween);
-  EXPECT_EQ(accounts[2].missing.to_string(), "p");
-  EXPECT_EQ(accounts[2].failure->code, Code::kIncomplete);
+  EXPECT_EQ(diagnosis->suspects, Ranks{2}) << diagnosis->to_string();
+  EXPECT_EQ(records[2].doing, Doing::kBetween);
+  EXPECT_EQ(records[2].missing.to_string(), "p");
+  EXPECT_EQ(records[2].failure->code, Code::kIncomplete);
 }
 
 TEST(ReducerDiagnosis, P8ARankThatHasNotCalledBackwardIsTheOddOne) {
-  const auto accounts = accounts_after(
+  const auto records = flight_records_after(
       [](TestRank& rank, int r) {
         const auto outputs = rank.forward_of(rank.parameters);
         if (r == 0) return;
         EXPECT_FALSE(rank.backward(outputs, 1).ok());
       },
       false, milliseconds(50));
-  const Result<Diagnosis> diagnosis = diagnose(accounts);
+  const Result<Diagnosis> diagnosis = diagnose(records);
   ASSERT_TRUE(diagnosis.has_value());
-  EXPECT_EQ(diagnosis->odd, Ranks{0}) << diagnosis->to_string();
-  EXPECT_EQ(accounts[0].doing, Doing::kArmed);
-  EXPECT_EQ(accounts[0].missing.to_string(), "q");
+  EXPECT_EQ(diagnosis->suspects, Ranks{0}) << diagnosis->to_string();
+  EXPECT_EQ(records[0].doing, Doing::kArmed);
+  EXPECT_EQ(records[0].missing.to_string(), "q");
   ASSERT_EQ(diagnosis->waits.size(), 2u);
   for (const Diagnosis::Wait& wait : diagnosis->waits) {
     EXPECT_EQ(wait.sequence, 2);
@@ -117,9 +117,9 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndADeadRankIsSilent) {
     ASSERT_FALSE(rank.backward(rank.forward_of({p}), 1).ok());
     const Result<Diagnosis> diagnosis = rank.parallel->diagnose(seconds(1));
     ASSERT_TRUE(diagnosis.has_value());
-    EXPECT_EQ(diagnosis->accounts.size(), 2u) << diagnosis->to_string();
+    EXPECT_EQ(diagnosis->records.size(), 2u) << diagnosis->to_string();
     EXPECT_EQ(diagnosis->silent, Ranks{2});
-    EXPECT_EQ(diagnosis->odd, Ranks{2});
+    EXPECT_EQ(diagnosis->suspects, Ranks{2});
   });
 }
 
@@ -137,7 +137,7 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
     const Result<Diagnosis> diagnosis = rank.parallel->diagnose(seconds(20));
     ASSERT_TRUE(diagnosis.has_value());
     EXPECT_TRUE(diagnosis->silent.empty()) << diagnosis->to_string();
-    odd[i] = diagnosis->odd;
+    odd[i] = diagnosis->suspects;
   });
   for (const Ranks& each : odd) EXPECT_EQ(each, Ranks{1});
 }
@@ -159,7 +159,7 @@ TEST(ReducerDiagnosis, T1WhoAskedBeforeTheReducerWasPoisonedDoesNotSeemToBeBehin
     if (r == 1) {
       const Result<Diagnosis> early = rank.parallel->diagnose(milliseconds(1));
       ASSERT_TRUE(early.has_value());
-      EXPECT_EQ(early->accounts.size(), 1u);
+      EXPECT_EQ(early->records.size(), 1u);
       EXPECT_EQ(early->silent, (Ranks{0, 2}));
     }
     for (int step = 0; step < 3; ++step)
@@ -169,7 +169,7 @@ TEST(ReducerDiagnosis, T1WhoAskedBeforeTheReducerWasPoisonedDoesNotSeemToBeBehin
     const Result<Diagnosis> diagnosis = rank.parallel->diagnose(seconds(20));
     ASSERT_TRUE(diagnosis.has_value());
     EXPECT_TRUE(diagnosis->silent.empty()) << diagnosis->to_string();
-    odd[i] = diagnosis->odd;
+    odd[i] = diagnosis->suspects;
   });
   for (const Ranks& each : odd) EXPECT_EQ(each, Ranks{2});
 }
@@ -178,31 +178,31 @@ using ReducerAccount = ReducerTest;
 
 TEST_F(ReducerAccount, T1AFailureIsToldUntilAPassBeginsOrAReset) {
   create(false);
-  EXPECT_EQ(parallel().account().doing, Doing::kIdle);
+  EXPECT_EQ(parallel().flight_record().doing, Doing::kIdle);
   ASSERT_EQ(rank_.backward(rank_.forward({{rank_.thrower({{p_, 0}, {q_, 0}}), 0}}), 1).code(),
             Code::kUserFailure);
   EXPECT_TRUE(parallel().poisoned().ok());  // nothing had been launched
-  ASSERT_TRUE(parallel().account().failure.has_value());
-  EXPECT_EQ(parallel().account().failure->code, Code::kUserFailure);
-  EXPECT_EQ(parallel().account().missing.to_string(), "q");
+  ASSERT_TRUE(parallel().flight_record().failure.has_value());
+  EXPECT_EQ(parallel().flight_record().failure->code, Code::kUserFailure);
+  EXPECT_EQ(parallel().flight_record().missing.to_string(), "q");
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
-  EXPECT_FALSE(parallel().account().failure.has_value());
+  EXPECT_FALSE(parallel().flight_record().failure.has_value());
   parallel().abort(Status(Code::kUserFailure, "given up"));
-  EXPECT_TRUE(parallel().account().failure.has_value());
+  EXPECT_TRUE(parallel().flight_record().failure.has_value());
   ASSERT_TRUE(parallel().reset(membership()).ok());
-  EXPECT_FALSE(parallel().account().failure.has_value());
-  EXPECT_EQ(parallel().account().next_sequence, 0);
+  EXPECT_FALSE(parallel().flight_record().failure.has_value());
+  EXPECT_EQ(parallel().flight_record().next_sequence, 0);
 }
 
 TEST_F(ReducerAccount, T1BetweenTwoBackwardsItSaysWhatTheNextBucketLacks) {
   create(false);
   const auto outputs = rank_.forward_of({p_, q_});
-  EXPECT_EQ(parallel().account().doing, Doing::kArmed);
+  EXPECT_EQ(parallel().flight_record().doing, Doing::kArmed);
   ASSERT_TRUE(rank_.backward({outputs[0]}, 1).ok());
-  const Account account = parallel().account();
-  EXPECT_EQ(account.doing, Doing::kBetween);
-  EXPECT_EQ(account.next_bucket, 0);
-  EXPECT_EQ(account.missing.to_string(), "q");
+  const FlightRecord record = parallel().flight_record();
+  EXPECT_EQ(record.doing, Doing::kBetween);
+  EXPECT_EQ(record.next_bucket, 0);
+  EXPECT_EQ(record.missing.to_string(), "q");
 }
 
 // Numbers of collectives count in one group, and a reducer may have two (P14).
@@ -281,14 +281,14 @@ TEST(FailureBoardCause, F2ASilentRankIsNamedInTheTextToo) {
 TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   auto store = std::make_shared<HashStore>();
   ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());
-  Account own;
+  FlightRecord own;
   own.size = 3;
-  Account wrong = own;  // under the key of another rank
+  FlightRecord wrong = own;  // under the key of another rank
   ASSERT_TRUE(store->set("account/0/2", to_text(wrong)).has_value());
-  const auto accounts =
-      FailureBoard(store, 0, 3).accounts(own, platform::Deadline::in(milliseconds(10)));
-  ASSERT_EQ(accounts.size(), 1u);
-  EXPECT_EQ(accounts[0].rank, 0);
+  const auto records =
+      FailureBoard(store, 0, 3).records(own, platform::Deadline::in(milliseconds(10)));
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].rank, 0);
 }
 
 }  // namespace

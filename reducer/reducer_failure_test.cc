@@ -449,15 +449,15 @@ TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
 // Brings a pass to some point, where the reducer is destroyed. The outputs live on.
 struct Point {
   const char* name;
-  std::function<std::vector<Edge>(TestRank&, PlayedGroup&)> reach;
+  std::function<std::vector<Edge>(TestRank&, ScriptedGroup&)> reach;
   double p = 0;  // the gradient of p afterwards, 0: none
 };
 
 const Point kPoints[] = {
-    {"before any forward", [](TestRank&, PlayedGroup&) { return std::vector<Edge>(); }},
-    {"armed", [](TestRank& rank, PlayedGroup&) { return rank.forward_of(rank.parameters); }},
+    {"before any forward", [](TestRank&, ScriptedGroup&) { return std::vector<Edge>(); }},
+    {"armed", [](TestRank& rank, ScriptedGroup&) { return rank.forward_of(rank.parameters); }},
     {"a bucket in flight",
-     [](TestRank& rank, PlayedGroup& group) {
+     [](TestRank& rank, ScriptedGroup& group) {
        group.stalls = true;
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_TRUE(rank.backward({outputs[1]}, 1).ok());
@@ -465,21 +465,21 @@ const Point kPoints[] = {
        return outputs;
      }},
     {"open, nothing launched",
-     [](TestRank& rank, PlayedGroup&) {
+     [](TestRank& rank, ScriptedGroup&) {
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_TRUE(rank.backward({outputs[0]}, 1).ok());
        return outputs;
      },
      1},
     {"complete",
-     [](TestRank& rank, PlayedGroup&) {
+     [](TestRank& rank, ScriptedGroup&) {
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_TRUE(rank.backward(outputs, 2, true).ok());
        return outputs;
      },
      2},
     {"poisoned",
-     [](TestRank& rank, PlayedGroup& group) {
+     [](TestRank& rank, ScriptedGroup& group) {
        group.failure = loss();
        auto outputs = rank.forward_of(rank.parameters);
        EXPECT_FALSE(rank.backward(outputs, 2, true).ok());
@@ -495,7 +495,7 @@ TEST(ReducerDestruction, F5AtAnyPointLeavesNoHookNoWorkAndNoMemory) {
     const auto p = rank.add("p");
     const auto q = rank.add("q");
     const auto references = p->use_count();
-    auto group = std::make_shared<PlayedGroup>();
+    auto group = std::make_shared<ScriptedGroup>();
     auto store = std::make_shared<HashStore>();
     ASSERT_TRUE(rank.create({group, store}, quick_options(false)).ok());
     const auto outputs = point.reach(rank, *group);
@@ -597,7 +597,7 @@ TEST(ReducerTrace, T2ThereIsNoUsageMapWithoutAParameterThatLiesInABucket) {
   ParameterSpec frozen;
   frozen.requires_grad = false;
   rank.add("ice", frozen);
-  auto group = std::make_shared<PlayedGroup>();
+  auto group = std::make_shared<ScriptedGroup>();
   ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, quick_options(true)).ok());
   ASSERT_TRUE(rank.backward(rank.forward({{rank.stop(), 0}}), 1).ok());
   EXPECT_EQ(group->sums(), 0);

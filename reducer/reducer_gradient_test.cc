@@ -79,7 +79,7 @@ Values scaled_alone(DType dtype, int ranks, const Values& values) {
   spec.dtype = dtype;
   spec.shape = vector_shape(values.size());
   const auto p = rank.add("p", spec);
-  auto group = std::make_shared<PlayedGroup>(ranks);
+  auto group = std::make_shared<ScriptedGroup>(ranks);
   group->peers = [](const Collective&) {};
   const Membership membership{group, std::make_shared<HashStore>()};
   EXPECT_TRUE(rank.create(membership, quick_options(false)).ok());
@@ -124,7 +124,7 @@ TEST(ReducerOutputs, G1EachOfManyOutputsBringsItsOwnGradient) {
     TestRank rank;
     constexpr std::size_t kOutputs = 9;
     for (std::size_t k = 0; k < kOutputs; ++k) rank.add("p" + std::to_string(k));
-    const Membership membership{std::make_shared<PlayedGroup>(), std::make_shared<HashStore>()};
+    const Membership membership{std::make_shared<ScriptedGroup>(), std::make_shared<HashStore>()};
     ASSERT_TRUE(rank.create(membership, quick_options(dynamic)).ok());
     for (int pass = 0; pass < 3; ++pass) {
       rank.undefine_grads();
@@ -283,7 +283,7 @@ TEST(ReducerSizes, G10EmptyAndSmallParametersAreOrdinaryAndNeighboursAreNotTouch
       spec.shape = vector_shape(size);
       rank.add("p" + std::to_string(rank.parameters.size()), spec);
     }
-    auto group = std::make_shared<PlayedGroup>();
+    auto group = std::make_shared<ScriptedGroup>();
     // Padding is not the reducer's to read: what comes back there must go nowhere.
     group->peers = [](const Collective& c) {
       for (std::size_t i = 0; i < c.count; ++i)
@@ -312,7 +312,7 @@ TEST(ReducerSizes, G10OnlyEmptyParametersAreReducedToo) {
   ParameterSpec spec;
   spec.shape = vector_shape(0);
   const auto p = rank.add("p", spec);
-  auto group = std::make_shared<PlayedGroup>();
+  auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
   ASSERT_TRUE(rank.create(membership, quick_options(true)).ok());
   ASSERT_TRUE(rank.backward(rank.forward_of({p}), Values{}).ok());
@@ -326,7 +326,7 @@ TEST(ReducerStrides, G1AGradientOfOtherStridesKeepsThemAndItsElements) {
   const std::int64_t sizes[] = {2, 3};
   spec.shape = Shape::column_major(sizes);
   const auto p = rank.add("p", spec);
-  auto group = std::make_shared<PlayedGroup>();
+  auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
   ASSERT_TRUE(rank.create(membership, quick_options(false)).ok());
   Tensor held = *Tensor::empty(rank.devices[0], DType::kFloat32, Shape::row_major(sizes));
@@ -352,7 +352,7 @@ TEST(ReducerScale, G9TheFactorAndTheScaleAreRoundedToNearestWhateverTheThreadRou
     std::fesetround(mode);
     TestRank rank;
     const auto p = rank.add("p");
-    const auto group = std::make_shared<PlayedGroup>(3);
+    const auto group = std::make_shared<ScriptedGroup>(3);
     Status status = rank.create({group, std::make_shared<HashStore>()}, quick_options(false));
     const Tensor gradient = rank.tensor({5, 7});  // exact, however it is rounded
     if (status.ok())

@@ -172,7 +172,7 @@ TEST(TwoReducersOnOneGroup, F7F4WhenOneFailsTheOtherIsToldAndBothCanBeReset) {
 
 // The group tells of a bucket of somebody else's, here one that is in no layout of ours.
 TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
-  const auto group = std::make_shared<PlayedGroup>();
+  const auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
   Process self;
   const Parallel first = self.reduce(self.p, membership);
@@ -183,7 +183,7 @@ TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
   cause.code = Code::kTransport;
   cause.definite = true;
   cause.bucket = 7;
-  cause.source = second->account().source;
+  cause.reducer_id = second->flight_record().reducer_id;
   cause.collective = "all_reduce";
   group->late_failure = Status(cause);
   const Status status = self.step(*first, self.p, 1);
@@ -202,7 +202,7 @@ TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
 // Both have failed when the first of them is waited for, and ends the backward.
 TEST(TwoReducersOnTwoGroups, F2F7WhatAGroupKnowsIsToldInItAndNotWhatEndedTheOther) {
   const auto group_that_ends_with = [](Code code, const char* detail) {
-    auto group = std::make_shared<PlayedGroup>();
+    auto group = std::make_shared<ScriptedGroup>();
     group->late_failure = Status(code, detail);
     return Membership{group, std::make_shared<HashStore>()};
   };
@@ -242,7 +242,7 @@ TEST(TwoReducersOnOneGroup, T1EachIsDiagnosedByItself) {
       const Result<Diagnosis> diagnosis = parallel->diagnose(seconds(20));
       ASSERT_TRUE(diagnosis.has_value());
       EXPECT_TRUE(diagnosis->silent.empty());
-      EXPECT_EQ(diagnosis->accounts[0].next_sequence, parallel == first.get() ? 0 : 1);
+      EXPECT_EQ(diagnosis->records[0].next_sequence, parallel == first.get() ? 0 : 1);
       EXPECT_FALSE(diagnosis->difference.has_value());
     }
   });

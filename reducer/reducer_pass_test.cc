@@ -634,7 +634,7 @@ TEST(ReducerPassEmpty, P7APassWithNothingToReduceIsCompleteWhenItsFirstBackwardE
     ParameterSpec frozen;
     frozen.requires_grad = false;
     const auto ice = rank.add("ice", frozen);
-    auto group = std::make_shared<PlayedGroup>();
+    auto group = std::make_shared<ScriptedGroup>();
     const Membership membership{group, std::make_shared<HashStore>()};
     ASSERT_TRUE(rank.create(membership, quick_options(dynamic)).ok());
     const auto outputs = rank.forward({{rank.stop(), 0}, {rank.stop(), 0}});

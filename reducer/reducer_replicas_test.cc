@@ -335,30 +335,30 @@ TEST(ReducerReplicaRanks, B4OtherBuffersOfAReplicaAreADisagreement) {
   });
 }
 
-// Nothing copies from card to card within a process.
-TEST_F(ReducerReplicas, P15AReplicaOnAnotherCardIsRefused) {
-  QueueDevice cards[] = {QueueDevice(1), QueueDevice(2)};
+// Nothing copies from GPU to GPU within a process.
+TEST_F(ReducerReplicas, P15AReplicaOnAnotherGpuIsRefused) {
+  QueueDevice gpus[] = {QueueDevice(1), QueueDevice(2)};
   EXPECT_TRUE(can_hold_replicas(rank_.devices[0], rank_.devices[1]));
-  EXPECT_TRUE(can_hold_replicas(cards[0], cards[0]));
-  EXPECT_FALSE(can_hold_replicas(cards[0], cards[1]));
-  EXPECT_FALSE(can_hold_replicas(cards[0], rank_.devices[1]));
-  const auto on_card =
-      make_ref<Parameter>("q on a card", cards[0], DType::kFloat32, q_->shape(), true,
+  EXPECT_TRUE(can_hold_replicas(gpus[0], gpus[0]));
+  EXPECT_FALSE(can_hold_replicas(gpus[0], gpus[1]));
+  EXPECT_FALSE(can_hold_replicas(gpus[0], rank_.devices[1]));
+  const auto on_gpu =
+      make_ref<Parameter>("q on a GPU", gpus[0], DType::kFloat32, q_->shape(), true,
                           rank_.engine.next_sequence(), Parameter::Gradients::kDense);
-  options_.replicas = {replica({p1_, on_card})};
+  options_.replicas = {replica({p1_, on_gpu})};
   const Status status = create();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.to_string().find("replica 1 has parameter q on a card for q, on another card"),
+  EXPECT_NE(status.to_string().find("replica 1 has parameter q on a GPU for q, on another GPU"),
             std::string::npos)
       << status.to_string();
 }
 
 // Buckets and other ranks know a device by its number.
-TEST_F(ReducerReplicas, B5AHostsDeviceAndACardOfOneNumberAreRefused) {
-  QueueDevice card(1);
+TEST_F(ReducerReplicas, B5AHostsDeviceAndAGpuOfOneNumberAreRefused) {
+  QueueDevice gpu(1);
   TestRank rank;
   rank.add("p", {.device = 1});
-  rank.parameters.push_back(make_ref<Parameter>("q", card, DType::kFloat32, Shape::row_major({2}),
+  rank.parameters.push_back(make_ref<Parameter>("q", gpu, DType::kFloat32, Shape::row_major({2}),
                                                 true, rank.engine.next_sequence(),
                                                 Parameter::Gradients::kDense));
   const Status status = rank.create(membership(), quick_options(false));

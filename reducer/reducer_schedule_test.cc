@@ -74,7 +74,7 @@ TEST_F(ReducerAfterBackward, P12ABackwardThatFailsHasStartedNothingAndLeavesTheR
 
 TEST_F(ReducerAfterBackward, P14ASecondGroupTakesAllThatABackwardSends) {
   Membership two = membership();
-  const auto second = std::make_shared<PlayedGroup>();
+  const auto second = std::make_shared<ScriptedGroup>();
   two.backward_group = second;
   ReducerOptions options = quick_options(true);
   options.schedule = Schedule::kAfterBackward;
@@ -97,7 +97,7 @@ TEST_F(ReducerAfterBackward, P14ASecondGroupTakesAllThatABackwardSends) {
 
 TEST_F(ReducerAfterBackward, P14ASecondGroupOfOtherRanksIsRefused) {
   Membership two = membership();
-  two.backward_group = std::make_shared<PlayedGroup>(3);
+  two.backward_group = std::make_shared<ScriptedGroup>(3);
   ReducerOptions options = quick_options(false);
   options.schedule = Schedule::kAfterBackward;
   const Status status = rank_.create(two, options);
@@ -194,7 +194,7 @@ TEST_F(ReducerPinned, F4AResetKeepsThePinnedLayout) {
   TestRank rank;
   fill(rank);
   const auto member = [] {
-    return Membership{std::make_shared<PlayedGroup>(), std::make_shared<HashStore>()};
+    return Membership{std::make_shared<ScriptedGroup>(), std::make_shared<HashStore>()};
   };
   const Layout layout = pinned({1, 3, 0, 2});
   ASSERT_TRUE(rank.create(member(), options(layout)).ok());

@@ -234,7 +234,7 @@ class SparseSumPeers : public ::testing::Test {
     const auto p = rank.add("p", kTable);
     SparseSum sum(*p);
     EXPECT_TRUE(sum.take(sparse(rank, {{1, 2}}), 1).ok());
-    const PlayedGroup group(2);
+    const ScriptedGroup group(2);
     const Collective counts = sum.count(group);
     const Numbers told{1, count};
     std::memcpy(counts.gathered, told.data(), sizeof(std::int64_t) * told.size());

@@ -12,7 +12,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 // What was broadcast since the beginning, in bytes.
-std::vector<std::uint64_t> broadcasts(const PlayedGroup& group) {
+std::vector<std::uint64_t> broadcasts(const ScriptedGroup& group) {
   std::vector<std::uint64_t> bytes;
   for (const Started& each : group.started)
     if (each.collective.op == Op::kBroadcast) bytes.push_back(each.collective.count);
@@ -174,7 +174,7 @@ TEST_F(ReducerState,
     const Failure failure = rank_.forward_status.failure();
     EXPECT_EQ(failure.code, code);
     EXPECT_EQ(failure.collective, "broadcast");
-    group_ = std::make_shared<PlayedGroup>();
+    group_ = std::make_shared<ScriptedGroup>();
     return failure;
   };
   const Failure own = failure_of(Code::kOutOfMemory);

@@ -48,7 +48,7 @@ TEST_F(ReducerVerify, F3NeedsGroupsThatCanCheck) {
     Membership made = membership();
     ReducerOptions options = verified();
     if (is_second) {
-      const auto second = std::make_shared<PlayedGroup>(size_);
+      const auto second = std::make_shared<ScriptedGroup>(size_);
       second->verifies = false;
       made.backward_group = second;
       options.schedule = Schedule::kAfterBackward;

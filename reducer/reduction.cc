@@ -7,7 +7,8 @@
 #include "reducer/reducer.h"
 #include "reducer/tensor/sparse.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // At the first hook of a pass, and not earlier: a forward whose output is dropped starts nothing
 // (P2). The launch may call the user's communication hook, so no lock of a parameter is held: that
@@ -17,7 +18,7 @@ Status Reducer::backward_reached(GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (unused_marked_ || running_task_ != &task.outermost()) return {};
   unused_marked_ = true;
-  LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+  LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
   return launch_ready_buckets(lock);
 }
 
@@ -25,24 +26,26 @@ Status Reducer::backward_reached(GraphTask& task) {
 Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return arriving_locally(index);
-  const Slot& slot = slot_of(index);
-  Part& part = this->part(index);
-  if (slot.ready || part.came || part.arrivals == part.due) return ready_twice(part, slot.bucket);
-  ++part.arrivals;
+  const ReducedParameter& reduced = reduced_parameter_of(index);
+  ReplicaGradient& replica = this->replica_gradient(index);
+  if (reduced.all_replicas_ready || replica.is_ready ||
+      replica.hooks_started == replica.hooks_expected)
+    return ready_twice(replica, reduced.bucket);
+  ++replica.hooks_started;
   return {};
 }
 
 // A backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient that
 // has been taken to its bucket would be lost: the result takes its place.
 Status Reducer::arriving_locally(std::size_t index) {
-  const Slot& slot = slot_of(index);
-  if (!pass_ || pass_->state != Pass::State::kRunning || !slot.ready) return {};
+  const ReducedParameter& reduced = reduced_parameter_of(index);
+  if (!pass_ || pass_->state != Pass::State::kRunning || !reduced.all_replicas_ready) return {};
   Failure failure = describe(
       Code::kReadyTwice, "a local backward reached it when pass " + std::to_string(pass_->number) +
                              " had taken its gradient already, and the average takes the place of "
                              "what it adds: run it before that pass, or when it is complete");
-  failure.bucket = static_cast<int>(slot.bucket);
-  failure.parameters = {part(index).parameter->name()};
+  failure.bucket = static_cast<int>(reduced.bucket);
+  failure.parameters = {replica_gradient(index).parameter->name()};
   failure.definite = true;
   return failure;
 }
@@ -50,102 +53,106 @@ Status Reducer::arriving_locally(std::size_t index) {
 Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return {};
-  Slot& slot = slot_of(index);
-  Part& part = this->part(index);
-  slot.last_hook = ++hooks_;
-  if (++part.hooks < part.due) return {};
-  LOCKSTEP_CHECK(!part.came);
-  part.came = true;
-  return --slot.waiting > 0 ? Status() : mark_ready(slot, lock);
+  ReducedParameter& reduced = reduced_parameter_of(index);
+  ReplicaGradient& replica = this->replica_gradient(index);
+  reduced.last_hook = ++hooks_;
+  if (++replica.hooks_finished < replica.hooks_expected) return {};
+  LOCKSTEP_CHECK(!replica.is_ready);
+  replica.is_ready = true;
+  return --reduced.replicas_pending > 0 ? Status() : mark_ready(reduced, lock);
 }
 
-Failure Reducer::ready_twice(const Part& part, std::size_t bucket) const {
+Failure Reducer::ready_twice(const ReplicaGradient& replica, std::size_t bucket) const {
   const std::string pass = std::to_string(pass_->number);
   Failure failure = describe(
       Code::kReadyTwice,
       options_.static_graph
           ? "in pass " + pass + " a further hook of it fired, after the " +
-                std::to_string(part.due) +
+                std::to_string(replica.hooks_expected) +
                 " of the first pass: with static_graph on every pass has to be the same"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
   failure.bucket = static_cast<int>(bucket);
-  failure.parameters = {part.parameter->name()};
+  failure.parameters = {replica.parameter->name()};
   failure.definite = true;
   return failure;
 }
 
-Status Reducer::mark_ready(Slot& slot, platform::MutexLock& lock) {
-  LOCKSTEP_CHECK(!slot.ready);
-  slot.ready = true;
-  note_ready(slot);
+Status Reducer::mark_ready(ReducedParameter& reduced, platform::MutexLock& lock) {
+  LOCKSTEP_CHECK(!reduced.all_replicas_ready);
+  reduced.all_replicas_ready = true;
+  note_ready(reduced);
   lock.unlock();  // members do not overlap, so copies of different workers run side by side
-  Status status = fill(slot);
+  Status status = copy_grad_to_bucket(reduced);
   lock.lock();
   LOCKSTEP_RETURN_IF_ERROR(std::move(status));
-  LOCKSTEP_CHECK(unready_ > 0);
-  --unready_;
-  note_filled(slot);
+  LOCKSTEP_CHECK(unready_parameters_ > 0);
+  --unready_parameters_;
+  note_copied_to_bucket(reduced);
   return launch_ready_buckets(lock);
 }
 
 // Parameters that will have no hook in this pass: their slots are filled now, unless another
 // replica's part is to come.
-Status Reducer::mark_unused_ready() {
+Status Reducer::mark_all_unused_ready() {
   for (const std::size_t index : unused_) {
-    part(index).came = true;
-    Slot& slot = slot_of(index);
-    if (--slot.waiting == 0) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
+    replica_gradient(index).is_ready = true;
+    ReducedParameter& reduced = reduced_parameter_of(index);
+    if (--reduced.replicas_pending == 0) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
   }
   return {};
 }
 
-Status Reducer::fill_unreached(Slot& slot) {
-  LOCKSTEP_CHECK(!slot.ready);
-  slot.ready = true;
-  note_ready(slot);
-  LOCKSTEP_RETURN_IF_ERROR(fill(slot));
-  --unready_;
-  note_filled(slot);
+Status Reducer::mark_unused_ready(ReducedParameter& reduced) {
+  LOCKSTEP_CHECK(!reduced.all_replicas_ready);
+  reduced.all_replicas_ready = true;
+  note_ready(reduced);
+  LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
+  --unready_parameters_;
+  note_copied_to_bucket(reduced);
   return {};
 }
 
-void Reducer::note_filled(const Slot& slot) {
-  Bucket& bucket = buckets_[slot.bucket];
+void Reducer::note_copied_to_bucket(const ReducedParameter& reduced) {
+  Bucket& bucket = buckets_[reduced.bucket];
   LOCKSTEP_CHECK(bucket.pending > 0);
-  if (--bucket.pending == 0) times_.buckets[slot.bucket].ready = platform::now();
+  if (--bucket.pending == 0) times_.buckets[reduced.bucket].ready = platform::now();
 }
 
 // The order that the buckets are to follow (B2), and when (T3).
-void Reducer::note_ready(const Slot& slot) {
-  if (!recorded_) ready_order_.push_back(static_cast<std::int32_t>(&slot - slots_.data()));
-  times_.gradients[slot.info] = platform::now();
+void Reducer::note_ready(const ReducedParameter& reduced) {
+  if (!recorded_)
+    ready_order_.push_back(static_cast<std::int32_t>(&reduced - reduced_parameters_.data()));
+  times_.gradients[reduced.info] = platform::now();
 }
 
 // Whether the gradient is the bucket's view already (B7).
-bool Reducer::in_place(const Slot& slot) const {
-  const Tensor& gradient = slot.parameter->grad();
-  return gradient.defined() && slot.place.defined() && gradient.storage() == slot.place.storage() &&
-         gradient.data() == slot.place.data() && gradient.shape().same_strides(slot.place.shape());
+bool Reducer::grad_is_bucket_view(const ReducedParameter& reduced) const {
+  const Tensor& gradient = reduced.parameter->grad();
+  return gradient.defined() && reduced.bucket_view.defined() &&
+         gradient.storage() == reduced.bucket_view.storage() &&
+         gradient.data() == reduced.bucket_view.data() &&
+         gradient.shape().same_strides(reduced.bucket_view.shape());
 }
 
 // A gradient may lie in a bucket and not where it belongs there: two were swapped, or one was
 // given other strides. The sum of another parameter would be written over it: it moves out (B7).
-Status Reducer::free_places() {
+Status Reducer::detach_misplaced_views() {
   if (!options_.gradient_as_bucket_view) return {};
-  for (const Slot& slot : slots_) {
-    if (slot.ready || !slot.place.defined()) continue;
-    const bool viewed = in_place(slot);
+  for (const ReducedParameter& reduced : reduced_parameters_) {
+    if (reduced.all_replicas_ready || !reduced.bucket_view.defined()) continue;
+    const bool viewed = grad_is_bucket_view(reduced);
     Status status;
-    each_part(slot, [&](const Part& part) {
-      if (status.ok() && (&part != &slot || !viewed)) status = move_out(*part.parameter);
+    each_replica(reduced, [&](const ReplicaGradient& replica) {
+      if (status.ok() && (&replica != &reduced || !viewed))
+        status = detach_from_bucket(*replica.parameter);
     });
     LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   }
   return {};
 }
 
-Status Reducer::move_out(Parameter& parameter) const {
+Status Reducer::detach_from_bucket(Parameter& parameter) const {
   const Tensor& gradient = parameter.grad();
   const auto holds = [&](const Bucket& bucket) { return bucket.storage == gradient.storage(); };
   if (!gradient.defined() || std::none_of(buckets_.begin(), buckets_.end(), holds)) return {};
@@ -159,176 +166,182 @@ Status Reducer::move_out(Parameter& parameter) const {
 
 // Brings the accumulated gradient, scaled (G2) unless a hook (G4) or the sum does that, to its
 // place; an undefined one counts as +0 (G1).
-Status Reducer::fill(Slot& slot) {
-  const Parameter& parameter = *slot.parameter;
-  const Part* requiring = nullptr;
-  slot.used = false;
-  each_part(slot, [&](const Part& part) {
-    if (part.parameter->grad().requires_grad() && requiring == nullptr) requiring = &part;
-    slot.used = slot.used || part.parameter->used();
+Status Reducer::copy_grad_to_bucket(ReducedParameter& reduced) {
+  const Parameter& parameter = *reduced.parameter;
+  const ReplicaGradient* requiring = nullptr;
+  reduced.used = false;
+  each_replica(reduced, [&](const ReplicaGradient& replica) {
+    if (replica.parameter->grad().requires_grad() && requiring == nullptr) requiring = &replica;
+    reduced.used = reduced.used || replica.parameter->used();
   });
-  if (requiring != nullptr && !shadowing_) return requires_grad(*requiring, slot.bucket);
-  slot.used = slot.used && !shadowing_;
+  if (requiring != nullptr && !shadowing_) return requires_grad(*requiring, reduced.bucket);
+  reduced.used = reduced.used && !shadowing_;
   const double factor = factor_of(parameter.dtype());
-  if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
-    Result<Tensor> entries = all_entries(slot);
+  if (SparseSum* const sparse = buckets_[reduced.bucket].sparse.get()) {
+    Result<Tensor> entries = all_entries(reduced);
     return entries ? sparse->take(*entries, factor) : entries.error();
   }
-  return fill_bucket(slot, fill_factor(parameter.dtype()));
+  return copy_dense_grad_to_bucket(reduced, bucket_factor(parameter.dtype()));
 }
 
 // P16. The average would not be what the gradient's graph says it is.
-Failure Reducer::requires_grad(const Part& part, std::size_t bucket) const {
+Failure Reducer::requires_grad(const ReplicaGradient& replica, std::size_t bucket) const {
   Failure failure = describe(
       Code::kRequiresGrad,
       "its gradient requires a gradient itself: a sum over ranks cannot be differentiated. "
       "Run the backward that made it without a graph of its own, or outside of the reducer");
   failure.bucket = static_cast<int>(bucket);
-  failure.parameters = {part.parameter->name()};
+  failure.parameters = {replica.parameter->name()};
   failure.definite = true;
   return failure;
 }
 
 // The gradient of a sparse parameter: the entries of each replica, one after the other.
-Result<Tensor> Reducer::all_entries(const Slot& slot) const {
+Result<Tensor> Reducer::all_entries(const ReducedParameter& reduced) const {
   if (shadowing_) return Tensor();
-  const Parameter& parameter = *slot.parameter;
-  if (slot.copies == 0) return parameter.grad();
+  const Parameter& parameter = *reduced.parameter;
+  if (reduced.further_replica_count == 0) return parameter.grad();
   Device& device = parameter.device();
   Result<Tensor> all = empty_sparse(device, parameter.dtype(), parameter.shape(), {});
-  each_part(slot, [&](const Part& part) {
-    const Tensor& own = part.parameter->grad();
+  each_replica(reduced, [&](const ReplicaGradient& replica) {
+    const Tensor& own = replica.parameter->grad();
     if (!all || !own.defined()) return;
-    wait_for(part, device);
+    wait_for(replica, device);
     all = append(*all, own);
   });
   return all;
 }
 
-Status Reducer::fill_bucket(Slot& slot, double factor) {
-  Parameter& parameter = *slot.parameter;
+Status Reducer::copy_dense_grad_to_bucket(ReducedParameter& reduced, double factor) {
+  Parameter& parameter = *reduced.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
-  const bool sure = !tracks_use() || (options_.static_graph ? slot.in_use : slot.used);
-  const bool viewed = in_place(slot);
-  if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(keep(slot));
+  const bool sure = !tracks_use() || (options_.static_graph ? reduced.in_use : reduced.used);
+  const bool viewed = grad_is_bucket_view(reduced);
+  if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(save_stale_grad(reduced));
   bool is_defined = false;
-  each_part(slot,
-            [&](const Part& part) { is_defined = is_defined || part.parameter->grad().defined(); });
+  each_replica(reduced, [&](const ReplicaGradient& replica) {
+    is_defined = is_defined || replica.parameter->grad().defined();
+  });
   if (shadowing_ || !is_defined) {
     const auto elements = static_cast<std::size_t>(parameter.shape().elements());
-    device.fill_zero(stream, slot.place.data(), elements * size_of(parameter.dtype()));
+    device.fill_zero(stream, reduced.bucket_view.data(), elements * size_of(parameter.dtype()));
     return {};
   }
-  if (slot.copies != 0) {
-    fold(slot, factor);
+  if (reduced.further_replica_count != 0) {
+    sum_replicas(reduced, factor);
   } else if (!viewed || factor != 1.0) {
-    // A launch costs more than a small copy: a card's bucket is gathered as a whole.
-    slot.to_gather = !device.is_host();
-    const Transfer transfer{&parameter.grad(), slot.place.data(), &parameter.shape()};
-    if (!slot.to_gather) device.gather(stream, {&transfer, 1}, factor);
+    // A launch costs more than a small copy: a GPU's bucket is gathered as a whole.
+    reduced.to_pack = !device.is_host();
+    const Transfer transfer{&parameter.grad(), reduced.bucket_view.data(), &parameter.shape()};
+    if (!reduced.to_pack) device.pack_bucket(stream, {&transfer, 1}, factor);
   }
-  slot.to_point = options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined();
-  if (!slot.to_gather) point(slot);
+  reduced.to_alias =
+      options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined();
+  if (!reduced.to_pack) alias_grad_to_bucket(reduced);
   return {};
 }
 
 // View mode: what is in its place now is the gradient from here on (B7).
-void Reducer::point(Slot& slot) {
-  if (slot.to_point) slot.parameter->move_grad(slot.place);
-  slot.to_point = false;
+void Reducer::alias_grad_to_bucket(ReducedParameter& reduced) {
+  if (reduced.to_alias) reduced.parameter->move_grad(reduced.bucket_view);
+  reduced.to_alias = false;
 }
 
 // The members of a bucket that fill_bucket() has left to this: one launch, however many they are.
-void Reducer::gather(const Bucket& bucket) {
+void Reducer::pack_bucket(const Bucket& bucket) {
   if (bucket.sparse || bucket.storage->device().is_host()) return;
   transfers_.clear();
-  for (const std::size_t index : bucket.slots) {
-    const Slot& slot = slots_[index];
-    if (slot.to_gather)
-      transfers_.push_back({&slot.parameter->grad(), slot.place.data(), &slot.parameter->shape()});
+  for (const std::size_t index : bucket.members) {
+    const ReducedParameter& reduced = reduced_parameters_[index];
+    if (reduced.to_pack)
+      transfers_.push_back(
+          {&reduced.parameter->grad(), reduced.bucket_view.data(), &reduced.parameter->shape()});
   }
   if (transfers_.empty()) return;
   Device& device = bucket.storage->device();
-  const DType dtype = slots_[bucket.slots.front()].parameter->dtype();
-  device.gather(device.current_stream(), transfers_, fill_factor(dtype));
-  for (const std::size_t index : bucket.slots) {
-    Slot& slot = slots_[index];
-    if (std::exchange(slot.to_gather, false)) point(slot);
+  const DType dtype = reduced_parameters_[bucket.members.front()].parameter->dtype();
+  device.pack_bucket(device.current_stream(), transfers_, bucket_factor(dtype));
+  for (const std::size_t index : bucket.members) {
+    ReducedParameter& reduced = reduced_parameters_[index];
+    if (std::exchange(reduced.to_pack, false)) alias_grad_to_bucket(reduced);
   }
 }
 
 // The pass goes on in a later backward. Between the two the gradients are the user's: what has come
 // is in its bucket, and in view mode, where it may be on its way, he has none of it (B7).
-void Reducer::leave_to_later() {
-  for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) gather(buckets_[b]);
+void Reducer::suspend_pass() {
+  for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
   if (!options_.gradient_as_bucket_view) return;
-  for (Slot& slot : slots_) {
-    if (!slot.ready || !in_place(slot)) continue;
-    slot.parameter->move_grad(std::move(slot.kept));  // undefined, unless it may have to stay (G5)
-    let_go(slot);
+  for (ReducedParameter& reduced : reduced_parameters_) {
+    if (!reduced.all_replicas_ready || !grad_is_bucket_view(reduced)) continue;
+    reduced.parameter->move_grad(
+        std::move(reduced.saved_grad));  // undefined, unless it may have to stay (G5)
+    drop_stale_grad(reduced);
   }
 }
 
 // What the part's own worker has submitted comes first.
-void Reducer::wait_for(const Part& part, Device& device) {
-  Device& other = part.parameter->device();
+void Reducer::wait_for(const ReplicaGradient& replica, Device& device) {
+  Device& other = replica.parameter->device();
   if (&other != &device) device.wait(device.current_stream(), other.record(other.current_stream()));
 }
 
 // P15: the sum over the replicas, in their order; undefined gradients are left out of it.
-void Reducer::fold(Slot& slot, double factor) {
-  Device& device = slot.parameter->device();
+void Reducer::sum_replicas(ReducedParameter& reduced, double factor) {
+  Device& device = reduced.parameter->device();
   const Stream stream = device.current_stream();
-  const bool viewed = in_place(slot);
+  const bool viewed = grad_is_bucket_view(reduced);
   bool is_first = true;
-  each_part(slot, [&](const Part& part) {
-    const Tensor& own = part.parameter->grad();
+  each_replica(reduced, [&](const ReplicaGradient& replica) {
+    const Tensor& own = replica.parameter->grad();
     if (!own.defined()) return;
-    wait_for(part, device);
-    const Transfer transfer{&own, slot.place.data(), &slot.parameter->shape()};
+    wait_for(replica, device);
+    const Transfer transfer{&own, reduced.bucket_view.data(), &reduced.parameter->shape()};
     if (!is_first)
-      device.add(stream, own, slot.place);
-    else if (&part != &slot || !viewed)
-      device.gather(stream, {&transfer, 1}, 1.0);
+      device.add(stream, own, reduced.bucket_view);
+    else if (&replica != &reduced || !viewed)
+      device.pack_bucket(stream, {&transfer, 1}, 1.0);
     is_first = false;
   });
-  const Transfer scaled{&slot.place, slot.place.data(), &slot.parameter->shape()};
-  if (factor != 1.0) device.gather(stream, {&scaled, 1}, factor);
+  const Transfer scaled{&reduced.bucket_view, reduced.bucket_view.data(),
+                        &reduced.parameter->shape()};
+  if (factor != 1.0) device.pack_bucket(stream, {&scaled, 1}, factor);
 }
 
 // Nobody may have used a parameter whose gradient lies in the bucket: what it is now is needed
 // again then (G5), and the sum will be where it lies.
-Status Reducer::keep(Slot& slot) {
-  Device& device = slot.parameter->device();
-  Result<Tensor> kept = Tensor::empty(device, slot.parameter->dtype(), slot.parameter->shape());
+Status Reducer::save_stale_grad(ReducedParameter& reduced) {
+  Device& device = reduced.parameter->device();
+  Result<Tensor> kept =
+      Tensor::empty(device, reduced.parameter->dtype(), reduced.parameter->shape());
   if (!kept) return kept.error();
-  device.copy(device.current_stream(), slot.place, *kept);
-  slot.kept = std::move(*kept);
-  slot.is_kept = true;
+  device.copy(device.current_stream(), reduced.bucket_view, *kept);
+  reduced.saved_grad = std::move(*kept);
+  reduced.is_grad_saved = true;
   return {};
 }
 
-void Reducer::put_back(Slot& slot) {
-  if (!slot.is_kept) return;
-  Device& device = slot.parameter->device();
-  device.copy(device.current_stream(), slot.kept, slot.place);
-  let_go(slot);
+void Reducer::restore_stale_grad(ReducedParameter& reduced) {
+  if (!reduced.is_grad_saved) return;
+  Device& device = reduced.parameter->device();
+  device.copy(device.current_stream(), reduced.saved_grad, reduced.bucket_view);
+  drop_stale_grad(reduced);
 }
 
-void Reducer::let_go(Slot& slot) {
-  slot.kept = Tensor();
-  slot.is_kept = false;
+void Reducer::drop_stale_grad(ReducedParameter& reduced) {
+  reduced.saved_grad = Tensor();
+  reduced.is_grad_saved = false;
 }
 
 // Launches in index order, whatever order buckets become ready in (P3).
 Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
   if (launching_) return {};  // whoever does that goes on with what is ready now
   // Hooks start nothing, nor does the end of a backward that leaves something to a later one (P14).
-  if (after_backward() && (running_task_ != nullptr || unready_ != 0)) return {};
+  if (after_backward() && (running_task_ != nullptr || unready_parameters_ != 0)) return {};
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
-    gather(bucket);
+    pack_bucket(bucket);
     times_.buckets[next_bucket_].launched = platform::now();
     LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_, lock)
                                            : launch_bucket(next_bucket_));
@@ -359,7 +372,8 @@ Status Reducer::launch_bucket(std::size_t b) {
 // How many ranks used each parameter: what nobody used stays untouched (G5). Follows the last
 // bucket on every rank (T2), also on a rank that used everything.
 Status Reducer::launch_usage_map() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) usage_map_[i] = slots_[i].used ? 1 : 0;
+  for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
+    usage_map_[i] = reduced_parameters_[i].used ? 1 : 0;
   Collective collective;
   collective.dtype = DType::kInt32;
   collective.count = usage_map_.size();
@@ -370,7 +384,7 @@ Status Reducer::launch_usage_map() {
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
   if (collective.pass == kNone) collective.pass = pass_->number;
-  collective.source = source_;
+  collective.reducer_id = reducer_id_;
   collective.verify = options_.verify_payload;
   const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
@@ -403,14 +417,14 @@ Status Reducer::end_backward() {
     running_task_ = nullptr;
   }
   times_.backward_ended = platform::now();
-  if (Status status = complete_slots(); !status.ok()) return give_up(std::move(status));
-  if (unready_ != 0) {
+  if (Status status = mark_remaining_ready(); !status.ok()) return give_up(std::move(status));
+  if (unready_parameters_ != 0) {
     if (!can_complete_later()) return give_up(incomplete());
-    leave_to_later();
+    suspend_pass();
     return {};
   }
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
-  counted_ = options_.static_graph;
+  first_static_pass_done_ = options_.static_graph;
   keep_statistics();
   end_pass();
   return {};
@@ -423,8 +437,8 @@ bool Reducer::can_complete_later() {
   pass_->with_outputs([&](std::span<PassOutput* const> outputs) {
     search_roots_.assign(outputs.begin(), outputs.end());
     for (const Node* node : search_.reachable_from(search_roots_)) {
-      const std::uint32_t index = part_numbers_.number_or(node, kNotAPart);
-      is_found = is_found || (index != kNotAPart && !part(index).came);
+      const std::uint32_t index = replica_gradient_numbers_.number_or(node, kNotReduced);
+      is_found = is_found || (index != kNotReduced && !replica_gradient(index).is_ready);
     }
     is_found = is_found || search_.met_nested_backward();
   });
@@ -434,7 +448,8 @@ bool Reducer::can_complete_later() {
 void Reducer::keep_statistics() {
   times_.pass = pass_->number;
   times_.finished = platform::now();
-  for (const Slot& slot : slots_) times_.gradients[slot.info] -= armed_;
+  for (const ReducedParameter& reduced : reduced_parameters_)
+    times_.gradients[reduced.info] -= armed_;
   for (PassStatistics::Bucket& bucket : times_.buckets) {
     bucket.ready -= armed_;
     bucket.launched -= armed_;
@@ -453,34 +468,35 @@ void Reducer::end_pass() {
 }
 
 // What this backward has left to do before all buckets can be launched.
-Status Reducer::complete_slots() {
-  if (counting()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+Status Reducer::mark_remaining_ready() {
+  if (in_first_static_pass()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
-  if (counting()) {
+  if (in_first_static_pass()) {
     for (const std::size_t index : by_last_hook())
-      LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slots_[index]));
+      LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced_parameters_[index]));
   } else if (options_.find_unused_parameters) {
-    for (Slot& slot : slots_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
-      if (!slot.ready) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
+    for (ReducedParameter& reduced :
+         reduced_parameters_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
+      if (!reduced.all_replicas_ready) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
   } else if (!unused_marked_) {
-    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready());
+    LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
   }
   unused_marked_ = true;
   // Before what is left to launch: where nothing was launched yet (P14, the pass that is counted,
   // no hook at all) the others still wait for this rank.
   LOCKSTEP_RETURN_IF_ERROR(usage_changed());
   LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
-  LOCKSTEP_CHECK(unready_ != 0 || next_bucket_ == buckets_.size());
+  LOCKSTEP_CHECK(unready_parameters_ != 0 || next_bucket_ == buckets_.size());
   return {};
 }
 
 // The order in which slots would have got ready in the pass that is counted: those without a hook
 // first, as later passes mark them.
 std::vector<std::size_t> Reducer::by_last_hook() const {
-  std::vector<std::size_t> order(slots_.size());
+  std::vector<std::size_t> order(reduced_parameters_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
-    return slots_[a].last_hook < slots_[b].last_hook;
+    return reduced_parameters_[a].last_hook < reduced_parameters_[b].last_hook;
   });
   return order;
 }
@@ -490,20 +506,22 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
 // reduced from now on (P11). Before the buckets (T2), as those of
 // unused parameters must be known when they are filled.
 Status Reducer::agree_on_use() {
-  for (Slot& slot : slots_) {
-    slot.used = false;
-    each_part(slot, [&](const Part& part) {
-      slot.used = slot.used || (!shadowing_ && part.parameter->used());
+  for (ReducedParameter& reduced : reduced_parameters_) {
+    reduced.used = false;
+    each_replica(reduced, [&](const ReplicaGradient& replica) {
+      reduced.used = reduced.used || (!shadowing_ && replica.parameter->used());
     });
   }
-  if (!use_agreed_ && !slots_.empty()) {
+  if (!used_parameters_agreed_ && !reduced_parameters_.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
     LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
-    for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].in_use = usage_map_[i] != 0;
-    use_agreed_ = true;
+    for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
+      reduced_parameters_[i].in_use = usage_map_[i] != 0;
+    used_parameters_agreed_ = true;
   }
   // Not before: a pass that could not start, and left the reducer clean, is not counted.
-  for (std::size_t i = 0; i < parts() && !shadowing_; ++i) part(i).due = part(i).hooks;
+  for (std::size_t i = 0; i < replica_gradient_count() && !shadowing_; ++i)
+    replica_gradient(i).hooks_expected = replica_gradient(i).hooks_finished;
   return {};
 }
 
@@ -511,10 +529,10 @@ Status Reducer::agree_on_use() {
 Status Reducer::usage_changed() const {
   if (!options_.static_graph) return {};
   Failure failure = describe(Code::kUsageChanged, "");
-  for (const Slot& slot : slots_) {
-    if (!slot.ready || !slot.used || slot.in_use) continue;
-    if (failure.bucket == kNone) failure.bucket = static_cast<int>(slot.bucket);
-    failure.parameters.push_back(slot.parameter->name());
+  for (const ReducedParameter& reduced : reduced_parameters_) {
+    if (!reduced.all_replicas_ready || !reduced.used || reduced.in_use) continue;
+    if (failure.bucket == kNone) failure.bucket = static_cast<int>(reduced.bucket);
+    failure.parameters.push_back(reduced.parameter->name());
   }
   if (failure.parameters.empty()) return {};
   failure.definite = true;
@@ -526,17 +544,17 @@ Status Reducer::usage_changed() const {
 }
 
 Status Reducer::finalize() {
-  bool usage_pending = options_.find_unused_parameters && !slots_.empty();
+  bool usage_pending = options_.find_unused_parameters && !reduced_parameters_.empty();
   if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
     const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;
     times_.buckets[b].completed = is_sum ? buckets_[b].work.completed_at() : platform::now();
     transfers_.clear();
-    Status status = deliver_members(buckets_[b], usage_pending);
+    Status status = copy_bucket_to_grads(buckets_[b], usage_pending);
     if (!transfers_.empty()) {  // also of a bucket that fails half-way
       Device& device = buckets_[b].storage->device();
-      device.scatter(device.current_stream(), transfers_);
+      device.unpack_bucket(device.current_stream(), transfers_);
     }
     LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   }
@@ -544,17 +562,17 @@ Status Reducer::finalize() {
   return {};
 }
 
-Status Reducer::deliver_members(const Bucket& bucket, bool& usage_pending) {
-  for (const std::size_t index : bucket.slots) {
-    Slot& slot = slots_[index];
-    if (options_.static_graph && !slot.in_use) continue;
+Status Reducer::copy_bucket_to_grads(const Bucket& bucket, bool& usage_pending) {
+  for (const std::size_t index : bucket.members) {
+    ReducedParameter& reduced = reduced_parameters_[index];
+    if (options_.static_graph && !reduced.in_use) continue;
     // What this rank used, somebody used: only the others have to wait for the map.
-    if (options_.find_unused_parameters && !slot.used) {
+    if (options_.find_unused_parameters && !reduced.used) {
       if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
       usage_pending = false;
       if (usage_map_[index] == 0) continue;
     }
-    LOCKSTEP_RETURN_IF_ERROR(deliver(slot));
+    LOCKSTEP_RETURN_IF_ERROR(copy_bucket_to_grad(reduced));
   }
   return {};
 }
@@ -582,11 +600,11 @@ Status Reducer::finish_sparse(std::size_t b) {
 
 // The sum in the slot becomes the gradient, in copying mode by way of transfers_; copies of the
 // parameter have none then (P15).
-Status Reducer::deliver(Slot& slot) {
-  Parameter& parameter = *slot.parameter;
+Status Reducer::copy_bucket_to_grad(ReducedParameter& reduced) {
+  Parameter& parameter = *reduced.parameter;
   Device& device = parameter.device();
-  for (std::uint32_t i = 0; i < slot.copies; ++i)
-    copies_[slot.first_copy + i].parameter->undefine_grad();
+  for (std::uint32_t i = 0; i < reduced.further_replica_count; ++i)
+    further_replicas_[reduced.first_further_replica + i].parameter->undefine_grad();
   // What it was accumulated from ends here (P16); of a rank that shadows the pass (S2), as others
   // were refused.
   if (parameter.grad().requires_grad()) {
@@ -594,16 +612,16 @@ Status Reducer::deliver(Slot& slot) {
     plain.set_requires_grad(false);
     parameter.set_grad(std::move(plain));
   }
-  if (SparseSum* const sparse = buckets_[slot.bucket].sparse.get()) {
+  if (SparseSum* const sparse = buckets_[reduced.bucket].sparse.get()) {
     Result<Tensor> sum = sparse->sum();
-    if (!sum) return with_bucket(std::move(sum.error()), slot.bucket);
+    if (!sum) return with_bucket(std::move(sum.error()), reduced.bucket);
     parameter.move_grad(std::move(*sum));
     parameter.mark_reduced();
     return {};
   }
-  if (slot.is_kept) let_go(slot);
+  if (reduced.is_grad_saved) drop_stale_grad(reduced);
   if (options_.gradient_as_bucket_view) {
-    if (!in_place(slot)) parameter.move_grad(slot.place);
+    if (!grad_is_bucket_view(reduced)) parameter.move_grad(reduced.bucket_view);
     parameter.mark_reduced();
     return {};
   }
@@ -612,7 +630,7 @@ Status Reducer::deliver(Slot& slot) {
     if (!fresh) return fresh.error();
     parameter.move_grad(std::move(*fresh));
   }
-  transfers_.push_back({&parameter.grad(), slot.place.data(), &parameter.shape()});
+  transfers_.push_back({&parameter.grad(), reduced.bucket_view.data(), &parameter.shape()});
   parameter.mark_reduced();
   return {};
 }
@@ -639,4 +657,5 @@ Status Reducer::wait_for(Work& work) const {
   return wait_behind(work, {membership_.group.get(), &backward_group()});
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -8,7 +8,8 @@
 #include "reducer/comm/verified.h"
 #include "reducer/tensor/sparse.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::int64_t kPadding = -1;
@@ -32,7 +33,7 @@ Status SparseSum::take(const Tensor& gradient, double factor) {
                                           : empty_sparse(device, parameter_.dtype(), whole, {});
   if (!own) return own.error();
   const Transfer scaled{&*own, own->data(), &own->shape()};
-  device.gather(device.current_stream(), {&scaled, 1}, factor);
+  device.pack_bucket(device.current_stream(), {&scaled, 1}, factor);
   own_ = std::move(*own);
   own_count_ = static_cast<std::int64_t>(own_.rows().size());
   return {};
@@ -120,4 +121,5 @@ Result<Tensor> SparseSum::sum() {
   return coalesce(Tensor(values, make_ref<const RowNumbers>(std::exchange(numbers_, {}))), whole);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -17,7 +17,8 @@
 #include "reducer/autograd/parameter.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class SparseSum {
  public:
@@ -52,4 +53,5 @@ class SparseSum {
   Tensor values_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

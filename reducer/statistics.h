@@ -12,7 +12,8 @@
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct PassStatistics {
   struct Bucket {
@@ -30,4 +31,5 @@ struct PassStatistics {
   platform::Duration exposed() const { return finished - backward_ended; }
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

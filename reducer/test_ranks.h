@@ -124,9 +124,9 @@ inline Started note(const Collective& collective) {
   return {collective, std::vector<std::byte>(collective.data, collective.data + bytes)};
 }
 
-class PlayedGroup final : public ProcessGroup {
+class ScriptedGroup final : public ProcessGroup {
  public:
-  explicit PlayedGroup(int size = 2) : size_(size) {}
+  explicit ScriptedGroup(int size = 2) : size_(size) {}
 
   int rank() const override { return 0; }
   int size() const override { return size_; }
@@ -254,7 +254,7 @@ class LocalHub {
     for (auto& [_, part] : meeting.there) {
       const Collective& c = part.collective;
       if (c.op != first.op || c.dtype != first.dtype || c.count != first.count ||
-          c.bucket != first.bucket || c.pass != first.pass || c.source != first.source)
+          c.bucket != first.bucket || c.pass != first.pass || c.reducer_id != first.reducer_id)
         return Status(Code::kMismatch, "ranks entered different collectives");
     }
     if (first.op == Op::kAllGather) {
@@ -444,7 +444,7 @@ class ReducerTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
   Membership membership() {
-    group_ = std::make_shared<PlayedGroup>(size_);
+    group_ = std::make_shared<ScriptedGroup>(size_);
     return {group_, std::make_shared<HashStore>()};
   }
   DataParallel& parallel() { return *rank_.parallel; }
@@ -454,7 +454,7 @@ class ReducerTest : public ::testing::Test {
   TestRank rank_;
   Ref<Parameter> p_ = rank_.add("p");
   Ref<Parameter> q_ = rank_.add("q");
-  std::shared_ptr<PlayedGroup> group_;
+  std::shared_ptr<ScriptedGroup> group_;
 };
 
 }  // namespace lockstep::testing

@@ -4,7 +4,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Trace::Trace(std::size_t capacity) : capacity_(capacity) {
   LOCKSTEP_CHECK_GE(capacity, std::size_t{1});
@@ -74,4 +75,5 @@ std::string Trace::to_string(const Layout& layout,
   return out;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

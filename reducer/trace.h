@@ -12,7 +12,8 @@
 #include "reducer/bucket/layout.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct TraceEntry {
   // kState: values of parameters, or buffers (S3). kJoin: who trains still (S2).
@@ -54,4 +55,5 @@ class Trace {
   std::int64_t next_ = 0;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

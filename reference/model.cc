@@ -191,7 +191,7 @@ std::vector<OrderRun> Model::order_of(std::uint64_t count, DType wire) const {
   const auto ranks = static_cast<std::uint32_t>(survivors_.size());
   switch (program_.options.order) {
     case Order::kRing:
-      if (program_.options.fabric == Fabric::kNccl)
+      if (program_.options.transport == Transport::kNccl)
         return nccl_ring(ranks, count, size_of(wire) / parts_of(wire));
       return gloo_ring(ranks, count, size_of(wire) / parts_of(wire), contract_.max_segment_bytes);
     case Order::kBcube:
@@ -355,7 +355,7 @@ void run(const Program& program, const Contract& contract, const std::vector<Rec
       models.push_back(owned.back().get());
     }
   run_together(program, models, recoveries, ready_orders);
-  put_together(program, out);
+  merge_expectations(program, out);
 }
 
 }  // namespace lockstep::reference

@@ -160,12 +160,12 @@ bool keeps_a_forward(const RankPass& pass) {
 }
 
 void limit_to_fabric(Program& program) {
-  limit(program.options.fabric, Fabric::kNccl);
-  if (program.options.fabric == Fabric::kHost) return;
+  limit(program.options.transport, Transport::kNccl);
+  if (program.options.transport == Transport::kHost) return;
   for (Parameter& parameter : program.parameters) parameter.device = 0;
   for (Buffer& buffer : program.buffers) buffer.device = 0;
   if (program.options.hook == Hook::kPowerSgd) program.options.hook = Hook::kNone;
-  const bool has_bcube = program.options.fabric != Fabric::kNccl;
+  const bool has_bcube = program.options.transport != Transport::kNccl;
   if (program.options.order == Order::kBcube && !has_bcube) program.options.order = Order::kRing;
 }
 

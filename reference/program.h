@@ -103,10 +103,10 @@ enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 // kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
 // not called as S4 says; PowerSGD, with the rank and the seed of power_sgd.h.
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere, kPowerSgd };
-// Where parameters lie, and what moves their gradients: on the host, over its network; on a card,
-// over the host's network by way of copies; on a card, by NCCL. A card is one device: all numbers
+// Where parameters lie, and what moves their gradients: on the host, over its network; on a GPU,
+// over the host's network by way of copies; on a GPU, by NCCL. A GPU is one device: all numbers
 // of devices are 0 there, and there is no PowerSGD; NCCL has no bcube.
-enum class Fabric : std::uint8_t { kHost, kStaged, kNccl };
+enum class Transport : std::uint8_t { kHost, kStaged, kNccl };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 
@@ -222,7 +222,7 @@ struct Options {
   std::uint64_t chunk_bytes = 250 * 1024 * 1024;
   Join join = Join::kNone;
   bool early_termination = false;  // with a join: as soon as some ranks have no inputs, all raise
-  Fabric fabric = Fabric::kHost;
+  Transport transport = Transport::kHost;
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
   // Not 0: the limit of the third bucket and of those behind it, unless after backward.

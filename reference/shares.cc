@@ -106,6 +106,6 @@ class Together {
 
 }  // namespace
 
-void put_together(const Program& program, Expectation& out) { Together(program, out).run(); }
+void merge_expectations(const Program& program, Expectation& out) { Together(program, out).run(); }
 
 }  // namespace lockstep::reference

@@ -9,6 +9,6 @@
 namespace lockstep::reference {
 
 // Fills in all of `out` but its shares, from these.
-void put_together(const Program& program, Expectation& out);
+void merge_expectations(const Program& program, Expectation& out);
 
 }  // namespace lockstep::reference

@@ -70,7 +70,7 @@ inline Program any_program(std::uint64_t seed) {
   program.options.manual_sync = number(random, 2) == 0;
   program.options.pinned = number(random, 2) * any(random);
   program.options.launch = static_cast<Launch>(number(random, 256));
-  program.options.fabric = static_cast<Fabric>(number(random, 256));
+  program.options.transport = static_cast<Transport>(number(random, 256));
   program.options.own_group = number(random, 2) == 0;
   program.options.hook = static_cast<Hook>(number(random, 256));
   program.parameters.resize(number(random, 70));

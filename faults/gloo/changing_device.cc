@@ -4,7 +4,8 @@
 
 #include "reducer/comm/gloo/forwarding_transport.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 std::shared_ptr<::gloo::transport::Device> make_changing_device(
     std::shared_ptr<::gloo::transport::Device> inner, OnExchange on_exchange) {
@@ -17,4 +18,5 @@ std::shared_ptr<::gloo::transport::Device> make_changing_device(
   return std::make_shared<ForwardingDevice>(std::move(inner), before_send);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -13,7 +13,8 @@
 #include "faults/payload.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // The frames that are about to be sent, one for each rank of the context, the own one included.
 using OnExchange = std::function<void(const faults::Frames& out, faults::SentBefore& before)>;
@@ -21,4 +22,5 @@ using OnExchange = std::function<void(const faults::Frames& out, faults::SentBef
 std::shared_ptr<::gloo::transport::Device> make_changing_device(
     std::shared_ptr<::gloo::transport::Device> inner, OnExchange on_exchange);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

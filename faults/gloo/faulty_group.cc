@@ -4,7 +4,8 @@
 #include <thread>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 FaultyGroup::FaultyGroup(std::shared_ptr<ProcessGroup> inner,
                          std::function<faults::OperationFault()> on_operation)
@@ -83,4 +84,5 @@ void FaultyGroup::complete_stalled(const Status& cause) {
   for (const Stalled& entry : stalled) entry.work->complete(cause);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -16,7 +16,8 @@
 #include "faults/injector.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class FaultyGroup final : public ProcessGroup {
  public:
@@ -57,4 +58,5 @@ class FaultyGroup final : public ProcessGroup {
   platform::Thread timer_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

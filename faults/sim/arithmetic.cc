@@ -6,7 +6,9 @@
 #include "reducer/base/check.h"
 #include "reducer/tensor/half.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 namespace {
 
@@ -51,4 +53,6 @@ void sum_into(DType dtype, std::byte* into, const std::byte* from, std::size_t b
   LOCKSTEP_CHECK(can_sum(dtype));
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -9,11 +9,15 @@
 #include "reducer/base/dtype.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 bool can_sum(DType dtype);
 
 // can_sum(dtype) must hold. `bytes` is a multiple of the element's size.
 void sum_into(DType dtype, std::byte* into, const std::byte* from, std::size_t bytes);
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

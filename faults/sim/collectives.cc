@@ -8,7 +8,9 @@
 #include "faults/sim/arithmetic.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 namespace {
 
@@ -301,4 +303,6 @@ bool all_gather(Exchange& exchange, std::span<const std::byte> mine,
   return true;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

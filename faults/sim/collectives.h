@@ -31,7 +31,9 @@
 #include "reducer/base/dtype.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 // What each rank states of a collective before its payload moves.
 struct Header {
@@ -44,7 +46,7 @@ struct Header {
   std::int64_t pass = kNone;
   std::int64_t sequence = 0;
   std::uint64_t count = 0;
-  std::int64_t source = kNone;
+  std::int64_t reducer_id = kNone;
 
   bool operator==(const Header&) const = default;
 };
@@ -118,4 +120,6 @@ bool rank_ordered_all_reduce(Exchange& exchange, DType dtype, std::span<std::byt
 bool broadcast(Exchange& exchange, int root, std::span<std::byte> data);
 bool all_gather(Exchange& exchange, std::span<const std::byte> mine, std::span<std::byte> gathered);
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

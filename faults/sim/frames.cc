@@ -4,7 +4,9 @@
 
 #include "faults/sim/arithmetic.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 bool SimFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
   const std::span<std::byte> all(out, static_cast<std::size_t>(size()) * frame_bytes);
@@ -28,4 +30,6 @@ void SimFrames::add_in_order(const Collective& collective, const std::byte* part
     sum_into(collective.dtype, sum, parts + static_cast<std::size_t>(r) * stride, bytes);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -9,7 +9,9 @@
 #include "faults/sim/network.h"
 #include "reducer/comm/verified.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 class SimFrames final : public FrameExchange {
  public:
@@ -31,4 +33,6 @@ class SimFrames final : public FrameExchange {
   std::uint32_t part_ = 0;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,9 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 namespace {
 
@@ -239,4 +241,6 @@ void Mesh::reset_pair(int a, int b) {
   wake(b);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

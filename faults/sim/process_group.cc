@@ -8,7 +8,9 @@
 #include "faults/sim/arithmetic.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 namespace {
 
@@ -22,7 +24,7 @@ std::string text_of(const Header& header) {
   if (header.bucket != kNone) out += ", bucket " + std::to_string(header.bucket);
   out += ", sequence " + std::to_string(header.sequence);
   if (header.verify) out += ", verified";
-  if (header.source > 0) out += ", source " + std::to_string(header.source);
+  if (header.reducer_id > 0) out += ", source " + std::to_string(header.reducer_id);
   return out;
 }
 
@@ -37,7 +39,7 @@ Header header_of(const Collective& collective, std::int64_t sequence) {
   header.pass = collective.pass;
   header.sequence = sequence;
   header.count = collective.count;
-  header.source = collective.source;
+  header.reducer_id = collective.reducer_id;
   return header;
 }
 
@@ -298,4 +300,6 @@ Status SimProcessGroup::describe(const Entry& entry, const Halt& halt) {
   return cause_;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

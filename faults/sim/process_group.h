@@ -33,7 +33,9 @@
 #include "faults/sim/network.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 enum class Algorithm : std::uint8_t { kRing, kBcube };  // of all-reduce
 
@@ -101,4 +103,6 @@ class SimProcessGroup : public ProcessGroup {
   Status cause_;  // of the group's death
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

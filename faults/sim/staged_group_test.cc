@@ -1,5 +1,5 @@
-// StagedGroup over the simulated group and the simulated card: in every schedule the sum of what
-// was on the card when its stream had got there, and nothing out of order.
+// StagedGroup over the simulated group and the simulated GPU: in every schedule the sum of what
+// was on the GPU when its stream had got there, and nothing out of order.
 #include "reducer/comm/staged_group.h"
 
 #include <gmock/gmock.h>
@@ -20,46 +20,46 @@ using simulation::Policy;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-// A rank with a card. All waits have an end, so that a failure shows.
-struct CardRank {
-  CardRank(Job& job, std::uint32_t number, DeviceOptions options = {})
-      : card(std::move(options)), rank(number) {
+// A rank with a GPU. All waits have an end, so that a failure shows.
+struct GpuRank {
+  GpuRank(Job& job, std::uint32_t number, DeviceOptions options = {})
+      : gpu(std::move(options)), rank(number) {
     std::shared_ptr<ProcessGroup> host =
         SimProcessGroup::join(job.network, 1, job.members, number, job.options);
-    group = std::move(*StagedGroup::create(std::move(host), card));
+    group = std::move(*StagedGroup::create(std::move(host), gpu));
   }
 
   Tensor made(std::int64_t elements) {
-    return *Tensor::empty(card, DType::kFloat32, Shape::row_major({elements}));
+    return *Tensor::empty(gpu, DType::kFloat32, Shape::row_major({elements}));
   }
   // By a copy that the stream gets to when the schedule likes.
   void set(const Tensor& tensor, float value) {
     const std::vector<float> values(static_cast<std::size_t>(tensor.elements()), value);
-    card.upload(card.current_stream(), std::as_bytes(std::span(values)).data(), tensor.data(),
-                values.size() * sizeof(float));
+    gpu.upload(gpu.current_stream(), std::as_bytes(std::span(values)).data(), tensor.data(),
+               values.size() * sizeof(float));
   }
   std::vector<float> get(const Tensor& tensor) {
     std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-    EXPECT_TRUE(read(card, tensor.data(), std::as_writable_bytes(std::span(values)),
+    EXPECT_TRUE(read(gpu, tensor.data(), std::as_writable_bytes(std::span(values)),
                      platform::Deadline::in(1h))
                     .ok());
     return values;
   }
-  Collective on_card(const Tensor& tensor) {
+  Collective on_gpu(const Tensor& tensor) {
     Collective collective;
     collective.count = static_cast<std::uint64_t>(tensor.elements());
     collective.data = tensor.data();
-    collective.device = &card;
-    collective.ready = card.record(card.current_stream());
+    collective.device = &gpu;
+    collective.ready = gpu.record(gpu.current_stream());
     return collective;
   }
   std::string findings() const {
     std::string all;
-    for (const Finding& finding : card.findings()) all += finding.to_string() + "\n";
+    for (const Finding& finding : gpu.findings()) all += finding.to_string() + "\n";
     return all;
   }
 
-  SimDevice card;
+  SimDevice gpu;
   const std::uint32_t rank;
   std::unique_ptr<StagedGroup> group;
 };
@@ -77,13 +77,13 @@ void in_many_schedules(std::uint32_t ranks, const Body& body) {
 
 TEST(StagedGroup, F8SumsWhatTheStreamHadWrittenByThenAndNothingIsOutOfOrder) {
   in_many_schedules(3, [](Job& job, std::uint32_t rank) {
-    CardRank on(job, rank);
+    GpuRank on(job, rank);
     std::vector<Tensor> tensors;
     std::vector<Work> works(4);
     for (std::size_t i = 0; i < works.size(); ++i) {
       tensors.push_back(on.made(7));
       on.set(tensors[i], static_cast<float>(10 * i + rank));
-      ASSERT_TRUE(on.group->start(on.on_card(tensors[i]), works[i]).ok());
+      ASSERT_TRUE(on.group->start(on.on_gpu(tensors[i]), works[i]).ok());
     }
     for (std::size_t i = 0; i < works.size(); ++i) {
       ASSERT_TRUE(works[i].wait(platform::Deadline::in(1h)).ok());
@@ -93,9 +93,9 @@ TEST(StagedGroup, F8SumsWhatTheStreamHadWrittenByThenAndNothingIsOutOfOrder) {
   });
 }
 
-TEST(StagedGroup, KeepsOneOrderOfTheCardsCollectivesAndTheHosts) {
+TEST(StagedGroup, KeepsOneOrderOfTheGpusCollectivesAndTheHosts) {
   in_many_schedules(2, [](Job& job, std::uint32_t rank) {
-    CardRank on(job, rank);
+    GpuRank on(job, rank);
     const Tensor tensor = on.made(3);
     on.set(tensor, 1);
     std::int32_t number = 5;
@@ -103,20 +103,20 @@ TEST(StagedGroup, KeepsOneOrderOfTheCardsCollectivesAndTheHosts) {
     of_host.dtype = DType::kInt32;
     of_host.count = 1;
     of_host.data = reinterpret_cast<std::byte*>(&number);
-    Collective gathered = on.on_card(tensor);
+    Collective gathered = on.on_gpu(tensor);
     const Tensor all = on.made(6);
     gathered.op = Op::kAllGather;
     gathered.gathered = all.data();
-    gathered.ready = on.card.record(on.card.current_stream());
-    Collective sent = on.on_card(tensor);
+    gathered.ready = on.gpu.record(on.gpu.current_stream());
+    Collective sent = on.on_gpu(tensor);
     sent.op = Op::kBroadcast;
     sent.root = 1;
     std::vector<Work> works(4);
-    ASSERT_TRUE(on.group->start(on.on_card(tensor), works[0]).ok());
+    ASSERT_TRUE(on.group->start(on.on_gpu(tensor), works[0]).ok());
     ASSERT_TRUE(on.group->start(of_host, works[1]).ok());
     ASSERT_TRUE(works[0].wait(platform::Deadline::in(1h)).ok());
     if (rank == 1) on.set(tensor, 8);
-    sent.ready = gathered.ready = on.card.record(on.card.current_stream());
+    sent.ready = gathered.ready = on.gpu.record(on.gpu.current_stream());
     ASSERT_TRUE(on.group->start(sent, works[2]).ok());
     ASSERT_TRUE(works[2].wait(platform::Deadline::in(1h)).ok());
     ASSERT_TRUE(on.group->start(gathered, works[3]).ok());
@@ -128,27 +128,27 @@ TEST(StagedGroup, KeepsOneOrderOfTheCardsCollectivesAndTheHosts) {
   });
 }
 
-TEST(StagedGroup, ReachesItsOwnCardAndTheHostAndNoOther) {
+TEST(StagedGroup, ReachesItsOwnGpuAndTheHostAndNoOther) {
   Job job(1);
   job.run([&](std::uint32_t rank, SimProcessGroup&) {
-    CardRank on(job, rank);
+    GpuRank on(job, rank);
     SimDevice other;
     HostDevice host;
-    EXPECT_TRUE(on.group->can_reach(on.card));
+    EXPECT_TRUE(on.group->can_reach(on.gpu));
     EXPECT_TRUE(on.group->can_reach(host));
     EXPECT_FALSE(on.group->can_reach(other));
   });
 }
 
-// A card that stops: its rank gives up in time, and the others learn of it from the group.
-TEST(StagedGroup, F1ACardThatStopsEndsTheGroupOnAllRanksInTime) {
+// A GPU that stops: its rank gives up in time, and the others learn of it from the group.
+TEST(StagedGroup, F1AGpuThatStopsEndsTheGroupOnAllRanksInTime) {
   in_many_schedules(2, [](Job& job, std::uint32_t rank) {
-    CardRank on(job, rank);
+    GpuRank on(job, rank);
     const Tensor tensor = on.made(3);
     on.set(tensor, 1);
-    if (rank == 1) on.card.stop();
+    if (rank == 1) on.gpu.stop();
     Work work;
-    ASSERT_TRUE(on.group->start(on.on_card(tensor), work).ok());
+    ASSERT_TRUE(on.group->start(on.on_gpu(tensor), work).ok());
     const Status status = work.wait(platform::Deadline::in(1h));
     EXPECT_TRUE(work.done());
     ASSERT_FALSE(status.ok());
@@ -158,19 +158,19 @@ TEST(StagedGroup, F1ACardThatStopsEndsTheGroupOnAllRanksInTime) {
       EXPECT_EQ(status.code(), Code::kTimeout);
       EXPECT_THAT(status.to_string(), HasSubstr("simulated device"));
     }
-    EXPECT_FALSE(on.group->start(on.on_card(tensor), work).ok());
+    EXPECT_FALSE(on.group->start(on.on_gpu(tensor), work).ok());
   });
 }
 
-TEST(StagedGroup, F2ACardThatFailsSaysWhat) {
+TEST(StagedGroup, F2AGpuThatFailsSaysWhat) {
   in_many_schedules(2, [](Job& job, std::uint32_t rank) {
     DeviceOptions options;
     if (rank == 0) options.failing_operation = 2;  // the copy to the host
-    CardRank on(job, rank, options);
+    GpuRank on(job, rank, options);
     const Tensor tensor = on.made(3);
     on.set(tensor, 1);
     Work work;
-    ASSERT_TRUE(on.group->start(on.on_card(tensor), work).ok());
+    ASSERT_TRUE(on.group->start(on.on_gpu(tensor), work).ok());
     const Status status = work.wait(platform::Deadline::in(1h));
     ASSERT_FALSE(status.ok());
     if (rank == 0) {
@@ -182,11 +182,11 @@ TEST(StagedGroup, F2ACardThatFailsSaysWhat) {
 TEST(StagedGroup, F5EndsWithCollectivesInFlight) {
   in_many_schedules(2, [](Job& job, std::uint32_t rank) {
     Work work;
-    CardRank on(job, rank);
+    GpuRank on(job, rank);
     const Tensor tensor = on.made(3);
     on.set(tensor, 1);
     if (rank == 0) {
-      ASSERT_TRUE(on.group->start(on.on_card(tensor), work).ok());
+      ASSERT_TRUE(on.group->start(on.on_gpu(tensor), work).ok());
     }
     on.group.reset();
     EXPECT_TRUE(work.done());

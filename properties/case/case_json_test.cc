@@ -221,14 +221,14 @@ TEST(CaseJson, EveryTruncationIsRefusedInOneLine) {
 
 TEST(CaseJson, DamagedTextIsReadOrRefusedButNeverMore) {
   const std::string text = to_json(generate(3, 4));
-  Dice dice(5, 6);
+  Random random(5, 6);
   int refused = 0;
   constexpr int kTries = 3000;
   for (int i = 0; i < kTries; ++i) {
     std::string damaged = text;
-    for (std::uint32_t k = dice.between(1, 3); k > 0; --k)
-      damaged[dice.below(static_cast<std::uint32_t>(text.size()))] =
-          static_cast<char>(dice.below(256));
+    for (std::uint32_t k = random.between(1, 3); k > 0; --k)
+      damaged[random.below(static_cast<std::uint32_t>(text.size()))] =
+          static_cast<char>(random.below(256));
     const Result<Case> result = from_json(damaged, "x.json");
     if (result) continue;
     ++refused;

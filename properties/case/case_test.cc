@@ -14,26 +14,26 @@ namespace {
 // Any bits at all in every field, and lists of any small length: what normalize() has to cope with.
 class Scrambler {
  public:
-  explicit Scrambler(std::uint64_t seed) : dice_(seed, 0) {}
+  explicit Scrambler(std::uint64_t seed) : random_(seed, 0) {}
 
   template <typename T>
   void scramble(T& value, int depth = 0) {
     if constexpr (fields::IsVector<T>::value) {
-      value.resize(depth > 6 ? 0 : dice_.below(depth == 0 ? 3 : 4));
+      value.resize(depth > 6 ? 0 : random_.below(depth == 0 ? 3 : 4));
       for (auto& element : value) scramble(element, depth + 1);
     } else if constexpr (fields::IsRecord<T>) {
       fields::for_each<T>([&](const auto& field) { scramble(field.get(value), depth + 1); });
     } else if constexpr (std::is_same_v<T, bool>) {
-      value = dice_.percent(50);
+      value = random_.percent(50);
     } else if constexpr (std::is_enum_v<T>) {
-      value = static_cast<T>(dice_.below(12));
+      value = static_cast<T>(random_.below(12));
     } else {
-      value = static_cast<T>(dice_.percent(50) ? dice_.bits() : dice_.below(6));
+      value = static_cast<T>(random_.percent(50) ? random_.bits() : random_.below(6));
     }
   }
 
  private:
-  Dice dice_;
+  Random random_;
 };
 
 TEST(Normalize, IsIdempotentOnAnyBits) {

@@ -149,7 +149,7 @@ struct Table<reference::Options> {
       field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
       field("last_bucket_bytes", &R::last_bucket_bytes), field("verify", &R::verify),
       field("early_termination", &R::early_termination), field("group_each", &R::group_each),
-      field("two_groups", &R::two_groups), field("fabric", &R::fabric));
+      field("two_groups", &R::two_groups), field("fabric", &R::transport));
 };
 
 template <>
@@ -265,7 +265,7 @@ struct Names<reference::Join> {
   static constexpr std::array list{"none", "by_all", "by_active"};
 };
 template <>
-struct Names<reference::Fabric> {
+struct Names<reference::Transport> {
   static constexpr std::array list{"host", "staged", "nccl"};
 };
 template <>

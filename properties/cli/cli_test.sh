@@ -12,7 +12,7 @@ expect 1 "--wrong" "$program" fuzz --wrong
 expect 1 "--lane" "$program" fuzz --lane moon
 expect 1 "LOCKSTEP_NCCL_NET is 'ib'" env LOCKSTEP_NCCL_NET=ib "$program" fuzz --lane nccl
 expect 1 "cannot load '/no/such/nccl.so'" env LOCKSTEP_NCCL=/no/such/nccl.so "$program" fuzz --lane nccl
-expect 1 "parameters on a card" "$program" fuzz --lane nccl --subject "$subjects/liblockstep_example_subject.so"
+expect 1 "parameters on a GPU" "$program" fuzz --lane nccl --subject "$subjects/liblockstep_example_subject.so"
 if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
   for command in "fuzz" "replay static.json" "shrink static.json"; do
     echo '{"schema": 1, "program": {"options": {"mode": "static"}}}' >static.json
@@ -67,9 +67,9 @@ grep -q "static graphs\|static mode" err || fail "what should stand in a closed 
 expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
 expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so
 expect 1 "sleepy" "$program" fuzz --faults sleepy
-expect 1 "--fabric" "$program" fuzz --fabric ether
-expect 1 "lane sim alone" "$program" fuzz --lane gloo --fabric nccl
-expect 0 "100 cases" "$program" fuzz --fabric nccl --cases 100 --seed 1
+expect 1 "--transport" "$program" fuzz --transport ether
+expect 1 "lane sim alone" "$program" fuzz --lane gloo --transport nccl
+expect 0 "100 cases" "$program" fuzz --transport nccl --cases 100 --seed 1
 expect 1 "missing.json" "$program" show missing.json
 echo '{"schema": 1, "program": {' >truncated.json
 expect 1 "truncated.json" "$program" replay truncated.json

@@ -175,16 +175,16 @@ int run_generate(const GenerateCommandOptions& options) {
   return status.ok() ? 0 : complain(status.failure().detail);
 }
 
-int run_diagnose(const std::vector<std::string>& account_files) {
-  std::vector<Account> accounts;
-  for (const std::string& file : account_files) {
+int run_diagnose(const std::vector<std::string>& flight_record_files) {
+  std::vector<FlightRecord> records;
+  for (const std::string& file : flight_record_files) {
     const Result<std::string> text = read_file(file, kMaxAccountBytes);
     if (!text) return complain(text.error().failure().detail);
-    Result<Account> account = read_account(*text);
-    if (!account) return complain(fmt::format("{}: {}", file, account.error().failure().detail));
-    accounts.push_back(std::move(*account));
+    Result<FlightRecord> record = read_flight_record(*text);
+    if (!record) return complain(fmt::format("{}: {}", file, record.error().failure().detail));
+    records.push_back(std::move(*record));
   }
-  const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+  const Result<Diagnosis> diagnosis = diagnose(std::move(records));
   if (!diagnosis) return complain(diagnosis.error().failure().detail);
   tell(diagnosis->to_string());
   return diagnosis->clean() ? 0 : kRanksDiffer;

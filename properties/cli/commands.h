@@ -46,7 +46,7 @@ int run_show(const std::string& case_file);
 // Joins the accounts (reducer/diagnosis) that ranks of a job wrote. 0 if all is well, kRanksDiffer
 // if there is something to tell.
 constexpr int kRanksDiffer = 72;
-int run_diagnose(const std::vector<std::string>& account_files);
+int run_diagnose(const std::vector<std::string>& flight_record_files);
 
 // Runs every *.json of the folder on the production reducer, in the sim lane and on Gloo; all must
 // pass.

@@ -28,7 +28,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 // A case of the simulator is all computing. One of the gloo lane mostly waits: for sockets, for the
-// other ranks, and a second or more for a rank that is silent. On a card all take turns.
+// other ranks, and a second or more for a rank that is silent. On a GPU all take turns.
 int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
 
 // One line about the run: overwritten on a terminal, elsewhere at powers of two.

@@ -33,7 +33,7 @@ constexpr const char* kExitCodes =
     "crash,\n"
     "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
     "(diagnose),\n"
-    "73 subjects differ (--against), 74 race on a card or misuse of NCCL, 75 NCCL did not run as\n"
+    "73 subjects differ (--against), 74 race on a GPU or misuse of NCCL, 75 NCCL did not run as\n"
     "pinned, 130 interrupted. The nccl lane without a CUDA device: 2.";
 
 int complain(const std::string& what) {
@@ -47,9 +47,9 @@ struct Arguments {
   std::string subject = "reducer";
   std::string against;  // empty: none
   std::string faults = "swarm";
-  std::string fabric;  // empty: all kinds
+  std::string transport;  // empty: all kinds
   std::string case_file;
-  std::vector<std::string> accounts;
+  std::vector<std::string> records;
   std::string corpus = "properties/corpus";
   FuzzOptions fuzz;
   ReplayOptions replay;
@@ -81,8 +81,8 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   const bool has_torch = subject.kind == Subject::Kind::kTorch ||
                          (subject.against && subject.against->kind == Subject::Kind::kTorch);
-  if (!has_torch && lane == LaneKind::kNccl && !common_capabilities(subject).has(Capability::kCard))
-    return "the nccl lane is for reducers with parameters on a card, which subjects from outside "
+  if (!has_torch && lane == LaneKind::kNccl && !common_capabilities(subject).has(Capability::kGpu))
+    return "the nccl lane is for reducers with parameters on a GPU, which subjects from outside "
            "do not have";
   if (!has_torch) return {};
   if (arguments.lane != "gloo" && !arguments.lane.empty())
@@ -99,9 +99,9 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
       .add_option(
           "--lane", arguments.lane,
           all_lanes ? "where to run: the simulator (which is meant when it is left out), real Gloo "
-                      "over TCP, NCCL on a card, or all, which is the first two"
+                      "over TCP, NCCL on a GPU, or all, which is the first two"
                     : "where to run: the simulator (which is meant when it is left out), real Gloo "
-                      "over TCP, or NCCL on a card")
+                      "over TCP, or NCCL on a GPU")
       ->check(CLI::IsMember(lanes));
   command
       .add_option("--subject", arguments.subject,
@@ -112,17 +112,17 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
                      "far as their contracts expect the same; without faults");
 }
 
-// --fabric into the options; a message when the cases would not follow it.
+// --transport into the options; a message when the cases would not follow it.
 std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
-  if (arguments.fabric.empty()) return {};
+  if (arguments.transport.empty()) return {};
   if (options.lanes != std::vector{LaneKind::kSim})
-    return "--fabric: cards are simulated: it needs the lane sim alone";
-  if (!common_capabilities(options.subject).has(Capability::kCard))
-    return "--fabric: the subject does not say that it works on a card";
-  using reference::Fabric;
-  options.generate.fabric = arguments.fabric == "nccl"     ? Fabric::kNccl
-                            : arguments.fabric == "staged" ? Fabric::kStaged
-                                                           : Fabric::kHost;
+    return "--transport: GPUs are simulated: it needs the lane sim alone";
+  if (!common_capabilities(options.subject).has(Capability::kGpu))
+    return "--transport: the subject does not say that it works on a GPU";
+  using reference::Transport;
+  options.generate.transport = arguments.transport == "nccl"     ? Transport::kNccl
+                               : arguments.transport == "staged" ? Transport::kStaged
+                                                                 : Transport::kHost;
   return {};
 }
 
@@ -267,9 +267,9 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
                   "swarm, none, or kinds of faults with commas between them")
       ->capture_default_str();
   command
-      .add_option("--fabric", arguments.fabric,
-                  "every case on this one, in the simulator: host, staged (a card, over the "
-                  "host's group), or nccl (a card, over NCCL); without it some of each")
+      .add_option("--transport", arguments.transport,
+                  "every case on this one, in the simulator: host, staged (a GPU, over the "
+                  "host's group), or nccl (a GPU, over NCCL); without it some of each")
       ->check(CLI::IsMember({"host", "staged", "nccl"}));
 }
 
@@ -284,7 +284,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   fuzz_app
       ->add_option(
           "--jobs", f.jobs,
-          "processes that run cases; without it 1 in the simulator and on a card, 4 over Gloo")
+          "processes that run cases; without it 1 in the simulator and on a GPU, 4 over Gloo")
       ->check(CLI::Range(1, 64));
   add_sources_of_cases(*fuzz_app, arguments);
   fuzz_app->add_option("--out", f.out, "folder for failing cases")->capture_default_str();
@@ -322,7 +322,7 @@ CLI::App* add_export(CLI::App& app, ExportOptions& options) {
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
-  command->add_option("account", arguments.accounts, "a file from each rank")->required();
+  command->add_option("account", arguments.records, "a file from each rank")->required();
   return command;
 }
 
@@ -382,7 +382,7 @@ int run(int argc, char** argv) {
   if (*show_app) return run_show(arguments.case_file);
   if (*generate_app) return generate_command(arguments, *generate_app);
   if (*export_app) return run_export(arguments.to_export);
-  if (*diagnose_app) return run_diagnose(arguments.accounts);
+  if (*diagnose_app) return run_diagnose(arguments.records);
   if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
   return run_corpus_check(arguments.corpus);
 }
@@ -392,7 +392,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lockstep::properties::open_standard_streams();
-  // One rank of a lane, or what looks for a card, started by ourselves: not for users, so not in
+  // One rank of a lane, or what looks for a GPU, started by ourselves: not for users, so not in
   // --help.
   if (argc == 2 && std::string(argv[1]) == "nccl-probe") return lockstep::properties::probe_nccl();
   if (argc == 3 && std::string(argv[1]) == "rank-server")

@@ -91,9 +91,9 @@ std::vector<Change> changes_of_options() {
        }},
       {"what moves the gradients",
        [](Case& c) {
-         auto& fabric = c.program.options.fabric;
-         fabric = fabric == reference::Fabric::kHost ? reference::Fabric::kStaged
-                                                     : reference::Fabric::kHost;
+         auto& transport = c.program.options.transport;
+         transport = transport == reference::Transport::kHost ? reference::Transport::kStaged
+                                                              : reference::Transport::kHost;
          return true;
        }},
       {"checks of what travels",

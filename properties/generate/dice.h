@@ -9,9 +9,10 @@
 
 namespace lockstep::properties {
 
-class Dice {
+class Random {
  public:
-  Dice(std::uint64_t seed, std::uint64_t index) : state_(mix(mix(seed + kStep) ^ index) + kStep) {}
+  Random(std::uint64_t seed, std::uint64_t index)
+      : state_(mix(mix(seed + kStep) ^ index) + kStep) {}
 
   std::uint64_t bits() { return mix(state_ += kStep); }
   std::uint32_t word() { return static_cast<std::uint32_t>(bits() >> 32u); }

@@ -42,7 +42,7 @@ constexpr std::uint32_t kGlooFaultPercent = 25;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kMinTimeoutMs = 1'000;
 constexpr std::uint32_t kTimeoutSpreadMs = 800;
-constexpr std::uint32_t kNcclTimes = 4;  // collectives on a shared card take so much longer
+constexpr std::uint32_t kNcclTimes = 4;  // collectives on a shared GPU take so much longer
 
 bool at_message(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kMessageStall || kind == Kind::kLinkReset;
@@ -57,20 +57,20 @@ bool changes_payload(const GenerateOptions& options, const Case& value) {
 
 // Where a payload fault acts: a collective has two exchanges of frames, and frames begin with their
 // seals, of 64 bytes, which are as interesting as what follows.
-void draw_payload(Dice& dice, const Case& value, std::uint32_t collectives, Fault& fault) {
-  fault.site = dice.below(2 * collectives + 2);
-  fault.peer = (fault.rank + 1 + dice.below(value.program.world - 1)) % value.program.world;
-  const bool in_seal = dice.percent(35);
+void draw_payload(Random& random, const Case& value, std::uint32_t collectives, Fault& fault) {
+  fault.site = random.below(2 * collectives + 2);
+  fault.peer = (fault.rank + 1 + random.below(value.program.world - 1)) % value.program.world;
+  const bool in_seal = random.percent(35);
   const bool is_bit = fault.kind == Kind::kPayloadFlip;
-  const std::uint32_t bytes = in_seal ? dice.below(64) : 64 + dice.below(192);
-  const std::uint32_t bit = dice.below(8);
+  const std::uint32_t bytes = in_seal ? random.below(64) : 64 + random.below(192);
+  const std::uint32_t bit = random.below(8);
   fault.at = is_bit ? 8 * bytes + bit : bytes;
 }
 
 class PlanDrawer {
  public:
-  PlanDrawer(Dice& dice, const GenerateOptions& options, Case& value)
-      : dice_(dice), options_(options), case_(value), program_(value.program) {}
+  PlanDrawer(Random& random, const GenerateOptions& options, Case& value)
+      : random_(random), options_(options), case_(value), program_(value.program) {}
 
   void draw();
   void draw_payload_plan();
@@ -85,7 +85,7 @@ class PlanDrawer {
   std::uint32_t draw_duration();
   void draw_timeout();
 
-  Dice& dice_;
+  Random& random_;
   const GenerateOptions& options_;
   Case& case_;
   const reference::Program& program_;
@@ -111,16 +111,16 @@ void PlanDrawer::collect_kinds() {
   const bool swarm = options_.faults == GenerateOptions::Faults::kSwarm;
   for (int i = 0; i < faults::kKinds; ++i) {
     const auto kind = static_cast<Kind>(i);
-    if (usable(kind) && (!swarm || dice_.percent(40))) kinds_[kind_count_++] = kind;
+    if (usable(kind) && (!swarm || random_.percent(40))) kinds_[kind_count_++] = kind;
   }
 }
 
 Kind PlanDrawer::draw_kind() {
-  Kind kind = kinds_[dice_.below(kind_count_)];
+  Kind kind = kinds_[random_.below(kind_count_)];
   // Silence costs its timeout in real time: keep it rare there unless it was asked for.
   const bool real = options_.lane != GenerateOptions::Lane::kSim;
   if (real && options_.faults == GenerateOptions::Faults::kSwarm && can_silence(kind) &&
-      !dice_.percent(15))
+      !random_.percent(15))
     kind = Kind::kOperationDelay;
   return kind;
 }
@@ -128,8 +128,8 @@ Kind PlanDrawer::draw_kind() {
 // Mostly a synced step: the others have no collectives.
 std::uint32_t PlanDrawer::draw_step() {
   const auto count = static_cast<std::uint32_t>(program_.steps.size());
-  const std::uint32_t start = dice_.below(count);
-  if (dice_.percent(10)) return start;
+  const std::uint32_t start = random_.below(count);
+  if (random_.percent(10)) return start;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t step = (start + i) % count;
     if (program_.steps[step].kind == reference::PassKind::kSynced) return step;
@@ -142,14 +142,14 @@ std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
     const auto& variants = program_.steps[fault.step].variants;
     const reference::RankPass& pass = variants[fault.rank % variants.size()];
     const std::size_t nodes = pass.forwards.empty() ? 1 : pass.forwards.back().nodes.size();
-    return dice_.below(static_cast<std::uint32_t>(nodes) + 2);
+    return random_.below(static_cast<std::uint32_t>(nodes) + 2);
   }
   const bool dynamic = program_.options.mode == reference::Mode::kDynamic;
   if (at_message(fault.kind)) {
     const std::uint32_t per_collective = 4 * (program_.world - 1);
-    return dice_.below(per_collective * (buckets_ + (dynamic ? 1 : 0)) + 1);
+    return random_.below(per_collective * (buckets_ + (dynamic ? 1 : 0)) + 1);
   }
-  switch (dice_.below(4)) {
+  switch (random_.below(4)) {
     case 0:
       return 0;  // the first bucket
     case 1:
@@ -157,7 +157,7 @@ std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
     case 2:
       return dynamic ? buckets_ : 0;  // the usage map
     default:
-      return dice_.below(buckets_ + 1);
+      return random_.below(buckets_ + 1);
   }
 }
 
@@ -165,8 +165,8 @@ std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
 std::uint32_t PlanDrawer::draw_duration() {
   const bool real = options_.lane != GenerateOptions::Lane::kSim;
   const std::uint32_t most = real ? kGlooMaxDurationUs : faults::kMaxDurationUs;
-  const std::uint32_t digits = dice_.between(4, 19);
-  return std::min(most, (1u << (digits - 1)) + dice_.below(1u << (digits - 1)));
+  const std::uint32_t digits = random_.between(4, 19);
+  return std::min(most, (1u << (digits - 1)) + random_.below(1u << (digits - 1)));
 }
 
 // A time that no benign fault can use up: every duration of the plan twice, and a second.
@@ -178,7 +178,7 @@ void PlanDrawer::draw_timeout() {
     silent = silent || can_silence(fault.kind);
   }
   if (silent)
-    case_.timeout_ms = kMinTimeoutMs + 2 * (durations_us / 1000) + dice_.below(kTimeoutSpreadMs);
+    case_.timeout_ms = kMinTimeoutMs + 2 * (durations_us / 1000) + random_.below(kTimeoutSpreadMs);
   if (options_.lane == GenerateOptions::Lane::kNccl) case_.timeout_ms *= kNcclTimes;
 }
 
@@ -186,11 +186,11 @@ void PlanDrawer::draw() {
   if (options_.faults == GenerateOptions::Faults::kNone) return;
   const bool real = options_.lane != GenerateOptions::Lane::kSim;
   const std::uint32_t share = real ? kGlooFaultPercent : kFaultPercent;
-  if (options_.faults == GenerateOptions::Faults::kSwarm && !dice_.percent(share)) return;
+  if (options_.faults == GenerateOptions::Faults::kSwarm && !random_.percent(share)) return;
   collect_kinds();
   if (kind_count_ == 0) return;
   buckets_ = bucket_count(program_);
-  const std::uint32_t count = 1 + dice_.weighted(std::array<std::uint16_t, 4>{64, 20, 12, 4});
+  const std::uint32_t count = 1 + random_.weighted(std::array<std::uint16_t, 4>{64, 20, 12, 4});
   case_.faults.faults.reserve(count);
   bool exited = false;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -198,10 +198,10 @@ void PlanDrawer::draw() {
     fault.kind = draw_kind();
     if (fault.kind == Kind::kRankExit && exited) continue;  // somebody has to be left
     exited = exited || fault.kind == Kind::kRankExit;
-    fault.rank = dice_.below(program_.world);
+    fault.rank = random_.below(program_.world);
     fault.step = draw_step();
     fault.site = draw_site(fault);
-    if (faults::is_payload(fault.kind)) draw_payload(dice_, case_, buckets_ + 1, fault);
+    if (faults::is_payload(fault.kind)) draw_payload(random_, case_, buckets_ + 1, fault);
     const bool lasts = faults::is_benign(fault.kind);
     if (lasts) fault.duration_us = draw_duration();
     case_.faults.faults.push_back(fault);
@@ -211,33 +211,33 @@ void PlanDrawer::draw() {
 
 // Mostly nothing else goes wrong, so that it is known what has to come of it.
 void PlanDrawer::draw_payload_plan() {
-  if (dice_.percent(75)) case_.faults.faults.clear();
+  if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
   buckets_ = bucket_count(program_);
   constexpr std::uint32_t kPayloadKinds = 5;
-  const std::uint32_t count = dice_.percent(75) ? 1 : 2;
+  const std::uint32_t count = random_.percent(75) ? 1 : 2;
   for (std::uint32_t i = 0; i < count; ++i) {
     Fault fault;
     fault.kind = static_cast<Kind>(static_cast<std::uint32_t>(Kind::kPayloadFlip) +
-                                   dice_.below(kPayloadKinds));
+                                   random_.below(kPayloadKinds));
     if (options_.lane == GenerateOptions::Lane::kNccl) fault.kind = Kind::kPayloadFlip;
-    fault.rank = dice_.below(program_.world);
+    fault.rank = random_.below(program_.world);
     fault.step = draw_step();
-    draw_payload(dice_, case_, buckets_ + 1, fault);
+    draw_payload(random_, case_, buckets_ + 1, fault);
     case_.faults.faults.push_back(fault);
   }
 }
 
 // A collective takes 3 calls, that of all ranks' headers among them, to some 30.
 void PlanDrawer::draw_call_plan() {
-  if (dice_.percent(75)) case_.faults.faults.clear();
+  if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
   Fault fault;
   fault.kind = Kind::kCallError;
-  fault.rank = dice_.below(program_.world);
+  fault.rank = random_.below(program_.world);
   fault.step = draw_step();
-  const std::uint32_t calls = dice_.percent(50) ? 6 : 24;
-  fault.site = dice_.below(calls * (bucket_count(program_) + 1));
+  const std::uint32_t calls = random_.percent(50) ? 6 : 24;
+  fault.site = random_.below(calls * (bucket_count(program_) + 1));
   case_.faults.faults.push_back(fault);
 }
 
@@ -253,26 +253,26 @@ bool never_times_out(const Case& value) {
                       [](const Fault& fault) { return can_silence(fault.kind); });
 }
 
-void draw_faults(Dice& dice, const GenerateOptions& options, Case& value) {
+void draw_faults(Random& random, const GenerateOptions& options, Case& value) {
   if (value.program.steps.empty()) return;
-  PlanDrawer(dice, options, value).draw();
+  PlanDrawer(random, options, value).draw();
 }
 
-void draw_payload_faults(Dice dice, const GenerateOptions& options, Case& value) {
+void draw_payload_faults(Random random, const GenerateOptions& options, Case& value) {
   const bool is_swarm = options.faults == GenerateOptions::Faults::kSwarm;
   if (!is_swarm || value.program.steps.empty() || !changes_payload(options, value)) return;
-  if (dice.percent(60)) PlanDrawer(dice, options, value).draw_payload_plan();
+  if (random.percent(60)) PlanDrawer(random, options, value).draw_payload_plan();
 }
 
-void draw_call_faults(Dice dice, const GenerateOptions& options, Case& value) {
+void draw_call_faults(Random random, const GenerateOptions& options, Case& value) {
   using Faults = GenerateOptions::Faults;
   const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
                        options.capabilities.has(Capability::kRecovery) &&
-                       value.program.options.fabric == reference::Fabric::kNccl;
+                       value.program.options.transport == reference::Transport::kNccl;
   if (!is_able || value.program.steps.empty()) return;
   const bool is_listed = options.faults == Faults::kList && options.kinds.has(Kind::kCallError);
-  const bool is_drawn = options.faults == Faults::kSwarm && dice.percent(40);
-  if (is_listed || is_drawn) PlanDrawer(dice, options, value).draw_call_plan();
+  const bool is_drawn = options.faults == Faults::kSwarm && random.percent(40);
+  if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_call_plan();
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

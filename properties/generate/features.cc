@@ -74,7 +74,7 @@ class Features {
   void nodes(const Step& step, const std::vector<Node>& list, bool in_body);
   void faults();
   void verified();
-  void on_a_card();
+  void on_a_gpu();
   void errors();
   void static_graph();
   void views(const reference::Expectation& expected);
@@ -596,11 +596,11 @@ void Features::groups() {
   pair(way, "verified", ", verified");
 }
 
-void Features::on_a_card() {
-  if (program_.options.fabric == reference::Fabric::kHost) return;
-  const std::string way = "on a card";
+void Features::on_a_gpu() {
+  if (program_.options.transport == reference::Transport::kHost) return;
+  const std::string way = "on a GPU";
   add_if(true, way);
-  add_if(program_.options.fabric == reference::Fabric::kNccl, way + ", by NCCL");
+  add_if(program_.options.transport == reference::Transport::kNccl, way + ", by NCCL");
   const auto pair = [&](const char* other, const std::string& name) {
     add_if(found_.count(other) > 0, way + name);
   };
@@ -870,7 +870,7 @@ void Features::errors() {
   inputs(expected);
   sparse(expected);
   verified();
-  on_a_card();
+  on_a_gpu();
   replicas();
   groups();
   reducers();

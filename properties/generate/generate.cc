@@ -31,7 +31,7 @@ struct Features {
   bool no_sync = false;
   bool no_grad = false;
   bool errors = false;
-  bool strays = false;  // static: what no synced step uses is accumulated
+  bool local_only_params = false;  // static: what no synced step uses is accumulated
   bool asymmetric = false;
   bool shared = false;
   bool frozen = false;
@@ -57,9 +57,9 @@ bool follows_owner(Program& program, std::size_t index) {
 
 class ProgramDrawer {
  public:
-  ProgramDrawer(Dice& dice, Dice way_dice, Dice replica_dice, const GenerateOptions& options,
-                Program& program)
-      : dice_(dice),
+  ProgramDrawer(Random& random, Random way_dice, Random replica_dice,
+                const GenerateOptions& options, Program& program)
+      : random_(random),
         way_dice_(way_dice),
         replica_dice_(replica_dice),
         options_(options),
@@ -70,7 +70,7 @@ class ProgramDrawer {
 
  private:
   bool on(Capability capability, std::uint32_t percent) {
-    return can_.has(capability) && dice_.percent(percent);
+    return can_.has(capability) && random_.percent(percent);
   }
   void draw_features();
   void draw_world();
@@ -92,12 +92,12 @@ class ProgramDrawer {
   void draw_graph_step(Step& step);
   void draw_no_grad_step(Step& step);
   static void join_all_calls(Step& step);
-  PassWish draw_wish(PassKind kind, bool may_fail, ParameterSet common);
+  PassConstraints draw_constraints(PassKind kind, bool may_fail, ParameterSet common);
   ParameterSet subset(ParameterSet set, std::uint32_t percent);
 
-  Dice& dice_;
-  Dice way_dice_;
-  Dice replica_dice_;
+  Random& random_;
+  Random way_dice_;
+  Random replica_dice_;
   const GenerateOptions& options_;
   Capabilities can_;
   Program& program_;
@@ -114,7 +114,7 @@ class ProgramDrawer {
 
 void ProgramDrawer::draw_features() {
   Features& f = features_;
-  const std::uint32_t mode = dice_.below(100);
+  const std::uint32_t mode = random_.below(100);
   f.dynamic = can_.has(Capability::kDynamic) && mode < 42;
   f.is_static = can_.has(Capability::kStatic) && mode >= 75;
   f.views = on(Capability::kViews, 40);
@@ -122,9 +122,10 @@ void ProgramDrawer::draw_features() {
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
   f.errors = on(Capability::kErrors, f.is_static ? 32 : 16) && can_.has(Capability::kRecovery);
-  f.strays = f.is_static && f.errors && can_.has(Capability::kNoSync) && dice_.percent(70);
-  f.no_sync = f.no_sync || f.strays;
-  f.asymmetric = dice_.percent(75);
+  f.local_only_params =
+      f.is_static && f.errors && can_.has(Capability::kNoSync) && random_.percent(70);
+  f.no_sync = f.no_sync || f.local_only_params;
+  f.asymmetric = random_.percent(75);
   f.shared = on(Capability::kShared, 25);
   f.frozen = on(Capability::kFrozen, 30);
   f.zero_size = on(Capability::kZeroSize, 25);
@@ -136,15 +137,15 @@ void ProgramDrawer::draw_features() {
   g.several_backwards = on(Capability::kSeveralBackwards, 35);
   g.discard = on(Capability::kDiscard, 35);
   g.keep_outputs = on(Capability::kKeepOutputs, 35);
-  g.spare_outputs = dice_.percent(40);
-  g.stop = dice_.percent(40);
-  g.detach = dice_.percent(35);
-  g.split = dice_.percent(35);
-  g.scale = dice_.percent(45);
-  g.zero_scale = g.scale && dice_.percent(40);
-  g.fan_out = dice_.percent(50);
-  g.repeat = dice_.percent(50);
-  g.row_major = f.column_major && dice_.percent(60);
+  g.unused_outputs = random_.percent(40);
+  g.stop = random_.percent(40);
+  g.detach = random_.percent(35);
+  g.split = random_.percent(35);
+  g.scale = random_.percent(45);
+  g.zero_scale = g.scale && random_.percent(40);
+  g.fan_out = random_.percent(50);
+  g.repeat = random_.percent(50);
+  g.row_major = f.column_major && random_.percent(60);
   // What is accumulated must be in use in static mode, and a stop would keep it from that.
   if (f.is_static && f.no_sync) g.stop = false;
   if (f.errors) {  // most of them need one of these
@@ -156,10 +157,10 @@ void ProgramDrawer::draw_features() {
 void ProgramDrawer::draw_world() {
   // Weights for 1 to 8 ranks.
   const std::uint32_t drawn =
-      1 + dice_.weighted(std::array<std::uint16_t, 8>{3, 44, 30, 13, 4, 2, 2, 2});
+      1 + random_.weighted(std::array<std::uint16_t, 8>{3, 44, 30, 13, 4, 2, 2, 2});
   program_.world = std::clamp(drawn, 1u, std::clamp(options_.max_world, 1u, reference::kMaxWorld));
-  program_.key = dice_.word();
-  const std::uint32_t values = dice_.weighted(std::array<std::uint16_t, 3>{45, 37, 18});
+  program_.key = random_.word();
+  const std::uint32_t values = random_.weighted(std::array<std::uint16_t, 3>{45, 37, 18});
   program_.values = static_cast<reference::Values>(values);
   if (program_.values == reference::Values::kSpecial && !can_.has(Capability::kSpecial))
     program_.values = reference::Values::kGeneral;
@@ -171,15 +172,15 @@ void ProgramDrawer::draw_options() {
   if (features_.is_static) options.mode = reference::Mode::kStatic;
   options.views = features_.views;
   options.rebuild = features_.rebuild;
-  const std::uint32_t order = dice_.below(100);
+  const std::uint32_t order = random_.below(100);
   if (can_.has(Capability::kBcube) && order < 20) options.order = reference::Order::kBcube;
   if (can_.has(Capability::kRankOrder) && order >= 75) options.order = reference::Order::kRankOrder;
   // In bytes, against parameters of mostly 4 to 160: from one bucket each to all in one.
   constexpr std::array<std::uint16_t, 12> kLimits{1, 1, 8, 16, 32, 64, 65, 100, 128, 200, 256, 400};
-  if (dice_.percent(12)) return;  // the defaults
-  options.first_bucket_bytes = kLimits[dice_.below(kLimits.size())];
+  if (random_.percent(12)) return;  // the defaults
+  options.first_bucket_bytes = kLimits[random_.below(kLimits.size())];
   options.bucket_bytes =
-      dice_.percent(20) ? options.first_bucket_bytes : kLimits[dice_.below(kLimits.size())];
+      random_.percent(20) ? options.first_bucket_bytes : kLimits[random_.below(kLimits.size())];
 }
 
 // In what way the same program is run. These have numbers of their own, and take as many whatever
@@ -205,73 +206,73 @@ void ProgramDrawer::draw_dtypes() {
   if (can_.has(Capability::kFloat16)) able[count++] = DType::kFloat16;
   if (can_.has(Capability::kBFloat16)) able[count++] = DType::kBFloat16;
   if (can_.has(Capability::kComplex64)) able[count++] = DType::kComplex64;
-  for (std::uint32_t i = count; i > 1; --i) std::swap(able[i - 1], able[dice_.below(i)]);
+  for (std::uint32_t i = count; i > 1; --i) std::swap(able[i - 1], able[random_.below(i)]);
   dtypes_ = able;
-  const bool mixed = dice_.percent(40);
+  const bool mixed = random_.percent(40);
   if (mixed) {
-    dtype_count_ = std::min(count, dice_.between(2, 3));
-  } else if (dice_.percent(46)) {
+    dtype_count_ = std::min(count, random_.between(2, 3));
+  } else if (random_.percent(46)) {
     dtypes_[0] = DType::kFloat32;
   }
 }
 
 // Sizes around what matters: chunks of the ring (W, 2W), 64 bytes, 0 and 1.
 std::uint32_t ProgramDrawer::draw_elements(const Parameter& parameter) {
-  if (features_.zero_size && dice_.percent(25)) return 0;
+  if (features_.zero_size && random_.percent(25)) return 0;
   const std::uint32_t world = program_.world;
-  switch (dice_.weighted(std::array<std::uint16_t, 6>{15, 40, 12, 16, 14, 3})) {
+  switch (random_.weighted(std::array<std::uint16_t, 6>{15, 40, 12, 16, 14, 3})) {
     case 0:
       return 1;
     case 1:
-      return dice_.between(2, 40);
+      return random_.between(2, 40);
     case 2:
-      return std::max(1u, world + dice_.below(3) - 1);
+      return std::max(1u, world + random_.below(3) - 1);
     case 3:
-      return 2 * world + dice_.below(3) - 1;
+      return 2 * world + random_.below(3) - 1;
     case 4: {
       const std::uint32_t line = 64 / reference::size_of(parameter.dtype);
-      const std::uint32_t lines = dice_.between(1, 3);  // apart: operands have no order
-      return line * lines + dice_.below(3) - 1;
+      const std::uint32_t lines = random_.between(1, 3);  // apart: operands have no order
+      return line * lines + random_.below(3) - 1;
     }
     default:
-      return dice_.between(41, 300);
+      return random_.between(41, 300);
   }
 }
 
 void ProgramDrawer::draw_sizes(Parameter& parameter) {
   const std::uint32_t elements = draw_elements(parameter);
-  const bool strided = features_.column_major && dice_.percent(60);
+  const bool strided = features_.column_major && random_.percent(60);
   if (!strided) {
-    if (elements != 1 || dice_.percent(30)) parameter.sizes = {elements};
+    if (elements != 1 || random_.percent(30)) parameter.sizes = {elements};
     return;
   }
-  const std::uint32_t rows = dice_.between(2, 5);
+  const std::uint32_t rows = random_.between(2, 5);
   const std::uint32_t columns = elements == 0 ? 0 : (elements + rows - 1) / rows;
-  if (dice_.percent(25))
+  if (random_.percent(25))
     parameter.sizes = {columns, 2, (rows + 1) / 2};
   else
     parameter.sizes = {rows, columns};
-  parameter.column_major = dice_.percent(65);
+  parameter.column_major = random_.percent(65);
 }
 
 void ProgramDrawer::draw_parameters() {
   const std::uint32_t most = std::clamp(options_.max_parameters, 1u, reference::kMaxParameters);
-  std::uint32_t count = dice_.percent(85) ? dice_.between(1, 5) : dice_.between(6, 12);
-  if (most > 12 && dice_.percent(5)) count = dice_.between(13, most);
+  std::uint32_t count = random_.percent(85) ? random_.between(1, 5) : random_.between(6, 12);
+  if (most > 12 && random_.percent(5)) count = random_.between(13, most);
   count = std::min(count, most);
   program_.parameters.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     Parameter& parameter = program_.parameters[i];
-    parameter.key = dice_.word();
-    if (features_.shared && i > 0 && dice_.percent(35)) {
-      const std::uint32_t distance = dice_.between(1, std::min(i, 3u));
+    parameter.key = random_.word();
+    if (features_.shared && i > 0 && random_.percent(35)) {
+      const std::uint32_t distance = random_.between(1, std::min(i, 3u));
       parameter.shared_with = distance;
       follows_owner(program_, i);
       continue;
     }
-    parameter.dtype = dtypes_[dtype_count_ > 1 ? dice_.below(dtype_count_) : 0];
+    parameter.dtype = dtypes_[dtype_count_ > 1 ? random_.below(dtype_count_) : 0];
     draw_sizes(parameter);
-    if (features_.devices && dice_.percent(45)) parameter.device = 1;
+    if (features_.devices && random_.percent(45)) parameter.device = 1;
   }
   if (features_.frozen) freeze();
 }
@@ -291,14 +292,14 @@ void ProgramDrawer::freeze() {
   std::uint32_t own = 0;
   for (const Parameter& parameter : program_.parameters) own += parameter.shared_with == 0 ? 1 : 0;
   const auto last = program_.parameters.size() - 1;
-  const bool freeze_last = dice_.percent(45);
+  const bool freeze_last = random_.percent(45);
   for (std::size_t i = 0; i <= last && own > 1; ++i) {
     Parameter& parameter = program_.parameters[i];
-    const bool chosen = i == last ? freeze_last : dice_.percent(25);
+    const bool chosen = i == last ? freeze_last : random_.percent(25);
     if (parameter.shared_with != 0 || is_shared(i) || !chosen) continue;
     parameter.frozen = true;
     --own;
-    if (i != last || !dice_.percent(60)) continue;
+    if (i != last || !random_.percent(60)) continue;
     using enum Capability;
     constexpr std::pair<Capability, DType> kOthers[] = {
         {kFloat64, DType::kFloat64}, {kFloat16, DType::kFloat16}, {kBFloat16, DType::kBFloat16}};
@@ -337,17 +338,17 @@ void ProgramDrawer::ignore() {
 // P15: copies of most parameters, in one more replica or two, often on the other device. Numbers of
 // its own.
 void ProgramDrawer::replicate() {
-  Dice& dice = replica_dice_;
-  if (!dice.percent(14) || !can_.has(Capability::kReplicas)) return;
-  const std::uint32_t replicas = dice.percent(70) ? 1 : 2;
-  const std::uint32_t share = dice.percent(60) ? 100 : 60;
-  const bool on_other_device = dice.percent(60) && can_.has(Capability::kTwoDevices);
+  Random& random = replica_dice_;
+  if (!random.percent(14) || !can_.has(Capability::kReplicas)) return;
+  const std::uint32_t replicas = random.percent(70) ? 1 : 2;
+  const std::uint32_t share = random.percent(60) ? 100 : 60;
+  const bool on_other_device = random.percent(60) && can_.has(Capability::kTwoDevices);
   const auto count = static_cast<std::uint32_t>(program_.parameters.size());
   for (std::uint32_t replica = 0; replica < replicas; ++replica) {
     for (std::uint32_t p = 0; p < count; ++p) {
-      const std::uint32_t key = dice.word();
+      const std::uint32_t key = random.word();
       const auto at = static_cast<std::uint32_t>(program_.parameters.size());
-      if (!is_original(program_.parameters[p]) || !dice.percent(share)) continue;
+      if (!is_original(program_.parameters[p]) || !random.percent(share)) continue;
       if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
       Parameter copy = program_.parameters[p];
       copy.key = key;
@@ -390,7 +391,7 @@ void ProgramDrawer::collect_names() {
 ParameterSet ProgramDrawer::subset(ParameterSet set, std::uint32_t percent) {
   ParameterSet out = 0;
   for (; set != 0; set &= set - 1)
-    if (dice_.percent(percent)) out |= set & (~set + 1);
+    if (random_.percent(percent)) out |= set & (~set + 1);
   return out;
 }
 
@@ -399,72 +400,74 @@ std::uint32_t ProgramDrawer::draw_variant_count() {
   // Large groups of many parameters make dear cases: give them few variants.
   const bool dear = program_.world > 4 && program_.parameters.size() > 5;
   const std::uint32_t most = dear ? 2 : program_.world;
-  return dice_.percent(70) ? most : dice_.between(1, most);
+  return random_.percent(70) ? most : random_.between(1, most);
 }
 
 void ProgramDrawer::draw_kind(Step& step, PassKind before) {
-  step.key = dice_.word();
-  if (features_.no_sync && dice_.percent(before == PassKind::kNoSync ? 40 : 35))
+  step.key = random_.word();
+  if (features_.no_sync && random_.percent(before == PassKind::kNoSync ? 40 : 35))
     step.kind = PassKind::kNoSync;
-  else if (features_.no_grad && dice_.percent(20))
+  else if (features_.no_grad && random_.percent(20))
     step.kind = PassKind::kNoGrad;
   // An accumulation window mostly goes on; the other kinds of zero_grad end it on purpose.
   const bool window = before == PassKind::kNoSync;
   const std::array<std::uint16_t, 3> weights =
       window ? std::array<std::uint16_t, 3>{18, 14, 68} : std::array<std::uint16_t, 3>{60, 20, 20};
-  step.zero_grad = static_cast<ZeroGrad>(dice_.weighted(weights));
+  step.zero_grad = static_cast<ZeroGrad>(random_.weighted(weights));
 }
 
-PassWish ProgramDrawer::draw_wish(PassKind kind, bool may_fail, ParameterSet common) {
-  PassWish wish;
-  wish.frozen = frozen_;
-  wish.strict = kind == PassKind::kSynced && !may_fail;
-  wish.single_backward = wish.strict && features_.dynamic;
-  wish.several_hooks = features_.is_static;
+PassConstraints ProgramDrawer::draw_constraints(PassKind kind, bool may_fail, ParameterSet common) {
+  PassConstraints constraints;
+  constraints.frozen = frozen_;
+  constraints.strict = kind == PassKind::kSynced && !may_fail;
+  constraints.single_backward = constraints.strict && features_.dynamic;
+  constraints.several_hooks = features_.is_static;
   // Static mode: what is accumulated besides has to be in use, so that it must be known what is.
-  const bool all_used = wish.strict && features_.is_static && features_.no_sync;
-  wish.may_drop = !all_used && (!wish.strict || features_.dynamic || features_.is_static);
-  wish.bodies_train = !wish.single_backward;
-  wish.extra_discard = features_.graph.discard && dice_.percent(30);
-  const bool reach_all = wish.strict && !features_.dynamic && !features_.is_static;
+  const bool all_used = constraints.strict && features_.is_static && features_.no_sync;
+  constraints.may_drop =
+      !all_used && (!constraints.strict || features_.dynamic || features_.is_static);
+  constraints.bodies_train = !constraints.single_backward;
+  constraints.extra_discard = features_.graph.discard && random_.percent(30);
+  const bool reach_all = constraints.strict && !features_.dynamic && !features_.is_static;
   if (reach_all)
-    wish.reach = trains_;
-  else if (!dice_.percent(8))  // else nothing at all
-    wish.reach = dice_.percent(40) ? common : subset(common, 75);
-  if (kind == PassKind::kNoSync && !same_passes_.empty() && !features_.strays)
-    wish.reach &= used_by_same_;
-  return wish;
+    constraints.reach = trains_;
+  else if (!random_.percent(8))  // else nothing at all
+    constraints.reach = random_.percent(40) ? common : subset(common, 75);
+  if (kind == PassKind::kNoSync && !same_passes_.empty() && !features_.local_only_params)
+    constraints.reach &= used_by_same_;
+  return constraints;
 }
 
 void ProgramDrawer::draw_graph_step(Step& step) {
-  const bool may_fail = features_.errors && !features_.strays && dice_.percent(45);
+  const bool may_fail = features_.errors && !features_.local_only_params && random_.percent(45);
   const std::uint32_t count = draw_variant_count();
-  const bool strays = features_.strays && step.kind == PassKind::kNoSync;
-  const bool is_spare = features_.strays && step.kind == PassKind::kSynced;
-  const ParameterSet common = is_spare                      ? subset(trains_, 50)
-                              : strays || dice_.percent(45) ? trains_
-                                                            : subset(trains_, 70);
-  const bool discard_all = features_.graph.discard && dice_.percent(12);
+  const bool local_only_params = features_.local_only_params && step.kind == PassKind::kNoSync;
+  const bool is_spare = features_.local_only_params && step.kind == PassKind::kSynced;
+  const ParameterSet common = is_spare                                   ? subset(trains_, 50)
+                              : local_only_params || random_.percent(45) ? trains_
+                                                                         : subset(trains_, 70);
+  const bool discard_all = features_.graph.discard && random_.percent(12);
   const bool same =
       features_.is_static && step.kind == PassKind::kSynced && !may_fail && !discard_all;
   // Static mode: the first pass ends with its first backward, later ones may spread over several;
   // after an error the next pass is a first one.
   if (same && !same_passes_.empty()) {
     step.variants = same_passes_;
-    const bool is_spread = dice_.percent(50) && can_.has(Capability::kErrors);
+    const bool is_spread = random_.percent(50) && can_.has(Capability::kErrors);
     if (features_.errors || !is_spread) join_all_calls(step);
     return;
   }
   step.variants.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     // A step that may fail does so on some ranks, not always on all.
-    PassWish wish = draw_wish(step.kind, may_fail && dice_.percent(60), common);
-    wish.discard_all = discard_all;
+    PassConstraints constraints =
+        draw_constraints(step.kind, may_fail && random_.percent(60), common);
+    constraints.discard_all = discard_all;
     // Without communication each rank may drop its outputs on its own.
-    if (step.kind == PassKind::kNoSync && features_.graph.discard && dice_.percent(10))
-      wish.discard_all = true;
-    step.variants.push_back(draw_pass(dice_, features_.graph, names_, wish));
-    if (same) used_by_same_ |= wish.reach;
+    if (step.kind == PassKind::kNoSync && features_.graph.discard && random_.percent(10))
+      constraints.discard_all = true;
+    step.variants.push_back(draw_pass(random_, features_.graph, names_, constraints));
+    if (same) used_by_same_ |= constraints.reach;
   }
   if (!same) return;
   same_passes_ = step.variants;
@@ -479,20 +482,20 @@ void ProgramDrawer::join_all_calls(Step& step) {
 void ProgramDrawer::draw_no_grad_step(Step& step) {
   const std::uint32_t count = draw_variant_count();
   step.variants.resize(count);
-  const std::uint32_t runs = dice_.below(count);
+  const std::uint32_t runs = random_.below(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     RankPass& pass = step.variants[i];
-    pass.skip = i != runs && dice_.percent(60);
+    pass.skip = i != runs && random_.percent(60);
     reference::Forward& forward = pass.forwards.emplace_back();
     reference::Node& node = forward.nodes.emplace_back();
-    node.key = dice_.word();
-    node.parameter = dice_.below(static_cast<std::uint32_t>(program_.parameters.size()));
+    node.key = random_.word();
+    node.parameter = random_.below(static_cast<std::uint32_t>(program_.parameters.size()));
     forward.outputs.emplace_back();
   }
 }
 
 void ProgramDrawer::draw_steps() {
-  std::uint32_t count = dice_.percent(85) ? dice_.between(4, 8) : dice_.between(1, 3);
+  std::uint32_t count = random_.percent(85) ? random_.between(4, 8) : random_.between(1, 3);
   count = std::min(count, std::clamp(options_.max_steps, 1u, reference::kMaxSteps));
   program_.steps.resize(count);
   PassKind before = PassKind::kSynced;
@@ -520,58 +523,58 @@ void ProgramDrawer::draw() {
 }
 
 // Few parameters are such that compressing them pays: some become matrices that are.
-void draw_matrices(Dice& dice, Program& program) {
-  const bool all_floats = dice.percent(60);
+void draw_matrices(Random& random, Program& program) {
+  const bool all_floats = random.percent(60);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     Parameter& parameter = program.parameters[i];
     if (follows_owner(program, i)) continue;
     if (all_floats) parameter.dtype = DType::kFloat32;
-    if (parameter.dtype == DType::kFloat32 && !parameter.sparse && dice.percent(80)) {
-      parameter.sizes = {dice.between(4, 9), dice.between(3, 12)};
+    if (parameter.dtype == DType::kFloat32 && !parameter.sparse && random.percent(80)) {
+      parameter.sizes = {random.between(4, 9), random.between(3, 12)};
     }
   }
 }
 
 // Drawn last, so that it changes nothing else of a case.
-void draw_hook(Dice& dice, const GenerateOptions& options, Program& program) {
-  if (!options.capabilities.has(Capability::kHooks) || !dice.percent(30)) return;
+void draw_hook(Random& random, const GenerateOptions& options, Program& program) {
+  if (!options.capabilities.has(Capability::kHooks) || !random.percent(30)) return;
   const std::array<std::uint16_t, 5> weights{15, 25, 25, 35, 50};
-  program.options.hook = static_cast<reference::Hook>(1 + dice.weighted(weights));
-  if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(dice, program);
+  program.options.hook = static_cast<reference::Hook>(1 + random.weighted(weights));
+  if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(random, program);
 }
 
 // S3. Numbers of its own, as draw_ways() has.
-void draw_state(Dice dice, const GenerateOptions& options, Program& program) {
-  if (!dice.percent(36) || !options.capabilities.has(Capability::kState)) return;
-  program.options.with_values = dice.percent(45);
-  program.options.keep_buffers = dice.percent(15);
+void draw_state(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(36) || !options.capabilities.has(Capability::kState)) return;
+  program.options.with_values = random.percent(45);
+  program.options.keep_buffers = random.percent(15);
   constexpr std::array<std::uint16_t, 5> kLimits{1, 24, 64, 100, 256};
-  if (dice.percent(75)) program.options.chunk_bytes = kLimits[dice.below(kLimits.size())];
-  const std::uint32_t count = dice.percent(85) ? dice.between(1, 4) : 0;
-  const bool two_devices = options.capabilities.has(Capability::kTwoDevices) && dice.percent(40);
+  if (random.percent(75)) program.options.chunk_bytes = kLimits[random.below(kLimits.size())];
+  const std::uint32_t count = random.percent(85) ? random.between(1, 4) : 0;
+  const bool two_devices = options.capabilities.has(Capability::kTwoDevices) && random.percent(40);
   for (std::uint32_t b = 0; b < count; ++b) {
     reference::Buffer& buffer = program.buffers.emplace_back();
-    buffer.key = dice.word();
+    buffer.key = random.word();
     const std::array<std::uint16_t, 4> dtypes{40, 30, 15, 15};
-    buffer.dtype = static_cast<DType>(dice.weighted(dtypes));
-    if (dice.percent(8))
+    buffer.dtype = static_cast<DType>(random.weighted(dtypes));
+    if (random.percent(8))
       buffer.sizes = {0};
-    else if (dice.percent(25))
-      buffer.sizes = {dice.between(2, 4), dice.between(2, 6)};
-    else if (dice.percent(70))
-      buffer.sizes = {dice.between(1, 40)};
-    buffer.column_major = buffer.sizes.size() > 1 && dice.percent(50);
-    buffer.device = two_devices && dice.percent(50) ? 1 : 0;
-    buffer.ignored = dice.percent(15);
-    buffer.replaced = dice.percent(30);
+    else if (random.percent(25))
+      buffer.sizes = {random.between(2, 4), random.between(2, 6)};
+    else if (random.percent(70))
+      buffer.sizes = {random.between(1, 40)};
+    buffer.column_major = buffer.sizes.size() > 1 && random.percent(50);
+    buffer.device = two_devices && random.percent(50) ? 1 : 0;
+    buffer.ignored = random.percent(15);
+    buffer.replaced = random.percent(30);
   }
   const bool has_replicas =
       std::any_of(program.parameters.begin(), program.parameters.end(),
                   [](const Parameter& parameter) { return parameter.copy_of > 0; });
   for (std::uint32_t b = 0; has_replicas && b < count; ++b) {
-    if (!dice.percent(70)) continue;
+    if (!random.percent(70)) continue;
     reference::Buffer copy = program.buffers[b];
-    copy.key = dice.word();
+    copy.key = random.word();
     copy.copy_of = static_cast<std::uint32_t>(program.buffers.size()) - b;
     program.buffers.push_back(copy);
   }
@@ -586,27 +589,27 @@ void for_each_node(std::vector<reference::Node>& nodes, const F& f) {
 }
 
 // S1: some parameters become tables of rows. Numbers of its own.
-void draw_sparse(Dice dice, const GenerateOptions& options, Program& program) {
-  if (!dice.percent(16) || !options.capabilities.has(Capability::kSparse)) return;
-  const std::uint32_t share = dice.percent(25) ? 100 : 45;
+void draw_sparse(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(16) || !options.capabilities.has(Capability::kSparse)) return;
+  const std::uint32_t share = random.percent(25) ? 100 : 45;
   const bool zero_size = options.capabilities.has(Capability::kZeroSize);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     Parameter& parameter = program.parameters[p];
     if (follows_owner(program, p)) continue;
-    parameter.sparse = dice.percent(share);
-    const std::uint32_t rows = dice.percent(20) ? 1 : dice.between(2, 12);
-    const std::uint32_t columns = dice.between(1, 6);
-    const bool has_columns = dice.percent(60);
-    const bool is_empty = dice.percent(4) && zero_size;
+    parameter.sparse = random.percent(share);
+    const std::uint32_t rows = random.percent(20) ? 1 : random.between(2, 12);
+    const std::uint32_t columns = random.between(1, 6);
+    const bool has_columns = random.percent(60);
+    const bool is_empty = random.percent(4) && zero_size;
     if (!parameter.sparse) continue;
     parameter.sizes = {rows};
     if (has_columns) parameter.sizes.push_back(columns);
     if (is_empty)
-      parameter.sizes[dice.below(static_cast<std::uint32_t>(parameter.sizes.size()))] = 0;
+      parameter.sizes[random.below(static_cast<std::uint32_t>(parameter.sizes.size()))] = 0;
   }
-  const std::uint32_t most = dice.percent(20) ? 20 : 6;
+  const std::uint32_t most = random.percent(20) ? 20 : 6;
   const auto draw_entries = [&](reference::Node& node) {
-    const std::uint32_t entries = dice.below(most);  // 0 for some
+    const std::uint32_t entries = random.below(most);  // 0 for some
     const auto& used = program.parameters[node.parameter % program.parameters.size()];
     if (node.kind == reference::Node::Kind::kUse && used.sparse) node.entries = entries;
   };
@@ -616,14 +619,14 @@ void draw_sparse(Dice dice, const GenerateOptions& options, Program& program) {
 }
 
 // P16: some gradients that are refused, mostly one alone. Numbers of its own.
-void draw_requires_grad(Dice dice, const GenerateOptions& options, Program& program) {
+void draw_requires_grad(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
   const bool is_able = can.has(Capability::kRequiresGrad) && can.has(Capability::kErrors) &&
                        can.has(Capability::kRecovery);
-  if (!dice.percent(4) || !is_able) return;
-  const std::uint32_t share = dice.percent(30) ? 30 : 6;
+  if (!random.percent(4) || !is_able) return;
+  const std::uint32_t share = random.percent(30) ? 30 : 6;
   const auto draw = [&](reference::Node& node) {
-    if (node.kind == reference::Node::Kind::kUse) node.requires_grad = dice.percent(share);
+    if (node.kind == reference::Node::Kind::kUse) node.requires_grad = random.percent(share);
   };
   for (Step& step : program.steps)
     for (RankPass& pass : step.variants)
@@ -650,12 +653,12 @@ void change_legally(const GenerateOptions& options, Program& program, const Chan
 }
 
 // S2. Numbers of its own.
-void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
-  if (!dice.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
-  program.options.join = dice.percent(50) ? reference::Join::kByAll : reference::Join::kByActive;
+void draw_join(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
+  program.options.join = random.percent(50) ? reference::Join::kByAll : reference::Join::kByActive;
   const Capabilities can = options.capabilities;
   const bool is_able = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
-  program.options.early_termination = dice.percent(20) && is_able;
+  program.options.early_termination = random.percent(20) && is_able;
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
   // Static mode: what is accumulated must be in use, and it is the first pass of all that shows it.
   std::uint32_t least = 0;
@@ -673,30 +676,31 @@ void draw_join(Dice dice, const GenerateOptions& options, Program& program) {
   program.inputs.resize(program.world);
   for (std::uint32_t& inputs : program.inputs) {
     inputs = steps;
-    if (dice.percent(12))
+    if (random.percent(12))
       inputs = 0;
-    else if (dice.percent(55))
-      inputs = dice.between(1, steps);
+    else if (random.percent(55))
+      inputs = random.between(1, steps);
     inputs = std::max(inputs, least);
   }
-  if (!dice.percent(40) || steps < 2) return;
+  if (!random.percent(40) || steps < 2) return;
   change_legally(options, program, [&](Program& changed) {
-    changed.second_join = dice.between(1, steps - 1);
+    changed.second_join = random.between(1, steps - 1);
     const std::uint32_t longest = std::max(changed.second_join, steps - changed.second_join);
     for (std::uint32_t& inputs : changed.inputs)
-      if (inputs > longest || dice.percent(50)) inputs = std::max(dice.below(longest + 1), least);
+      if (inputs > longest || random.percent(50))
+        inputs = std::max(random.below(longest + 1), least);
   });
 }
 
 // B1: a list of three limits. Numbers of its own.
-void draw_last_limit(Dice dice, const GenerateOptions& options, Program& program) {
-  if (!dice.percent(40) || !options.capabilities.has(Capability::kThreeLimits)) return;
+void draw_last_limit(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(40) || !options.capabilities.has(Capability::kThreeLimits)) return;
   constexpr std::array<std::uint16_t, 6> kBytes{1, 8, 32, 64, 128, 400};
-  program.options.last_bucket_bytes = kBytes[dice.below(kBytes.size())];
+  program.options.last_bucket_bytes = kBytes[random.below(kBytes.size())];
 }
 
 // Gives parameters the sizes of one before, so that their gradients can be swapped.
-void make_alike(Dice& dice, std::vector<Parameter>& parameters) {
+void make_alike(Random& random, std::vector<Parameter>& parameters) {
   std::vector<bool> has_like(parameters.size());  // shares or copies that have its sizes
   for (std::size_t i = 0; i < parameters.size(); ++i)
     has_like[i - parameters[i].copy_of - parameters[i].shared_with] = !is_original(parameters[i]);
@@ -707,7 +711,7 @@ void make_alike(Dice& dice, std::vector<Parameter>& parameters) {
   for (std::size_t i = 1; i < parameters.size(); ++i) {
     const Parameter& before = parameters[i - 1];
     Parameter& parameter = parameters[i];
-    if (!may_be(i - 1) || !may_be(i) || !dice.percent(80)) continue;
+    if (!may_be(i - 1) || !may_be(i) || !random.percent(80)) continue;
     if (parameter.dtype == before.dtype && parameter.column_major == before.column_major)
       parameter.sizes = before.sizes;
   }
@@ -715,23 +719,23 @@ void make_alike(Dice& dice, std::vector<Parameter>& parameters) {
 
 // P10, B7: before some steps the user sets other gradients, in place of leaving those that are
 // there. Numbers of its own.
-void draw_set_gradients(Dice dice, const GenerateOptions& options, Program& program) {
-  if (!dice.percent(30) || !options.capabilities.has(Capability::kSetGradients)) return;
+void draw_set_gradients(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(30) || !options.capabilities.has(Capability::kSetGradients)) return;
   if (program.options.mode == reference::Mode::kStatic && fails(program)) return;  // as it is to
   change_legally(options, program, [&](Program& changed) {
-    if (dice.percent(75)) make_alike(dice, changed.parameters);
+    if (random.percent(75)) make_alike(random, changed.parameters);
     for (Step& step : changed.steps) {
-      if (!dice.percent(step.zero_grad == ZeroGrad::kKeep ? 80 : 30)) continue;
-      step.zero_grad = dice.percent(35) ? ZeroGrad::kReplace : ZeroGrad::kSwap;
+      if (!random.percent(step.zero_grad == ZeroGrad::kKeep ? 80 : 30)) continue;
+      step.zero_grad = random.percent(35) ? ZeroGrad::kReplace : ZeroGrad::kSwap;
     }
   });
 }
 
 // F3. Numbers of its own. It brings the order of additions along that it needs.
-void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
+void draw_verify(Random random, const GenerateOptions& options, Program& program) {
   const bool is_able = options.capabilities.has(Capability::kVerify) &&
                        options.capabilities.has(Capability::kRankOrder);
-  if (!dice.percent(22) || !is_able) return;
+  if (!random.percent(22) || !is_able) return;
   program.options.order = reference::Order::kRankOrder;
   program.options.verify = true;
 }
@@ -739,21 +743,21 @@ void draw_verify(Dice dice, const GenerateOptions& options, Program& program) {
 // F7: some parameters go to a second reducer, on a group of its own or on that of the first one; if
 // buckets are reduced while backward runs, hooks may come in another order on every rank there, and
 // that is a mismatch. Numbers of its own.
-void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) {
+void draw_reducers(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
-  const bool is_after = dice.percent(60) && can.has(Capability::kAfterBackward);
-  program.options.group_each = dice.percent(55);
+  const bool is_after = random.percent(60) && can.has(Capability::kAfterBackward);
+  program.options.group_each = random.percent(55);
   if (!program.options.group_each && is_after)
     program.options.launch = reference::Launch::kAfterBackward;
   const bool is_able = can.has(Capability::kRecovery) && can.has(Capability::kErrors);
   if (!program.options.group_each && !is_after && !is_able) program.options.group_each = true;
   // Buckets that are alike in everything could be taken for each other.
-  const bool are_alike = !program.options.group_each && !is_after && dice.percent(60);
+  const bool are_alike = !program.options.group_each && !is_after && random.percent(60);
   std::uint32_t own = 0;  // of the first reducer, that train
   std::uint32_t others = 0;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     Parameter& parameter = program.parameters[p];
-    const bool is_second = dice.percent(50);
+    const bool is_second = random.percent(50);
     if (follows_owner(program, p)) continue;
     if (are_alike && !parameter.sparse && !program.parameters[0].sparse) {
       parameter.dtype = program.parameters[0].dtype;
@@ -766,74 +770,74 @@ void draw_reducers(Dice dice, const GenerateOptions& options, Program& program) 
 }
 
 // A reducer after another one. Numbers of its own.
-void draw_renewal(Dice dice, Program& program) {
+void draw_renewal(Random random, Program& program) {
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
-  if (steps > 1) program.renewed = dice.between(1, steps - 1);
+  if (steps > 1) program.renewed = random.between(1, steps - 1);
 }
 
 // Two groups of ranks that train apart. Numbers of its own.
-void draw_groups(Dice dice, const GenerateOptions& options, Program& program) {
-  const bool is_small = program.world == 2 && !dice.percent(30);
-  const bool is_on = dice.percent(17) && options.capabilities.has(Capability::kTwoGroups);
+void draw_groups(Random random, const GenerateOptions& options, Program& program) {
+  const bool is_small = program.world == 2 && !random.percent(30);
+  const bool is_on = random.percent(17) && options.capabilities.has(Capability::kTwoGroups);
   if (!is_on || program.world < 2 || is_small) return;
   change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
 // P5: outputs without a graph, and outputs that outlive the next step. Numbers of its own.
-void draw_outputs(Dice dice, const GenerateOptions& options, Program& program) {
+void draw_outputs(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
-  const bool has_constants = dice.percent(20) && can.has(Capability::kConstants);
-  const bool holds = dice.percent(40) && can.has(Capability::kHoldOutputs);
+  const bool has_constants = random.percent(20) && can.has(Capability::kConstants);
+  const bool holds = random.percent(40) && can.has(Capability::kHoldOutputs);
   for (Step& step : program.steps) {
     if (step.kind == PassKind::kNoGrad) continue;
     for (RankPass& pass : step.variants) {
       for (reference::Forward& forward : pass.forwards) {
-        const std::uint32_t constants = dice.percent(60) ? dice.between(1, 2) : 0;
+        const std::uint32_t constants = random.percent(60) ? random.between(1, 2) : 0;
         if (has_constants) forward.constants = constants;
       }
-      const bool is_held = dice.percent(50);
+      const bool is_held = random.percent(50);
       pass.hold_outputs = holds && is_held && pass.keep_outputs;
     }
   }
 }
 
-// A card, and what moves its gradients. Numbers of its own.
-void draw_fabric(Dice dice, const GenerateOptions& options, Program& program) {
+// A GPU, and what moves its gradients. Numbers of its own.
+void draw_fabric(Random random, const GenerateOptions& options, Program& program) {
   const bool is_able =
-      options.lane != GenerateOptions::Lane::kGloo && options.capabilities.has(Capability::kCard);
-  using reference::Fabric;
-  const bool is_drawn = dice.percent(9);
-  Fabric fabric = dice.percent(40) ? Fabric::kNccl : Fabric::kStaged;
-  if (!is_drawn) fabric = Fabric::kHost;
-  if (options.lane == GenerateOptions::Lane::kNccl) fabric = Fabric::kNccl;
-  fabric = options.fabric.value_or(fabric);
-  if (fabric == Fabric::kHost || !is_able) return;
-  program.options.fabric = fabric;
+      options.lane != GenerateOptions::Lane::kGloo && options.capabilities.has(Capability::kGpu);
+  using reference::Transport;
+  const bool is_drawn = random.percent(9);
+  Transport transport = random.percent(40) ? Transport::kNccl : Transport::kStaged;
+  if (!is_drawn) transport = Transport::kHost;
+  if (options.lane == GenerateOptions::Lane::kNccl) transport = Transport::kNccl;
+  transport = options.transport.value_or(transport);
+  if (transport == Transport::kHost || !is_able) return;
+  program.options.transport = transport;
   for (Parameter& parameter : program.parameters) parameter.device = 0;
   for (reference::Buffer& buffer : program.buffers) buffer.device = 0;
   if (program.options.hook == reference::Hook::kPowerSgd)
     program.options.hook = reference::Hook::kAllReduce;
-  if (program.options.fabric == reference::Fabric::kNccl &&
+  if (program.options.transport == reference::Transport::kNccl &&
       program.options.order == reference::Order::kBcube)
     program.options.order = reference::Order::kRing;
 }
 
-void draw_schedule(Dice& dice, GenerateOptions::Lane lane, Schedule& schedule) {
+void draw_schedule(Random& random, GenerateOptions::Lane lane, Schedule& schedule) {
   if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
   const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
-  schedule.policy = static_cast<Schedule::Policy>(dice.weighted(weights));
-  schedule.seed = dice.word();
-  if (schedule.policy != Schedule::Policy::kDefault || dice.percent(40)) return;
-  const std::uint32_t count = dice.between(1, 4);
+  schedule.policy = static_cast<Schedule::Policy>(random.weighted(weights));
+  schedule.seed = random.word();
+  if (schedule.policy != Schedule::Policy::kDefault || random.percent(40)) return;
+  const std::uint32_t count = random.between(1, 4);
   std::uint32_t choice = 0;
   schedule.deviations.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
-    choice += dice.below(80);
-    schedule.deviations.push_back({choice++, dice.below(24)});
+    choice += random.below(80);
+    schedule.deviations.push_back({choice++, random.below(24)});
   }
 }
 
-// On a card that ranks share each collective takes some 10 to 20 ms.
+// On a GPU that ranks share each collective takes some 10 to 20 ms.
 GenerateOptions sized_for_lane(GenerateOptions options) {
   if (options.lane != GenerateOptions::Lane::kNccl) return options;
   options.max_world = std::min(options.max_world, 3U);
@@ -846,32 +850,32 @@ GenerateOptions sized_for_lane(GenerateOptions options) {
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& asked) {
   const GenerateOptions options = sized_for_lane(asked);
-  Dice dice(seed, index);
+  Random random(seed, index);
   Case out;
   constexpr std::uint64_t kWays = 0x77617973;
   constexpr std::uint64_t kReplicas = 0x7265706c69636173;
-  ProgramDrawer(dice, Dice(seed ^ kWays, index), Dice(seed ^ kReplicas, index), options,
+  ProgramDrawer(random, Random(seed ^ kWays, index), Random(seed ^ kReplicas, index), options,
                 out.program)
       .draw();
   constexpr std::uint64_t kState = 0x7374617465;
-  draw_state(Dice(seed ^ kState, index), options, out.program);
+  draw_state(Random(seed ^ kState, index), options, out.program);
   constexpr std::uint64_t kJoin = 0x6a6f696e;
-  draw_join(Dice(seed ^ kJoin, index), options, out.program);
+  draw_join(Random(seed ^ kJoin, index), options, out.program);
   constexpr std::uint64_t kSparse = 0x737061727365;
-  draw_sparse(Dice(seed ^ kSparse, index), options, out.program);
+  draw_sparse(Random(seed ^ kSparse, index), options, out.program);
   constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
-  draw_requires_grad(Dice(seed ^ kRequiresGrad, index), options, out.program);
+  draw_requires_grad(Random(seed ^ kRequiresGrad, index), options, out.program);
   constexpr std::uint64_t kLimits = 0x6c696d697473;
-  draw_last_limit(Dice(seed ^ kLimits, index), options, out.program);
+  draw_last_limit(Random(seed ^ kLimits, index), options, out.program);
   constexpr std::uint64_t kSetGradients = 0x736574677261;
-  draw_set_gradients(Dice(seed ^ kSetGradients, index), options, out.program);
+  draw_set_gradients(Random(seed ^ kSetGradients, index), options, out.program);
   constexpr std::uint64_t kVerify = 0x766572696679;
-  draw_verify(Dice(seed ^ kVerify, index), options, out.program);
+  draw_verify(Random(seed ^ kVerify, index), options, out.program);
   constexpr std::uint64_t kReducers = 0x72656475636572;
   constexpr std::uint64_t kRenewal = 0x72656e6577616c;
   if (out.program.options.join == reference::Join::kNone) {
-    Dice reducers(seed ^ kReducers, index);
-    Dice renewal(seed ^ kRenewal, index);
+    Random reducers(seed ^ kReducers, index);
+    Random renewal(seed ^ kRenewal, index);
     const bool is_able = options.capabilities.has(Capability::kReducers);
     if (reducers.percent(20) && is_able)
       change_legally(options, out.program,
@@ -880,18 +884,18 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
       change_legally(options, out.program, [&](Program& p) { draw_renewal(renewal, p); });
   }
   constexpr std::uint64_t kGroups = 0x67726f757073;
-  draw_groups(Dice(seed ^ kGroups, index), options, out.program);
+  draw_groups(Random(seed ^ kGroups, index), options, out.program);
   constexpr std::uint64_t kOutputs = 0x6f757470757473;
-  draw_outputs(Dice(seed ^ kOutputs, index), options, out.program);
-  draw_schedule(dice, options.lane, out.schedule);
-  draw_faults(dice, options, out);
+  draw_outputs(Random(seed ^ kOutputs, index), options, out.program);
+  draw_schedule(random, options.lane, out.schedule);
+  draw_faults(random, options, out);
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;
-  draw_payload_faults(Dice(seed ^ kPayload, index), options, out);
-  draw_hook(dice, options, out.program);
+  draw_payload_faults(Random(seed ^ kPayload, index), options, out);
+  draw_hook(random, options, out.program);
   constexpr std::uint64_t kFabric = 0x666162726963;
-  draw_fabric(Dice(seed ^ kFabric, index), options, out.program);
+  draw_fabric(Random(seed ^ kFabric, index), options, out.program);
   constexpr std::uint64_t kCalls = 0x63616c6c73;
-  draw_call_faults(Dice(seed ^ kCalls, index), options, out);
+  draw_call_faults(Random(seed ^ kCalls, index), options, out);
   return out;
 }
 

@@ -48,12 +48,12 @@ struct GenerateOptions {
   enum class Lane : std::uint8_t { kSim, kGloo, kNccl };
   enum class Faults : std::uint8_t { kSwarm, kNone, kList };
   // kGloo: only faults that processes can have, and times that people can wait for. kNccl: those
-  // and the net plug-in's; on a card, by NCCL, and small, as each collective takes some 10 to 20
+  // and the net plug-in's; on a GPU, by NCCL, and small, as each collective takes some 10 to 20
   // ms.
   Lane lane = Lane::kSim;
   Capabilities capabilities = Capabilities::all();
   // In the simulator: every case on this one; of all kinds without it.
-  std::optional<reference::Fabric> fabric;
+  std::optional<reference::Transport> transport;
   Faults faults = Faults::kSwarm;
   FaultKinds kinds = FaultKinds::all();  // kList: these, in every case that has a place for them
   std::uint32_t max_world = reference::kMaxWorld;

@@ -250,14 +250,14 @@ TEST(BucketCount, AgreesWithTheModel) {
   }
 }
 
-TEST(Dice, AreFair) {
-  Dice dice(1, 2);
+TEST(Random, AreFair) {
+  Random random(1, 2);
   std::map<std::uint32_t, int> counts;
-  for (int i = 0; i < 60'000; ++i) ++counts[dice.below(6)];
+  for (int i = 0; i < 60'000; ++i) ++counts[random.below(6)];
   EXPECT_EQ(counts.size(), 6u);
   for (const auto& [face, count] : counts) EXPECT_NEAR(count, 10'000, 500) << face;
-  EXPECT_EQ(dice.below(0), 0u);
-  EXPECT_EQ(dice.below(1), 0u);
+  EXPECT_EQ(random.below(0), 0u);
+  EXPECT_EQ(random.below(1), 0u);
 }
 
 // What a case costs, for the record: printed and not judged, as it depends on the machine.

@@ -43,27 +43,27 @@ std::uint8_t take_bit(ParameterSet& set) {
   return index;
 }
 
-ParameterSet subset(Dice& dice, ParameterSet set, std::uint32_t percent) {
+ParameterSet subset(Random& random, ParameterSet set, std::uint32_t percent) {
   ParameterSet out = 0;
   while (set != 0) {
     const std::uint8_t index = take_bit(set);
-    if (dice.percent(percent)) out |= ParameterSet{1} << index;
+    if (random.percent(percent)) out |= ParameterSet{1} << index;
   }
   return out;
 }
 
-std::int32_t draw_factor(Dice& dice, bool zero) {
-  if (zero && dice.percent(30)) return 0;
+std::int32_t draw_factor(Random& random, bool zero) {
+  if (zero && random.percent(30)) return 0;
   constexpr std::int32_t kFactors[] = {2, -1, 1, -2};
-  return kFactors[dice.below(4)];
+  return kFactors[random.below(4)];
 }
 
 // The nodes of one forward, or of one body, while they are drawn.
 class GraphDrawer {
  public:
-  GraphDrawer(Dice& dice, const GraphFeatures& features, const Names& names, bool strict,
+  GraphDrawer(Random& random, const GraphFeatures& features, const Names& names, bool strict,
               std::uint32_t room)
-      : dice_(dice), features_(features), names_(names), strict_(strict) {
+      : random_(random), features_(features), names_(names), strict_(strict) {
     nodes_.reserve(room);
   }
 
@@ -88,7 +88,7 @@ class GraphDrawer {
   // Any node of the segment once more, unless it is an output already.
   bool add_spare_output(std::uint32_t segment, std::vector<Input>& outputs) {
     const Part& part = parts_[segment];
-    const Input drawn = output_of(part.members[dice_.below(part.member_count)]);
+    const Input drawn = output_of(part.members[random_.below(part.member_count)]);
     for (const Input& known : outputs)
       if (known.back == drawn.back && known.slot == drawn.slot) return false;
     outputs.push_back(drawn);
@@ -108,7 +108,7 @@ class GraphDrawer {
   Node& append(Node::Kind kind) {
     Node& node = nodes_.emplace_back();
     node.kind = kind;
-    node.key = dice_.word();
+    node.key = random_.word();
     return node;
   }
   void add_member(Part& part, std::uint32_t index) {
@@ -116,18 +116,18 @@ class GraphDrawer {
     part.dangling[part.dangling_count++] = static_cast<std::uint8_t>(index);
   }
   void add_input(std::uint32_t index, std::uint32_t target) {
-    const std::uint32_t slot = nodes_[target].kind == Node::Kind::kSplit ? dice_.below(2) : 0;
+    const std::uint32_t slot = nodes_[target].kind == Node::Kind::kSplit ? random_.below(2) : 0;
     nodes_[index].inputs.push_back({index - 1 - target, slot});
   }
   Input output_of(std::uint32_t target) {
-    const std::uint32_t slot = nodes_[target].kind == Node::Kind::kSplit ? dice_.below(2) : 0;
+    const std::uint32_t slot = nodes_[target].kind == Node::Kind::kSplit ? random_.below(2) : 0;
     return {size() - 1 - target, slot};
   }
   void join_once(Part& part);
   void draw_inputs(Part& part, std::uint32_t index, Node::Kind kind);
   void draw_body(const Token& token, std::uint32_t depth);
 
-  Dice& dice_;
+  Random& random_;
   const GraphFeatures& features_;
   const Names& names_;
   bool strict_;
@@ -152,14 +152,14 @@ void GraphDrawer::join_once(Part& part) {
 
 void GraphDrawer::draw_inputs(Part& part, std::uint32_t index, Node::Kind kind) {
   if (part.member_count == 0) return;
-  const std::uint32_t drawn = dice_.below(100);
+  const std::uint32_t drawn = random_.below(100);
   std::uint32_t wanted = drawn < 80 ? 1 : 2;
   if (kind == Node::Kind::kUse && drawn < 25) wanted = 0;
   if (kind == Node::Kind::kCheckpoint && drawn < 15) wanted = 0;
-  const bool extra = features_.fan_out && dice_.percent(30);
+  const bool extra = features_.fan_out && random_.percent(30);
   nodes_[index].inputs.reserve(wanted + (extra ? 1 : 0));
   for (; wanted > 0 && part.dangling_count > 0; --wanted) {
-    const std::uint32_t place = dice_.below(part.dangling_count);
+    const std::uint32_t place = random_.below(part.dangling_count);
     const std::uint8_t target = part.dangling[place];
     add_input(index, target);
     if (strict_ && kind == Node::Kind::kDetach) continue;  // somebody else has to reach it
@@ -167,19 +167,19 @@ void GraphDrawer::draw_inputs(Part& part, std::uint32_t index, Node::Kind kind) 
     if (solid_[target]) solid_[index] = true;
     part.dangling[place] = part.dangling[--part.dangling_count];
   }
-  if (extra) add_input(index, part.members[dice_.below(part.member_count)]);
+  if (extra) add_input(index, part.members[random_.below(part.member_count)]);
 }
 
 void GraphDrawer::draw_body(const Token& token, std::uint32_t depth) {
   const auto uses = static_cast<std::uint32_t>(std::popcount(token.body));
-  GraphDrawer inner(dice_, features_, names_, strict_, uses + 3);
+  GraphDrawer inner(random_, features_, names_, strict_, uses + 3);
   ParameterSet nested = 0;
-  if (depth + 1 < kMaxBodyDepth && dice_.percent(15)) nested = subset(dice_, token.body, 50);
+  if (depth + 1 < kMaxBodyDepth && random_.percent(15)) nested = subset(random_, token.body, 50);
   ParameterSet rest = token.body & ~nested;
   while (rest != 0) inner.emit({Node::Kind::kUse, take_bit(rest), 0, false}, 0, depth + 1);
   if (nested != 0)
     inner.emit({Node::Kind::kCheckpoint, 0, nested, token.frozen_body}, 0, depth + 1);
-  if (inner.size() == 0 || (features_.scale && dice_.percent(20)))
+  if (inner.size() == 0 || (features_.scale && random_.percent(20)))
     inner.emit({features_.scale ? Node::Kind::kScale : Node::Kind::kSum, 0, 0, false}, 0);
   inner.join(0);
   nodes_.back().body = inner.take();
@@ -190,10 +190,10 @@ void GraphDrawer::emit(const Token& token, std::uint32_t segment, std::uint32_t 
   const std::uint32_t index = size() - 1;
   if (token.kind == Node::Kind::kUse) {
     const std::uint8_t count = names_.count[token.tensor];
-    node.parameter = names_.of[token.tensor][count > 1 ? dice_.below(count) : 0];
-    node.row_major = features_.row_major && dice_.percent(50);
+    node.parameter = names_.of[token.tensor][count > 1 ? random_.below(count) : 0];
+    node.row_major = features_.row_major && random_.percent(50);
   }
-  if (token.kind == Node::Kind::kScale) node.factor = draw_factor(dice_, features_.zero_scale);
+  if (token.kind == Node::Kind::kScale) node.factor = draw_factor(random_, features_.zero_scale);
   if (token.kind == Node::Kind::kCheckpoint) {
     draw_body(token, depth);
     solid_[index] = token.body != 0 && !token.frozen_body;
@@ -205,8 +205,9 @@ void GraphDrawer::emit(const Token& token, std::uint32_t segment, std::uint32_t 
 // One pass of one rank, from the plan of its segments to nodes, outputs and calls.
 class PassDrawer {
  public:
-  PassDrawer(Dice& dice, const GraphFeatures& features, const Names& names, const PassWish& wish)
-      : dice_(dice), features_(features), names_(names), wish_(wish) {}
+  PassDrawer(Random& random, const GraphFeatures& features, const Names& names,
+             const PassConstraints& constraints)
+      : random_(random), features_(features), names_(names), constraints_(constraints) {}
 
   RankPass draw();
 
@@ -226,17 +227,17 @@ class PassDrawer {
   std::uint32_t segment_of_call(std::uint32_t call) {
     // Segment s belongs to call s % calls_.
     const std::uint32_t count = (segment_count_ - call + calls_ - 1) / calls_;
-    return call + calls_ * (count > 1 ? dice_.below(count) : 0);
+    return call + calls_ * (count > 1 ? random_.below(count) : 0);
   }
-  std::uint32_t any_segment() { return segment_count_ > 1 ? dice_.below(segment_count_) : 0; }
+  std::uint32_t any_segment() { return segment_count_ > 1 ? random_.below(segment_count_) : 0; }
   void draw_forward(std::uint32_t forward);
   Forward draw_discarded();
   void draw_calls();
 
-  Dice& dice_;
+  Random& random_;
   const GraphFeatures& features_;
   const Names& names_;
-  const PassWish& wish_;
+  const PassConstraints& constraints_;
   RankPass pass_;
   std::uint32_t forwards_ = 1;
   std::uint32_t calls_ = 1;
@@ -252,11 +253,11 @@ class PassDrawer {
 };
 
 void PassDrawer::plan_segments() {
-  if (features_.several_forwards && dice_.percent(40)) forwards_ = dice_.percent(85) ? 2 : 3;
-  if (features_.several_backwards && !wish_.single_backward && dice_.percent(50))
-    calls_ = dice_.percent(85) ? 2 : 3;
-  const auto tensors = static_cast<std::uint32_t>(std::popcount(wish_.reach));
-  if (wish_.strict) calls_ = std::max(1u, std::min(calls_, tensors));
+  if (features_.several_forwards && random_.percent(40)) forwards_ = random_.percent(85) ? 2 : 3;
+  if (features_.several_backwards && !constraints_.single_backward && random_.percent(50))
+    calls_ = random_.percent(85) ? 2 : 3;
+  const auto tensors = static_cast<std::uint32_t>(std::popcount(constraints_.reach));
+  if (constraints_.strict) calls_ = std::max(1u, std::min(calls_, tensors));
   segment_count_ = std::max(forwards_, calls_);
   for (std::uint32_t s = 0; s < segment_count_; ++s) segments_[s] = {s % forwards_, s % calls_, 0};
 }
@@ -264,19 +265,19 @@ void PassDrawer::plan_segments() {
 // Every tensor to reach goes to one call (strict) or anywhere; the last call has one in any case,
 // as without one it would be a second backward of a complete pass.
 void PassDrawer::place_tensors() {
-  const bool many = std::popcount(wish_.reach) > static_cast<int>(kManyParameters);
-  ParameterSet rest = wish_.reach;
+  const bool many = std::popcount(constraints_.reach) > static_cast<int>(kManyParameters);
+  ParameterSet rest = constraints_.reach;
   std::uint32_t placed = 0;
-  const std::uint32_t shift = calls_ > 1 ? dice_.below(calls_) : 0;
+  const std::uint32_t shift = calls_ > 1 ? random_.below(calls_) : 0;
   while (rest != 0) {
     const std::uint8_t tensor = take_bit(rest);
     std::uint32_t call = 0;
-    if (calls_ > 1) call = placed < calls_ ? (placed + shift) % calls_ : dice_.below(calls_);
+    if (calls_ > 1) call = placed < calls_ ? (placed + shift) % calls_ : random_.below(calls_);
     ++placed;
     std::uint32_t uses = 1;
-    if (features_.repeat && !many && dice_.percent(30)) uses += dice_.between(1, 2);
+    if (features_.repeat && !many && random_.percent(30)) uses += random_.between(1, 2);
     for (; uses > 0; --uses)
-      add(wish_.strict ? segment_of_call(call) : any_segment(),
+      add(constraints_.strict ? segment_of_call(call) : any_segment(),
           {Node::Kind::kUse, tensor, 0, false});
   }
 }
@@ -286,8 +287,8 @@ void PassDrawer::place_tensors() {
 void PassDrawer::fill_segments() {
   const std::uint32_t placed = token_count_;
   for (std::uint32_t s = 0; s < segment_count_ && placed > 0; ++s) {
-    if (segments_[s].tokens > 0 || dice_.percent(20)) continue;
-    const std::uint32_t start = dice_.below(placed);
+    if (segments_[s].tokens > 0 || random_.percent(20)) continue;
+    const std::uint32_t start = random_.below(placed);
     for (std::uint32_t i = 0; i < placed; ++i) {
       const std::uint32_t t = (start + i) % placed;
       if (segments_[segment_of_[t]].call != segments_[s].call) continue;
@@ -300,8 +301,9 @@ void PassDrawer::fill_segments() {
 // Moves some tensors into checkpoints. Strict: with all their uses, so that each is reached in one
 // place.
 void PassDrawer::place_checkpoints() {
-  if (!features_.checkpoint || !dice_.percent(60)) return;
-  const ParameterSet trains = wish_.bodies_train ? subset(dice_, wish_.reach, 40) : 0;
+  if (!features_.checkpoint || !random_.percent(60)) return;
+  const ParameterSet trains =
+      constraints_.bodies_train ? subset(random_, constraints_.reach, 40) : 0;
   ParameterSet rest = trains;
   std::uint32_t first = token_count_;
   do {
@@ -314,15 +316,15 @@ void PassDrawer::place_checkpoints() {
       for (std::uint32_t i = 0; i < first; ++i)  // the call that the tensor belongs to
         if (tokens_[i].kind == Node::Kind::kUse && tokens_[i].tensor == tensor)
           segment = segment_of_[i];
-      while (rest != 0 && segment_count_ == 1 && dice_.percent(50))
+      while (rest != 0 && segment_count_ == 1 && random_.percent(50))
         token.body |= ParameterSet{1} << take_bit(rest);
-    } else if (wish_.frozen != 0) {
-      token.body = subset(dice_, wish_.frozen, 50);
+    } else if (constraints_.frozen != 0) {
+      token.body = subset(random_, constraints_.frozen, 50);
     }
     add(segment, token);
   } while (rest != 0);
-  const bool may_stay = !wish_.strict || wish_.several_hooks;
-  if (trains == 0 || (may_stay && dice_.percent(50))) return;
+  const bool may_stay = !constraints_.strict || constraints_.several_hooks;
+  if (trains == 0 || (may_stay && random_.percent(50))) return;
   std::uint32_t kept = 0;  // drop the uses outside
   for (std::uint32_t i = 0; i < token_count_; ++i) {
     const bool inside =
@@ -338,25 +340,25 @@ void PassDrawer::place_checkpoints() {
 }
 
 void PassDrawer::place_others() {
-  ParameterSet rest = subset(dice_, wish_.frozen, 40);
+  ParameterSet rest = subset(random_, constraints_.frozen, 40);
   while (rest != 0) add(any_segment(), {Node::Kind::kUse, take_bit(rest), 0, false});
   const std::pair<bool, Node::Kind> kinds[] = {{features_.stop, Node::Kind::kStop},
                                                {features_.detach, Node::Kind::kDetach},
                                                {features_.split, Node::Kind::kSplit},
                                                {features_.scale, Node::Kind::kScale}};
   for (const auto& [enabled, kind] : kinds) {
-    if (!enabled || !dice_.percent(40)) continue;
+    if (!enabled || !random_.percent(40)) continue;
     const std::uint32_t segment = any_segment();
     if (segments_[segment].tokens > 0) add(segment, {kind, 0, 0, false});
   }
-  if (dice_.percent(20)) add(any_segment(), {Node::Kind::kSum, 0, 0, false});
+  if (random_.percent(20)) add(any_segment(), {Node::Kind::kSum, 0, 0, false});
   for (std::uint32_t s = 0; s < segment_count_; ++s)
     if (segments_[s].tokens == 0) add(s, {Node::Kind::kSum, 0, 0, false});
 }
 
 void PassDrawer::shuffle() {
   for (std::uint32_t i = token_count_; i > 1; --i) {
-    const std::uint32_t j = dice_.below(i);
+    const std::uint32_t j = random_.below(i);
     std::swap(tokens_[i - 1], tokens_[j]);
     std::swap(segment_of_[i - 1], segment_of_[j]);
   }
@@ -377,7 +379,7 @@ void PassDrawer::draw_forward(std::uint32_t forward) {
   std::uint32_t room = 2;
   for (std::uint32_t s = 0; s < segment_count_; ++s)
     if (segments_[s].forward == forward) room += segments_[s].tokens;
-  GraphDrawer graph(dice_, features_, names_, wish_.strict, room);
+  GraphDrawer graph(random_, features_, names_, constraints_.strict, room);
   for (std::uint32_t i = 0; i < token_count_; ++i)
     if (segments_[segment_of_[i]].forward == forward) graph.emit(tokens_[i], segment_of_[i]);
   std::uint32_t here = 0;
@@ -385,7 +387,7 @@ void PassDrawer::draw_forward(std::uint32_t forward) {
   const bool tight = here * (kMaxLoose + 1) > reference::kMaxOutputs;
   for (std::uint32_t s = 0; s < segment_count_; ++s)
     if (segments_[s].forward == forward &&
-        (tight || graph.dangling_count(s) > kMaxLoose || dice_.percent(60)))
+        (tight || graph.dangling_count(s) > kMaxLoose || random_.percent(60)))
       graph.join(s);
   Forward& out = pass_.forwards.emplace_back();
   for (std::uint32_t s = 0; s < segment_count_; ++s) {
@@ -394,9 +396,9 @@ void PassDrawer::draw_forward(std::uint32_t forward) {
     graph.add_outputs(s, out.outputs);
     for (std::size_t i = before; i < out.outputs.size(); ++i)
       call_of_output_[output_count_++] = static_cast<std::uint8_t>(segments_[s].call);
-    if (!features_.spare_outputs || !dice_.percent(40)) continue;
+    if (!features_.unused_outputs || !random_.percent(40)) continue;
     if (!graph.add_spare_output(s, out.outputs)) continue;
-    const bool root = dice_.percent(30);
+    const bool root = random_.percent(30);
     explicit_roots_ = explicit_roots_ || !root;
     call_of_output_[output_count_++] =
         static_cast<std::uint8_t>(root ? segments_[s].call : kMaxSegments);
@@ -406,12 +408,12 @@ void PassDrawer::draw_forward(std::uint32_t forward) {
 
 // A forward whose outputs are dropped at once: a graph of its own, over any parameters.
 Forward PassDrawer::draw_discarded() {
-  ParameterSet rest = subset(dice_, wish_.reach | wish_.frozen, 50);
-  GraphDrawer graph(dice_, features_, names_, false,
+  ParameterSet rest = subset(random_, constraints_.reach | constraints_.frozen, 50);
+  GraphDrawer graph(random_, features_, names_, false,
                     static_cast<std::uint32_t>(std::popcount(rest)) + 2);
   while (rest != 0) graph.emit({Node::Kind::kUse, take_bit(rest), 0, false}, 0);
   if (graph.size() == 0) graph.emit({Node::Kind::kSum, 0, 0, false}, 0);
-  if (graph.dangling_count(0) > kMaxLoose || dice_.percent(60)) graph.join(0);
+  if (graph.dangling_count(0) > kMaxLoose || random_.percent(60)) graph.join(0);
   Forward out;
   out.discard = true;
   graph.add_outputs(0, out.outputs);
@@ -421,24 +423,25 @@ Forward PassDrawer::draw_discarded() {
 
 void PassDrawer::draw_calls() {
   // A pass that one call completes may leave some outputs out of the loss.
-  const bool may_drop = features_.spare_outputs && wish_.may_drop && (calls_ == 1 || !wish_.strict);
-  if (may_drop && output_count_ > 1 && dice_.percent(50)) {
+  const bool may_drop =
+      features_.unused_outputs && constraints_.may_drop && (calls_ == 1 || !constraints_.strict);
+  if (may_drop && output_count_ > 1 && random_.percent(50)) {
     explicit_roots_ = true;
-    const std::uint32_t stays = dice_.below(output_count_);
+    const std::uint32_t stays = random_.below(output_count_);
     for (std::uint32_t i = 0; i < output_count_; ++i)
-      if (i != stays && dice_.percent(40)) call_of_output_[i] = kMaxSegments;
+      if (i != stays && random_.percent(40)) call_of_output_[i] = kMaxSegments;
   }
-  if (calls_ == 1 && !explicit_roots_ && dice_.percent(90)) return;  // every output
+  if (calls_ == 1 && !explicit_roots_ && random_.percent(90)) return;  // every output
   pass_.backwards.resize(calls_);
   for (std::uint32_t i = 0; i < output_count_; ++i)
     if (call_of_output_[i] < calls_) pass_.backwards[call_of_output_[i]].roots.push_back(i);
-  if (calls_ > 1 && !wish_.strict && dice_.percent(50))
+  if (calls_ > 1 && !constraints_.strict && random_.percent(50))
     pass_.backwards.back() = pass_.backwards.front();  // through the same graph again
 }
 
 RankPass PassDrawer::draw() {
-  pass_.keep_outputs = features_.keep_outputs && dice_.percent(40);
-  if (wish_.discard_all) {
+  pass_.keep_outputs = features_.keep_outputs && random_.percent(40);
+  if (constraints_.discard_all) {
     pass_.forwards.push_back(draw_discarded());
     return std::move(pass_);
   }
@@ -449,10 +452,10 @@ RankPass PassDrawer::draw() {
   place_checkpoints();
   place_others();
   shuffle();
-  const bool discard_first = wish_.extra_discard && dice_.percent(70);
+  const bool discard_first = constraints_.extra_discard && random_.percent(70);
   if (discard_first) pass_.forwards.push_back(draw_discarded());
   for (std::uint32_t forward = 0; forward < forwards_; ++forward) draw_forward(forward);
-  if (wish_.extra_discard && !discard_first) pass_.forwards.push_back(draw_discarded());
+  if (constraints_.extra_discard && !discard_first) pass_.forwards.push_back(draw_discarded());
   draw_calls();
   return std::move(pass_);
 }
@@ -467,9 +470,9 @@ void join_calls(RankPass& pass) {
   pass.backwards.resize(1);
 }
 
-RankPass draw_pass(Dice& dice, const GraphFeatures& features, const Names& names,
-                   const PassWish& wish) {
-  return PassDrawer(dice, features, names, wish).draw();
+RankPass draw_pass(Random& random, const GraphFeatures& features, const Names& names,
+                   const PassConstraints& constraints) {
+  return PassDrawer(random, features, names, constraints).draw();
 }
 
 }  // namespace lockstep::properties

@@ -24,7 +24,7 @@ struct GraphFeatures {
   bool several_backwards = false;
   bool discard = false;
   bool keep_outputs = false;
-  bool spare_outputs = false;  // outputs that no backward starts from
+  bool unused_outputs = false;  // outputs that no backward starts from
   bool stop = false;
   bool detach = false;
   bool split = false;
@@ -35,7 +35,7 @@ struct GraphFeatures {
   bool row_major = false;
 };
 
-struct PassWish {
+struct PassConstraints {
   bool strict = false;
   bool single_backward = false;  // dynamic and synced: one call completes the pass
   bool may_drop = false;         // outputs may be left out of the loss
@@ -58,7 +58,7 @@ struct Names {
 // hooks as they do together.
 void join_calls(reference::RankPass& pass);
 
-reference::RankPass draw_pass(Dice& dice, const GraphFeatures& features, const Names& names,
-                              const PassWish& wish);
+reference::RankPass draw_pass(Random& random, const GraphFeatures& features, const Names& names,
+                              const PassConstraints& constraints);
 
 }  // namespace lockstep::properties

@@ -2,7 +2,8 @@
 #include "properties/lane/real_lanes.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 std::unique_ptr<properties::Lane> make_gloo_lane(const properties::Subject&);
 void run_rank_here(const properties::Subject&, const properties::RankJob&,
@@ -17,4 +18,5 @@ namespace {
     {make_gloo_lane, run_rank_here, run_nccl_rank_here, probe_nccl_here}, LOCKSTEP_IS_SEEDED);
 
 }  // namespace
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -29,8 +29,8 @@ const char* name_of(LaneKind kind) {
 namespace {
 
 // The case as the nccl lane runs it, whatever it says of what moves its gradients.
-Case on_card(Case c) {
-  c.program.options.fabric = reference::Fabric::kNccl;
+Case on_gpu(Case c) {
+  c.program.options.transport = reference::Transport::kNccl;
   normalize(c);
   return c;
 }
@@ -47,8 +47,8 @@ CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
 }
 
 Verdict CaseRunner::run(const Case& c) {
-  if (kind_ == LaneKind::kNccl && c.program.options.fabric != reference::Fabric::kNccl)
-    return run(on_card(c));
+  if (kind_ == LaneKind::kNccl && c.program.options.transport != reference::Transport::kNccl)
+    return run(on_gpu(c));
   if (other_) return run_beside(c);
   const std::uint32_t steps = reference::modelled_steps(c.program, contract_);
   if (steps == c.program.steps.size()) return run_modelled(c);

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 properties::Resume Coordinator::meet(std::uint32_t rank, bool finished, std::uint32_t next_step) {
   platform::MutexLock lock(mutex_);
@@ -34,4 +35,5 @@ std::vector<reference::Recovery> Coordinator::recoveries() const {
   return meeting_.recoveries();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

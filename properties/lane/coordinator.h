@@ -11,7 +11,8 @@
 #include "properties/lane/meeting.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Coordinator {
  public:
@@ -34,4 +35,5 @@ class Coordinator {
   properties::Resume resume_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,7 @@
 #include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
-#include "properties/report/join_accounts.h"
+#include "properties/report/join_flight_records.h"
 
 namespace lockstep::properties {
 namespace {
@@ -23,7 +23,7 @@ std::string report_of(const std::string& bug, const std::string& file, std::uint
   CaseRunner runner(lane, *subject);
   runner.set_detailed(true);
   (void)runner.run(*c);
-  return join_accounts(runner.observation());
+  return join_flight_records(runner.observation());
 }
 
 bool says(const std::string& report, const std::string& text) {
@@ -74,7 +74,7 @@ TEST(RankReport, F6OfTwoGroupsTheOneThatFailedIsTold) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   runner.set_detailed(true);
   EXPECT_TRUE(runner.run(*c).ok());
-  const std::string report = join_accounts(runner.observation());
+  const std::string report = join_flight_records(runner.observation());
   EXPECT_TRUE(
       says(report, "in the group, of what were ranks 1 3:\n2 ranks, the odd one out: rank 1 ("))
       << report;
@@ -96,7 +96,7 @@ TEST(RankReport, F6R07NamesTheRankThatJoinsNoCollective) {
   CaseRunner runner(LaneKind::kSim, *subject);
   runner.set_detailed(true);
   EXPECT_FALSE(runner.run(*c).ok());
-  const std::string report = join_accounts(runner.observation());
+  const std::string report = join_flight_records(runner.observation());
   EXPECT_TRUE(says(report, "the odd one out: rank 2 (")) << report;
   EXPECT_TRUE(says(report, "  rank 2: not started\n")) << report;
   EXPECT_TRUE(says(report, "its next bucket, 0, lacks p0")) << report;
@@ -113,7 +113,7 @@ TEST(RankReport, T1OfADeadlockAllRanksTell) {
   for (std::uint64_t i = 0; i < 20'000; ++i) {
     const Case c = generate(1, i);
     if (runner.run(c).failing != Failing::kDeadlock || c.program.world < 2) continue;
-    const std::string report = join_accounts(runner.observation());
+    const std::string report = join_flight_records(runner.observation());
     EXPECT_FALSE(says(report, "told nothing")) << report;
     EXPECT_TRUE(says(report, "in its backward")) << report;
     EXPECT_TRUE(says(report, "its next bucket")) << report;
@@ -134,7 +134,7 @@ TEST(RankReport, T1GeneratedCasesWithoutFaultsAndErrorsGiveNone) {
     const Observation& seen = runner.observation();
     if (!seen.recoveries.empty()) continue;  // an error of the program itself
     ++clean;
-    EXPECT_EQ(join_accounts(seen), "") << "case " << i;
+    EXPECT_EQ(join_flight_records(seen), "") << "case " << i;
   }
   EXPECT_GT(clean, 200);
 }

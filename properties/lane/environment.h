@@ -15,7 +15,8 @@
 #include "reducer/reducer.h"
 #include "reference/program.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 using properties::Resume;
 using properties::Roster;
@@ -42,9 +43,9 @@ class RankEnvironment {
   virtual ~RankEnvironment() = default;
   virtual std::uint32_t rank() const = 0;  // original
 
-  // The card that the rank's tensors lie on, if the case has one and the lane, too; it outlives
+  // The GPU that the rank's tensors lie on, if the case has one and the lane, too; it outlives
   // them. Null: they lie on the host.
-  virtual Device* card() { return nullptr; }
+  virtual Device* gpu() { return nullptr; }
 
   virtual Result<Memberships> connect(const Roster& roster) = 0;
   virtual platform::Duration failure_grace() const = 0;
@@ -72,4 +73,5 @@ class RankEnvironment {
   virtual void watch(std::function<void()> note) { (void)note; }
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Result<Memberships> GlooEnvironment::connect(const Roster& roster) {
   generation_ = roster.generation;
@@ -68,4 +69,5 @@ std::shared_ptr<GlooContext> GlooEnvironment::reusable_context() const {
   return healthy ? context_ : nullptr;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

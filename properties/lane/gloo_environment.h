@@ -9,7 +9,8 @@
 #include "properties/lane/real_environment.h"
 #include "reducer/comm/gloo/gloo_context.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class GlooEnvironment final : public RealEnvironment {
  public:
@@ -33,4 +34,5 @@ class GlooEnvironment final : public RealEnvironment {
   std::uint32_t generation_ = 0;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

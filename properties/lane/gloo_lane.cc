@@ -15,7 +15,8 @@
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::Case;
@@ -136,4 +137,5 @@ std::unique_ptr<properties::Lane> make_gloo_lane(const Subject& subject) {
   return std::make_unique<GlooLane>(subject);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -10,7 +10,8 @@
 #include "reference/sparse.h"
 #include "reference/values.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 using RecordKind = reference::Node::Kind;
 
@@ -261,4 +262,5 @@ Result<Tensor> GraphBuilder::scalar(double value) {
   return tensor;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

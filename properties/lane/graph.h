@@ -13,7 +13,8 @@
 #include "reducer/autograd/parameter.h"
 #include "reference/program.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class GraphBuilder {
  public:
@@ -60,4 +61,5 @@ DType dtype_of(reference::DType dtype);
 Shape shape_of(const std::vector<std::uint32_t>& sizes, bool column_major);
 Shape shape_of(const reference::Parameter& parameter);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::ObservedCollective;
@@ -318,4 +319,5 @@ std::int32_t HostedCalls::store_get(const char* key, std::span<char> value, std:
   return LOCKSTEP_OK;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -14,7 +14,8 @@
 #include "properties/lane/observation.h"
 #include "properties/subject/hosted_error.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class HostedCalls {
  public:
@@ -86,4 +87,5 @@ class HostedCalls {
   std::unique_ptr<platform::MutexLock> subject_lock_;  // its holder's
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

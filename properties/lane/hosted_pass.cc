@@ -4,7 +4,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 std::uint32_t HostedPass::usable_outputs() {
   platform::MutexLock lock(mutex_);
@@ -72,4 +73,5 @@ void HostedOutput::put_in_front(const Ref<HostedPass>& pass, bool shared, Engine
   }
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

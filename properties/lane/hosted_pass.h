@@ -10,7 +10,8 @@
 
 #include "reducer/autograd/engine.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class HostedOutput;
 class HostedPass;
@@ -70,4 +71,5 @@ class HostedOutput final : public Node {
   Ref<HostedPass> pass_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 #include "reducer/base/check.h"
 #include "reference/buckets.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 std::uint32_t to_c(DType dtype) {
@@ -87,4 +88,5 @@ HostedSetup::HostedSetup(const HostedParameters& parameters, const ProcessGroup&
   setup_.buckets = buckets_.data();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -10,7 +10,8 @@
 #include "reference/expectation.h"
 #include "reference/program.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // The distinct tensors of a program, as the subject numbers them, and the layout that the model
 // expects.
@@ -39,4 +40,5 @@ class HostedSetup {
   lockstep_setup setup_{};
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

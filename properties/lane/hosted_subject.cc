@@ -9,7 +9,8 @@
 #include "reducer/autograd/node_map.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::HostedErrors;
@@ -280,4 +281,5 @@ std::unique_ptr<TrainingSubject> make_hosted_subject(const lockstep_subject* tab
   return std::make_unique<HostedSubject>(table);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

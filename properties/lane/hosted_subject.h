@@ -10,8 +10,10 @@
 #include "properties/lane/subject.h"
 #include "properties/subject/lockstep_subject.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 std::unique_ptr<TrainingSubject> make_hosted_subject(const lockstep_subject* table);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -13,14 +13,15 @@
 #include "properties/lane/training.h"
 #include "reference/model.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Two ranks with the same data: a sum doubles it. With `holds` collectives end only by abort().
-class TwinGroup final : public ProcessGroup {
+class MirrorPeerGroup final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }
@@ -60,7 +61,7 @@ class OneRank final : public RankEnvironment {
  public:
   std::uint32_t rank() const override { return 0; }
   Result<Memberships> connect(const Roster&) override {
-    group = std::make_shared<TwinGroup>();
+    group = std::make_shared<MirrorPeerGroup>();
     return Memberships{{group, std::make_shared<HashStore>()}};
   }
   platform::Duration failure_grace() const override { return std::chrono::microseconds(1500); }
@@ -73,7 +74,7 @@ class OneRank final : public RankEnvironment {
     return {!finished, next_step, {++generation_, {0}}};
   }
 
-  std::shared_ptr<TwinGroup> group;
+  std::shared_ptr<MirrorPeerGroup> group;
   bool throws = false;
 
  private:
@@ -638,4 +639,5 @@ TEST_F(HostedSubjectTest, ASubjectThatCannotBeCreatedIsTold) {
 }
 
 }  // namespace
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

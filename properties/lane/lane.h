@@ -1,5 +1,5 @@
 // Lane: where a case is run on a subject. `sim` is deterministic, on one thread, in virtual time;
-// `gloo` is real TCP, with ranks as threads or as processes; `nccl` is a card, with ranks as
+// `gloo` is real TCP, with ranks as threads or as processes; `nccl` is a GPU, with ranks as
 // processes.
 //
 // Threads: one caller. A lane keeps what is dear to set up (stacks, connections) from one case to

@@ -139,7 +139,7 @@ TEST(SimLane, F3NothingThatIsChangedGoesByUnnoticed) {
 TEST(SimLane, F4GroupsOverNcclAreShrunkAndMadeAnew) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
-  options.fabric = reference::Fabric::kNccl;
+  options.transport = reference::Transport::kNccl;
   int shrunk = 0;
   int shrunk_by_nccl = 0;
   int made_anew = 0;
@@ -168,7 +168,7 @@ TEST(SimLane, F4GroupsOverNcclAreShrunkAndMadeAnew) {
 TEST(SimLane, F4HealthyGroupsOverNcclGoOnWithoutTheirLastRank) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
-  options.fabric = reference::Fabric::kNccl;
+  options.transport = reference::Transport::kNccl;
   options.faults = GenerateOptions::Faults::kNone;
   int scaled_down = 0;
   for (std::uint64_t i = 0; i < 400; ++i) {
@@ -246,33 +246,33 @@ TEST(Lanes, RankOrderedBitsDoNotDependOnTheTransportNorOnWhereRanksRun) {
     Case c = generate(17, i, options);
     if (!shows_order(c)) continue;
     if (needed(c).has(Capability::kErrors)) continue;
-    // A card is one device, and has no PowerSGD: these would be other programs there.
+    // A GPU is one device, and has no PowerSGD: these would be other programs there.
     if (c.program.options.hook == reference::Hook::kPowerSgd) continue;
     const auto& parameters = c.program.parameters;
     const auto is_elsewhere = [](const auto& parameter) { return parameter.device != 0; };
     if (std::any_of(parameters.begin(), parameters.end(), is_elsewhere)) continue;
     c.program.key |= 1;  // a thread each, unless a fault needs a process
     c.program.options.order = reference::Order::kRankOrder;
-    const auto bits_in = [&](CaseRunner& runner, reference::Fabric fabric) {
-      c.program.options.fabric = fabric;
+    const auto bits_in = [&](CaseRunner& runner, reference::Transport transport) {
+      c.program.options.transport = transport;
       Case whole = c;
       normalize(whole);
       const Verdict verdict = runner.run(whole);
       EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
       return bits_of(runner.observation());
     };
-    using reference::Fabric;
-    const Bits bits = bits_in(sim, Fabric::kHost);
-    ASSERT_EQ(bits_in(sim, Fabric::kNccl), bits) << "case " << i;
-    ASSERT_EQ(bits_in(gloo, Fabric::kHost), bits) << "case " << i;
+    using reference::Transport;
+    const Bits bits = bits_in(sim, Transport::kHost);
+    ASSERT_EQ(bits_in(sim, Transport::kNccl), bits) << "case " << i;
+    ASSERT_EQ(bits_in(gloo, Transport::kHost), bits) << "case " << i;
     faults::Fault never;
     never.kind = faults::Kind::kRankPause;
     never.step = static_cast<std::uint32_t>(c.program.steps.size());
     c.faults.faults = {never};
-    ASSERT_EQ(bits_in(gloo, Fabric::kHost), bits) << "case " << i;
+    ASSERT_EQ(bits_in(gloo, Transport::kHost), bits) << "case " << i;
     c.faults.faults.clear();
     c.program.options.order = reference::Order::kRing;
-    order_mattered += bits_in(sim, Fabric::kHost) != bits;
+    order_mattered += bits_in(sim, Transport::kHost) != bits;
     ++compared;
   }
   EXPECT_GT(order_mattered, 4);
@@ -335,7 +335,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     chosen.launch = reference::Launch::kOverlapped;
     chosen.order = reference::Order::kRing;
     chosen.verify = false;
-    chosen.join = reference::Join::kNone;  // its inputs count from the first step
+    chosen.join = reference::Join::kNone;           // its inputs count from the first step
     c.program.second_join = c.program.renewed = 0;  // numbers of steps, too
     if (reference::reducer_count(c.program) > 1 || chosen.two_groups) continue;  // one layout
     c.program.values = reference::Values::kGeneral;

@@ -5,7 +5,8 @@
 #include "properties/lane/graph.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // f(e, at) for each element, in row-major order; `at` is where it lies in memory, in elements.
@@ -121,4 +122,5 @@ void LaneState::record(std::vector<std::uint64_t>& hashes) {
     hashes.push_back(reference::hash_of_state(read(value(t))));
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -11,7 +11,8 @@
 #include "reducer/module_state.h"
 #include "reference/state.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class LaneState {
  public:
@@ -42,4 +43,5 @@ class LaneState {
   std::vector<Ref<Buffer>> buffers_;        // those of the last ones
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -4,16 +4,15 @@
 #include <chrono>
 #include <string_view>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
-// Processes take turns on the card, by slices of some milliseconds: what a communicator takes to
+// Processes take turns on the GPU, by slices of some milliseconds: what a communicator takes to
 // be made is many of them.
 constexpr platform::Duration kConnectTimeout = std::chrono::seconds(40);
 
 NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
-    : RealEnvironment(std::move(setup)),
-      nccl_(nccl),
-      groups_(*nccl.api, *nccl.card, program().key) {
+    : RealEnvironment(std::move(setup)), nccl_(nccl), groups_(*nccl.api, *nccl.gpu, program().key) {
   if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
 }
 
@@ -43,4 +42,5 @@ Result<std::shared_ptr<ProcessGroup>> NcclEnvironment::make_group(const Place& p
   return group;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

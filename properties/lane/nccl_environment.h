@@ -1,8 +1,8 @@
 // NcclEnvironment: the world of one rank on the nccl lane, in a process of its own: its tensors lie
-// on the card, NCCL moves their gradients, and the net plug-in's faults are put in force in the
+// on the GPU, NCCL moves their gradients, and the net plug-in's faults are put in force in the
 // steps that they are planned for.
 //
-// Threads: as RankEnvironment says. One object per rank and case. Ownership: the card, the table
+// Threads: as RankEnvironment says. One object per rank and case. Ownership: the GPU, the table
 // and the plan outlive it.
 #pragma once
 
@@ -14,18 +14,19 @@
 #include "reducer/comm/nccl/nccl_api.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class NcclEnvironment final : public RealEnvironment {
  public:
   struct Nccl {
-    Device* card = nullptr;
+    Device* gpu = nullptr;
     const NcclApi* api = nullptr;
     faults::net::NetPlan* plan = nullptr;  // of net_faults_of(the case), or null
   };
   NcclEnvironment(Setup setup, const Nccl& nccl);
 
-  Device* card() override { return nccl_.card; }
+  Device* gpu() override { return nccl_.gpu; }
   void begin_step(std::uint32_t step) override;
   bool has_groups() const { return has_groups_; }  // some were made
   bool has_led() const { return has_led_; }        // of several ranks, and was the first
@@ -41,4 +42,5 @@ class NcclEnvironment final : public RealEnvironment {
   bool has_led_ = false;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -5,7 +5,8 @@
 #include <string_view>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Whether the group of `place` is to have some of the ranks of the last one and no others, and each
 // of them has that one.
@@ -29,7 +30,7 @@ Result<std::shared_ptr<ProcessGroup>> NcclGroups::make(const Place& place, NcclO
   const bool is_shrunk = shrinks_ && last.group != nullptr && can_shrink(last, place);
   const auto made = [&]() -> Result<std::unique_ptr<NcclProcessGroup>> {
     if (!is_shrunk)
-      return NcclProcessGroup::connect(api_, card_, place.store, place.rank,
+      return NcclProcessGroup::connect(api_, gpu_, place.store, place.rank,
                                        static_cast<int>(place.members.size()), options);
     std::vector<int> excluded;
     for (std::size_t rank = 0; rank < last.place.members.size(); ++rank)
@@ -75,4 +76,5 @@ Status NcclGroups::scale_down(NcclOptions options) {
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

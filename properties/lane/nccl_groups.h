@@ -9,7 +9,7 @@
 // shrink() is for all who are left: each rank says in the store of a group that it has it, and all
 // see the same of the last one, as they have met since.
 //
-// Threads: the rank's own. Ownership: the card outlives it; it shares the last groups.
+// Threads: the rank's own. Ownership: the GPU outlives it; it shares the last groups.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@
 #include "reducer/comm/store.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class NcclGroups {
  public:
-  NcclGroups(const NcclApi& api, Device& card, std::uint32_t key)
+  NcclGroups(const NcclApi& api, Device& gpu, std::uint32_t key)
       : api_(api),
-        card_(card),
+        gpu_(gpu),
         shrinks_((key >> 8 & 1) != 0),
         keeps_((key >> 9 & 1) != 0),
         scales_down_((key >> 10 & 1) != 0) {}
@@ -63,7 +64,7 @@ class NcclGroups {
   }
 
   const NcclApi api_;
-  Device& card_;
+  Device& gpu_;
   const bool shrinks_;
   const bool keeps_;
   const bool scales_down_;
@@ -73,4 +74,5 @@ class NcclGroups {
   std::uint32_t scaled_down_ = 0;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-// The nccl lane: one process per rank, all on one card. NCCL carries what they send over our net
+// The nccl lane: one process per rank, all on one GPU. NCCL carries what they send over our net
 // plug-in, or over sockets, and is pinned to one way of adding; what it logs has to prove that, or
 // the case is Failing::kUnproven. There is one lane for all builds of the reducer, as ranks are
 // processes in which each finds its own.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nccl_lane_test.sh PROGRAM LIBRARY PLUGIN: the nccl lane from end to end without a card. PROGRAM plays one on the host,
+# nccl_lane_test.sh PROGRAM LIBRARY PLUGIN: the nccl lane from end to end without a GPU. PROGRAM plays one on the host,
 # LIBRARY is the small NCCL of the tests, PLUGIN the real net plug-in.
 program=$1
 export LOCKSTEP_NCCL=$2 LOCKSTEP_NCCL_PLUGIN=$3

@@ -120,13 +120,13 @@ TEST(NcclPlan, OfAProcessThatWasKilledNothingIsLeft) {
   EXPECT_FALSE(NetPlan::attach(net_plan_of(child)).has_value());
 }
 
-TEST(NcclPlan, GeneratedCasesAreSmallOnACardAndTheirFaultsCanBeCarriedOut) {
+TEST(NcclPlan, GeneratedCasesAreSmallOnAGpuAndTheirFaultsCanBeCarriedOut) {
   GenerateOptions options;
   options.lane = GenerateOptions::Lane::kNccl;
   std::size_t net = 0;
   for (std::uint64_t i = 0; i < 2000; ++i) {
     const Case c = generate(7, i, options);
-    EXPECT_EQ(c.program.options.fabric, reference::Fabric::kNccl);
+    EXPECT_EQ(c.program.options.transport, reference::Transport::kNccl);
     EXPECT_LE(c.program.world, 3u);
     EXPECT_LE(c.program.steps.size(), 6u);
     for (const Fault& fault : c.faults.faults)

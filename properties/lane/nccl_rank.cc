@@ -13,15 +13,16 @@
 #include <optional>
 
 #include "properties/lane/graph.h"
-#include "properties/lane/nccl_card.h"
 #include "properties/lane/nccl_environment.h"
+#include "properties/lane/nccl_gpu.h"
 #include "properties/lane/nccl_log.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::NcclLog;
@@ -135,8 +136,8 @@ Result<std::optional<faults::net::NetPlan>> take_plan(const std::string& name) {
 
 // What a case takes of pinned memory is there before its first step (CudaDevice keeps what is
 // released as spare, by powers of two): in a backward the driver may wait for all that runs on the
-// card, for a collective that waits for us, too.
-Status make_pinned_spare(Device& card, const reference::Program& program) {
+// GPU, for a collective that waits for us, too.
+Status make_pinned_spare(Device& gpu, const reference::Program& program) {
   constexpr int kSmall = 64;
   constexpr std::size_t kSmallBytes = 4096;
   std::vector<std::size_t> sizes(kSmall, kSmallBytes);
@@ -147,7 +148,7 @@ Status make_pinned_spare(Device& card, const reference::Program& program) {
   }
   std::vector<PinnedMemory> blocks;
   for (const std::size_t bytes : sizes) {
-    Result<PinnedMemory> pinned = card.allocate_pinned(bytes);
+    Result<PinnedMemory> pinned = gpu.allocate_pinned(bytes);
     if (!pinned) return pinned.error();
     blocks.push_back(std::move(*pinned));
   }
@@ -167,9 +168,9 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
   const auto give_up = [&](const Status& why) { observation.unproven = why.failure().detail; };
   auto nccl = nccl_of(job.rank, observation.lacking);
   if (!nccl) return give_up(nccl.error());
-  auto card = open_card()();
-  if (!card) return give_up(card.error());
-  if (const Status status = make_pinned_spare(**card, job.c->program); !status.ok())
+  auto gpu = open_gpu()();
+  if (!gpu) return give_up(gpu.error());
+  if (const Status status = make_pinned_spare(**gpu, job.c->program); !status.ok())
     return give_up(status);
   auto plan = take_plan(job.net_plan);
   if (!plan) return give_up(plan.error());
@@ -177,7 +178,7 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
   {
     NcclEnvironment environment(
         RealEnvironment::setup_of(job),
-        {card->get(), &(*nccl)->api(), plan->has_value() ? &**plan : nullptr});
+        {gpu->get(), &(*nccl)->api(), plan->has_value() ? &**plan : nullptr});
     std::vector<std::unique_ptr<HostDevice>> devices;
     properties::ExpectedErrors errors(job.c->program, *job.expectation);
     train(job.c->program, errors, make_subject_factory(subject), environment, devices, observation);
@@ -192,8 +193,8 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
     const Status proof = log.check(used.network(), used.uses_plugin, made);
     if (!proof.ok()) observation.unproven = proof.failure().detail;
   }
-  observation.leaked_bytes = (*card)->allocated_bytes();
-  if (observation.leaked_bytes > 0) (void)card->release();  // what leaked still points to it
+  observation.leaked_bytes = (*gpu)->allocated_bytes();
+  if (observation.leaked_bytes > 0) (void)gpu->release();  // what leaked still points to it
 }
 
 // main() of a process that looks whether the lane can run (nccl_setup.h).
@@ -207,13 +208,14 @@ Status probe_nccl_here(std::string& found, bool& lacks_device) {
     found = "NCCL " + nccl_version_text(api->version);
     return properties::check_nccl_version(api->version, api->library);
   };
-  // What a user chose is looked at first; what is usual, once there is a card to use it with.
+  // What a user chose is looked at first; what is usual, once there is a GPU to use it with.
   if (names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
-  auto card = open_card()();
-  lacks_device = !card && card.error().code() == Code::kInvalidArgument;
-  if (!card) return card.error();
+  auto gpu = open_gpu()();
+  lacks_device = !gpu && gpu.error().code() == Code::kInvalidArgument;
+  if (!gpu) return gpu.error();
   if (!names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
   return properties::load_plugin(*setup);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -65,7 +65,7 @@ Result<NcclSetup> nccl_setup() {
 Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::uint32_t rank,
                          const std::string& log) {
   Variables out = {
-      // Every rank a machine of its own: else NCCL refuses two of them on one card.
+      // Every rank a machine of its own: else NCCL refuses two of them on one GPU.
       {"NCCL_HOSTID", fmt::format("lockstep-{}-r{}", run, rank)},
       {"NCCL_P2P_DISABLE", "1"},
       {"NCCL_SHM_DISABLE", "1"},
@@ -145,7 +145,7 @@ Probe probe_nccl_apart() {
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   Probe probe;
   if (pipe == nullptr) {
-    probe.line = "no process can be started to look for a card";
+    probe.line = "no process can be started to look for a GPU";
     return probe;
   }
   std::array<char, 1000> text{};
@@ -156,7 +156,7 @@ Probe probe_nccl_apart() {
   const int status = ::pclose(pipe);
   probe.is_ready = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   probe.lacks_device = WIFEXITED(status) && WEXITSTATUS(status) == kNoDevice;
-  if (probe.line.empty()) probe.line = "the process that looked for a card said nothing";
+  if (probe.line.empty()) probe.line = "the process that looked for a GPU said nothing";
   return probe;
 }
 

@@ -1,11 +1,11 @@
 // What the nccl lane runs with, and the environment of a rank in it: one process per rank, all on
-// one card, as if each were a machine of its own (NCCL_HOSTID), so that what they send goes over
+// one GPU, as if each were a machine of its own (NCCL_HOSTID), so that what they send goes over
 // NCCL's network: our plug-in (faults/nccl_net), or sockets.
 //
 // From the user's environment: LOCKSTEP_NCCL, a libnccl.so.2 (else the one that the loader finds);
 // LOCKSTEP_NCCL_NET, `lockstep` (which is meant when it is not set) or `socket`;
 // LOCKSTEP_NCCL_PLUGIN, the plug-in's file (else the one that was built or installed beside this
-// program). The card is CUDA's first one (CUDA_VISIBLE_DEVICES).
+// program). The GPU is CUDA's first one (CUDA_VISIBLE_DEVICES).
 //
 // Threads: one caller, before others begin: it reads and sets the environment. Failure: one line
 // that says what to do.
@@ -44,8 +44,8 @@ Status load_plugin(const NcclSetup& setup);
 // Whether the model knows the ring of this version (reference/order.h).
 Status check_nccl_version(int version, const std::string& library);
 
-// Whether the lane can run here, from a process that may use the card: all of the above, and the
-// card opened. Prints one line; returns 0, kNoDevice or 1.
+// Whether the lane can run here, from a process that may use the GPU: all of the above, and the
+// GPU opened. Prints one line; returns 0, kNoDevice or 1.
 constexpr int kNoDevice = 77;
 int probe_nccl();
 

@@ -35,12 +35,13 @@ std::vector<reference::ReadyOrder> Observation::ready_orders() const {
   return orders;
 }
 
-std::vector<Account> Observation::accounts_of(std::uint32_t generation, std::uint32_t group) const {
-  std::vector<Account> accounts;
+std::vector<FlightRecord> Observation::flight_records_of(std::uint32_t generation,
+                                                         std::uint32_t group) const {
+  std::vector<FlightRecord> records;
   for (const RankObservation& rank : ranks)
-    for (const ObservedAccount& each : rank.accounts)
-      if (each.generation == generation && each.group == group) accounts.push_back(each.account);
-  return accounts;
+    for (const ObservedFlightRecord& each : rank.records)
+      if (each.generation == generation && each.group == group) records.push_back(each.record);
+  return records;
 }
 
 }  // namespace lockstep::properties

@@ -10,7 +10,7 @@
 #include "faults/plan.h"
 #include "reducer/base/dtype.h"
 #include "reducer/base/status.h"
-#include "reducer/diagnosis/account.h"
+#include "reducer/diagnosis/flight_record.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {
@@ -69,10 +69,10 @@ struct ObservedStep {
 };
 
 // What the rank told of itself in one group (T1): when a step failed, or at the end of its program.
-struct ObservedAccount {
+struct ObservedFlightRecord {
   std::uint32_t generation = 0;
   std::uint32_t group = 0;  // reference::group_of() the rank
-  Account account;
+  FlightRecord record;
 };
 
 // How often the planted bug under test (faults/seeded) came to act; 0 without one.
@@ -95,7 +95,7 @@ struct RankObservation {
   std::vector<ObservedStep> ending;
   // One of each generation if Observation::detailed; else of half of the programs, and of a part of
   // those generations in which no call failed.
-  std::vector<ObservedAccount> accounts;
+  std::vector<ObservedFlightRecord> records;
   std::string layout;         // as text, the last one (B3), with Subject::saves_layout
   std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
   bool finished = false;      // came to the end of its program
@@ -106,7 +106,7 @@ struct RankObservation {
   // nccl lane: why what it observed proves nothing: NCCL did not run as it was pinned, or not at
   // all.
   std::string unproven;
-  std::uint64_t leaked_bytes = 0;  // nccl lane: on the card, as Observation::leaked_bytes
+  std::uint64_t leaked_bytes = 0;  // nccl lane: on the GPU, as Observation::leaked_bytes
   // Groups over NCCL that were made by shrinking the one before, and those of them that NCCL made.
   std::uint32_t shrunk = 0;
   std::uint32_t shrunk_by_nccl = 0;
@@ -134,7 +134,7 @@ struct Observation {
   std::vector<reference::Recovery> recoveries;              // those that really took place
   std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as each rank tells
   // What the ranks of one group told in one generation, to be joined (diagnosis.h).
-  std::vector<Account> accounts_of(std::uint32_t generation, std::uint32_t group) const;
+  std::vector<FlightRecord> flight_records_of(std::uint32_t generation, std::uint32_t group) const;
   faults::Fired fired;
   PlantedBug planted;            // on all ranks, those apart that a crash or a fault ended
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
@@ -143,7 +143,7 @@ struct Observation {
       deviations;                 // sim lane: from the default schedule (choice, fiber)
   std::uint32_t preemptions = 0;  // sim lane
   std::uint64_t leaked_fibers = 0;
-  // Uses of a card's memory that nothing put in order (faults/sim/device/finding.h), and calls of
+  // Uses of a GPU's memory that nothing put in order (faults/sim/device/finding.h), and calls of
   // NCCL against its rules (faults/sim/nccl/sim_nccl.h), as text.
   std::vector<std::string> races;
   // The subject's errors have room for what a rank saw itself, besides the cause (F2). Those of a

@@ -3,7 +3,8 @@
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 void run_rank_here(const properties::Subject& subject, const properties::RankJob& job,
                    properties::RankObservation& observation, faults::Fired& fired) {
@@ -15,4 +16,5 @@ void run_rank_here(const properties::Subject& subject, const properties::RankJob
   observation.lacking = environment.lacking();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

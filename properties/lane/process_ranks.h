@@ -20,7 +20,7 @@
 
 #include "properties/lane/lane.h"
 #include "properties/lane/meeting.h"
-#include "properties/lane/nursery.h"
+#include "properties/lane/rank_fork_server.h"
 #include "properties/lane/rank_server.h"
 
 namespace lockstep::properties {
@@ -54,7 +54,7 @@ class ProcessRanks {
 
   const Subject subject_;
   const LaneKind lane_;
-  Nursery nursery_;  // of the subject's rank program, if it names one
+  RankForkServer nursery_;  // of the subject's rank program, if it names one
   Processes processes_;
   Processes threads_;
 };

@@ -9,7 +9,8 @@
 #include "reducer/hooks/power_sgd_hook.h"
 #include "reference/power_sgd.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::ObservedCollective;
@@ -100,9 +101,9 @@ class ProductionSubject final : public TrainingSubject {
     });
   }
 
-  std::optional<Account> account() const override {
+  std::optional<FlightRecord> flight_record() const override {
     if (users_.empty()) return std::nullopt;
-    return users_.front().parallel->account();
+    return users_.front().parallel->flight_record();
   }
 
   void take_trace(std::vector<ObservedCollective>& out) override {
@@ -354,4 +355,5 @@ SubjectFactory make_subject_factory(const properties::Subject& subject) {
   };
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -68,9 +68,9 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
   for (const ObservedStep& step : observation.steps) steps.push_back(to_record(step));
   Json ending = Json::array();
   for (const ObservedStep& step : observation.ending) ending.push_back(to_record(step));
-  Json accounts = Json::array();
-  for (const ObservedAccount& each : observation.accounts)
-    accounts.push_back({each.generation, each.group, to_text(each.account)});
+  Json records = Json::array();
+  for (const ObservedFlightRecord& each : observation.records)
+    records.push_back({each.generation, each.group, to_text(each.record)});
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
@@ -80,7 +80,7 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      fired.counts,
                      to_record(observation.joining),
                      ending,
-                     accounts,
+                     records,
                      observation.unproven,
                      observation.leaked_bytes,
                      observation.shrunk,
@@ -106,9 +106,9 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.joining = to_status(json.at(7));
     for (const Json& step : json.at(8)) observation.ending.push_back(to_step(step));
     for (const Json& each : json.at(9)) {
-      Result<Account> account = read_account(each.at(2).get<std::string>());
-      if (!account) return false;
-      observation.accounts.push_back({each.at(0), each.at(1), std::move(*account)});
+      Result<FlightRecord> record = read_flight_record(each.at(2).get<std::string>());
+      if (!record) return false;
+      observation.records.push_back({each.at(0), each.at(1), std::move(*record)});
     }
     observation.unproven = json.at(10);
     observation.leaked_bytes = json.at(11);
@@ -154,8 +154,8 @@ std::string to_text(const Arrival& arrival) {
 
 std::optional<Arrival> arrival_from(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
-  const bool is_arrival = json.is_array() && json.size() == 2 && json[0].is_boolean() &&
-                          json[1].is_number_unsigned();
+  const bool is_arrival =
+      json.is_array() && json.size() == 2 && json[0].is_boolean() && json[1].is_number_unsigned();
   if (!is_arrival) return std::nullopt;
   return Arrival{json[0], json[1]};
 }

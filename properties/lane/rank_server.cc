@@ -22,7 +22,7 @@ class RankServer {
   int serve() {
     std::string text;
     while (receive_message(fd_, text, std::nullopt) == Receive::kMessage) {
-      // Not before: one from a nursery (nursery.h) gets its lasting parent in between.
+      // Not before: one from a nursery (rank_fork_server.h) gets its lasting parent in between.
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (!run(rank_request_from(text))) return 1;
     }

@@ -10,7 +10,8 @@
 #include "properties/lane/rank_server.h"
 #include "reducer/comm/gloo/file_store.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 namespace {
 
@@ -167,4 +168,5 @@ faults::Fired RealEnvironment::fired() const {
   return injector_.fired();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -20,7 +20,8 @@ namespace lockstep::properties {
 struct RankJob;
 }
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class RealEnvironment : public RankEnvironment {
  public:
@@ -86,4 +87,5 @@ class RealEnvironment : public RankEnvironment {
   faults::Injector injector_;  // guarded by mutex_
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

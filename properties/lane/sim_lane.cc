@@ -21,7 +21,8 @@
 #include "reducer/comm/staged_group.h"
 #include "reducer/comm/store.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::Case;
@@ -114,30 +115,30 @@ class SimEnvironment final : public RankEnvironment {
  public:
   SimEnvironment(World& world, const Case& c, std::uint32_t rank)
       : world_(world), case_(c), rank_(rank) {
-    if (c.program.options.fabric != reference::Fabric::kHost)
-      card_ = std::make_unique<simulated::SimDevice>();
-    if (world_.nccl) nccl_.emplace(world_.nccl->api(), *card_, c.program.key);
+    if (c.program.options.transport != reference::Transport::kHost)
+      gpu_ = std::make_unique<simulated::SimDevice>();
+    if (world_.nccl) nccl_.emplace(world_.nccl->api(), *gpu_, c.program.key);
   }
 
   std::uint32_t rank() const override { return rank_; }
-  Device* card() override { return card_.get(); }
+  Device* gpu() override { return gpu_.get(); }
 
-  // The card's own account, when nothing of the rank is left on it; the card ends here. One that
+  // The GPU's own account, when nothing of the rank is left on it; the GPU ends here. One that
   // has leaked memory stays, as what leaked still points to it.
-  void close_card(Observation& observation) {
+  void close_gpu(Observation& observation) {
     if (nccl_) {
       observation.ranks[rank_].shrunk = nccl_->shrunk();
       observation.ranks[rank_].shrunk_by_nccl = nccl_->shrunk_by_nccl();
       observation.ranks[rank_].scaled_down = nccl_->scaled_down();
       nccl_.reset();
     }
-    if (!card_) return;
-    for (const simulated::Finding& finding : card_->findings())
+    if (!gpu_) return;
+    for (const simulated::Finding& finding : gpu_->findings())
       observation.races.push_back("rank " + std::to_string(rank_) + ", " + finding.to_string());
-    observation.leaked_bytes += card_->allocated_bytes();
-    if (card_->allocated_bytes() == 0) return card_.reset();
-    card_->stop();
-    (void)card_.release();
+    observation.leaked_bytes += gpu_->allocated_bytes();
+    if (gpu_->allocated_bytes() == 0) return gpu_.reset();
+    gpu_->stop();
+    (void)gpu_.release();
   }
 
   Result<Memberships> connect(const Roster& roster) override {
@@ -217,8 +218,8 @@ class SimEnvironment final : public RankEnvironment {
     if (nccl_) return make_nccl(members, number, generation);
     std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
         world_.network, number * kGenerations + generation, members, rank_, world_.group);
-    if (!card_) return host;
-    auto staged = StagedGroup::create(std::move(host), *card_);
+    if (!gpu_) return host;
+    auto staged = StagedGroup::create(std::move(host), *gpu_);
     if (!staged) return failed(staged.error());
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
   }
@@ -244,7 +245,7 @@ class SimEnvironment final : public RankEnvironment {
   World& world_;
   const Case& case_;
   const std::uint32_t rank_;
-  std::unique_ptr<simulated::SimDevice> card_;
+  std::unique_ptr<simulated::SimDevice> gpu_;
   std::optional<NcclGroups> nccl_;
 };
 
@@ -267,7 +268,7 @@ class SimLane final : public properties::Lane {
         SimEnvironment environment(*world_, c, rank);
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
-        environment.close_card(observation);
+        environment.close_gpu(observation);
         world_->coordinator->leave(rank);
       });
     }
@@ -280,7 +281,7 @@ class SimLane final : public properties::Lane {
     scheduler_.reset(to_simulation(c.schedule));
     world_->injector.reset(c.faults, c.program.world, std::max(steps, 1u));
     world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
-    if (c.program.options.fabric == reference::Fabric::kNccl) {
+    if (c.program.options.transport == reference::Transport::kNccl) {
       simulated::SimNcclOptions options;
       options.disturbs_frames = c.program.options.verify;
       // Where ranks give up, others may still be in the step before.
@@ -362,4 +363,5 @@ std::unique_ptr<properties::Lane> make_sim_lane(const Subject& subject) {
   return std::make_unique<SimLane>(subject);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

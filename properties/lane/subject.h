@@ -17,7 +17,8 @@
 #include "reducer/data_parallel.h"
 #include "reference/program.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class TrainingSubject {
  public:
@@ -47,7 +48,7 @@ class TrainingSubject {
   // The layout that is in force, as text (B3), if it was asked for.
   virtual std::string saved_layout() const { return {}; }
   // What the rank tells of itself (T1), if it can.
-  virtual std::optional<Account> account() const { return std::nullopt; }
+  virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
   // Collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };
@@ -56,4 +57,5 @@ using SubjectFactory = std::function<std::unique_ptr<TrainingSubject>()>;
 
 SubjectFactory make_subject_factory(const properties::Subject& subject);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

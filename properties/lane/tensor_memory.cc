@@ -4,7 +4,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 void TensorMemory::submit(PinnedMemory pinned, const Tensor& tensor, std::size_t bytes) {
   Device& device = tensor.device();
@@ -33,4 +34,5 @@ void TensorMemory::settle() {
   in_use_.clear();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,5 +1,5 @@
 // TensorMemory: how a lane writes to tensors and reads them, whether they lie on the host or on a
-// card. On the host that is where they are; on a card it is pinned memory, from which the card
+// GPU. On the host that is where they are; on a GPU it is pinned memory, from which the GPU
 // copies when its stream gets there, as it does with what a user's kernels compute.
 //
 // Threads: fill() from any engine worker of the rank; the rest from the training thread.
@@ -12,7 +12,8 @@
 #include "reducer/device/device.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class TensorMemory {
  public:
@@ -40,7 +41,7 @@ class TensorMemory {
   // done. Valid until the next call, on the host as long as the tensor.
   const std::byte* read(const Tensor& tensor);
 
-  // Waits for the card, and gives its pinned memory back.
+  // Waits for the GPU, and gives its pinned memory back.
   void settle();
 
  private:
@@ -52,4 +53,5 @@ class TensorMemory {
   std::vector<std::byte> copy_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -17,7 +17,7 @@ namespace lockstep::properties {
 // milliseconds, has ten seconds, because the machine may be busy. Faults seldom cost that much one
 // after the other, so a minute is the most, unless the timeout is longer than usual.
 //
-// On a card processes take turns by slices of milliseconds, and a rank that was killed has to begin
+// On a GPU processes take turns by slices of milliseconds, and a rank that was killed has to begin
 // with CUDA anew; libtorch takes seconds to load, and a case may run twice (CaseRunner). These have
 // constants.
 std::chrono::milliseconds run_limit(LaneKind lane, const Subject& subject, const Case& c);

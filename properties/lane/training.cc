@@ -11,7 +11,8 @@
 #include "reducer/tensor/sparse.h"
 #include "reference/model.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::ObservedGradient;
@@ -75,9 +76,9 @@ class Training {
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
       devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d)));
     std::vector<Device*> places;  // by the program's numbers
-    Device* const card = environment.card();
+    Device* const gpu = environment.gpu();
     for (const auto& device : devices)
-      places.push_back(card == nullptr ? static_cast<Device*>(device.get()) : card);
+      places.push_back(gpu == nullptr ? static_cast<Device*>(device.get()) : gpu);
     for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
       const std::uint32_t owner = reference::owner_of(program, i);
       if (owner != i) {
@@ -125,7 +126,7 @@ class Training {
   }
 
   static int used_workers(const Program& program, RankEnvironment& environment) {
-    if (const Device* const card = environment.card()) return card->index();
+    if (const Device* const gpu = environment.gpu()) return gpu->index();
     std::uint32_t last = 0;
     for (const reference::Parameter& parameter : program.parameters)
       last = std::max(last, parameter.device);
@@ -279,17 +280,17 @@ class Training {
   // The first account of a generation stays.
   void note_account() {
     if (!tells(kTold)) return;
-    auto& accounts = observation_.accounts;
-    if (!accounts.empty() && accounts.back().generation == generation_) return;
+    auto& records = observation_.records;
+    if (!records.empty() && records.back().generation == generation_) return;
     const std::uint32_t group = reference::group_of(program_, environment_.rank());
-    if (std::optional<Account> account = subject_->account())
-      accounts.push_back({generation_, group, std::move(*account)});
+    if (std::optional<FlightRecord> record = subject_->flight_record())
+      records.push_back({generation_, group, std::move(*record)});
   }
 
   // Nothing runs any more: what there is to tell of the step that this rank is in.
   void note_end() {
     note_account();
-    if (observation_.steps.empty() || !subject_->account()) return;
+    if (observation_.steps.empty() || !subject_->flight_record()) return;
     ObservedStep& last = observation_.steps.back();
     if (last.collectives.empty()) subject_->take_trace(last.collectives);
   }
@@ -576,4 +577,5 @@ void train(const Program& program, properties::ExpectedErrors& expected_errors,
   Training(program, expected_errors, environment, devices, observation).run(make_subject);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

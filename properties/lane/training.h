@@ -10,7 +10,8 @@
 #include "reducer/device/host/host_device.h"
 #include "reference/program.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // `expected_errors`: after which steps everyone recovers, because some rank's call must fail there.
 // `devices` are the rank's own: two host devices, which must outlive everything that the rank
@@ -20,4 +21,5 @@ void train(const reference::Program& program, properties::ExpectedErrors& expect
            std::vector<std::unique_ptr<HostDevice>>& devices,
            properties::RankObservation& observation);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -5,7 +5,8 @@
 
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 class UserHook final : public CommunicationHook {
@@ -30,7 +31,7 @@ class UserHook final : public CommunicationHook {
     if (!copy) return copy.error();
     const Transfer transfer{&flat, copy->data(), &flat.shape()};
     Device& device = flat.device();
-    device.gather(device.current_stream(), {&transfer, 1}, bucket.factor());
+    device.pack_bucket(device.current_stream(), {&transfer, 1}, bucket.factor());
     if (results_.size() <= static_cast<std::size_t>(bucket.index()))
       results_.resize(static_cast<std::size_t>(bucket.index()) + 1);
     Tensor& kept = results_[static_cast<std::size_t>(bucket.index())];
@@ -79,4 +80,5 @@ std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment, 
   return std::make_shared<UserHook>(environment, has_gaps);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -10,10 +10,12 @@
 #include "properties/lane/environment.h"
 #include "reducer/hooks/communication_hook.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // `has_gaps`: buckets of sparse gradients, which it is not called for, lie between those that it
 // is.
 std::shared_ptr<CommunicationHook> make_user_hook(RankEnvironment& environment, bool has_gaps);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -45,10 +45,10 @@ class DiagnosisOracle {
   }
 
   Verdict judge() const {
-    for (const Account& account : diagnosis_.accounts) {
-      std::string lie = judge_account(account);
-      if (lie.empty() && has_one_reducer_ && !joins_) lie = judge_place(account);
-      if (!lie.empty()) return wrong(fmt::format("rank {} {}", account.rank, lie));
+    for (const FlightRecord& record : diagnosis_.records) {
+      std::string lie = judge_flight_record(record);
+      if (lie.empty() && has_one_reducer_ && !joins_) lie = judge_place(record);
+      if (!lie.empty()) return wrong(fmt::format("rank {} {}", record.rank, lie));
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
@@ -63,8 +63,8 @@ class DiagnosisOracle {
                         diagnosis_.to_string())};
   }
 
-  const RankObservation& seen(const Account& account) const {
-    return observation_.ranks[members_[static_cast<std::size_t>(account.rank)]];
+  const RankObservation& seen(const FlightRecord& record) const {
+    return observation_.ranks[members_[static_cast<std::size_t>(record.rank)]];
   }
 
   bool is_of_generation(const ObservedStep& step) const {
@@ -94,46 +94,46 @@ class DiagnosisOracle {
   }
 
   // What one rank tells of its collectives, against its own trace of the steps that ended well.
-  std::string judge_account(const Account& account) const {
-    if (account.size != static_cast<int>(members_.size())) return "tells another size of its group";
-    for (std::size_t i = 1; i < account.collectives.size(); ++i) {
-      const AccountedCollective& before = account.collectives[i - 1];
-      const AccountedCollective& here = account.collectives[i];
+  std::string judge_flight_record(const FlightRecord& record) const {
+    if (record.size != static_cast<int>(members_.size())) return "tells another size of its group";
+    for (std::size_t i = 1; i < record.collectives.size(); ++i) {
+      const RecordedCollective& before = record.collectives[i - 1];
+      const RecordedCollective& here = record.collectives[i];
       if (here.sequence != before.sequence + 1) return "tells its collectives with a gap";
       if (here.pass < before.pass) return "goes back to an earlier pass";
     }
-    const ObservedStep* const last = last_step(seen(account));
+    const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
-    for (const ObservedStep& step : seen(account).steps) {
+    for (const ObservedStep& step : seen(record).steps) {
       if (!step.status.ok() || !is_of_generation(step)) continue;
       if (step.step < first_step(last->step)) continue;  // other reducers'
-      std::string lie = judge_step(account, step);
+      std::string lie = judge_step(record, step);
       if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
     }
     return "";
   }
 
-  std::string judge_step(const Account& account, const ObservedStep& step) const {
+  std::string judge_step(const FlightRecord& record, const ObservedStep& step) const {
     for (const ObservedCollective& own : step.collectives) {
       if (own.reducer != 0) continue;
-      const AccountedCollective* const told = account.find(own.sequence);
+      const RecordedCollective* const told = record.find(own.sequence);
       if (told == nullptr) {
         const bool forgotten =
-            !account.collectives.empty() && own.sequence < account.collectives.front().sequence;
+            !record.collectives.empty() && own.sequence < record.collectives.front().sequence;
         if (forgotten) continue;
         return fmt::format("#{} is left out", own.sequence);
       }
       const auto lies = [&](const std::string& what) {
         return fmt::format("#{}, {}, {}", told->sequence, told->to_string(), what);
       };
-      if (told->state != AccountedCollective::State::kCompleted) return lies("was completed");
+      if (told->state != RecordedCollective::State::kCompleted) return lies("was completed");
       const bool is_sparse = own.op == ObservedCollective::Op::kGatherSparse;
       const std::uint64_t unit = is_sparse ? size_of(told->dtype) : 1;
       const bool is_same = told->bucket == own.bucket && told->dtype == own.dtype &&
                            static_cast<std::uint64_t>(told->count) * unit == own.count;
       if (!is_same) return lies("was another collective");
-      const bool has_number = told->what == AccountedCollective::What::kBucket ||
-                              told->what == AccountedCollective::What::kUsageMap;
+      const bool has_number = told->what == RecordedCollective::What::kBucket ||
+                              told->what == RecordedCollective::What::kUsageMap;
       if (has_number && !joins_ && told->pass != pass_number(step.step))
         return lies(fmt::format("was of pass {}", pass_number(step.step)));
     }
@@ -141,28 +141,26 @@ class DiagnosisOracle {
   }
 
   // Where its pass stood and why, against the step that it is in.
-  std::string judge_place(const Account& account) const {
-    const ObservedStep* const last = last_step(seen(account));
+  std::string judge_place(const FlightRecord& record) const {
+    const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
     const std::int64_t number = pass_number(last->step);
     if (last->status.ok()) {
       const std::int64_t next = number + (share_.steps[last->step].is_reduced ? 1 : 0);
-      return account.pass == next ? ""
-                                  : fmt::format("comes to pass {}, not {}", next, account.pass);
+      return record.pass == next ? "" : fmt::format("comes to pass {}, not {}", next, record.pass);
     }
     // The error of a pass that was complete (P7), or of a backward that is the engine's alone, is
     // none of the reducer's.
     if (last->status.code() == Code::kSecondBackward) return "";
     if (program_.steps[last->step].kind != reference::PassKind::kSynced) return "";
-    if (!account.failure) return "does not tell its failure: " + last->status.to_string();
-    if (account.failure->code != last->status.code() ||
-        account.failure->rank != last->status.failure().rank)
+    if (!record.failure) return "does not tell its failure: " + last->status.to_string();
+    if (record.failure->code != last->status.code() ||
+        record.failure->rank != last->status.failure().rank)
       return "does not tell the failure that it had: " + last->status.to_string();
-    if (account.pass != number)
-      return fmt::format("failed in pass {}, and tells pass {}", number, account.pass);
-    return account.next_bucket == kNone || !knows_layout(last->step)
-               ? ""
-               : judge_missing(account, *last);
+    if (record.pass != number)
+      return fmt::format("failed in pass {}, and tells pass {}", number, record.pass);
+    return record.next_bucket == kNone || !knows_layout(last->step) ? ""
+                                                                    : judge_missing(record, *last);
   }
 
   // B2: a layout that followed a ready order in a step that failed is told by nobody.
@@ -178,33 +176,33 @@ class DiagnosisOracle {
   }
 
   // What the next bucket lacks lies in it; of an incomplete pass it is all that is missing there.
-  std::string judge_missing(const Account& account, const ObservedStep& step) const {
+  std::string judge_missing(const FlightRecord& record, const ObservedStep& step) const {
     const auto& buckets = reference::buckets_of(share_, share_.steps[step.step]);
-    const auto index = static_cast<std::size_t>(account.next_bucket);
-    if (account.next_bucket < 0 || index >= buckets.size()) return "tells a bucket that is none";
+    const auto index = static_cast<std::size_t>(record.next_bucket);
+    if (record.next_bucket < 0 || index >= buckets.size()) return "tells a bucket that is none";
     const auto& members = buckets[index].parameters;
     const auto is_member = [&](std::uint32_t parameter) {
       return std::find(members.begin(), members.end(),
                        reference::original_of(program_, parameter)) != members.end();
     };
-    const auto& named = account.missing.first;
+    const auto& named = record.missing.first;
     std::size_t lying_there = 0;
     for (std::uint32_t p = 0; p < program_.parameters.size(); ++p)
       if (is_member(p))
         lying_there += std::count(named.begin(), named.end(), fmt::format("p{}", p)) != 0 ? 1 : 0;
     if (lying_there != named.size())
       return fmt::format("lacks {} in bucket {}, where they do not lie all",
-                         account.missing.to_string(), account.next_bucket);
-    const std::size_t rank = members_[static_cast<std::size_t>(account.rank)];
+                         record.missing.to_string(), record.next_bucket);
+    const std::size_t rank = members_[static_cast<std::size_t>(record.rank)];
     const reference::ExpectedRankStep& expected = share_.steps[step.step].ranks[rank];
     const bool is_own =
         expected.outcome == Outcome::kOwnError && expected.error == Error::kIncomplete &&
-        account.failure->code == Code::kIncomplete && account.failure->rank == account.rank;
+        record.failure->code == Code::kIncomplete && record.failure->rank == record.rank;
     const auto lacking = static_cast<std::uint64_t>(
         std::count_if(expected.parameters.begin(), expected.parameters.end(), is_member));
-    if (!is_own || account.missing.count == lacking) return "";
+    if (!is_own || record.missing.count == lacking) return "";
     return fmt::format("lacks {} in bucket {}, and {} were missing there",
-                       account.missing.to_string(), account.next_bucket, lacking);
+                       record.missing.to_string(), record.next_bucket, lacking);
   }
 
   // T1: as far as ranks have come they started the same. Each rank stands on one side.
@@ -216,9 +214,9 @@ class DiagnosisOracle {
       started += side.collective ? 1 : 0;
       ranks.insert(ranks.end(), side.ranks.begin(), side.ranks.end());
     }
-    for (const Account& account : diagnosis_.accounts)
-      if (std::count(ranks.begin(), ranks.end(), account.rank) != 1)
-        return wrong(fmt::format("rank {} is not on one side of the difference", account.rank));
+    for (const FlightRecord& record : diagnosis_.records)
+      if (std::count(ranks.begin(), ranks.end(), record.rank) != 1)
+        return wrong(fmt::format("rank {} is not on one side of the difference", record.rank));
     if (started > 1) return wrong("ranks started different collectives");
     return {};
   }
@@ -226,14 +224,15 @@ class DiagnosisOracle {
   // For those that have not come, and for nobody else.
   Verdict judge_waits() const {
     for (const Diagnosis::Wait& wait : diagnosis_.waits) {
-      const auto own = std::find_if(diagnosis_.accounts.begin(), diagnosis_.accounts.end(),
-                                    [&](const Account& each) { return each.rank == wait.rank; });
-      const AccountedCollective* const open =
-          own == diagnosis_.accounts.end() ? nullptr : own->find(wait.sequence);
-      if (open == nullptr || open->state == AccountedCollective::State::kCompleted)
+      const auto own =
+          std::find_if(diagnosis_.records.begin(), diagnosis_.records.end(),
+                       [&](const FlightRecord& each) { return each.rank == wait.rank; });
+      const RecordedCollective* const open =
+          own == diagnosis_.records.end() ? nullptr : own->find(wait.sequence);
+      if (open == nullptr || open->state == RecordedCollective::State::kCompleted)
         return wrong(fmt::format("rank {} waits in nothing that it told", wait.rank));
-      for (const Account& other : diagnosis_.accounts) {
-        const AccountedCollective* const there = other.find(wait.sequence);
+      for (const FlightRecord& other : diagnosis_.records) {
+        const RecordedCollective* const there = other.find(wait.sequence);
         const bool has_come =
             there != nullptr ? there->same_as(*open) : wait.sequence < other.next_sequence;
         const bool is_named =
@@ -298,8 +297,8 @@ class DiagnosisOracle {
     };
     const auto& silent = diagnosis_.silent;  // others may not have begun (training.cc, join())
     if (!std::all_of(silent.begin(), silent.end(), is_it)) return {};
-    if (diagnosis_.odd.empty() && !culprit->is_certain) return {};
-    if (diagnosis_.odd.size() == 1 && is_it(diagnosis_.odd[0])) return {};
+    if (diagnosis_.suspects.empty() && !culprit->is_certain) return {};
+    if (diagnosis_.suspects.size() == 1 && is_it(diagnosis_.suspects[0])) return {};
     return wrong(fmt::format("the odd one out is what was rank {}{}", culprit->rank,
                              culprit->is_certain ? "" : ", or none"));
   }
@@ -329,9 +328,9 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
                         const Observation& observation) {
   for (std::uint32_t generation = 0; generation <= observation.recoveries.size(); ++generation) {
     for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
-      std::vector<Account> accounts = observation.accounts_of(generation, group);
-      if (accounts.empty()) continue;
-      const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+      std::vector<FlightRecord> records = observation.flight_records_of(generation, group);
+      if (records.empty()) continue;
+      const Result<Diagnosis> diagnosis = diagnose(std::move(records));
       if (!diagnosis)
         return {Failing::kWrongError, "diagnosis",
                 "what the ranks told cannot be joined: " + diagnosis.error().to_string()};

@@ -52,7 +52,7 @@ class DiagnosisOracleTest : public ::testing::Test {
     observation_ = runner.observation();
     expectation_ =
         reference::run(case_.program, reference::Contract::lockstep(), observation_.recoveries, {});
-    Result<Diagnosis> joined = diagnose(observation_.accounts_of(0, 0));
+    Result<Diagnosis> joined = diagnose(observation_.flight_records_of(0, 0));
     ASSERT_TRUE(joined.has_value());
     right_ = std::move(*joined);
     EXPECT_TRUE(judge(right_).ok()) << judge(right_).message;
@@ -78,10 +78,10 @@ class DiagnosisOracleTest : public ::testing::Test {
 TEST_F(DiagnosisOracleTest, F6AnotherRankThanTheOneAtFaultIsSeen) {
   fail_on_rank_1();
   observe();
-  ASSERT_EQ(right_.odd, std::vector<int>{1});
-  expect_wrong([](Diagnosis& d) { d.odd = {2}; });
-  expect_wrong([](Diagnosis& d) { d.odd = {0, 1}; });
-  expect_wrong([](Diagnosis& d) { d.odd.clear(); });
+  ASSERT_EQ(right_.suspects, std::vector<int>{1});
+  expect_wrong([](Diagnosis& d) { d.suspects = {2}; });
+  expect_wrong([](Diagnosis& d) { d.suspects = {0, 1}; });
+  expect_wrong([](Diagnosis& d) { d.suspects.clear(); });
 }
 
 // Nobody knows who is silent, so that no rank may be named, and no wrong one.
@@ -90,10 +90,10 @@ TEST_F(DiagnosisOracleTest, F6OfASilentTransportNobodyMayBeNamedButNoOther) {
   observe();
   for (const std::vector<int>& odd : {std::vector<int>{}, std::vector<int>{1}}) {
     Diagnosis other = right_;
-    other.odd = odd;
+    other.suspects = odd;
     EXPECT_TRUE(judge(other).ok()) << judge(other).message;
   }
-  expect_wrong([](Diagnosis& d) { d.odd = {0}; });
+  expect_wrong([](Diagnosis& d) { d.suspects = {0}; });
 }
 
 TEST_F(DiagnosisOracleTest, T1WhoWaitsForARankThatHasComeIsSeen) {
@@ -108,34 +108,34 @@ TEST_F(DiagnosisOracleTest, T1WhoWaitsForARankThatHasComeIsSeen) {
 TEST_F(DiagnosisOracleTest, T1AnAccountThatIsNotWhatHappenedIsSeen) {
   fail_on_rank_1();
   observe();
-  expect_wrong([](Diagnosis& d) { ++d.accounts[1].pass; });
-  expect_wrong([](Diagnosis& d) { ++d.accounts[1].size; });
-  expect_wrong([](Diagnosis& d) { d.accounts[1].failure.reset(); });
-  expect_wrong([](Diagnosis& d) { d.accounts[1].failure->code = Code::kMismatch; });
-  expect_wrong([](Diagnosis& d) { d.accounts[1].failure->rank = 2; });
-  expect_wrong([](Diagnosis& d) { d.accounts[1].collectives.clear(); });
-  const auto spoil_first = [&](const std::function<void(AccountedCollective&)>& spoil) {
-    expect_wrong([&](Diagnosis& d) { spoil(d.accounts[2].collectives[0]); });
+  expect_wrong([](Diagnosis& d) { ++d.records[1].pass; });
+  expect_wrong([](Diagnosis& d) { ++d.records[1].size; });
+  expect_wrong([](Diagnosis& d) { d.records[1].failure.reset(); });
+  expect_wrong([](Diagnosis& d) { d.records[1].failure->code = Code::kMismatch; });
+  expect_wrong([](Diagnosis& d) { d.records[1].failure->rank = 2; });
+  expect_wrong([](Diagnosis& d) { d.records[1].collectives.clear(); });
+  const auto spoil_first = [&](const std::function<void(RecordedCollective&)>& spoil) {
+    expect_wrong([&](Diagnosis& d) { spoil(d.records[2].collectives[0]); });
   };
-  spoil_first([](AccountedCollective& c) { c.state = AccountedCollective::State::kFailed; });
-  spoil_first([](AccountedCollective& c) { ++c.count; });
-  spoil_first([](AccountedCollective& c) { c.bucket = 1 - c.bucket; });
-  spoil_first([](AccountedCollective& c) { c.dtype = DType::kFloat16; });
-  spoil_first([](AccountedCollective& c) { ++c.pass; });
-  spoil_first([](AccountedCollective& c) { ++c.sequence; });
+  spoil_first([](RecordedCollective& c) { c.state = RecordedCollective::State::kFailed; });
+  spoil_first([](RecordedCollective& c) { ++c.count; });
+  spoil_first([](RecordedCollective& c) { c.bucket = 1 - c.bucket; });
+  spoil_first([](RecordedCollective& c) { c.dtype = DType::kFloat16; });
+  spoil_first([](RecordedCollective& c) { ++c.pass; });
+  spoil_first([](RecordedCollective& c) { ++c.sequence; });
 }
 
 TEST_F(DiagnosisOracleTest, F6RanksThatDifferOrStandOnNoSideAreSeen) {
   fail_on_rank_1();
   observe();
   Diagnosis::Difference difference;
-  difference.sides = {{{0, 2}, right_.accounts[0].collectives[0]}, {{1}, std::nullopt}};
+  difference.sides = {{{0, 2}, right_.records[0].collectives[0]}, {{1}, std::nullopt}};
   Diagnosis other = right_;
   other.difference = difference;
   EXPECT_TRUE(judge(other).ok()) << judge(other).message;
   expect_wrong([&](Diagnosis& d) {
     d.difference = difference;
-    d.difference->sides[1].collective = d.accounts[0].collectives[1];
+    d.difference->sides[1].collective = d.records[0].collectives[1];
   });
   expect_wrong([&](Diagnosis& d) {
     d.difference = difference;
@@ -147,20 +147,20 @@ TEST_F(DiagnosisOracleTest, F6RanksThatDifferOrStandOnNoSideAreSeen) {
 TEST_F(DiagnosisOracleTest, P5WhatTheNextBucketLacksIsChecked) {
   case_.program.steps[1].variants = {pass_of({0, 1}), pass_of({0, 1}), pass_of({1})};
   observe();
-  ASSERT_EQ(right_.odd, std::vector<int>{2});
-  ASSERT_EQ(right_.accounts[2].missing.first, std::vector<std::string>{"p0"});
-  expect_wrong([](Diagnosis& d) { d.accounts[2].missing.first = {"p1"}; });
-  expect_wrong([](Diagnosis& d) { d.accounts[2].missing = {}; });
-  expect_wrong([](Diagnosis& d) { d.accounts[2].next_bucket = 2; });
-  expect_wrong([](Diagnosis& d) { d.odd = {0}; });
+  ASSERT_EQ(right_.suspects, std::vector<int>{2});
+  ASSERT_EQ(right_.records[2].missing.first, std::vector<std::string>{"p0"});
+  expect_wrong([](Diagnosis& d) { d.records[2].missing.first = {"p1"}; });
+  expect_wrong([](Diagnosis& d) { d.records[2].missing = {}; });
+  expect_wrong([](Diagnosis& d) { d.records[2].next_bucket = 2; });
+  expect_wrong([](Diagnosis& d) { d.suspects = {0}; });
 }
 
 TEST_F(DiagnosisOracleTest, T1WhereAllIsWellNothingMayBeTold) {
   observe();
   ASSERT_TRUE(right_.clean());
-  expect_wrong([](Diagnosis& d) { d.odd = {0}; });
+  expect_wrong([](Diagnosis& d) { d.suspects = {0}; });
   expect_wrong([](Diagnosis& d) { d.silent = {1}; });
-  expect_wrong([](Diagnosis& d) { --d.accounts[0].pass; });
+  expect_wrong([](Diagnosis& d) { --d.records[0].pass; });
 }
 
 }  // namespace

@@ -322,7 +322,7 @@ class ErrorOracle {
 
   // A rank to look at; but of a lost peer NCCL does not say which one it is.
   bool has_rank(const Failure& failure) const {
-    const bool is_nameless = case_.program.options.fabric == reference::Fabric::kNccl &&
+    const bool is_nameless = case_.program.options.transport == reference::Transport::kNccl &&
                              failure.code == Code::kPeerLost && case_.program.world > 2;
     return failure.rank != kNone || failure.suspect != kNone || is_nameless;
   }
@@ -511,7 +511,7 @@ class ErrorOracle {
   Verdict judge_stall(const ObservedStep& step, const Failure& failure) {
     const int stalled = group_rank(step.step, fatal_[0].rank);
     const bool names_rank =
-        failure.suspect == kNone && case_.program.options.fabric != reference::Fabric::kNccl;
+        failure.suspect == kNone && case_.program.options.transport != reference::Transport::kNccl;
     const int named = names_rank ? failure.rank : failure.suspect;
     if (named != stalled && named != kNone)
       return wrong_step("error", step,
@@ -546,7 +546,7 @@ class ErrorOracle {
     if (is_culprit(failure.rank)) return judge_pass_of_node(step, failure);
     // Over NCCL a lost peer may have no name: see has_rank().
     const bool is_nameless = failure.suspect == kNone &&
-                             case_.program.options.fabric == reference::Fabric::kNccl &&
+                             case_.program.options.transport == reference::Transport::kNccl &&
                              failure.code == Code::kPeerLost;
     if (is_nameless && failure.rank == kNone) return {};
     const bool is_suspected = is_nameless || is_culprit(failure.suspect);

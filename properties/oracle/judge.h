@@ -1,7 +1,7 @@
 // judge(): the oracles. It compares what a run did with what the contract says must come out, and
 // finds the first thing wrong.
 //
-// In this order: progress (deadlock, livelock, crash, hang), races on a card, errors (missing,
+// In this order: progress (deadlock, livelock, crash, hang), races on a GPU, errors (missing,
 // unexpected, wrongly named), reuse after reset, equal bits on all ranks, bits against the model,
 // defined and undefined, untouched storage, the trace of collectives (each bucket once, ascending,
 // counts and dtypes), what the ranks tell of a failure, leaks.

@@ -56,7 +56,7 @@ class JudgeTest : public ::testing::Test {
     ASSERT_TRUE(runner.run(case_).ok());
     observation_ = runner.observation();
     // They would not tell what a test spoils; diagnosis_test.cc is about them.
-    for (RankObservation& rank : observation_.ranks) rank.accounts.clear();
+    for (RankObservation& rank : observation_.ranks) rank.records.clear();
     expectation_ = reference::run(case_.program, reference::Contract::lockstep(), {},
                                   observation_.ready_orders());
   }
@@ -513,7 +513,7 @@ class JudgePayload : public JudgeTest {
     const Verdict found = runner.run(case_);
     ASSERT_TRUE(found.ok()) << found.message;
     observation_ = runner.observation();
-    for (RankObservation& rank : observation_.ranks) rank.accounts.clear();
+    for (RankObservation& rank : observation_.ranks) rank.records.clear();
     expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
                                   observation_.recoveries, observation_.ready_orders());
     ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(fault.kind)], 1u);

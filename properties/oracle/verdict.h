@@ -19,7 +19,7 @@ enum class Failing : std::uint8_t {
   kWrongError = 71,  // wrong or missing error
   // 72: see cli/commands.h
   kSubjectsDiffer = 73,  // two subjects on one case (agreement.h)
-  kRace = 74,            // on the memory of a card
+  kRace = 74,            // on the memory of a GPU
   kUnproven = 75,        // NCCL did not run as it was pinned (nccl lane)
 };
 const char* name_of(Failing failing);

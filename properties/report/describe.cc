@@ -158,9 +158,10 @@ std::string header(const Program& program) {
                            options.group_each ? "each on groups of its own" : "on the same groups");
   if (program.renewed > 0) reducers += fmt::format("; made anew before step {}", program.renewed);
   if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
-  std::string fabric;
-  if (options.fabric == reference::Fabric::kStaged) fabric = "; on a card, staged on the host";
-  if (options.fabric == reference::Fabric::kNccl) fabric = "; on a card, by NCCL";
+  std::string transport;
+  if (options.transport == reference::Transport::kStaged)
+    transport = "; on a GPU, staged on the host";
+  if (options.transport == reference::Transport::kNccl) transport = "; on a GPU, by NCCL";
   std::string limits = bytes(options.bucket_bytes);
   if (options.last_bucket_bytes != 0) limits += ", then " + bytes(options.last_bucket_bytes);
   return fmt::format(
@@ -169,7 +170,7 @@ std::string header(const Program& program) {
       options.verify ? ", verified" : "", fields::name_of(program.values),
       bytes(options.first_bucket_bytes), limits, options.rebuild ? ", rebuilt in ready order" : "",
       options.views ? "; gradients are views of them" : "", hook,
-      options.manual_sync ? "; synced by hand" : "", pinned, launch, fabric, reducers);
+      options.manual_sync ? "; synced by hand" : "", pinned, launch, transport, reducers);
 }
 
 std::string step_label(const Step& step, std::size_t index) {

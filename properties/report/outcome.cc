@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "properties/report/join_accounts.h"
+#include "properties/report/join_flight_records.h"
 
 namespace lockstep::properties {
 namespace {
@@ -90,7 +90,7 @@ Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool 
   outcome.planted = observation.planted;
   add_errors(observation, outcome.errors);
   if (with_events) add_events(observation, outcome.events);
-  if (!verdict.ok()) outcome.diagnosis = join_accounts(observation);
+  if (!verdict.ok()) outcome.diagnosis = join_flight_records(observation);
   return outcome;
 }
 

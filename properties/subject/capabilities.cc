@@ -142,7 +142,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.mode == reference::Mode::kStatic, Capability::kStatic);
   out.add_if(program.options.order == reference::Order::kRankOrder, Capability::kRankOrder);
   out.add_if(program.options.verify, Capability::kVerify);
-  out.add_if(program.options.fabric != reference::Fabric::kHost, Capability::kCard);
+  out.add_if(program.options.transport != reference::Transport::kHost, Capability::kGpu);
   out.add_if(program.options.rebuild, Capability::kRebuild);
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(reference::bucket_limits(program.options).size() > 2, Capability::kThreeLimits);

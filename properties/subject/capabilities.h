@@ -51,7 +51,7 @@ enum class Capability : std::uint8_t {
   kReplicas,       // several copies of the model in one process
   kReducers,       // several reducers of one model, at once or one after the other
   kTwoGroups,      // groups of ranks that train apart at the same time
-  kCard,           // parameters on a card
+  kGpu,            // parameters on a GPU
   kThreeLimits,    // another limit for the third bucket, and those behind it
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
   kConstants,      // outputs without a graph

@@ -192,7 +192,7 @@ typedef struct lockstep_setup {
   uint32_t world;
   uint32_t mode;       /* LOCKSTEP_PLAIN, LOCKSTEP_DYNAMIC */
   uint32_t timeout_ms; /* of one collective; UINT32_MAX: none */
-  uint32_t grace_ms;   /* how long a rank that failed may listen for its peers' accounts */
+  uint32_t grace_ms;   /* how long a rank that failed may listen for its peers' records */
   uint32_t parameter_count;
   uint32_t bucket_count;
   const lockstep_parameter* parameters; /* distinct tensors: a shared one is listed once */

@@ -11,7 +11,8 @@
 #include "reducer/base/check.h"
 #include "reducer/tensor/sparse.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint32_t kEnd = ~std::uint32_t{0};  // of a list of contributions
@@ -574,4 +575,5 @@ std::span<Node* const> ParameterSearch::reachable_from(std::span<Node* const> ro
   return found_;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -22,7 +22,8 @@
 #include "reducer/autograd/node.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class NodeMap;
 
@@ -114,4 +115,5 @@ class ParameterSearch {
   bool met_nested_backward_ = false;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // The nodes that nobody else owns go one after the other, in a list through themselves: no stack
 // for a deep graph, and no memory, which might be refused. Each is destroyed with its edges in
@@ -23,4 +24,5 @@ Node::~Node() {
   }
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

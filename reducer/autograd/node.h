@@ -16,7 +16,8 @@
 #include "reducer/base/status.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class GraphTask;
 class Node;
@@ -93,4 +94,5 @@ class Node : public RefCounted {
   Ref<Node>* to_go_ = nullptr;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

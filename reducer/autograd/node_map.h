@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Node;
 
@@ -67,4 +68,5 @@ class NodeMap {
   std::uint32_t walk_ = 1;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

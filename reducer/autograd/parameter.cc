@@ -5,7 +5,8 @@
 #include "reducer/base/check.h"
 #include "reducer/tensor/sparse.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Status GradientHook::backward_reached(GraphTask&) { return {}; }
 Status GradientHook::gradient_arriving(Parameter&, std::size_t, GraphTask&) { return {}; }
@@ -164,4 +165,5 @@ Status Parameter::accumulate_elements(const Tensor& arrived) {
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

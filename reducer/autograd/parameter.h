@@ -17,7 +17,8 @@
 #include "reducer/device/device.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Parameter;
 class ProcessGroup;
@@ -111,4 +112,5 @@ class Parameter final : public Node {
   platform::Mutex mutex_{"parameter"};  // held by who accumulates
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -186,7 +186,7 @@ std::string encode(const Failure& failure) {
   put(out, static_cast<std::int64_t>(failure.code));
   for (const std::int64_t value :
        {std::int64_t{failure.rank}, std::int64_t{failure.reported_by}, failure.pass,
-        std::int64_t{failure.bucket}, failure.source, failure.sequence,
+        std::int64_t{failure.bucket}, failure.reducer_id, failure.sequence,
         std::int64_t{failure.suspect}, std::int64_t{failure.definite}})
     put(out, value);
   put(out, failure.collective);
@@ -222,7 +222,7 @@ std::string encode(Failure failure, std::size_t limit) {
 bool is_possible(const Failure& failure, int size) {
   for (const int rank : {failure.rank, failure.reported_by, failure.suspect})
     if (rank < kNone || rank >= size) return false;
-  return failure.pass >= kNone && failure.bucket >= kNone && failure.source >= kNone &&
+  return failure.pass >= kNone && failure.bucket >= kNone && failure.reducer_id >= kNone &&
          failure.sequence >= kNone;
 }
 
@@ -235,7 +235,7 @@ std::optional<Failure> read_failure(std::string_view bytes, int size) {
   failure.reported_by = reader.small_integer();
   failure.pass = reader.integer();
   failure.bucket = reader.small_integer();
-  failure.source = reader.integer();
+  failure.reducer_id = reader.integer();
   failure.sequence = reader.integer();
   failure.suspect = reader.small_integer();
   failure.definite = reader.integer() != 0;

@@ -52,9 +52,9 @@ struct Failure {
   int reported_by = kNone;    // the rank that holds this object
   std::int64_t pass = kNone;  // number of the synced pass, from 0
   int bucket = kNone;
-  std::int64_t source = kNone;    // which user of its process group the bucket is one of (F7)
-  std::int64_t sequence = kNone;  // of the collective on its process group, from 0
-  int suspect = kNone;            // the peer that is suspected, a rank of the group
+  std::int64_t reducer_id = kNone;  // which user of its process group the bucket is one of (F7)
+  std::int64_t sequence = kNone;    // of the collective on its process group, from 0
+  int suspect = kNone;              // the peer that is suspected, a rank of the group
   bool definite = false;   // the cause is known (an own error), not inferred from a peer's silence
   std::string collective;  // "all_reduce", "broadcast", ...; empty when none is concerned
   // The first offending or missing parameter comes first. All of them are here; a text names 16.

@@ -8,7 +8,8 @@
 #include "reducer/base/check.h"
 #include "reducer/base/sizes.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // FNV-1a over 64-bit words: the hash travels between ranks, so it must not depend on the standard
@@ -347,4 +348,5 @@ std::string save(const Layout& layout) {
 
 Result<Layout> load_layout(std::string_view text) { return LayoutReader(text).read(); }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -17,7 +17,8 @@
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 constexpr std::size_t kMemberAlignmentBytes = 64;
 
@@ -87,4 +88,5 @@ Result<Layout> load_layout(std::string_view text);
 // B5: whether the layout is one of these parameters. The error says what differs.
 Status check_layout(const Layout& layout, std::span<const ParameterInfo> parameters);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

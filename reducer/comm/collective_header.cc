@@ -2,7 +2,8 @@
 
 #include <bit>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 bool CollectiveHeader::is_rank_ordered_sum() const {
   const bool is_ordered = reduction == static_cast<std::uint8_t>(Reduction::kRankOrdered);
@@ -20,7 +21,7 @@ CollectiveHeader header_of(const Collective& collective, std::int64_t sequence) 
   header.count = collective.count;
   header.pass = collective.pass;
   header.sequence = sequence;
-  header.source = collective.source;
+  header.reducer_id = collective.reducer_id;
   header.factor_bits = std::bit_cast<std::uint64_t>(collective.factor);
   return header;
 }
@@ -36,10 +37,11 @@ std::string describe(const CollectiveHeader& header, const std::string& more) {
   if (header.bucket != kNone) out += "bucket " + std::to_string(header.bucket) + ", ";
   if (header.pass != kNone) out += "pass " + std::to_string(header.pass) + ", ";
   out += "sequence " + std::to_string(header.sequence);
-  if (header.source > 0) out += ", source " + std::to_string(header.source);
+  if (header.reducer_id > 0) out += ", source " + std::to_string(header.reducer_id);
   if (header.verify != 0) out += ", verified";
   if (header.is_rank_ordered_sum()) out += ", rank-ordered";
   return out + more + ")";
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -11,7 +11,8 @@
 
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct CollectiveHeader {
   std::uint32_t magic = 0x4c534831;  // "LSH1"
@@ -24,7 +25,7 @@ struct CollectiveHeader {
   std::uint64_t count = 0;
   std::int64_t pass = kNone;
   std::int64_t sequence = 0;
-  std::int64_t source = kNone;
+  std::int64_t reducer_id = kNone;
   std::uint64_t factor_bits = 0;  // of the double
   bool operator==(const CollectiveHeader&) const = default;
 
@@ -38,4 +39,5 @@ CollectiveHeader header_of(const Collective& collective, std::int64_t sequence);
 // "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)"; `more` stands last in the brackets.
 std::string describe(const CollectiveHeader& header, const std::string& more = {});
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -29,7 +29,7 @@ TEST(CollectiveHeader, F6WhateverRanksMustAgreeOnIsInIt) {
   differs([](Collective& c) { c.count = 9; });
   differs([](Collective& c) { c.bucket = 4; });
   differs([](Collective& c) { c.pass = 2; });
-  differs([](Collective& c) { c.source = 1; });
+  differs([](Collective& c) { c.reducer_id = 1; });
   differs([](Collective& c) { c.factor = 0.5; });
 }
 
@@ -48,7 +48,7 @@ TEST(CollectiveHeader, WordsSayWhatDiffers) {
             "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)");
   Collective other = sum_of_8();
   other.factor = 0.5;
-  other.source = 2;
+  other.reducer_id = 2;
   other.verify = true;
   EXPECT_EQ(describe(header_of(other, 7), ", ring"),
             "all_reduce of 8 float32 times 0.500000 (bucket 3, pass 1, sequence 7, source 2, "

@@ -4,7 +4,8 @@
 
 #include "reducer/comm/store.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct HashStore::State {
   platform::Mutex mutex{"hash_store"};
@@ -40,4 +41,5 @@ Result<bool> HashStore::contains(std::string_view key) {
   return state_->values.find(key) != state_->values.end();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

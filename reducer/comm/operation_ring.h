@@ -15,7 +15,8 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 template <class Operation>
 class OperationRing {
@@ -63,4 +64,5 @@ class OperationRing {
   Places places_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -3,7 +3,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/store.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // "a" over "b" and one prefix "b/a" are the same key on purpose: prefixes nest like folders.
 PrefixStore::PrefixStore(std::string prefix, std::shared_ptr<Store> inner)
@@ -23,4 +24,5 @@ Result<bool> PrefixStore::contains(std::string_view key) {
   return inner_->contains(prefix_ + std::string(key));
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

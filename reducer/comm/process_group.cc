@@ -5,7 +5,8 @@
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 const char* name_of(Op op) {
   switch (op) {
@@ -80,7 +81,7 @@ void note_collective(Failure& failure, const Collective& collective, std::int64_
   if (failure.pass == kNone) failure.pass = collective.pass;
   if (failure.bucket != kNone) return;
   failure.bucket = collective.bucket;
-  failure.source = collective.source;
+  failure.reducer_id = collective.reducer_id;
 }
 
 Status run(ProcessGroup& group, const Collective& collective) {
@@ -120,4 +121,5 @@ Status run(ProcessGroup& group, const Collective& collective, Work& work) {
   return work.wait(platform::Deadline::never());  // abort() completes what is in flight
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

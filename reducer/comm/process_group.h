@@ -25,7 +25,8 @@
 #include "reducer/device/stream.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 enum class Op : std::uint8_t { kAllReduceSum, kBroadcast, kAllGather };
 const char* name_of(Op op);
@@ -58,7 +59,7 @@ struct Collective {
   Event ready;
   std::int64_t pass = kNone;  // labels for agreement, trace and errors
   int bucket = kNone;
-  std::int64_t source = kNone;  // which of several users of one group starts it (see Reducer)
+  std::int64_t reducer_id = kNone;  // which of several users of one group starts it (see Reducer)
 };
 
 class Work {
@@ -143,4 +144,5 @@ Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups
 Status run(ProcessGroup& group, const Collective& collective);
 Status run(ProcessGroup& group, const Collective& collective, Work& work);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

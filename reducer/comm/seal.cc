@@ -7,7 +7,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 std::uint64_t checksum_of(Seal seal, const std::byte* payload, std::size_t bytes) {
@@ -46,4 +47,5 @@ std::string flaw_of(const Seal& expected, const std::byte* frame, std::size_t fr
   return "the checksum does not fit: bytes were changed, moved or lost";
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -16,14 +16,15 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct Seal {
   std::uint64_t checksum = 0;  // XXH3, of the other fields and the payload
   std::uint64_t group = 0;     // which of the groups that use a connection in turn
   std::int64_t sequence = 0;   // of the collective in the group
   std::int64_t pass = 0;
-  std::int64_t source = 0;
+  std::int64_t reducer_id = 0;
   std::uint64_t bytes = 0;  // of the payload, without what fills it up
   std::int32_t from = 0;
   std::int32_t to = 0;
@@ -40,4 +41,5 @@ void put_seal(Seal seal, std::byte* frame, std::size_t frame_bytes);
 // What is wrong with a frame that should have this seal, in words; empty if nothing is.
 std::string flaw_of(const Seal& expected, const std::byte* frame, std::size_t frame_bytes);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 std::size_t bytes_of(const Collective& collective) {
@@ -197,4 +198,5 @@ void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
   work.complete(std::move(status));
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

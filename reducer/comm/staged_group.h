@@ -1,6 +1,6 @@
 // StagedGroup: a group of the host's, made to work on the memory of a device: what is to be sent is
-// copied to pinned memory, goes by the group, and is copied back. So Gloo trains cards that have no
-// NCCL between them, and verified collectives (F3) work on cards, for two copies of each bucket
+// copied to pinned memory, goes by the group, and is copied back. So Gloo trains GPUs that have no
+// NCCL between them, and verified collectives (F3) work on GPUs, for two copies of each bucket
 // over the bus.
 //
 // Collectives of the host's memory go through it too, in one order with the others. Copies of one
@@ -20,7 +20,8 @@
 #include "reducer/comm/process_group.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class StagedGroup final : public ProcessGroup {
  public:
@@ -86,4 +87,5 @@ class StagedGroup final : public ProcessGroup {
   platform::Thread receiver_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

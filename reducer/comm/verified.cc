@@ -7,7 +7,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/seal.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // of frames, so that elements lie as they do in buckets
@@ -75,7 +76,7 @@ Seal VerifiedRun::seal_of(std::size_t from, std::size_t to, std::size_t bytes) c
   seal.group = id_.group;
   seal.sequence = id_.sequence;
   seal.pass = collective_.pass;
-  seal.source = collective_.source;
+  seal.reducer_id = collective_.reducer_id;
   seal.bytes = bytes;
   seal.from = static_cast<std::int32_t>(from);
   seal.to = static_cast<std::int32_t>(to);
@@ -184,4 +185,5 @@ Failure corrupted(const Flaw& flaw, int rank) {
   return failure;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -22,7 +22,8 @@
 
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class FrameExchange {
  public:
@@ -64,4 +65,5 @@ bool run_verified(const Collective& collective, const CollectiveId& id, FrameExc
 // The flaw as a failure of the rank that found it; all else about the collective is for the caller.
 Failure corrupted(const Flaw& flaw, int rank);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // Pinned memory is dear, and stays the device's: large things go in pieces.
@@ -83,4 +84,5 @@ Status read(Device& device, const std::byte* from, std::span<std::byte> to,
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

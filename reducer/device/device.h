@@ -26,7 +26,8 @@
 #include "reducer/platform/platform.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // One gradient on its way between its own strides and its place in a bucket, where it lies dense in
 // `order`'s strides.
@@ -115,17 +116,19 @@ class Device {
   // to = round(to + from); same sizes and dtype, any strides.
   virtual void add(const Stream& stream, const Tensor& from, const Tensor& to) = 0;
   // slot = round(gradient * factor) for each transfer; factor 1 copies the bits. All of one dtype.
-  virtual void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) = 0;
+  virtual void pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                           double factor) = 0;
   // to = round(from * factor): the product in the compute type of from's dtype, then rounded to
   // to's. Same sizes, both dense in the same strides, any dtypes of gradients.
   virtual void convert(const Stream& stream, const Tensor& from, const Tensor& to,
                        double factor) = 0;
   // gradient = slot for each transfer.
-  virtual void scatter(const Stream& stream, std::span<const Transfer> transfers) = 0;
+  virtual void unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) = 0;
   // to[i] = ((x0[i] + x1[i]) + x2[i]) + ..., each x scaled by `factor` first and rounded (G2, G3).
   // `from` holds the shards one behind the other: its elements are a multiple of to's. Both
   // row-major, of one real dtype.
-  virtual void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) = 0;
+  virtual void reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                                    double factor) = 0;
   // `bytes` bytes from, or to, `offset` of the host's memory, which is touched when the stream gets
   // there.
   virtual void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset,
@@ -135,10 +138,11 @@ class Device {
 };
 
 // Between any memory of the host and a device's, on its current stream; back when it is done, or at
-// the deadline: then the card may still read or write what is its own, and nothing of the host's.
+// the deadline: then the GPU may still read or write what is its own, and nothing of the host's.
 Status write(Device& device, std::span<const std::byte> from, std::byte* to,
              platform::Deadline deadline);
 Status read(Device& device, const std::byte* from, std::span<std::byte> to,
             platform::Deadline deadline);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

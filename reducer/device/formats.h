@@ -1,9 +1,9 @@
 // Formats: how a device computes with each dtype of gradients, element by element. The same code on
-// the host and on a card.
+// the host and on a GPU.
 //
-// Arithmetic (contract G2, G3, G9): on a card every operation is an intrinsic that the compiler
-// never contracts. 16-bit formats are computed in float; their conversions are the card's own on a
-// card (whoever compiles for one includes cuda_bf16.h and cuda_fp16.h before), and those of
+// Arithmetic (contract G2, G3, G9): on a GPU every operation is an intrinsic that the compiler
+// never contracts. 16-bit formats are computed in float; their conversions are the GPU's own on a
+// GPU (whoever compiles for one includes cuda_bf16.h and cuda_fp16.h before), and those of
 // tensor/half.h on the host.
 #pragma once
 

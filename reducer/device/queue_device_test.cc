@@ -1,5 +1,5 @@
 // QueueDevice does what every Device promises, and keeps the host out of its memory: so the tests
-// that run on it prove that what they test does not touch a card's memory from the host.
+// that run on it prove that what they test does not touch a GPU's memory from the host.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -50,7 +50,7 @@ TEST(QueueDeviceDeathTest, AnOperationOnMemoryOfTheHostEndsTheProgram) {
       "offset");
 }
 
-TEST(QueueDevice, WhoPlaysTheCardReachesWhatTheHostCopiesThere) {
+TEST(QueueDevice, WhoPlaysTheGpuReachesWhatTheHostCopiesThere) {
   QueueDevice device;
   const Ref<Storage> storage = *device.allocate(4);
   const float value = 3;

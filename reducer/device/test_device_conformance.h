@@ -18,7 +18,8 @@
 
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class DeviceUnderTest {
  public:
@@ -140,9 +141,9 @@ TYPED_TEST_P(DeviceConformance, WhatATransferPointsToMayGoOnceItIsSubmitted) {
       const Tensor handle = gradient;
       const Shape order = Shape::row_major({50});
       std::vector<Transfer> transfers{{&handle, bucket.data(), &order}};
-      on.device().gather(on.own(), transfers, 0.25);
+      on.device().pack_bucket(on.own(), transfers, 0.25);
       on.device().fill_zero(on.own(), gradient.data(), 200);
-      on.device().scatter(on.own(), transfers);
+      on.device().unpack_bucket(on.own(), transfers);
       transfers.assign(1, Transfer{});
     }
     EXPECT_EQ(on.read(on.own(), gradient), std::vector<float>(50, 2));
@@ -207,7 +208,7 @@ TYPED_TEST_P(DeviceConformance, CopiesBothWaysKeepTheOrderOfTheirStreams) {
     on.fill(memory, std::vector<float>(1000, 3));
     const Tensor a = on.made(500);
     const Tensor b = on.made(500);
-    // The first half goes to the card, comes back doubled as the second, and that goes there again.
+    // The first half goes to the GPU, comes back doubled as the second, and that goes there again.
     on.device().upload(on.own(), memory, 0, a.data(), 2000);
     on.device().copy(on.own(), a, b);
     on.device().add(on.own(), a, b);
@@ -265,4 +266,5 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceConformance, AStreamKeepsTheOrderOfItsWork, An
                             AnAllocationThatIsRefusedLeavesTheDeviceAsItWas,
                             StoragesAreAlignedApartAndCounted);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

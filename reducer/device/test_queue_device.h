@@ -1,8 +1,8 @@
-// QueueDevice: for tests, a device that is as asynchronous as a card. Each stream is a thread that
+// QueueDevice: for tests, a device that is as asynchronous as a GPU. Each stream is a thread that
 // takes what was submitted in its order; the arithmetic is the host's.
 //
-// Memory is a card's: who reads or writes at an address that allocate() gave ends by SIGSEGV. Who
-// plays the card (this class, an NCCL of the tests, a test's kernel) finds the same bytes where
+// Memory is a GPU's: who reads or writes at an address that allocate() gave ends by SIGSEGV. Who
+// plays the GPU (this class, an NCCL of the tests, a test's kernel) finds the same bytes where
 // reach() says. What is released stays readable there until the device ends.
 #pragma once
 
@@ -105,7 +105,7 @@ class QueueDevice final : public Device {
   }
   std::function<void()> before_new_stream;  // if any
 
-  // From now on the card is broken, and says so.
+  // From now on the GPU is broken, and says so.
   void fail(const Status& failure) {
     std::lock_guard lock(mutex_);
     failure_ = failure;
@@ -126,18 +126,21 @@ class QueueDevice final : public Device {
       host_.convert({}, a, b, factor);
     });
   }
-  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override {
-    push(stream.handle,
-         [this, a = reachable(from), b = reachable(to), factor] { host_.fold({}, a, b, factor); });
-  }
-  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override {
-    push(stream.handle, [this, kept = kept_of(transfers), factor] {
-      for (const Kept& each : kept) host_.gather({}, each.as_span(), factor);
+  void reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                            double factor) override {
+    push(stream.handle, [this, a = reachable(from), b = reachable(to), factor] {
+      host_.reduce_in_rank_order({}, a, b, factor);
     });
   }
-  void scatter(const Stream& stream, std::span<const Transfer> transfers) override {
+  void pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                   double factor) override {
+    push(stream.handle, [this, kept = kept_of(transfers), factor] {
+      for (const Kept& each : kept) host_.pack_bucket({}, each.as_span(), factor);
+    });
+  }
+  void unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) override {
     push(stream.handle, [this, kept = kept_of(transfers)] {
-      for (const Kept& each : kept) host_.scatter({}, each.as_span());
+      for (const Kept& each : kept) host_.unpack_bucket({}, each.as_span());
     });
   }
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
@@ -153,8 +156,8 @@ class QueueDevice final : public Device {
     });
   }
 
-  // Where those who play the card find what is at an address that the card gave out. Others, which
-  // would be an illegal address on a card, end the program.
+  // Where those who play the GPU find what is at an address that the GPU gave out. Others, which
+  // would be an illegal address on a GPU, end the program.
   std::byte* reach(const void* data) const {
     if (data == nullptr) return nullptr;
     const std::uintptr_t offset = offset_of(data);

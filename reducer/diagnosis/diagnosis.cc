@@ -21,17 +21,17 @@ namespace {
 
 using Side = Diagnosis::Side;
 
-std::vector<Side> sides_at(const std::vector<Account>& accounts, std::int64_t sequence) {
+std::vector<Side> sides_at(const std::vector<FlightRecord>& records, std::int64_t sequence) {
   std::vector<Side> sides;
-  for (const Account& account : accounts) {
-    const AccountedCollective* here = account.find(sequence);
+  for (const FlightRecord& record : records) {
+    const RecordedCollective* here = record.find(sequence);
     const auto same = [here](const Side& side) {
       if (here == nullptr || !side.collective) return here == nullptr && !side.collective;
       return here->same_as(*side.collective);
     };
     auto side = std::find_if(sides.begin(), sides.end(), same);
     if (side == sides.end()) side = sides.insert(sides.end(), Side{});
-    side->ranks.push_back(account.rank);
+    side->ranks.push_back(record.rank);
     if (here != nullptr) side->collective = *here;
   }
   std::stable_sort(sides.begin(), sides.end(),
@@ -40,16 +40,16 @@ std::vector<Side> sides_at(const std::vector<Account>& accounts, std::int64_t se
 }
 
 // The first sequence number, among those that all ranks still remember, at which they differ.
-std::optional<Diagnosis::Difference> first_difference(const std::vector<Account>& accounts) {
+std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRecord>& records) {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  for (const Account& account : accounts) {
-    const auto kept = static_cast<std::int64_t>(account.collectives.size());
-    begin = std::max(begin, account.next_sequence - kept);
-    end = std::max(end, account.next_sequence);
+  for (const FlightRecord& record : records) {
+    const auto kept = static_cast<std::int64_t>(record.collectives.size());
+    begin = std::max(begin, record.next_sequence - kept);
+    end = std::max(end, record.next_sequence);
   }
   for (std::int64_t s = begin; s < end; ++s)
-    if (std::vector<Side> sides = sides_at(accounts, s); sides.size() > 1)
+    if (std::vector<Side> sides = sides_at(records, s); sides.size() > 1)
       return Diagnosis::Difference{s, std::move(sides)};
   return std::nullopt;
 }
@@ -78,13 +78,13 @@ void judge_difference(Diagnosis& diagnosis) {
   if (started.size() < 2) return;
   const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
   if (started[0].ranks.size() > started[1].ranks.size()) {
-    for (std::size_t i = 1; i < started.size(); ++i) add(diagnosis.odd, started[i].ranks);
+    for (std::size_t i = 1; i < started.size(); ++i) add(diagnosis.suspects, started[i].ranks);
     diagnosis.reason = "its collective " + number + " is another one than that of most ranks";
     return;
   }
   const Side* further = furthest(started);
   if (further == nullptr) return;
-  diagnosis.odd = further->ranks;
+  diagnosis.suspects = further->ranks;
   diagnosis.reason = "went on to pass " + std::to_string(further->collective->pass) +
                      " without the collective " + number + " of others";
 }
@@ -92,41 +92,41 @@ void judge_difference(Diagnosis& diagnosis) {
 // The first failure that a rank says is its own.
 void judge_failures(Diagnosis& diagnosis) {
   const Failure* first = nullptr;
-  for (const Account& account : diagnosis.accounts) {
-    if (!account.failure || !account.failure->definite) continue;
-    if (account.failure->code == Code::kMismatch) continue;  // takes two, and both see it
-    if (account.failure->rank < 0 || account.failure->rank >= diagnosis.size) continue;
-    if (first == nullptr || account.failure->pass < first->pass) first = &*account.failure;
+  for (const FlightRecord& record : diagnosis.records) {
+    if (!record.failure || !record.failure->definite) continue;
+    if (record.failure->code == Code::kMismatch) continue;  // takes two, and both see it
+    if (record.failure->rank < 0 || record.failure->rank >= diagnosis.size) continue;
+    if (first == nullptr || record.failure->pass < first->pass) first = &*record.failure;
   }
   if (first == nullptr) return;
   const bool is_received =
       first->code == Code::kCorrupted && first->suspect >= 0 && first->suspect < diagnosis.size;
   if (is_received) {  // F3: who sent it, not who looked
-    diagnosis.odd = {first->suspect};
+    diagnosis.suspects = {first->suspect};
     diagnosis.reason =
         "what rank " + std::to_string(first->rank) + " received from it was corrupted";
     return;
   }
-  diagnosis.odd = {first->rank};
+  diagnosis.suspects = {first->rank};
   diagnosis.reason = "failed by itself: " + std::string(name_of(first->code));
 }
 
 // A collective failed that all had come to, before ranks differ: who had not gone on by then was
 // held up in it, or has heard of it.
 bool has_failed_before(const Diagnosis& diagnosis) {
-  using State = AccountedCollective::State;
-  const auto has_failed = [&](const Account& account) {
+  using State = RecordedCollective::State;
+  const auto has_failed = [&](const FlightRecord& record) {
     // Nobody has waited for it yet where the next one was refused.
-    const auto is_named = [&](const AccountedCollective& c) {
-      return c.state == State::kInFlight && account.failure && c.bucket != kNone &&
-             c.bucket == account.failure->bucket && c.pass == account.failure->pass;
+    const auto is_named = [&](const RecordedCollective& c) {
+      return c.state == State::kInFlight && record.failure && c.bucket != kNone &&
+             c.bucket == record.failure->bucket && c.pass == record.failure->pass;
     };
-    return std::any_of(account.collectives.begin(), account.collectives.end(), [&](const auto& c) {
+    return std::any_of(record.collectives.begin(), record.collectives.end(), [&](const auto& c) {
       return c.sequence < diagnosis.difference->sequence &&
              (c.state == State::kFailed || is_named(c));
     });
   };
-  return std::any_of(diagnosis.accounts.begin(), diagnosis.accounts.end(), has_failed);
+  return std::any_of(diagnosis.records.begin(), diagnosis.records.end(), has_failed);
 }
 
 // Some have started a collective, the others have not come to it.
@@ -140,41 +140,41 @@ void judge_progress(Diagnosis& diagnosis) {
   const Side& ahead = is_first_behind ? sides[1] : sides[0];
   const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
   if (behind.ranks.size() > ahead.ranks.size()) {
-    diagnosis.odd = ahead.ranks;
+    diagnosis.suspects = ahead.ranks;
     diagnosis.reason = "started the collective " + number + ", which most ranks have not";
   } else {
-    diagnosis.odd = behind.ranks;
+    diagnosis.suspects = behind.ranks;
     diagnosis.reason = "has not started the collective " + number + " that the others wait in";
   }
 }
 
 bool has_failed(const Diagnosis& diagnosis) {
-  return std::any_of(diagnosis.accounts.begin(), diagnosis.accounts.end(),
-                     [](const Account& account) { return account.failure.has_value(); });
+  return std::any_of(diagnosis.records.begin(), diagnosis.records.end(),
+                     [](const FlightRecord& record) { return record.failure.has_value(); });
 }
 
 void find_odd(Diagnosis& diagnosis) {
   if (diagnosis.difference) judge_difference(diagnosis);
-  if (diagnosis.odd.empty()) judge_failures(diagnosis);
-  if (diagnosis.odd.empty() && !diagnosis.silent.empty()) {
-    diagnosis.odd = diagnosis.silent;
+  if (diagnosis.suspects.empty()) judge_failures(diagnosis);
+  if (diagnosis.suspects.empty() && !diagnosis.silent.empty()) {
+    diagnosis.suspects = diagnosis.silent;
     diagnosis.reason = "told nothing: it died, stands still, or has not met the failure yet";
   }
-  if (diagnosis.odd.empty()) judge_progress(diagnosis);
+  if (diagnosis.suspects.empty()) judge_progress(diagnosis);
 }
 
 void find_waits(Diagnosis& diagnosis) {
-  for (const Account& account : diagnosis.accounts) {
+  for (const FlightRecord& record : diagnosis.records) {
     const auto open = std::find_if(
-        account.collectives.begin(), account.collectives.end(),
-        [](const auto& c) { return c.state != AccountedCollective::State::kCompleted; });
-    if (open == account.collectives.end()) continue;
-    Diagnosis::Wait wait{account.rank, open->sequence, diagnosis.silent};
-    for (const Account& other : diagnosis.accounts) {
+        record.collectives.begin(), record.collectives.end(),
+        [](const auto& c) { return c.state != RecordedCollective::State::kCompleted; });
+    if (open == record.collectives.end()) continue;
+    Diagnosis::Wait wait{record.rank, open->sequence, diagnosis.silent};
+    for (const FlightRecord& other : diagnosis.records) {
       const bool forgotten = other.find(open->sequence) == nullptr &&
                              open->sequence < other.next_sequence;  // it was there, long ago
       if (forgotten) continue;
-      const AccountedCollective* there = other.find(open->sequence);
+      const RecordedCollective* there = other.find(open->sequence);
       if (there == nullptr || !there->same_as(*open)) wait.ranks.push_back(other.rank);
     }
     std::sort(wait.ranks.begin(), wait.ranks.end());
@@ -182,26 +182,26 @@ void find_waits(Diagnosis& diagnosis) {
   }
 }
 
-std::string describe(const Account& account) {
-  std::string out = "pass " + std::to_string(account.pass) + ", " + name_of(account.doing);
-  if (account.next_bucket != kNone) {
-    out += "; its next bucket, " + std::to_string(account.next_bucket);
-    out += account.missing.empty() ? ", is complete" : ", lacks " + account.missing.to_string();
+std::string describe(const FlightRecord& record) {
+  std::string out = "pass " + std::to_string(record.pass) + ", " + name_of(record.doing);
+  if (record.next_bucket != kNone) {
+    out += "; its next bucket, " + std::to_string(record.next_bucket);
+    out += record.missing.empty() ? ", is complete" : ", lacks " + record.missing.to_string();
   }
   return out;
 }
 
 void tell_ranks(const Diagnosis& diagnosis, std::string& out) {
-  for (const Account& account : diagnosis.accounts) {
-    const std::string rank = "  rank " + std::to_string(account.rank) + ": ";
-    out += rank + describe(account) + "\n";
+  for (const FlightRecord& record : diagnosis.records) {
+    const std::string rank = "  rank " + std::to_string(record.rank) + ": ";
+    out += rank + describe(record) + "\n";
     for (const Diagnosis::Wait& wait : diagnosis.waits) {
-      if (wait.rank != account.rank) continue;
+      if (wait.rank != record.rank) continue;
       out += rank + "waits in #" + std::to_string(wait.sequence);
       out += wait.ranks.empty() ? ", in which all are" : " for " + rank_list(wait.ranks);
       out += "\n";
     }
-    if (account.failure) out += rank + account.failure->to_string() + "\n";
+    if (record.failure) out += rank + record.failure->to_string() + "\n";
   }
   if (!diagnosis.silent.empty()) out += "  " + rank_list(diagnosis.silent) + ": told nothing\n";
 }
@@ -209,12 +209,12 @@ void tell_ranks(const Diagnosis& diagnosis, std::string& out) {
 constexpr std::int64_t kRowsBefore = 4;
 constexpr std::int64_t kRows = 12;
 
-std::string cell(const Account& account, std::int64_t sequence) {
-  const AccountedCollective* c = account.find(sequence);
+std::string cell(const FlightRecord& record, std::int64_t sequence) {
+  const RecordedCollective* c = record.find(sequence);
   if (c == nullptr) return "-";
   std::string out = "pass " + std::to_string(c->pass) + " ";
-  out += c->what == AccountedCollective::What::kBucket ? "bucket " + std::to_string(c->bucket)
-                                                       : name_of(c->what);
+  out += c->what == RecordedCollective::What::kBucket ? "bucket " + std::to_string(c->bucket)
+                                                      : name_of(c->what);
   return out + ", " + std::to_string(c->count) + " " + lockstep::name_of(c->dtype) + ", " +
          name_of(c->state);
 }
@@ -227,20 +227,20 @@ struct Column {
 
 void tell_side_by_side(const Diagnosis& diagnosis, std::string& out) {
   std::int64_t end = 0;
-  for (const Account& account : diagnosis.accounts) end = std::max(end, account.next_sequence);
+  for (const FlightRecord& record : diagnosis.records) end = std::max(end, record.next_sequence);
   std::int64_t begin = end - kRows;
   if (diagnosis.difference) begin = diagnosis.difference->sequence - kRowsBefore;
   begin = std::max<std::int64_t>(begin, 0);
   end = std::min(end, begin + kRows);
   if (begin >= end) return;
   std::vector<Column> columns;
-  for (const Account& account : diagnosis.accounts) {
+  for (const FlightRecord& record : diagnosis.records) {
     std::vector<std::string> cells;
-    for (std::int64_t s = begin; s < end; ++s) cells.push_back(cell(account, s));
+    for (std::int64_t s = begin; s < end; ++s) cells.push_back(cell(record, s));
     auto same = std::find_if(columns.begin(), columns.end(),
                              [&](const Column& column) { return column.cells == cells; });
     if (same == columns.end()) same = columns.insert(columns.end(), Column{{}, cells});
-    same->ranks.push_back(account.rank);
+    same->ranks.push_back(record.rank);
   }
   std::vector<std::string> lines(static_cast<std::size_t>(end - begin) + 1, "  #");
   for (std::int64_t s = begin; s < end; ++s)
@@ -262,21 +262,21 @@ void tell_side_by_side(const Diagnosis& diagnosis, std::string& out) {
   }
 }
 
-Status check_group(const std::vector<Account>& accounts) {
-  if (accounts.empty()) return Status(Code::kInvalidArgument, "there is no account of any rank");
-  for (std::size_t i = 0; i < accounts.size(); ++i) {
-    const Account& account = accounts[i];
-    if (account.size != accounts[0].size)
+Status check_group(const std::vector<FlightRecord>& records) {
+  if (records.empty()) return Status(Code::kInvalidArgument, "there is no account of any rank");
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const FlightRecord& record = records[i];
+    if (record.size != records[0].size)
       return Status(Code::kInvalidArgument, "the accounts are of different groups: rank " +
-                                                std::to_string(accounts[0].rank) + " is one of " +
-                                                std::to_string(accounts[0].size) + " ranks, rank " +
-                                                std::to_string(account.rank) + " one of " +
-                                                std::to_string(account.size));
-    if (account.source != accounts[0].source)
+                                                std::to_string(records[0].rank) + " is one of " +
+                                                std::to_string(records[0].size) + " ranks, rank " +
+                                                std::to_string(record.rank) + " one of " +
+                                                std::to_string(record.size));
+    if (record.reducer_id != records[0].reducer_id)
       return Status(Code::kInvalidArgument, "the accounts are of different reducers on one group");
-    if (i > 0 && account.rank == accounts[i - 1].rank)
+    if (i > 0 && record.rank == records[i - 1].rank)
       return Status(Code::kInvalidArgument,
-                    "there are two accounts of rank " + std::to_string(account.rank));
+                    "there are two accounts of rank " + std::to_string(record.rank));
   }
   return {};
 }
@@ -284,15 +284,15 @@ Status check_group(const std::vector<Account>& accounts) {
 }  // namespace
 
 bool Diagnosis::clean() const {
-  return odd.empty() && silent.empty() && waits.empty() && !difference && !has_failed(*this);
+  return suspects.empty() && silent.empty() && waits.empty() && !difference && !has_failed(*this);
 }
 
 std::string Diagnosis::to_string() const {
   const std::string all = std::to_string(size) + (size == 1 ? " rank" : " ranks");
   if (clean()) return all + ": nothing differs, nobody waits, nothing failed\n";
   std::string out = all + ", ";
-  out +=
-      odd.empty() ? "no odd one\n" : "the odd one out: " + rank_list(odd) + " (" + reason + ")\n";
+  out += suspects.empty() ? "no odd one\n"
+                          : "the odd one out: " + rank_list(suspects) + " (" + reason + ")\n";
   if (difference) {
     out += "the first difference is in collective #" + std::to_string(difference->sequence) + ":\n";
     for (const Side& side : difference->sides)
@@ -307,21 +307,21 @@ std::string Diagnosis::to_string() const {
   return out;
 }
 
-Result<Diagnosis> diagnose(std::vector<Account> accounts) {
-  std::sort(accounts.begin(), accounts.end(),
-            [](const Account& a, const Account& b) { return a.rank < b.rank; });
-  if (Status status = check_group(accounts); !status.ok()) return failed(std::move(status));
+Result<Diagnosis> diagnose(std::vector<FlightRecord> records) {
+  std::sort(records.begin(), records.end(),
+            [](const FlightRecord& a, const FlightRecord& b) { return a.rank < b.rank; });
+  if (Status status = check_group(records); !status.ok()) return failed(std::move(status));
   Diagnosis diagnosis;
-  diagnosis.size = accounts[0].size;
+  diagnosis.size = records[0].size;
   std::size_t at = 0;
   for (int rank = 0; rank < diagnosis.size; ++rank) {
-    if (at < accounts.size() && accounts[at].rank == rank)
+    if (at < records.size() && records[at].rank == rank)
       ++at;
     else
       diagnosis.silent.push_back(rank);
   }
-  diagnosis.accounts = std::move(accounts);
-  diagnosis.difference = first_difference(diagnosis.accounts);
+  diagnosis.records = std::move(records);
+  diagnosis.difference = first_difference(diagnosis.records);
   find_odd(diagnosis);
   find_waits(diagnosis);
   return diagnosis;

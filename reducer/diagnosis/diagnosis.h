@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "reducer/diagnosis/account.h"
+#include "reducer/diagnosis/flight_record.h"
 
 namespace lockstep {
 
@@ -22,7 +22,7 @@ struct Diagnosis {
   // The ranks that started the same at the place where ranks differ.
   struct Side {
     std::vector<int> ranks;
-    std::optional<AccountedCollective> collective;  // none: they have not come to it
+    std::optional<RecordedCollective> collective;  // none: they have not come to it
   };
   struct Difference {
     std::int64_t sequence = 0;
@@ -35,10 +35,10 @@ struct Diagnosis {
   };
 
   int size = 0;
-  std::vector<Account> accounts;  // by rank
-  std::vector<int> silent;        // ranks without an account
-  std::vector<int> odd;           // the odd ranks out
-  std::string reason;             // why they are
+  std::vector<FlightRecord> records;  // by rank
+  std::vector<int> silent;            // ranks without an account
+  std::vector<int> suspects;          // the odd ranks out
+  std::string reason;                 // why they are
   std::optional<Difference> difference;
   std::vector<Wait> waits;
 
@@ -47,7 +47,7 @@ struct Diagnosis {
 };
 
 // kInvalidArgument if the accounts are not those of one group.
-Result<Diagnosis> diagnose(std::vector<Account> accounts);
+Result<Diagnosis> diagnose(std::vector<FlightRecord> records);
 
 // "rank 1", "ranks 0 2-4".
 std::string rank_list(const std::vector<int>& ranks);

@@ -8,11 +8,11 @@ namespace lockstep {
 namespace {
 
 using Ranks = std::vector<int>;
-using What = AccountedCollective::What;
-using State = AccountedCollective::State;
+using What = RecordedCollective::What;
+using State = RecordedCollective::State;
 
-AccountedCollective bucket(std::int64_t pass, int b, State state = State::kCompleted) {
-  AccountedCollective c;
+RecordedCollective bucket(std::int64_t pass, int b, State state = State::kCompleted) {
+  RecordedCollective c;
   c.pass = pass;
   c.op = "all_reduce";
   c.bucket = b;
@@ -23,8 +23,8 @@ AccountedCollective bucket(std::int64_t pass, int b, State state = State::kCompl
   return c;
 }
 
-AccountedCollective usage_map(std::int64_t pass, State state = State::kCompleted) {
-  AccountedCollective c = bucket(pass, 0, state);
+RecordedCollective usage_map(std::int64_t pass, State state = State::kCompleted) {
+  RecordedCollective c = bucket(pass, 0, state);
   c.what = What::kUsageMap;
   c.dtype = DType::kInt32;
   c.bucket = kNone;
@@ -33,12 +33,12 @@ AccountedCollective usage_map(std::int64_t pass, State state = State::kCompleted
   return c;
 }
 
-Account account(int rank, int size, std::vector<AccountedCollective> collectives,
-                std::int64_t first = 0) {
-  Account made;
+FlightRecord record(int rank, int size, std::vector<RecordedCollective> collectives,
+                    std::int64_t first = 0) {
+  FlightRecord made;
   made.rank = rank;
   made.size = size;
-  for (AccountedCollective& c : collectives) c.sequence = first++;
+  for (RecordedCollective& c : collectives) c.sequence = first++;
   made.collectives = std::move(collectives);
   made.next_sequence = first;
   return made;
@@ -54,17 +54,17 @@ Failure own_failure(int rank) {
   return failure;
 }
 
-Diagnosis of(std::vector<Account> accounts) {
-  Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+Diagnosis of(std::vector<FlightRecord> records) {
+  Result<Diagnosis> diagnosis = diagnose(std::move(records));
   EXPECT_TRUE(diagnosis.has_value()) << diagnosis.error().to_string();
   return std::move(*diagnosis);
 }
 
 TEST(Diagnosis, T1EqualAccountsGiveNone) {
-  std::vector<Account> accounts;
+  std::vector<FlightRecord> records;
   for (const int rank : {2, 0, 1})
-    accounts.push_back(account(rank, 3, {bucket(0, 0), bucket(0, 1), usage_map(0)}));
-  const Diagnosis diagnosis = of(std::move(accounts));
+    records.push_back(record(rank, 3, {bucket(0, 0), bucket(0, 1), usage_map(0)}));
+  const Diagnosis diagnosis = of(std::move(records));
   EXPECT_TRUE(diagnosis.clean());
   EXPECT_EQ(diagnosis.to_string(), "3 ranks: nothing differs, nobody waits, nothing failed\n");
 }
@@ -73,19 +73,19 @@ TEST(Diagnosis, T1EqualAccountsGiveNone) {
 // of it before it came to #2.
 TEST(Diagnosis, F6WhoStoppedInACollectiveThatAllHadStartedIsNotOdd) {
   const auto told = [](State state, bool is_next_refused) {
-    std::vector<Account> accounts = {
-        account(0, 3, {bucket(0, 0), bucket(0, 1), usage_map(0, State::kFailed)}),
-        account(1, 3, {bucket(0, 0), bucket(0, 1, state)}),
-        account(2, 3, {bucket(0, 0), bucket(0, 1), usage_map(0, State::kFailed)})};
+    std::vector<FlightRecord> records = {
+        record(0, 3, {bucket(0, 0), bucket(0, 1), usage_map(0, State::kFailed)}),
+        record(1, 3, {bucket(0, 0), bucket(0, 1, state)}),
+        record(2, 3, {bucket(0, 0), bucket(0, 1), usage_map(0, State::kFailed)})};
     if (is_next_refused) {
       Failure failure = own_failure(kNone);
       failure.code = Code::kTransport;
       failure.definite = false;
       failure.pass = 0;
       failure.bucket = 1;
-      accounts[1].failure = failure;
+      records[1].failure = failure;
     }
-    return of(std::move(accounts)).odd;
+    return of(std::move(records)).suspects;
   };
   EXPECT_EQ(told(State::kFailed, false), Ranks{});
   EXPECT_EQ(told(State::kInFlight, true), Ranks{});
@@ -95,20 +95,20 @@ TEST(Diagnosis, F6WhoStoppedInACollectiveThatAllHadStartedIsNotOdd) {
 
 TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
   const State open = State::kInFlight;
-  std::vector<Account> accounts = {
-      account(0, 3, {bucket(0, 0), usage_map(0, open)}),
-      account(1, 3, {bucket(0, 0), bucket(1, 0, open)}),
-      account(2, 3, {bucket(0, 0), usage_map(0, open)}),
+  std::vector<FlightRecord> records = {
+      record(0, 3, {bucket(0, 0), usage_map(0, open)}),
+      record(1, 3, {bucket(0, 0), bucket(1, 0, open)}),
+      record(2, 3, {bucket(0, 0), usage_map(0, open)}),
   };
-  accounts[1].pass = 1;
-  accounts[1].doing = Account::Doing::kBackward;
-  accounts[1].next_bucket = 1;
-  accounts[1].missing.add("p1");
+  records[1].pass = 1;
+  records[1].doing = FlightRecord::Doing::kBackward;
+  records[1].next_bucket = 1;
+  records[1].missing.add("p1");
   for (const int rank : {0, 2})
-    accounts[static_cast<std::size_t>(rank)].doing = Account::Doing::kFinishing;
-  const Diagnosis diagnosis = of(std::move(accounts));
+    records[static_cast<std::size_t>(rank)].doing = FlightRecord::Doing::kFinishing;
+  const Diagnosis diagnosis = of(std::move(records));
   EXPECT_FALSE(diagnosis.clean());
-  EXPECT_EQ(diagnosis.odd, Ranks{1});
+  EXPECT_EQ(diagnosis.suspects, Ranks{1});
   ASSERT_TRUE(diagnosis.difference.has_value());
   EXPECT_EQ(diagnosis.difference->sequence, 1);
   EXPECT_EQ(diagnosis.to_string(),
@@ -133,51 +133,51 @@ TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
 // Each field that ranks must agree on makes a difference, alone.
 TEST(Diagnosis, F6OpBucketCountDtypePassAndLayoutCount) {
   const auto change = [](auto member, auto value) {
-    AccountedCollective c = bucket(0, 0);
+    RecordedCollective c = bucket(0, 0);
     c.*member = value;
     return c;
   };
-  const std::vector<AccountedCollective> changed = {
-      change(&AccountedCollective::op, std::string("broadcast")),
-      change(&AccountedCollective::bucket, 1),
-      change(&AccountedCollective::count, std::int64_t{9}),
-      change(&AccountedCollective::dtype, DType::kFloat64),
-      change(&AccountedCollective::pass, std::int64_t{1}),
-      change(&AccountedCollective::layout_hash, std::uint64_t{78}),
-      change(&AccountedCollective::what, What::kOrder),
+  const std::vector<RecordedCollective> changed = {
+      change(&RecordedCollective::op, std::string("broadcast")),
+      change(&RecordedCollective::bucket, 1),
+      change(&RecordedCollective::count, std::int64_t{9}),
+      change(&RecordedCollective::dtype, DType::kFloat64),
+      change(&RecordedCollective::pass, std::int64_t{1}),
+      change(&RecordedCollective::layout_hash, std::uint64_t{78}),
+      change(&RecordedCollective::what, What::kOrder),
   };
-  for (const AccountedCollective& other : changed) {
+  for (const RecordedCollective& other : changed) {
     const Diagnosis diagnosis =
-        of({account(0, 3, {bucket(0, 0)}), account(1, 3, {bucket(0, 0)}), account(2, 3, {other})});
-    EXPECT_EQ(diagnosis.odd, Ranks{2}) << other.to_string();
+        of({record(0, 3, {bucket(0, 0)}), record(1, 3, {bucket(0, 0)}), record(2, 3, {other})});
+    EXPECT_EQ(diagnosis.suspects, Ranks{2}) << other.to_string();
   }
-  AccountedCollective later = bucket(0, 0);
+  RecordedCollective later = bucket(0, 0);
   later.launched_us = 5;
-  EXPECT_TRUE(of({account(0, 2, {bucket(0, 0)}), account(1, 2, {later})}).clean());
+  EXPECT_TRUE(of({record(0, 2, {bucket(0, 0)}), record(1, 2, {later})}).clean());
 }
 
 TEST(Diagnosis, F6WithTwoRanksTheOneThatWentOnIsNamed) {
   const State open = State::kInFlight;
-  const Diagnosis diagnosis = of({account(0, 2, {bucket(0, 0), usage_map(0, open)}),
-                                  account(1, 2, {bucket(0, 0), bucket(1, 0, open)})});
-  EXPECT_EQ(diagnosis.odd, Ranks{1});
+  const Diagnosis diagnosis = of({record(0, 2, {bucket(0, 0), usage_map(0, open)}),
+                                  record(1, 2, {bucket(0, 0), bucket(1, 0, open)})});
+  EXPECT_EQ(diagnosis.suspects, Ranks{1});
   EXPECT_NE(diagnosis.reason.find("went on to pass 1 without the collective #1"),
             std::string::npos);
   // In one pass nobody can tell who is wrong.
-  const Diagnosis order = of({account(0, 2, {bucket(0, 0, open), bucket(0, 1, open)}),
-                              account(1, 2, {bucket(0, 1, open), bucket(0, 0, open)})});
-  EXPECT_EQ(order.odd, Ranks{});
+  const Diagnosis order = of({record(0, 2, {bucket(0, 0, open), bucket(0, 1, open)}),
+                              record(1, 2, {bucket(0, 1, open), bucket(0, 0, open)})});
+  EXPECT_EQ(order.suspects, Ranks{});
   ASSERT_TRUE(order.difference.has_value());
   EXPECT_EQ(order.difference->sides.size(), 2u);
   EXPECT_FALSE(order.clean());
 }
 
 TEST(Diagnosis, T1ARankThatTellsNothingIsTheOddOne) {
-  std::vector<Account> accounts = {account(0, 3, {bucket(0, 0, State::kFailed)}),
-                                   account(1, 3, {bucket(0, 0, State::kFailed)})};
-  const Diagnosis diagnosis = of(std::move(accounts));
+  std::vector<FlightRecord> records = {record(0, 3, {bucket(0, 0, State::kFailed)}),
+                                       record(1, 3, {bucket(0, 0, State::kFailed)})};
+  const Diagnosis diagnosis = of(std::move(records));
   EXPECT_EQ(diagnosis.silent, Ranks{2});
-  EXPECT_EQ(diagnosis.odd, Ranks{2});
+  EXPECT_EQ(diagnosis.suspects, Ranks{2});
   ASSERT_EQ(diagnosis.waits.size(), 2u);
   EXPECT_EQ(diagnosis.waits[0].ranks, Ranks{2});
   EXPECT_FALSE(diagnosis.difference.has_value());
@@ -186,35 +186,35 @@ TEST(Diagnosis, T1ARankThatTellsNothingIsTheOddOne) {
 TEST(Diagnosis, T1ARankThatIsBehindIsTheOddOneAndSoIsOneThatIsAheadOfMost) {
   const State open = State::kInFlight;
   Diagnosis behind =
-      of({account(0, 2, {bucket(0, 0), bucket(0, 1, open)}), account(1, 2, {bucket(0, 0)})});
-  EXPECT_EQ(behind.odd, Ranks{1});
+      of({record(0, 2, {bucket(0, 0), bucket(0, 1, open)}), record(1, 2, {bucket(0, 0)})});
+  EXPECT_EQ(behind.suspects, Ranks{1});
   EXPECT_EQ(behind.waits[0].ranks, Ranks{1});
-  Diagnosis ahead = of({account(0, 3, {bucket(0, 0), usage_map(0, open)}),
-                        account(1, 3, {bucket(0, 0)}), account(2, 3, {bucket(0, 0)})});
-  EXPECT_EQ(ahead.odd, Ranks{0});
+  Diagnosis ahead = of({record(0, 3, {bucket(0, 0), usage_map(0, open)}),
+                        record(1, 3, {bucket(0, 0)}), record(2, 3, {bucket(0, 0)})});
+  EXPECT_EQ(ahead.suspects, Ranks{0});
 }
 
 TEST(Diagnosis, F2ARankThatFailedByItselfIsTheOddOneThoughOthersAreSilent) {
-  std::vector<Account> accounts = {account(0, 3, {bucket(0, 0, State::kFailed)}),
-                                   account(1, 3, {bucket(0, 0, State::kFailed)})};
-  for (Account& each : accounts) each.failure = own_failure(1);
-  const Diagnosis diagnosis = of(std::move(accounts));
-  EXPECT_EQ(diagnosis.odd, Ranks{1});
+  std::vector<FlightRecord> records = {record(0, 3, {bucket(0, 0, State::kFailed)}),
+                                       record(1, 3, {bucket(0, 0, State::kFailed)})};
+  for (FlightRecord& each : records) each.failure = own_failure(1);
+  const Diagnosis diagnosis = of(std::move(records));
+  EXPECT_EQ(diagnosis.suspects, Ranks{1});
   EXPECT_NE(diagnosis.to_string().find("the user's node threw"), std::string::npos);
 }
 
 // F3: not the rank that found it.
 TEST(Diagnosis, F3WhoSentCorruptedDataIsTheOddOne) {
-  std::vector<Account> accounts = {account(0, 3, {bucket(0, 0, State::kFailed)}),
-                                   account(1, 3, {bucket(0, 0, State::kFailed)}),
-                                   account(2, 3, {bucket(0, 0, State::kFailed)})};
-  for (Account& each : accounts) {
+  std::vector<FlightRecord> records = {record(0, 3, {bucket(0, 0, State::kFailed)}),
+                                       record(1, 3, {bucket(0, 0, State::kFailed)}),
+                                       record(2, 3, {bucket(0, 0, State::kFailed)})};
+  for (FlightRecord& each : records) {
     each.failure = own_failure(1);
     each.failure->code = Code::kCorrupted;
     each.failure->suspect = 2;
   }
-  const Diagnosis diagnosis = of(std::move(accounts));
-  EXPECT_EQ(diagnosis.odd, Ranks{2});
+  const Diagnosis diagnosis = of(std::move(records));
+  EXPECT_EQ(diagnosis.suspects, Ranks{2});
   EXPECT_NE(diagnosis.to_string().find("what rank 1 received from it was corrupted"),
             std::string::npos)
       << diagnosis.to_string();
@@ -222,27 +222,27 @@ TEST(Diagnosis, F3WhoSentCorruptedDataIsTheOddOne) {
 
 // Old collectives are forgotten on the rank that is ahead; only what all remember is compared.
 TEST(Diagnosis, T1WhatOneRankHasForgottenIsNoDifference) {
-  std::vector<AccountedCollective> last = {bucket(2, 0), bucket(2, 1)};
+  std::vector<RecordedCollective> last = {bucket(2, 0), bucket(2, 1)};
   const Diagnosis diagnosis =
-      of({account(0, 2, {bucket(0, 0), bucket(1, 0), bucket(2, 0), bucket(2, 1)}),
-          account(1, 2, std::move(last), 2)});
+      of({record(0, 2, {bucket(0, 0), bucket(1, 0), bucket(2, 0), bucket(2, 1)}),
+          record(1, 2, std::move(last), 2)});
   EXPECT_TRUE(diagnosis.clean()) << diagnosis.to_string();
 }
 
 TEST(Diagnosis, AccountsOfDifferentGroupsAreRefused) {
   EXPECT_EQ(diagnose({}).error().code(), Code::kInvalidArgument);
-  EXPECT_FALSE(diagnose({account(0, 2, {}), account(0, 2, {})}).has_value());
-  EXPECT_FALSE(diagnose({account(0, 2, {}), account(1, 3, {})}).has_value());
-  Account other = account(1, 2, {});
-  other.source = 7;
-  EXPECT_FALSE(diagnose({account(0, 2, {}), other}).has_value());
+  EXPECT_FALSE(diagnose({record(0, 2, {}), record(0, 2, {})}).has_value());
+  EXPECT_FALSE(diagnose({record(0, 2, {}), record(1, 3, {})}).has_value());
+  FlightRecord other = record(1, 2, {});
+  other.reducer_id = 7;
+  EXPECT_FALSE(diagnose({record(0, 2, {}), other}).has_value());
 }
 
-Account full_account() {
-  Account full = account(1, 3, {bucket(4, 0), usage_map(4, State::kFailed)}, 40);
-  full.source = 9;
+FlightRecord full_flight_record() {
+  FlightRecord full = record(1, 3, {bucket(4, 0), usage_map(4, State::kFailed)}, 40);
+  full.reducer_id = 9;
   full.pass = 4;
-  full.doing = Account::Doing::kBetween;
+  full.doing = FlightRecord::Doing::kBetween;
   full.next_bucket = 2;
   for (int i = 0; i < 40; ++i) full.missing.add("a name with % and \n, no. " + std::to_string(i));
   full.missing.first[3] = "-";
@@ -253,10 +253,10 @@ Account full_account() {
   return full;
 }
 
-TEST(AccountText, ComesBackAsItWas) {
-  const Account full = full_account();
+TEST(FlightRecordText, ComesBackAsItWas) {
+  const FlightRecord full = full_flight_record();
   const std::string text = to_text(full);
-  const Result<Account> read = read_account(text);
+  const Result<FlightRecord> read = read_flight_record(text);
   ASSERT_TRUE(read.has_value()) << read.error().to_string();
   EXPECT_EQ(to_text(*read), text);
   EXPECT_EQ(read->missing, full.missing);
@@ -264,15 +264,15 @@ TEST(AccountText, ComesBackAsItWas) {
   EXPECT_EQ(read->collectives[1].state, State::kFailed);
   EXPECT_TRUE(read->collectives[0].same_as(full.collectives[0]));
   EXPECT_EQ(read->next_sequence, 42);
-  EXPECT_EQ(read->source, 9);
+  EXPECT_EQ(read->reducer_id, 9);
 }
 
 // Cut anywhere, or with any one byte changed, a text is refused or is another account; never a
 // crash.
-TEST(AccountText, WhatIsCutOffIsRefusedAndWhatIsChangedIsRead) {
-  const std::string text = to_text(full_account());
+TEST(FlightRecordText, WhatIsCutOffIsRefusedAndWhatIsChangedIsRead) {
+  const std::string text = to_text(full_flight_record());
   for (std::size_t length = 0; length + 1 < text.size(); ++length) {
-    const Result<Account> read = read_account(text.substr(0, length));
+    const Result<FlightRecord> read = read_flight_record(text.substr(0, length));
     // Of the last line's number a part is a number, too, but not the one that fits.
     EXPECT_FALSE(read.has_value()) << "after " << length << " bytes";
   }
@@ -280,15 +280,15 @@ TEST(AccountText, WhatIsCutOffIsRefusedAndWhatIsChangedIsRead) {
     for (const char byte : {'\0', ' ', '%', '\n', '9', '-', '\xff'}) {
       std::string changed = text;
       changed[at] = byte;
-      const Result<Account> read = read_account(changed);
+      const Result<FlightRecord> read = read_flight_record(changed);
       if (read) (void)of({*read}).to_string();
     }
   }
 }
 
-TEST(AccountText, SaysWhichLineIsWrong) {
+TEST(FlightRecordText, SaysWhichLineIsWrong) {
   const auto why = [](const std::string& text) {
-    const Result<Account> read = read_account(text);
+    const Result<FlightRecord> read = read_flight_record(text);
     return read ? std::string() : read.error().failure().detail;
   };
   EXPECT_NE(why("").find("ends before its last line"), std::string::npos);
@@ -299,7 +299,7 @@ TEST(AccountText, SaysWhichLineIsWrong) {
   EXPECT_NE(why("lockstep-account 1\nrank 2 2\nend 0\n").find("do not fit"), std::string::npos);
   EXPECT_NE(why("lockstep-account 1\nrank 0 999999999\nend 0\n").find("do not fit"),
             std::string::npos);
-  std::string gap = to_text(full_account());
+  std::string gap = to_text(full_flight_record());
   gap.replace(gap.find("collective 41"), 13, "collective 43");
   EXPECT_NE(why(gap).find("is wrong"), std::string::npos);
 }

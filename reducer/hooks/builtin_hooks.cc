@@ -3,7 +3,8 @@
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // flat = round(flat * k)
@@ -12,7 +13,7 @@ void scale(HookBucket& bucket) {
   Device& device = flat.device();
   const Transfer in_place{&flat, flat.data(), &flat.shape()};
   if (bucket.factor() != 1.0)
-    device.gather(device.current_stream(), {&in_place, 1}, bucket.factor());
+    device.pack_bucket(device.current_stream(), {&in_place, 1}, bucket.factor());
 }
 
 class AllReduceHook final : public CommunicationHook {
@@ -93,4 +94,5 @@ std::shared_ptr<CommunicationHook> make_bf16_compress_hook() {
   return std::make_shared<CompressHook>("bf16_compress", DType::kBFloat16);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -14,10 +14,12 @@
 
 #include "reducer/hooks/communication_hook.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 std::shared_ptr<CommunicationHook> make_all_reduce_hook();
 std::shared_ptr<CommunicationHook> make_fp16_compress_hook();
 std::shared_ptr<CommunicationHook> make_bf16_compress_hook();
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -3,7 +3,8 @@
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 HookBucket::HookBucket(HookCollectives& reducer, const Position& position, Tensor flat,
                        std::vector<Tensor> views, std::vector<std::size_t> parameters)
@@ -80,4 +81,5 @@ bool HookBucket::is_drained(platform::Deadline deadline) {
   return true;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

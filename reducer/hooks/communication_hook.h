@@ -28,7 +28,8 @@
 #include "reducer/comm/process_group.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // What a bucket needs of its reducer.
 class HookCollectives {
@@ -126,4 +127,5 @@ class CommunicationHook {
   virtual void reset() noexcept {}
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -8,7 +8,8 @@
 #include "reducer/base/float_environment.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using Floats = std::vector<float>;
@@ -240,7 +241,7 @@ Status PowerSgdHook::start(HookBucket& bucket) {
   Device& device = bucket.flat().device();
   if (!first.defined()) {
     const Transfer in_place{&bucket.flat(), bucket.flat().data(), &bucket.flat().shape()};
-    device.gather(device.current_stream(), {&in_place, 1}, bucket.factor());
+    device.pack_bucket(device.current_stream(), {&in_place, 1}, bucket.factor());
     return bucket.all_reduce(bucket.flat());
   }
   float* at = floats(first);
@@ -256,7 +257,7 @@ Status PowerSgdHook::start(HookBucket& bucket) {
         at += matrix.rows * matrix.factors;
       } else {
         const Transfer apart{&view, reinterpret_cast<std::byte*>(at), &view.shape()};
-        device.gather(device.current_stream(), {&apart, 1}, bucket.factor());
+        device.pack_bucket(device.current_stream(), {&apart, 1}, bucket.factor());
         at += view.elements();
       }
     }
@@ -308,4 +309,5 @@ std::shared_ptr<CommunicationHook> make_power_sgd_hook(const PowerSgdOptions& op
   return std::make_shared<PowerSgdHook>(options);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

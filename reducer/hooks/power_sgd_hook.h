@@ -19,7 +19,8 @@
 
 #include "reducer/hooks/communication_hook.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct PowerSgdOptions {
   int rank = 1;            // from 1 on: more are closer, and cost more
@@ -28,4 +29,5 @@ struct PowerSgdOptions {
 
 std::shared_ptr<CommunicationHook> make_power_sgd_hook(const PowerSgdOptions& options);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -5,7 +5,8 @@
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // `count` rows of a tensor of rows, from `first` on, as a dense tensor.
@@ -86,4 +87,5 @@ Result<Tensor> coalesce(const Tensor& sparse, const Shape& whole) {
   return sum;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

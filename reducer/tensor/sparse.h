@@ -11,7 +11,8 @@
 
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Of a whole of this shape, one dimension at least: the shape of so many of its rows. Rows lie one
 // after the other, each row-major.
@@ -34,4 +35,5 @@ Result<Tensor> append(const Tensor& first, const Tensor& second);
 // entry with a negative number is padding, and left out.
 Result<Tensor> coalesce(const Tensor& sparse, const Shape& whole);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 #include "reducer/base/sizes.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Storage::~Storage() { device_.release(data_, bytes_); }
 
@@ -142,4 +143,5 @@ Result<Tensor> Tensor::empty(Device& device, DType dtype, const Shape& shape) {
   return Tensor(std::move(*storage), 0, dtype, shape);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -2,7 +2,9 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 void AccessHistory::add(const Access& access, const VectorClock& clock,
                         const std::function<void(const Access& earlier)>& conflict) {
@@ -34,4 +36,6 @@ void AccessHistory::add(const Access& access, const VectorClock& clock,
   kept_.swap(next_);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

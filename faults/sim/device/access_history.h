@@ -15,7 +15,9 @@
 
 #include "faults/sim/device/vector_clock.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 // What accesses memory: one submitted operation, or one access of the host.
 struct Actor {
@@ -46,4 +48,6 @@ class AccessHistory {
   std::vector<Access> next_;  // of the access that is being added, for its memory
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,9 @@
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 class BorrowedMemory final : public Device {
  public:
@@ -33,10 +35,12 @@ class BorrowedMemory final : public Device {
   void fill_zero(const Stream&, std::byte*, std::size_t) override { refuse(); }
   void copy(const Stream&, const Tensor&, const Tensor&) override { refuse(); }
   void add(const Stream&, const Tensor&, const Tensor&) override { refuse(); }
-  void gather(const Stream&, std::span<const Transfer>, double) override { refuse(); }
+  void pack_bucket(const Stream&, std::span<const Transfer>, double) override { refuse(); }
   void convert(const Stream&, const Tensor&, const Tensor&, double) override { refuse(); }
-  void scatter(const Stream&, std::span<const Transfer>) override { refuse(); }
-  void fold(const Stream&, const Tensor&, const Tensor&, double) override { refuse(); }
+  void unpack_bucket(const Stream&, std::span<const Transfer>) override { refuse(); }
+  void reduce_in_rank_order(const Stream&, const Tensor&, const Tensor&, double) override {
+    refuse();
+  }
   void upload(const Stream&, const PinnedMemory&, std::size_t, std::byte*, std::size_t) override {
     refuse();
   }
@@ -52,4 +56,6 @@ class BorrowedMemory final : public Device {
   }
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -9,7 +9,9 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 enum class FindingKind : std::uint8_t {
   kRace,     // two accesses that conflict, and neither happens before the other
@@ -49,4 +51,6 @@ struct Finding {
   }
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

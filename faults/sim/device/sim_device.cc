@@ -6,7 +6,9 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 namespace {
 
 using platform::Deadline;
@@ -424,4 +426,6 @@ StreamGuard::~StreamGuard() {
   if (found->second.empty()) device_.current_.erase(found);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -47,7 +47,9 @@
 #include "reducer/device/device.h"
 #include "reducer/device/host/host_device.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 enum class Uses : std::uint8_t { kDeclared, kNoted };
 
@@ -96,10 +98,12 @@ class SimDevice final : public Device {
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
   void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
-  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                   double factor) override;
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
-  void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
-  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) override;
+  void reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                            double factor) override;
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
               std::size_t bytes) override;
   void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
@@ -204,4 +208,6 @@ class StreamGuard {
   std::uint32_t fiber_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

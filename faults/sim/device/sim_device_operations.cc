@@ -5,7 +5,9 @@
 #include "faults/sim/device/sim_device.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 namespace {
 
 // The ranges of memory that elements lie in: one where they are dense; else as many as there are
@@ -102,7 +104,8 @@ void SimDevice::convert(const Stream& stream, const Tensor& from, const Tensor& 
          });
 }
 
-void SimDevice::gather(const Stream& stream, std::span<const Transfer> transfers, double factor) {
+void SimDevice::pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                            double factor) {
   std::vector<Touch> touches;
   std::vector<KeptTransfer> kept;
   for (const Transfer& one : transfers) {
@@ -111,11 +114,11 @@ void SimDevice::gather(const Stream& stream, std::span<const Transfer> transfers
     kept.push_back({borrowed(*one.gradient), one.slot, *one.order});
   }
   submit(stream, "gather", std::move(touches), [this, kept = std::move(kept), factor] {
-    arithmetic_.gather({}, transfers_of(kept), factor);
+    arithmetic_.pack_bucket({}, transfers_of(kept), factor);
   });
 }
 
-void SimDevice::scatter(const Stream& stream, std::span<const Transfer> transfers) {
+void SimDevice::unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) {
   std::vector<Touch> touches;
   std::vector<KeptTransfer> kept;
   for (const Transfer& one : transfers) {
@@ -124,13 +127,14 @@ void SimDevice::scatter(const Stream& stream, std::span<const Transfer> transfer
     kept.push_back({borrowed(*one.gradient), one.slot, *one.order});
   }
   submit(stream, "scatter", std::move(touches),
-         [this, kept = std::move(kept)] { arithmetic_.scatter({}, transfers_of(kept)); });
+         [this, kept = std::move(kept)] { arithmetic_.unpack_bucket({}, transfers_of(kept)); });
 }
 
-void SimDevice::fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) {
+void SimDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                                     double factor) {
   submit(stream, "fold", from_to(from, to),
          [this, source = borrowed(from), target = borrowed(to), factor] {
-           arithmetic_.fold({}, source, target, factor);
+           arithmetic_.reduce_in_rank_order({}, source, target, factor);
          });
 }
 
@@ -181,4 +185,6 @@ void SimDevice::download(const Stream& stream, const std::byte* from, std::byte*
   if (!is_pinned) synchronize(record(stream), platform::Deadline::never()).ignore();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -7,7 +7,9 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
@@ -118,4 +120,6 @@ Block* SimMemory::add(std::size_t capacity) {
   return added;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -20,7 +20,9 @@
 
 #include "faults/sim/device/access_history.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 constexpr std::uint16_t kPoison = 0x7FF4;
 void poison(std::byte* data, std::size_t bytes);
@@ -45,7 +47,7 @@ struct Block {
   std::uint64_t free_from = 0;  // the point of the reclaiming line that has to be passed; 0: none
   VectorClock released;         // what the release came after, itself included
   Access release;
-  std::vector<Label> labels;         // of former allocations, too
+  std::vector<Label> labels;  // of former allocations, too
   AccessHistory history;
 
   // Words for what is accessed.
@@ -77,4 +79,6 @@ class SimMemory {
   std::uint64_t allocations_ = 0;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

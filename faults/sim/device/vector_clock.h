@@ -12,7 +12,9 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 class VectorClock {
  public:
@@ -32,4 +34,6 @@ class VectorClock {
   std::vector<std::uint64_t> parts_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -2,7 +2,7 @@
 // every rank's connect() and collectives end, with the result or an error (F1, F2), the group is
 // destroyed, and no rule of NCCL's is broken on the way (F5). Method: one fault for each function,
 // number of the call, rank and kind, in some schedules. A failure names all four. The same of the
-// card: an operation fails or never ends, or memory is refused.
+// GPU: an operation fails or never ends, or memory is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using simulation::End;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kSeeds = 2;
-constexpr std::uint64_t kCardFaults = 36;  // more than a rank submits
+constexpr std::uint64_t kGpuFaults = 36;  // more than a rank submits
 
 NcclOptions options_of() {
   NcclOptions options;
@@ -216,23 +216,23 @@ INSTANTIATE_TEST_SUITE_P(Functions, NcclShrinkSweepF4,
                          ::testing::Values("ncclCommAbort", "ncclCommRevoke", "ncclCommShrink"),
                          [](const auto& param) { return std::string(param.param); });
 
-// --- The same of a card that goes wrong, below what NCCL does and beside it.
+// --- The same of a GPU that goes wrong, below what NCCL does and beside it.
 
-enum class CardFault : std::uint8_t { kFailingOperation, kStoppingOperation, kFailingAllocation };
+enum class GpuFault : std::uint8_t { kFailingOperation, kStoppingOperation, kFailingAllocation };
 
-struct PlannedCardFault {
-  CardFault kind;
+struct PlannedGpuFault {
+  GpuFault kind;
   std::uint64_t number;
   int rank;
   void put_into(DeviceOptions& options) const {
-    if (kind == CardFault::kFailingOperation) options.failing_operation = number;
-    if (kind == CardFault::kStoppingOperation) options.stopping_operation = number;
-    if (kind == CardFault::kFailingAllocation) options.failing_allocation = number;
+    if (kind == GpuFault::kFailingOperation) options.failing_operation = number;
+    if (kind == GpuFault::kStoppingOperation) options.stopping_operation = number;
+    if (kind == GpuFault::kFailingAllocation) options.failing_allocation = number;
   }
 };
 
-// As use(), for a card that may be the user's to notice: then he ends the group.
-Status use_card(SimRank& on, NcclProcessGroup& group) {
+// As use(), for a GPU that may be the user's to notice: then he ends the group.
+Status use_gpu(SimRank& on, NcclProcessGroup& group) {
   const platform::Deadline soon = platform::Deadline::in(50ms);
   const auto give_up = [&](const Status& status) {
     group.abort(status);
@@ -261,14 +261,14 @@ Status use_card(SimRank& on, NcclProcessGroup& group) {
   return {};
 }
 
-// What is left of a card that stopped: the group does not get back what it gave to it.
-std::uint64_t run_on_card(const PlannedCardFault& fault, const simulation::Schedule& schedule,
-                          Sweep& sweep) {
-  const bool stops = fault.kind == CardFault::kStoppingOperation;
+// What is left of a GPU that stopped: the group does not get back what it gave to it.
+std::uint64_t run_on_gpu(const PlannedGpuFault& fault, const simulation::Schedule& schedule,
+                         Sweep& sweep) {
+  const bool stops = fault.kind == GpuFault::kStoppingOperation;
   const simulation::MayLeak stuck_groups;
   NcclRun run(2);
   run.schedule = schedule;
-  run.cards = [&](int rank, DeviceOptions& options) {
+  run.gpus = [&](int rank, DeviceOptions& options) {
     if (rank == fault.rank) fault.put_into(options);
   };
   const auto store = std::make_shared<HashStore>();
@@ -276,7 +276,7 @@ std::uint64_t run_on_card(const PlannedCardFault& fault, const simulation::Sched
   const End end = run.run([&](SimRank& on) {
     Result<std::unique_ptr<NcclProcessGroup>> group = NcclProcessGroup::connect(
         on.api(), on.device(), store, on.rank(), on.ranks(), options_of());
-    const Status status = group ? use_card(on, **group) : group.error();
+    const Status status = group ? use_gpu(on, **group) : group.error();
     if (group) group->reset();
     ++sweep.ended;
     const bool may_keep = stops && on.rank() == fault.rank;
@@ -290,7 +290,7 @@ std::uint64_t run_on_card(const PlannedCardFault& fault, const simulation::Sched
       EXPECT_EQ(on.rank(), fault.rank) << status.to_string();
       return;
     }
-    // Of a card that says nothing nobody knows whose it is.
+    // Of a GPU that says nothing nobody knows whose it is.
     EXPECT_TRUE(stops || failure.rank == fault.rank) << status.to_string();
     if (!may_keep) return;
     EXPECT_THAT(failure.later, ::testing::Contains(::testing::HasSubstr("must not be used again")));
@@ -302,16 +302,16 @@ std::uint64_t run_on_card(const PlannedCardFault& fault, const simulation::Sched
   return kept;
 }
 
-class NcclCardSweepF1 : public ::testing::TestWithParam<CardFault> {};
+class NcclGpuSweepF1 : public ::testing::TestWithParam<GpuFault> {};
 
-TEST_P(NcclCardSweepF1, WhateverTheCardDoesAllRanksEnd) {
+TEST_P(NcclGpuSweepF1, WhateverTheGpuDoesAllRanksEnd) {
   Sweep all;
   int runs = 0;
   std::uint64_t kept = 0;
   for (int rank = 0; rank < 2; ++rank) {
-    for (std::uint64_t number = 1; number <= kCardFaults; ++number) {
+    for (std::uint64_t number = 1; number <= kGpuFaults; ++number) {
       for (const simulation::Schedule& schedule : many_schedules(kSeeds)) {
-        kept += run_on_card({GetParam(), number, rank}, schedule, all);
+        kept += run_on_gpu({GetParam(), number, rank}, schedule, all);
         ++runs;
         ASSERT_FALSE(HasFailure())
             << "number " << number << " of rank " << rank << ", policy "
@@ -322,16 +322,16 @@ TEST_P(NcclCardSweepF1, WhateverTheCardDoesAllRanksEnd) {
   EXPECT_EQ(all.ended, 2 * runs);
   EXPECT_GT(all.failed, 0);
   EXPECT_LT(all.failed, 2 * runs);  // beyond the last one there is no fault
-  EXPECT_EQ(kept > 0, GetParam() == CardFault::kStoppingOperation);
+  EXPECT_EQ(kept > 0, GetParam() == GpuFault::kStoppingOperation);
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, NcclCardSweepF1,
-                         ::testing::Values(CardFault::kFailingOperation,
-                                           CardFault::kStoppingOperation,
-                                           CardFault::kFailingAllocation),
+INSTANTIATE_TEST_SUITE_P(Faults, NcclGpuSweepF1,
+                         ::testing::Values(GpuFault::kFailingOperation,
+                                           GpuFault::kStoppingOperation,
+                                           GpuFault::kFailingAllocation),
                          [](const auto& param) -> std::string {
-                           if (param.param == CardFault::kFailingOperation) return "Operation";
-                           if (param.param == CardFault::kStoppingOperation) return "Stop";
+                           if (param.param == GpuFault::kFailingOperation) return "Operation";
+                           if (param.param == GpuFault::kStoppingOperation) return "Stop";
                            return "Allocation";
                          });
 

@@ -1,5 +1,5 @@
 // NcclProcessGroup, as it is, over SimNccl and SimDevice: in many schedules nothing it does on the
-// card is a race, it breaks no rule of NCCL's, and what goes wrong ends on every rank, with one
+// GPU is a race, it breaks no rule of NCCL's, and what goes wrong ends on every rank, with one
 // first cause. What it promises over every NCCL is in test_nccl_group_conformance.h.
 #include "reducer/comm/nccl/nccl_process_group.h"
 
@@ -122,7 +122,7 @@ std::string first_of_rank_1() {
   return encode(failure);
 }
 
-// A gradient that the card is still writing when its collective is started.
+// A gradient that the GPU is still writing when its collective is started.
 struct Late {
   explicit Late(const Member& m) : tensor(m.on.made(9)) {
     auto* const values = reinterpret_cast<float*>(tensor.data());
@@ -453,10 +453,10 @@ TEST(NcclGroupInSimulator, F5AGroupMayEndAsSoonAsItIsThere) {
   in_many_schedules({}, [](Member&) {});
 }
 
-// Every process of the simulated NCCL has card 0 current.
-TEST(NcclGroupInSimulator, ACommunicatorOnAnotherCardIsRefused) {
+// Every process of the simulated NCCL has GPU 0 current.
+TEST(NcclGroupInSimulator, ACommunicatorOnAnotherGpuIsRefused) {
   NcclRun run(2);
-  run.device.index = 2;  // card 1 of CUDA
+  run.device.index = 2;  // GPU 1 of CUDA
   auto store = std::make_shared<HashStore>();
   const End end = run.run([&](SimRank& on) {
     const auto group = NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(),

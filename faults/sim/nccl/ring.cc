@@ -9,7 +9,9 @@
 #include "reducer/base/check.h"
 #include "reducer/tensor/half.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 namespace {
 
 constexpr std::size_t kAlignment = 16;  // of a chunk, in bytes
@@ -319,4 +321,6 @@ bool nccl_ring_broadcast(Lane& lane, int root, std::span<const std::byte> in, st
   return lane.next() == root || lane.send(lane.next(), to);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

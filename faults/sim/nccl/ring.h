@@ -27,7 +27,9 @@
 #include "faults/sim/network.h"
 #include "reducer/comm/nccl/nccl_api.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 // 0: NCCL has no such type.
 std::size_t size_of(NcclDataType type);
@@ -79,4 +81,6 @@ bool nccl_ring_reduce_scatter(Lane& lane, NcclDataType type, const NcclReduction
 bool nccl_ring_all_gather(Lane& lane, std::span<const std::byte> mine, std::byte* out);
 bool nccl_ring_broadcast(Lane& lane, int root, std::span<const std::byte> in, std::byte* out);
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

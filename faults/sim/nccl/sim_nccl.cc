@@ -9,7 +9,9 @@
 #include "faults/sim/nccl/state.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 namespace {
 
 constexpr std::int64_t kFirstGeneration = 4096;  // of meshes; those before are of other groups
@@ -32,7 +34,7 @@ SimNccl::~SimNccl() { running_ = nullptr; }
 std::size_t SimNccl::open_communicators() const {
   return static_cast<std::size_t>(
       std::count_if(communicators_.begin(), communicators_.end(), [this](const Communicator& comm) {
-        const bool was_made = comm.bond != nullptr || comm.has_failed_init;
+        const bool was_made = comm.clique != nullptr || comm.has_failed_init;
         return comm.life == Communicator::Life::kOpen && was_made && !has_exited(comm);
       }));
 }
@@ -226,21 +228,21 @@ NcclResult SimNccl::parse(const NcclConfig* config, bool otherwise, bool& is_blo
   return NcclResult::kSuccess;
 }
 
-void SimNccl::join(Bond& bond, Communicator& comm) {
+void SimNccl::join(CliqueState& clique, Communicator& comm) {
   const auto rank = static_cast<std::size_t>(comm.rank);
-  LOCKSTEP_CHECK(bond.members[rank] == nullptr);
-  bond.members[rank] = &comm;
-  comm.bond = &bond;
-  if (--bond.missing > 0) return;
+  LOCKSTEP_CHECK(clique.members[rank] == nullptr);
+  clique.members[rank] = &comm;
+  comm.clique = &clique;
+  if (--clique.missing > 0) return;
   std::vector<std::uint32_t> processes;
-  for (const Communicator* member : bond.members) processes.push_back(member->process);
-  for (Mesh** mesh : {&bond.ring, &bond.direct, &bond.receipts}) {
+  for (const Communicator* member : clique.members) processes.push_back(member->process);
+  for (Mesh** mesh : {&clique.ring, &clique.direct, &clique.receipts}) {
     *mesh = &network_.mesh(next_generation_++, processes);
-    for (const Communicator* member : bond.members) (*mesh)->attach(member->rank);
+    for (const Communicator* member : clique.members) (*mesh)->attach(member->rank);
   }
-  for (Communicator* member : bond.members)
+  for (Communicator* member : clique.members)
     if (member->is_leaving) close_links(*member);
-  scheduler_.wake_all(bond.gathering);
+  scheduler_.wake_all(clique.gathering);
 }
 
 // What is left to do when all ranks have come.
@@ -262,8 +264,8 @@ NcclResult SimNccl::unique_id(NcclUniqueId* id) {
   *id = {};
   const std::string text = kIdPrefix + std::to_string(next_id_++);
   std::memcpy(id->internal, text.data(), text.size());
-  Bond& bond = bonds_[text];
-  bond.key = text;
+  CliqueState& clique = cliques_[text];
+  clique.key = text;
   return NcclResult::kSuccess;
 }
 
@@ -280,24 +282,24 @@ NcclResult SimNccl::init(NcclComm* to, int ranks, const NcclUniqueId& id, int ra
   if (result != NcclResult::kSuccess) return result;
   if (ranks < 1 || rank < 0 || rank >= ranks)
     return refuse(NcclResult::kInvalidArgument, "a rank that is not one of the communicator");
-  const auto found = bonds_.find(std::string(id.internal, ::strnlen(id.internal, sizeof id)));
-  if (found == bonds_.end())
+  const auto found = cliques_.find(std::string(id.internal, ::strnlen(id.internal, sizeof id)));
+  if (found == cliques_.end())
     return refuse(NcclResult::kInvalidArgument, "a unique id that ncclGetUniqueId did not give");
-  Bond& bond = found->second;
-  if (bond.members.empty()) {
-    bond.members.resize(static_cast<std::size_t>(ranks));
-    bond.missing = ranks;
+  CliqueState& clique = found->second;
+  if (clique.members.empty()) {
+    clique.members.resize(static_cast<std::size_t>(ranks));
+    clique.missing = ranks;
   }
-  if (bond.members.size() != static_cast<std::size_t>(ranks))
+  if (clique.members.size() != static_cast<std::size_t>(ranks))
     return refuse(NcclResult::kInvalidUsage, "another number of ranks than others gave");
-  if (bond.members[static_cast<std::size_t>(rank)] != nullptr)
+  if (clique.members[static_cast<std::size_t>(rank)] != nullptr)
     return refuse(NcclResult::kInvalidUsage, "a rank that came already, or a unique id used twice");
   Communicator& comm = make(rank, ranks, is_blocking);
   *to = comm.handle();
-  join(bond, comm);
-  result = run_job(comm, "initialization", [this, &comm, &bond, fault] {
-    const bool is_complete = wait_for(comm, bond.gathering, "all ranks of a communicator",
-                                      [&] { return bond.missing == 0; });
+  join(clique, comm);
+  result = run_job(comm, "initialization", [this, &comm, &clique, fault] {
+    const bool is_complete = wait_for(comm, clique.gathering, "all ranks of a communicator",
+                                      [&] { return clique.missing == 0; });
     return is_complete ? carry_out(comm, fault) : NcclResult::kInternalError;
   });
   if (result != NcclResult::kSuccess && result != NcclResult::kInProgress) *to = nullptr;
@@ -306,25 +308,25 @@ NcclResult SimNccl::init(NcclComm* to, int ranks, const NcclUniqueId& id, int ra
 
 // --- Communicators of others.
 
-void SimNccl::complete(Meeting& meeting, const std::string& key) {
+void SimNccl::complete(SplitRendezvous& meeting, const std::string& key) {
   std::sort(meeting.arrivals.begin(), meeting.arrivals.end(), [](const auto& a, const auto& b) {
     return std::tie(a.color, a.order, a.parent_rank) < std::tie(b.color, b.order, b.parent_rank);
   });
-  for (const Meeting::Arrival& one : meeting.arrivals) {
+  for (const SplitRendezvous::Arrival& one : meeting.arrivals) {
     if (one.child == nullptr) continue;
     const std::string name = key + " color " + std::to_string(one.color);
-    Bond& bond = bonds_[name];
-    if (bond.members.empty()) {
-      const auto size =
-          std::count_if(meeting.arrivals.begin(), meeting.arrivals.end(),
-                        [&](const Meeting::Arrival& other) { return other.color == one.color; });
-      bond.key = name;
-      bond.members.resize(static_cast<std::size_t>(size));
-      bond.missing = static_cast<int>(size);
+    CliqueState& clique = cliques_[name];
+    if (clique.members.empty()) {
+      const auto size = std::count_if(
+          meeting.arrivals.begin(), meeting.arrivals.end(),
+          [&](const SplitRendezvous::Arrival& other) { return other.color == one.color; });
+      clique.key = name;
+      clique.members.resize(static_cast<std::size_t>(size));
+      clique.missing = static_cast<int>(size);
     }
-    one.child->size = static_cast<int>(bond.members.size());
-    one.child->rank = one.child->size - bond.missing;
-    join(bond, *one.child);
+    one.child->size = static_cast<int>(clique.members.size());
+    one.child->rank = one.child->size - clique.missing;
+    join(clique, *one.child);
   }
   meeting.is_complete = true;
   scheduler_.wake_all(meeting.gathering);
@@ -335,7 +337,7 @@ void SimNccl::complete(Meeting& meeting, const std::string& key) {
 NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::size_t expected,
                                int color, int order, Communicator* child, NcclComm* to,
                                const SimNcclFault* fault) {
-  Meeting& meeting = meetings_[key];
+  SplitRendezvous& meeting = meetings_[key];
   meeting.arrivals.push_back({color, order, comm.rank, child});
   if (meeting.arrivals.size() == expected) complete(meeting, key);
   const bool has_met = wait_for(comm, meeting.gathering, "all ranks that make a communicator",
@@ -367,9 +369,9 @@ NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, Ncc
   if (result = ready(comm); result != NcclResult::kSuccess) return result;
   *to = nullptr;
   Communicator* child = color == kNcclNoColor ? nullptr : &make(0, 1, is_blocking);
-  const std::string name = comm.bond->key + " split " + std::to_string(comm.splits++);
+  const std::string name = comm.clique->key + " split " + std::to_string(comm.splits++);
   return accepted(run_job(comm, "split", [=, this, &comm] {
-    return make_child(comm, name, comm.bond->members.size(), color, key, child, to, fault);
+    return make_child(comm, name, comm.clique->members.size(), color, key, child, to, fault);
   }));
 }
 
@@ -393,14 +395,14 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   if (result = parse(config, comm.is_blocking, is_blocking); result != NcclResult::kSuccess)
     return result;
   if ((flags & kNcclShrinkAbort) != 0) {
-    cut(comm);
+    cancel_in_flight(comm);
     if (options_.aborts_lose) lose_what_is_sent(comm);
     result = wait_for_work(comm, "work that a shrinking communicator has aborted");
     if (result != NcclResult::kSuccess) return result;
   }
   if (result = ready(comm); result != NcclResult::kSuccess) return result;
   *to = nullptr;
-  std::string name = comm.bond->key + " shrink " + std::to_string(comm.shrinks++) + " without";
+  std::string name = comm.clique->key + " shrink " + std::to_string(comm.shrinks++) + " without";
   for (const int rank : gone) name += " " + std::to_string(rank);
   Communicator* child = &make(0, 1, is_blocking);
   // As getParentRanks() counts: a rank that is named twice is two less.
@@ -421,28 +423,28 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
 
 void SimNccl::wake(Communicator& comm) {
   scheduler_.wake_all(comm.changed);
-  if (comm.bond != nullptr) scheduler_.wake_all(comm.bond->gathering);
+  if (comm.clique != nullptr) scheduler_.wake_all(comm.clique->gathering);
   for (auto& [key, meeting] : meetings_) scheduler_.wake_all(meeting.gathering);
 }
 
 // Ends what it has in flight.
-void SimNccl::cut(Communicator& comm) {
+void SimNccl::cancel_in_flight(Communicator& comm) {
   comm.is_cut = true;
-  if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
-  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
+  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
     mesh->interrupt(comm.rank);
 }
 
 // What this rank's operations have put out, and nobody has taken: finalizing would have waited.
 void SimNccl::lose_what_is_sent(Communicator& comm) {
-  if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
-  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
+  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
     mesh->lose_sent(comm.rank);
 }
 
 void SimNccl::close_links(Communicator& comm) {
-  if (comm.bond == nullptr || comm.bond->ring == nullptr) return;
-  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
+  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
     mesh->close(comm.rank);
 }
 
@@ -452,7 +454,7 @@ void SimNccl::leave_if_exited() {
     if (comm.is_leaving || !is_ending(comm)) continue;
     comm.is_leaving = true;
     comm.link_error = NcclResult::kSystemError;
-    cut(comm);
+    cancel_in_flight(comm);
     wake(comm);
   }
 }
@@ -465,7 +467,7 @@ NcclResult SimNccl::abort(NcclComm handle) {
   // NCCL's first act is to end what runs; a fault of the plan comes behind it.
   const NcclResult result = start_call("ncclCommAbort", false, nullptr);
   comm.is_leaving = true;
-  cut(comm);
+  cancel_in_flight(comm);
   wake(comm);
   finish_job(comm);
   const bool has_flushed = comm.is_finalized && !comm.is_revoked;
@@ -539,7 +541,7 @@ NcclResult SimNccl::revoke(NcclComm handle, int flags) {
     note_misuse("ncclCommRevoke", comm, " before what was called last was seen to succeed");
   comm.is_revoked = comm.is_finalized = true;
   comm.is_leaving = true;
-  cut(comm);
+  cancel_in_flight(comm);
   wake(comm);
   finish_job(comm);
   comm.is_leaving = false;
@@ -580,4 +582,6 @@ NcclResult SimNccl::property(const char* function, NcclComm handle, int* value) 
   return NcclResult::kSuccess;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

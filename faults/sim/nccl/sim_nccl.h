@@ -55,7 +55,9 @@
 #include "faults/sim/network.h"
 #include "reducer/comm/nccl/nccl_api.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 struct SimNcclFault {
   enum class Kind : std::uint8_t {
@@ -101,14 +103,14 @@ class SimNccl {
   std::size_t open_communicators() const;
 
  private:
-  struct Bond;
-  struct Meeting;
+  struct CliqueState;
+  struct SplitRendezvous;
   struct Communicator;
   struct Operation;
   struct Launch;
   struct Group;
   struct Process;
-  struct Ticket;
+  struct AsyncCall;
   struct Functions;  // what the table points to
   class Call;
 
@@ -135,13 +137,13 @@ class SimNccl {
   NcclResult wait_for_work(Communicator& comm, const char* what);
   Communicator& make(int rank, int size, bool is_blocking);
   NcclResult parse(const NcclConfig* config, bool otherwise, bool& is_blocking);
-  void join(Bond& bond, Communicator& comm);
+  void join(CliqueState& clique, Communicator& comm);
   NcclResult carry_out(Communicator& comm, const SimNcclFault* fault);
   NcclResult make_child(Communicator& comm, const std::string& key, std::size_t expected, int color,
                         int order, Communicator* child, NcclComm* to, const SimNcclFault* fault);
   static NcclResult accepted(NcclResult result);
-  void complete(Meeting& meeting, const std::string& key);
-  void cut(Communicator& comm);
+  void complete(SplitRendezvous& meeting, const std::string& key);
+  void cancel_in_flight(Communicator& comm);
   void wake(Communicator& comm);
   void lose_what_is_sent(Communicator& comm);
   void close_links(Communicator& comm);
@@ -188,8 +190,8 @@ class SimNccl {
   simulation::Scheduler& scheduler_;
   const SimNcclOptions options_;
   std::deque<Communicator> communicators_;
-  std::map<std::string, Bond> bonds_;  // by unique id, or by what made it of another one
-  std::map<std::string, Meeting> meetings_;
+  std::map<std::string, CliqueState> cliques_;  // by unique id, or by what made it of another one
+  std::map<std::string, SplitRendezvous> meetings_;
   std::map<std::uint32_t, Process> processes_;
   std::map<simulation::FiberId, Group> groups_;
   std::vector<std::string> misuses_;
@@ -197,4 +199,6 @@ class SimNccl {
   std::int64_t next_generation_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -9,7 +9,9 @@
 #include "faults/sim/nccl/state.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 namespace {
 
 constexpr int kFirstSilentVersion = 21800;  // a broken link is not reported from this one
@@ -252,7 +254,7 @@ NcclResult SimNccl::submit(const std::shared_ptr<Launch>& launch) {
                                : "nccl group of " + std::to_string(launch->operations.size());
   device.submit(
       stream, name, std::move(touches),
-      [this, launch, ticket = std::make_shared<Ticket>(comm, scheduler_)] { execute(*launch); });
+      [this, launch, call = std::make_shared<AsyncCall>(comm, scheduler_)] { execute(*launch); });
   for (std::size_t i = 1; i < launch->streams.size(); ++i)
     device.wait(launch->streams[i], device.record(stream));
   return NcclResult::kSuccess;
@@ -261,10 +263,10 @@ NcclResult SimNccl::submit(const std::shared_ptr<Launch>& launch) {
 void SimNccl::execute(Launch& launch) {
   Communicator& comm = *launch.comm;
   if (comm.is_cut) return;
-  for (Mesh* mesh : {comm.bond->ring, comm.bond->direct, comm.bond->receipts})
+  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
     mesh->set_worker(comm.rank, scheduler_.current_id());
   if (!wait_as_planned(launch) || !exchange(launch)) {
-    comm.bond->ring->pause(comm.rank, "the abort of a communicator", simulation::kNever);
+    comm.clique->ring->pause(comm.rank, "the abort of a communicator", simulation::kNever);
     return;
   }
   scheduler_.trace(static_cast<std::uint64_t>(comm.process) << 48 |
@@ -286,7 +288,7 @@ bool SimNccl::wait_as_planned(Launch& launch) {
   if (launch.planned.stall) return false;
   if (launch.planned.delay_us == 0) return true;
   const Duration until = scheduler_.now() + microseconds(launch.planned.delay_us);
-  return comm.bond->ring->pause(comm.rank, "the end of a delay", until) == Trouble::kTimeout;
+  return comm.clique->ring->pause(comm.rank, "the end of a delay", until) == Trouble::kTimeout;
 }
 
 // Copies of the frames that this launch sends, by rank, with what the plan does to them; the own
@@ -310,8 +312,8 @@ std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
   std::vector<std::byte> frames(ranks * bytes);
   for (std::size_t r = 0; r < ranks; ++r)
     if (sends[r] != nullptr) std::memcpy(frames.data() + r * bytes, sends[r]->from, bytes);
-  faults::disturb(network_.injector(), comm.process, comm.bond->direct->members(), {frames, bytes},
-                  comm.sent_before);
+  faults::disturb(network_.injector(), comm.process, comm.clique->direct->members(),
+                  {frames, bytes}, comm.sent_before);
   return frames;
 }
 
@@ -319,9 +321,9 @@ std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
 bool SimNccl::exchange(Launch& launch) {
   using Kind = Operation::Kind;
   Communicator& comm = *launch.comm;
-  Lane ring(*comm.bond->ring, comm.rank, launch.sequence);
-  Lane direct(*comm.bond->direct, comm.rank, launch.sequence);
-  Lane receipts(*comm.bond->receipts, comm.rank, launch.sequence);
+  Lane ring(*comm.clique->ring, comm.rank, launch.sequence);
+  Lane direct(*comm.clique->direct, comm.rank, launch.sequence);
+  Lane receipts(*comm.clique->receipts, comm.rank, launch.sequence);
   const auto run = [&](Lane& lane, bool is_done) {
     if (!is_done) note_trouble(comm, lane);
     return is_done;
@@ -402,4 +404,6 @@ void SimNccl::fail(Communicator& comm, NcclResult result, const std::string& why
   processes_[comm.process].last_error = comm.name + ": " + why;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -11,10 +11,12 @@
 #include "faults/payload.h"
 #include "faults/sim/nccl/sim_nccl.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 // All ranks of one communicator. It is complete when each of them has come.
-struct SimNccl::Bond {
+struct SimNccl::CliqueState {
   std::string key;
   std::vector<Communicator*> members;  // by rank; null: did not come yet
   int missing = 0;
@@ -25,7 +27,7 @@ struct SimNccl::Bond {
 };
 
 // Where ranks of a communicator meet to make others of it.
-struct SimNccl::Meeting {
+struct SimNccl::SplitRendezvous {
   struct Arrival {
     int color;
     int order;
@@ -61,7 +63,7 @@ struct SimNccl::Communicator {
   bool is_leaving = false;       // its jobs end, too
   NcclResult state = NcclResult::kSuccess;
   NcclResult link_error = NcclResult::kSuccess;
-  Bond* bond = nullptr;
+  CliqueState* clique = nullptr;
   std::uint64_t in_flight = 0;  // launched and not over
   simulation::Place changed;    // something of the above
   simulation::FiberId job = simulation::kNoFiber;
@@ -123,16 +125,16 @@ struct SimNccl::Process {
 };
 
 // Counts a launch until it is over, or dropped by its device.
-struct SimNccl::Ticket {
-  Ticket(Communicator& of, simulation::Scheduler& scheduler) : comm(of), at(scheduler) {
+struct SimNccl::AsyncCall {
+  AsyncCall(Communicator& of, simulation::Scheduler& scheduler) : comm(of), at(scheduler) {
     ++comm.in_flight;
   }
-  ~Ticket() {
+  ~AsyncCall() {
     --comm.in_flight;
     if (simulation::Scheduler::running() == &at) at.wake_all(comm.changed);
   }
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
+  AsyncCall(const AsyncCall&) = delete;
+  AsyncCall& operator=(const AsyncCall&) = delete;
   Communicator& comm;
   simulation::Scheduler& at;
 };
@@ -152,4 +154,6 @@ class SimNccl::Call {
   bool is_refused_ = false;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -2,7 +2,9 @@
 #include "faults/sim/nccl/sim_nccl.h"
 #include "faults/sim/nccl/state.h"
 
-namespace lockstep::inline LOCKSTEP_NS::simulated {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace simulated {
 
 // Without a SimNccl, or outside of a run, every call is wrong usage.
 struct SimNccl::Functions {
@@ -177,4 +179,6 @@ NcclApi SimNccl::api() const {
   return api;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS::simulated
+}  // namespace simulated
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

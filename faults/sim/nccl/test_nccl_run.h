@@ -36,8 +36,8 @@ struct NcclRun {
   Latency latency;
   SimNcclOptions options;
   DeviceOptions device;
-  std::function<void(int rank, DeviceOptions&)> cards;  // what differs from rank to rank
-  std::function<void(NcclApi&)> before;                 // the run: what to do with the table
+  std::function<void(int rank, DeviceOptions&)> gpus;  // what differs from rank to rank
+  std::function<void(NcclApi&)> before;                // the run: what to do with the table
   // What came of it.
   std::vector<std::string> findings;  // of all devices
   std::vector<std::string> misuses;
@@ -114,7 +114,7 @@ inline simulation::End NcclRun::run(const std::function<void(SimRank&)>& body) {
     scheduler.spawn(
         "rank " + std::to_string(rank), static_cast<std::uint32_t>(rank), [this, &body, rank] {
           DeviceOptions its_own = device;
-          if (cards) cards(rank, its_own);
+          if (gpus) gpus(rank, its_own);
           SimDevice on(its_own);
           SimRank subject(*this, rank, on);
           body(subject);

@@ -1,4 +1,4 @@
-// libsmall_nccl.so: for the tests of the nccl lane, an NCCL without a card. Its ranks are
+// libsmall_nccl.so: for the tests of the nccl lane, an NCCL without a GPU. Its ranks are
 // processes; memory and streams are those of a QueueDevice, which the program lends
 // (lockstep_test_reach, lockstep_test_submit). What ranks send goes over the real net plug-in, by
 // its table of version 11, so that the plug-in's faults have their effects: an error of the
@@ -196,7 +196,7 @@ struct Comm {
   int previous() const { return (rank + ranks - 1) % ranks; }
   void fail(int code) { state = code; }
   // Tries until it is true; false when the communicator was aborted or has failed: as the kernel
-  // on a card, it stands there until it is aborted.
+  // on a GPU, it stands there until it is aborted.
   bool wait(const std::function<bool()>& is_done) {
     while (!is_aborted) {
       const int now = state;
@@ -526,7 +526,7 @@ NcclResult add_transfer(const Transfer& transfer) {
   return end_group();
 }
 
-// The program's: where an operation of the stream finds what is at an address of the card.
+// The program's: where an operation of the stream finds what is at an address of the GPU.
 std::byte* bytes_at(void* stream, const void* data) {
   using Reach = std::byte* (*)(void* stream, const void* data);
   static const auto reach = reinterpret_cast<Reach>(::dlsym(RTLD_DEFAULT, "lockstep_test_reach"));

@@ -62,36 +62,37 @@ std::string key_of(uint32_t rank) { return "failure/" + std::to_string(rank); }
 
 // The others' accounts, by rank; code LOCKSTEP_OK where there is none. All of them write at about
 // the same time, so the grace is waited for once.
-std::vector<lockstep_error> read_accounts(const FullReducer& reducer, const lockstep_error& own) {
-  std::vector<lockstep_error> accounts(reducer.setup->world);
+std::vector<lockstep_error> read_flight_records(const FullReducer& reducer,
+                                                const lockstep_error& own) {
+  std::vector<lockstep_error> records(reducer.setup->world);
   uint32_t patience_ms = reducer.setup->grace_ms;
   for (uint32_t r = 0; r < reducer.setup->world; ++r) {
-    accounts[r].code = LOCKSTEP_OK;
+    records[r].code = LOCKSTEP_OK;
     if (r == reducer.setup->rank) {
-      accounts[r] = own;
+      records[r] = own;
       continue;
     }
     lockstep_error unheard;
     uint64_t bytes = 0;
-    if (reducer.host->store_get(reducer.host, key_of(r).c_str(), &accounts[r], sizeof accounts[r],
+    if (reducer.host->store_get(reducer.host, key_of(r).c_str(), &records[r], sizeof records[r],
                                 &bytes, patience_ms, &unheard) == LOCKSTEP_OK)
       continue;
-    accounts[r].code = LOCKSTEP_OK;
+    records[r].code = LOCKSTEP_OK;
     patience_ms = 1;
   }
-  return accounts;
+  return records;
 }
 
 // F2: every survivor names the same first cause. A definite one comes first, that of the lowest
 // pass and rank; then a rank that said nothing; then the one that had got least far.
 lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
   if (own.definite) return own;
-  const std::vector<lockstep_error> accounts = read_accounts(reducer, own);
+  const std::vector<lockstep_error> records = read_flight_records(reducer, own);
   const lockstep_error* definite = nullptr;
   const lockstep_error* least = nullptr;
   int32_t silent = -1;
-  for (uint32_t r = 0; r < accounts.size(); ++r) {
-    const lockstep_error& each = accounts[r];
+  for (uint32_t r = 0; r < records.size(); ++r) {
+    const lockstep_error& each = records[r];
     if (each.code == LOCKSTEP_OK) {
       const bool is_suspected = own.suspect == static_cast<int32_t>(r);
       if (silent < 0 || is_suspected) silent = static_cast<int32_t>(r);

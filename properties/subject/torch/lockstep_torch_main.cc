@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "properties/lane/nursery.h"
+#include "properties/lane/rank_fork_server.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/subject/torch/training.h"
 

@@ -21,8 +21,8 @@
 #include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/case_runner.h"
-#include "properties/lane/nursery.h"
 #include "properties/lane/process_ranks.h"
+#include "properties/lane/rank_fork_server.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/oracle/judge.h"
 #include "reference/model.h"
@@ -185,11 +185,11 @@ TEST_F(TorchBeside, APlantedBugIsFound) {
   EXPECT_NE(verdict.message.find("\n  torch       "), std::string::npos) << verdict.message;
 }
 
-// Where ranks' processes come from (properties/lane/nursery.h).
+// Where ranks' processes come from (properties/lane/rank_fork_server.h).
 class TorchNursery : public Torch {
  protected:
   // A rank without work; `fd` is the end of its socket that is ours.
-  static Result<pid_t> make_rank(Nursery& nursery, int& fd) {
+  static Result<pid_t> make_rank(RankForkServer& nursery, int& fd) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     Result<pid_t> made = nursery.make({fds[1]});
@@ -205,7 +205,7 @@ class TorchNursery : public Torch {
 };
 
 TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
-  Nursery nursery(subject_.rank_program);
+  RankForkServer nursery(subject_.rank_program);
   int fds[2] = {-1, -1};
   const Result<pid_t> first = make_rank(nursery, fds[0]);
   const Result<pid_t> second = make_rank(nursery, fds[1]);
@@ -218,7 +218,7 @@ TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
 }
 
 TEST_F(TorchNursery, RanksOutliveIt) {
-  auto nursery = std::make_unique<Nursery>(subject_.rank_program);
+  auto nursery = std::make_unique<RankForkServer>(subject_.rank_program);
   int fd = -1;
   const Result<pid_t> rank = make_rank(*nursery, fd);
   ASSERT_TRUE(rank);
@@ -228,8 +228,8 @@ TEST_F(TorchNursery, RanksOutliveIt) {
   EXPECT_EQ(end_of(*rank), 0);
 }
 
-TEST(Nursery, ThatCannotServeIsAnError) {
-  Nursery nursery("/bin/false");
+TEST(RankForkServer, ThatCannotServeIsAnError) {
+  RankForkServer nursery("/bin/false");
   for (int attempt = 0; attempt < 2; ++attempt) {
     const Result<pid_t> made = nursery.make({0});
     ASSERT_FALSE(made);

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 std::string describe(const Header& header) {
   const CollectiveHeader& collective = header.collective;
@@ -58,4 +59,5 @@ int Agreement::compare(std::uint32_t tag, Waiter& waiter, Header& theirs) {
   return kNone;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -43,7 +43,8 @@
 #include "reducer/comm/gloo/slots.h"
 #include "reducer/comm/gloo/watched_transport.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct Header {
   CollectiveHeader collective;
@@ -90,4 +91,5 @@ class Agreement {
   std::vector<Lane> lanes_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -12,7 +12,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/reduce_functions.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 std::size_t bytes_of(const Collective& collective) {
@@ -171,4 +172,5 @@ void run_collective(const Collective& collective, const std::shared_ptr<::gloo::
   }
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

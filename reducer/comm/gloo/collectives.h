@@ -11,7 +11,8 @@
 #include "reducer/comm/gloo/gloo_process_group.h"
 #include "reducer/comm/process_group.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // What a collective is in a group of one rank.
 void run_alone(const Collective& collective);
@@ -26,4 +27,5 @@ void run_collective(const Collective& collective, const std::shared_ptr<::gloo::
 void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
                   std::size_t bytes, std::uint64_t ranks, std::byte* sum);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -20,7 +20,8 @@
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/sockets.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 struct FreeAddresses {
@@ -143,4 +144,5 @@ EventLoop::Hurry::~Hurry() {
   LOCKSTEP_CHECK_EQ(read, ssize_t{sizeof one});
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -18,7 +18,8 @@ namespace gloo::transport {
 class Device;
 }
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // `address` is a host name or a numeric address of an interface of this machine. Ports are chosen
 // by the system, so none can be in use already.
@@ -57,4 +58,5 @@ class EventLoop {
   int event_ = -1;  // counts those who hurry
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -9,7 +9,8 @@
 #include <cstring>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using std::chrono::microseconds;
@@ -219,4 +220,5 @@ Result<bool> FileStore::contains(std::string_view key) {
   return false;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -22,7 +22,8 @@
 
 #include "reducer/comm/store.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class FileStore : public Store {
  public:
@@ -44,4 +45,5 @@ class FileStore : public Store {
 // noticed when the file is read).
 std::string file_name_of(std::string_view key);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

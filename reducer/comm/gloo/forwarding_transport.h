@@ -21,7 +21,8 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct ForwardedSend {
   // The highest byte of Gloo's slots says what the send is part of.
@@ -114,4 +115,5 @@ class ForwardingDevice final : public ::gloo::transport::Device {
   const BeforeSend before_send_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

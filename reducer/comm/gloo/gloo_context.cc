@@ -6,7 +6,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/mesh.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Result<std::shared_ptr<GlooContext>> GlooContext::connect(const std::shared_ptr<Store>& store,
                                                           int rank, int size,
@@ -24,4 +25,5 @@ int GlooContext::rank() const { return mesh_->rank(); }
 int GlooContext::size() const { return mesh_->size(); }
 Status GlooContext::health() const { return mesh_->health(); }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

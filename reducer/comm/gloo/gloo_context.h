@@ -29,7 +29,8 @@ namespace gloo::transport {
 class Device;
 }
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Mesh;
 
@@ -61,4 +62,5 @@ class GlooContext {
   std::unique_ptr<Mesh> mesh_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

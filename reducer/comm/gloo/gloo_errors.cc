@@ -6,7 +6,8 @@
 
 #include <cstring>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // "Socket closed" is what a pair says whose end was seen before; ENOTCONN and EPIPE come from
@@ -76,4 +77,5 @@ Status no_thread(const std::string& what, const std::string& why) {
                     "fewer ranks and groups in one place");
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -8,7 +8,8 @@
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // kPeerLost for a connection that the peer closed, reset or refused, kTimeout for a wait that
 // ended, kTransport for all else.
@@ -21,4 +22,5 @@ std::string readable_gloo_error(std::string_view text);
 // The system refused a thread for `what`.
 Status no_thread(const std::string& what, const std::string& why);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -4,7 +4,8 @@
 
 #include "reducer/comm/gloo/collectives.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // As gloo::alltoall does it. Both exchanges of a collective have one tag: messages of one tag keep
 // their order on a connection, and a rank receives those of the second when it has all of the
@@ -35,4 +36,5 @@ void GlooFrames::add_in_order(const Collective& collective, const std::byte* par
   lockstep::add_in_order(collective, parts, stride, bytes, static_cast<std::uint64_t>(size()), sum);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -9,7 +9,8 @@
 
 #include "reducer/comm/verified.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class GlooFrames final : public FrameExchange {
  public:
@@ -28,4 +29,5 @@ class GlooFrames final : public FrameExchange {
   const std::uint32_t tag_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -18,7 +18,8 @@
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/operation_ring.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr int kMaxWorkers = static_cast<int>(Agreement::kWindow);
@@ -468,4 +469,5 @@ platform::Duration GlooProcessGroup::timeout() const { return impl_->options().t
 std::uint64_t GlooProcessGroup::progress() const { return impl_->progress(); }
 const std::shared_ptr<GlooContext>& GlooProcessGroup::context() const { return impl_->context(); }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

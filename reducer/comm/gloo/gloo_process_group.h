@@ -44,7 +44,8 @@
 #include "reducer/comm/store.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 struct GlooOptions {
   enum class Algorithm : std::uint8_t { kRing, kBcube };
@@ -93,4 +94,5 @@ class GlooProcessGroup final : public ProcessGroup {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -10,7 +10,8 @@
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/slots.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using std::chrono::milliseconds;
@@ -313,4 +314,5 @@ Failure Mesh::relayed(int peer, const Notice& notice) const {
   return failure;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -45,7 +45,8 @@
 #include "reducer/comm/store.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Mesh {
  public:
@@ -177,4 +178,5 @@ class Mesh {
   Tags next_tags_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -12,7 +12,8 @@
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/slots.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using std::chrono::milliseconds;
@@ -293,4 +294,5 @@ void Mesh::open_agreements() {
   with_others_->open();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -11,7 +11,8 @@
 #include <immintrin.h>
 #endif
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // The vector types of gcc and clang: plain loops would not be vectorised at -O2, because the three
@@ -197,4 +198,5 @@ SumFunction sum_function(DType dtype) {
   return nullptr;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -16,7 +16,8 @@
 #include "reducer/base/dtype.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 using SumFunction = void (*)(void* out, const void* local, const void* incoming,
                              std::size_t elements);
@@ -36,4 +37,5 @@ ScaledSumFunction scaled_sum_function(DType dtype);
 // there are none. Here for the test that compares the two.
 void sum_float16_portable(void* out, const void* local, const void* incoming, std::size_t elements);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -4,7 +4,8 @@
 
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 [[noreturn]] void throw_as_gloo(const Status& status) {
@@ -47,4 +48,5 @@ void RendezvousStore::wait_until(const std::vector<std::string>& keys,
   }
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -19,7 +19,8 @@
 #include "reducer/comm/store.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class RendezvousStore final : public ::gloo::rendezvous::Store {
  public:
@@ -39,4 +40,5 @@ class RendezvousStore final : public ::gloo::rendezvous::Store {
   platform::Deadline deadline_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

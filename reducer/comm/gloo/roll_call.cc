@@ -2,7 +2,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 ChainEnd end_of_chain(const Standings& standings, int self) {
   const int ranks = static_cast<int>(standings.size());
@@ -19,4 +20,5 @@ ChainEnd end_of_chain(const Standings& standings, int self) {
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -17,7 +17,8 @@
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Where a rank stands, as it travels.
 struct Standing {
@@ -50,4 +51,5 @@ struct ChainEnd {
 // The end of the chain that begins with `self`, whose own standing is there.
 ChainEnd end_of_chain(const Standings& standings, int self);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

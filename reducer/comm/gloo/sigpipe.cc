@@ -2,7 +2,8 @@
 
 #include <ctime>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 sigset_t only_sigpipe() {
@@ -36,4 +37,5 @@ WithoutSigpipe::~WithoutSigpipe() {
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -12,7 +12,8 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class WithoutSigpipe {
  public:
@@ -26,4 +27,5 @@ class WithoutSigpipe {
   bool was_pending_ = false;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

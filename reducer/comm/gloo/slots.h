@@ -6,7 +6,8 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 enum class Channel : std::uint8_t {
   kNeighbours = 0x71,  // headers to the neighbours, or to everyone in small groups
@@ -21,4 +22,5 @@ constexpr std::uint64_t slot_of(Channel channel, std::uint32_t tag = 0) {
   return static_cast<std::uint64_t>(channel) << 56 | static_cast<std::uint64_t>(tag) << 24;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

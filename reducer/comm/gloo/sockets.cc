@@ -19,7 +19,8 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 struct CloseFile {
@@ -138,4 +139,5 @@ void close_loop_on_exec(int event) {
   });
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

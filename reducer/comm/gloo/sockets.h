@@ -17,7 +17,8 @@
 
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class Sockets {
  public:
@@ -42,4 +43,5 @@ class Sockets {
 // Does the same for the event loop that `event` was registered with.
 void close_loop_on_exec(int event);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using std::chrono::milliseconds;
@@ -159,4 +160,5 @@ std::shared_ptr<::gloo::Context> make_worker_context(
                                          waiter);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -25,7 +25,8 @@
 #include "reducer/comm/gloo/device.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Thrown out of a wait that was interrupted. It stays within this folder.
 struct Interrupted {};
@@ -134,4 +135,5 @@ std::shared_ptr<::gloo::Context> make_worker_context(
     std::shared_ptr<::gloo::transport::Device> device, const EventLoop& loop, WaitBoard& board,
     Waiter& waiter);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

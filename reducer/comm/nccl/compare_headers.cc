@@ -4,7 +4,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 Status compare_headers(std::span<const CollectiveHeader> headers, int rank) {
   LOCKSTEP_CHECK_LT(static_cast<std::size_t>(rank), headers.size());
@@ -33,4 +34,5 @@ Status compare_headers(std::span<const CollectiveHeader> headers, int rank) {
   return failure;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

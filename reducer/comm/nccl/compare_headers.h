@@ -8,10 +8,12 @@
 
 #include "reducer/comm/collective_header.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Of the headers of all ranks, in their order: Ok when they are equal, otherwise kMismatch with
 // both sides. The suspect is of the fewer, or of the others than `rank` where there are as many.
 Status compare_headers(std::span<const CollectiveHeader> headers, int rank);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

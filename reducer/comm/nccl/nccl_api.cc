@@ -6,7 +6,8 @@
 #include <memory>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr int kOldestVersion = 21400;
@@ -203,4 +204,5 @@ NcclConfig make_nccl_config(int version) {
   return config;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -25,7 +25,8 @@
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 enum class NcclResult : int {
   kSuccess = 0,
@@ -180,4 +181,5 @@ std::string nccl_version_text(int version);
 // A configuration in which nothing is chosen yet, for a library of this version.
 NcclConfig make_nccl_config(int version);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Checks", [](Collective& c) { c.verify = true; }, "verified"},
         Difference{"Bucket", [](Collective& c) { c.bucket = 3; }, "bucket 3"},
         Difference{"Pass", [](Collective& c) { c.pass = 8; }, "pass 8"},
-        Difference{"Source", [](Collective& c) { c.source = 2; }, "source 2"},
+        Difference{"Source", [](Collective& c) { c.reducer_id = 2; }, "source 2"},
         Difference{"Nothing", [](Collective& c) { c.count = 0; }, "all_reduce of 0"}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
@@ -226,7 +226,7 @@ TEST_F(NcclFailure, F2EachFunctionThatFailsIsNamed) {
   }
 }
 
-TEST_F(NcclFailure, F2ACardThatFailsIsEveryRanksFirstCause) {
+TEST_F(NcclFailure, F2AGpuThatFailsIsEveryRanksFirstCause) {
   connect(2, quick());
   Elements elements = data_of(0);
   Work work;
@@ -326,8 +326,8 @@ TEST_F(NcclFailure, AnAbortThatHangsKeepsNobody) {
   groups.clear();
 }
 
-// The card is still in a kernel that may write the caller's memory.
-TEST_F(NcclFailure, WorkEndsWhenTheCardHasLetGoOfItsMemoryAfterTheAbort) {
+// The GPU is still in a kernel that may write the caller's memory.
+TEST_F(NcclFailure, WorkEndsWhenTheGpuHasLetGoOfItsMemoryAfterTheAbort) {
   for (const bool lets_go : {true, false}) {
     NcclOptions options = quick();
     options.name = lets_go ? "a" : "b";
@@ -344,7 +344,7 @@ TEST_F(NcclFailure, WorkEndsWhenTheCardHasLetGoOfItsMemoryAfterTheAbort) {
     const int aborts = nccl.calls("ncclCommAbort", 0);
     const int sums = nccl.calls("ncclAllReduce", 0);
     ASSERT_TRUE(group(0).start(sum, work).ok());
-    // Rank 1 enters it too, so that the header passes and the card waits for `ready`.
+    // Rank 1 enters it too, so that the header passes and the GPU waits for `ready`.
     std::thread other([&] { this->sum(1).ignore(); });  // may just get its sum
     while (nccl.calls("ncclAllReduce", 0) == sums) std::this_thread::yield();
     group(0).abort(Status(Code::kUserFailure, "no more data"));
@@ -357,7 +357,7 @@ TEST_F(NcclFailure, WorkEndsWhenTheCardHasLetGoOfItsMemoryAfterTheAbort) {
     EXPECT_EQ(status.code(), Code::kUserFailure);
     EXPECT_EQ(status.failure().later.empty(), lets_go) << status.to_string();
     if (!lets_go) {
-      EXPECT_THAT(status.failure().later, Contains(HasSubstr("the card did not end")));
+      EXPECT_THAT(status.failure().later, Contains(HasSubstr("the GPU did not end")));
       hold.unlock();
     }
     other.join();
@@ -406,7 +406,7 @@ TEST_F(NcclFailure, F5LeavingThatFailsOrHangsEndsInAnAbort) {
 
 // --- F3.
 
-TEST_F(NcclFailure, F3AFlippedBitIsNamedWithItsSenderOnTheCardAndOnTheHost) {
+TEST_F(NcclFailure, F3AFlippedBitIsNamedWithItsSenderOnTheGpuAndOnTheHost) {
   for (const bool verify : {true, false}) {
     for (const bool is_staged : {true, false}) {
       NcclOptions options = quick();
@@ -673,8 +673,8 @@ TEST_F(NcclShrink, F4WhatIsInProgressIsAbortedAndNotRevoked) {
   nccl.set_script({});
 }
 
-// Making a stream waits, on a card, for all that runs there: beside a hung collective for ever.
-TEST_F(NcclShrink, F4WhatHangsHasEndedBeforeTheCardIsAskedForAStream) {
+// Making a stream waits, on a GPU, for all that runs there: beside a hung collective for ever.
+TEST_F(NcclShrink, F4WhatHangsHasEndedBeforeTheGpuIsAskedForAStream) {
   connect(2, quick());
   Elements elements = data_of(0);
   Work hung;

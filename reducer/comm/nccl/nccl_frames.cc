@@ -5,7 +5,8 @@
 #include <cstring>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
@@ -96,8 +97,9 @@ void NcclFrames::add_in_order(const Collective& collective, const std::byte* par
   const auto elements = static_cast<std::int64_t>(bytes / size_of(collective.dtype));
   const Tensor from(parts_, 0, collective.dtype, Shape::row_major({elements * size_}));
   const Tensor to(parts_, elements * size_, collective.dtype, Shape::row_major({elements}));
-  host_.fold({&host_, 0}, from, to, 1.0);
+  host_.reduce_in_rank_order({&host_, 0}, from, to, 1.0);
   std::memcpy(sum, to.data(), bytes);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,5 +1,5 @@
 // NcclFrames: the exchange of a checked collective (verified.h) over NCCL. Frames are made and
-// compared in the host's memory, and go through pinned memory and the card, so that what is checked
+// compared in the host's memory, and go through pinned memory and the GPU, so that what is checked
 // is the way from the sender's host to the receiver's.
 //
 // Threads: the issuing thread of one group. Memory is kept from one collective to the next.
@@ -13,7 +13,8 @@
 #include "reducer/comm/verified.h"
 #include "reducer/device/host/host_device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class NcclFrames final : public FrameExchange {
  public:
@@ -58,4 +59,5 @@ class NcclFrames final : public FrameExchange {
   Status status_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -20,7 +20,8 @@
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/operation_ring.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class NcclProcessGroup::Impl {
  public:
@@ -134,7 +135,7 @@ class NcclProcessGroup::Impl {
   NcclLink link_;
   NcclPayload payload_;
   NcclFrames frames_;
-  StreamMemory headers_;  // of the card, and below in pinned memory: kWindow times those of all
+  StreamMemory headers_;  // of the GPU, and below in pinned memory: kWindow times those of all
   PinnedMemory told_;
   PinnedMemory heard_;
   std::vector<CollectiveHeader> compared_;  // the watchdog's
@@ -164,10 +165,11 @@ class NcclProcessGroup::Impl {
   bool is_published_ = false;  // the cause
   bool is_aborted_ = false;    // so is the communicator, unless it is kept or was revoked
   bool is_finished_ = false;   // nothing is in flight any more
-  bool is_stuck_ = false;      // but for what the card would not let go of
+  bool is_stuck_ = false;      // but for what the GPU would not let go of
   bool is_kept_ = false;  // shrunk while healthy: the communicator ends with the group, in peace
   bool is_leaving_ = false;
   int threads_ = 0;  // running
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -5,7 +5,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/nccl/nccl_group_impl.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 using platform::Deadline;
 using platform::MutexLock;
@@ -101,7 +102,7 @@ Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t
   return {};
 }
 
-// On the card it is the stream that waits. What this thread reads of the host, or sends from its
+// On the GPU it is the stream that waits. What this thread reads of the host, or sends from its
 // own memory, it waits for itself.
 Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
   const Event& ready = operation.collective.ready;
@@ -118,7 +119,7 @@ Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
   }
 }
 
-// Waits for all that was submitted. What fails on the card is the operation's failure.
+// Waits for all that was submitted. What fails on the GPU is the operation's failure.
 bool NcclProcessGroup::Impl::settle(const Operation& operation) {
   const Event event = device_.record(stream_);
   for (;;) {
@@ -132,4 +133,5 @@ bool NcclProcessGroup::Impl::settle(const Operation& operation) {
   }
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

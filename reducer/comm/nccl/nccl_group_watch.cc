@@ -6,7 +6,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/nccl/nccl_group_impl.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::size_t kMaxLater = 8;
@@ -245,7 +246,7 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
   is_stuck_ = !is_aborted || !is_over;
   if (is_stuck_) {
     std::string text = !is_aborted ? "ncclCommAbort did not return"
-                       : is_out    ? "the card did not end what it was given"
+                       : is_out    ? "the GPU did not end what it was given"
                                    : "a thread did not come back from NCCL or the driver";
     cause_.failure().later.push_back(text + " within " +
                                      std::to_string(in_ms(options_.end_timeout)) +
@@ -328,4 +329,5 @@ Status NcclProcessGroup::Impl::ended(const Operation& operation) const {
   return status;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

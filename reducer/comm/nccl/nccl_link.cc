@@ -5,7 +5,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using platform::Deadline;
@@ -63,7 +64,7 @@ Status NcclLink::status_of(const char* what, NcclResult result) const {
     failure.code = Code::kInvalidArgument;
     failure.definite = true;
     failure.detail +=
-        "; two ranks are on one card: give each rank a card of its own or, to try things out, each "
+        "; two ranks are on one GPU: give each rank a GPU of its own or, to try things out, each "
         "process another NCCL_HOSTID in its environment";
   }
   if (last.find("driver version is insufficient") != std::string::npos) {
@@ -146,21 +147,21 @@ NcclResult NcclLink::settle(NcclComm comm, NcclResult result, const GiveUp& give
 Status NcclLink::check_made(const char* what, int rank, int size) const {
   int its_size = 0;
   int its_rank = 0;
-  int its_card = 0;
+  int its_gpu = 0;
   LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommCount", api_.comm_count(comm_, &its_size)));
   LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommUserRank", api_.comm_user_rank(comm_, &its_rank)));
-  LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommCuDevice", api_.comm_cu_device(comm_, &its_card)));
+  LOCKSTEP_RETURN_IF_ERROR(checked("ncclCommCuDevice", api_.comm_cu_device(comm_, &its_gpu)));
   if (its_size != size || its_rank != rank)
     return Status(Code::kTransport, std::string(what) + " made rank " + std::to_string(its_rank) +
                                         " of " + std::to_string(its_size) + " of rank " +
                                         std::to_string(rank) + " of " + std::to_string(size));
-  if (its_card == card_) return {};
+  if (its_gpu == gpu_) return {};
   Failure failure;
   failure.code = Code::kInvalidArgument;
   failure.definite = true;
   failure.detail = std::string(what) + " made a communicator on CUDA device " +
-                   std::to_string(its_card) + ", and the group's is CUDA device " +
-                   std::to_string(card_) +
+                   std::to_string(its_gpu) + ", and the group's is CUDA device " +
+                   std::to_string(gpu_) +
                    ": make that one current (cudaSetDevice) on the thread that connects, and on "
                    "the group's threads with NcclOptions::enter_thread";
   return failure;
@@ -300,4 +301,5 @@ void NcclLink::leave(Deadline deadline) {
   static_cast<void>(api_.comm_destroy(comm_));
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,7 @@
 // nothing failed and nothing is in flight.
 //
 // Threads: call() by one thread at a time, look() by another one, end() and has_ended() by any;
-// abort(), revoke() and leave() by one. The thread of init() has the communicator's card current.
+// abort(), revoke() and leave() by one. The thread of init() has the communicator's GPU current.
 // Failure: kPeerLost, kTimeout, kInvalidArgument or kTransport, with the function, NCCL's name of
 // the result and its last error. A call that end() interrupted gives kAborted: whoever ended it
 // knows why.
@@ -22,14 +22,15 @@
 #include "reducer/comm/nccl/nccl_api.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class NcclLink {
  public:
-  // `poll`: the longest pause between two questions. `card`: CUDA's number of the card that the
+  // `poll`: the longest pause between two questions. `GPU`: CUDA's number of the GPU that the
   // communicator has to be on.
-  NcclLink(const NcclApi& api, platform::Duration poll, int card)
-      : api_(api), poll_(poll), card_(card) {}
+  NcclLink(const NcclApi& api, platform::Duration poll, int gpu)
+      : api_(api), poll_(poll), gpu_(gpu) {}
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
@@ -100,7 +101,7 @@ class NcclLink {
 
   const NcclApi api_;
   const platform::Duration poll_;
-  const int card_;
+  const int gpu_;
   NcclComm comm_ = nullptr;  // used by who is inside
 
   mutable platform::Mutex mutex_{"nccl.link"};
@@ -110,4 +111,5 @@ class NcclLink {
   bool is_alive_ = false;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

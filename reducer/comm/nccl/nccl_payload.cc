@@ -6,7 +6,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::size_t kLeastBytes = 256;  // small, so that generated programs outgrow it, too
@@ -147,7 +148,7 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
                       Shape::row_major({elements * size_}));
     const Tensor to(scratch_.storage(), elements * size_, collective.dtype,
                     Shape::row_major({elements}));
-    device_.fold(stream_, from, to, 1.0);
+    device_.reduce_in_rank_order(stream_, from, to, 1.0);
   }
   if (count % ranks == 0)
     return link_.call("the all-gather of sums", [&](NcclComm comm) {
@@ -224,4 +225,5 @@ Status NcclPayload::submit_frames(const PinnedMemory& out, const PinnedMemory& i
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

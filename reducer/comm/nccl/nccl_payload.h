@@ -6,9 +6,9 @@
 //                    Device::fold, and all get the sums (all-gather; grouped send and receive where
 //                    the shards differ in size). Integers, whose sums know no order, go natively.
 //   broadcast, all-gather   NCCL's own, of bytes
-//   checked (F3)     frames of host memory go through pinned memory and the card (verified.h)
+//   checked (F3)     frames of host memory go through pinned memory and the GPU (verified.h)
 //
-// Data of the host is staged: pinned memory, the card, pinned memory, the host's again. At most
+// Data of the host is staged: pinned memory, the GPU, pinned memory, the host's again. At most
 // kStages collectives are staged at once.
 //
 // Threads: submit() and exchange() by the issuing thread; take_stage() by it, give_back() by
@@ -25,11 +25,12 @@
 #include "reducer/device/device.h"
 #include "reducer/tensor/tensor.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 bool nccl_can_sum(DType dtype);
 
-// Memory of the card that grows; it is the stream's until it is grown or destroyed.
+// Memory of the GPU that grows; it is the stream's until it is grown or destroyed.
 class StreamMemory {
  public:
   Status grow(Device& device, const Stream& stream, std::size_t bytes);
@@ -40,7 +41,7 @@ class StreamMemory {
   Ref<Storage> storage_;
 };
 
-// What takes data of the host to the card and back.
+// What takes data of the host to the GPU and back.
 struct NcclStage {
   StreamMemory memory;
   PinnedMemory pinned;
@@ -62,7 +63,7 @@ class NcclPayload {
   int take_stage();  // one that is free
   void give_back(int stage) { at(stage).is_taken = false; }
 
-  // Submits a collective on the card's memory.
+  // Submits a collective on the GPU's memory.
   Status submit(const Collective& collective);
   // The same for the host's, whose contribution is read before this returns.
   Status submit_staged(const Collective& collective, int stage);
@@ -89,4 +90,5 @@ class NcclPayload {
   std::array<NcclStage, kStages> stages_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

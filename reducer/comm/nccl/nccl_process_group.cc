@@ -10,7 +10,8 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/nccl/nccl_group_impl.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 using platform::Deadline;
 using platform::Duration;
@@ -240,7 +241,7 @@ Status NcclProcessGroup::Impl::check(const Collective& collective) const {
     return invalid("an all_gather has nowhere to gather to");
   const Device* const device = collective.device;
   if (device != nullptr && device != &device_ && !device->is_host())
-    return invalid("a collective's data lies on a card that is not the group's");
+    return invalid("a collective's data lies on a GPU that is not the group's");
   return Status();
 }
 
@@ -367,7 +368,7 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
                          "who is left out of a smaller group is another rank of the old one"));
   if (Status status = check_options(options, rank, size); !status.ok())
     return failed(std::move(status));
-  // A stream is set-up, which may wait for all that runs on the card: what hangs there ends first.
+  // A stream is set-up, which may wait for all that runs on the GPU: what hangs there ends first.
   const Deadline deadline = Deadline::in(options.connect_timeout);
   const Impl::Remains remains = parent.end_for_shrink();
   Result<Stream> stream = parent.device().new_stream();
@@ -409,4 +410,5 @@ Duration NcclProcessGroup::timeout() const { return impl_->options().timeout; }
 std::uint64_t NcclProcessGroup::progress() const { return impl_->progress(); }
 const char* NcclProcessGroup::origin() const { return impl_->origin(); }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,9 +1,9 @@
-// NcclProcessGroup: a ProcessGroup over NCCL, for gradients that lie on a card.
+// NcclProcessGroup: a ProcessGroup over NCCL, for gradients that lie on a GPU.
 //
 // start() queues. An issuing thread submits to NCCL, in order, on a stream of the group's own: the
 // header of the collective (F6), then, when `ready` has passed there, the collective itself. A
-// watchdog completes each Work when the card is past it, and looks meanwhile at what can go wrong.
-// Data of the host goes through pinned memory and the card, and back, on the same stream; its Work
+// watchdog completes each Work when the GPU is past it, and looks meanwhile at what can go wrong.
+// Data of the host goes through pinned memory and the GPU, and back, on the same stream; its Work
 // completes when the host's memory is filled.
 //
 // Deadlines. NCCL has none. An operation has `timeout` from its start() on, or from the end of the
@@ -16,8 +16,8 @@
 //
 // Failure. The first cause stays: kPeerLost, kTimeout, kMismatch, kCorrupted, kAborted, or
 // kTransport with NCCL's own words. The communicator is aborted, once, with no other thread inside
-// NCCL (or after a grace, if one does not come out), and what is in flight completes when the card
-// has let go of the caller's memory. If the card does not within `end_timeout`, it completes all
+// NCCL (or after a grace, if one does not come out), and what is in flight completes when the GPU
+// has let go of the caller's memory. If the GPU does not within `end_timeout`, it completes all
 // the same, and the failure says so in `later`: that memory must not be used again. The first cause
 // is in the store, where the first writer wins and the others look while they have work in flight,
 // so that all ranks tell the same one; Failure::rank is where it arose, or kNone for a lost peer,
@@ -28,7 +28,7 @@
 // load. Set NCCL_NET to the plug-in's name: then it is an error of connect(), with NCCL's words.
 //
 // Threads: as ProcessGroup says. A group has three: one that issues, the watchdog, and one that
-// ends the communicator. Processes that use several cards give `enter_thread`.
+// ends the communicator. Processes that use several GPUs give `enter_thread`.
 // Destruction: aborts what is in flight; an idle group leaves in peace, for which NCCL may wait for
 // its peers, up to `end_timeout`. What does not end by then is left to the end of the process.
 // Ownership: the device outlives the group. Several groups of one process should end together: NCCL
@@ -48,7 +48,8 @@
 #include "reducer/device/device.h"
 #include "reducer/platform/platform.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Equal on all ranks, but for the times.
 struct NcclOptions {
@@ -67,16 +68,16 @@ struct NcclOptions {
   // A failed group keeps a communicator that shrink() can use, where the library has
   // ncclCommRevoke.
   bool keeps_for_shrink = false;
-  // Called on each thread before it calls NCCL: makes the card current there (cudaSetDevice). The
-  // caller of connect() has it current. Not needed where the process uses one card.
+  // Called on each thread before it calls NCCL: makes the GPU current there (cudaSetDevice). The
+  // caller of connect() has it current. Not needed where the process uses one GPU.
   std::function<void()> enter_thread;
 };
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective: all ranks within connect_timeout. kInvalidArgument for options or ranks out of
-  // range, for a name that another group used in this store, and where another card than the
-  // device's is current on this thread. (Card N of CUDA is the device with the index N + 1.)
+  // range, for a name that another group used in this store, and where another GPU than the
+  // device's is current on this thread. (GPU N of CUDA is the device with the index N + 1.)
   static Result<std::unique_ptr<NcclProcessGroup>> connect(const NcclApi& api, Device& device,
                                                            std::shared_ptr<Store> store, int rank,
                                                            int size, const NcclOptions& options);
@@ -113,4 +114,5 @@ class NcclProcessGroup final : public ProcessGroup {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -66,7 +66,7 @@ void expect_exact_moves(NcclProcessGroup& group, Device* device, bool verify) {
   }
 }
 
-TEST_F(NcclGroup, CollectivesAreExactOnTheCardAndOnTheHost) {
+TEST_F(NcclGroup, CollectivesAreExactOnTheGpuAndOnTheHost) {
   for (const int size : {1, 2, 3, 4}) {
     store = std::make_shared<HashStore>();
     connect(size, quick());
@@ -198,7 +198,7 @@ TEST_F(NcclGroup, WaitsForAsLongAsNcclIsInProgress) {
   });
 }
 
-// A thread has the card of its own choice current, also those of the group.
+// A thread has the GPU of its own choice current, also those of the group.
 TEST_F(NcclGroup, EachOfItsThreadsIsPrepared) {
   std::mutex mutex;
   std::set<std::thread::id> threads;
@@ -213,7 +213,7 @@ TEST_F(NcclGroup, EachOfItsThreadsIsPrepared) {
   EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
 }
 
-TEST_F(NcclGroup, ReachesItsCardAndTheHost) {
+TEST_F(NcclGroup, ReachesItsGpuAndTheHost) {
   connect(1, quick());
   const QueueDevice other;
   const HostDevice host;
@@ -386,9 +386,9 @@ TEST_F(NcclConnect, RankZeroWithoutAnIdIsHeardOf) {
   });
 }
 
-TEST_F(NcclConnect, ACommunicatorOnAnotherCardIsToldWhatToDo) {
+TEST_F(NcclConnect, ACommunicatorOnAnotherGpuIsToldWhatToDo) {
   make_devices(2);
-  nccl.card = 3;  // of CUDA; the devices are card 0, as everywhere else
+  nccl.gpu = 3;  // of CUDA; the devices are GPU 0, as everywhere else
   on_ranks(2, [&](int rank) {
     const Status status = try_connect(rank, 2, quick());
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
@@ -402,10 +402,10 @@ TEST_F(NcclConnect, ACommunicatorOnAnotherCardIsToldWhatToDo) {
 // A device has so many and no more, and each reset makes a group.
 TEST_F(NcclConnect, TheStreamOfAGroupIsGivenBackWithItsEndAndOnce) {
   make_devices(1);
-  nccl.card = 1;
+  nccl.gpu = 1;
   EXPECT_FALSE(try_connect(0, 1, quick()).ok());
   EXPECT_EQ(devices[0]->given_back(), 1);
-  nccl.card = 0;
+  nccl.gpu = 0;
   NcclOptions options = quick();
   options.name = "another";
   connect(1, options);
@@ -428,7 +428,7 @@ TEST_F(NcclConnect, ADriverThatIsTooOldForNcclIsToldWithWhatToDo) {
               HasSubstr("install a newer driver, or an NCCL for an older CUDA"));
 }
 
-TEST_F(NcclConnect, TwoRanksOnOneCardAreToldWhatToDo) {
+TEST_F(NcclConnect, TwoRanksOnOneGpuAreToldWhatToDo) {
   nccl.last_error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000";
   nccl.set_script([](const std::string& function, int rank, int) {
     const bool is_it = function == "ncclCommGetAsyncError" && rank != kNone;

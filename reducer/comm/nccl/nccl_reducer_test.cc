@@ -1,5 +1,5 @@
 // The reducer over an NcclProcessGroup, and the NCCL of the tests: gradients of the host, whose
-// buckets go over the card. The clauses one by one are in reducer/reducer_*_test.cc.
+// buckets go over the GPU. The clauses one by one are in reducer/reducer_*_test.cc.
 #include "reducer/comm/nccl/test_nccl_ranks.h"
 
 namespace lockstep::testing {

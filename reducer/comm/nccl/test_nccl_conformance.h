@@ -1,5 +1,5 @@
 // What NCCL promises and the reducer relies on, as tests that each NCCL instantiates in a file of
-// its own: the simulated one, and a real one where there is a card. Where they differ, the
+// its own: the simulated one, and a real one where there is a GPU. Where they differ, the
 // simulated one is wrong. A fixture type runs a body once for each rank, as processes or as what
 // stands for them:
 //
@@ -26,7 +26,8 @@
 #include "reducer/comm/store.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // One rank.
 class NcclUnderTest {
@@ -377,4 +378,5 @@ REGISTER_TYPED_TEST_SUITE_P(NcclConformance, ACommunicatorKnowsItself,
                             AShrinkLeavesRanksOut, AShrinkByNobodyIsAnInvalidArgument,
                             ARevokedCommunicatorTakesNoMoreWork);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -17,7 +17,8 @@
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/nccl/test_nccl_conformance.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // One rank of a group of all.
 class NcclGroupUnderTest {
@@ -58,7 +59,7 @@ class NcclGroupUnderTest {
     return part_of(ranks * (ranks + 1) / 2 - 1, count);
   }
 
-  Collective on_card(const Tensor& tensor) {
+  Collective on_gpu(const Tensor& tensor) {
     Collective collective;
     collective.count = static_cast<std::uint64_t>(tensor.elements());
     collective.data = tensor.data();
@@ -75,7 +76,7 @@ class NcclGroupUnderTest {
   Status done(const Collective& collective) { return run(*group_, collective); }
   Status sum() {
     const Tensor tensor = on_.made(part());
-    return done(on_card(tensor));
+    return done(on_gpu(tensor));
   }
 
  private:
@@ -111,7 +112,7 @@ TYPED_TEST_P(NcclGroupConformance, SumsAreExactInEveryWay) {
       for (const auto reduction : {Reduction::kNative, Reduction::kRankOrdered}) {
         for (const bool verify : {false, true}) {
           const Tensor tensor = on.made(group.part(count));
-          Collective sum = group.on_card(tensor);
+          Collective sum = group.on_gpu(tensor);
           sum.reduction = reduction;
           sum.verify = verify;
           const Status status = group.done(sum);
@@ -128,7 +129,7 @@ TYPED_TEST_P(NcclGroupConformance, ABroadcastComesFromItsRoot) {
     for (const bool verify : {false, true}) {
       for (const int root : {0, 2}) {
         const Tensor tensor = on.made(group.part());
-        Collective broadcast = group.on_card(tensor);
+        Collective broadcast = group.on_gpu(tensor);
         broadcast.op = Op::kBroadcast;
         broadcast.root = root;
         broadcast.verify = verify;
@@ -148,7 +149,7 @@ TYPED_TEST_P(NcclGroupConformance, GatheringGoesByRank) {
     for (const bool verify : {false, true}) {
       const Tensor own = on.made(group.part(7));
       const Tensor all = on.made(21);
-      Collective gather = group.on_card(own);
+      Collective gather = group.on_gpu(own);
       gather.op = Op::kAllGather;
       gather.gathered = all.data();
       gather.verify = verify;
@@ -198,7 +199,7 @@ TYPED_TEST_P(NcclGroupConformance, F5AnAbortReachesThePeers) {
     if (on.rank() == 0) {
       const Tensor tensor = on.made(group.part());
       Work work;
-      EXPECT_TRUE(group.group().start(group.on_card(tensor), work).ok());
+      EXPECT_TRUE(group.group().start(group.on_gpu(tensor), work).ok());
       group.group().abort(Status(Code::kUserFailure, "no more data"));
       EXPECT_EQ(work.wait(platform::Deadline::never()).code(), Code::kUserFailure);
       return;
@@ -226,7 +227,7 @@ TYPED_TEST_P(NcclGroupConformance, F4TheOthersGoOnInASmallerGroup) {
       EXPECT_EQ((*smaller)->size(), 2);
       EXPECT_EQ((*smaller)->rank(), on.rank() / 2);
       const Tensor tensor = on.made(group.part_of((*smaller)->rank()));
-      const Status status = run(**smaller, group.on_card(tensor));
+      const Status status = run(**smaller, group.on_gpu(tensor));
       EXPECT_TRUE(status.ok()) << status.to_string();
       EXPECT_EQ(on.values(tensor), group.total(2));
     };
@@ -242,4 +243,5 @@ REGISTER_TYPED_TEST_SUITE_P(NcclGroupConformance, SumsAreExactInEveryWay,
                             F1ARankThatDoesNotComeEndsInATimeout, F5AnAbortReachesThePeers,
                             F4TheOthersGoOnInASmallerGroup);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,5 +1,5 @@
 // For NcclConformance: ranks as processes on one device, each with another NCCL_HOSTID, as NCCL
-// wants it of ranks that share a card. This process forks them, and must never have used the device
+// wants it of ranks that share a GPU. This process forks them, and must never have used the device
 // itself. World gives a rank what it runs on, in its own process:
 //
 //   struct World {
@@ -32,9 +32,10 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/nccl/test_nccl_conformance.h"
-#include "reducer/device/test_no_card.h"
+#include "reducer/device/test_no_gpu.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // A store of the processes that share `entries`.
 struct SharedEntries {
@@ -173,7 +174,7 @@ struct NcclProcesses {
     const auto all_end_with = [&](int end) {
       return std::all_of(ends.begin(), ends.end(), [end](int each) { return each == end; });
     };
-    if (all_end_with(kNoDevice)) GTEST_SKIP() << no_card(Status(Code::kInvalidArgument, no_device));
+    if (all_end_with(kNoDevice)) GTEST_SKIP() << no_gpu(Status(Code::kInvalidArgument, no_device));
     if (all_end_with(kSkipped)) GTEST_SKIP() << "the ranks say why";
     for (std::size_t rank = 0; rank < ends.size(); ++rank)
       EXPECT_EQ(ends[rank], kGood)
@@ -254,4 +255,5 @@ struct NcclProcesses {
   }
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -74,10 +74,10 @@ class Elements {
     if (bytes_.empty()) return nullptr;
     return device_ != nullptr ? storage_->data() : bytes_.data();
   }
-  // The same bytes for the test, of which the card must be in no use of.
+  // The same bytes for the test, of which the GPU must be in no use of.
   std::byte* bytes() {
-    const auto* const card = dynamic_cast<const QueueDevice*>(device_);
-    return card != nullptr ? card->reach(data()) : data();
+    const auto* const gpu = dynamic_cast<const QueueDevice*>(device_);
+    return gpu != nullptr ? gpu->reach(data()) : data();
   }
   std::size_t count() const { return bytes_.size() / size_of(dtype_); }
   void put(std::size_t index, double value) { set_element(dtype_, bytes(), index, value); }

@@ -46,7 +46,7 @@ class SmallNccl {
     std::lock_guard lock(mutex_);
     script_ = std::move(script);
   }
-  // Called by a collective on the card, with the function's name and the rank, when it has sent its
+  // Called by a collective on the GPU, with the function's name and the rank, when it has sent its
   // part and before it takes those of the others. It may block.
   using BeforeTaking = std::function<void(const std::string& function, int rank)>;
   void set_before_taking(BeforeTaking before_taking) {
@@ -56,7 +56,7 @@ class SmallNccl {
   // How often a submission says that it is in progress.
   int looks_in_progress = 1;
   std::string last_error;
-  int card = 0;  // that every communicator is on
+  int gpu = 0;  // that every communicator is on
 
   int calls(const std::string& function, int rank) {
     std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ class SmallNccl {
     int rank = 0;
     int in_progress = 0;
     std::uint64_t next_meeting = 0;
-    bool is_aborted = false;  // what runs on the card ends
+    bool is_aborted = false;  // what runs on the GPU ends
     bool is_gone = false;     // aborted or destroyed
     bool is_finalized = false;
     int inside = 0;
@@ -488,7 +488,7 @@ inline NcclApi SmallNccl::api(int version) const {
     return NcclResult::kSuccess;
   };
   api.comm_cu_device = [](NcclComm, int* device) {
-    *device = current()->card;
+    *device = current()->gpu;
     return NcclResult::kSuccess;
   };
   api.comm_user_rank = [](NcclComm comm, int* rank) {

@@ -17,7 +17,8 @@
 #include "reducer/device/cuda/cuda_error.h"
 #include "reducer/device/cuda/kernels.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using platform::Deadline;
@@ -162,7 +163,7 @@ Status CudaDevice::start() {
   return meet_others();
 }
 
-// Two devices of one card do not meet: each of them reaches all of it.
+// Two devices of one GPU do not meet: each of them reaches all of it.
 Status CudaDevice::meet_others() {
   OpenDevices& devices = open_devices();
   const platform::MutexLock lock(devices.mutex);
@@ -175,7 +176,7 @@ Status CudaDevice::meet_others() {
   return {};
 }
 
-// Lets `other` use what is and will be allocated here. Cards that cannot reach each other are left
+// Lets `other` use what is and will be allocated here. GPUs that cannot reach each other are left
 // alone: NCCL goes by the host between them.
 Status CudaDevice::open_pool_to(const CudaDevice& other) {
   int can_reach = 0;
@@ -198,7 +199,7 @@ CudaDevice::~CudaDevice() {
     std::erase(devices.list, this);
   }
   const Current current(ordinal_);
-  // Giving memory back would wait for the card; who is stuck may have memory that is in use.
+  // Giving memory back would wait for the GPU; who is stuck may have memory that is in use.
   if (is_left_.load() || !becomes_idle(Deadline::in(kTeardown))) {
     for (const auto& line : lines_) line->stream.abandon();
     if (reclaim_) reclaim_->abandon();
@@ -543,7 +544,8 @@ void CudaDevice::add(const Stream& stream, const Tensor& from, const Tensor& to)
   launch(line);
 }
 
-void CudaDevice::gather(const Stream& stream, std::span<const Transfer> transfers, double factor) {
+void CudaDevice::pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                             double factor) {
   const Current current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
@@ -552,7 +554,7 @@ void CudaDevice::gather(const Stream& stream, std::span<const Transfer> transfer
   launch(line);
 }
 
-void CudaDevice::scatter(const Stream& stream, std::span<const Transfer> transfers) {
+void CudaDevice::unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) {
   const Current current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
@@ -571,7 +573,8 @@ void CudaDevice::convert(const Stream& stream, const Tensor& from, const Tensor&
   launch(line);
 }
 
-void CudaDevice::fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) {
+void CudaDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                                      double factor) {
   const Current current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
@@ -597,8 +600,8 @@ void CudaDevice::launch(Line& line) {
   if (staging != nullptr) staging->until = line.stream.record();
 }
 
-// Brings the table of the line's plan to the card. When no place is free there will be one more,
-// for as many launches as were ahead of the card at once; null, and a failure of the stream, when
+// Brings the table of the line's plan to the GPU. When no place is free there will be one more,
+// for as many launches as were ahead of the GPU at once; null, and a failure of the stream, when
 // there is no memory for it.
 CudaDevice::Staging* CudaDevice::stage(Line& line) {
   const std::size_t bytes = line.plan.far_bytes();
@@ -631,7 +634,7 @@ void CudaDevice::upload(const Stream& stream, const PinnedMemory& from, std::siz
   note_use(line, stream.handle, to);
   const int error = cudaMemcpyAsync(to, from.data() + offset, bytes, cudaMemcpyHostToDevice,
                                     line.stream.native());
-  line.stream.fail(error, "copying to the card");
+  line.stream.fail(error, "copying to the GPU");
 }
 
 void CudaDevice::download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
@@ -645,7 +648,8 @@ void CudaDevice::download(const Stream& stream, const std::byte* from, const Pin
   note_use(line, stream.handle, from);
   const int error = cudaMemcpyAsync(to.data() + offset, from, bytes, cudaMemcpyDeviceToHost,
                                     line.stream.native());
-  line.stream.fail(error, "copying from the card");
+  line.stream.fail(error, "copying from the GPU");
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

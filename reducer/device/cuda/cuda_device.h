@@ -1,11 +1,11 @@
-// CudaDevice: memory and arithmetic of a card (see device.h). Everything is submitted, and the one
-// call that waits for the card is synchronize(), which asks it again and again until its deadline
-// and does not block in the driver: a collective that hangs on the card must not take its caller
+// CudaDevice: memory and arithmetic of a GPU (see device.h). Everything is submitted, and the one
+// call that waits for the GPU is synchronize(), which asks it again and again until its deadline
+// and does not block in the driver: a collective that hangs on the GPU must not take its caller
 // with it. What may wait in the driver is: a submission, while some thousand launches are ahead of
-// the card (nobody who asks waits for it); and setting up, which is open(), new_stream(), adopt()
+// the GPU (nobody who asks waits for it); and setting up, which is open(), new_stream(), adopt()
 // and allocate_pinned() where none is spare. So set up before collectives run. All kernels are
 // loaded by open(), and each stream has its places for tables of launches from the beginning; only
-// a table beyond kTableBytes, or one more than kTables that are ahead of the card, needs another.
+// a table beyond kTableBytes, or one more than kTables that are ahead of the GPU, needs another.
 //
 // Streams: the device has one of its own, its current stream; further ones come from new_stream()
 // or are borrowed from the user (adopt), 63 in all, and live as long as the device. One that was
@@ -18,15 +18,15 @@
 // note_use(), waits for its home first, once, and its memory is not used again before that stream
 // is done with it, too: with its last reference the storage is freed on its home if no other stream
 // used it, else on a stream that waits for all that did and does nothing else. So nobody waits, and
-// what a stream used, by whatever thread, outlives that use. When the card refuses such a wait the
+// what a stream used, by whatever thread, outlives that use. When the GPU refuses such a wait the
 // memory is kept until the device ends. A Storage of this device may also be of memory that came
 // from elsewhere: nothing waits for its sake, and it stays its owner's.
 //
-// Several cards of one process: where they can reach each other, each may use memory of the other's
+// Several GPUs of one process: where they can reach each other, each may use memory of the other's
 // pool. NCCL up to 2.22 writes to buffers of peers in its own process, and takes for granted that
 // it may; memory of a pool has to be opened to them. The second of two that is opened does that.
 //
-// Tensors of every operation are of this device, which is checked: what lies on another card, or on
+// Tensors of every operation are of this device, which is checked: what lies on another GPU, or on
 // the host, is not copied from here (upload() and download() are for that, from pinned memory).
 // Only wait() takes events of another CudaDevice.
 //
@@ -40,7 +40,7 @@
 // streams and pinned memory. Failure: a submission that fails is remembered by its stream, and
 // shows when an event that was recorded behind it is synchronized. Until it has shown, or gone to
 // another stream with wait(), it is in every such event; events that are recorded after that are
-// free of it (cuda_stream.h). What fails on the card itself shows for ever. The destructor waits
+// free of it (cuda_stream.h). What fails on the GPU itself shows for ever. The destructor waits
 // for the streams, a user's too, for ten seconds at most; what is still in use then is left to the
 // end of the process, and so is all of it after leave_to_process().
 #pragma once
@@ -56,14 +56,15 @@
 
 struct CUmemPoolHandle_st;
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class CudaDevice final : public Device {
  public:
   static constexpr std::size_t kTableBytes = std::size_t{64} << 10;  // some 2,000 parameters
   static constexpr int kTables = 4;                                  // of a stream
 
-  // The card of that number. No driver, one that is too old, no such card, or one that the kernels
+  // The GPU of that number. No driver, one that is too old, no such GPU, or one that the kernels
   // were not compiled for: an error that says what to do (kInvalidArgument). Where the process has
   // others open it may wait for what runs on them.
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
@@ -73,11 +74,11 @@ class CudaDevice final : public Device {
   int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }
 
-  // Aligned to 256 bytes. kOutOfMemory when the card has none left.
+  // Aligned to 256 bytes. kOutOfMemory when the GPU has none left.
   Result<Ref<Storage>> allocate(std::size_t bytes) override;
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
-  // Set-up, which may wait for all that runs on the card, unless memory of that size is spare.
+  // Set-up, which may wait for all that runs on the GPU, unless memory of that size is spare.
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
   void release_pinned(std::byte* data, std::size_t capacity) override;
 
@@ -99,10 +100,12 @@ class CudaDevice final : public Device {
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
   void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
-  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                   double factor) override;
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
-  void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
-  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) override;
+  void reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                            double factor) override;
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
               std::size_t bytes) override;
   void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
@@ -161,4 +164,5 @@ class CudaDevice final : public Device {
   platform::CondVar nap_{"cuda.nap"};
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

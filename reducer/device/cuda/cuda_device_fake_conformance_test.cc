@@ -1,4 +1,4 @@
-// CudaDevice over a CUDA runtime without a card does what every Device promises.
+// CudaDevice over a CUDA runtime without a GPU does what every Device promises.
 #include <gtest/gtest.h>
 
 #include "reducer/device/cuda/cuda_device.h"

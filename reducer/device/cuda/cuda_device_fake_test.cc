@@ -1,5 +1,5 @@
-// CudaDevice over a CUDA runtime without a card (test_fake_cuda.h): streams, events, memory and
-// failures, step by step. What only a card can tell is in cuda_device_test.cc.
+// CudaDevice over a CUDA runtime without a GPU (test_fake_cuda.h): streams, events, memory and
+// failures, step by step. What only a GPU can tell is in cuda_device_test.cc.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "reducer/device/cuda/test_cuda_subject.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
 #include "reducer/device/host/host_device.h"
-#include "reducer/device/test_no_card.h"
+#include "reducer/device/test_no_gpu.h"
 
 namespace lockstep {
 namespace {
@@ -235,20 +235,20 @@ TEST_F(FakeCudaDevice, TablesOnTheirWayAreNotOverwritten) {
   for (std::size_t i = 0; i < 2 * kFar; ++i)
     all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
   hold(own);
-  device->gather(own, std::span(all).first(kFar), 2.0);
-  device->gather(own, std::span(all).last(kFar), 3.0);
+  device->pack_bucket(own, std::span(all).first(kFar), 2.0);
+  device->pack_bucket(own, std::span(all).last(kFar), 3.0);
   let_go(own);
   ASSERT_TRUE(finish(own).ok());
   EXPECT_EQ(first_of(slots[100]), 200.0f);
   EXPECT_EQ(first_of(slots[kFar + 100]), 3.0f * (kFar + 100));
   for (int i = 0; i < 10; ++i) {
-    device->gather(own, all, 2.0);
+    device->pack_bucket(own, all, 2.0);
     ASSERT_TRUE(finish(own).ok());
   }
   EXPECT_EQ(fake().calls["cudaHostAlloc"], CudaDevice::kTables);  // when the stream was made
 }
 
-// The reducer gathers from a card while the card's own worker adds there.
+// The reducer gathers from a GPU while the GPU's own worker adds there.
 TEST_F(FakeCudaDevice, TwoThreadsMaySubmitToOneStreamAtOnce) {
   const Tensor a = made(1);
   const Tensor b = made(1);
@@ -278,8 +278,9 @@ TEST_F(FakeCudaDevice, TwoThreadsMaySubmitLargeTablesToOneStreamAtOnce) {
   }
   for (std::size_t i = 0; i < 2 * kFar; ++i)
     all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
-  submit_during("cudaMemcpyAsync", [&] { device->gather(own, std::span(all).first(kFar), 2.0); });
-  device->gather(own, std::span(all).last(kFar), 3.0);
+  submit_during("cudaMemcpyAsync",
+                [&] { device->pack_bucket(own, std::span(all).first(kFar), 2.0); });
+  device->pack_bucket(own, std::span(all).last(kFar), 3.0);
   another.get();
   ASSERT_TRUE(finish(own).ok());
   for (std::size_t i = 0; i < 2 * kFar; ++i)
@@ -362,13 +363,13 @@ TEST_F(FakeCudaDevice, ATableWithoutMemoryIsAFailureAndNoLaunch) {
   std::vector<Transfer> all;
   for (const Tensor& tensor : tensors) all.push_back({&tensor, tensor.data(), &tensor.shape()});
   hold(own);
-  for (int i = 0; i < CudaDevice::kTables; ++i) device->gather(own, all, 2.0);
+  for (int i = 0; i < CudaDevice::kTables; ++i) device->pack_bucket(own, all, 2.0);
   fake().fail_next["cudaHostAlloc"] = cudaErrorMemoryAllocation;
-  device->gather(own, all, 2.0);
+  device->pack_bucket(own, all, 2.0);
   EXPECT_EQ(fake().calls["launch"], CudaDevice::kTables);
   let_go(own);
   EXPECT_EQ(finish(own).code(), Code::kOutOfMemory);
-  device->gather(own, all, 2.0);
+  device->pack_bucket(own, all, 2.0);
   EXPECT_TRUE(finish(own).ok());
   EXPECT_EQ(fake().calls["launch"], CudaDevice::kTables + 1);
 }
@@ -409,7 +410,7 @@ TEST_F(FakeCudaDevice, AFailureStaysWhereItIsWhenMemoryIsUsedElsewhere) {
   EXPECT_EQ(finish(own).code(), Code::kTransport);
 }
 
-TEST_F(FakeCudaDevice, MemoryIsKeptWhenTheCardRefusesTheWaitForIt) {
+TEST_F(FakeCudaDevice, MemoryIsKeptWhenTheGpuRefusesTheWaitForIt) {
   const Stream second = *device->new_stream();
   const std::size_t before = fake().live_blocks;
   for (const char* call : {"cudaStreamWaitEvent", "cudaEventRecord"}) {
@@ -431,7 +432,7 @@ TEST_F(FakeCudaDevice, MemoryIsKeptWhenTheCardRefusesTheWaitForIt) {
   EXPECT_EQ(fake().live_blocks, 0u);
 }
 
-// The driver lets submissions wait while too many launches are ahead of the card.
+// The driver lets submissions wait while too many launches are ahead of the GPU.
 TEST_F(FakeCudaDevice, NobodyWhoAsksWaitsForASubmissionThatWaits) {
   const Stream second = *device->new_stream();
   hold(own);
@@ -451,7 +452,7 @@ TEST_F(FakeCudaDevice, NobodyWhoAsksWaitsForASubmissionThatWaits) {
   EXPECT_TRUE(finish(second).ok());
 }
 
-// While the card is told to wait for it, an event may pass; it must not become another's then.
+// While the GPU is told to wait for it, an event may pass; it must not become another's then.
 TEST_F(FakeCudaDevice, AnEventIsNotUsedAgainWhileAStreamIsToldToWaitForIt) {
   const Stream second = *device->new_stream();
   hold(own);
@@ -468,7 +469,7 @@ TEST_F(FakeCudaDevice, AnEventIsNotUsedAgainWhileAStreamIsToldToWaitForIt) {
 }
 
 // A group that is stuck is never destroyed, nor is the memory that it has.
-TEST_F(FakeCudaDevice, ACardThatDoesNotEndIsLeftToTheProcessWithTheMemoryInUse) {
+TEST_F(FakeCudaDevice, AGpuThatDoesNotEndIsLeftToTheProcessWithTheMemoryInUse) {
   hold(own);
   auto leaked = std::make_unique<Tensor>(made(10));
   device->fill_zero(own, leaked->data(), 40);
@@ -481,7 +482,7 @@ TEST_F(FakeCudaDevice, ACardThatDoesNotEndIsLeftToTheProcessWithTheMemoryInUse) 
   static_cast<void>(leaked.release());  // the device is gone
 }
 
-// The same where the card has nothing to do: the thread is stuck in NCCL.
+// The same where the GPU has nothing to do: the thread is stuck in NCCL.
 TEST_F(FakeCudaDevice, ADeviceThatWasLeftToTheProcessAsksForNothingBack) {
   auto leaked = std::make_unique<Tensor>(made(10));
   const int freed = fake().calls["cudaFreeAsync"];
@@ -526,7 +527,7 @@ TEST_F(FakeCudaDevice, TensorsOfAnotherDeviceAreRefused) {
   EXPECT_DEATH(device->copy(own, there, here), "device");
   EXPECT_DEATH(device->add(own, here, there), "device");
   const Transfer transfer{&there, here.data(), &here.shape()};
-  EXPECT_DEATH(device->gather(own, {&transfer, 1}, 1.0), "device");
+  EXPECT_DEATH(device->pack_bucket(own, {&transfer, 1}, 1.0), "device");
 }
 
 TEST_F(FakeCudaDevice, WhatIsSlowToSetUpIsThereBeforeTheFirstLaunch) {
@@ -537,7 +538,7 @@ TEST_F(FakeCudaDevice, WhatIsSlowToSetUpIsThereBeforeTheFirstLaunch) {
   const int allocated = fake().calls["cudaHostAlloc"];
   const int copied = fake().calls["cudaMemcpyAsync"];
   hold(own);
-  for (int i = 0; i < CudaDevice::kTables; ++i) device->gather(own, all, 2.0);
+  for (int i = 0; i < CudaDevice::kTables; ++i) device->pack_bucket(own, all, 2.0);
   EXPECT_EQ(fake().calls["cudaMemcpyAsync"], copied + CudaDevice::kTables);
   EXPECT_EQ(fake().calls["cudaHostAlloc"], allocated);
   let_go(own);
@@ -557,10 +558,10 @@ TEST_F(FakeCudaDevice, ATableWithoutAnEventIsNotOverwritten) {
     all.push_back({&gradients[i], slots[i].data(), &slots[i].shape()});
   hold(own);
   fake().fail_next["cudaEventRecord"] = cudaErrorInvalidValue;
-  device->gather(own, all, 2.0);
+  device->pack_bucket(own, all, 2.0);
   std::vector<Transfer> turned(all.rbegin(), all.rend());
   for (Transfer& transfer : turned) transfer.gradient = &gradients[0];
-  device->gather(own, std::span(turned).first(kFar), 3.0);
+  device->pack_bucket(own, std::span(turned).first(kFar), 3.0);
   let_go(own);
   EXPECT_EQ(finish(own).code(), Code::kTransport);
   EXPECT_EQ(first_of(slots[0]), 2.0f);
@@ -573,10 +574,10 @@ TEST_F(FakeCudaDevice, AnEventThatCannotBeRecordedIsAFailure) {
   EXPECT_TRUE(finish(own).ok());
 }
 
-TEST_F(FakeCudaDevice, AFailureOfTheCardShows) {
+TEST_F(FakeCudaDevice, AFailureOfTheGpuShows) {
   hold(own);
   const Event event = device->record(own);
-  fake().card_error = cudaErrorIllegalAddress;
+  fake().gpu_error = cudaErrorIllegalAddress;
   const Status status = device->synchronize(event, Deadline::in(std::chrono::seconds(5)));
   EXPECT_EQ(status.code(), Code::kTransport);
   EXPECT_THAT(status.to_string(), HasSubstr("submitted earlier"));
@@ -634,8 +635,8 @@ TEST_F(FakeCudaDevice, EverythingIsGivenBack) {
   EXPECT_EQ(fake().calls["cudaStreamDestroy"], fake().calls["cudaStreamCreateWithFlags"]);
 }
 
-// Card 0 is another's, though it is what every thread begins with.
-TEST(CudaDeviceOpen, ACardThatIsNotUsedGetsNoContext) {
+// GPU 0 is another's, though it is what every thread begins with.
+TEST(CudaDeviceOpen, AGpuThatIsNotUsedGetsNoContext) {
   reset_fake_cuda();
   FakeCuda& fake = fake_cuda();
   fake.devices = 2;
@@ -649,7 +650,7 @@ TEST(CudaDeviceOpen, ACardThatIsNotUsedGetsNoContext) {
   EXPECT_EQ(fake.current, 1);
 }
 
-TEST(CudaDeviceOpen, TheCardThatTheUserWorksWithStaysCurrent) {
+TEST(CudaDeviceOpen, TheGpuThatTheUserWorksWithStaysCurrent) {
   reset_fake_cuda();
   FakeCuda& fake = fake_cuda();
   fake.devices = 2;
@@ -671,7 +672,7 @@ TEST(CudaDeviceOpen, ARuntimeThatDoesNotTellWhatIsCurrentIsToldWhatShallBe) {
   EXPECT_EQ(fake.last_error, 0);
 }
 
-using Pools = std::set<std::pair<int, int>>;  // card that uses, card whose memory it is
+using Pools = std::set<std::pair<int, int>>;  // GPU that uses, GPU whose memory it is
 
 TEST(CudaDeviceOpen, CardsOfOneProcessMayUseEachOthersMemory) {
   reset_fake_cuda();
@@ -702,7 +703,7 @@ TEST(CudaDeviceOpen, CardsThatCannotReachEachOtherAreLeftAlone) {
   EXPECT_EQ(fake.open_pools, Pools());
 }
 
-TEST(CudaDeviceOpen, AnotherCardThatMayNotUseItsMemoryIsAnError) {
+TEST(CudaDeviceOpen, AnotherGpuThatMayNotUseItsMemoryIsAnError) {
   reset_fake_cuda();
   FakeCuda& fake = fake_cuda();
   fake.devices = 2;
@@ -735,7 +736,7 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   EXPECT_EQ(fake.last_error, 0);
   fake.devices = 0;
   fake.count_error = cudaErrorNoDevice;
-  EXPECT_THAT(refusal(), HasSubstr("sees no card"));
+  EXPECT_THAT(refusal(), HasSubstr("sees no GPU"));
   fake.count_error = cudaErrorInsufficientDriver;
   fake.driver_version = 12020;
   EXPECT_THAT(refusal(), HasSubstr("driver is for CUDA 12.2, and this program was built with"));
@@ -749,7 +750,7 @@ TEST(CudaDeviceOpen, ARefusalSaysWhatToDo) {
   fake.driver_version = 0;
   EXPECT_THAT(refusal(), HasSubstr("no NVIDIA driver is installed. Install one"));
   EXPECT_THAT(
-      no_card(CudaDevice::open(0).error()),
+      no_gpu(CudaDevice::open(0).error()),
       StartsWith("skipped: no CUDA device (CUDA device 0 cannot be used: no NVIDIA driver "));
 }
 

@@ -1,4 +1,4 @@
-// CudaDevice on a card. Where there is none each test is skipped; what can be told without one is
+// CudaDevice on a GPU. Where there is none each test is skipped; what can be told without one is
 // in cuda_device_fake_test.cc and kernel_emulation_test.cc, with the same cases.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "reducer/device/cuda/test_cuda_subject.h"
 #include "reducer/device/host/host_device.h"
-#include "reducer/device/test_no_card.h"
+#include "reducer/device/test_no_gpu.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +28,7 @@ class CudaDeviceTest : public ::testing::Test {
   void SetUp() override {
     Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
     if (!opened && opened.error().code() == Code::kInvalidArgument)
-      GTEST_SKIP() << no_card(opened.error());
+      GTEST_SKIP() << no_gpu(opened.error());
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     device = std::move(*opened);
     own = device->current_stream();
@@ -84,7 +84,7 @@ TEST_F(CudaDeviceTest, ManyAndLargeParametersHaveTheBitsOfTheHost) {
   }
 }
 
-// The card's own conversions: every 16-bit value to float and back, and floats around every point
+// The GPU's own conversions: every 16-bit value to float and back, and floats around every point
 // where rounding to 16 bits changes.
 TEST_F(CudaDeviceTest, ConversionsOfEverySixteenBitValueAreThoseOfTheHost) {
   HostDevice host;
@@ -204,7 +204,7 @@ TEST_F(CudaDeviceTest, MemoryThatIsNotThereIsAnError) {
   EXPECT_EQ(device->allocated_bytes(), 0u);
 }
 
-TEST_F(CudaDeviceTest, ACardThatIsNotThereIsAnError) {
+TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsAnError) {
   const Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(1000);
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().code(), Code::kInvalidArgument);
@@ -218,9 +218,9 @@ TEST_F(CudaDeviceTest, StoragesWithoutElementsAreOrdinary) {
   EXPECT_TRUE(finish(own).ok());
 }
 
-// Where there is no card this is what users see. (With one it has nothing to say, and ci/gpu leaves
+// Where there is no GPU this is what users see. (With one it has nothing to say, and ci/gpu leaves
 // it out.)
-TEST(CudaDeviceWithoutACard, TheErrorSaysWhatIsMissing) {
+TEST(CudaDeviceWithoutAGpu, TheErrorSaysWhatIsMissing) {
   const Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
   if (opened) GTEST_SKIP() << "skipped: there is a CUDA device";
   EXPECT_EQ(opened.error().code(), Code::kInvalidArgument);

@@ -66,7 +66,7 @@ Status find_cuda_device(const CudaPresence& presence, int ordinal) {
   if (presence.error == cudaErrorNoDevice || (presence.error == 0 && presence.devices == 0))
     return Status(Code::kInvalidArgument,
                   wanted +
-                      "the driver sees no card. Look at nvidia-smi, and at what "
+                      "the driver sees no GPU. Look at nvidia-smi, and at what "
                       "CUDA_VISIBLE_DEVICES hides");
   if (presence.error != 0)
     return Status(Code::kTransport, wanted + "asking for the devices failed: " +
@@ -86,14 +86,14 @@ Status kernels_not_loaded(int error, int ordinal, std::string_view name, int maj
                                error == cudaErrorJitCompilationDisabled;
   Status failure = cuda_failure(error, ordinal, "loading the kernels");
   if (!is_missing && !is_untranslated) return failure;
-  const std::string card = "CUDA device " + std::to_string(ordinal) + " (" + std::string(name) +
-                           ") has compute capability " + std::to_string(major) + "." +
-                           std::to_string(minor) + ", which the kernels were not compiled for";
+  const std::string gpu = "CUDA device " + std::to_string(ordinal) + " (" + std::string(name) +
+                          ") has compute capability " + std::to_string(major) + "." +
+                          std::to_string(minor) + ", which the kernels were not compiled for";
   if (is_missing)
     return Status(Code::kInvalidArgument,
-                  card + ". Use another card, or build with CMAKE_CUDA_ARCHITECTURES set for it");
+                  gpu + ". Use another GPU, or build with CMAKE_CUDA_ARCHITECTURES set for it");
   return Status(Code::kInvalidArgument,
-                card + ", and its driver does not translate their PTX: " + named(error) +
+                gpu + ", and its driver does not translate their PTX: " + named(error) +
                     ". Install a newer driver, or build with CMAKE_CUDA_ARCHITECTURES set for it");
 }
 

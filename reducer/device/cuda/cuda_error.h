@@ -10,7 +10,7 @@ namespace lockstep {
 
 // A call, or work that was submitted earlier, failed: kOutOfMemory where memory was refused, else
 // kTransport. The runtime remembers it no longer: it has been told. Some errors (an illegal
-// address, a lost card) end the process's use of the card: then every later call fails with them.
+// address, a lost GPU) end the process's use of the GPU: then every later call fails with them.
 // Where the driver is older than the runtime the text says so, as such a driver refuses what it
 // does not know by an error like "invalid argument".
 Status cuda_failure(int error, int ordinal, std::string_view what);

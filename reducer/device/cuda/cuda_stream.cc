@@ -7,7 +7,8 @@
 #include "reducer/base/check.h"
 #include "reducer/device/cuda/cuda_error.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 // Nothing can be told of what fails here, and nothing depends on it.
 CudaStream::~CudaStream() {
@@ -102,7 +103,7 @@ int CudaStream::follow(CudaStream& other, std::uint64_t point) {
       break;
     }
     if (event == nullptr) return cudaErrorInvalidResourceHandle;  // it was refused
-    ++other.followers_;  // so that nobody records the event again before the card was told
+    ++other.followers_;  // so that nobody records the event again before the GPU was told
   }
   const int error = cudaStreamWaitEvent(native_, event, 0);
   platform::MutexLock lock(other.mutex_);
@@ -141,4 +142,5 @@ Status CudaStream::take_failure(std::uint64_t point) {
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

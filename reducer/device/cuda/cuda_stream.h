@@ -1,11 +1,11 @@
-// CudaStream: a stream of a card, the points that were recorded in it, and what went wrong when
+// CudaStream: a stream of a GPU, the points that were recorded in it, and what went wrong when
 // work was submitted to it.
 //
 // Points are numbered from 1 in the order of the stream, so all before a point that is done are
-// done, too. That lets the card's events (without times) be used again as soon as they are done: a
+// done, too. That lets the GPU's events (without times) be used again as soon as they are done: a
 // point is a number, which nobody has to give back. Threads: all from any thread; record() by one
 // at a time with what it stands behind. A call that submits may wait, as may everything that does,
-// while too many launches are ahead of the card; asking (passed(), is_idle()) never waits for one
+// while too many launches are ahead of the GPU; asking (passed(), is_idle()) never waits for one
 // that does. Ownership: the stream may be borrowed, and must then outlive this object.
 //
 // Failure: submissions return nothing; what they failed with is kept by fail(), and take_failure()
@@ -24,7 +24,8 @@
 struct CUstream_st;
 struct CUevent_st;
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class CudaStream {
  public:
@@ -39,10 +40,10 @@ class CudaStream {
 
   CUstream_st* native() const { return native_; }
 
-  // A point behind all that was submitted so far. When the card refuses it that is a failure.
+  // A point behind all that was submitted so far. When the GPU refuses it that is a failure.
   std::uint64_t record();
-  // Whether the stream has passed it, or it was refused. Asks the card and does not wait. Of work
-  // that failed on the card: the error.
+  // Whether the stream has passed it, or it was refused. Asks the GPU and does not wait. Of work
+  // that failed on the GPU: the error.
   Result<bool> passed(std::uint64_t point);
   // Whether it is certain that the stream has passed it: of a refused one when a later one is.
   bool surely_passed(std::uint64_t point);
@@ -61,7 +62,7 @@ class CudaStream {
   // What failed before the point was recorded.
   Status take_failure(std::uint64_t point);
 
-  // Leaves the card's objects to the end of the process: it still works on them.
+  // Leaves the GPU's objects to the end of the process: it still works on them.
   void abandon() { is_abandoned_ = true; }
 
  private:
@@ -83,7 +84,7 @@ class CudaStream {
   const bool is_owned_;
   bool is_abandoned_ = false;
 
-  // The order of points; held while the card is told of one. Guards nothing else.
+  // The order of points; held while the GPU is told of one. Guards nothing else.
   platform::Mutex record_mutex_{"cuda.record"};
   platform::Mutex mutex_{"cuda.stream"};  // guards what is below; innermost, nothing waits with it
   std::deque<Point> ahead_;               // not known to be done, in order
@@ -95,4 +96,5 @@ class CudaStream {
   std::deque<Failure> failures_;
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,9 +1,9 @@
 // The kernels' bodies: what one thread of one block does, as functions of the table and the two
-// numbers. The same code runs on a card (kernels.cu) and on the host, in a loop over blocks and
-// threads (test_emulation.h): indices, alignment and rounding are tested where there is no card.
+// numbers. The same code runs on a GPU (kernels.cu) and on the host, in a loop over blocks and
+// threads (test_emulation.h): indices, alignment and rounding are tested where there is no GPU.
 //
 // Arithmetic (contract G2, G3, G9): every product and every sum is rounded once, by itself. On a
-// card the operations are intrinsics that the compiler never contracts; on the host the build says
+// GPU the operations are intrinsics that the compiler never contracts; on the host the build says
 // -ffp-contract=off (device/formats.h).
 #pragma once
 
@@ -222,7 +222,7 @@ LOCKSTEP_HD void run_dense(const Table& table, const Segment& segment, std::uint
     run_packs<Op, 1>(table, from, to, segment.elements, begin + done + thread);
 }
 
-// Index is wide enough for the number of elements: divisions of 64 bits are slow on a card. Some
+// Index is wide enough for the number of elements: divisions of 64 bits are slow on a GPU. Some
 // elements at a time, so that what the layout says is read once for all of them, and they are read
 // before one is written. (What is computed of those behind the last one is not used.)
 template <class Op, class Index>

@@ -3,7 +3,7 @@
 // (test_kernel_cases.h) over the kernels' own code, run on the host (test_emulation.h). A failure
 // means a wrong index, a wrong alignment or a wrong rounding in kernel_bodies.h, or a wrong plan in
 // launch_plan.cc. Replay: RapidCheck prints the case and, with RC_PARAMS, its seed. What a host
-// cannot show, a card's own conversions and instructions, is for cuda_device_test.cc and
+// cannot show, a GPU's own conversions and instructions, is for cuda_device_test.cc and
 // kernel_code_test.sh.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -58,8 +58,8 @@ class EmulatedSubject final : public KernelSubject {
   std::vector<std::byte> read(const Storage& from) override {
     return {from.data(), from.data() + from.bytes()};
   }
-  void fold(const Tensor& from, const Tensor& to, double factor) override {
-    device_.fold({}, from, to, factor);
+  void reduce_in_rank_order(const Tensor& from, const Tensor& to, double factor) override {
+    device_.reduce_in_rank_order({}, from, to, factor);
   }
   DeviceType& emulated() { return device_; }
 

@@ -3,7 +3,7 @@
 // A launch has kThreads threads a block. Every block works on one segment, which it finds in the
 // table by its number: a launch takes as many segments as there are, of any sizes. They travel in
 // the kernel's argument, behind the Table (`near`); of a thousand and more it has the address
-// (`far_*`), in memory of the card. A launch copies all of an argument, used or not: so there are
+// (`far_*`), in memory of the GPU. A launch copies all of an argument, used or not: so there are
 // two sizes of it. Operations over a model's gradients (takes_many) have a kernel for each, the
 // others for the small one. Plain data, the same on both sides; made by launch_plan.h, read by
 // kernel_bodies.h.
@@ -85,7 +85,7 @@ struct Argument {
 using FewSegments = Argument<kFewBytes>;
 using ManySegments = Argument<kManyBytes>;
 static_assert(offsetof(FewSegments, near) == offsetof(ManySegments, near));
-static_assert(sizeof(FewSegments) <= 4096);    // what every toolkit and card takes
+static_assert(sizeof(FewSegments) <= 4096);    // what every toolkit and GPU takes
 static_assert(sizeof(ManySegments) <= 32764);  // from toolkit and driver 12.1 on
 
 }  // namespace lockstep::kernels

@@ -1,4 +1,4 @@
-// The kernels on a card: their bodies are in kernel_bodies.h.
+// The kernels on a GPU: their bodies are in kernel_bodies.h.
 #include "reducer/device/cuda/kernel_bodies.h"
 #include "reducer/device/cuda/kernels.h"
 

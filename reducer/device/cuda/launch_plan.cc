@@ -8,7 +8,8 @@
 
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 using kernels::Form;
@@ -142,7 +143,7 @@ void LaunchPlan::add(Segment segment) {
   const std::uint64_t blocks =
       in_packs ? blocks_for((segment.elements - segment.head) / lanes, kernels::kPacksPerBlock)
                : blocks_for(segment.elements, kernels::kElementsPerBlock);
-  // What a card can number; at two bytes an element it is 16 TB.
+  // What a GPU can number; at two bytes an element it is 16 TB.
   LOCKSTEP_CHECK_LE(blocks, std::uint64_t{std::numeric_limits<std::int32_t>::max()} - blocks_);
   segment.first_block = blocks_;
   blocks_ += static_cast<std::uint32_t>(blocks);
@@ -250,4 +251,5 @@ void plan_fold(LaunchPlan& plan, const Tensor& from, const Tensor& to, double fa
   plan.append_dense(from.data(), to.data(), elements);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -3,8 +3,8 @@
 //
 // clear() begins a plan, append() adds a piece, and then argument() and blocks() are what a kernel
 // is launched with. A table that is too large for a kernel's argument (far_bytes() is not 0) has to
-// be written to memory of the card first. plan_*() make the plans of a Device's operations, with
-// its preconditions; the host and the card have the same ones.
+// be written to memory of the GPU first. plan_*() make the plans of a Device's operations, with
+// its preconditions; the host and the GPU have the same ones.
 //
 // Layouts are made simple first: dimensions of size 1 go, and neighbours that lie alike on both
 // sides become one, so that what is dense in the same order on both sides, whatever its dimensions,
@@ -20,7 +20,8 @@
 #include "reducer/device/cuda/kernel_table.h"
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class LaunchPlan {
  public:
@@ -42,7 +43,7 @@ class LaunchPlan {
   std::size_t far_bytes() const;
   // Both parts of a far table, far_bytes() in all, to be copied to `place` of argument().
   void write_far(std::byte* to) const;
-  // Valid until the plan changes. `place`: where the far table lies on the card, or null.
+  // Valid until the plan changes. `place`: where the far table lies on the GPU, or null.
   const kernels::ManySegments& argument(const std::byte* place);
 
  private:
@@ -69,4 +70,5 @@ void plan_convert(LaunchPlan& plan, const Tensor& from, const Tensor& to, double
 // row-major.
 void plan_fold(LaunchPlan& plan, const Tensor& from, const Tensor& to, double factor);
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

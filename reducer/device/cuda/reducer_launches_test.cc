@@ -1,10 +1,10 @@
-// How many kernels a step of the reducer launches on a card, over a CUDA runtime without one.
+// How many kernels a step of the reducer launches on a GPU, over a CUDA runtime without one.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
 
-#include "reducer/comm/alone_group.h"
+#include "reducer/comm/single_rank_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/cuda/cuda_device.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
@@ -60,7 +60,7 @@ class ReducerLaunches : public ::testing::Test {
     options.bucket_limits = {std::uint64_t{1} << 20};
     auto made =
         DataParallel::create(parameters_, *engine_, options,
-                             {std::make_shared<AloneGroup>(), std::make_shared<HashStore>()});
+                             {std::make_shared<SingleRankGroup>(), std::make_shared<HashStore>()});
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     parallel_ = std::move(*made);
   }

@@ -1,4 +1,4 @@
-// A CudaDevice as a subject of the kernel cases: on a card, or over the fake runtime.
+// A CudaDevice as a subject of the kernel cases: on a GPU, or over the fake runtime.
 #pragma once
 
 #include <cstring>
@@ -27,8 +27,8 @@ class CudaSubject final : public KernelSubject {
     finish();
     return {pinned.data(), pinned.data() + from.bytes()};
   }
-  void fold(const Tensor& from, const Tensor& to, double factor) override {
-    device_.fold(device_.current_stream(), from, to, factor);
+  void reduce_in_rank_order(const Tensor& from, const Tensor& to, double factor) override {
+    device_.reduce_in_rank_order(device_.current_stream(), from, to, factor);
   }
   void finish() {
     const Status status = device_.synchronize(device_.record(device_.current_stream()),

@@ -1,8 +1,8 @@
-// EmulatedDevice: the kernels' bodies on the host, for tests. Plans are made as for a card; then a
-// plain loop over blocks and threads, in an order that is not that of the numbers, does what a card
+// EmulatedDevice: the kernels' bodies on the host, for tests. Plans are made as for a GPU; then a
+// plain loop over blocks and threads, in an order that is not that of the numbers, does what a GPU
 // would. Memory is the host's, each storage a piece of its own of just the bytes asked for, so that
 // AddressSanitizer sees what goes beyond it; accesses of several elements that are not aligned, a
-// fault on a card, fail a check.
+// fault on a GPU, fail a check.
 #pragma once
 
 #include <memory>
@@ -89,11 +89,11 @@ class EmulatedDevice : public Device {
     plan_add(plan_, from, to);
     run();
   }
-  void gather(const Stream&, std::span<const Transfer> transfers, double factor) override {
+  void pack_bucket(const Stream&, std::span<const Transfer> transfers, double factor) override {
     plan_gather(plan_, transfers, factor);
     run();
   }
-  void scatter(const Stream&, std::span<const Transfer> transfers) override {
+  void unpack_bucket(const Stream&, std::span<const Transfer> transfers) override {
     plan_scatter(plan_, transfers);
     run();
   }
@@ -101,7 +101,8 @@ class EmulatedDevice : public Device {
     plan_convert(plan_, from, to, factor);
     run();
   }
-  void fold(const Stream&, const Tensor& from, const Tensor& to, double factor) override {
+  void reduce_in_rank_order(const Stream&, const Tensor& from, const Tensor& to,
+                            double factor) override {
     plan_fold(plan_, from, to, factor);
     run();
   }

@@ -201,8 +201,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
   return static_cast<cudaError_t>(entered("cudaStreamCreateWithFlags"));
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (fake_cuda().card_error != 0)
-    return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().card_error));
+  if (fake_cuda().gpu_error != 0)
+    return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().gpu_error));
   lockstep::run_streams();
   if (stream->work.empty()) return cudaSuccess;
   return static_cast<cudaError_t>(lockstep::remembered(cudaErrorNotReady));
@@ -233,8 +233,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (fake_cuda().card_error != 0)
-    return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().card_error));
+  if (fake_cuda().gpu_error != 0)
+    return static_cast<cudaError_t>(lockstep::remembered(fake_cuda().gpu_error));
   lockstep::run_streams();
   if (*event->passed) return cudaSuccess;
   return static_cast<cudaError_t>(lockstep::remembered(cudaErrorNotReady));
@@ -262,7 +262,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return cudaSuccess; }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t, cudaStream_t) {
   if (const int error = entered("cudaMallocFromPoolAsync")) return static_cast<cudaError_t>(error);
-  if (bytes >> 40 != 0) return cudaErrorMemoryAllocation;  // no card has as much
+  if (bytes >> 40 != 0) return cudaErrorMemoryAllocation;  // no GPU has as much
   lockstep::Block block;
   block.memory = std::make_unique<std::byte[]>(bytes + 256);
   const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());

@@ -1,5 +1,5 @@
-// A CUDA runtime without a card, for tests of CudaDevice: the calls that it makes, over queues of
-// work in this process. Cards are numbers: which is current, and which have a context. A stream
+// A CUDA runtime without a GPU, for tests of CudaDevice: the calls that it makes, over queues of
+// work in this process. GPUs are numbers: which is current, and which have a context. A stream
 // runs when somebody asks for an event, unless a test holds it; kernels are emulated
 // (test_emulation.h). Memory that was given back is not used again, so that whatever still works on
 // it is noticed. One thread.
@@ -26,10 +26,10 @@ struct FakeCuda {
   int load_error = 0;
 
   std::map<std::string, int> fail_next;  // by the name of a call: what it returns, once
-  // Pools by (card that uses, card whose memory it is), and cards that cannot reach each other.
+  // Pools by (GPU that uses, GPU whose memory it is), and GPUs that cannot reach each other.
   std::set<std::pair<int, int>> open_pools;
   std::set<std::pair<int, int>> out_of_reach;
-  int card_error = 0;  // what every call that asks the card returns
+  int gpu_error = 0;   // what every call that asks the GPU returns
   int last_error = 0;  // what the runtime remembers for cudaGetLastError
 
   int current = 0;         // the thread's device
@@ -39,7 +39,7 @@ struct FakeCuda {
 
   std::map<std::string, int> calls;
   std::vector<std::string> violations;  // work on memory that was given back
-  std::size_t live_blocks = 0;          // of memory of the card
+  std::size_t live_blocks = 0;          // of memory of the GPU
 
   void hold(CUstream_st* stream);
   void let_go(CUstream_st* stream);

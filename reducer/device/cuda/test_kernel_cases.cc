@@ -222,7 +222,7 @@ std::string expect_gather(KernelSubject& subject, const KernelCase& value) {
   const double factor = factor_of(value);
   return compare(subject, value, sides, factor != 1.0,
                  [&](Device& device, const auto& from, const auto& to) {
-                   device.gather(device.current_stream(), transfers_of(from, to), factor);
+                   device.pack_bucket(device.current_stream(), transfers_of(from, to), factor);
                  });
 }
 
@@ -232,7 +232,7 @@ std::string expect_gather_in_place(KernelSubject& subject, const KernelCase& val
   const double factor = factor_of(value);
   return compare(subject, value, sides, factor != 1.0,
                  [&](Device& device, const auto&, const auto& to) {
-                   device.gather(device.current_stream(), transfers_of(to, to), factor);
+                   device.pack_bucket(device.current_stream(), transfers_of(to, to), factor);
                  });
 }
 
@@ -242,7 +242,7 @@ std::string expect_scatter(KernelSubject& subject, const KernelCase& value) {
   const Sides turned{sides.to, sides.from};
   return compare(subject, value, turned, false,
                  [&](Device& device, const auto& from, const auto& to) {
-                   device.scatter(device.current_stream(), transfers_of(to, from));
+                   device.unpack_bucket(device.current_stream(), transfers_of(to, from));
                  });
 }
 
@@ -299,7 +299,7 @@ std::string expect_fold(KernelSubject& subject, const KernelCase& value) {
         const Tensor shard(from[i].storage(), first, dtype, to[i].shape());
         const Tensor& place = r == 0 ? to[i] : scaled;
         const Transfer transfer{&shard, place.data(), &place.shape()};
-        host.gather({}, {&transfer, 1}, value.factor);
+        host.pack_bucket({}, {&transfer, 1}, value.factor);
         if (r > 0) host.add({}, scaled, to[i]);
       }
     }
@@ -307,7 +307,8 @@ std::string expect_fold(KernelSubject& subject, const KernelCase& value) {
   return compare(
       subject, value, sides, true,
       [&](Device&, const auto& from, const auto& to) {
-        for (std::size_t i = 0; i < to.size(); ++i) subject.fold(from[i], to[i], value.factor);
+        for (std::size_t i = 0; i < to.size(); ++i)
+          subject.reduce_in_rank_order(from[i], to[i], value.factor);
       },
       on_host);
 }

@@ -1,5 +1,5 @@
 // Random work for a device, and whether it does it as HostDevice does, bit for bit: shared by the
-// test of the emulated kernels and that of a card.
+// test of the emulated kernels and that of a GPU.
 //
 // A KernelCase is pieces of tensors of any sizes, strides and alignments. expect_*() do one
 // operation of Device on both sides, with the same bytes in all memory before, and compare all of
@@ -24,7 +24,7 @@ class KernelSubject {
   virtual Device& device() = 0;
   virtual void write(const Storage& to, const std::vector<std::byte>& bytes) = 0;
   virtual std::vector<std::byte> read(const Storage& from) = 0;
-  virtual void fold(const Tensor& from, const Tensor& to, double factor) = 0;
+  virtual void reduce_in_rank_order(const Tensor& from, const Tensor& to, double factor) = 0;
 };
 
 struct KernelPiece {

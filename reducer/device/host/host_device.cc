@@ -8,7 +8,8 @@
 #include "reducer/base/sizes.h"
 #include "reducer/device/formats.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
@@ -141,7 +142,8 @@ void HostDevice::add(const Stream& stream, const Tensor& from, const Tensor& to)
   });
 }
 
-void HostDevice::gather(const Stream& stream, std::span<const Transfer> transfers, double factor) {
+void HostDevice::pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                             double factor) {
   for (const Transfer& transfer : transfers) {
     const Tensor& gradient = *transfer.gradient;
     if (factor == 1.0) {
@@ -153,7 +155,7 @@ void HostDevice::gather(const Stream& stream, std::span<const Transfer> transfer
       const Tensor real = gradient.as_real();
       const Shape order = transfer.order->of_pairs();
       const Transfer parts{&real, transfer.slot, &order};
-      gather(stream, {&parts, 1}, factor);
+      pack_bucket(stream, {&parts, 1}, factor);
       continue;
     }
     const DefaultFloats floats;
@@ -189,7 +191,7 @@ void HostDevice::convert(const Stream& stream, const Tensor& from, const Tensor&
   });
 }
 
-void HostDevice::scatter(const Stream&, std::span<const Transfer> transfers) {
+void HostDevice::unpack_bucket(const Stream&, std::span<const Transfer> transfers) {
   for (const Transfer& transfer : transfers) {
     const Tensor& gradient = *transfer.gradient;
     copy_elements(gradient.dtype(), transfer.slot, *transfer.order, gradient.data(),
@@ -197,7 +199,8 @@ void HostDevice::scatter(const Stream&, std::span<const Transfer> transfers) {
   }
 }
 
-void HostDevice::fold(const Stream&, const Tensor& from, const Tensor& to, double factor) {
+void HostDevice::reduce_in_rank_order(const Stream&, const Tensor& from, const Tensor& to,
+                                      double factor) {
   LOCKSTEP_CHECK(from.dtype() == to.dtype());
   LOCKSTEP_CHECK_EQ(parts_of(from.dtype()), 1);
   const std::int64_t count = to.elements();
@@ -245,4 +248,5 @@ void HostDevice::download(const Stream&, const std::byte* from, const PinnedMemo
   if (bytes != 0) std::memcpy(to.data() + offset, from, bytes);
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -6,7 +6,8 @@
 
 #include "reducer/device/device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 
 class HostDevice final : public Device {
  public:
@@ -32,10 +33,12 @@ class HostDevice final : public Device {
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
   void copy(const Stream& stream, const Tensor& from, const Tensor& to) override;
   void add(const Stream& stream, const Tensor& from, const Tensor& to) override;
-  void gather(const Stream& stream, std::span<const Transfer> transfers, double factor) override;
+  void pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                   double factor) override;
   void convert(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
-  void scatter(const Stream& stream, std::span<const Transfer> transfers) override;
-  void fold(const Stream& stream, const Tensor& from, const Tensor& to, double factor) override;
+  void unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) override;
+  void reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                            double factor) override;
   void upload(const Stream& stream, const PinnedMemory& from, std::size_t offset, std::byte* to,
               std::size_t bytes) override;
   void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
@@ -46,4 +49,5 @@ class HostDevice final : public Device {
   platform::Atomic<std::uint64_t> allocated_{0};
 };
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

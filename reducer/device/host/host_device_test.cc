@@ -1,4 +1,4 @@
-// What the conformance test of all devices cannot ask of a card: that the host's arithmetic does
+// What the conformance test of all devices cannot ask of a GPU: that the host's arithmetic does
 // not follow what the application has set for the calling thread (G9).
 #include "reducer/device/host/host_device.h"
 
@@ -38,11 +38,11 @@ class HostDeviceFloats : public ::testing::Test {
     const Tensor total = floats({9, 9});
     device_.add({}, small, sum);
     const Transfer transfer{&small, slot.data(), &small.shape()};
-    device_.gather({}, {&transfer, 1}, 0.5);
+    device_.pack_bucket({}, {&transfer, 1}, 0.5);
     const Tensor scaled = floats({0x1p-20f, 3e-8f, 0.1f, 1.00048828f});
     device_.convert({}, scaled, half, 1.0);
     device_.convert({}, half, wide, 1.0);
-    device_.fold({}, small, total, 1.0);
+    device_.reduce_in_rank_order({}, small, total, 1.0);
     std::vector<std::uint32_t> bits;
     const Tensor* const results[] = {&sum, &slot, &wide};
     for (const Tensor* tensor : results)

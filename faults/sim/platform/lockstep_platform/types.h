@@ -20,7 +20,9 @@
 #include "faults/sim/scheduler/sync.h"
 #include "reducer/base/check.h"
 
-namespace lockstep::inline LOCKSTEP_NS::platform {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace platform {
 
 using Duration = std::chrono::nanoseconds;
 
@@ -134,4 +136,6 @@ inline void yield() {
 template <class T>
 using Atomic = std::atomic<T>;
 
-}  // namespace lockstep::inline LOCKSTEP_NS::platform
+}  // namespace platform
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

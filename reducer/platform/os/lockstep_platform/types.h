@@ -14,7 +14,9 @@
 #include <thread>
 #include <utility>
 
-namespace lockstep::inline LOCKSTEP_NS::platform {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace platform {
 
 using Duration = std::chrono::nanoseconds;
 
@@ -98,4 +100,6 @@ inline void yield() {}
 template <class T>
 using Atomic = std::atomic<T>;
 
-}  // namespace lockstep::inline LOCKSTEP_NS::platform
+}  // namespace platform
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

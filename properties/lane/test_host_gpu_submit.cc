@@ -1,18 +1,18 @@
-#include "properties/lane/test_host_card.h"
+#include "properties/lane/test_host_gpu.h"
 
 namespace lockstep::properties {
-HostCardSubmit host_card_submit = nullptr;
-HostCardReach host_card_reach = nullptr;
+HostGpuSubmit host_gpu_submit = nullptr;
+HostGpuReach host_gpu_reach = nullptr;
 }  // namespace lockstep::properties
 
 // Found by name (dlsym) from the library.
 extern "C" __attribute__((visibility("default"))) void lockstep_test_submit(void* stream,
                                                                             void (*body)(void*),
                                                                             void* data) {
-  lockstep::properties::host_card_submit(stream, body, data);
+  lockstep::properties::host_gpu_submit(stream, body, data);
 }
 
 extern "C" __attribute__((visibility("default"))) std::byte* lockstep_test_reach(void* stream,
                                                                                  const void* data) {
-  return lockstep::properties::host_card_reach(stream, data);
+  return lockstep::properties::host_gpu_reach(stream, data);
 }

@@ -1,4 +1,4 @@
-#include "reducer/diagnosis/account.h"
+#include "reducer/diagnosis/flight_record.h"
 
 #include <algorithm>
 #include <array>
@@ -17,13 +17,13 @@ std::string Names::to_string() const {
   return out;
 }
 
-bool AccountedCollective::same_as(const AccountedCollective& other) const {
+bool RecordedCollective::same_as(const RecordedCollective& other) const {
   const bool same_kind = pass == other.pass && what == other.what && op == other.op;
   const bool same_data = dtype == other.dtype && count == other.count && bucket == other.bucket;
   return same_kind && same_data && layout_hash == other.layout_hash;
 }
 
-std::string AccountedCollective::to_string() const {
+std::string RecordedCollective::to_string() const {
   std::string out = "pass " + std::to_string(pass) + ", " + op + " of ";
   if (what == What::kBucket) {
     out += "bucket " + std::to_string(bucket);
@@ -34,24 +34,24 @@ std::string AccountedCollective::to_string() const {
   return out + ", " + std::to_string(count) + " " + lockstep::name_of(dtype);
 }
 
-const AccountedCollective* Account::find(std::int64_t sequence) const {
+const RecordedCollective* FlightRecord::find(std::int64_t sequence) const {
   if (collectives.empty() || sequence < collectives.front().sequence) return nullptr;
   const auto at = static_cast<std::size_t>(sequence - collectives.front().sequence);
   return at < collectives.size() ? &collectives[at] : nullptr;
 }
 
-const char* name_of(AccountedCollective::What what) {
+const char* name_of(RecordedCollective::What what) {
   static constexpr std::array kNames = {"bucket", "usage map", "order of buckets",
                                         "values and buffers", "ranks that train"};
   return kNames[static_cast<std::size_t>(what)];
 }
 
-const char* name_of(AccountedCollective::State state) {
+const char* name_of(RecordedCollective::State state) {
   static constexpr std::array kNames = {"in flight", "completed", "failed"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
-const char* name_of(Account::Doing doing) {
+const char* name_of(FlightRecord::Doing doing) {
   static constexpr std::array kNames = {"no pass is open", "no backward has begun",
                                         "in its backward", "between two backwards",
                                         "waiting for sums"};

@@ -21,13 +21,13 @@
 
 namespace lockstep::properties {
 
-class Nursery {
+class RankForkServer {
  public:
   // `program` is started as `program rank-nursery FD` when the first rank is asked for.
-  explicit Nursery(std::string program) : program_(std::move(program)) {}
-  ~Nursery() { end(); }
-  Nursery(const Nursery&) = delete;
-  Nursery& operator=(const Nursery&) = delete;
+  explicit RankForkServer(std::string program) : program_(std::move(program)) {}
+  ~RankForkServer() { end(); }
+  RankForkServer(const RankForkServer&) = delete;
+  RankForkServer& operator=(const RankForkServer&) = delete;
 
   // A process that serves ranks on copies of `fds`, each on a thread of its own if there are
   // several (rank_server.h). At most reference::kMaxWorld.

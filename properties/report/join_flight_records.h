@@ -9,6 +9,6 @@
 
 namespace lockstep::properties {
 
-std::string join_accounts(const Observation& observation);
+std::string join_flight_records(const Observation& observation);
 
 }  // namespace lockstep::properties

@@ -1,4 +1,4 @@
-#include "benchmarks/card_program.h"
+#include "benchmarks/gpu_program.h"
 
 #include <benchmark/benchmark.h>
 
@@ -17,7 +17,7 @@ void show_help(int argc, char** argv, const char* options) {
   }
 }
 
-std::unique_ptr<CudaDevice> open_card(int& code) {
+std::unique_ptr<CudaDevice> open_gpu(int& code) {
   Result<std::unique_ptr<CudaDevice>> opened = CudaDevice::open(0);
   if (opened) return std::move(*opened);
   const bool is_absent = opened.error().code() == Code::kInvalidArgument;

@@ -1,7 +1,8 @@
-#include "properties/lane/nccl_card.h"
+#include "properties/lane/nccl_gpu.h"
 #include "reducer/device/cuda/cuda_device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 Result<std::unique_ptr<Device>> open_cuda() {
@@ -12,9 +13,10 @@ Result<std::unique_ptr<Device>> open_cuda() {
 
 }  // namespace
 
-OpenCard& open_card() {
-  static OpenCard opener = open_cuda;
+OpenGpu& open_gpu() {
+  static OpenGpu opener = open_cuda;
   return opener;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-class AloneGroup final : public ProcessGroup {
+class SingleRankGroup final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-class TwinGroup final : public ProcessGroup {
+class MirrorPeerGroup final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }

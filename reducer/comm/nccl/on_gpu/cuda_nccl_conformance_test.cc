@@ -1,7 +1,7 @@
-// NCCL on a card does what the reducer relies on: the tests that the simulated NCCL passes, with
-// ranks as processes that share the card. LOCKSTEP_NCCL names the library, else the loader finds
+// NCCL on a GPU does what the reducer relies on: the tests that the simulated NCCL passes, with
+// ranks as processes that share the GPU. LOCKSTEP_NCCL names the library, else the loader finds
 // libnccl.so.2. A program of its own, as this process must not use CUDA before it forks. Where
-// there is no card, each test is skipped.
+// there is no GPU, each test is skipped.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-struct Card {
+struct Gpu {
   static std::string library() {
     const char* const named = std::getenv("LOCKSTEP_NCCL");
     return named != nullptr ? named : kNcclDefaultLibrary;
@@ -25,8 +25,8 @@ struct Card {
   }
 };
 
-INSTANTIATE_TYPED_TEST_SUITE_P(CudaNccl, NcclConformance, NcclProcesses<Card>);
-INSTANTIATE_TYPED_TEST_SUITE_P(CudaNccl, NcclGroupConformance, NcclProcesses<Card>);
+INSTANTIATE_TYPED_TEST_SUITE_P(CudaNccl, NcclConformance, NcclProcesses<Gpu>);
+INSTANTIATE_TYPED_TEST_SUITE_P(CudaNccl, NcclGroupConformance, NcclProcesses<Gpu>);
 
 }  // namespace
 }  // namespace lockstep

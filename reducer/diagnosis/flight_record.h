@@ -30,7 +30,7 @@ struct Names {
   bool operator==(const Names&) const = default;
 };
 
-struct AccountedCollective {
+struct RecordedCollective {
   enum class What : std::uint8_t { kBucket, kUsageMap, kOrder, kState, kJoin };
   enum class State : std::uint8_t { kInFlight, kCompleted, kFailed };
   std::int64_t sequence = 0;
@@ -47,11 +47,11 @@ struct AccountedCollective {
   Names parameters;  // of the bucket, unless its layout is gone
 
   // What ranks have to agree on (F6).
-  bool same_as(const AccountedCollective& other) const;
+  bool same_as(const RecordedCollective& other) const;
   std::string to_string() const;  // "pass 1, all_reduce of bucket 0 (p q), 18 float32"
 };
 
-struct Account {
+struct FlightRecord {
   enum class Doing : std::uint8_t {
     kIdle,       // no pass is open: before a synced forward, or after the backward of it
     kArmed,      // a synced forward has run, no backward has begun
@@ -61,24 +61,24 @@ struct Account {
   };
   int rank = 0;
   int size = 1;
-  std::int64_t source = 0;  // of its collectives: tells several reducers on one group apart
-  std::int64_t pass = 0;    // the one that is open, or would be the next
+  std::int64_t reducer_id = 0;  // of its collectives: tells several reducers on one group apart
+  std::int64_t pass = 0;        // the one that is open, or would be the next
   Doing doing = Doing::kIdle;
   int next_bucket = kNone;  // kNone: no pass is open, or all buckets were launched
   Names missing;            // what it lacks
   std::optional<Failure> failure;
-  std::vector<AccountedCollective> collectives;  // the last ones, oldest first, without a gap
-  std::int64_t next_sequence = 0;                // of the collective that it would start next
+  std::vector<RecordedCollective> collectives;  // the last ones, oldest first, without a gap
+  std::int64_t next_sequence = 0;               // of the collective that it would start next
 
-  const AccountedCollective* find(std::int64_t sequence) const;
+  const RecordedCollective* find(std::int64_t sequence) const;
 };
 
-const char* name_of(AccountedCollective::What what);
-const char* name_of(AccountedCollective::State state);
-const char* name_of(Account::Doing doing);
+const char* name_of(RecordedCollective::What what);
+const char* name_of(RecordedCollective::State state);
+const char* name_of(FlightRecord::Doing doing);
 
-std::string to_text(const Account& account);
+std::string to_text(const FlightRecord& record);
 // kInvalidArgument names the line that is wrong.
-Result<Account> read_account(std::string_view text);
+Result<FlightRecord> read_flight_record(std::string_view text);
 
 }  // namespace lockstep

@@ -7,7 +7,8 @@
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // A hook is the user's: what it throws is a failure like any other.
@@ -28,15 +29,15 @@ Status guarded(const Call& call) {
 
 std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
                                             const Bucket& bucket,
-                                            const std::vector<Tensor>& places) {
+                                            const std::vector<Tensor>& bucket_views) {
   if (!options_.hook) return nullptr;
   const BucketLayout& shape = layout.buckets[b];
   Tensor flat(bucket.storage, 0, shape.dtype, Shape::row_major({shape.elements}));
   std::vector<Tensor> views;
   std::vector<std::size_t> parameters;
-  for (const std::size_t slot : bucket.slots) {
-    views.push_back(places[slot]);
-    parameters.push_back(slots_[slot].info);
+  for (const std::size_t reduced : bucket.members) {
+    views.push_back(bucket_views[reduced]);
+    parameters.push_back(reduced_parameters_[reduced].info);
   }
   const auto is_dense = [](const BucketLayout& each) { return !each.sparse; };
   const auto at = layout.buckets.begin() + static_cast<std::ptrdiff_t>(b);
@@ -118,4 +119,5 @@ Status Reducer::finish_hook(std::size_t b) {
   return {};
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

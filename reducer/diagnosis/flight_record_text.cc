@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "reducer/diagnosis/account.h"
+#include "reducer/diagnosis/flight_record.h"
 
 namespace lockstep {
 namespace {
@@ -117,7 +117,7 @@ class Words {
   bool good_ = true;
 };
 
-void write(std::string& out, const AccountedCollective& c) {
+void write(std::string& out, const RecordedCollective& c) {
   Line(out, "collective")
       .number(c.sequence)
       .number(c.pass)
@@ -133,15 +133,15 @@ void write(std::string& out, const AccountedCollective& c) {
       .names(c.parameters);
 }
 
-void read(Words& words, AccountedCollective& c) {
+void read(Words& words, RecordedCollective& c) {
   words.number(c.sequence);
   words.number(c.pass);
-  words.named(c.what, static_cast<int>(AccountedCollective::What::kJoin) + 1);
+  words.named(c.what, static_cast<int>(RecordedCollective::What::kJoin) + 1);
   c.op = words.text();
   words.number(c.bucket);
   words.number(c.count);
   words.named(c.dtype, static_cast<int>(DType::kComplex64) + 1);
-  words.named(c.state, static_cast<int>(AccountedCollective::State::kFailed) + 1);
+  words.named(c.state, static_cast<int>(RecordedCollective::State::kFailed) + 1);
   words.number(c.launched_us);
   words.number(c.completed_us);
   words.number(c.layout_hash);
@@ -182,35 +182,35 @@ void read(Words& words, Failure& f) {
 }
 
 // One line after the title. False: it is wrong.
-bool read_line(std::string_view line, Account& account, bool& ended) {
+bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
   Words words(line);
   const std::string_view keyword = words.raw();
   if (keyword == "rank") {
-    words.number(account.rank);
-    words.number(account.size);
+    words.number(record.rank);
+    words.number(record.size);
   } else if (keyword == "source") {
-    words.number(account.source);
+    words.number(record.reducer_id);
   } else if (keyword == "pass") {
-    words.number(account.pass);
-    words.named(account.doing, static_cast<int>(Account::Doing::kFinishing) + 1);
+    words.number(record.pass);
+    words.named(record.doing, static_cast<int>(FlightRecord::Doing::kFinishing) + 1);
   } else if (keyword == "next-bucket") {
-    words.number(account.next_bucket);
-    words.names(account.missing);
+    words.number(record.next_bucket);
+    words.names(record.missing);
   } else if (keyword == "failure") {
-    read(words, account.failure.emplace());
-  } else if (keyword == "failure-parameters" && account.failure) {
+    read(words, record.failure.emplace());
+  } else if (keyword == "failure-parameters" && record.failure) {
     Names names;
     words.names(names);
-    account.failure->parameters = std::move(names.first);
-  } else if (keyword == "failure-later" && account.failure) {
-    account.failure->later.push_back(words.text());
+    record.failure->parameters = std::move(names.first);
+  } else if (keyword == "failure-later" && record.failure) {
+    record.failure->later.push_back(words.text());
   } else if (keyword == "collective") {
     const std::int64_t due =
-        account.collectives.empty() ? kNone : account.collectives.back().sequence + 1;
-    read(words, account.collectives.emplace_back());
-    if (due != kNone && account.collectives.back().sequence != due) return false;
+        record.collectives.empty() ? kNone : record.collectives.back().sequence + 1;
+    read(words, record.collectives.emplace_back());
+    if (due != kNone && record.collectives.back().sequence != due) return false;
   } else if (keyword == "end") {
-    words.number(account.next_sequence);
+    words.number(record.next_sequence);
     ended = true;
   } else {
     return false;
@@ -219,37 +219,36 @@ bool read_line(std::string_view line, Account& account, bool& ended) {
 }
 
 // What a rank can have written.
-bool is_possible(const Account& account) {
-  if (account.rank < 0 || account.rank >= account.size || account.size > kMaxRanks) return false;
-  if (account.next_sequence < 0 || account.pass < kNone || account.next_bucket < kNone)
-    return false;
-  if (account.failure && !lockstep::is_possible(*account.failure, account.size)) return false;
-  for (const AccountedCollective& c : account.collectives)
+bool is_possible(const FlightRecord& record) {
+  if (record.rank < 0 || record.rank >= record.size || record.size > kMaxRanks) return false;
+  if (record.next_sequence < 0 || record.pass < kNone || record.next_bucket < kNone) return false;
+  if (record.failure && !lockstep::is_possible(*record.failure, record.size)) return false;
+  for (const RecordedCollective& c : record.collectives)
     if (c.sequence < 0 || c.pass < kNone || c.bucket < kNone || c.count < 0) return false;
-  return account.collectives.empty() ||
-         account.collectives.back().sequence + 1 == account.next_sequence;
+  return record.collectives.empty() ||
+         record.collectives.back().sequence + 1 == record.next_sequence;
 }
 
 Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::move(detail)); }
 
 }  // namespace
 
-std::string to_text(const Account& account) {
+std::string to_text(const FlightRecord& record) {
   std::string out;
   Line(out, kTitle).number(kVersion);
-  Line(out, "rank").number(account.rank).number(account.size);
-  if (account.source != 0) Line(out, "source").number(account.source);
-  Line(out, "pass").number(account.pass).text(name_of(account.doing));
-  if (account.next_bucket != kNone)
-    Line(out, "next-bucket").number(account.next_bucket).names(account.missing);
-  if (account.failure) write(out, *account.failure);
-  for (const AccountedCollective& collective : account.collectives) write(out, collective);
-  Line(out, "end").number(account.next_sequence);
+  Line(out, "rank").number(record.rank).number(record.size);
+  if (record.reducer_id != 0) Line(out, "source").number(record.reducer_id);
+  Line(out, "pass").number(record.pass).text(name_of(record.doing));
+  if (record.next_bucket != kNone)
+    Line(out, "next-bucket").number(record.next_bucket).names(record.missing);
+  if (record.failure) write(out, *record.failure);
+  for (const RecordedCollective& collective : record.collectives) write(out, collective);
+  Line(out, "end").number(record.next_sequence);
   return out;
 }
 
-Result<Account> read_account(std::string_view text) {
-  Account account;
+Result<FlightRecord> read_flight_record(std::string_view text) {
+  FlightRecord record;
   bool ended = false;
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -268,13 +267,13 @@ Result<Account> read_account(std::string_view text) {
                               ", and this is made for version " + std::to_string(kVersion)));
       continue;
     }
-    if (ended || !read_line(line, account, ended))
+    if (ended || !read_line(line, record, ended))
       return failed(invalid("line " + std::to_string(number) + " is wrong: '" +
                             escaped(line.substr(0, 60)) + "'"));
   }
   if (!ended) return failed(invalid("the account ends before its last line, 'end'"));
-  if (!is_possible(account)) return failed(invalid("its numbers do not fit together"));
-  return account;
+  if (!is_possible(record)) return failed(invalid("its numbers do not fit together"));
+  return record;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "properties/report/join_accounts.h"
+#include "properties/report/join_flight_records.h"
 
 #include <fmt/format.h>
 
@@ -27,20 +27,20 @@ std::string heading(const Observation& observation, std::uint32_t generation, st
 
 }  // namespace
 
-std::string join_accounts(const Observation& observation) {
+std::string join_flight_records(const Observation& observation) {
   std::uint32_t last = 0;
   std::uint32_t groups = 1;
   for (const RankObservation& rank : observation.ranks)
-    for (const ObservedAccount& each : rank.accounts) {
+    for (const ObservedFlightRecord& each : rank.records) {
       last = std::max(last, each.generation);
       groups = std::max(groups, each.group + 1);
     }
   std::string out;
   for (std::uint32_t generation = 0; generation <= last; ++generation) {
     for (std::uint32_t group = 0; group < groups; ++group) {
-      std::vector<Account> accounts = observation.accounts_of(generation, group);
-      if (accounts.empty()) continue;
-      const Result<Diagnosis> diagnosis = diagnose(std::move(accounts));
+      std::vector<FlightRecord> records = observation.flight_records_of(generation, group);
+      if (records.empty()) continue;
+      const Result<Diagnosis> diagnosis = diagnose(std::move(records));
       if (!diagnosis || diagnosis->clean()) continue;
       out += heading(observation, generation, group, groups) + diagnosis->to_string();
     }

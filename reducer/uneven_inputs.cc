@@ -9,7 +9,8 @@
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 // An announcement is the sum of what ranks say: for each event, how many are at it; how many have
@@ -32,7 +33,7 @@ Status Reducer::begin_join(const JoinOptions& options) try {
   if (joining_)
     return Status(Code::kInvalidArgument, "begin_join was called twice without an end_join");
   const auto size = static_cast<std::size_t>(membership_.group->size());
-  announced_.reserve(kFirstRank + size);
+  join_state_.reserve(kFirstRank + size);
   active_.assign(size, 0);
   active_[0] = 1;  // who ends up with nobody having trained keeps what rank 0 has
   joining_ = options;
@@ -42,46 +43,46 @@ Status Reducer::begin_join(const JoinOptions& options) try {
 }
 
 // All ranks of the group say where they are; kNone is a rank out of inputs. Returns the event.
-Result<Reducer::JoinEvent> Reducer::announce(JoinEvent event) try {
+Result<Reducer::JoinEvent> Reducer::exchange_join_state(JoinEvent event) try {
   const auto size = static_cast<std::size_t>(membership_.group->size());
-  announced_.assign(kFirstRank + size, 0);
+  join_state_.assign(kFirstRank + size, 0);
   if (event != JoinEvent::kNone) {
-    announced_[static_cast<std::size_t>(event)] = 1;
-    announced_[kFirstRank + static_cast<std::size_t>(membership_.group->rank())] = 1;
+    join_state_[static_cast<std::size_t>(event)] = 1;
+    join_state_[kFirstRank + static_cast<std::size_t>(membership_.group->rank())] = 1;
   }
-  announced_[kThrows] = joining_->throw_on_early_termination ? 1 : 0;
-  announced_[kByActive] = joining_->divide_by_active ? 1 : 0;
+  join_state_[kThrows] = joining_->throw_on_early_termination ? 1 : 0;
+  join_state_[kByActive] = joining_->divide_by_active ? 1 : 0;
   Collective collective;
   collective.dtype = DType::kInt32;
-  collective.count = announced_.size();
-  collective.data = reinterpret_cast<std::byte*>(announced_.data());
+  collective.count = join_state_.size();
+  collective.data = reinterpret_cast<std::byte*>(join_state_.data());
   collective.pass = next_pass_;
   std::int64_t sequence = 0;
   Status status = launch(collective, usage_work_, TraceEntry::What::kJoin, sequence);
   if (status.ok()) status = await(usage_work_, sequence, kNone);
   if (!status.ok()) return failed(fail(std::move(status.failure())));
-  return heard(std::span(announced_).subspan(kFirstRank));
+  return apply_join_state(std::span(join_state_).subspan(kFirstRank));
 } catch (const std::bad_alloc&) {
   return failed(fail(std::move(out_of_memory().failure())));  // the others are told, and wait
 }
 
 // What the sum means: the same on every rank, so that all go on, or all raise.
-Result<Reducer::JoinEvent> Reducer::heard(std::span<const std::int32_t> flags) {
+Result<Reducer::JoinEvent> Reducer::apply_join_state(std::span<const std::int32_t> flags) {
   const auto size = static_cast<std::int32_t>(flags.size());
   const std::int32_t active = std::accumulate(flags.begin(), flags.end(), std::int32_t{0});
-  const auto uniform = [&](std::size_t i) { return announced_[i] == 0 || announced_[i] == size; };
-  const auto at = std::find(announced_.begin(), announced_.begin() + kEvents, active);
-  if (!uniform(kThrows) || !uniform(kByActive) || at == announced_.begin() + kEvents) {
+  const auto uniform = [&](std::size_t i) { return join_state_[i] == 0 || join_state_[i] == size; };
+  const auto at = std::find(join_state_.begin(), join_state_.begin() + kEvents, active);
+  if (!uniform(kThrows) || !uniform(kByActive) || at == join_state_.begin() + kEvents) {
     Failure failure = describe(
         Code::kMismatch,
         uniform(kThrows) && uniform(kByActive)
             ? "ranks that train are at different points: of " + std::to_string(active) + ", " +
-                  std::to_string(announced_[0]) + " broadcast buffers, " +
-                  std::to_string(announced_[1]) + " rebuild buckets, " +
-                  std::to_string(announced_[2]) + " begin a backward"
+                  std::to_string(join_state_[0]) + " broadcast buffers, " +
+                  std::to_string(join_state_[1]) + " rebuild buckets, " +
+                  std::to_string(join_state_[2]) + " begin a backward"
             : "ranks called begin_join with different options: of " + std::to_string(size) + ", " +
-                  std::to_string(announced_[kThrows]) + " have throw_on_early_termination on, " +
-                  std::to_string(announced_[kByActive]) + " divide_by_active");
+                  std::to_string(join_state_[kThrows]) + " have throw_on_early_termination on, " +
+                  std::to_string(join_state_[kByActive]) + " divide_by_active");
     failure.rank = kNone;  // nobody can tell who is wrong
     failure.definite = true;
     failure.collective = name_of(Op::kAllReduceSum);
@@ -104,7 +105,7 @@ Result<Reducer::JoinEvent> Reducer::heard(std::span<const std::int32_t> flags) {
     close_pass(false);
     return failed(Status(std::move(failure)));
   }
-  return static_cast<JoinEvent>(at - announced_.begin());
+  return static_cast<JoinEvent>(at - join_state_.begin());
 }
 
 bool Reducer::all_train() const {
@@ -137,7 +138,7 @@ Status Reducer::end_join() try {
   if (!joining_) return Status(Code::kInvalidArgument, "end_join was called without a begin_join");
   if (pass_) close_pass(false);  // outputs that nobody used
   while (true) {
-    Result<JoinEvent> event = announce(JoinEvent::kNone);
+    Result<JoinEvent> event = exchange_join_state(JoinEvent::kNone);
     if (!event) return event.error();
     if (*event == JoinEvent::kNone) break;
     LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
@@ -177,14 +178,16 @@ Status Reducer::shadow(JoinEvent event) {
 
 // Every bucket and the usage map, with zeros and no use.
 Status Reducer::shadow_pass() {
-  LOCKSTEP_RETURN_IF_ERROR(free_places());
-  if (options_.static_graph && !use_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+  LOCKSTEP_RETURN_IF_ERROR(detach_misplaced_views());
+  if (options_.static_graph && !used_parameters_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   {
     platform::MutexLock lock(mutex_);
-    for (Slot& slot : slots_) LOCKSTEP_RETURN_IF_ERROR(fill_unreached(slot));
+    for (ReducedParameter& reduced : reduced_parameters_)
+      LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
     LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
   }
   return finalize();
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

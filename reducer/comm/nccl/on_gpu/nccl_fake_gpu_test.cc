@@ -1,5 +1,5 @@
 // NcclProcessGroup on a CudaDevice whose CUDA runtime is played in the process: what groups take of
-// the card, and give back. Part of reducer_cuda_fake_test.
+// the GPU, and give back. Part of reducer_cuda_fake_test.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -40,7 +40,7 @@ NcclApi idle_nccl() {
 }
 
 // Each reset of a reducer makes a group, and the device has 63 streams.
-TEST(NcclGroupOnAFakeCard, TwoHundredGroupsOneAfterTheOtherNeedOneStream) {
+TEST(NcclGroupOnAFakeGpu, TwoHundredGroupsOneAfterTheOtherNeedOneStream) {
   reset_fake_cuda();
   const std::unique_ptr<CudaDevice> device = *CudaDevice::open(0);
   const auto store = std::make_shared<HashStore>();

@@ -1,4 +1,4 @@
-// What the programs for a card have in common: opening it, and running what is registered.
+// What the programs for a GPU have in common: opening it, and running what is registered.
 //
 // Exit codes: 77 where there is no CUDA device, 65 for a wrong result, 1 for other failures before
 // anything is measured. What fails after that has ERROR OCCURRED in its row.
@@ -14,11 +14,11 @@
 namespace lockstep::benchmarks {
 
 // Shows `options`, this program's own, and Google Benchmark's, and ends the program, if --help is
-// among the arguments: no card is needed for that.
+// among the arguments: no GPU is needed for that.
 void show_help(int argc, char** argv, const char* options);
 
-// The machine's first card; or null, after a line on standard error, and the exit code in `code`.
-std::unique_ptr<CudaDevice> open_card(int& code);
+// The machine's first GPU; or null, after a line on standard error, and the exit code in `code`.
+std::unique_ptr<CudaDevice> open_gpu(int& code);
 
 // Runs what register_all() registers with Google Benchmark, unless `checked` says that results are
 // wrong (kCorrupted) or cannot be had. Returns the exit code.

@@ -1,4 +1,4 @@
-// The reducer on a simulated card: what it refuses there, and that its hooks wait for no card (F8).
+// The reducer on a simulated GPU: what it refuses there, and that its hooks wait for no GPU (F8).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,17 +53,17 @@ class ForkNode final : public Node {
   }
 };
 
-// A rank with a model of three parameters on a card, one behind the other: what came before has its
+// A rank with a model of three parameters on a GPU, one behind the other: what came before has its
 // gradient, and its hook is over, when a clock runs.
 struct TrainingRank {
   TrainingRank(Job& job, std::uint32_t number, DeviceOptions options)
-      : card(std::move(options)), engine(card.index()), rank(number), job_(job) {}
+      : gpu(std::move(options)), engine(gpu.index()), rank(number), job_(job) {}
 
   std::shared_ptr<ProcessGroup> host_group() const {
     return SimProcessGroup::join(job_.network, 1, job_.members, rank, job_.options);
   }
-  std::shared_ptr<ProcessGroup> card_group() {
-    return std::move(*StagedGroup::create(host_group(), card));
+  std::shared_ptr<ProcessGroup> gpu_group() {
+    return std::move(*StagedGroup::create(host_group(), gpu));
   }
 
   Status create(std::shared_ptr<ProcessGroup> group, std::shared_ptr<Store> store,
@@ -85,29 +85,29 @@ struct TrainingRank {
       return Status();
     };
     LOCKSTEP_RETURN_IF_ERROR(parallel->forward(module, outputs));
-    const Tensor gradient = *Tensor::empty(card, DType::kFloat32, Shape::row_major({4}));
-    card.fill_zero(card.current_stream(), gradient.data(), 16);
+    const Tensor gradient = *Tensor::empty(gpu, DType::kFloat32, Shape::row_major({4}));
+    gpu.fill_zero(gpu.current_stream(), gradient.data(), 16);
     return engine.backward(outputs, std::vector<Tensor>{gradient}, false);
   }
 
   Ref<Parameter> parameter(const char* name) {
-    return make_ref<Parameter>(name, card, DType::kFloat32, Shape::row_major({4}), true,
+    return make_ref<Parameter>(name, gpu, DType::kFloat32, Shape::row_major({4}), true,
                                engine.next_sequence());
   }
 
-  SimDevice card;
+  SimDevice gpu;
   Engine engine;
   const std::uint32_t rank;
   // The engine takes a parameter whose gradient is there before other nodes.
   Ref<Parameter> last = parameter("last");
-  Ref<ClockNode> after_middle = make_ref<ClockNode>(engine, Edge{last, 0}, card.index());
+  Ref<ClockNode> after_middle = make_ref<ClockNode>(engine, Edge{last, 0}, gpu.index());
   Ref<Parameter> middle = parameter("middle");
   Ref<ForkNode> fork =
-      make_ref<ForkNode>(engine, Edge{middle, 0}, Edge{after_middle, 0}, card.index());
-  Ref<ClockNode> after_first = make_ref<ClockNode>(engine, Edge{fork, 0}, card.index());
+      make_ref<ForkNode>(engine, Edge{middle, 0}, Edge{after_middle, 0}, gpu.index());
+  Ref<ClockNode> after_first = make_ref<ClockNode>(engine, Edge{fork, 0}, gpu.index());
   Ref<Parameter> first = parameter("first");
   Ref<ForkNode> root =
-      make_ref<ForkNode>(engine, Edge{first, 0}, Edge{after_first, 0}, card.index());
+      make_ref<ForkNode>(engine, Edge{first, 0}, Edge{after_first, 0}, gpu.index());
   std::unique_ptr<DataParallel> parallel;
 
  private:
@@ -126,15 +126,15 @@ void on_ranks(std::uint32_t ranks, const DeviceOptions& options, const Body& bod
   ASSERT_EQ(outcome.end, End::kFinished) << outcome.wait_graph;
 }
 
-// The card takes an hour for each copy into a bucket. Each bucket is under way, and the backward
+// The GPU takes an hour for each copy into a bucket. Each bucket is under way, and the backward
 // goes on in the same moment; only its end waits, for all three.
-TEST(ReducerOnCard, F8NoHostWaitsWhenABucketIsSent) {
+TEST(ReducerOnGpu, F8NoHostWaitsWhenABucketIsSent) {
   DeviceOptions options;
   options.duration = [](const Stream&, std::string_view operation, std::size_t) {
     return operation == "gather" ? Duration(1h) : Duration(0);
   };
   on_ranks(2, options, [](TrainingRank& on, const std::shared_ptr<Store>& store) {
-    ASSERT_TRUE(on.create(on.card_group(), store).ok());
+    ASSERT_TRUE(on.create(on.gpu_group(), store).ok());
     simulation::Scheduler& scheduler = *simulation::Scheduler::running();
     const Duration began = scheduler.now();
     ASSERT_TRUE(on.step().ok());
@@ -148,7 +148,7 @@ TEST(ReducerOnCard, F8NoHostWaitsWhenABucketIsSent) {
   });
 }
 
-TEST(ReducerOnCard, AGroupThatCannotReachTheCardIsRefusedAtConstruction) {
+TEST(ReducerOnGpu, AGroupThatCannotReachTheGpuIsRefusedAtConstruction) {
   on_ranks(2, {}, [](TrainingRank& on, const std::shared_ptr<Store>& store) {
     const Status status = on.create(on.host_group(), store);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -156,11 +156,11 @@ TEST(ReducerOnCard, AGroupThatCannotReachTheCardIsRefusedAtConstruction) {
   });
 }
 
-TEST(ReducerOnCard, S4AHookForTheHostIsRefusedAtConstruction) {
+TEST(ReducerOnGpu, S4AHookForTheHostIsRefusedAtConstruction) {
   on_ranks(2, {}, [](TrainingRank& on, const std::shared_ptr<Store>& store) {
     ReducerOptions options;
     options.hook = make_power_sgd_hook({});
-    const Status status = on.create(on.card_group(), store, std::move(options));
+    const Status status = on.create(on.gpu_group(), store, std::move(options));
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(status.to_string(), HasSubstr("does not work on device 1, where parameter last"));
   });

@@ -1,4 +1,4 @@
-#include "properties/lane/nursery.h"
+#include "properties/lane/rank_fork_server.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -115,7 +115,7 @@ Result<pid_t> spawn_server(const std::string& program, const char* command, int 
   return failed(refused_by_system("a rank's process cannot be started", error));
 }
 
-Status Nursery::start() {
+Status RankForkServer::start() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
@@ -131,7 +131,7 @@ Status Nursery::start() {
   return {};
 }
 
-void Nursery::end() {
+void RankForkServer::end() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
@@ -139,7 +139,7 @@ void Nursery::end() {
   pid_ = fd_ = -1;
 }
 
-Result<pid_t> Nursery::make(const std::vector<int>& fds) {
+Result<pid_t> RankForkServer::make(const std::vector<int>& fds) {
   if (pid_ < 0)
     if (const Status status = start(); !status.ok()) return failed(status);
   std::string text;

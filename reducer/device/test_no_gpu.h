@@ -1,4 +1,4 @@
-// What a test says that needs a card and has none; scripts look for the beginning of the line.
+// What a test says that needs a GPU and has none; scripts look for the beginning of the line.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace lockstep {
 
 // `why`: what opening the device failed with.
-inline std::string no_card(const Status& why) {
+inline std::string no_gpu(const Status& why) {
   return "skipped: no CUDA device (" + why.failure().detail + ")";
 }
 

@@ -1,6 +1,7 @@
-#include "properties/lane/nccl_card.h"
+#include "properties/lane/nccl_gpu.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 Result<std::unique_ptr<Device>> open_none() {
@@ -11,9 +12,10 @@ Result<std::unique_ptr<Device>> open_none() {
 
 }  // namespace
 
-OpenCard& open_card() {
-  static OpenCard opener = open_none;
+OpenGpu& open_gpu() {
+  static OpenGpu opener = open_none;
   return opener;
 }
 
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

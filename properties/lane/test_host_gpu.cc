@@ -1,11 +1,12 @@
-// A card for the nccl lane that is played on the host: streams are threads (test_queue_device.h).
+// A GPU for the nccl lane that is played on the host: streams are threads (test_queue_device.h).
 // Linked into lockstep_on_host, once for each build of the reducer.
-#include "properties/lane/test_host_card.h"
+#include "properties/lane/test_host_gpu.h"
 
-#include "properties/lane/nccl_card.h"
+#include "properties/lane/nccl_gpu.h"
 #include "reducer/device/test_queue_device.h"
 
-namespace lockstep::inline LOCKSTEP_NS {
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
 namespace {
 
 void submit(void* stream, void (*body)(void*), void* data) {
@@ -13,15 +14,16 @@ void submit(void* stream, void (*body)(void*), void* data) {
 }
 
 Result<std::unique_ptr<Device>> open_host() {
-  properties::host_card_submit = submit;
-  properties::host_card_reach = testing::QueueDevice::reach;
+  properties::host_gpu_submit = submit;
+  properties::host_gpu_reach = testing::QueueDevice::reach;
   return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
 }
 
 [[maybe_unused]] const bool is_installed = [] {
-  open_card() = open_host;
+  open_gpu() = open_host;
   return true;
 }();
 
 }  // namespace
-}  // namespace lockstep::inline LOCKSTEP_NS
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
