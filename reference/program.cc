@@ -159,7 +159,7 @@ bool keeps_a_forward(const RankPass& pass) {
                      [](const Forward& forward) { return !forward.discard; });
 }
 
-void limit_to_fabric(Program& program) {
+void limit_to_transport(Program& program) {
   limit(program.options.transport, Transport::kNccl);
   if (program.options.transport == Transport::kHost) return;
   for (Parameter& parameter : program.parameters) parameter.device = 0;
@@ -206,7 +206,7 @@ void normalize(Program& program) {
     buffer.device %= kMaxDevices;
     limit_sizes(buffer.sizes);
   }
-  limit_to_fabric(program);
+  limit_to_transport(program);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));

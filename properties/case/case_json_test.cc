@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "properties/generate/arbitrary.h"
-#include "properties/generate/dice.h"
+#include "properties/generate/random.h"
 
 namespace lockstep::properties {
 namespace {

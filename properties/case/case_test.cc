@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "properties/case/fields.h"
-#include "properties/generate/dice.h"
+#include "properties/generate/random.h"
 #include "properties/generate/generate.h"
 
 namespace lockstep::properties {

@@ -68,6 +68,7 @@ expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
 expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so
 expect 1 "sleepy" "$program" fuzz --faults sleepy
 expect 1 "--transport" "$program" fuzz --transport ether
+expect 1 "the option is --transport now" "$program" fuzz --fabric nccl
 expect 1 "lane sim alone" "$program" fuzz --lane gloo --transport nccl
 expect 0 "100 cases" "$program" fuzz --transport nccl --cases 100 --seed 1
 expect 1 "missing.json" "$program" show missing.json

@@ -113,7 +113,7 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
 }
 
 // --transport into the options; a message when the cases would not follow it.
-std::string resolve_fabric(const Arguments& arguments, FuzzOptions& options) {
+std::string resolve_transport(const Arguments& arguments, FuzzOptions& options) {
   if (arguments.transport.empty()) return {};
   if (options.lanes != std::vector{LaneKind::kSim})
     return "--transport: GPUs are simulated: it needs the lane sim alone";
@@ -176,7 +176,7 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (arguments.lane == "all") options.lanes = {LaneKind::kSim, LaneKind::kGloo};
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return status.failure().detail;
-  if (const std::string wrong = resolve_fabric(arguments, options); !wrong.empty()) return wrong;
+  if (const std::string wrong = resolve_transport(arguments, options); !wrong.empty()) return wrong;
   const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
   if (options.subject.against && has_faults)
     return "--faults: faults meet two subjects at different times; --against has none";
@@ -271,6 +271,11 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
                   "every case on this one, in the simulator: host, staged (a GPU, over the "
                   "host's group), or nccl (a GPU, over NCCL); without it some of each")
       ->check(CLI::IsMember({"host", "staged", "nccl"}));
+  // The name that it had before 0.1.0.
+  const auto refuse_old_name = [](const std::string&) {
+    throw CLI::ValidationError("--fabric", "the option is --transport now");
+  };
+  command.add_option_function<std::string>("--fabric", refuse_old_name)->group("");
 }
 
 CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {

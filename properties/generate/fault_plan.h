@@ -2,7 +2,7 @@
 // it. Internal to generate/.
 #pragma once
 
-#include "properties/generate/dice.h"
+#include "properties/generate/random.h"
 #include "properties/generate/generate.h"
 
 namespace lockstep::properties {

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "properties/generate/dice.h"
+#include "properties/generate/random.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "reference/arithmetic.h"
@@ -802,7 +802,7 @@ void draw_outputs(Random random, const GenerateOptions& options, Program& progra
 }
 
 // A GPU, and what moves its gradients. Numbers of its own.
-void draw_fabric(Random random, const GenerateOptions& options, Program& program) {
+void draw_transport(Random random, const GenerateOptions& options, Program& program) {
   const bool is_able =
       options.lane != GenerateOptions::Lane::kGloo && options.capabilities.has(Capability::kGpu);
   using reference::Transport;
@@ -892,8 +892,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;
   draw_payload_faults(Random(seed ^ kPayload, index), options, out);
   draw_hook(random, options, out.program);
-  constexpr std::uint64_t kFabric = 0x666162726963;
-  draw_fabric(Random(seed ^ kFabric, index), options, out.program);
+  constexpr std::uint64_t kTransportSalt = 0x666162726963;
+  draw_transport(Random(seed ^ kTransportSalt, index), options, out.program);
   constexpr std::uint64_t kCalls = 0x63616c6c73;
   draw_call_faults(Random(seed ^ kCalls, index), options, out);
   return out;

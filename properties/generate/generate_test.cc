@@ -11,7 +11,7 @@
 
 #include "properties/case/case_json.h"
 #include "properties/generate/arbitrary.h"
-#include "properties/generate/dice.h"
+#include "properties/generate/random.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/features.h"
 #include "reference/model.h"

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "properties/generate/dice.h"
+#include "properties/generate/random.h"
 #include "reference/program.h"
 
 namespace lockstep::properties {

@@ -19,7 +19,7 @@ enum class FindingKind : std::uint8_t {
   kForeign,  // outside of any memory of the device; the operation was not executed
 };
 
-// One access: "stream 1 #4 scatter reads bucket 0 [0, 64)".
+// One access: "stream 1 #4 unpack_bucket reads bucket 0 [0, 64)".
 struct Place {
   std::string who;             // "stream 1", "host thread rank 0"
   std::uint64_t sequence = 0;  // of the access on that line

@@ -48,7 +48,7 @@ bool s02(Bench& on, bool is_planted) {
   const Tensor result = on.made("result");
   {
     const Tensor bucket = on.made("bucket");
-    on.set(on.s0, bucket, 1, "gather");
+    on.set(on.s0, bucket, 1, "pack_bucket");
     on.order(on.s0, on.s1);
     if (!is_planted) on.device.note_use(on.s1, bucket.data());
     on.reduce(on.s1, bucket);
@@ -82,7 +82,7 @@ bool s04(Bench& on, bool is_planted) {
 bool s05_wait(Bench& on, bool is_planted) {
   const Tensor gradient = on.made("gradient");
   const Tensor bucket = on.made("bucket");
-  on.set(on.s0, bucket, 1, "gather");
+  on.set(on.s0, bucket, 1, "pack_bucket");
   on.order(on.s0, on.s1);
   on.reduce(on.s1, bucket);
   if (!is_planted) on.order(on.s1, on.s0);
@@ -105,7 +105,7 @@ bool s05_buffer(Bench& on, bool is_planted) {
   }
   const StreamGuard guard(is_planted ? on.s1 : on.s0);
   const Tensor buffer = on.made("buffer 1");
-  on.set(on.s0, buffer, 5, "gather");
+  on.set(on.s0, buffer, 5, "pack_bucket");
   on.finish(on.s0).ignore();
   const bool is_right = on.holds(buffer, 5);
   on.finish(on.s1).ignore();
@@ -128,7 +128,7 @@ bool s07(Bench& on, bool is_planted) {
 // pytorch#82450: in a group of launches the event is recorded before they are submitted.
 bool s08(Bench& on, bool is_planted) {
   const Tensor bucket = on.made("bucket");
-  on.set(on.s0, bucket, 1, "gather");
+  on.set(on.s0, bucket, 1, "pack_bucket");
   on.order(on.s0, on.s1);
   Event done = on.device.record(on.s1);
   on.reduce(on.s1, bucket);
@@ -147,7 +147,7 @@ bool s09(Bench& on, bool is_planted) {
   const Tensor bucket = on.made("bucket", 4);
   const PinnedMemory pinned = *on.device.allocate_pinned(16);
   const std::span<std::byte> host(pinned.data(), pinned.bytes());
-  on.set(on.s0, bucket, 1, "gather");
+  on.set(on.s0, bucket, 1, "pack_bucket");
   on.order(on.s0, on.s1);
   on.device.download(on.s1, bucket.data(), host.data(), 16);
   on.finish(on.s1).ignore();

@@ -131,7 +131,7 @@ void on_ranks(std::uint32_t ranks, const DeviceOptions& options, const Body& bod
 TEST(ReducerOnGpu, F8NoHostWaitsWhenABucketIsSent) {
   DeviceOptions options;
   options.duration = [](const Stream&, std::string_view operation, std::size_t) {
-    return operation == "gather" ? Duration(1h) : Duration(0);
+    return operation == "pack_bucket" ? Duration(1h) : Duration(0);
   };
   on_ranks(2, options, [](TrainingRank& on, const std::shared_ptr<Store>& store) {
     ASSERT_TRUE(on.create(on.gpu_group(), store).ok());

@@ -113,7 +113,7 @@ void SimDevice::pack_bucket(const Stream& stream, std::span<const Transfer> tran
     add_touches(touches, one.slot, one.gradient->dtype(), *one.order, true);
     kept.push_back({borrowed(*one.gradient), one.slot, *one.order});
   }
-  submit(stream, "gather", std::move(touches), [this, kept = std::move(kept), factor] {
+  submit(stream, "pack_bucket", std::move(touches), [this, kept = std::move(kept), factor] {
     arithmetic_.pack_bucket({}, transfers_of(kept), factor);
   });
 }
@@ -126,13 +126,13 @@ void SimDevice::unpack_bucket(const Stream& stream, std::span<const Transfer> tr
     add_touches(touches, *one.gradient, true);
     kept.push_back({borrowed(*one.gradient), one.slot, *one.order});
   }
-  submit(stream, "scatter", std::move(touches),
+  submit(stream, "unpack_bucket", std::move(touches),
          [this, kept = std::move(kept)] { arithmetic_.unpack_bucket({}, transfers_of(kept)); });
 }
 
 void SimDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
                                      double factor) {
-  submit(stream, "fold", from_to(from, to),
+  submit(stream, "reduce_in_rank_order", from_to(from, to),
          [this, source = borrowed(from), target = borrowed(to), factor] {
            arithmetic_.reduce_in_rank_order({}, source, target, factor);
          });

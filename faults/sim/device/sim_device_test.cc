@@ -435,10 +435,10 @@ TEST(SimDevice, AnOperationThatFailsShowsAtEveryEventThatWasNotReached) {
         on.set(on.s0, a, 1);
         const Event before = on.device.record(on.s0);
         EXPECT_TRUE(on.device.synchronize(before, Deadline::never()).ok());
-        on.set(on.s1, a, 2, "gather");
+        on.set(on.s1, a, 2, "pack_bucket");
         const Status status = on.device.synchronize(on.device.record(on.s1), Deadline::never());
         EXPECT_EQ(status.code(), Code::kTransport);
-        EXPECT_THAT(status.to_string(), HasSubstr("operation 2, gather, failed"));
+        EXPECT_THAT(status.to_string(), HasSubstr("operation 2, pack_bucket, failed"));
         EXPECT_EQ(on.finish(on.s2).code(), Code::kTransport);  // for good, on all streams
         EXPECT_TRUE(on.device.synchronize(before, Deadline::never()).ok());
       },
