@@ -114,7 +114,8 @@ bool Reducer::all_train() const {
 
 // As of the last event that was announced; rank 0 before the first one.
 int Reducer::lowest_that_trains() const {
-  const auto found = std::find(active_.begin(), active_.end(), 1);
+  const auto found =
+      std::find_if(active_.begin(), active_.end(), [](std::int32_t each) { return each != 0; });
   LOCKSTEP_CHECK(found != active_.end());
   return static_cast<int>(found - active_.begin());
 }

@@ -783,24 +783,6 @@ void draw_groups(Random random, const GenerateOptions& options, Program& program
   change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
-// P5: outputs without a graph, and outputs that outlive the next step. Numbers of its own.
-void draw_outputs(Random random, const GenerateOptions& options, Program& program) {
-  const Capabilities can = options.capabilities;
-  const bool has_constants = random.percent(20) && can.has(Capability::kConstants);
-  const bool holds = random.percent(40) && can.has(Capability::kHoldOutputs);
-  for (Step& step : program.steps) {
-    if (step.kind == PassKind::kNoGrad) continue;
-    for (RankPass& pass : step.variants) {
-      for (reference::Forward& forward : pass.forwards) {
-        const std::uint32_t constants = random.percent(60) ? random.between(1, 2) : 0;
-        if (has_constants) forward.constants = constants;
-      }
-      const bool is_held = random.percent(50);
-      pass.hold_outputs = holds && is_held && pass.keep_outputs;
-    }
-  }
-}
-
 // A GPU, and what moves its gradients. Numbers of its own.
 void draw_transport(Random random, const GenerateOptions& options, Program& program) {
   const bool is_able =
@@ -886,7 +868,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   constexpr std::uint64_t kGroups = 0x67726f757073;
   draw_groups(Random(seed ^ kGroups, index), options, out.program);
   constexpr std::uint64_t kOutputs = 0x6f757470757473;
-  draw_outputs(Random(seed ^ kOutputs, index), options, out.program);
+  draw_outputs(Random(seed ^ kOutputs, index), options.capabilities, out.program);
   draw_schedule(random, options.lane, out.schedule);
   draw_faults(random, options, out);
   constexpr std::uint64_t kPayload = 0x7061796c6f6164;

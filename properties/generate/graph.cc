@@ -475,4 +475,25 @@ RankPass draw_pass(Random& random, const GraphFeatures& features, const Names& n
   return PassDrawer(random, features, names, constraints).draw();
 }
 
+// Outputs without a graph, and outputs that outlive the backward and the next step (P5, P11). The
+// numbers are of their own, so that other choices stay what they are.
+void draw_outputs(Random random, const Capabilities& can, Program& program) {
+  const bool has_constants = random.percent(40) && can.has(Capability::kConstants);
+  const bool holds = random.percent(40) && can.has(Capability::kHoldOutputs);
+  const bool keeps = program.options.mode == reference::Mode::kStatic && random.percent(50) &&
+                     can.has(Capability::kKeepOutputs);
+  for (Step& step : program.steps) {
+    if (step.kind == PassKind::kNoGrad) continue;
+    for (RankPass& pass : step.variants) {
+      for (reference::Forward& forward : pass.forwards) {
+        const std::uint32_t constants = random.percent(60) ? random.between(1, 2) : 0;
+        if (has_constants) forward.constants = constants;
+      }
+      const bool is_held = random.percent(50);
+      if (keeps && step.kind == PassKind::kSynced) pass.keep_outputs = true;
+      pass.hold_outputs = holds && is_held && pass.keep_outputs;
+    }
+  }
+}
+
 }  // namespace lockstep::properties

@@ -61,4 +61,7 @@ void join_calls(reference::RankPass& pass);
 reference::RankPass draw_pass(Random& random, const GraphFeatures& features, const Names& names,
                               const PassConstraints& constraints);
 
+// What becomes of the outputs of each pass, beside its backward calls.
+void draw_outputs(Random random, const Capabilities& can, reference::Program& program);
+
 }  // namespace lockstep::properties
