@@ -32,6 +32,7 @@ const Failure* first_definite(const Reports& reports) {
 struct Silence {
   int ranks = 0;  // that wrote nothing
   int suspect = kNone;
+  bool is_suspected = false;  // by someone
 };
 
 // Who is to blame when nobody has an error of his own (failure_board.h).
@@ -50,6 +51,7 @@ Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, 
     silence.suspect = static_cast<int>(r);
     most = votes[r];
   }
+  silence.is_suspected = most > 0;
   if (is_peer_lost && silence.ranks > 1 && most == 0) silence.suspect = kNone;
   return silence;
 }
@@ -69,19 +71,31 @@ const Failure* least_progress(const Reports& reports) {
   return least;
 }
 
-// Of ranks that had got equally far each suspects the one that it waited for, which may have waited
-// itself: the report at which the chain of suspicions ends, as it suspects nobody. The first one
-// where the chain has no such end: it runs in a circle, or to a rank that had got further.
+// Each rank suspects the one that it waited for, which may have waited itself: the report at which
+// the chain of suspicions ends, as it suspects nobody. The first one where the chain has no such
+// end, as it runs in a circle or to a rank that told nothing.
 const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
   const Failure* report = first;
   for (std::size_t steps = 0; steps < reports.size(); ++steps) {
     if (report->suspect == kNone) return report;
     const auto next = static_cast<std::size_t>(report->suspect);
     if (report->suspect < 0 || next >= reports.size() || !reports[next]) return first;
-    if (progress_of(*reports[next]) != progress_of(*first)) return first;
     report = &*reports[next];
   }
   return first;
+}
+
+// Who is silent and suspected by nobody may have been done before, and have nothing to tell: then
+// it is the rank at which others' suspicions end, if there is one.
+const Failure* suspected_by_others(const Reports& reports) {
+  const Failure* least = nullptr;
+  for (const auto& report : reports) {
+    if (!report) continue;
+    const Failure* const end = end_of_suspicions(reports, &*report);
+    if (end == &*report) continue;
+    if (least == nullptr || progress_of(*end) < progress_of(*least)) least = end;
+  }
+  return least;
 }
 
 // The rank, the suspect and the text name the same one.
@@ -155,13 +169,15 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   }
 
   Failure settled = own;
-  if (const Failure* definite = first_definite(reports)) {
-    settled = *definite;
-  } else if (const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
-             silence.ranks > 0) {
+  const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
+  const Failure* cause = first_definite(reports);
+  if (cause == nullptr && silence.ranks == 0)
+    cause = end_of_suspicions(reports, least_progress(reports));
+  else if (cause == nullptr && !silence.is_suspected)
+    cause = suspected_by_others(reports);
+  if (cause == nullptr) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
-  } else if (const Failure* cause = end_of_suspicions(reports, least_progress(reports));
-             cause->reported_by != rank_) {
+  } else if (cause->definite || cause->reported_by != rank_) {
     settled = *cause;
   }
   settled.reported_by = rank_;

@@ -4,11 +4,12 @@
 // writes what it knows under its own key in the group's store, closes its connections, which wakes
 // its peers, and reads what the others wrote. A definite cause (an error of a rank's own) outranks
 // everything; otherwise a peer that wrote nothing before the grace ended is the suspect: the only
-// one, the one that others suspect most, or the lowest. Where all wrote, the one that had got least
-// far held the others up; of those that had got equally far it is the one at the end of their
-// suspicions: a suspects b, b suspects c, c suspects nobody. Of several where a peer is lost, and
-// nobody suspects one, none is: some may have nothing to tell, as they were done before (NCCL does
-// not say which peer it is).
+// one, the one that others suspect most, or the lowest; but if nobody suspects one who is silent,
+// and others are suspected, it is the one at the end of those suspicions, as who is silent may have
+// been done before. Where all wrote, the one that had got least far held the others up, or the
+// one at the end of its suspicions: a suspects b, b suspects c, c suspects nobody. Of several where
+// a peer is lost, and nobody suspects one, none is: some may have nothing to tell, as they were
+// done before (NCCL does not say which peer it is).
 //
 // Threads: one call at a time. Waits at most `grace` for peers, in the order of the ranks, and for
 // those behind a definite cause not at all: of several causes all survivors take the same one, so a

@@ -236,22 +236,51 @@ TEST(FailureBoardCause, F2TheChainOfSuspicionsLeadsToTheRankThatSuspectsNobody) 
         suspect == kNone ? "could not begin" : "nothing came from rank " + std::to_string(suspect);
     return failure;
   };
-  const auto settled_by = [&](int self, const std::vector<int>& suspects) {
+  const auto settled_by = [&](int self, const std::vector<int>& suspects,
+                              std::int64_t others_sequence = 0) {
+    const auto told_by = [&](int r) {
+      Failure failure = report(r, suspects[static_cast<std::size_t>(r)]);
+      if (r != 0) failure.sequence = others_sequence;
+      return failure;
+    };
     const auto store = std::make_shared<HashStore>();
     const int ranks = static_cast<int>(suspects.size());
     for (int r = 0; r < ranks; ++r)
-      if (r != self)
-        FailureBoard(store, r, ranks).publish(report(r, suspects[static_cast<std::size_t>(r)]));
-    return FailureBoard(store, self, ranks)
-        .settle(report(self, suspects[static_cast<std::size_t>(self)]), seconds(1));
+      if (r != self) FailureBoard(store, r, ranks).publish(told_by(r));
+    return FailureBoard(store, self, ranks).settle(told_by(self), seconds(1));
   };
   for (int self = 0; self < 4; ++self) {
     const Failure settled = settled_by(self, {1, 2, kNone, 0});
     EXPECT_EQ(settled.rank, 2) << "rank " << self << ": " << settled.to_string();
     EXPECT_EQ(settled.detail, "could not begin") << "rank " << self;
     EXPECT_EQ(settled.reported_by, self);
+    // Rank 0 is ahead in the second group, whose numbers are others (P14).
+    EXPECT_EQ(settled_by(self, {1, 2, kNone, 0}, 7).rank, 2);
     // A circle has no end: all take what the lowest rank told.
     EXPECT_EQ(settled_by(self, {1, 2, 3, 0}).suspect, 1);
+  }
+}
+
+// Rank 1 has ended the collective, and its program, and has nothing to tell.
+TEST(FailureBoardCause, F2WhoIsSilentAndSuspectedByNobodyIsNotBlamedForAStall) {
+  Failure stalled;
+  stalled.code = Code::kTimeout;
+  stalled.rank = stalled.reported_by = 0;
+  stalled.pass = stalled.sequence = 0;
+  stalled.detail = "could not begin on rank 0";
+  Failure waiting = stalled;
+  waiting.code = Code::kPeerLost;
+  waiting.reported_by = 2;
+  waiting.rank = kNone;
+  waiting.suspect = 0;
+  waiting.detail = "rank 0 closed its connections";
+  for (const int self : {0, 2}) {
+    const auto store = std::make_shared<HashStore>();
+    FailureBoard(store, 2 - self, 3).publish(self == 0 ? waiting : stalled);
+    const Failure settled =
+        FailureBoard(store, self, 3).settle(self == 0 ? stalled : waiting, milliseconds(5));
+    EXPECT_EQ(settled.rank, 0) << settled.to_string();
+    EXPECT_EQ(settled.detail, stalled.detail);
   }
 }
 

@@ -23,7 +23,7 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr int kMaxWorkers = static_cast<int>(Agreement::kWindow);
-constexpr int kLooks = 4;  // of the watchdog, within a timeout
+constexpr int kLooks = 10;  // of the watchdog, within a timeout
 constexpr platform::Duration kShortestRollCall = std::chrono::milliseconds(100);
 constexpr platform::Duration kLongestRollCall = std::chrono::seconds(1);
 
@@ -363,8 +363,8 @@ Failure GlooProcessGroup::Impl::overdue(const Operation& operation) {
 // What holds up a rank that waits for `suspect`, which becomes the rank at which the waits end.
 std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& suspect,
                                             bool has_begun) {
-  const platform::Duration limit = std::clamp<platform::Duration>(
-      options_.timeout / kLooks, kShortestRollCall, kLongestRollCall);
+  const platform::Duration limit =
+      std::clamp<platform::Duration>(options_.timeout / 4, kShortestRollCall, kLongestRollCall);
   const ChainEnd end = mesh_.call_roll(platform::Deadline::in(limit));
   const bool is_direct = end.rank == kNone || end.rank == mesh_.rank();
   if (is_direct)

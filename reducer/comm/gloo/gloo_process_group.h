@@ -9,7 +9,7 @@
 // Deadlines. What runs must make progress within `timeout`, whatever Gloo's own limits say: each
 // operation that begins or ends, each transfer that ends, and bytes that move in the middle of one
 // are progress, however long all of it takes. What is queued has no deadline of its own. A watchdog
-// ends the group when nothing has come further, up to a quarter of the timeout late where bytes
+// ends the group when nothing has come further, up to a tenth of the timeout late where bytes
 // alone had moved, and takes a second at the most to find out who holds the group up (roll_call.h).
 // Workers leave Gloo's waits at once then (watched_transport.h), and only after they have let go of
 // the caller's memory does the Work complete.
