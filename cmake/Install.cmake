@@ -68,6 +68,7 @@ endfunction()
 
 file(GLOB_RECURSE lockstep_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/reducer/*.h)
 list(FILTER lockstep_headers EXCLUDE REGEX "(_test[a-z_]*|/test_[a-z_]*)\\.h$")
+list(FILTER lockstep_headers EXCLUDE REGEX "/test_[a-z_]*/")
 if(NOT LOCKSTEP_HAVE_CUDA)
   list(FILTER lockstep_headers EXCLUDE REGEX "/device/cuda/")
 endif()
