@@ -173,7 +173,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   if (settled.collective.empty()) {
     settled.collective = own.collective;
     settled.sequence = own.sequence;
-    if (settled.bucket == kNone && settled.parameters.empty()) {  // they go together
+    // The bucket and its parameters are set together.
+    if (settled.bucket == kNone && settled.parameters.empty()) {
       settled.bucket = own.bucket;
       settled.parameters = own.parameters;
     }
@@ -191,7 +192,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
 }
 
 void FailureBoard::publish(const FlightRecord& own) {
-  (void)store_->set(flight_record_key_of(rank_, own.reducer_id), to_text(own));  // as above
+  // As above, a store that cannot be reached must not hide the failure.
+  (void)store_->set(flight_record_key_of(rank_, own.reducer_id), to_text(own));
 }
 
 std::vector<FlightRecord> FailureBoard::records(FlightRecord own, platform::Deadline deadline) {
@@ -200,7 +202,7 @@ std::vector<FlightRecord> FailureBoard::records(FlightRecord own, platform::Dead
     if (r == rank_) continue;
     const Result<std::string> text = store_->get(flight_record_key_of(r, own.reducer_id), deadline);
     if (!text) continue;
-    // An account of another version of the library counts as none.
+    // A record of another version of the library counts as none.
     Result<FlightRecord> record = read_flight_record(*text);
     if (record && record->rank == r && record->size == size_ &&
         record->reducer_id == own.reducer_id)
