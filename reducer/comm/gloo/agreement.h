@@ -9,14 +9,14 @@
 // that will send to it runs the same collective: the sender sends only on a receive that was
 // posted, and the header alone determines the lengths of its messages. So safety needs one hop,
 // from each sender to its receiver:
-//  - In a ring all-reduce, all payload of rank r comes from r+1. If any two ranks differ then, some
-// r and r+1 around the ring do, and r notices. Ranks further on wait for those two, and learn the
-// reason from the notice that a failing rank sends to all (mesh.h).
+//  - In a ring all-reduce, all payload of rank r comes from r+1. If any two ranks differ then,
+//    some r and r+1 around the ring do, and r notices. Ranks further on wait for those two, and
+//    learn the reason from the notice that a failing rank sends to all (mesh.h).
 //  - In bcube, rank-ordered sums, broadcast and all-gather, the sender may be any rank, and equal
-// neighbours prove nothing: of ranks 0 to 5 the first three may run one collective and the others
-// another, and rank 1, whose neighbours are equal, would receive from rank 4. So every rank
-// compares with every other. (The all-gather is a ring too, in the opposite direction; it is rare
-// and small, and treated alike.)
+//    neighbours prove nothing: of ranks 0 to 5 the first three may run one collective and the
+//    others another, and rank 1, whose neighbours are equal, would receive from rank 4. So every
+//    rank compares with every other. (The all-gather is a ring too, in the opposite direction; it
+//    is rare and small, and treated alike.)
 //
 // A rank compares with the neighbours on both sides. That costs a message, but lets both ranks of a
 // differing pair name the other. It compares with the neighbours first in every collective,

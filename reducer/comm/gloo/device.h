@@ -29,12 +29,12 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
 
 // EventLoop is the event loop of a TCP device. While a Hurry is alive, the loop turns without
 // pause, and yields its processor at every turn. Two properties of Gloo require that:
-//  - A thread that registers or removes a connection waits for a turn of the loop, and an idle loop
-// turns once in 10 ms. That is most of the time for connecting and closing a mesh.
+//  - A thread that registers or removes a connection waits for a turn of the loop, and an idle
+//    loop turns once in 10 ms. That is most of the time for connecting and closing a mesh.
 //  - The loop skips a connection whose lock is taken, finds it ready again at once, and so spins
-// until the system's next scheduler tick for as long as the thread that holds the lock cannot run,
-// perhaps because of the loop itself. With more threads than processors that is most of the time of
-// a small collective. So a thread holds a Hurry while it hands over a transfer.
+//    until the system's next scheduler tick for as long as the thread that holds the lock cannot
+//    run, perhaps because of the loop itself. With more threads than processors that is most of the
+//    time of a small collective. So a thread holds a Hurry while it hands over a transfer.
 // For devices of other kinds it does nothing.
 //
 // Threads: any. A Hurry costs two system calls, and wakes the loop.

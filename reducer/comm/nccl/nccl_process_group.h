@@ -63,8 +63,8 @@ struct NcclOptions {
   platform::Duration poll = std::chrono::microseconds(500);
   // The interval at which it polls the store.
   platform::Duration notice = std::chrono::milliseconds(20);
-  // Three times `grace` plus `end_timeout` may be at most 50 s.
-  // How long an abort waits for a thread to return from NCCL.
+  // How long an abort waits for a thread to return from NCCL. Three times this plus `end_timeout`
+  // may be at most 50 s.
   platform::Duration grace = std::chrono::milliseconds(500);
   // The timeout of an abort, and of leaving.
   platform::Duration end_timeout = std::chrono::seconds(10);
