@@ -155,11 +155,6 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
 
 Status Reducer::meet_peers(Status own) {
   LOCKSTEP_RETURN_IF_ERROR(agree_with_peers(std::move(own)));
-  // The pinned layout is checked only after all ranks know that they have the same one: then all
-  // refuse it, or none does, unless a rank has no memory for it.
-  if (options_.pinned_layout)
-    LOCKSTEP_RETURN_IF_ERROR(
-        agree_to_go_on(*membership_.group, guarded([this] { return lay_out_first(); })));
   LOCKSTEP_RETURN_IF_ERROR(broadcast_state());
   for (std::size_t i = 0; i < replica_gradient_count(); ++i)
     replica_gradient(i).parameter->add_hook(this, i);
@@ -431,8 +426,18 @@ Status Reducer::agree_with_peers(Status own) {
                  is_apart ? "a backward group of its own" : "no backward group of its own");
   LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, std::move(own), reducer_id_));
   if (is_apart) LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(*membership_.group, backward_group()));
+  if (options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_pinned());
   divide_by(membership_.group->size());
   return {};
+}
+
+// Lays out the pinned buckets after all ranks know that they have the same layout: then all refuse
+// it, or none does, unless a rank has no memory for it. A rank that resets, and has the buckets
+// already, takes part too, because another rank may be constructing its reducer meanwhile.
+Status Reducer::lay_out_pinned() {
+  Status own;
+  if (buckets_.empty()) own = guarded([this] { return lay_out_first(); });
+  return agree_to_go_on(*membership_.group, std::move(own));
 }
 
 // Checks that this rank's group can do what the options demand.

@@ -330,6 +330,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status agree_on_order();
   Status meet_peers(Status own);
   Status agree_with_peers(Status own);
+  Status lay_out_pinned();
   Status check_group() const;
   Status check_other_reducers() const;
   Status check_dtype(const Parameter& parameter) const;

@@ -387,6 +387,32 @@ TEST(ReducerRefusals, B4AReasonOfAnyLengthReachesThePeers) {
   });
 }
 
+// A process that was replaced constructs its reducer while the others reset theirs.
+TEST(ReducerRefusals, B4AResetMeetsTheConstructionOfANewcomer) {
+  for (const bool is_pinned : {false, true}) {
+    const auto memberships = local_memberships(2);
+    const auto later = local_memberships(2);
+    on_ranks(2, [&](int r) {
+      const auto i = static_cast<std::size_t>(r);
+      TestRank rank;
+      rank.add("a");
+      ReducerOptions options = quick_options(false);
+      ASSERT_TRUE(rank.create(memberships[i], options).ok());
+      if (is_pinned) {
+        options.pinned_layout = rank.parallel->reducer().layout();
+        rank.parallel.reset();
+        ASSERT_TRUE(rank.create(local_memberships(1)[0], options).ok());
+      }
+      if (r == 1) rank.parallel.reset();
+      const Status status =
+          r == 1 ? rank.create(later[i], options) : rank.parallel->reset(later[i]);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+      EXPECT_EQ(values_of(rank.parameters[0]->grad())[0], 3);
+    });
+  }
+}
+
 // A group whose peers send the headers that a test wants.
 class LyingGroup final : public ProcessGroup {
  public:

@@ -44,18 +44,6 @@ bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output,
 
 }  // namespace
 
-std::uint32_t call_count(const RankPass& pass) {
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pass.backwards.size()));
-}
-
-std::uint32_t kept_outputs(const RankPass& pass) {
-  std::size_t count = 0;
-  for (const Forward& forward : pass.forwards) {
-    if (!forward.discard) count += forward.outputs.size();
-  }
-  return static_cast<std::uint32_t>(count);
-}
-
 Graph::Graph(const std::vector<std::uint32_t>& owners) : owners_(owners) {
   targets_.resize(owners.size() * (kMaxDepth + 1));
   events_.reserve(2 * owners.size());

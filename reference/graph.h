@@ -6,11 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/model/engine.h"
 #include "reference/program.h"
 
 namespace lockstep::reference {
-
-constexpr std::uint32_t kNotTrained = ~std::uint32_t{0};
 
 struct Event {
   enum class Kind : std::uint8_t {
@@ -28,9 +27,6 @@ struct Event {
   std::uint32_t entries = 0;   // kTensor: of a sparse parameter
   double scalar = 0;
 };
-
-std::uint32_t call_count(const RankPass& pass);    // of backward
-std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
 
 class Graph {
  public:

@@ -37,7 +37,7 @@ Expectation run(const Program& program, const Contract& contract,
                 const std::vector<Recovery>& recoveries = {},
                 const std::vector<ReadyOrder>& ready_orders = {});
 
-// The same into `out`, whose memory is used again: what was in it does not matter.
+// The same into `out`: what was in it does not matter.
 void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
          const std::vector<ReadyOrder>& ready_orders, Expectation& out);
 

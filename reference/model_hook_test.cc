@@ -9,6 +9,7 @@
 
 #include "reference/arithmetic.h"
 #include "reference/model.h"
+#include "reference/model/power_sgd.h"
 #include "reference/order.h"
 #include "reference/power_sgd.h"
 #include "reference/test_programs.h"
@@ -149,56 +150,77 @@ TEST(ModelS4, PowerSgdSumsTwiceAndTheSecondTimeAfterAllBuckets) {
   EXPECT_EQ(power_sgd({4, 4}).expectation.steps[0].collectives.size(), 1U);
 }
 
-// A matrix of rank one gets through whole: all that is lost is rounding.
-TEST(ModelS4, PowerSgdLosesNothingOfAMatrixOfItsRank) {
+// The hook on one bucket, from pass to pass.
+struct PowerSgdHook {
+  Setting setting;
+  ExpectedBucket bucket;
+  PowerState state;
+
+  PowerSgdHook(const Program& program, const Contract& contract, ExpectedBucket of)
+      : setting(make_setting(program, contract, 0)),
+        bucket(std::move(of)),
+        state(program.parameters.size()) {}
+
+  // `gradients` are by member and rank, the results by member.
+  std::vector<Floats> reduce(const std::vector<std::vector<Floats>>& gradients) {
+    const auto sum = [](std::vector<Floats> parts) {
+      for (std::size_t r = 1; r < parts.size(); ++r)
+        add_values(DType::kFloat32, parts[0].data(), parts[r].data(), parts[0].size());
+      return parts[0];
+    };
+    const auto ranks = static_cast<std::uint32_t>(gradients[0].size());
+    PowerResult result = run_power_sgd(setting, bucket, ranks, gradients, sum, std::move(state));
+    state = std::move(result.state);
+    return std::move(result.means);
+  }
+};
+
+Program program_of_one_matrix(std::vector<std::uint32_t> sizes) {
   Program program;
-  program.world = 2;
   program.options.hook = Hook::kPowerSgd;
   program.parameters.resize(1);
-  program.parameters[0].sizes = {5, 6};
-  PowerSgd hook(program);
+  program.parameters[0].sizes = std::move(sizes);
+  return program;
+}
+
+ExpectedBucket bucket_of_one() {
   ExpectedBucket bucket;
   bucket.parameters = {0};
-  std::vector<std::vector<PowerSgd::Floats>> given(2);
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    PowerSgd::Floats& matrix = given[rank].emplace_back();
+  return bucket;
+}
+
+// A matrix of rank one gets through whole: all that is lost is rounding.
+TEST(ModelS4, PowerSgdLosesNothingOfAMatrixOfItsRank) {
+  const Program program = program_of_one_matrix({5, 6});
+  const Contract contract;
+  PowerSgdHook hook(program, contract, bucket_of_one());
+  std::vector<Floats> given(2);
+  for (std::size_t rank = 0; rank < 2; ++rank)
     for (std::size_t i = 0; i < 5; ++i)
       for (std::size_t j = 0; j < 6; ++j)
-        matrix.push_back(static_cast<double>((i + 1) * (j + 2) * (rank + 1)));
-  }
-  const auto sum = [](std::vector<PowerSgd::Floats> parts) {
-    add_values(DType::kFloat32, parts[0].data(), parts[1].data(), parts[0].size());
-    return parts[0];
-  };
-  const auto results = hook.reduce(bucket, {0, 1}, 2, given, sum);
+        given[rank].push_back(static_cast<double>((i + 1) * (j + 2) * (rank + 1)));
+  const std::vector<Floats> results = hook.reduce({given});
   for (std::size_t e = 0; e < 30; ++e)
-    EXPECT_NEAR(results[0][e], (given[0][0][e] + given[1][0][e]) / 2, 1e-4);
+    EXPECT_NEAR(results[0][e], (given[0][e] + given[1][e]) / 2, 1e-4);
 }
 
 // What a pass loses, a later one brings: of equal gradients the sums of the results stay close to
 // the sums of the gradients, and would not without the error.
 TEST(ModelS4, PowerSgdBringsInTheNextPassesWhatItLost) {
-  Program program;
-  program.world = 1;
-  program.options.hook = Hook::kPowerSgd;
-  program.parameters.resize(1);
-  program.parameters[0].sizes = {8, 9};
-  ExpectedBucket bucket;
-  bucket.parameters = {0};
-  std::vector<std::vector<PowerSgd::Floats>> given(1, {PowerSgd::Floats(72)});
-  for (std::size_t e = 0; e < 72; ++e) given[0][0][e] = static_cast<double>(e * e % 17) - 8;
-  const auto alone = [](std::vector<PowerSgd::Floats> parts) { return parts[0]; };
+  const Program program = program_of_one_matrix({8, 9});
+  const Contract contract;
+  Floats given(72);
+  for (std::size_t e = 0; e < 72; ++e) given[e] = static_cast<double>(e * e % 17) - 8;
   const auto distance_after = [&](int passes, bool forgets) {
-    PowerSgd hook(program);
-    PowerSgd::Floats total(72, 0.0);
+    PowerSgdHook hook(program, contract, bucket_of_one());
+    Floats total(72, 0.0);
     for (int pass = 0; pass < passes; ++pass) {
-      const auto results = hook.reduce(bucket, {0}, 1, given, alone);
+      const std::vector<Floats> results = hook.reduce({{given}});
       for (std::size_t e = 0; e < 72; ++e) total[e] += results[0][e];
-      if (forgets) hook.forget();
+      if (forgets) hook.state.assign(1, {});
     }
     double distance = 0;
-    for (std::size_t e = 0; e < 72; ++e)
-      distance += std::abs(total[e] / passes - given[0][0][e]) / 72;
+    for (std::size_t e = 0; e < 72; ++e) distance += std::abs(total[e] / passes - given[e]) / 72;
     return distance;
   };
   EXPECT_LT(distance_after(64, false), distance_after(64, true) / 8);
@@ -206,19 +228,18 @@ TEST(ModelS4, PowerSgdBringsInTheNextPassesWhatItLost) {
 
 TEST(ModelS4, PowerSgdStartsAnewAfterWhatIsNotFinite) {
   const Case t = power_sgd({6, 7});
-  PowerSgd hook(t.program);
-  const ExpectedBucket& bucket = t.expectation.buckets[0];
+  const Contract contract;
+  PowerSgdHook hook(t.program, contract, t.expectation.buckets[0]);
+  const auto& members = hook.bucket.parameters;
   const auto matrix_at =
-      static_cast<std::size_t>(std::find(bucket.parameters.begin(), bucket.parameters.end(), 0U) -
-                               bucket.parameters.begin());
-  std::vector<std::vector<PowerSgd::Floats>> given(1);
-  for (const std::uint32_t parameter : bucket.parameters)
-    given[0].emplace_back(parameter == 0 ? 42 : 1, 1.0);
-  const auto alone = [](std::vector<PowerSgd::Floats> parts) { return parts[0]; };
-  given[0][matrix_at][3] = std::numeric_limits<double>::infinity();
-  EXPECT_FALSE(std::isfinite(hook.reduce(bucket, {0}, 1, given, alone)[matrix_at][3]));
-  given[0][matrix_at][3] = 1;
-  const auto results = hook.reduce(bucket, {0}, 1, given, alone);
+      static_cast<std::size_t>(std::find(members.begin(), members.end(), 0U) - members.begin());
+  std::vector<std::vector<Floats>> given;
+  for (const std::uint32_t parameter : members)
+    given.push_back({Floats(parameter == 0 ? 42 : 1, 1.0)});
+  given[matrix_at][0][3] = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(std::isfinite(hook.reduce(given)[matrix_at][3]));
+  given[matrix_at][0][3] = 1;
+  const std::vector<Floats> results = hook.reduce(given);
   for (const double value : results[matrix_at]) EXPECT_NEAR(value, 1, 1e-5);
 }
 

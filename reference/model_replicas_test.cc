@@ -1,7 +1,7 @@
 // The model against CONTRACT.md, several replicas of a model in one process (P15).
 #include <gtest/gtest.h>
 
-#include "reference/state.h"
+#include "reference/model/replicas.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::reference {
@@ -89,20 +89,18 @@ TEST(ModelReplicas, S3CopiesFollowAtTheBeginningOfAWindow) {
   EXPECT_EQ(state(0, 0), state(0, 2));  // copied, and not trained yet
   EXPECT_NE(state(1, 0), state(1, 2));  // trained
   EXPECT_NE(state(0, 4), state(0, 5));  // a forward has changed both
-  States other(t.program);
-  std::vector<std::uint64_t> hashes;
-  other.begin({0, 1});
-  other.copy_to_replicas(1, true);
-  other.record(1, hashes);
-  EXPECT_EQ(hashes[0], hashes[2]);
-  EXPECT_EQ(hashes[4], hashes[5]);
+  const Contract contract;
+  const Setting setting = make_setting(t.program, contract, 0);
+  ModuleState other = receive(setting, initial_state(setting, 1), initial_state(setting, 0));
+  other = copy_state_to_replicas(setting, true, other);
+  EXPECT_EQ(hashes_of(other)[0], hashes_of(other)[2]);
+  EXPECT_EQ(hashes_of(other)[4], hashes_of(other)[5]);
   // The copy is that of what two trainings of the first replica have made, but for the last one.
-  other.train(1, t.program.steps[1].key);
-  other.copy_to_replicas(1, true);
-  other.train(1, t.program.steps[2].key);
-  other.record(1, hashes);
-  EXPECT_EQ(hashes[0], state(2, 0));
-  EXPECT_EQ(hashes[2], state(2, 2));
+  other = train_values(setting, t.program.steps[1].key, other);
+  other = copy_state_to_replicas(setting, true, other);
+  other = train_values(setting, t.program.steps[2].key, other);
+  EXPECT_EQ(hashes_of(other)[0], state(2, 0));
+  EXPECT_EQ(hashes_of(other)[2], state(2, 2));
 }
 
 TEST(ModelReplicas, S3BuffersThatAreKeptAreCopiedOnce) {

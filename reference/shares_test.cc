@@ -1,6 +1,5 @@
 // The model against CONTRACT.md: several reducers of one program, groups of ranks that train apart
 // (F7), a reducer after another one, and one join after another (S2).
-#include "reference/shares.h"
 
 #include <gtest/gtest.h>
 

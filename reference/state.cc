@@ -5,7 +5,7 @@
 namespace lockstep::reference {
 namespace {
 
-constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kAlignment = 64;  // of each tensor in a chunk
 
 std::uint64_t scramble(std::uint64_t x, std::uint64_t with) {
   x = (x + with) * 0x9e3779b97f4a7c15U;
@@ -36,6 +36,23 @@ std::vector<StateTensor> state_tensors(const Program& program) {
   return tensors;
 }
 
+// A chunk holds tensors of one device, and closes when it reaches its limit.
+std::vector<std::uint64_t> buffer_chunks(const Options& options,
+                                         const std::vector<StateTensor>& tensors) {
+  std::vector<std::uint64_t> chunks;
+  std::uint32_t device = 0;
+  bool is_open = false;
+  for (const StateTensor& tensor : tensors) {
+    const std::uint64_t bytes = tensor.elements * tensor.element_bytes;
+    if (!tensor.is_buffer || !is_broadcast(tensor) || bytes == 0) continue;
+    if (!is_open || tensor.device != device) chunks.push_back(0);
+    device = tensor.device;
+    chunks.back() = (chunks.back() + kAlignment - 1) / kAlignment * kAlignment + bytes;
+    is_open = chunks.back() < options.chunk_bytes;
+  }
+  return chunks;
+}
+
 std::uint64_t start_of_state(const Program& program, const StateTensor& tensor, std::uint32_t rank,
                              std::uint64_t element) {
   std::uint64_t x = scramble(program.key, tensor.key);
@@ -60,85 +77,6 @@ std::uint64_t hash_of_state(const std::vector<std::uint64_t>& bits) {
   std::uint64_t hash = bits.size();
   for (const std::uint64_t each : bits) hash = scramble(hash, each);
   return hash;
-}
-
-States::States(const Program& program) : program_(program), tensors_(state_tensors(program)) {
-  bits_.resize(program.world * tensors_.size());
-}
-
-void States::begin(const std::vector<std::uint32_t>& ranks) {
-  for (const std::uint32_t rank : ranks) {
-    for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      std::vector<std::uint64_t>& here = bits(rank, t);
-      here.resize(tensors_[t].elements);
-      for (std::uint64_t e = 0; e < here.size(); ++e)
-        here[e] = start_of_state(program_, tensors_[t], rank, e);
-    }
-  }
-  broadcast(ranks, ranks.front(), false);
-}
-
-void States::broadcast_buffers(const std::vector<std::uint32_t>& ranks, std::uint32_t root) {
-  broadcast(ranks, root, true);
-}
-
-void States::broadcast_all(const std::vector<std::uint32_t>& ranks, std::uint32_t root) {
-  broadcast(ranks, root, false);
-}
-
-void States::train(std::uint32_t rank, std::uint32_t step_key) {
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    if (tensors_[t].is_buffer) continue;
-    for (std::uint64_t& each : bits(rank, t)) each = after_training(tensors_[t], step_key, each);
-  }
-}
-
-void States::broadcast(const std::vector<std::uint32_t>& ranks, std::uint32_t root,
-                       bool buffers_only) {
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    const StateTensor& tensor = tensors_[t];
-    if (tensor.ignored || tensor.copy_of > 0 || (buffers_only && !tensor.is_buffer)) continue;
-    for (const std::uint32_t rank : ranks) bits(rank, t) = bits(root, t);
-  }
-}
-
-void States::copy_to_replicas(std::uint32_t rank, bool with_buffers) {
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    const StateTensor& tensor = tensors_[t];
-    if (tensor.copy_of == 0 || tensor.ignored || (tensor.is_buffer && !with_buffers)) continue;
-    bits(rank, t) = bits(rank, t - tensor.copy_of);
-  }
-}
-
-void States::run_forward(std::uint32_t rank, std::uint32_t step_key, std::uint32_t forward) {
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    if (!tensors_[t].is_buffer) continue;
-    std::vector<std::uint64_t>& here = bits(rank, t);
-    for (std::uint64_t e = 0; e < here.size(); ++e)
-      here[e] = after_forward(program_, tensors_[t], rank, step_key, forward, e, here[e]);
-  }
-}
-
-std::vector<std::uint64_t> States::buffer_chunks() const {
-  std::vector<std::uint64_t> chunks;
-  std::uint32_t device = 0;
-  bool is_open = false;
-  for (const StateTensor& tensor : tensors_) {
-    const std::uint64_t bytes = tensor.elements * tensor.element_bytes;
-    if (!tensor.is_buffer || tensor.ignored || tensor.copy_of > 0 || bytes == 0) continue;
-    if (!is_open || tensor.device != device) chunks.push_back(0);
-    device = tensor.device;
-    const std::uint64_t offset = (chunks.back() + kAlignment - 1) / kAlignment * kAlignment;
-    chunks.back() = offset + bytes;
-    is_open = chunks.back() < program_.options.chunk_bytes;
-  }
-  return chunks;
-}
-
-void States::record(std::uint32_t rank, std::vector<std::uint64_t>& hashes) const {
-  hashes.clear();
-  for (std::size_t t = 0; t < tensors_.size(); ++t)
-    hashes.push_back(hash_of_state(bits_[rank * tensors_.size() + t]));
 }
 
 }  // namespace lockstep::reference

@@ -26,38 +26,14 @@ struct StateTensor {
 };
 std::vector<StateTensor> state_tensors(const Program& program);
 
-class States {
- public:
-  explicit States(const Program& program);
+// A broadcast leaves what the reducer ignores and what other replicas have (P15).
+inline bool is_broadcast(const StateTensor& tensor) {
+  return !tensor.ignored && tensor.copy_of == 0;
+}
 
-  // Every one of `ranks` begins with what start_of_state() says, then all have what the first has.
-  void begin(const std::vector<std::uint32_t>& ranks);
-  // All buffers become what they are on `root`.
-  void broadcast_buffers(const std::vector<std::uint32_t>& ranks, std::uint32_t root);
-  // P15: what `rank` has of further replicas becomes what it has of the first one.
-  void copy_to_replicas(std::uint32_t rank, bool with_buffers);
-  // One forward with gradients.
-  void run_forward(std::uint32_t rank, std::uint32_t step_key, std::uint32_t forward);
-  // What comes after a synced step: values of parameters change, alike on all ranks.
-  void train(std::uint32_t rank, std::uint32_t step_key);
-  // All becomes what it is on `root`.
-  void broadcast_all(const std::vector<std::uint32_t>& ranks, std::uint32_t root);
-  // Bytes of each broadcast of the buffers.
-  std::vector<std::uint64_t> buffer_chunks() const;
-  // One hash_of_state() a tensor.
-  void record(std::uint32_t rank, std::vector<std::uint64_t>& hashes) const;
-  bool empty() const { return tensors_.empty(); }
-
- private:
-  std::vector<std::uint64_t>& bits(std::uint32_t rank, std::size_t tensor) {
-    return bits_[rank * tensors_.size() + tensor];
-  }
-  void broadcast(const std::vector<std::uint32_t>& ranks, std::uint32_t root, bool buffers_only);
-
-  const Program& program_;
-  const std::vector<StateTensor> tensors_;
-  std::vector<std::vector<std::uint64_t>> bits_;  // of all elements, by rank and tensor
-};
+// The bytes of each broadcast of the buffers among these tensors.
+std::vector<std::uint64_t> buffer_chunks(const Options& options,
+                                         const std::vector<StateTensor>& tensors);
 
 // Bits of an element at the beginning and after a recovery, different on every rank; and after one
 // forward, the `forward`-th of its step, from what they were.

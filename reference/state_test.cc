@@ -50,11 +50,14 @@ TEST(State, S3ChunksCloseAtTheirLimitOnOneDeviceAndBeginAt64Bytes) {
   Program program = program_of({});
   program.buffers = {buffer_of(1, {4}), buffer_of(2, {1}), buffer_of(3, {1}), buffer_of(4, {0}),
                      buffer_of(5, {3}, 1)};
-  EXPECT_EQ(States(program).buffer_chunks(), (std::vector<std::uint64_t>{64 + 64 + 4, 12}));
+  EXPECT_EQ(buffer_chunks(program.options, state_tensors(program)),
+            (std::vector<std::uint64_t>{64 + 64 + 4, 12}));
   program.options.chunk_bytes = 16;
-  EXPECT_EQ(States(program).buffer_chunks(), (std::vector<std::uint64_t>{16, 64 + 4, 12}));
+  EXPECT_EQ(buffer_chunks(program.options, state_tensors(program)),
+            (std::vector<std::uint64_t>{16, 64 + 4, 12}));
   program.buffers[1].ignored = true;
-  EXPECT_EQ(States(program).buffer_chunks(), (std::vector<std::uint64_t>{16, 4, 12}));
+  EXPECT_EQ(buffer_chunks(program.options, state_tensors(program)),
+            (std::vector<std::uint64_t>{16, 4, 12}));
 }
 
 TEST(State, S3TheFirstForwardOfAWindowBroadcasts) {

@@ -156,8 +156,8 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, 9u;
   };
   const auto pass = [](reference::RankPass value) {
-    auto& [a, b, c, d] = value;
-    return (void)a, (void)b, (void)c, (void)d, 4u;
+    auto& [a, b, c, d, e] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, 5u;
   };
   const auto step = [](reference::Step value) {
     auto& [a, b, c, d] = value;

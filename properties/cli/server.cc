@@ -58,7 +58,7 @@ Outcome CaseServer::lost() const {
 }
 
 // Waits for an answer, until the limit has passed or the user has interrupted the program.
-Child::Heard CaseServer::receive_unless_interrupted(std::string& answer,
+Child::Received CaseServer::receive_unless_interrupted(std::string& answer,
                                                     std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kTurn(100);
@@ -66,10 +66,10 @@ Child::Heard CaseServer::receive_unless_interrupted(std::string& answer,
   while (!interrupted()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     if (left.count() <= 0) break;
-    const Child::Heard heard = child_.receive(answer, std::min(left, kTurn));
-    if (heard != Child::Heard::kNothing) return heard;
+    const Child::Received heard = child_.receive(answer, std::min(left, kTurn));
+    if (heard != Child::Received::kNothing) return heard;
   }
-  return Child::Heard::kNothing;
+  return Child::Received::kNothing;
 }
 
 Outcome CaseServer::run(const Case& c, Request request) {
@@ -93,15 +93,15 @@ Outcome CaseServer::run(const Case& c, Request request, std::chrono::millisecond
   // What became of a child that does not take it, receive() says.
   (void)child_.send(message.dump());
   switch (receive_unless_interrupted(answer, limit)) {
-    case Child::Heard::kDone:
-    case Child::Heard::kLost:
+    case Child::Received::kFinished:
+    case Child::Received::kLost:
       return lost();
-    case Child::Heard::kNothing:
+    case Child::Received::kNothing:
       child_.end();
       outcome.verdict =
           interrupted() ? Verdict{Failing::kInconclusive, "server", "interrupted"} : hang_of(limit);
       return outcome;
-    case Child::Heard::kMessage:
+    case Child::Received::kMessage:
       break;
   }
   Result<Outcome> read = outcome_from_json(answer);

@@ -34,7 +34,7 @@ class CaseServer {
 
  private:
   Outcome lost() const;
-  Child::Heard receive_unless_interrupted(std::string& answer, std::chrono::milliseconds limit);
+  Child::Received receive_unless_interrupted(std::string& answer, std::chrono::milliseconds limit);
   void serve(ChildLine& line);
 
   LaneKind kind_;

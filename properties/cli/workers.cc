@@ -155,14 +155,14 @@ std::optional<Found> Workers::collect(int worker) {
   const std::uint64_t index = shared_->workers[static_cast<std::size_t>(worker)].current;
   std::string text;
   switch (slot.child->receive(text, std::chrono::milliseconds(0))) {
-    case Child::Heard::kNothing:
+    case Child::Received::kNothing:
       return std::nullopt;
-    case Child::Heard::kMessage:
+    case Child::Received::kMessage:
       return read(worker, text);
-    case Child::Heard::kDone:
+    case Child::Received::kFinished:
       slot.done = true;
       return std::nullopt;
-    case Child::Heard::kLost:
+    case Child::Received::kLost:
       break;
   }
   return lost(worker, index, crash_of(*slot.child));

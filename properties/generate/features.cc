@@ -467,7 +467,8 @@ void Features::state(const reference::Expectation& expected) {
   if (program_.buffers.empty()) return;
   const std::string what = "buffers";
   add_if(true, what);
-  const std::size_t chunks = reference::States(program_).buffer_chunks().size();
+  const std::size_t chunks =
+      reference::buffer_chunks(program_.options, reference::state_tensors(program_)).size();
   std::size_t sent = 0;
   std::size_t on_first = 0;
   for (const reference::Buffer& buffer : program_.buffers) {

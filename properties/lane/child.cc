@@ -27,8 +27,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kClosedStatus = 113;  // of a child that finds its line closed; no subject's by chance
-constexpr char kNews = 'n';
-constexpr char kDone = 'd';
+constexpr char kNewsMark = 'n';
+constexpr char kDoneMark = 'd';
 constexpr std::size_t kPrefixBytes = sizeof(std::uint64_t) + 1;  // the nonce, and the kind
 
 constexpr auto kSendLimit = std::chrono::seconds(10);
@@ -59,7 +59,7 @@ bool ChildLine::say(char kind, const std::string& text) const {
   return send_message(fd_, message + kind + text);
 }
 
-bool ChildLine::send(const std::string& text) { return say(kNews, text); }
+bool ChildLine::send(const std::string& text) { return say(kNewsMark, text); }
 
 bool ChildLine::receive(std::string& text) const {
   return receive_message(fd_, text, std::nullopt) == Receive::kMessage;
@@ -70,7 +70,7 @@ void ChildLine::check() const {
 }
 
 void ChildLine::finish() {
-  say(kDone, {});
+  say(kDoneMark, {});
   ::_exit(0);
 }
 
@@ -114,8 +114,8 @@ bool Child::send(const std::string& text) {
   return is_running() && send_message(fd_, text, kSendLimit);
 }
 
-Child::Heard Child::receive(std::string& text, std::chrono::milliseconds limit) {
-  if (!is_running()) return Heard::kLost;
+Child::Received Child::receive(std::string& text, std::chrono::milliseconds limit) {
+  if (!is_running()) return Received::kLost;
   const Clock::time_point deadline = Clock::now() + limit;
   while (true) {
     // Before the look at the socket: what the child said before its end is there by then.
@@ -126,7 +126,7 @@ Child::Heard Child::receive(std::string& text, std::chrono::milliseconds limit) 
     const auto wait = ended ? std::chrono::milliseconds(0) : std::min(left, kLook);
     if (::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(wait.count(), 0))) > 0) break;
     if (ended) return lose("ended, while a process that it had started held its connection");
-    if (left.count() <= 0) return Heard::kNothing;
+    if (left.count() <= 0) return Received::kNothing;
   }
   const Receive got = receive_message(fd_, text, kMessageLimit);
   if (got == Receive::kClosed) return lose("closed its connection to this program");
@@ -137,14 +137,14 @@ Child::Heard Child::receive(std::string& text, std::chrono::milliseconds limit) 
   if (!is_ours) return lose_now(kWrote);
   const char kind = text[kPrefixBytes - 1];
   text.erase(0, kPrefixBytes);
-  if (kind == kNews) return Heard::kMessage;
+  if (kind == kNewsMark) return Received::kMessage;
   how_lost_ = "finished without an answer";  // where one was due
   end();
-  return Heard::kDone;
+  return Received::kFinished;
 }
 
 // The child may be about to end, and then that says more.
-Child::Heard Child::lose(const std::string& why) {
+Child::Received Child::lose(const std::string& why) {
   const std::optional<int> status = end_within(pid_, kEndLimit);
   const bool is_closed = status && WIFEXITED(*status) && WEXITSTATUS(*status) == kClosedStatus;
   if (!status || is_closed) return lose_now(why);
@@ -153,10 +153,10 @@ Child::Heard Child::lose(const std::string& why) {
                   (has_exited ? ", without having said that it was done" : ""));
 }
 
-Child::Heard Child::lose_now(const std::string& how) {
+Child::Received Child::lose_now(const std::string& how) {
   how_lost_ = how;
   end();
-  return Heard::kLost;
+  return Received::kLost;
 }
 
 void Child::end() {

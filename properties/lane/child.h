@@ -57,13 +57,13 @@ class Child {
   // False when the child does not take it within some seconds.
   bool send(const std::string& text);
 
-  enum class Heard : std::uint8_t {
+  enum class Received : std::uint8_t {
     kMessage,
-    kNothing,  // within `limit`
-    kDone,     // it has finished, and is gone
-    kLost,     // it is gone in another way; how_lost() says how
+    kNothing,   // within `limit`
+    kFinished,  // it has finished, and is gone
+    kLost,      // it is gone in another way; how_lost() says how
   };
-  Heard receive(std::string& text, std::chrono::milliseconds limit);
+  Received receive(std::string& text, std::chrono::milliseconds limit);
   // "was killed by signal 6 (Aborted)"
   const std::string& how_lost() const { return how_lost_; }
 
@@ -71,8 +71,8 @@ class Child {
   void end();
 
  private:
-  Heard lose(const std::string& why);      // once it has ended, or some time has passed
-  Heard lose_now(const std::string& how);  // kills it
+  Received lose(const std::string& why);      // once it has ended, or some time has passed
+  Received lose_now(const std::string& how);  // kills it
 
   pid_t pid_ = -1;
   int fd_ = -1;

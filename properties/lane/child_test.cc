@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-using Heard = Child::Heard;
+using Received = Child::Received;
 
 constexpr milliseconds kLong(60'000);  // that no test waits for
 
@@ -32,11 +32,11 @@ TEST(Child, AnswersAndIsDone) {
                   .ok());
   std::string text;
   ASSERT_TRUE(child.send("hello"));
-  ASSERT_EQ(child.receive(text, kLong), Heard::kMessage);
+  ASSERT_EQ(child.receive(text, kLong), Received::kMessage);
   EXPECT_EQ(text, "hello!");
-  EXPECT_EQ(child.receive(text, milliseconds(20)), Heard::kNothing);
+  EXPECT_EQ(child.receive(text, milliseconds(20)), Received::kNothing);
   ASSERT_TRUE(child.send("end"));
-  EXPECT_EQ(child.receive(text, kLong), Heard::kDone);
+  EXPECT_EQ(child.receive(text, kLong), Received::kFinished);
   EXPECT_FALSE(child.is_running());
 }
 
@@ -46,7 +46,7 @@ std::string loss(Body body) {
   Child child;
   EXPECT_TRUE(child.start([&body](ChildLine&) { body(); }).ok());
   std::string text;
-  EXPECT_EQ(child.receive(text, kLong), Heard::kLost);
+  EXPECT_EQ(child.receive(text, kLong), Received::kLost);
   EXPECT_FALSE(child.is_running());
   return child.how_lost();
 }
@@ -78,7 +78,7 @@ TEST(Child, ThatClosesItsLineIsEndedAtTheNextCheck) {
                   })
                   .ok());
   std::string text;
-  EXPECT_EQ(child.receive(text, kLong), Heard::kLost);
+  EXPECT_EQ(child.receive(text, kLong), Received::kLost);
   EXPECT_THAT(child.how_lost(), HasSubstr("closed its connection"));
 }
 
@@ -113,7 +113,7 @@ TEST(Child, ThatIsStoppedIsNothingAndCanBeEnded) {
   Child child;
   ASSERT_TRUE(child.start([](ChildLine&) { ::raise(SIGSTOP); }).ok());
   std::string text;
-  EXPECT_EQ(child.receive(text, milliseconds(100)), Heard::kNothing);
+  EXPECT_EQ(child.receive(text, milliseconds(100)), Received::kNothing);
   child.end();
   EXPECT_FALSE(child.is_running());
 }
@@ -135,10 +135,10 @@ TEST(Child, HasNotTheLinesToOthers) {
                   })
                   .ok());
   std::string text;
-  ASSERT_EQ(second.receive(text, kLong), Heard::kMessage);
+  ASSERT_EQ(second.receive(text, kLong), Received::kMessage);
   EXPECT_EQ(text, "closed");
   ASSERT_TRUE(first.send("still there"));
-  ASSERT_EQ(first.receive(text, kLong), Heard::kMessage);
+  ASSERT_EQ(first.receive(text, kLong), Received::kMessage);
   EXPECT_EQ(text, "still there");
 }
 

@@ -252,13 +252,13 @@ Status check_needs(const Needs& needs) {
   }));
   std::string told;
   switch (child.receive(told, kTrialLimit)) {
-    case Child::Heard::kMessage:
+    case Child::Received::kMessage:
       return told.empty() ? Status() : Status(Code::kInternal, told);
-    case Child::Heard::kNothing:
+    case Child::Received::kNothing:
       return lacks(fmt::format("what {} needs could not be looked for within {} s", needs.who,
                                kTrialLimit.count()));
-    case Child::Heard::kDone:
-    case Child::Heard::kLost:
+    case Child::Received::kFinished:
+    case Child::Received::kLost:
       break;
   }
   return lacks(

@@ -41,7 +41,7 @@ std::string told_after(const std::function<void()>& shortage, const Needs& needs
                   })
                   .ok());
   std::string text;
-  EXPECT_EQ(child.receive(text, std::chrono::seconds(60)), Child::Heard::kMessage);
+  EXPECT_EQ(child.receive(text, std::chrono::seconds(60)), Child::Received::kMessage);
   return text;
 }
 

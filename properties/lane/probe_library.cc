@@ -37,16 +37,16 @@ Result<Capabilities> probe_library(const std::string& path, std::chrono::millise
   std::string text;
   while (true) {
     switch (child.receive(text, limit)) {
-      case Child::Heard::kNothing:
+      case Child::Received::kNothing:
         return refused(
             fmt::format("the subject '{}' cannot be used: {} it did not return within {} s", path,
                         stage, static_cast<double>(limit.count()) / 1000));
-      case Child::Heard::kDone:
-      case Child::Heard::kLost:
+      case Child::Received::kFinished:
+      case Child::Received::kLost:
         return refused(
             fmt::format("the subject '{}' cannot be used: {} the process that opened it {}", path,
                         stage, child.how_lost()));
-      case Child::Heard::kMessage:
+      case Child::Received::kMessage:
         break;
     }
     if (text.starts_with(kRefused)) return refused(text.substr(1));

@@ -327,7 +327,7 @@ TEST_F(JudgeTest, F2OfOneStallAloneNobodyElseIsSuspected) {
   case_.program.world = 4;
   case_.timeout_ms = 2000;
   case_.faults.faults = {{faults::Kind::kOperationStall, 2, 0, 0, 0}};
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint32_t seed = 1; seed <= 10; ++seed) {
     case_.schedule.seed = seed;
     observe();
     EXPECT_TRUE(verdict().ok()) << verdict().message;

@@ -6,10 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 namespace lockstep {
 namespace {
 
@@ -44,16 +40,16 @@ TEST(DefaultFloats, RoundToNearestWhateverIsSetAndGiveBackWhatWas) {
 TEST(DefaultFloats, KeepSubnormalsAndGiveBackWhatWas) {
   constexpr unsigned kFlushAndZero = 0x8040;
   const float subnormal = 0x1p-140f;
-  const unsigned usual = _mm_getcsr();
-  _mm_setcsr(usual | kFlushAndZero);
+  const unsigned usual = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(usual | kFlushAndZero);
   const float before = sum_of(subnormal, 0);
   float inside = 0;
   {
     const DefaultFloats floats;
     inside = sum_of(subnormal, subnormal);
   }
-  const unsigned after = _mm_getcsr();
-  _mm_setcsr(usual);
+  const unsigned after = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(usual);
   EXPECT_EQ(before, 0.0f);
   EXPECT_EQ(inside, 0x1p-139f);
   EXPECT_EQ(after & kFlushAndZero, kFlushAndZero);

@@ -8,10 +8,6 @@
 #include <cstring>
 #include <filesystem>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/test_ranks.h"
 
@@ -322,7 +318,8 @@ TEST(GlooReducerFloats, G9SumsAreThoseOfTheContractWhateverTheApplicationHasSet)
       if (is_set) {
         std::fesetround(FE_UPWARD);
 #if defined(__x86_64__)
-        _mm_setcsr(_mm_getcsr() | 0x8040);  // as -ffast-math does: subnormals are zeros
+        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() |
+                               0x8040);  // as -ffast-math does: subnormals are zeros
 #endif
       }
       Member member;

@@ -1,0 +1,200 @@
+#include "reference/model/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <optional>
+#include <utility>
+
+namespace lockstep::reference {
+namespace {
+
+// What has arrived at the outputs of a node so far.
+struct NodeGradient {
+  std::optional<double> slots[2];
+  bool is_reached = false;
+};
+
+struct Graph {
+  const std::vector<Node>& nodes;
+  std::vector<NodeGradient> gradients;  // by node
+};
+
+// The uses of one parameter in one backward call.
+struct PendingHook {
+  std::uint32_t uses_left = 0;
+  std::vector<UseGradient> terms;
+};
+
+// A gradient that arrives alone is the sum, so that -0 stays -0.
+void add_to(std::optional<double>& sum, double term) { sum = sum ? *sum + term : term; }
+
+std::optional<double>& slot_of(Graph& graph, std::uint32_t node, const Input& input) {
+  const bool is_split = graph.nodes[node].kind == Node::Kind::kSplit;
+  return graph.gradients[node].slots[is_split ? input.slot % 2 : 0];
+}
+
+std::uint32_t input_of(std::size_t node, const Input& input) {
+  assert(node > 0);
+  const auto from = static_cast<std::uint32_t>(node);
+  return from - 1 - (input.back < from ? input.back : input.back % from);
+}
+
+std::uint32_t owner_of_use(const Owners& owners, const Node& node) {
+  return node.kind == Node::Kind::kUse ? owners[node.parameter % owners.size()] : kNotTrained;
+}
+
+bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output) {
+  if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return true;
+  const std::vector<std::uint32_t>& roots = pass.backwards[call].roots;
+  const std::uint32_t outputs = kept_outputs(pass);
+  return std::any_of(roots.begin(), roots.end(),
+                     [&](std::uint32_t root) { return root % outputs == output; });
+}
+
+void mark_reached(Graph& graph) {
+  for (std::size_t i = graph.nodes.size(); i-- > 1;) {
+    const Node& node = graph.nodes[i];
+    if (!graph.gradients[i].is_reached || node.kind == Node::Kind::kDetach) continue;
+    for (const Input& input : node.inputs) graph.gradients[input_of(i, input)].is_reached = true;
+  }
+}
+
+// The graphs of all kept forwards, started with a 1 at the outputs whose numbers `is_start` takes.
+template <class IsStart>
+std::vector<Graph> started_graphs(const RankPass& pass, const IsStart& is_start) {
+  std::vector<Graph> graphs;
+  std::uint32_t output = 0;
+  for (const Forward& forward : pass.forwards) {
+    if (forward.discard) continue;
+    const auto count = static_cast<std::uint32_t>(forward.nodes.size());
+    Graph& graph = graphs.emplace_back(Graph{forward.nodes, std::vector<NodeGradient>(count)});
+    for (const Input& each : forward.outputs) {
+      if (!is_start(output++)) continue;
+      const std::uint32_t node = count - 1 - each.back % count;
+      add_to(slot_of(graph, node, each), 1);
+      graph.gradients[node].is_reached = true;
+    }
+    mark_reached(graph);
+  }
+  return graphs;
+}
+
+// What a node passes to each of its inputs.
+std::optional<double> passed_on(const Node& node, const NodeGradient& gradient) {
+  std::optional<double> passed = gradient.slots[0];
+  if (node.kind == Node::Kind::kStop || node.kind == Node::Kind::kDetach) return std::nullopt;
+  if (node.kind == Node::Kind::kScale && passed) *passed *= node.factor;
+  if (node.kind == Node::Kind::kSplit && gradient.slots[1]) add_to(passed, 2 * *gradient.slots[1]);
+  return passed;
+}
+
+void run_body(const Owners& owners, const std::vector<Node>& body, double seed,
+              std::vector<AutogradHook>& hooks);
+
+// Visits the nodes in descending creation order.
+void visit(const Owners& owners, Graph& graph, bool is_nested, std::vector<PendingHook>& pending,
+           std::vector<AutogradHook>& hooks) {
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    if (!graph.gradients[i].is_reached) continue;
+    const std::optional<double> passed = passed_on(node, graph.gradients[i]);
+    if (const std::uint32_t owner = owner_of_use(owners, node); owner != kNotTrained) {
+      if (passed) pending[owner].terms.push_back({&node, *passed});
+      if (--pending[owner].uses_left == 0)
+        hooks.push_back({owner, is_nested, std::move(pending[owner].terms)});
+    }
+    if (!passed) continue;
+    if (node.kind == Node::Kind::kCheckpoint) run_body(owners, node.body, *passed, hooks);
+    if (i == 0) continue;
+    for (const Input& input : node.inputs)
+      add_to(slot_of(graph, input_of(i, input), input), *passed);
+  }
+}
+
+// One backward call. Its graphs do not share nodes; all nodes of a later one were created later.
+void run_call(const Owners& owners, std::vector<Graph> graphs, bool is_nested,
+              std::vector<AutogradHook>& hooks) {
+  std::vector<PendingHook> pending(owners.size());
+  for (const Graph& graph : graphs)
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      const std::uint32_t owner = owner_of_use(owners, graph.nodes[i]);
+      if (owner != kNotTrained && graph.gradients[i].is_reached) ++pending[owner].uses_left;
+    }
+  for (auto graph = graphs.rbegin(); graph != graphs.rend(); ++graph)
+    visit(owners, *graph, is_nested, pending, hooks);
+}
+
+void run_body(const Owners& owners, const std::vector<Node>& body, double seed,
+              std::vector<AutogradHook>& hooks) {
+  Graph graph{body, std::vector<NodeGradient>(body.size())};
+  graph.gradients.back() = {{seed, std::nullopt}, true};
+  mark_reached(graph);
+  run_call(owners, {std::move(graph)}, true, hooks);
+}
+
+}  // namespace
+
+bool AutogradHook::requires_grad() const {
+  return std::any_of(terms.begin(), terms.end(),
+                     [](const UseGradient& term) { return term.use->requires_grad; });
+}
+
+std::uint32_t call_count(const RankPass& pass) {
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pass.backwards.size()));
+}
+
+std::uint32_t kept_outputs(const RankPass& pass) {
+  std::size_t count = 0;
+  for (const Forward& forward : pass.forwards)
+    if (!forward.discard) count += forward.outputs.size();
+  return static_cast<std::uint32_t>(count);
+}
+
+std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
+                                       std::uint32_t call) {
+  assert(call < call_count(pass));
+  std::vector<AutogradHook> hooks;
+  hooks.reserve(owners.size());
+  const auto starts = [&](std::uint32_t output) { return is_root(pass, call, output); };
+  run_call(owners, started_graphs(pass, starts), false, hooks);
+  return hooks;
+}
+
+std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass) {
+  std::vector<bool> by_call(owners.size());
+  std::vector<bool> by_others(owners.size());
+  if (call_count(pass) == 1 && !pass.keep_outputs) return by_others;  // the rank let go of them
+  std::uint32_t output = 0;
+  for (const Forward& forward : pass.forwards) {
+    if (forward.discard) continue;
+    bool has_root = false;
+    for (std::size_t i = 0; i < forward.outputs.size(); ++i)
+      has_root = is_root(pass, 0, output++) || has_root;
+    RankPass alone;
+    alone.forwards.push_back(forward);
+    for (const AutogradHook& hook : run_backward(owners, alone, 0))
+      if (!hook.is_nested) (has_root ? by_call : by_others)[hook.parameter] = true;
+  }
+  for (std::size_t p = 0; p < owners.size(); ++p) by_others[p] = by_others[p] && !by_call[p];
+  return by_others;
+}
+
+bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
+                  const std::vector<std::uint32_t>& parameters) {
+  const bool is_last = call + 1 == call_count(pass);
+  if (is_last && !pass.keep_outputs) return false;  // the rank let go of all but the roots
+  const auto is_left = [&](std::uint32_t output) {
+    return !is_last || !is_root(pass, call, output);  // all calls but the last retain the graph
+  };
+  for (const Graph& graph : started_graphs(pass, is_left))
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      const std::uint32_t owner = owner_of_use(owners, graph.nodes[i]);
+      const bool is_missing =
+          std::find(parameters.begin(), parameters.end(), owner) != parameters.end();
+      if (!graph.gradients[i].is_reached) continue;
+      if (is_missing || graph.nodes[i].kind == Node::Kind::kCheckpoint) return true;
+    }
+  return false;
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,49 @@
+// The engine: which hooks a backward call runs, in which order, and what arrives at them (clause E;
+// program.h has the rules). Tensors do not occur here: a graph carries scalars, and a use sends its
+// scalar times a constant. Pure functions; any thread; nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+// The gradient tensor that one use of a parameter sends: `scalar` times the constant of the node.
+struct UseGradient {
+  const Node* use = nullptr;
+  double scalar = 0;
+};
+
+// One run of a parameter's hook, once all uses that its backward call reaches were visited.
+struct AutogradHook {
+  std::uint32_t parameter = 0;     // the first owner of the tensor
+  bool is_nested = false;          // the backward call is that of a checkpoint's body
+  std::vector<UseGradient> terms;  // in the order of their addition; none: no gradient arrives
+
+  bool is_defined() const { return !terms.empty(); }
+  bool requires_grad() const;  // P16
+};
+using Calls = std::vector<std::vector<AutogradHook>>;  // by backward call of a rank
+constexpr std::uint32_t kNotTrained = ~std::uint32_t{0};
+using Owners = std::vector<std::uint32_t>;  // the first owner of each parameter, or kNotTrained
+
+std::uint32_t call_count(const RankPass& pass);    // of backward
+std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
+
+// The hooks of backward call `call`, those of nested calls included, in the order in which they
+// run. The uses are those of `pass`, which has to outlive the result.
+std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
+                                       std::uint32_t call);
+
+// By parameter: whether the first backward call leaves it to another forward, whose outputs are
+// still alive. The unused search of dynamic mode has seen such a parameter (P6).
+std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass);
+
+// Whether an output that lives after backward call `call`, and that no call has used up, leads to
+// one of `parameters`, or to a checkpoint, as nobody sees what its body uses (P5).
+bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
+                  const std::vector<std::uint32_t>& parameters);
+
+}  // namespace lockstep::reference

@@ -1,0 +1,434 @@
+#include "reference/model/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reference/arithmetic.h"
+#include "reference/buckets.h"
+#include "reference/model/reduce.h"
+#include "reference/model/replicas.h"
+#include "reference/model/sparse_reduce.h"
+
+namespace lockstep::reference {
+namespace {
+
+using Collectives = std::vector<ExpectedCollective>;
+using Op = ExpectedCollective::Op;
+
+// What the ranks that train start together in one step, in this order.
+struct Events {
+  bool buffers = false;  // the first forward of a sync window broadcasts them (S3)
+  bool rebuild = false;  // B2
+  bool pass = false;
+};
+
+using RankSteps = std::vector<RankReadiness>;  // by original rank
+
+const RankPass& pass_of(const Step& step, std::uint32_t rank) {
+  return step.variants[rank % step.variants.size()];
+}
+
+GroupState broadcast_state(const Setting& setting, GroupState group, std::uint32_t root) {
+  const ModuleState state = group.ranks[root].module;
+  for (const std::uint32_t rank : group.survivors)
+    group.ranks[rank].module = receive(setting, std::move(group.ranks[rank].module), state);
+  return group;
+}
+
+// What a new group and a new reducer have in common.
+GroupState start_over(const Setting& setting, GroupState group) {
+  group.buckets.clear();
+  assign_buckets(setting.program, setting.contract, nullptr, group.buckets);
+  group.layout = 0;
+  group.used_set.reset();
+  group.has_recorded_pass = group.is_window_open = false;
+  group.power.assign(setting.program.parameters.size(), {});
+  for (RankState& rank : group.ranks) {
+    rank.hooks_expected.reset();
+    rank.replicas_have_buffers = false;
+  }
+  if (group.survivors.empty()) return group;
+  const std::uint32_t root = group.survivors.front();
+  return broadcast_state(setting, std::move(group), root);
+}
+
+std::vector<ExpectedRankStep> blank_ranks(const Setting& setting, const GroupState& group) {
+  std::vector<ExpectedRankStep> ranks(setting.program.world);
+  for (ExpectedRankStep& each : ranks) {
+    each.present = false;
+    each.gradients.resize(setting.program.parameters.size());
+  }
+  for (const std::uint32_t rank : group.survivors) ranks[rank].present = true;
+  return ranks;
+}
+
+Events events_of(const Setting& setting, const GroupState& group, const Step& step,
+                 const Ranks& active) {
+  const Options& options = setting.options();
+  if (active.empty() || step.kind == PassKind::kNoGrad) return {};
+  const bool is_synced = step.kind == PassKind::kSynced;
+  const bool may_rebuild = options.rebuild && options.pinned == 0 &&
+                           options.launch == Launch::kOverlapped && !setting.roles.reduced.empty();
+  Events events;
+  events.buffers = !group.is_window_open && !options.keep_buffers &&
+                   !buffer_chunks(options, setting.tensors).empty();
+  events.rebuild = is_synced && may_rebuild && group.has_recorded_pass && group.layout == 0;
+  // In a synced step either every variant keeps outputs or none does (normalize()).
+  events.pass = is_synced && kept_outputs(step.variants.front()) > 0;
+  return events;
+}
+
+// False: the join ends with the first event, in an error of all who train.
+bool announce(const Setting& setting, GroupState& group, const Ranks& active, const Events& events,
+              ExpectedStep& expected) {
+  const bool is_forward = events.buffers || events.rebuild;
+  if (!is_forward && !events.pass) return true;
+  if (setting.options().join != Join::kNone) group.join_root = active.front();
+  if (!ends_early(setting.options(), group.survivors, active)) return true;
+  expected.collectives = announcement(setting.options(), group.survivors);
+  fail_early(active, is_forward ? kForwardCall : 0, expected);
+  return false;
+}
+
+// Before the forwards of a sync window, and before forwards without gradients outside of one, all
+// take what they share; then each forward changes the buffers.
+GroupState run_forwards(const Setting& setting, GroupState group, const Ranks& active,
+                        const Events& events, const Step& step) {
+  if (events.buffers) {
+    const ModuleState root = group.ranks[buffer_root(active)].module;
+    for (const std::uint32_t rank : group.survivors)
+      group.ranks[rank].module =
+          receive_buffers(setting, std::move(group.ranks[rank].module), root);
+  }
+  for (const std::uint32_t rank : active) {
+    RankState& state = group.ranks[rank];
+    if (!group.is_window_open && !pass_of(step, rank).skip) {
+      const bool with_buffers = !state.replicas_have_buffers || !setting.options().keep_buffers;
+      state.module = copy_state_to_replicas(setting, with_buffers, std::move(state.module));
+      state.replicas_have_buffers = true;
+    }
+    if (step.kind != PassKind::kNoGrad)
+      state.module = change_buffers(setting, rank, step, std::move(state.module));
+  }
+  if (step.kind != PassKind::kNoGrad && !active.empty()) group.is_window_open = true;
+  return group;
+}
+
+// The order that a run has reported for the step, or that of registration (B2).
+std::vector<std::uint32_t> ready_order_of(const Setting& setting, std::uint32_t step,
+                                          const std::vector<ReadyOrder>& ready_orders) {
+  const std::vector<std::uint32_t>& reduced = setting.roles.reduced;
+  const auto is_reported = [&](const ReadyOrder& each) {
+    return each.step == step && group_of(setting.program, each.rank) == setting.group;
+  };
+  const auto found = std::find_if(ready_orders.begin(), ready_orders.end(), is_reported);
+  if (found == ready_orders.end()) return reduced;
+  std::vector<std::uint32_t> order = found->parameters;
+  std::erase_if(order, [&](std::uint32_t p) {  // those of another reducer
+    return std::find(reduced.begin(), reduced.end(), p) == reduced.end();
+  });
+  return std::is_permutation(order.begin(), order.end(), reduced.begin(), reduced.end()) ? order
+                                                                                         : reduced;
+}
+
+PassRules rules_of(const Setting& setting, const GroupState& group, std::uint32_t rank) {
+  return {setting.roles, setting.options(), group.ranks[rank].hooks_expected, group.used_set};
+}
+
+Calls calls_of(const Setting& setting, const Step& step, const RankPass& pass) {
+  Calls calls;
+  if (step.kind == PassKind::kNoGrad || kept_outputs(pass) == 0) return calls;
+  for (std::uint32_t call = 0; call < call_count(pass); ++call)
+    calls.push_back(run_backward(setting.roles.owners, pass, call));
+  return calls;
+}
+
+// One rank's backward calls; `gradients` become those after them.
+RankReadiness train_rank(const Setting& setting, const GroupState& group, const Step& step,
+                         std::uint32_t rank, const Calls& calls, Gradients& gradients) {
+  const RankPass& pass = pass_of(step, rank);
+  if (!pass.skip) gradients = zero_grad(setting, step.zero_grad, std::move(gradients));
+  const bool is_checked = step.kind == PassKind::kSynced && !calls.empty();
+  RankReadiness trained = is_checked
+                              ? readiness(rules_of(setting, group, rank), pass, calls, gradients)
+                              : local_readiness(gradients.size(), calls);
+  for (std::uint32_t c = 0; c < trained.calls_run; ++c) {
+    const bool is_last = c + 1 == trained.calls_run;
+    gradients = accumulate(setting, rank, step.key, calls[c],
+                           is_last ? trained.ready_twice : std::vector<std::uint32_t>{},
+                           std::move(gradients));
+  }
+  return trained;
+}
+
+RankSteps train_ranks(const Setting& setting, GroupState& group, const Ranks& active,
+                      const Step& step) {
+  std::vector<Calls> calls;  // by variant
+  for (const RankPass& pass : step.variants) calls.push_back(calls_of(setting, step, pass));
+  for (RankState& state : group.ranks)
+    for (Gradient& gradient : state.gradients) gradient.is_touched = false;
+  RankSteps ranks(setting.program.world);
+  for (const std::uint32_t rank : active)
+    ranks[rank] = train_rank(setting, group, step, rank, calls[rank % calls.size()],
+                             group.ranks[rank].gradients);
+  return ranks;
+}
+
+// A second backward (P7) is reached only after the first one, which needs the buckets of all
+// others; every other error comes whatever the others do.
+void write_outcome(const RankReadiness& rank, bool is_blocked, ExpectedRankStep& expected) {
+  expected.outcome = is_blocked ? Outcome::kPeerError : Outcome::kSuccessOrPeerError;
+  const bool is_prevented = is_blocked && rank.error == Error::kSecondBackward;
+  if (rank.error == Error::kNone || is_prevented) return;
+  expected.outcome = Outcome::kOwnError;
+  expected.error = rank.error;
+  expected.error_call = rank.error_call;
+  expected.parameters = rank.parameters;
+  expected.requiring = rank.requiring;
+}
+
+// What the errors of single ranks mean for all. True: some rank withholds what the others need.
+bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks& active,
+                    const RankSteps& ranks, ExpectedStep& expected) {
+  bool is_blocked = false;
+  for (const std::uint32_t rank : active) {
+    const RankReadiness& readiness = ranks[rank];
+    if (readiness.error == Error::kNone) continue;
+    expected.any_error = true;
+    if (readiness.error == Error::kSecondBackward) continue;
+    const PassRules rules = rules_of(setting, group, rank);
+    is_blocked = withholds_buckets(rules, group.buckets, readiness) || is_blocked;
+  }
+  for (const std::uint32_t rank : active)
+    if (expected.any_error) write_outcome(ranks[rank], is_blocked, expected.ranks[rank]);
+  return is_blocked;
+}
+
+Contributors contributors_of(const GroupState& group, const Ranks& active) {
+  Contributors contributors;
+  for (const std::uint32_t rank : group.survivors)
+    contributors.push_back(std::binary_search(active.begin(), active.end(), rank)
+                               ? &group.ranks[rank].gradients
+                               : nullptr);
+  return contributors;
+}
+
+// All ranks take the results; the gradients of further replicas are undefined then (P15).
+GroupState take_results(const Setting& setting, GroupState group, std::vector<Reduced> results) {
+  for (Reduced& each : results) {
+    Gradient reduced;
+    reduced.tensor = std::make_shared<const Tensor>(std::move(each.tensor));
+    reduced.in_bucket = setting.options().views && !setting.parameter(each.parameter).sparse;
+    reduced.is_order_dependent = each.is_order_dependent;
+    reduced.is_touched = true;
+    for (const std::uint32_t rank : group.survivors) {
+      Gradients& gradients = group.ranks[rank].gradients;
+      for (const std::uint32_t part : setting.roles.replicas[each.parameter]) gradients[part] = {};
+      gradients[each.parameter] = reduced;
+    }
+  }
+  return group;
+}
+
+// In plain mode every parameter is reduced; else those that some rank used, in static mode in the
+// first synced pass (G5, G8, P11). What is reduced is returned, by parameter.
+std::vector<bool> reduce_pass(const Setting& setting, GroupState& group, const Ranks& active) {
+  const Contributors contributors = contributors_of(group, active);
+  const std::uint32_t divisor = divisor_of(setting.options(), group.survivors, active);
+  std::vector<bool> is_reduced =
+      group.used_set ? *group.used_set : used_by_some(setting, contributors);
+  if (setting.options().mode == Mode::kStatic) group.used_set = is_reduced;
+  if (setting.options().mode == Mode::kPlain)
+    for (const std::uint32_t parameter : setting.roles.reduced) is_reduced[parameter] = true;
+  std::vector<Reduced> results;
+  for (const ExpectedBucket& bucket : group.buckets)
+    for (Reduced& each :
+         reduce_bucket(setting, bucket, divisor, is_reduced, contributors, group.power))
+      results.push_back(std::move(each));
+  group = take_results(setting, std::move(group), std::move(results));
+  return is_reduced;
+}
+
+// The buckets and the usage map of a pass, in order (T2).
+Collectives collectives_of_pass(const Setting& setting, const GroupState& group,
+                                const Ranks& active) {
+  const ExpectedCollective usage{Op::kAllReduceUsage, 0, setting.roles.reduced.size()};
+  const Contributors contributors = contributors_of(group, active);
+  Collectives first;
+  Collectives after_usage;
+  const Mode mode = setting.options().mode;
+  if (mode == Mode::kStatic && !group.used_set && usage.count > 0) first.push_back(usage);
+  for (std::uint32_t b = 0; b < group.buckets.size(); ++b) {
+    const ExpectedBucket& bucket = group.buckets[b];
+    const std::uint32_t p = bucket.parameters[0];
+    if (bucket.sparse) {
+      first.push_back(gather_row_counts(b));
+      for (const ExpectedCollective& each :
+           gather_rows(b, setting.parameter(p), sparse_contributions(setting, contributors, p)))
+        after_usage.push_back(each);
+    } else if (uses_power_sgd(setting, bucket)) {
+      first.push_back({Op::kAllReduceBucket, b, first_sum_count(setting, bucket)});
+      after_usage.push_back({Op::kAllReduceBucket, b, second_sum_count(setting, bucket)});
+    } else {
+      const std::uint32_t parts = parts_of(bucket.dtype);
+      first.push_back(
+          {Op::kAllReduceBucket, b, bucket.count * parts,
+           parts > 1 ? DType::kFloat32 : wire_dtype(setting.options().hook, bucket.dtype)});
+    }
+  }
+  if (mode == Mode::kDynamic && usage.count > 0) first.push_back(usage);
+  first.insert(first.end(), after_usage.begin(), after_usage.end());
+  return first;
+}
+
+// Everything that the ranks start together in a step, announcements included (T2).
+Collectives collectives_of(const Setting& setting, const GroupState& group, const Ranks& active,
+                           const Events& events) {
+  Collectives all;
+  const auto append = [&](const Collectives& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  const Collectives announced = announcement(setting.options(), group.survivors);
+  if (events.buffers) {
+    append(announced);
+    for (const std::uint64_t bytes : buffer_chunks(setting.options(), setting.tensors))
+      all.push_back({Op::kBroadcastBuffers, 0, bytes});
+  }
+  if (events.rebuild) {
+    append(announced);
+    all.push_back({Op::kBroadcastOrder, 0, setting.roles.reduced.size()});
+  }
+  if (events.pass) {
+    append(announced);
+    append(collectives_of_pass(setting, group, active));
+  }
+  return all;
+}
+
+// What is left of a completed pass, but for gradients.
+GroupState close_pass(const Setting& setting, GroupState group, const Ranks& active,
+                      const Step& step, const RankSteps& ranks) {
+  for (const std::uint32_t rank : active) {
+    RankState& state = group.ranks[rank];
+    if (setting.options().mode == Mode::kStatic && !state.hooks_expected)
+      state.hooks_expected = ranks[rank].hooks_run;
+    state.module = train_values(setting, step.key, std::move(state.module));
+  }
+  group.has_recorded_pass = group.has_recorded_pass || active.size() == group.survivors.size();
+  group.is_window_open = false;
+  return group;
+}
+
+// What a rank has after a step. `is_moved`: the buckets were laid out anew.
+void record_rank(const Setting& setting, const RankState& state,
+                 const std::vector<bool>& is_reduced, const std::vector<bool>& is_ambiguous,
+                 bool is_moved, ExpectationWriter& writer, ExpectedRankStep& expected) {
+  expected.state = hashes_of(state.module);
+  for (std::uint32_t p = 0; p < setting.roles.owners.size(); ++p) {
+    const std::uint32_t owner = setting.roles.owners[p];
+    if (owner == kNotTrained) continue;
+    const Gradient& gradient = state.gradients[owner];
+    ExpectedGradient& written = expected.gradients[p];
+    written.known = !is_ambiguous[owner] && !gradient.is_order_dependent;
+    written.reduced = is_reduced[owner];
+    written.in_bucket = gradient.in_bucket;
+    written.defined = gradient.tensor != nullptr;
+    if (!written.defined) continue;
+    written.untouched =
+        !gradient.is_touched && !gradient.is_misplaced && !(is_moved && gradient.in_bucket);
+    written.offset = writer.offset_of(owner, gradient.tensor);
+  }
+}
+
+}  // namespace
+
+// The latest tensors are the likeliest to be asked for.
+std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
+                                           const std::shared_ptr<const Tensor>& tensor) {
+  written_.resize(setting_.program.parameters.size());
+  auto& written = written_[parameter];
+  const auto found = std::find_if(written.rbegin(), written.rend(),
+                                  [&](const auto& each) { return each.first == tensor; });
+  if (found != written.rend()) return found->second;
+  const std::uint64_t offset = out_.bits.size();
+  if (written.empty()) written.reserve(setting_.program.world + 1);
+  written.emplace_back(tensor, offset);
+  const Parameter& record = setting_.parameter(parameter);
+  if (record.sparse) return append_bits(record, *tensor, out_.bits);
+  const std::vector<std::uint32_t>& positions = setting_.roles.positions[parameter];
+  out_.bits.resize(offset + positions.size());
+  round_values(record.dtype, out_.bits.data() + offset, tensor->values.data(), positions.data(),
+               positions.size());
+  return offset;
+}
+
+GroupState make_group(const Setting& setting, const Ranks& survivors) {
+  GroupState group;
+  group.ranks.resize(setting.program.world);
+  for (RankState& rank : group.ranks) rank.gradients.resize(setting.program.parameters.size());
+  for (const std::uint32_t rank : survivors) {
+    if (group_of(setting.program, rank) != setting.group) continue;
+    group.survivors.push_back(rank);
+    group.ranks[rank].module = initial_state(setting, rank);
+  }
+  if (!group.survivors.empty()) group.join_root = group.survivors.front();
+  return start_over(setting, std::move(group));
+}
+
+GroupState renew_reducer(const Setting& setting, GroupState group) {
+  for (RankState& rank : group.ranks)
+    for (Gradient& gradient : rank.gradients) gradient.in_bucket = false;
+  return start_over(setting, std::move(group));
+}
+
+GroupState end_join(const Setting& setting, GroupState group) {
+  if (group.survivors.empty()) return group;
+  const std::uint32_t root = std::exchange(group.join_root, group.survivors.front());
+  group.is_window_open = false;
+  return broadcast_state(setting, std::move(group), root);
+}
+
+GroupState run_step(const Setting& setting, GroupState group, std::uint32_t index,
+                    const std::vector<ReadyOrder>& ready_orders, ExpectationWriter& writer) {
+  const Step& step = setting.program.steps[index];
+  const Ranks active = ranks_with_inputs(setting.program, group.survivors, index);
+  const Events events = events_of(setting, group, step, active);
+  ExpectedStep& expected = writer.out().steps.emplace_back();
+  expected.layout = group.layout;
+  expected.ranks = blank_ranks(setting, group);
+  if (!announce(setting, group, active, events, expected)) return group;
+  group = run_forwards(setting, std::move(group), active, events, step);
+  if (events.rebuild) {
+    const std::vector<std::uint32_t> order = ready_order_of(setting, index, ready_orders);
+    assign_buckets(setting.program, setting.contract, &order, group.buckets);
+    writer.out().rebuilt.push_back(group.buckets);
+    expected.layout = group.layout = static_cast<std::uint32_t>(writer.out().rebuilt.size());
+  }
+  const RankSteps ranks = train_ranks(setting, group, active, step);
+  expected.collectives = collectives_of(setting, group, active, events);
+  std::vector<bool> is_reduced(setting.program.parameters.size());
+  std::vector<bool> is_ambiguous(is_reduced.size());
+  if (events.pass) {
+    expected.is_reduced = true;
+    if (!write_outcomes(setting, group, active, ranks, expected))
+      is_reduced = reduce_pass(setting, group, active);
+    group = close_pass(setting, std::move(group), active, step, ranks);
+  }
+  for (const RankReadiness& each : ranks)
+    for (const std::uint32_t p : each.ambiguous) is_ambiguous[p] = true;
+  for (const std::uint32_t rank : group.survivors)
+    record_rank(setting, group.ranks[rank], is_reduced, is_ambiguous, events.rebuild, writer,
+                expected.ranks[rank]);
+  return group;
+}
+
+void record_ending(const Setting& setting, GroupState group, ExpectationWriter& writer) {
+  const std::vector<bool> none(setting.program.parameters.size());
+  writer.out().ending = blank_ranks(setting, group);
+  for (RankState& state : group.ranks)
+    for (Gradient& gradient : state.gradients) gradient.is_touched = true;
+  for (const std::uint32_t rank : group.survivors)
+    record_rank(setting, group.ranks[rank], none, none, false, writer, writer.out().ending[rank]);
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,98 @@
+#include "reference/model/multi_reducer.h"
+
+#include <utility>
+#include <vector>
+
+#include "reference/state.h"
+
+namespace lockstep::reference {
+namespace {
+
+// What the reducers of one rank come to in one step, by reducer, and where the bits of each begin.
+using RankShares = std::vector<const ExpectedRankStep*>;
+
+// Gradients and state, each from the reducer whose it is.
+ExpectedRankStep merge_values(const Program& program, const RankShares& shares,
+                              const std::vector<std::uint64_t>& first_bits) {
+  ExpectedRankStep merged;
+  merged.present = shares[0]->present;
+  merged.state = shares[0]->state;
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    const std::uint32_t reducer = program.parameters[p].reducer;
+    merged.gradients.push_back(shares[reducer]->gradients[p]);
+    merged.gradients.back().offset += first_bits[reducer];
+  }
+  const std::vector<StateTensor> tensors = state_tensors(program);
+  for (std::size_t t = 0; t < merged.state.size(); ++t)
+    merged.state[t] = shares[tensors[t].reducer]->state[t];
+  return merged;
+}
+
+// A rank that fails with one reducer stops in the middle of the other's pass.
+ExpectedRankStep merge_outcomes(ExpectedRankStep merged, const RankShares& shares,
+                                bool may_be_stopped) {
+  merged.outcome = may_be_stopped ? Outcome::kSuccessOrPeerError : Outcome::kSuccess;
+  for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
+    const ExpectedRankStep& from = **share;
+    if (from.outcome == Outcome::kPeerError && merged.outcome != Outcome::kOwnError)
+      merged.outcome = Outcome::kPeerError;
+    if (from.outcome != Outcome::kOwnError) continue;
+    merged.outcome = Outcome::kOwnError;
+    merged.error = from.error;
+    merged.error_call = from.error_call;
+    merged.parameters = from.parameters;
+    merged.requiring = from.requiring;
+  }
+  return merged;
+}
+
+}  // namespace
+
+void merge_expectations(const Program& program, Expectation& expectation) {
+  const std::vector<Expectation>& shares = expectation.shares;
+  const std::uint32_t reducers = reducer_count(program);
+  expectation.bits.clear();
+  std::vector<std::vector<std::uint64_t>> first_bits(group_count(program));  // by reducer
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    first_bits[s / reducers].push_back(expectation.bits.size());
+    expectation.bits.insert(expectation.bits.end(), shares[s].bits.begin(), shares[s].bits.end());
+  }
+  const auto merged_values = [&](std::uint32_t rank, const auto& rank_of) {
+    const std::uint32_t group = group_of(program, rank);
+    RankShares of_rank;
+    for (std::uint32_t reducer = 0; reducer < reducers; ++reducer)
+      of_rank.push_back(&rank_of(shares[group * reducers + reducer]));
+    return std::pair(merge_values(program, of_rank, first_bits[group]), of_rank);
+  };
+  expectation.buckets = shares.front().buckets;
+  expectation.rebuilt = shares.front().rebuilt;
+  expectation.steps.clear();
+  for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    ExpectedStep& step = expectation.steps.emplace_back();
+    step.collectives = shares.front().steps[s].collectives;
+    step.layout = shares.front().steps[s].layout;
+    std::vector<bool> has_error(group_count(program));
+    for (std::size_t share = 0; share < shares.size(); ++share) {
+      const ExpectedStep& from = shares[share].steps[s];
+      if (from.any_error) step.any_error = has_error[share / reducers] = true;
+      step.is_reduced = step.is_reduced || from.is_reduced;
+    }
+    const bool any_leaves = step.any_error && program.options.join != Join::kNone;
+    for (std::uint32_t rank = 0; rank < program.world; ++rank) {
+      auto [values, of_rank] = merged_values(
+          rank, [&](const Expectation& share) -> const auto& {
+            return share.steps[s].ranks[rank];
+          });
+      const bool may_be_stopped = has_error[group_of(program, rank)] || any_leaves;
+      step.ranks.push_back(merge_outcomes(std::move(values), of_rank, may_be_stopped));
+    }
+  }
+  expectation.ending.clear();
+  for (std::uint32_t rank = 0; rank < shares.front().ending.size(); ++rank)
+    expectation.ending.push_back(
+        merged_values(
+            rank, [&](const Expectation& share) -> const auto& { return share.ending[rank]; })
+            .first);
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,210 @@
+#include "reference/model/readiness.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::reference {
+namespace {
+
+using Parameters = std::vector<std::uint32_t>;
+
+// One backward call of a synced pass, and what it makes of gradients, but for values.
+struct Call {
+  bool is_first = false;
+  HookCounts hooks_before;    // in the pass; those after it are RankReadiness::hooks_run
+  std::vector<bool> is_used;  // by parameter
+  std::vector<bool> requires_grad;
+};
+
+bool contains(const Parameters& parameters, std::uint32_t p) {
+  return std::find(parameters.begin(), parameters.end(), p) != parameters.end();
+}
+
+// The hooks that make a parameter ready. While static mode counts, no number of them does, and none
+// is too large.
+std::uint32_t hooks_expected(const PassRules& rules, std::uint32_t part) {
+  if (rules.counts_hooks()) return ~std::uint32_t{0};
+  return rules.hooks_expected ? (*rules.hooks_expected)[part] : 1;
+}
+
+bool is_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t part) {
+  return hooks[part] >= hooks_expected(rules, part);
+}
+
+// A parameter is ready when its part in every replica is (P15).
+bool all_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t parameter) {
+  const Parameters& parts = rules.roles.replicas[parameter];
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
+}
+
+// In dynamic mode the unused search does not see into checkpoints: the first hook of the pass has
+// marked what is in there as unused, so that its own hook counts as a second one (P6).
+HookCounts count_hooks(const PassRules& rules, const std::vector<AutogradHook>& hooks,
+                       const std::vector<bool>& seen_elsewhere, HookCounts counts) {
+  for (const AutogradHook& hook : hooks) {
+    const bool is_marked = rules.is_dynamic() && hook.is_nested && !seen_elsewhere[hook.parameter];
+    counts[hook.parameter] += is_marked ? 2 : 1;
+  }
+  return counts;
+}
+
+// The parameters whose hook comes too often (P6, P11).
+Parameters find_ready_twice(const PassRules& rules, const HookCounts& before,
+                            const HookCounts& after) {
+  Parameters found;
+  for (const std::uint32_t part : rules.roles.parts) {
+    const bool has_run = after[part] > before[part];
+    if (has_run && after[part] > hooks_expected(rules, part)) found.push_back(part);
+  }
+  return found;
+}
+
+// Whether the call brings the parameter to its bucket: with the hook that makes it ready, or, if it
+// will have none, with the first hook of the pass.
+bool is_filled(const PassRules& rules, const Call& call, const HookCounts& hooks,
+               std::uint32_t parameter) {
+  if (rules.is_dynamic() || rules.counts_hooks()) return call.is_first;
+  const bool was_ready = !call.is_first && all_ready(rules, call.hooks_before, parameter);
+  return all_ready(rules, hooks, parameter) && !was_ready;
+}
+
+// The gradients that the call brings to their buckets although they require grad (P16).
+Parameters find_requiring(const PassRules& rules, const Call& call, const HookCounts& hooks) {
+  Parameters found;
+  for (const std::uint32_t part : rules.roles.parts)
+    if (call.requires_grad[part] && is_filled(rules, call, hooks, rules.roles.originals[part]))
+      found.push_back(part);
+  return found;
+}
+
+// What no rank used in the counted pass is not reduced: that a rank uses it now is an error (P11).
+Parameters find_usage_change(const PassRules& rules, const Call& call, const HookCounts& hooks) {
+  Parameters found;
+  for (const std::uint32_t parameter : rules.roles.reduced) {
+    if (!rules.used_set || (*rules.used_set)[parameter]) continue;
+    const Parameters& parts = rules.roles.replicas[parameter];
+    const bool is_used = std::any_of(parts.begin(), parts.end(),
+                                     [&](std::uint32_t part) { return call.is_used[part]; });
+    const bool is_due = rules.counts_hooks() || all_ready(rules, hooks, parameter);
+    if (is_used && is_due) found.push_back(parameter);
+  }
+  return found;
+}
+
+// In dynamic mode none: what has no hook in the first call counts as unused.
+Parameters find_missing(const PassRules& rules, const HookCounts& hooks) {
+  Parameters missing;
+  for (const std::uint32_t part : rules.roles.parts)
+    if (!rules.is_dynamic() && !is_ready(rules, hooks, part)) missing.push_back(part);
+  return missing;
+}
+
+// The call, and the error that it ends in. The hook of a parameter that is ready twice raises
+// before its gradient is touched; that such a gradient requires grad may still be the first of the
+// two errors.
+void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Call& call,
+              RankReadiness& rank) {
+  rank.ready_twice = find_ready_twice(rules, call.hooks_before, rank.hooks_run);
+  for (const std::uint32_t part : rank.ready_twice)
+    if (!is_ready(rules, call.hooks_before, part))
+      rank.ambiguous.insert(rank.ambiguous.end(), {part, rules.roles.originals[part]});
+  for (const AutogradHook& hook : hooks) {
+    if (hook.is_defined() && !contains(rank.ready_twice, hook.parameter))
+      call.is_used[hook.parameter] = true;
+    if (hook.requires_grad()) call.requires_grad[hook.parameter] = true;
+  }
+  Parameters requiring = find_requiring(rules, call, rank.hooks_run);
+  if (!rank.ready_twice.empty()) {
+    rank.error = Error::kReadyTwice;
+    rank.parameters = rank.ready_twice;
+    rank.requiring = std::move(requiring);
+  } else if (!requiring.empty()) {
+    rank.error = Error::kRequiresGrad;
+    rank.parameters = std::move(requiring);
+  } else {
+    rank.parameters = find_usage_change(rules, call, rank.hooks_run);
+    if (!rank.parameters.empty()) rank.error = Error::kUsageChanged;
+  }
+  rank.missing = find_missing(rules, rank.hooks_run);
+}
+
+}  // namespace
+
+RankReadiness local_readiness(std::size_t parameters, const Calls& calls) {
+  RankReadiness rank;
+  rank.calls_run = static_cast<std::uint32_t>(calls.size());
+  rank.hooks_run.resize(parameters);
+  return rank;
+}
+
+RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Calls& calls,
+                        const Gradients& gradients) {
+  RankReadiness rank = local_readiness(gradients.size(), calls);
+  Call call;
+  for (const Gradient& each : gradients) {
+    call.is_used.push_back(each.is_used);
+    call.requires_grad.push_back(each.requires_grad);
+  }
+  std::vector<bool> seen_elsewhere;
+  if (rules.is_dynamic()) seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass);
+  bool is_complete = false;
+  for (std::uint32_t c = 0; c < calls.size() && rank.error == Error::kNone; ++c) {
+    rank.error_call = rank.calls_run = c;
+    if (is_complete) {  // the error comes before any gradient is touched (P7)
+      rank.error = Error::kSecondBackward;
+      return rank;
+    }
+    rank.calls_run = c + 1;
+    call.is_first = c == 0;
+    call.hooks_before = rank.hooks_run;
+    rank.hooks_run = count_hooks(rules, calls[c], seen_elsewhere, std::move(rank.hooks_run));
+    run_call(rules, calls[c], call, rank);
+    if (rank.error != Error::kNone) return rank;
+    // While static mode counts, too, what has no hook in the first call counts as unused (P11).
+    is_complete = rules.counts_hooks() || rank.missing.empty();
+    if (is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
+    rank.error = Error::kIncomplete;
+    rank.parameters = rank.missing;
+  }
+  if (rank.error != Error::kNone || is_complete) return rank;
+  rank.error = Error::kIncomplete;  // check_complete() raises it
+  rank.error_call = rank.calls_run;
+  rank.parameters = rank.missing;
+  return rank;
+}
+
+// A rank launches no bucket whose parameters it lacks, and no later one (P3). While static mode
+// counts, it launches not even the usage map, unless what comes to the buckets is refused. After
+// backward (P14) a rank whose backward failed, or whose pass is not complete, launches none. In
+// dynamic mode a rank lacks nothing but what is refused.
+bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>& buckets,
+                       const RankReadiness& rank) {
+  const bool is_refused = rank.error == Error::kRequiresGrad;
+  const bool counts = rules.counts_hooks();
+  Parameters lacking = is_refused ? rank.parameters : rank.requiring;
+  std::erase_if(lacking, [&](std::uint32_t part) { return contains(rank.ready_twice, part); });
+  if (!(counts && is_refused)) {
+    if (counts && !rules.used_set && !rank.missing.empty()) return true;  // of the usage map
+    lacking.insert(lacking.end(), rank.missing.begin(), rank.missing.end());
+  }
+  const bool has_failed = rank.error == Error::kReadyTwice || rank.error == Error::kUsageChanged ||
+                          (is_refused && !counts);
+  const bool launches_none =
+      rules.options.launch == Launch::kAfterBackward && (has_failed || !lacking.empty());
+  const auto is_withheld = [&](const ExpectedBucket& bucket) {
+    const auto is_in_it = [&](std::uint32_t part) {
+      const std::uint32_t original = rules.roles.originals[part];
+      return std::find(bucket.parameters.begin(), bucket.parameters.end(), original) !=
+             bucket.parameters.end();
+    };
+    return launches_none || std::any_of(lacking.begin(), lacking.end(), is_in_it);
+  };
+  // Whether the others notice that a bucket without elements is not launched is left open.
+  const auto first = std::find_if(buckets.begin(), buckets.end(), is_withheld);
+  return std::any_of(first, buckets.end(), [](const ExpectedBucket& bucket) {
+    return bucket.count > 0 || bucket.sparse;
+  });
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,148 @@
+#include "reference/model/reduce.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "reference/arithmetic.h"
+#include "reference/model/replicas.h"
+#include "reference/model/sparse_reduce.h"
+#include "reference/order.h"
+
+namespace lockstep::reference {
+namespace {
+
+// The declared order of additions in a sum of `count` numbers of the type `wire`.
+std::vector<OrderRun> order_of(const Setting& setting, std::size_t ranks, std::uint64_t count,
+                               DType wire) {
+  const auto n = static_cast<std::uint32_t>(ranks);
+  const std::uint64_t bytes = size_of(wire) / parts_of(wire);
+  if (setting.options().order == Order::kRankOrder) return rank_order(n, count);
+  if (setting.options().order == Order::kBcube) return gloo_bcube(n, count);
+  if (setting.options().transport == Transport::kNccl) return nccl_ring(n, count, bytes);
+  return gloo_ring(n, count, bytes, setting.contract.max_segment_bytes);
+}
+
+// Whether some replica of some rank has it in a part of the parameter.
+bool any_part(const Setting& setting, const Contributors& contributors, std::uint32_t parameter,
+              bool Gradient::*has) {
+  for (const Gradients* gradients : contributors)
+    for (const std::uint32_t part : setting.roles.replicas[parameter])
+      if (gradients && (*gradients)[part].*has) return true;
+  return false;
+}
+
+// What each rank contributes, not scaled: zeros where it has no gradient or shadows the pass (G7).
+std::vector<Elements> dense_contributions(const Setting& setting, const Contributors& contributors,
+                                          std::uint32_t parameter) {
+  std::vector<Elements> contributions;
+  contributions.reserve(contributors.size());
+  for (const Gradients* gradients : contributors) {
+    std::optional<Elements> sum;
+    if (gradients) sum = sum_replicas(setting, parameter, *gradients);
+    if (!sum) sum.emplace(setting.roles.positions[parameter].size());
+    contributions.push_back(std::move(*sum));
+  }
+  return contributions;
+}
+
+// The values scaled once, before the sum (G2), and rounded to what travels (S4).
+Elements scaled(DType dtype, DType wire, std::uint32_t divisor, Elements values) {
+  scale_values(dtype, values.data(), values.data(), scale_factor(dtype, divisor), values.size());
+  if (wire != dtype)
+    for (double& value : values) value = nearest(wire, value);
+  return values;
+}
+
+Tensor reduce_dense(const Setting& setting, const ExpectedBucket& bucket, std::size_t member,
+                    std::uint32_t divisor, const Contributors& contributors) {
+  const DType wire = wire_dtype(setting.options().hook, bucket.dtype);
+  std::vector<Elements> values =
+      dense_contributions(setting, contributors, bucket.parameters[member]);
+  for (Elements& each : values) each = scaled(bucket.dtype, wire, divisor, std::move(each));
+  const std::uint64_t parts = parts_of(bucket.dtype);
+  return {{},
+          sum_in_order(setting, wire, bucket.count * parts, bucket.offsets[member] * parts,
+                       std::move(values))};
+}
+
+// A parameter that no rank used takes part, too, as a hook does not know (S4).
+std::vector<Reduced> reduce_by_power_sgd(const Setting& setting, const ExpectedBucket& bucket,
+                                         std::uint32_t divisor, const Contributors& contributors,
+                                         PowerState& power) {
+  std::vector<std::vector<Elements>> contributions;
+  for (const std::uint32_t parameter : bucket.parameters)
+    contributions.push_back(dense_contributions(setting, contributors, parameter));
+  const auto sum = [&](std::vector<Floats> of_ranks) {
+    const std::uint64_t count = of_ranks.front().size();
+    return sum_in_order(setting, DType::kFloat32, count, 0, std::move(of_ranks));
+  };
+  PowerResult result =
+      run_power_sgd(setting, bucket, divisor, contributions, sum, std::move(power));
+  power = std::move(result.state);
+  std::vector<Reduced> reduced;
+  for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+    const std::uint32_t parameter = bucket.parameters[m];
+    PowerMemory& memory = power[parameter];
+    const bool keeps_error = !memory.errors.empty();
+    const bool depends = any_part(setting, contributors, parameter, &Gradient::is_order_dependent);
+    memory.is_order_dependent = depends || (keeps_error && memory.is_order_dependent);
+    reduced.push_back({parameter, {{}, std::move(result.means[m])}, memory.is_order_dependent});
+  }
+  return reduced;
+}
+
+}  // namespace
+
+std::vector<bool> used_by_some(const Setting& setting, const Contributors& contributors) {
+  std::vector<bool> used(setting.program.parameters.size());
+  for (const std::uint32_t parameter : setting.roles.reduced)
+    used[parameter] = any_part(setting, contributors, parameter, &Gradient::is_used);
+  return used;
+}
+
+// Padding between members is zeros, and stays zeros: of each run only what lies in the parameter is
+// added.
+Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
+                      std::vector<Elements> contributions) {
+  const std::size_t values = contributions.front().size();
+  std::size_t begin = 0;
+  for (const OrderRun& run : order_of(setting, contributions.size(), count, wire)) {
+    if (run.end <= offset + begin) continue;
+    if (begin == values) break;
+    const std::size_t end = std::min<std::size_t>(values, run.end - offset);
+    for (std::size_t i = 0; i + 1 < contributions.size(); ++i)
+      add_values(wire, contributions[run.additions[i].into].data() + begin,
+                 contributions[run.additions[i].from].data() + begin, end - begin);
+    if (run.result != 0)
+      std::copy_n(contributions[run.result].data() + begin, end - begin,
+                  contributions[0].data() + begin);
+    begin = end;
+  }
+  assert(begin == values);
+  return std::move(contributions[0]);
+}
+
+std::vector<Reduced> reduce_bucket(const Setting& setting, const ExpectedBucket& bucket,
+                                   std::uint32_t divisor, const std::vector<bool>& is_reduced,
+                                   const Contributors& contributors, PowerState& power) {
+  std::vector<Reduced> all;
+  const auto is_untouched = [&](std::uint32_t parameter) { return !is_reduced[parameter]; };
+  if (uses_power_sgd(setting, bucket)) {
+    all = reduce_by_power_sgd(setting, bucket, divisor, contributors, power);
+    std::erase_if(all, [&](const Reduced& each) { return is_untouched(each.parameter); });
+    return all;
+  }
+  for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+    const std::uint32_t p = bucket.parameters[m];
+    if (is_untouched(p)) continue;
+    all.push_back({p,
+                   bucket.sparse ? reduce_sparse(setting.parameter(p), divisor,
+                                                 sparse_contributions(setting, contributors, p))
+                                 : reduce_dense(setting, bucket, m, divisor, contributors),
+                   any_part(setting, contributors, p, &Gradient::is_order_dependent)});
+  }
+  return all;
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <cassert>
+#include <memory>
+#include <utility>
+
+#include "reference/model.h"
+#include "reference/model/group.h"
+#include "reference/model/multi_reducer.h"
+#include "reference/torch_model.h"
+
+namespace lockstep::reference {
+namespace {
+
+// One reducer in one group of ranks, and what is expected of it.
+struct Share {
+  Setting setting;
+  GroupState group;
+  Expectation expectation;
+  ExpectationWriter writer;
+
+  Share(const Program& program, const Contract& contract, std::uint32_t number)
+      : setting(make_setting(program, contract, number)), writer(setting, expectation) {}
+};
+using Shares = std::vector<std::unique_ptr<Share>>;
+
+void make_groups(const Shares& shares, const Ranks& survivors) {
+  for (const auto& share : shares) share->group = make_group(share->setting, survivors);
+}
+
+// After an own error in one of the shares, all recover.
+void run_step(const Shares& shares, std::uint32_t step, const Ranks& survivors,
+              const std::vector<ReadyOrder>& ready_orders) {
+  bool any_error = false;
+  for (const auto& share : shares) {
+    const Program& program = share->setting.program;
+    if (step > 0 && step == program.second_join)
+      share->group = end_join(share->setting, std::move(share->group));
+    if (step > 0 && step == program.renewed)
+      share->group = renew_reducer(share->setting, std::move(share->group));
+    share->group =
+        run_step(share->setting, std::move(share->group), step, ready_orders, share->writer);
+    any_error = any_error || share->expectation.steps.back().any_error;
+  }
+  if (any_error) make_groups(shares, survivors);
+}
+
+void run_all(const Program& program, const Shares& shares, const std::vector<Recovery>& recoveries,
+             const std::vector<ReadyOrder>& ready_orders) {
+  Ranks survivors;
+  for (std::uint32_t rank = 0; rank < program.world; ++rank) survivors.push_back(rank);
+  make_groups(shares, survivors);
+  for (const auto& share : shares) share->expectation.buckets = share->group.buckets;
+  auto recovery = recoveries.begin();
+  const auto recover_before = [&](std::size_t step) {
+    for (; recovery != recoveries.end() && recovery->before_step <= step; ++recovery) {
+      assert(std::is_sorted(recovery->survivors.begin(), recovery->survivors.end()));
+      survivors = recovery->survivors;
+      make_groups(shares, survivors);
+    }
+  };
+  for (std::uint32_t step = 0; step < program.steps.size(); ++step) {
+    recover_before(step);
+    run_step(shares, step, survivors, ready_orders);
+  }
+  recover_before(~std::size_t{0});
+  if (program.options.join == Join::kNone) return;
+  for (const auto& share : shares) {
+    share->group = end_join(share->setting, std::move(share->group));
+    record_ending(share->setting, share->group, share->writer);
+  }
+}
+
+Expectation run_by_contract(const Program& program, const Contract& contract,
+                            const std::vector<Recovery>& recoveries,
+                            const std::vector<ReadyOrder>& ready_orders) {
+  const std::uint32_t reducers = reducer_count(program);
+  const std::uint32_t groups = group_count(program);
+  std::vector<Program> programs;  // as each reducer sees it
+  for (std::uint32_t reducer = 0; reducers > 1 && reducer < reducers; ++reducer)
+    programs.push_back(share_of(program, reducer));
+  Shares shares;
+  for (std::uint32_t group = 0; group < groups; ++group)
+    for (std::uint32_t reducer = 0; reducer < reducers; ++reducer)
+      shares.push_back(
+          std::make_unique<Share>(reducers > 1 ? programs[reducer] : program, contract, group));
+  run_all(program, shares, recoveries, ready_orders);
+  if (shares.size() == 1) return std::move(shares.front()->expectation);
+  Expectation expectation;
+  for (const auto& share : shares) expectation.shares.push_back(std::move(share->expectation));
+  merge_expectations(program, expectation);
+  return expectation;
+}
+
+}  // namespace
+
+void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
+         const std::vector<ReadyOrder>& ready_orders, Expectation& out) {
+  if (contract.is_hook_by_hook) return run_hook_by_hook(program, contract, recoveries, out);
+  out = run_by_contract(program, contract, recoveries, ready_orders);
+}
+
+Expectation run(const Program& program, const Contract& contract,
+                const std::vector<Recovery>& recoveries,
+                const std::vector<ReadyOrder>& ready_orders) {
+  Expectation out;
+  run(program, contract, recoveries, ready_orders, out);
+  return out;
+}
+
+}  // namespace lockstep::reference

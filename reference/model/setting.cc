@@ -1,0 +1,43 @@
+#include "reference/model/setting.h"
+
+namespace lockstep::reference {
+namespace {
+
+std::vector<std::uint32_t> positions_of(const Parameter& parameter) {
+  std::vector<std::uint32_t> positions;
+  if (parameter.sparse) return positions;
+  const std::uint64_t count = value_count(parameter);
+  positions.reserve(count);
+  for (std::uint64_t value = 0; value < count; ++value)
+    positions.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, value)));
+  return positions;
+}
+
+ParameterRoles roles_of(const Program& program) {
+  ParameterRoles roles;
+  roles.originals.resize(program.parameters.size());
+  roles.replicas.resize(program.parameters.size());
+  roles.positions.resize(program.parameters.size());
+  for (std::uint32_t p = 0; p < program.parameters.size(); ++p) {
+    const std::uint32_t owner = owner_of(program, p);
+    roles.owners.push_back(program.parameters[owner].frozen ? kNotTrained : owner);
+    if (roles.owners[p] != p) continue;
+    const Parameter& parameter = program.parameters[p];
+    roles.trained.push_back(p);
+    roles.positions[p] = positions_of(parameter);
+    if (!is_reduced(parameter)) continue;
+    roles.parts.push_back(p);
+    if (parameter.copy_of == 0) roles.reduced.push_back(p);
+    roles.originals[p] = p - parameter.copy_of;
+    roles.replicas[roles.originals[p]].push_back(p);
+  }
+  return roles;
+}
+
+}  // namespace
+
+Setting make_setting(const Program& program, const Contract& contract, std::uint32_t group) {
+  return {program, contract, group, roles_of(program), state_tensors(program)};
+}
+
+}  // namespace lockstep::reference

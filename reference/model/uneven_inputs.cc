@@ -1,0 +1,39 @@
+#include "reference/model/uneven_inputs.h"
+
+namespace lockstep::reference {
+
+Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uint32_t step) {
+  Ranks active;
+  for (const std::uint32_t rank : survivors)
+    if (has_input(program, rank, step)) active.push_back(rank);
+  return active;
+}
+
+std::uint32_t divisor_of(const Options& options, const Ranks& survivors, const Ranks& active) {
+  const bool by_active = options.join == Join::kByActive;
+  return static_cast<std::uint32_t>(by_active ? active.size() : survivors.size());
+}
+
+std::uint32_t buffer_root(const Ranks& active) { return active.front(); }
+
+std::vector<ExpectedCollective> announcement(const Options& options, const Ranks& survivors) {
+  constexpr std::uint64_t kEvents = 3;
+  constexpr std::uint64_t kOptions = 2;
+  if (options.join == Join::kNone) return {};
+  return {{ExpectedCollective::Op::kAnnounce, 0, kEvents + kOptions + survivors.size()}};
+}
+
+bool ends_early(const Options& options, const Ranks& survivors, const Ranks& active) {
+  return options.early_termination && active.size() < survivors.size();
+}
+
+void fail_early(const Ranks& active, std::uint32_t call, ExpectedStep& expected) {
+  expected.any_error = true;
+  for (const std::uint32_t rank : active) {
+    expected.ranks[rank].outcome = Outcome::kOwnError;
+    expected.ranks[rank].error = Error::kUnevenInputs;
+    expected.ranks[rank].error_call = call;
+  }
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,35 @@
+// Uneven inputs: a join, in which ranks that are out of inputs shadow the collectives of the others
+// (S2). Pure functions; any thread; nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/expectation.h"
+#include "reference/program.h"
+
+namespace lockstep::reference {
+
+using Ranks = std::vector<std::uint32_t>;  // ascending
+
+// Those of the survivors that train in the step.
+Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uint32_t step);
+
+// N of clause G2.
+std::uint32_t divisor_of(const Options& options, const Ranks& survivors, const Ranks& active);
+
+// The rank whose buffers all others take before a sync window.
+std::uint32_t buffer_root(const Ranks& active);
+
+// Before ranks that train start what the others have to start with them, they announce it: the
+// number of ranks at each of three events, two options, and a flag for each rank of the group.
+// There is no announcement without a join.
+std::vector<ExpectedCollective> announcement(const Options& options, const Ranks& survivors);
+
+// Whether an announcement raises, because some rank is out of inputs and the user wants that.
+bool ends_early(const Options& options, const Ranks& survivors, const Ranks& active);
+
+// All who train raise in this call, before anything is touched.
+void fail_early(const Ranks& active, std::uint32_t call, ExpectedStep& expected);
+
+}  // namespace lockstep::reference
