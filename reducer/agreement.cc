@@ -11,9 +11,9 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint64_t kDescription = 1;  // what a rank sends: see Header
+constexpr std::uint64_t kDescription = 1;  // The kinds of messages: see Header.
 constexpr std::uint64_t kRefusal = 2;
-// Far above what models have: 100,000 parameters are described in some 15 MB.
+// The limit is far above what models need: the description of 100,000 parameters has about 15 MB.
 constexpr std::uint64_t kMaxDescriptionBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxReasonBytes = 4096;
 
@@ -21,7 +21,7 @@ struct Header {
   std::uint64_t kind = kDescription;
   std::uint64_t hash = 0;
   std::uint64_t lines = 0;
-  std::uint64_t bytes = 0;  // of the description, or of the reason for the refusal
+  std::uint64_t bytes = 0;  // The size of the description, or of the reason for the refusal.
   bool operator==(const Header&) const = default;
 };
 static_assert(sizeof(Header) == 32);
@@ -33,7 +33,7 @@ std::string join(const std::vector<std::string>& lines) {
 }
 
 std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  std::uint64_t hash = 0xcbf29ce484222325ull;  // This is FNV-1a.
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return hash;
 }
@@ -52,7 +52,7 @@ Status all_gather(ProcessGroup& group, const void* mine, std::size_t bytes,
   return run(group, collective, work);
 }
 
-// The text of one rank, for all. Who does not have it knows from the header how long it is.
+// Broadcasts the text of one rank. The other ranks know its length from the header.
 Status broadcast(ProcessGroup& group, int root, std::string& text, std::uint64_t bytes) {
   text.resize(static_cast<std::size_t>(bytes));
   if (bytes == 0) return {};
@@ -85,7 +85,7 @@ std::string difference(const std::string& base, const std::string& other, int ot
          std::to_string(other_rank) + " has " + line(b);
 }
 
-// About what `rank` has said of itself.
+// Makes a failure about the description that `rank` sent.
 Failure about(int rank, int self, std::string detail) {
   Failure failure;
   failure.code = Code::kDisagreement;
@@ -98,7 +98,7 @@ Failure about(int rank, int self, std::string detail) {
   return failure;
 }
 
-// A header that is not one, or says more than can be.
+// Checks that every header is valid, and that none announces more than the limits.
 Status check(const std::vector<Header>& headers, int self) {
   for (std::size_t r = 0; r < headers.size(); ++r) {
     const Header& header = headers[r];
@@ -128,7 +128,7 @@ Status exchange(ProcessGroup& group, const Header& mine, std::vector<Header>& he
   return {};
 }
 
-// Why this rank refuses; what has no rank yet is its own.
+// Returns the reason why this rank refuses. A reason without a rank is the rank's own.
 Status of_this_rank(Status own, int rank) {
   Failure& failure = own.failure();
   failure.reported_by = rank;
@@ -137,7 +137,8 @@ Status of_this_rank(Status own, int rank) {
   return own;
 }
 
-// All ranks hear the reason of the first that refuses; those that do so themselves have their own.
+// All ranks receive the reason of the first rank that refuses; other ranks that refuse return their
+// own reason.
 Status refused(ProcessGroup& group, int rank, const Header& header, const Status& own) {
   std::string reason;
   if (rank == group.rank()) reason = encode(own.failure(), kMaxReasonBytes);
@@ -189,7 +190,7 @@ Status agree_to_go_on(ProcessGroup& group, Status own) {
   return agree(group, {}, std::move(own), sequence);
 }
 
-// Each rank is a random number to the others; zero says that it has none.
+// Each rank identifies itself to the others by a random number; zero says that it has none.
 Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
   using Number = std::array<std::uint64_t, 2>;
   Number mine{};

@@ -1,6 +1,7 @@
-// A steady training step allocates nothing but its graph's nodes. This program has an operator new
-// of its own that counts, for all threads, while a test says so; the host device takes its memory
-// from there, too. (A program of its own, because there can be only one operator new in each.)
+// Claim: a steady training step allocates nothing but its graph's nodes. This program has an
+// operator new of its own that counts, for all threads, while a test asks it to; the host device
+// allocates through it, too. (The test is a program of its own, because each program can have only
+// one operator new.)
 #include <gtest/gtest.h>
 
 #include <array>
@@ -54,7 +55,7 @@ void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noex
 namespace lockstep {
 namespace {
 
-// Counts what is allocated in its scope.
+// Counts the allocations in its scope.
 class Counting {
  public:
   Counting() {
@@ -67,7 +68,7 @@ class Counting {
   int so_far() const { return allocations.load(); }
 };
 
-// Hands its gradient on to all of its edges.
+// Passes its gradient on to all of its edges.
 class FanNode final : public Node {
  public:
   FanNode(Engine& engine, std::vector<Edge> edges) : Node(engine.next_sequence(), 1, 0) {
@@ -82,8 +83,8 @@ class FanNode final : public Node {
 struct Setting {
   const char* name;
   bool dynamic;
-  int outputs;  // of a forward, each with its share of the parameters
-  int unused;   // parameters, in dynamic and static mode
+  int outputs;  // The outputs of a forward, each with its share of the parameters.
+  int unused;   // The unused parameters, in dynamic and static mode.
   std::shared_ptr<CommunicationHook> (*hook)() = nullptr;
   bool is_static = false;
   bool views = false;
@@ -104,7 +105,7 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     }
     ReducerOptions options;
     options.find_unused_parameters = GetParam().dynamic;
-    options.bucket_limits = {1000};  // four parameters
+    options.bucket_limits = {1000};  // A bucket has four parameters.
     options.static_graph = GetParam().is_static;
     options.gradient_as_bucket_view = GetParam().views;
     options.schedule = GetParam().schedule;
@@ -122,7 +123,7 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     outputs_.reserve(static_cast<std::size_t>(outputs));
   }
 
-  // The graph of the test's own, which is not counted: a node with few edges for each four
+  // Builds the graph of the test itself, which is not counted: a node with few edges for each four
   // parameters, all of them below the output whose share they are.
   Status build(std::vector<Edge>& edges) {
     is_counting = false;
@@ -175,7 +176,7 @@ TEST(AllocationCount, TheCounterCounts) {
   { const std::vector<int> some(10); }
   EXPECT_EQ(counting.so_far(), 1);
   { const Tensor tensor = *Tensor::empty(device, DType::kFloat32, Shape::row_major({3})); }
-  EXPECT_EQ(counting.so_far(), 3);  // memory, and the Storage that owns it
+  EXPECT_EQ(counting.so_far(), 3);  // The memory, and the Storage that owns it.
 }
 
 TEST_P(Allocation, FromTheThirdPassOnTheReducerAllocatesNothingButNodes) {

@@ -1,4 +1,4 @@
-// The way of a bucket through a communication hook (S4).
+// Runs communication hooks on the buckets (S4).
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -11,7 +11,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// A hook is the user's: what it throws is a failure like any other.
+// A hook is user code: an exception of it is a failure like any other.
 template <class Call>
 Status guarded(const Call& call) {
   try {
@@ -49,7 +49,7 @@ std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
                                       std::move(parameters));
 }
 
-// HookCollectives: under the same lock as the launches of buckets without a hook.
+// This implements HookCollectives, under the same lock as the launches of buckets without a hook.
 Status Reducer::start(Collective& collective, Work& work, std::int64_t& trace_sequence) {
   platform::MutexLock lock(mutex_);
   return launch(collective, work, TraceEntry::What::kBucket, trace_sequence);
@@ -62,8 +62,8 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence) {
   return status;
 }
 
-// No user code runs under a lock. Others may complete buckets meanwhile; whoever is in here
-// launches those, too. After a failure it stays the last launch of the pass.
+// No user code runs under a lock. Other threads may complete buckets meanwhile; the thread that
+// runs the hook launches those, too. After a failure this stays the last launch of the pass.
 Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
   LOCKSTEP_CHECK(!launching_);
   HookBucket& bucket = *buckets_[b].hooked;
@@ -71,14 +71,14 @@ Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
   lock.unlock();
   bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
   Status status = guarded([&] { return options_.hook->start(bucket); });
-  if (!status.ok()) status = hook_failed(std::move(status), b);  // asks the hook for its name
+  if (!status.ok()) status = hook_failed(std::move(status), b);  // This asks the hook for its name.
   lock.lock();
   LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   launching_ = false;
   return {};
 }
 
-// Brings the hook's result to the bucket.
+// Copies the hook's result to the bucket.
 Status Reducer::finish_hook(std::size_t b) {
   HookBucket& bucket = *buckets_[b].hooked;
   if (Status status = bucket.wait(); !status.ok()) return hook_failed(std::move(status), b);

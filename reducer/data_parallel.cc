@@ -22,7 +22,7 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) t
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->refresh_state());
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
-  // Taken out while the user's code runs, which may throw, or call forward() itself.
+  // The vector is moved out while the user's code runs, which may throw, or call forward() itself.
   std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_RETURN_IF_ERROR(module(made));
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));

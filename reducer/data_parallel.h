@@ -1,5 +1,5 @@
-// DataParallel: what users hold. It makes a forward synced or local, and leaves the rest to Reducer
-// (reducer.h).
+// DataParallel is the class that users hold. It decides whether a forward is synced or local, and
+// leaves everything else to Reducer (reducer.h).
 //
 //   auto parallel = DataParallel::create(parameters, engine, options, {group, store});
 //   for (...) {
@@ -9,11 +9,11 @@
 //     // Gradients are averaged now.
 //   }
 //
-// Whether a pass is synced is decided by its forward, never by its backward (contract, "Words").
-// With several forwards before one backward, they are one pass. With options.auto_sync off, no
-// forward is synced by itself, and sync_gradients(outputs) decides (P13). Gradients are zeroed on
-// the parameters themselves (Parameter::undefine_grad, fill_grad_with_zeros). Threads: one thread
-// trains; see Reducer for the rest.
+// The forward decides whether a pass is synced, never the backward (contract, "Words"). Several
+// forwards before one backward are one pass. With options.auto_sync off, no forward is synced by
+// itself, and sync_gradients(outputs) decides (P13). To zero gradients, call the parameters
+// themselves (Parameter::undefine_grad, fill_grad_with_zeros).
+// Threads: one thread trains; see Reducer for the rest.
 #pragma once
 
 #include <functional>
@@ -27,31 +27,33 @@ inline namespace LOCKSTEP_NS {
 
 class DataParallel {
  public:
-  // Builds the graph of one forward and appends its outputs: the edges that a backward may start
-  // from.
+  // Builds the graph of one forward and appends its outputs, which are the edges that a backward
+  // may start from.
   using Module = std::function<Status(std::vector<Edge>& outputs)>;
 
-  // Collective: see Reducer::create. `engine` runs the backward passes, and must outlive this
-  // object.
+  // A collective operation: see Reducer::create. `engine` runs the backward passes and must outlive
+  // this object.
   static Result<std::unique_ptr<DataParallel>> create(std::vector<Ref<Parameter>> parameters,
                                                       Engine& engine, ReducerOptions options,
                                                       Membership membership);
 
-  // Runs `module`. With sync on, its outputs are those of a synced pass. Errors of an earlier pass
-  // come up here, too (P5, P12).
+  // Runs `module`. With sync on, its outputs are those of a synced pass. The call also returns the
+  // errors of an earlier pass (P5, P12).
   Status forward(const Module& module, std::vector<Edge>& outputs);
 
-  // Manual sync (P13): what a synced forward does, for forwards that have run. Replaces `outputs`,
-  // all that the backward is to start from, by ones that know of the pass. Called by every rank,
-  // once the last forward has run and before its backward; several calls before one backward are
-  // one pass. kInvalidArgument, and nothing changed, with auto_sync on, or under a NoSync.
+  // Manual sync (P13): does for forwards that have run what a synced forward does. It replaces
+  // `outputs`, which must be all outputs that the backward starts from, by outputs that refer to
+  // the pass. Every rank calls it after the last forward and before the backward. Several calls
+  // before one backward make one pass. It returns kInvalidArgument, and changes nothing, if
+  // auto_sync is on or a NoSync is alive.
   Status sync_gradients(std::vector<Edge>& outputs);
 
-  // Runs `module` without gradients: what it appends to `outputs` is dropped, and nothing is armed.
+  // Runs `module` without gradients: the outputs that it appends to `outputs` are dropped, and no
+  // pass is armed.
   Status forward_without_gradients(const Module& module);
 
-  // While one lives, forwards are local: their gradients accumulate, and the next synced pass
-  // reduces the sum (P9).
+  // While a NoSync is alive, forwards are local: their gradients accumulate, and the next synced
+  // pass reduces the sum (P9).
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(DataParallel& parallel) : parallel_(parallel), outer_(parallel.synced_) {
@@ -66,8 +68,9 @@ class DataParallel {
     const bool outer_;
   };
 
-  // Ranks with uneven inputs (S2): every rank calls begin_join before its first forward, and
-  // end_join when it is out of inputs; that returns when all have. See Reducer.
+  // Training with uneven inputs (S2): every rank calls begin_join() before its first forward, and
+  // end_join() when it is out of inputs. end_join() returns when all ranks have called it. See
+  // Reducer.
   Status begin_join(const JoinOptions& options = {}) { return reducer_->begin_join(options); }
   Status end_join() { return reducer_->end_join(); }
 
@@ -78,7 +81,8 @@ class DataParallel {
   const Status& poisoned() const { return reducer_->poisoned(); }
   bool synced() const { return synced_ && auto_sync_; }
   const Reducer& reducer() const { return *reducer_; }
-  // What this rank, or all of them, tell after a failure: see Reducer.
+  // The flight record of this rank, and the diagnosis from the flight records of all ranks, for use
+  // after a failure: see Reducer.
   FlightRecord flight_record() const { return reducer_->flight_record(); }
   Result<Diagnosis> diagnose(platform::Duration patience) const {
     return reducer_->diagnose(patience);
@@ -91,8 +95,9 @@ class DataParallel {
   std::unique_ptr<Reducer> reducer_;
   Engine& engine_;
   const bool auto_sync_;
-  bool synced_ = true;      // no NoSync lives
-  std::vector<Edge> made_;  // of a forward; empty in between, for its memory
+  bool synced_ = true;  // False while a NoSync is alive.
+  // The outputs of the running forward. It is empty in between, and keeps its memory.
+  std::vector<Edge> made_;
 };
 
 }  // namespace LOCKSTEP_NS

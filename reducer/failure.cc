@@ -1,5 +1,5 @@
-// What the reducer does when something fails: name the cause, tell the peers, refuse further work
-// (F2, P5, P12).
+// What the reducer does when something fails: it names the cause, reports it to the peers, and
+// refuses further work (F2, P5, P12).
 #include <algorithm>
 #include <new>
 
@@ -11,7 +11,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// For what a failure can do without, if there is no memory for it.
+// Runs what the handling of a failure can do without, if memory runs out.
 template <class Call>
 void attempt(const Call& call) {
   try {
@@ -38,16 +38,17 @@ Failure Reducer::describe(Code code, std::string detail) const {
 void Reducer::annotate(Failure& failure, int bucket) const {
   const int rank = membership_.group->rank();
   if (failure.code == Code::kAborted && failure.rank != rank) {
-    // Where the peer's reducer was that aborted the group; its text says so. This one was
-    // elsewhere.
+    // These fields say where the reducer of the peer was that aborted the group; its text says so,
+    // too. This reducer was elsewhere.
     failure.pass = failure.bucket = kNone;
     failure.parameters.clear();
   }
   failure.reported_by = rank;
   if (failure.rank == kNone) failure.rank = failure.suspect;
-  const bool is_of_other = failure.reducer_id != kNone && failure.reducer_id != reducer_id_;  // F7
-  // The group knows where it died first, which may be behind this rank. What a forward starts, or
-  // the beginning of a backward, comes before its pass has a number.
+  // Another reducer on the group may have started the collective (F7).
+  const bool is_of_other = failure.reducer_id != kNone && failure.reducer_id != reducer_id_;
+  // The group knows where it failed first, which may be behind this rank. A collective that a
+  // forward, or the beginning of a backward, starts comes before its pass has a number.
   if (failure.pass == kNone || is_of_other)
     failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
   if (failure.bucket == kNone) failure.bucket = bucket;
@@ -82,7 +83,8 @@ Status Reducer::incomplete() {
   return failure;
 }
 
-// What went wrong in or for the hook of a bucket (S4). An error of the group stays what it is.
+// Completes a failure in or around the communication hook of a bucket (S4). An error of the group
+// stays what it is.
 Status Reducer::hook_failed(Status status, std::size_t b) const {
   Failure& failure = status.failure();
   if (!concerns_group(failure.code)) {
@@ -106,8 +108,8 @@ Status Reducer::hook_never_ended(std::size_t b) const {
   return failure;
 }
 
-// The pass cannot be completed. If nothing was launched no peer is in the middle of anything, and
-// the reducer stays usable (P12).
+// Gives up a pass that cannot be completed. If nothing was launched, no peer is in the middle of a
+// collective, and the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
   if (launched_ > 0 || concerns_group(status.code())) return fail(std::move(status.failure()));
   note_failure(status.failure());
@@ -116,8 +118,9 @@ Status Reducer::give_up(Status status) {
 }
 
 Status Reducer::backward_failed(Status status) {
-  // Where the group of another reducer ended the backward (F7), this one's may have failed before,
-  // unnoticed, as nobody waited for it yet: then that is what its peers have to hear.
+  // If the group of another reducer ended the backward (F7), this reducer's group may have failed
+  // earlier without notice, because nobody had waited for it yet. Then that failure is the one to
+  // report to the peers.
   const auto take_own = [&] {
     for (std::size_t b = 0; b < next_bucket_; ++b) {
       if (buckets_[b].hooked || !buckets_[b].work.done()) continue;
@@ -136,7 +139,7 @@ Status Reducer::backward_failed(Status status) {
   return give_up(std::move(status));
 }
 
-// A failure in memory that was put aside.
+// Makes a failure in memory that was reserved for it.
 Status Reducer::reserved(Code code, const char* detail) {
   Status status = std::move(reserve_);
   if (status.ok()) status = Status(Failure());
@@ -145,8 +148,8 @@ Status Reducer::reserved(Code code, const char* detail) {
   return status;
 }
 
-// What a user gives to abort(), or what another group of other ranks ended a backward with (F7),
-// may name a rank that this group does not have.
+// A user's argument to abort(), or the failure of another group with other ranks that ended a
+// backward (F7), may name a rank that this group does not have.
 void Reducer::keep_to_group(Failure& failure) const {
   const int size = membership_.group->size();
   const auto is_strange = [size](int rank) { return rank < kNone || rank >= size; };
@@ -157,10 +160,10 @@ void Reducer::keep_to_group(Failure& failure) const {
     *number = std::max<std::int64_t>(*number, kNone);
 }
 
-// Tells the peers what is known, wakes them by closing the group, and finds the first cause.
-// Without memory for the rest of it the group is closed and the reducer poisoned all the same.
+// Reports what is known to the peers, wakes them by closing the group, and finds the first cause.
+// If memory runs out, the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
-  // The first cause stays (F2), also when it was this function that ran out of memory.
+  // The first cause stays (F2), also if this function itself ran out of memory.
   if (!poison_.ok()) return copy_of_poison();
   const int rank = membership_.group->rank();
   FailureBoard board(membership_.store, rank, membership_.group->size());
@@ -202,13 +205,13 @@ void Reducer::abort(const Status& cause) {
   attempt([&] { fail(std::move(failure)).ignore(); });
 }
 
-// Ends the group on this side, and waits until it has let go of the buckets' memory.
+// Ends the group on this rank, and waits until the group no longer uses the buckets' memory.
 void Reducer::stop_group(const Status& cause) {
   membership_.group->abort(cause);
   if (membership_.backward_group) membership_.backward_group->abort(cause);
   for (Bucket& bucket : buckets_) {
     bucket.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
-    LOCKSTEP_CHECK(bucket.work.done());  // an aborted group completes what is in flight
+    LOCKSTEP_CHECK(bucket.work.done());  // An aborted group completes what is in flight.
     const platform::Deadline limit = platform::Deadline::in(kDrainLimit);
     LOCKSTEP_CHECK(!bucket.hooked || bucket.hooked->is_drained(limit));
   }

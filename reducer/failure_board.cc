@@ -17,7 +17,7 @@ std::string flight_record_key_of(int rank, std::int64_t reducer_id) {
   return "account/" + std::to_string(reducer_id) + "/" + std::to_string(rank);
 }
 
-using Reports = std::vector<std::optional<Failure>>;  // by rank
+using Reports = std::vector<std::optional<Failure>>;  // One entry for each rank.
 
 // The definite cause of the lowest pass and rank, if any rank has one.
 const Failure* first_definite(const Reports& reports) {
@@ -30,12 +30,12 @@ const Failure* first_definite(const Reports& reports) {
 }
 
 struct Silence {
-  int ranks = 0;  // that wrote nothing
+  int ranks = 0;  // The number of ranks that wrote nothing.
   int suspect = kNone;
   bool is_suspected = false;  // by someone
 };
 
-// Who is to blame when nobody has an error of his own (failure_board.h).
+// Finds the suspect when no rank has an error of its own (failure_board.h).
 Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
   std::vector<int> votes(reports.size(), 0);
   for (const auto& report : reports) {
@@ -58,10 +58,12 @@ Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, 
 
 using Progress = std::tuple<std::int64_t, std::int64_t>;
 
-// Numbers of collectives count within a group, of which there may be two (P14): the pass first.
+// The pass comes first, because sequence numbers count within a group, and there may be two groups
+// (P14).
 Progress progress_of(const Failure& report) { return {report.pass, report.sequence}; }
 
-// With everyone heard and no definite cause, the rank that had got least far held the others up.
+// If all ranks wrote a report and none has a definite cause, the rank that had made the least
+// progress held up the others.
 const Failure* least_progress(const Reports& reports) {
   const Failure* least = nullptr;
   for (const auto& report : reports) {
@@ -128,14 +130,14 @@ FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {}
 
 void FailureBoard::publish(const Failure& own) {
-  // A store that cannot be reached must not hide the failure itself; peers then blame this rank's
-  // silence.
+  // A store that cannot be reached must not hide the failure itself; peers then suspect this rank
+  // because it is silent.
   Failure report = own;
-  report.reported_by = rank_;  // peers look for it
+  report.reported_by = rank_;  // Peers look for this field.
   (void)store_->set(key_of(rank_), encode(report));
 }
 
-// Another reducer of this rank on the same group may have failed before, and brought it down.
+// Another reducer of this rank on the same group may have failed before, and ended the group.
 Failure FailureBoard::first_of_this_rank(const Failure& own) {
   const Result<bool> is_there = store_->contains(key_of(rank_));
   if (!is_there || !*is_there) return own;
@@ -145,7 +147,7 @@ Failure FailureBoard::first_of_this_rank(const Failure& own) {
   return first && first->definite ? *first : own;
 }
 
-// What `writer` has written, if it can have.
+// Returns the report of `writer`, if that rank can have written it.
 std::optional<Failure> FailureBoard::read(std::string_view bytes, int writer) const {
   std::optional<Failure> report = read_failure(bytes, size_);
   if (report && report->reported_by != writer) report.reset();
@@ -181,12 +183,13 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     settled = *cause;
   }
   settled.reported_by = rank_;
-  // A cause outside of any pass (a local backward that threw) still hit this rank somewhere.
+  // A cause outside of any pass (a local backward that threw) still reached this rank in some pass.
   if (settled.pass == kNone) settled.pass = own.pass;
   if (settled.collective.empty()) {
     settled.collective = own.collective;
     settled.sequence = own.sequence;
-    if (settled.bucket == kNone && settled.parameters.empty()) {  // they go together
+    // The bucket and its parameters are set together.
+    if (settled.bucket == kNone && settled.parameters.empty()) {
       settled.bucket = own.bucket;
       settled.parameters = own.parameters;
     }
@@ -204,7 +207,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
 }
 
 void FailureBoard::publish(const FlightRecord& own) {
-  (void)store_->set(flight_record_key_of(rank_, own.reducer_id), to_text(own));  // as above
+  // As above, a store that cannot be reached must not hide the failure.
+  (void)store_->set(flight_record_key_of(rank_, own.reducer_id), to_text(own));
 }
 
 std::vector<FlightRecord> FailureBoard::records(FlightRecord own, platform::Deadline deadline) {
@@ -213,7 +217,7 @@ std::vector<FlightRecord> FailureBoard::records(FlightRecord own, platform::Dead
     if (r == rank_) continue;
     const Result<std::string> text = store_->get(flight_record_key_of(r, own.reducer_id), deadline);
     if (!text) continue;
-    // An account of another version of the library counts as none.
+    // A record of another version of the library counts as none.
     Result<FlightRecord> record = read_flight_record(*text);
     if (record && record->rank == r && record->size == size_ &&
         record->reducer_id == own.reducer_id)

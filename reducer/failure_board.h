@@ -1,4 +1,4 @@
-// FailureBoard: how every survivor comes to name the same first cause (contract F2).
+// FailureBoard lets every surviving rank name the same first cause (contract F2).
 //
 // A transport tells a rank little: a connection closed, or nothing came. So each rank that fails
 // writes what it knows under its own key in the group's store, closes its connections, which wakes
@@ -11,14 +11,14 @@
 // a peer is lost, and nobody suspects one, none is: some may have nothing to tell, as they were
 // done before (NCCL does not say which peer it is).
 //
-// Threads: one call at a time. Waits at most `grace` for peers, in the order of the ranks, and for
-// those behind a definite cause not at all: of several causes all survivors take the same one, so a
-// rank that writes nothing is waited for though one behind it has a cause.
-//
-// What comes out of the store is not trusted: a report that is damaged, is of another version of
-// the library, or has numbers that no failure of its rank in this group has, is no cause. Its rank
-// has failed, and is not silent; the failure that is raised says in `later` that its report was
-// unreadable.
+// Threads: one call at a time.
+// Waiting: settle() waits at most `grace` for peers, in rank order. After a definite cause it does
+// not wait for the ranks behind it. Since all survivors must choose the same one of several causes,
+// it does wait for a silent rank even if a rank behind it has a definite cause.
+// Failure: what comes out of the store is not trusted. A report is not taken as a cause if it is
+// damaged, belongs to another version of the library, or has numbers that no failure of its rank in
+// this group can have. The rank that wrote it counts as failed, not as silent, and the failure that
+// is raised says in `later` that the report was unreadable.
 #pragma once
 
 #include <memory>
@@ -34,25 +34,25 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Whether a failure is of the group itself: that is dead then, whether or not a pass had launched
-// anything.
+// Whether a failure with this code is one of the group itself. The group is dead after such a
+// failure, whether or not a pass had launched anything.
 bool concerns_group(Code code);
 
 class FailureBoard {
  public:
   FailureBoard(std::shared_ptr<Store> store, int rank, int size);
 
-  // Writes what this rank knows; the first report stays.
+  // Writes what this rank knows. The first report stays.
   void publish(const Failure& own);
 
-  // Reads the others' reports and gives the failure to raise here: the first cause, with what
-  // followed attached.
+  // Reads the reports of the other ranks and returns the failure to raise here: the first cause,
+  // with what followed attached.
   Failure settle(Failure own, platform::Duration grace);
 
-  // Writes what this rank tells of itself (T1); the first account stays.
+  // Writes the flight record of this rank (T1). The first record stays.
   void publish(const FlightRecord& own);
 
-  // The accounts of all ranks that have written one when the deadline passes, `own` included.
+  // Returns the flight records of all ranks that have written one by the deadline, `own` included.
   std::vector<FlightRecord> records(FlightRecord own, platform::Deadline deadline);
 
  private:

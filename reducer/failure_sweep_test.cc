@@ -1,7 +1,7 @@
-// Sweeps: one rank of three fails at every place where something can fail, one place a run, until a
-// run is clean. Claims (P12, F1, F2, F4): no rank hangs; every survivor is told the cause; after a
-// reset, with the same and with fewer ranks, steps are exact. Memory that runs out:
-// out_of_memory_test.cc. Failures one by one: reducer_failure_test.cc.
+// Sweeps: one rank of three fails at every place where something can fail, at one place in each
+// run, until a run has no failure. Claims (P12, F1, F2, F4): no rank hangs; every survivor receives
+// the cause; after a reset, with the same and with fewer ranks, steps are exact.
+// out_of_memory_test.cc tests memory that runs out, and reducer_failure_test.cc single failures.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ using std::chrono::seconds;
 
 constexpr int kRanks = 3;
 constexpr int kFaulty = 1;
-constexpr int kSteps = 3;  // in which buckets are rebuilt, too
+constexpr int kSteps = 3;  // The buckets are rebuilt within these steps, too.
 constexpr int kParameters = 4;
 
 // Says at each visit of a place whether this is the one at which to fail.
@@ -76,7 +76,7 @@ class ThrowingCommunication final : public CommunicationHook {
   const std::shared_ptr<CommunicationHook> inner_;
 };
 
-// Fails a collective: at its start, or when it has run.
+// Fails a collective, at its start or after it has run.
 class FailingGroup final : public ProcessGroup {
  public:
   enum class When { kAtStart, kAtEnd };
@@ -136,20 +136,23 @@ struct Setting {
   Schedule schedule = Schedule::kOverlapped;
   With with = With::kNothing;
 
-  // One more than the small ones: a table, or a matrix, each in a bucket of its own.
+  // Whether there is one parameter more than the small ones: a table, or a matrix, each in a bucket
+  // of its own.
   bool has_large() const { return with == With::kSparse || with == With::kPowerSgd; }
   int parameters() const { return kParameters + (has_large() ? 1 : 0); }
   int hooked_buckets() const { return with == With::kPowerSgd ? 3 : 2; }
-  // From construction to the last step.
+  // The number of collectives from construction to the last step.
   int collectives() const {
     int count = 1 + 2 * kSteps;
     if (dynamic) count += kSteps;
     if (is_static) count += 1;
     if (rebuild) count += 1;
-    if (with == With::kSparse) count += 3 * kSteps;    // how many rows, which, and their values
-    if (with == With::kJoin) count += kSteps;          // what each pass announces
-    if (with == With::kBuffers) count += 1 + kSteps;   // at construction, and before each pass
-    if (with == With::kPowerSgd) count += 2 * kSteps;  // both sums of the matrix
+    // The numbers of rows, the row numbers, and the values.
+    if (with == With::kSparse) count += 3 * kSteps;
+    if (with == With::kJoin) count += kSteps;  // The exchange of the join state in each pass.
+    // One at construction, and one before each pass.
+    if (with == With::kBuffers) count += 1 + kSteps;
+    if (with == With::kPowerSgd) count += 2 * kSteps;  // Both sums of the matrix.
     return count;
   }
 };
@@ -173,13 +176,13 @@ constexpr Setting kSettings[] = {
 };
 
 ReducerOptions options_of(const Setting& setting) {
-  ReducerOptions options = quick_options(setting.dynamic, {16});  // two parameters in a bucket
+  ReducerOptions options = quick_options(setting.dynamic, {16});  // A bucket has two parameters.
   options.static_graph = setting.is_static;
   options.gradient_as_bucket_view = setting.views;
   options.rebuild_buckets = setting.rebuild;
   options.schedule = setting.schedule;
   options.coalesced_bytes = 16;
-  options.failure_grace = seconds(10);  // a cause is always there before that
+  options.failure_grace = seconds(10);  // A cause is always there before that.
   if (setting.with == With::kPowerSgd) options.hook = make_power_sgd_hook({1, 1});
   if (setting.with == With::kVerified) {
     options.reduction = Reduction::kRankOrdered;
@@ -188,7 +191,7 @@ ReducerOptions options_of(const Setting& setting) {
   return options;
 }
 
-// One rank of a run: its model, and where it fails.
+// One rank of a run: its model, and the place where it fails.
 class Rank {
  public:
   Rank(int rank, const Setting& setting, Place place, Fuse& fuse)
@@ -203,7 +206,8 @@ class Rank {
     large.shape = Shape::row_major({6, 7});
     if (setting.with == With::kSparse) large.gradients = Parameter::Gradients::kSparse;
     if (setting.has_large()) replica_.add("large", large);
-    // Before the reducer's own hooks on half of the parameters, after them on the others.
+    // The hook runs before the reducer's own hooks on half of the parameters, and after them on the
+    // others.
     for (std::size_t i = 0; hooks() && i < replica_.parameters.size(); i += 2)
       replica_.parameters[i]->add_hook(&hook_, i);
   }
@@ -234,7 +238,7 @@ class Rank {
     return {};
   }
 
-  // Every rank has another gradient; each parameter hangs below a node of its own.
+  // Every rank has another gradient; each parameter is below a node of its own.
   Status step() {
     replica_.undefine_grads();
     std::vector<Edge> edges;
@@ -266,7 +270,7 @@ class Rank {
       EXPECT_EQ(values_of(p->grad()), (Values{first, second})) << p->name();
     }
     if (!setting_.has_large()) return;
-    // Every rank sends a row of the same number, or a matrix that is that row and zeros.
+    // Every rank sends a row with the same number, or a matrix that consists of that row and zeros.
     const Tensor& large = replica_.parameters.back()->grad();
     const Values values = values_of(large);
     if (setting_.with == With::kSparse) {
@@ -275,11 +279,12 @@ class Rank {
       EXPECT_EQ(large.rows()[0], kRow);
       return;
     }
-    for (std::size_t e = 0; e < values.size(); ++e)  // of rank 1, so nothing is lost but bits
+    // The matrix has rank 1, so only rounding loses anything.
+    for (std::size_t e = 0; e < values.size(); ++e)
       EXPECT_NEAR(values[e], e / 7 == kRow ? first : 0, 1e-5);
   }
 
-  // F2: the parameters are those that lie in the bucket.
+  // The parameters of the failure are those of its bucket (F2).
   void expect_members(const Failure& failure) const {
     const Layout& layout = replica_.parallel->reducer().layout();
     std::vector<std::string> members;
@@ -320,7 +325,7 @@ bool is_collective(Place place) {
   return place == Place::kCollective || place == Place::kCollectiveEnd;
 }
 
-// What F2 asks of a survivor's error, and of that of the rank that failed, in this step.
+// Checks what F2 demands of a survivor's error, and of that of the rank that failed, in this step.
 void expect_cause(const Status& status, const Rank& rank, int number, Place place, int step) {
   ASSERT_FALSE(status.ok());
   const Failure& failure = status.failure();
@@ -334,7 +339,8 @@ void expect_cause(const Status& status, const Rank& rank, int number, Place plac
   const bool has_collective = number != kFaulty || is_collective(place);
   EXPECT_TRUE(!has_collective || !failure.collective.empty()) << status.to_string();
   EXPECT_EQ(failure.sequence >= 0, !failure.collective.empty()) << status.to_string();
-  if (place == Place::kArriving || place == Place::kReady) {  // of one parameter, not of a bucket
+  // The failure concerns one parameter, not a bucket.
+  if (place == Place::kArriving || place == Place::kReady) {
     EXPECT_EQ(failure.parameters.size(), 1u) << status.to_string();
     EXPECT_EQ(failure.bucket, kNone) << status.to_string();
   } else {
@@ -346,15 +352,15 @@ void expect_cause(const Status& status, const Rank& rank, int number, Place plac
   EXPECT_EQ(is_told, number != kFaulty) << status.to_string();
 }
 
-// The faulty rank has no reducer: there is nobody to tell the others the cause.
+// The faulty rank has no reducer, so nobody can report the cause to the others.
 void expect_lost(const Status& status) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.to_string();
   EXPECT_EQ(status.failure().rank, kFaulty) << status.to_string();
 }
 
-// All three train until one fails at the k-th visit of the place; then all go on in new groups.
-// False: it came to no failure.
+// All three ranks train until one fails at the k-th visit of the place; then all continue in new
+// groups. Returns false if there was no failure.
 bool run(const Setting& setting, Place place, int k, int survivors) {
   const auto first = local_memberships(kRanks);
   const auto later = local_memberships(survivors);
@@ -362,18 +368,20 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
   Fuse never(1 << 30);
   std::atomic<int> constructed{0};
   std::atomic<int> failed_step{kNone};
-  std::atomic<bool> is_lone{false};  // the faulty rank has no reducer, and others may have one
+  // True if the faulty rank has no reducer, and others may have one.
+  std::atomic<bool> is_lone{false};
   std::barrier all_have_trained(kRanks);
   ReducerOptions options = options_of(setting);
   const int in_construction = setting.with == With::kBuffers ? 2 : 1;
   if (place == Place::kCollectiveEnd && k < in_construction)
-    options.failure_grace = milliseconds(50);  // who has no reducer leaves no cause
+    options.failure_grace = milliseconds(50);  // A rank without a reducer leaves no cause.
   on_ranks(kRanks, [&](int r) {
     Rank rank(r, setting, place, r == kFaulty ? fuse : never);
     ReducerOptions own = options;
-    if (setting.with == With::kPowerSgd) own.hook = make_power_sgd_hook({1, 1});  // one a rank
+    // Each rank needs its own.
+    if (setting.with == With::kPowerSgd) own.hook = make_power_sgd_hook({1, 1});
     const Status made = rank.create(first[static_cast<std::size_t>(r)], std::move(own));
-    if (!made.ok()) {  // the agreement failed: there is no reducer that could be reset
+    if (!made.ok()) {  // The agreement failed, so there is no reducer that could be reset.
       EXPECT_TRUE(is_collective(place)) << made.to_string();
       if (r == kFaulty) is_lone = true;
       first[static_cast<std::size_t>(r)].group->abort(made);
@@ -393,14 +401,15 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
                 r != kFaulty || is_collective(place) || is_launched)
           << status.to_string();
       if (rank.parallel().poisoned().ok())
-        rank.parallel().abort(status);  // P12: peers would learn of nothing
+        rank.parallel().abort(status);  // Peers would not notice anything otherwise (P12).
       EXPECT_EQ(rank.step().code(), Code::kPoisoned);
     }
     all_have_trained.arrive_and_wait();
     if (is_lone) return expect_lost(status);
     if (!fuse.burnt()) return;
     if (!status.ok()) expect_cause(status, rank, r, place, failed_step);
-    // In the last step the others may have all sums before one fails with what it does with them.
+    // In the last step the others may have all sums before the faulty rank fails with its own work
+    // on them.
     EXPECT_TRUE(r != kFaulty || !status.ok());
     EXPECT_TRUE(!status.ok() || place == Place::kHookFinish || place == Place::kCollectiveEnd);
     const int new_rank = survivors == kRanks || r < kFaulty ? r : r - 1;
@@ -417,7 +426,7 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
   return fuse.burnt();
 }
 
-// How many places there are; each is tried with the same and with fewer ranks afterwards.
+// Returns the number of places; each is tried with the same and with fewer ranks afterwards.
 int sweep(const Setting& setting, Place place) {
   int k = 0;
   for (const int survivors : {kRanks, kRanks - 1}) {
@@ -450,7 +459,8 @@ TEST(FailureSweep, S4F2F4AnExceptionInAnyCallOfACommunicationHook) {
   }
 }
 
-// The agreement, every bucket, usage map and order of buckets, and what else a setting sends.
+// The places are the agreement, every bucket, usage map and order of buckets, and what else a
+// setting sends.
 TEST(FailureSweep, F2F4AnyCollectiveThatDoesNotStart) {
   for (const Setting& setting : kSettings)
     EXPECT_EQ(sweep(setting, Place::kCollective), setting.collectives()) << setting.name;
@@ -461,9 +471,9 @@ TEST(FailureSweep, F2F4AnyCollectiveThatFailsWhenItHasRun) {
     EXPECT_EQ(sweep(setting, Place::kCollectiveEnd), setting.collectives()) << setting.name;
 }
 
-// F5 at every point of a pass at which no backward runs: armed, and after the first k hooks. (In
-// dynamic mode the first backward ends the pass, so there it is armed alone. In static mode that is
-// so in the first pass.)
+// The reducer is destroyed at every point of a pass at which no backward runs (F5): after it is
+// armed, and after the first k hooks. (In dynamic mode the first backward ends the pass, so there
+// the only point is after arming. In static mode that is so in the first pass.)
 TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
   for (const Setting& setting : kSettings) {
     for (int k = 0; k < (setting.dynamic ? 1 : kParameters); ++k) {
@@ -479,7 +489,7 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
       auto outputs = rank.forward_of(rank.parameters);
       const std::vector<Edge> roots(outputs.begin(), outputs.begin() + k);
       if (k > 0) {
-        EXPECT_TRUE(rank.backward(roots, 1).ok());  // the rest is left to a further one
+        EXPECT_TRUE(rank.backward(roots, 1).ok());  // The rest is left to a later backward.
         EXPECT_EQ(rank.parallel->flight_record().doing, FlightRecord::Doing::kBetween);
       }
       const auto deadline = platform::Deadline::in(seconds(20));
@@ -490,7 +500,7 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
       const int sums = group->sums();
       std::vector<Edge> own;
       for (const auto& p : rank.parameters) own.push_back({p, 0});
-      EXPECT_TRUE(rank.backward(own, 1).ok());  // a hook left here would be called
+      EXPECT_TRUE(rank.backward(own, 1).ok());  // A hook that was left here would be called.
       EXPECT_EQ(group->sums(), sums);
       outputs.clear();
       rank.undefine_grads();
@@ -499,7 +509,7 @@ TEST(FailureSweep, F5DestructionOfAnArmedPassAndAfterAnyHookLeavesNothing) {
   }
 }
 
-// Promises what nobody keeps, beside its sum.
+// Makes a future that nobody completes, beside its sum.
 class PendingHook final : public CommunicationHook {
  public:
   std::string name() const override { return "pending"; }
@@ -526,7 +536,8 @@ ReducerOptions options_of(Kind kind, const std::vector<Ref<Parameter>>& copies) 
   return options;
 }
 
-// As above, where more is in flight, or held. Of sparse parameters the entries are what is held.
+// Like the test above, where more is in flight, or saved. Of sparse parameters the entries are
+// saved.
 TEST(FailureSweep, F5DestructionAfterAnyHookWithOtherKindsOfWork) {
   for (const Kind kind : {Kind::kPendingHook, Kind::kReplicas, Kind::kSparse, Kind::kVerified}) {
     const int parts = kind == Kind::kReplicas ? 2 * kParameters : kParameters;
@@ -562,7 +573,7 @@ TEST(FailureSweep, F5DestructionAfterAnyHookWithOtherKindsOfWork) {
       // The last parameter is the first bucket.
       std::vector<Edge> outputs = rank.forward_of({all.rbegin(), all.rend()});
       const Status status = train({outputs.begin(), outputs.begin() + k});
-      EXPECT_TRUE(status.ok()) << status.to_string();  // the rest is left to a further one
+      EXPECT_TRUE(status.ok()) << status.to_string();  // The rest is left to a later backward.
       const int expected = kind == Kind::kReplicas ? std::max(0, k - kParameters) : k;
       EXPECT_EQ(group->in_flight(), static_cast<std::size_t>(expected));
       const auto deadline = platform::Deadline::in(seconds(20));
@@ -573,7 +584,7 @@ TEST(FailureSweep, F5DestructionAfterAnyHookWithOtherKindsOfWork) {
       const std::size_t started = group->started.size();
       std::vector<Edge> own;
       for (const auto& p : all) own.push_back({p, 0});
-      EXPECT_TRUE(train(own).ok());  // a hook left here would be called
+      EXPECT_TRUE(train(own).ok());  // A hook that was left here would be called.
       EXPECT_EQ(group->started.size(), started);
       outputs.clear();
       own.clear();

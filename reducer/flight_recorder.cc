@@ -1,4 +1,4 @@
-// What a rank tells of itself (T1): its account, and those of its peers.
+// Makes the flight record of this rank, and reads those of its peers (T1).
 #include <new>
 
 #include "reducer/pass.h"
@@ -69,7 +69,8 @@ FlightRecord Reducer::flight_record() const try {
   if (progress.doing != FlightRecord::Doing::kIdle && progress.next_bucket < buckets_.size()) {
     record.next_bucket = static_cast<int>(progress.next_bucket);
     const bool armed =
-        progress.doing == FlightRecord::Doing::kArmed;  // the slots are those of the last pass
+        // The parameters still have the state of the last pass.
+        progress.doing == FlightRecord::Doing::kArmed;
     for (const std::size_t reduced : buckets_[progress.next_bucket].members)
       each_replica(reduced_parameters_[reduced], [&](const ReplicaGradient& replica) {
         if (armed || !(reduced_parameters_[reduced].all_replicas_ready || replica.is_ready))
@@ -101,14 +102,15 @@ FlightRecord Reducer::flight_record() const try {
   record.next_sequence = trace_.next_sequence();
   return record;
 } catch (const std::bad_alloc&) {
-  FlightRecord nothing;  // but who it is
+  FlightRecord nothing;  // Without memory, the record says only which rank it belongs to.
   nothing.rank = membership_.group->rank();
   nothing.size = membership_.group->size();
   nothing.reducer_id = reducer_id_;
   return nothing;
 }
 
-// Before anything is cleaned up: later it is not known any more where the pass stood.
+// Takes the progress before anything is cleaned up, because the state of the pass is lost
+// afterwards.
 void Reducer::note_failure(const Failure& failure) {
   if (failed_at_) return;
   failed_at_ = progress();
@@ -118,8 +120,8 @@ void Reducer::note_failure(const Failure& failure) {
 Result<Diagnosis> Reducer::diagnose(platform::Duration patience) const try {
   FailureBoard board(membership_.store, membership_.group->rank(), membership_.group->size());
   FlightRecord own = flight_record();
-  // A failure has done so, memory permitting. The first account stays: before the last failure it
-  // would be one that is out of date when peers read it.
+  // The failure has published the record, memory permitting. The first record stays: one from
+  // before the last failure would be out of date when peers read it.
   if (!poison_.ok()) board.publish(own);
   return lockstep::diagnose(board.records(std::move(own), platform::Deadline::in(patience)));
 } catch (const std::bad_alloc&) {

@@ -29,7 +29,7 @@ struct Seen {
   std::vector<Shape> shapes;
 };
 
-// Sums without an average, and does what a test says besides.
+// Sums without an average, and runs the test's functions.
 class TestHook final : public CommunicationHook {
  public:
   std::string name() const override { return "test"; }
@@ -63,7 +63,7 @@ class TestHook final : public CommunicationHook {
   std::atomic<bool> inside{false};
 };
 
-// The same values in new memory.
+// Returns the same values in new memory.
 Result<Tensor> copy_of(const Tensor& tensor) {
   Result<Tensor> copy = Tensor::empty(tensor.device(), tensor.dtype(), tensor.shape());
   tensor.device().copy(tensor.device().current_stream(), tensor, *copy);
@@ -86,7 +86,7 @@ class ReducerHooks : public ReducerTest {
     rank_.undefine_grads();
     return rank_.backward(rank_.forward_of({p_, q_}), value);
   }
-  // Started after construction.
+  // The i-th collective that was started after construction.
   const Collective& launched(std::size_t i) const {
     return group_->started.at(before_ + i).collective;
   }
@@ -130,7 +130,8 @@ TEST_F(ReducerHooks, G4NothingIsScaledBeforeAHook) {
     create_with(hook_, [&](ReducerOptions& o) { o.gradient_as_bucket_view = views; });
     for (int pass = 0; pass < 2; ++pass) {
       ASSERT_TRUE(train(6).ok());
-      EXPECT_EQ(values_of(p_->grad()), (Values{12, 14}));  // the sum: nobody took the average
+      // This is the sum, because nobody took the average.
+      EXPECT_EQ(values_of(p_->grad()), (Values{12, 14}));
     }
     for (const Seen& seen : hook_->started) EXPECT_EQ(seen.flat, (Values{6, 7}));
   }
@@ -152,7 +153,7 @@ TEST_F(ReducerHooks, S4ViewsHaveTheParametersStridesAndTheFlatBufferThePadding) 
   const Seen& seen = hook_->started[0];
   ASSERT_EQ(seen.shapes.size(), 2u);
   EXPECT_TRUE(seen.shapes[0].same_strides(rank.parameters[0]->shape()));
-  EXPECT_EQ(seen.flat.size(), 17u);  // 6, to the next 64 bytes, and 1
+  EXPECT_EQ(seen.flat.size(), 17u);  // 6 elements, padding to the next 64 bytes, and 1 element.
   EXPECT_EQ(Values(seen.flat.begin(), seen.flat.begin() + 7), (Values{0, 3, 1, 4, 2, 5, 0}));
   EXPECT_EQ(seen.flat[16], 9);
 }
@@ -180,7 +181,7 @@ TEST_F(ReducerHooks, S4AllReduceGivesTheBitsOfNoHook) {
   }
 }
 
-// What a pass hands to the process group.
+// Counts the bytes that a pass gives to the process group.
 TEST_F(ReducerHooks, S4CompressionHalvesWhatIsHandedToTheGroup) {
   const auto bytes_of = [this](std::shared_ptr<CommunicationHook> hook) {
     create_with(std::move(hook));
@@ -192,7 +193,7 @@ TEST_F(ReducerHooks, S4CompressionHalvesWhatIsHandedToTheGroup) {
     return bytes;
   };
   const std::uint64_t full = bytes_of(nullptr);
-  EXPECT_EQ(full, 2u * 2u * 4u);  // two buckets of two elements
+  EXPECT_EQ(full, 2u * 2u * 4u);  // There are two buckets of two elements.
   EXPECT_EQ(bytes_of(make_all_reduce_hook()), full);
   EXPECT_EQ(2 * bytes_of(make_fp16_compress_hook()), full);
   EXPECT_EQ(2 * bytes_of(make_bf16_compress_hook()), full);
@@ -205,7 +206,7 @@ TEST_F(ReducerHooks, S4CompressionHalvesTheBytesOnTheWire) {
     ASSERT_EQ(launches(), 2u);
     std::uint64_t bytes = 0;
     for (const TraceEntry& entry : parallel().reducer().trace().entries()) bytes += entry.bytes();
-    EXPECT_EQ(bytes, 2u * 2u * 2u);  // two buckets of two elements
+    EXPECT_EQ(bytes, 2u * 2u * 2u);  // There are two buckets of two elements.
     for (const std::size_t i : {0u, 1u}) {
       EXPECT_EQ(launched(i).dtype, is_half ? DType::kFloat16 : DType::kBFloat16);
       EXPECT_EQ(launched(i).count, 2u);
@@ -215,7 +216,7 @@ TEST_F(ReducerHooks, S4CompressionHalvesTheBytesOnTheWire) {
   }
 }
 
-// What one rank of `size` equal ones receives for `value`.
+// Returns what one of `size` ranks with equal gradients receives for `value`.
 double compressed(std::shared_ptr<CommunicationHook> hook, DType dtype, double value, int size,
                   DType* wire = nullptr) {
   TestRank rank;
@@ -234,7 +235,8 @@ TEST(ReducerHookValues, S4CompressionScalesBeforeTheSumAndRoundsOnce) {
   // The mean of 65504 is representable, the sum is not.
   EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat32, 65504, 2), 65504);
   EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat32, 2 * 65504.0, 2), INFINITY);
-  // A tie to even, and a float64 beside the tie, which a detour over float would take for it.
+  // A tie to even, and a float64 next to the tie, which a conversion through float would mistake
+  // for it.
   EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat64, 1 + 0x1p-11, 1), 1);
   EXPECT_EQ(compressed(make_fp16_compress_hook(), DType::kFloat64, 1 + 0x1p-11 + 0x1p-40, 1),
             1 + 0x1p-10);
@@ -255,7 +257,7 @@ TEST(ReducerHookValues, S4SixteenBitBucketsTravelAsTheyAre) {
   }
 }
 
-// pytorch#43307: the result became the bucket, and later passes filled the wrong memory.
+// pytorch#43307: the result became the bucket, and later passes wrote to the wrong memory.
 TEST_F(ReducerHooks, S4AResultInOtherStorageDoesNotBreakLaterPasses) {
   hook_->on_finish = [](HookBucket& bucket) { return copy_of(bucket.flat()); };
   for (const bool views : {false, true}) {
@@ -266,7 +268,8 @@ TEST_F(ReducerHooks, S4AResultInOtherStorageDoesNotBreakLaterPasses) {
       EXPECT_EQ(first(p_), 2 * value);
       EXPECT_EQ(first(q_), 2 * value);
       if (!views) continue;
-      EXPECT_EQ(p_->grad().storage(), q_->grad().storage());  // B7
+      // Both gradients are views of one bucket (B7).
+      EXPECT_EQ(p_->grad().storage(), q_->grad().storage());
       EXPECT_TRUE(!storage || p_->grad().storage() == storage);
       storage = p_->grad().storage();
     }
@@ -291,7 +294,7 @@ TEST_F(ReducerHooks, B2AfterARebuildIndexAndViewsAreThoseOfTheNewBuckets) {
     for (int pass = 0; pass < 4; ++pass) {
       rank.undefine_grads();
       const std::vector<Tensor> gradients{rank.tensor({4}), rank.tensor({1, 2, 3, 4, 5})};
-      // The node of "small" is the last made, so that its gradient is ready first.
+      // The node of "small" is created last, so its gradient is ready first.
       const auto large = rank.fan({{rank.parameters[1], 0}});
       const auto small = rank.fan({{rank.parameters[0], 0}});
       ASSERT_TRUE(
@@ -313,7 +316,7 @@ TEST_F(ReducerHooks, B2AfterARebuildIndexAndViewsAreThoseOfTheNewBuckets) {
   }
 }
 
-// 6 rows of 7 columns; the values depend on the pass.
+// A matrix of 6 rows and 7 columns; the values depend on the pass.
 Tensor matrix_for(TestRank& rank, int pass) {
   Values values;
   for (int e = 0; e < 42; ++e) values.push_back((e * (pass + 3)) % 11 - 5);
@@ -345,15 +348,15 @@ TEST_F(PowerSgd, S4TwoSmallSumsTakeThePlaceOfTheBuckets) {
   create_power_sgd(2);
   ASSERT_TRUE(train_matrix(0).ok());
   ASSERT_EQ(launches(), 2u);
-  EXPECT_EQ(launched(0).count, 2u + 2 + 6 * 2);  // p and q as they are, P
-  EXPECT_EQ(launched(1).count, 7u * 2);          // Q
-  // Both ranks hold the same: the average is what each has.
+  EXPECT_EQ(launched(0).count, 2u + 2 + 6 * 2);  // p and q uncompressed, and P.
+  EXPECT_EQ(launched(1).count, 7u * 2);          // This is Q.
+  // Both ranks have the same gradients, so the average equals each of them.
   EXPECT_EQ(values_of(p_->grad()), (Values{1, 2}));
   EXPECT_EQ(values_of(q_->grad()), (Values{3, 4}));
 }
 
 TEST_F(PowerSgd, S4WhatDoesNotPayTravelsAsItIs) {
-  create_power_sgd(6);  // 6 * (6 + 7) elements in place of 42
+  create_power_sgd(6);  // This needs 6 * (6 + 7) elements in place of 42.
   ASSERT_TRUE(train_matrix(0).ok());
   ASSERT_EQ(launches(), 1u);
   EXPECT_EQ(values_of(matrix_->grad()), values_of(matrix_for(rank_, 0)));
@@ -400,7 +403,7 @@ TEST_F(PowerSgd, B2StateFollowsTheMatrixToAnotherBucket) {
     EXPECT_EQ(bucket_of_matrix(), 0u);
     for (int pass = 0; pass < 4; ++pass) {
       rank_.undefine_grads();
-      // The node that is made last runs first: the matrix gets ready last.
+      // The node that is created last runs first, so the matrix is ready last.
       const Ref<Node> matrix = rank_.fan({{matrix_, 0}});
       const Ref<Node> q = rank_.fan({{q_, 0}});
       const Ref<Node> p = rank_.fan({{p_, 0}});
@@ -418,9 +421,9 @@ TEST_F(PowerSgd, B2StateFollowsTheMatrixToAnotherBucket) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-// The first gradient is of rank 1, so that nothing of it is lost, and Q comes to lie along its row.
-// Of the second one that row alone gets through then. From the columns that a first pass begins
-// with the other row gets through as well.
+// The first gradient has rank 1, so nothing of it is lost, and Q points along its row. Of the
+// second gradient only that row passes then. With the columns that a first pass starts from, the
+// other row passes as well.
 TEST_F(PowerSgd, S4QOfAPassIsWhatTheNextOneBeginsWith) {
   constexpr std::size_t kOne = 0 * 7 + 1;
   constexpr std::size_t kOther = 3 * 7 + 4;
@@ -441,7 +444,7 @@ TEST_F(PowerSgd, S4QOfAPassIsWhatTheNextOneBeginsWith) {
   wanted[kOne] = 2;
   create_power_sgd(1);
   EXPECT_EQ(train(0), wanted);
-  EXPECT_EQ(train(3), wanted);  // what is lost of it is the other row
+  EXPECT_EQ(train(3), wanted);  // The other row is lost.
   rank_.parallel.reset();
   create_power_sgd(1);
   const Values cold = train(3);
@@ -467,12 +470,12 @@ TEST_F(ReducerHooks, S4StaticAndDynamicModesCallTheHookAlike) {
       o.static_graph = is_static;
       o.find_unused_parameters = !is_static;
     });
-    group_->peers = [](const Collective&) {};  // the other rank gives nothing
+    group_->peers = [](const Collective&) {};  // The other rank contributes nothing.
     for (int pass = 0; pass < 3; ++pass) {
       rank_.undefine_grads();
       ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
       EXPECT_EQ(first(p_), 6);
-      EXPECT_FALSE(q_->grad().defined());  // G5
+      EXPECT_FALSE(q_->grad().defined());  // No rank used q (G5).
     }
     ASSERT_EQ(hook_->started.size(), 6u);
     for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(hook_->started[i].index, static_cast<int>(i % 2));
@@ -560,7 +563,7 @@ TEST_F(ReducerHooks, F1AFutureThatIsNeverCompletedIsATimeout) {
   expect_named(train(), Code::kTimeout, 1, {"p"});
   EXPECT_TRUE(broken->aborted);
   EXPECT_EQ(parallel().poisoned().code(), Code::kTimeout);
-  kept->complete(Status());  // too late, and harmless
+  kept->complete(Status());  // This is too late, and harmless.
   hook_->on_start = {};
   ASSERT_TRUE(parallel().reset(membership()).ok());
   EXPECT_TRUE(train().ok());
@@ -643,7 +646,7 @@ TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
       };
       hook->on_finish = [&](HookBucket& bucket) -> Result<Tensor> {
         breaks(bucket, !in_start);
-        // Everybody needs everybody once more, so that rank 0 cannot be done.
+        // Every rank needs every other once more, so rank 0 cannot be done.
         if (Status status = bucket.all_reduce(bucket.flat()); !status.ok()) return failed(status);
         return bucket.flat();
       };
@@ -662,7 +665,7 @@ TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
   }
 }
 
-// Its last bucket's sum, for which the peers wait, begins with a future that nobody completes.
+// The sum of its last bucket, which the peers wait for, begins with a future that nobody completes.
 class EndlessHook final : public CommunicationHook {
  public:
   explicit EndlessHook(bool is_endless) : is_endless_(is_endless) {}
@@ -736,8 +739,8 @@ TEST_F(ReducerHooks, P17AWireDtypeThatTheGroupCannotSumIsRefusedAtConstruction) 
   EXPECT_NE(status.to_string().find("which the hook test makes of parameter p"), std::string::npos);
 }
 
-// q is not used, so that the first hook of the pass, which is p's, completes q's bucket. What would
-// wait for ever is a call that its own thread holds a lock against.
+// q is not used, so the first hook of the pass, which is p's, completes q's bucket. A call would
+// wait for ever if its own thread held a lock against it.
 TEST(ReducerHookLocks, S4AHookMayRunALocalBackwardToTheParameterWhoseHookFired) {
   const auto done = std::make_shared<std::promise<std::string>>();
   std::future<std::string> outcome = done->get_future();
@@ -757,7 +760,7 @@ TEST(ReducerHookLocks, S4AHookMayRunALocalBackwardToTheParameterWhoseHookFired) 
     Status status = rank.create({group, std::make_shared<HashStore>()}, options);
     if (status.ok()) status = rank.backward(rank.forward_of({p}), {1, 2});
     if (status.ok()) status = inside;
-    // What the local backward brought is accumulated, and reduced with the rest (P1).
+    // The gradient of the local backward is accumulated, and reduced with the rest (P1).
     const bool is_right = status.ok() && values_of(p->grad()) == Values{101, 102};
     done->set_value(is_right ? "" : "wrong: " + status.to_string());
   }).detach();

@@ -17,14 +17,14 @@ std::int64_t aligned(std::int64_t bytes) {
   return round_up_size(bytes, static_cast<std::int64_t>(kMemberAlignmentBytes));
 }
 
-// Between devices, too.
+// Copies also between devices.
 void copy(const Tensor& from, const Tensor& to) {
   Device& device = to.device();
   const Stream stream = device.current_stream();
   if (&from.device() != &device)
     device.wait(stream, from.device().record(from.device().current_stream()));
   device.copy(stream, from, to);
-  if (&from.device() != &device)  // before it is written to again
+  if (&from.device() != &device)  // `from` must not be written again before the copy has ended.
     from.device().wait(from.device().current_stream(), device.record(stream));
 }
 
@@ -40,7 +40,7 @@ Status cannot_copy(const std::string& from, const std::string& to) {
                     " itself has none");
 }
 
-// A parameter's value, or a buffer.
+// Copies a parameter's value, or a buffer.
 template <class Kind>
 Status copy_value(const Kind& from, const Kind& to) {
   if (!can_copy(from.value(), to.value())) return cannot_copy(from.name(), to.name());
@@ -98,7 +98,8 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
 
 Status ModuleState::copy_to_replicas(bool with_buffers) {
   for (const auto& [from, to] : parameter_copies_) {
-    if (!from->value().defined() && !to->value().defined()) continue;  // kept elsewhere
+    // The values are held elsewhere.
+    if (!from->value().defined() && !to->value().defined()) continue;
     LOCKSTEP_RETURN_IF_ERROR(copy_value(*from, *to));
   }
   if (!with_buffers) return {};
@@ -146,12 +147,13 @@ Status ModuleState::check_buffers() const {
 Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_parameters());
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
-  tensors_.clear();  // a call that was thrown out of may have left some
+  tensors_.clear();  // A call that ended by an exception may have left some.
   for (const Ref<Parameter>& parameter : parameters_) tensors_.push_back(parameter->value());
   for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
   Status status = broadcast(broadcaster, rank, root);
   if (status.ok())
-    staging_ = Ref<Storage>();  // else it may be in flight until the group is stopped
+    // After a failure the staging buffer may be in use until the group is stopped.
+    staging_ = Ref<Storage>();
   return status;
 }
 
@@ -173,7 +175,7 @@ Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
       bytes = add_sizes(aligned(bytes), bytes_of(tensors_[end]));
       ++end;
     }
-    // Tensors may share memory, so that together they may have more than there can be.
+    // Tensors may share memory, so together they may have more bytes than any memory.
     status = bytes == kTooLarge ? out_of_memory()
                                 : send_chunk(broadcaster, {&tensors_[first], end - first},
                                              static_cast<std::size_t>(bytes), rank == root, root);
@@ -204,7 +206,8 @@ Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor>
     }
   };
   if (is_root) {
-    device.fill_zero(stream, staging_->data(), bytes);  // what lies between is defined, too
+    // The padding between tensors is defined, too.
+    device.fill_zero(stream, staging_->data(), bytes);
     each_place(
         [&](const Tensor& tensor, const Tensor& place) { device.copy(stream, tensor, place); });
   }

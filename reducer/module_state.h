@@ -1,10 +1,11 @@
-// ModuleState: what the ranks of a data-parallel model hold in common besides gradients: the values
-// of parameters, and buffers, such as the running means of a normalization (contract S3).
+// ModuleState is what the ranks of a data-parallel model share besides gradients: the values of
+// parameters, and buffers, such as the running means of a normalization (contract S3).
 //
-// Buffer: a tensor of the model that no gradient belongs to. Its tensor may be replaced at any time
-// between forwards, by one of the same shape and dtype, on the same device: it is read anew for
-// every broadcast. Threads: the one that trains. Memory: what is sent together goes through one
-// staging buffer, of the largest chunk of buffers; that of parameters is given back after use.
+// Buffer is a tensor of the model that has no gradient. Between forwards its tensor may be replaced
+// at any time by one of the same shape and dtype on the same device; every broadcast reads it anew.
+// Threads: only the thread that trains.
+// Memory: tensors that are sent together pass through one staging buffer, which is as large as the
+// largest chunk of buffers. The staging buffer of parameters is released after use.
 // Failure: a broadcast that fails leaves the values of this rank partly replaced.
 #pragma once
 
@@ -23,7 +24,7 @@ inline namespace LOCKSTEP_NS {
 
 class Buffer final : public RefCounted {
  public:
-  // `value` is defined and dense.
+  // `value` must be defined and dense.
   Buffer(std::string name, Tensor value) : name_(std::move(name)), value_(std::move(value)) {}
 
   const std::string& name() const { return name_; }
@@ -35,32 +36,34 @@ class Buffer final : public RefCounted {
   Tensor value_;
 };
 
-// P15: one more copy of the model in the same process, each tensor on the device of the first one's
-// or, where that is the host's, on another one of the host, with an index of its own as a rule:
-// then its hooks run on another worker of the engine (which must have one for each index), beside
-// those of other replicas. What the backward of a pass brings to a parameter is summed over the
-// replicas, the first one first (the parameters that the reducer is created with), before it is
-// scaled; the average lands in the first one, and the gradients of the others are undefined after
-// the pass. Values of parameters, and with broadcast_buffers buffers, are copied from the first
-// replica before the first forward of each sync window, and before forwards without gradients
-// outside of one. A parameter has a value in both or in neither: in one alone is an error. Both
-// lists go along with those of the first replica; null: this replica has none of it; no buffers at
-// all is a list that may be empty. What the first one lists again, a replica lists again or leaves
-// out. Ignoring goes by the names of the first one. Errors tell names, so let those of replicas
-// differ.
+// Replica is one more copy of the model in the same process (P15). Each tensor lies on the device
+// of the corresponding tensor of the first replica or, if that is a host device, on another host
+// device. Such a device usually has an index of its own: its hooks then run on another worker of
+// the engine, concurrently with those of other replicas, and the engine must have a worker for each
+// index. The reducer sums the gradients of a pass over the replicas, beginning with the first one
+// (the parameters that the reducer is created with), before it scales them. The average goes to the
+// first replica, and the gradients of the others are undefined after the pass. Values of
+// parameters, and with broadcast_buffers also buffers, are copied from the first replica before the
+// first forward of each sync window, and before forwards without gradients outside of one. It is an
+// error if a parameter has a value in one replica and none in another.
+// Both lists correspond to those of the first replica, entry by entry. A null entry means that this
+// replica does not have the tensor, and an empty list of buffers means that it has no buffers at
+// all. Where the list of the first replica repeats a tensor, a replica repeats it or leaves it out.
+// The list of ignored names refers to the first replica. Errors name tensors, so give the tensors
+// of different replicas different names.
 struct Replica {
   std::vector<Ref<Parameter>> parameters;
   std::vector<Ref<Buffer>> buffers;
 };
 
-// Whether replicas may lie on these two.
+// Whether one model may have replicas on these two devices.
 bool can_hold_replicas(const Device& one, const Device& other);
 
-// Sends bytes from one rank to all others, and returns when they are there.
+// Sends bytes from one rank to all others, and returns when they have arrived.
 class Broadcaster {
  public:
   virtual ~Broadcaster() = default;
-  // It begins behind what was submitted to the device's current stream.
+  // The broadcast begins after the work that was submitted to the device's current stream.
   virtual Status broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) = 0;
 };
 
@@ -70,21 +73,22 @@ class ModuleState {
   ModuleState(const std::vector<Ref<Parameter>>& parameters, std::vector<Ref<Buffer>> buffers,
               std::uint64_t chunk_bytes);
 
-  // What copy_to_replicas() fills. `parameters` are all that the replicas' lists go along with.
+  // Registers the tensors that copy_to_replicas() writes. `parameters` are all parameters that the
+  // lists of the replicas correspond to.
   Status add_replicas(const std::vector<Ref<Parameter>>& parameters,
                       const std::vector<Replica>& replicas);
 
-  bool has_buffers() const;  // with elements
-  // Where all that lies.
+  bool has_buffers() const;  // Whether a buffer has elements.
+  // The devices on which parameters and buffers lie.
   std::vector<const Device*> devices() const;
 
-  // Collective. Everything becomes what it is on rank `root`; `rank` is this one. Tensors travel in
-  // chunks: in order, those of one device together, until they reach chunk_bytes; each begins at a
-  // multiple of 64 bytes, and none is split.
+  // A collective operation. Every tensor takes the value that it has on rank `root`; `rank` is this
+  // rank. Tensors are sent in chunks: in order, those of one device together, until a chunk reaches
+  // chunk_bytes. Each tensor begins at a multiple of 64 bytes, and none is split.
   Status broadcast_all(Broadcaster& broadcaster, int rank, int root);
   Status broadcast_buffers(Broadcaster& broadcaster, int rank, int root);
 
-  // In this process (P15). Values that are there in one replica alone are an error.
+  // Copies within this process (P15). It is an error if a value exists in one replica alone.
   Status copy_to_replicas(bool with_buffers);
 
  private:
@@ -95,15 +99,18 @@ class ModuleState {
                     bool is_root, int root);
 
   std::vector<Ref<Parameter>> parameters_;
-  std::vector<Device*> parameter_devices_;  // of their values at first
+  std::vector<Device*> parameter_devices_;  // The devices of their values at construction.
   std::vector<Ref<Buffer>> buffers_;
-  std::vector<Shape> shapes_;  // of the buffers at first: what all ranks agree on
+  // The shapes of the buffers at construction, on which all ranks agree.
+  std::vector<Shape> shapes_;
   std::vector<DType> dtypes_;
   std::vector<Device*> devices_;
-  std::vector<std::pair<Ref<Parameter>, Ref<Parameter>>> parameter_copies_;  // from, to
+  // Pairs of source and destination.
+  std::vector<std::pair<Ref<Parameter>, Ref<Parameter>>> parameter_copies_;
   std::vector<std::pair<Ref<Buffer>, Ref<Buffer>>> buffer_copies_;
   const std::uint64_t chunk_bytes_;
-  std::vector<Tensor> tensors_;  // what is being sent; empty in between, for its memory
+  // The tensors that are being sent. It is empty in between, and keeps its memory.
+  std::vector<Tensor> tensors_;
   Ref<Storage> staging_;
 };
 

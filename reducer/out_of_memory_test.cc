@@ -1,9 +1,9 @@
 // Memory that is refused (F1, F2, F4, F5). This program has an operator new of its own, which
 // refuses one request: the n-th of those that the library makes, for every n until a run needs
-// fewer. Claims: what comes back is kOutOfMemory and nothing else; nothing is lost; after a reset a
-// step is exact. The host device takes its memory from there, too. Requests of the user's own code
-// (a forward, a node) are left alone. (A program of its own, because there can be only one operator
-// new in each.)
+// fewer. Claims: the error is kOutOfMemory and nothing else; nothing leaks; after a reset a step is
+// exact. The host device allocates through the operator, too. It does not refuse requests of the
+// user's own code (a forward, a node). (The test is a program of its own, because each program can
+// have only one operator new.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 std::atomic<bool> is_armed{false};
 constexpr long kMany = 1'000'000;
 std::atomic<long> requests_left{kMany};
-std::atomic<long> alive{0};  // blocks
+std::atomic<long> alive{0};  // In blocks.
 
 void* take(std::size_t bytes, std::size_t alignment) {
   if (is_armed.load() && requests_left.fetch_sub(1) == 0) return nullptr;
@@ -73,7 +73,7 @@ void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noex
 namespace lockstep {
 namespace {
 
-// Requests count while one lives.
+// While an Armed is alive, requests count.
 class Armed {
  public:
   Armed() { is_armed = true; }
@@ -81,7 +81,7 @@ class Armed {
   Armed(const Armed&) = delete;
   Armed& operator=(const Armed&) = delete;
 };
-// But not while one of these does: the user's own code runs.
+// While a Spared is alive, they do not, because the user's own code runs.
 class Spared {
  public:
   Spared() : was_(is_armed.exchange(false)) {}
@@ -112,9 +112,9 @@ struct Setting {
   bool hook = false;
   Schedule schedule = Schedule::kOverlapped;
   int workers = 0;
-  bool state = false;     // values of parameters, and buffers
-  bool replicas = false;  // a second one, on the other device
-  bool join = false;      // ended before the reset, and begun anew after it
+  bool state = false;     // The model has values of parameters, and buffers.
+  bool replicas = false;  // There is a second replica on the other device.
+  bool join = false;      // A join ends before the reset, and begins again after it.
   bool power_sgd = false;
   bool verified = false;
 };
@@ -124,11 +124,11 @@ void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; 
 class OutOfMemory : public ::testing::TestWithParam<Setting> {};
 class OutOfMemoryInAFailure : public OutOfMemory {};
 
-constexpr int kParameters = 6;  // more than a node's gradients have room for without memory
+constexpr int kParameters = 6;  // More than the number of gradients that a node stores inline.
 constexpr std::int64_t kElements = 40;
 
-// PowerSGD does not bring the mean: what it brought in the run in which nothing was refused, by the
-// number of synced steps since construction or a reset.
+// PowerSGD does not give the mean. These are its results in the run in which nothing was refused,
+// by the number of synced steps since construction or a reset.
 std::vector<std::vector<float>> approximations;
 
 class ThrowingNode final : public Node {
@@ -141,7 +141,7 @@ class ThrowingNode final : public Node {
   }
 };
 
-// One rank of two, the other of which does the same.
+// One rank of two; the other one does the same.
 class Job {
  public:
   explicit Job(const Setting& setting) : setting_(setting), engine_(setting.workers) {
@@ -191,7 +191,7 @@ class Job {
     return {};
   }
 
-  // S2: the twin runs out of inputs when this rank does.
+  // The simulated peer runs out of inputs when this rank does (S2).
   Status begin() {
     const Armed armed;
     steps_ = 0;
@@ -202,7 +202,7 @@ class Job {
     return setting_.join ? parallel_->end_join() : Status();
   }
 
-  // In dynamic mode the last parameter is not used, so that one stays without a gradient.
+  // In dynamic mode the last parameter is not used, so one parameter stays without a gradient.
   Status step(bool synced) {
     std::vector<Edge> outputs;
     std::optional<DataParallel::NoSync> local;
@@ -226,7 +226,7 @@ class Job {
     return engine_.backward(outputs, gradients, false);
   }
 
-  // A step whose backward fails when its first bucket has been launched.
+  // Runs a step whose backward fails when its first bucket has been launched.
   Status failing_step() {
     std::vector<Edge> outputs;
     const auto module = [this](std::vector<Edge>& made) {
@@ -271,7 +271,8 @@ class Job {
         continue;
       }
       ASSERT_TRUE(grad.defined());
-      for (std::int64_t e = 0; e < kElements; ++e)  // both hold the same: so is the mean
+      // Both ranks hold the same values, so the mean equals them.
+      for (std::int64_t e = 0; e < kElements; ++e)
         ASSERT_EQ(reinterpret_cast<const float*>(grad.data())[e],
                   replicas * (static_cast<float>(e) + 1));
     }
@@ -288,8 +289,8 @@ class Job {
     ASSERT_GE(approximations.size(), steps_);
     ASSERT_EQ(now, approximations[steps_ - 1]);
   }
-  // P12: peers are in the middle of what was launched, unless the pass is complete; and they have
-  // new buckets when they were told an order (B2).
+  // Peers are in the middle of what was launched, unless the pass is complete (P12); and they have
+  // new buckets if they received an order (B2).
   void expect_poisoned_if_launched() const {
     const Reducer& reducer = parallel_->reducer();
     const auto& trace = reducer.trace().entries();
@@ -310,7 +311,7 @@ class Job {
   DataParallel& parallel() { return *parallel_; }
 
  private:
-  // Announcements of S2.
+  // The number of exchanges of the join state (S2).
   std::ptrdiff_t joins() const {
     const Spared spared;
     const auto& trace = parallel_->reducer().trace().entries();
@@ -326,18 +327,19 @@ class Job {
   }
 
   const Setting setting_;
-  HostDevice devices_[2] = {HostDevice(0), HostDevice(1)};  // check that nothing is left of theirs
+  // The destructors check that no memory of theirs is left.
+  HostDevice devices_[2] = {HostDevice(0), HostDevice(1)};
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
   std::vector<Ref<Parameter>> copies_;
   Tensor gradient_;
-  std::size_t steps_ = 0;  // synced ones, since construction or a reset
+  std::size_t steps_ = 0;  // The synced steps since construction or a reset.
   std::ptrdiff_t joins_before_backward_ = kNone;
   std::unique_ptr<DataParallel> parallel_;
 };
 
-// Construction, a local and a synced step, the step that rebuilds, a reset, one more step. The
-// first error, if there was one; what was refused is made up for then.
+// Runs construction, a local and a synced step, the step that rebuilds, a reset, and one more step.
+// Returns the first error, if there was one; the run then makes up for what was refused.
 Status run(const Setting& setting) {
   Job job(setting);
   Status status = job.create();
@@ -360,11 +362,11 @@ Status run(const Setting& setting) {
   for (int i = 0; i < 2; ++i) step(true);
   if (status.ok()) return {};
   job.expect_poisoned_if_launched();
-  if (job.parallel().poisoned().ok()) {  // P12: then it goes on as if nothing had been
+  if (job.parallel().poisoned().ok()) {  // The reducer continues as if nothing had happened (P12).
     job.undefine_grads();
     const Status next = job.step(true);
     EXPECT_TRUE(next.ok()) << next.to_string();
-    if (!setting.power_sgd) job.expect_exact();  // it counts the steps
+    if (!setting.power_sgd) job.expect_exact();  // This counts the steps.
   }
   job.parallel().abort(status);
   EXPECT_FALSE(job.parallel().poisoned().ok());
@@ -382,7 +384,7 @@ Status run(const Setting& setting) {
 TEST_P(OutOfMemory, F1F4F5TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
   requests_left = kMany;
   approximations.clear();
-  EXPECT_TRUE(run(GetParam()).ok());  // whatever is made once, in the first run
+  EXPECT_TRUE(run(GetParam()).ok());  // The first run makes whatever is made only once.
   long n = 0;
   while (true) {
     SCOPED_TRACE("request " + std::to_string(n));
@@ -392,7 +394,7 @@ TEST_P(OutOfMemory, F1F4F5TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
       const Status status = run(GetParam());
       const bool was_refused = requests_left.load() < 0;
       requests_left = kMany;
-      // Memory that is only kept for later use may be done without.
+      // A refusal of memory that is only cached for later use may succeed all the same.
       EXPECT_TRUE(status.ok() || status.code() == Code::kOutOfMemory) << status.to_string();
       if (!was_refused) {
         EXPECT_TRUE(status.ok());
@@ -407,8 +409,8 @@ TEST_P(OutOfMemory, F1F4F5TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
   RecordProperty("requests", static_cast<int>(n));
 }
 
-// A failure is dealt with although memory is refused meanwhile: the group is closed, the reducer
-// poisoned.
+// The reducer handles a failure although memory is refused meanwhile: the group is closed, and the
+// reducer is poisoned.
 TEST_P(OutOfMemoryInAFailure, P12F4TheGroupIsClosedAndTheReducerPoisoned) {
   const auto run_once = [](long n) {
     Job job(GetParam());
@@ -433,7 +435,7 @@ TEST_P(OutOfMemoryInAFailure, P12F4TheGroupIsClosedAndTheReducerPoisoned) {
     return was_refused;
   };
   approximations.clear();
-  EXPECT_FALSE(run_once(kMany));  // whatever is made once, in the first run
+  EXPECT_FALSE(run_once(kMany));  // The first run makes whatever is made only once.
   long n = 0;
   for (bool was_refused = true; was_refused; ++n) {
     SCOPED_TRACE("request " + std::to_string(n));

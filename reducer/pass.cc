@@ -40,9 +40,10 @@ void Pass::add(PassOutput* output) {
 void Pass::remove(PassOutput* output) {
   platform::MutexLock lock(mutex_);
   const std::size_t place = std::exchange(output->place_, PassOutput::kUnlisted);
-  if (place == PassOutput::kUnlisted) return;  // used up before it was dropped
+  if (place == PassOutput::kUnlisted) return;  // The output was used up before it was dropped.
   LOCKSTEP_CHECK(outputs_[place] == output);
-  outputs_[place] = outputs_.back();  // a forward may have 100,000 outputs: no search, no shift
+  // A forward may have 100,000 outputs, so the removal neither searches nor shifts.
+  outputs_[place] = outputs_.back();
   outputs_[place]->place_ = place;
   outputs_.pop_back();
   output->place_ = PassOutput::kUnlisted;

@@ -1,8 +1,8 @@
-// Pass and PassOutput: what ties a backward to the synced forward it came from (contract P1).
+// Pass and PassOutput connect a backward to the synced forward that it belongs to (contract P1).
 //
-// A synced forward's outputs go through PassOutput nodes, which hold the Pass. When a backward
-// begins, the engine finds them in its graph and tells the Pass, before any node has run; so the
-// pass is known from the graph itself, and a forward whose outputs are gone leaves nothing behind.
+// The outputs of a synced forward go through PassOutput nodes, which hold the Pass. When a backward
+// begins, the engine finds these nodes in its graph and notifies the Pass before any node runs. So
+// the graph itself identifies the pass, and a forward whose outputs are gone leaves nothing behind.
 // Threads: outputs may be dropped on any thread; the list of outputs has a lock of its own.
 #pragma once
 
@@ -20,25 +20,25 @@ class PassOutput;
 class Pass final : public RefCounted, public BackwardObserver, public BackwardEnd {
  public:
   enum class State : std::uint8_t {
-    kOpen,      // takes further forwards in
-    kRunning,   // a backward has begun
-    kComplete,  // reduced
-    kGivenUp,   // failed, or abandoned by a reset
+    kOpen,      // More forwards may join.
+    kRunning,   // A backward has begun.
+    kComplete,  // The gradients are reduced.
+    kGivenUp,   // The pass failed, or a reset abandoned it.
   };
 
   Pass(Reducer* reducer, int rank) : reducer_(reducer), rank_(rank) {}
 
-  State state = State::kOpen;  // guarded by the reducer's mutex, as is `number`
+  State state = State::kOpen;  // The reducer's mutex guards `state` and `number`.
   std::int64_t number = -1;
 
-  // The reducer is done with it; outputs may outlive both.
+  // Tells the pass that the reducer is done with it. Outputs may outlive both.
   void close(bool complete);
-  // Makes a closed pass a new one; nobody but the reducer may hold it.
+  // Makes a closed pass a new one. Only the reducer may hold it.
   void reopen(Reducer* reducer, int rank);
 
-  // Outputs that a later backward can still use.
+  // The number of outputs that a later backward can still use.
   int usable_outputs();
-  // Calls `look` with them; none goes away before it returns.
+  // Calls `look` with the outputs. None of them is destroyed before `look` returns.
   template <class Look>
   void with_outputs(const Look& look) {
     platform::MutexLock lock(mutex_);
@@ -54,15 +54,16 @@ class Pass final : public RefCounted, public BackwardObserver, public BackwardEn
   void add(PassOutput* output);
   void remove(PassOutput* output);
 
-  Reducer* reducer_;  // null once closed
+  Reducer* reducer_;  // Null once the pass is closed.
   int rank_;
   platform::Mutex mutex_{"pass.outputs"};
-  std::vector<PassOutput*> outputs_;  // alive and not used up, in any order
+  // The outputs that exist and are not used up, in no particular order.
+  std::vector<PassOutput*> outputs_;
 };
 
-// Hands gradients through unchanged. In plain mode each output of a forward has one of its own; in
-// dynamic mode they share one, so that a backward from any of them visits the graph behind all of
-// them (P5).
+// PassOutput passes gradients through unchanged. In plain mode each output of a forward has a
+// PassOutput of its own. In dynamic mode they share one, so that a backward from any output visits
+// the graph behind all of them (P5).
 class PassOutput final : public Node {
  public:
   PassOutput(Ref<Pass> pass, std::vector<Edge> inputs, std::uint64_t sequence);
@@ -75,7 +76,7 @@ class PassOutput final : public Node {
   friend class Pass;
   static constexpr std::size_t kUnlisted = ~std::size_t{0};
   Ref<Pass> pass_;
-  std::size_t place_ = kUnlisted;  // in the pass's list, guarded by its lock
+  std::size_t place_ = kUnlisted;  // The index in the pass's list, which the list's lock guards.
 };
 
 }  // namespace LOCKSTEP_NS

@@ -12,14 +12,14 @@
 #include "reducer/failure_board.h"
 #include "reducer/pass.h"
 
-// Construction, passes and the public calls. The path of a gradient is in reduction.cc, failures in
-// failure.cc.
+// Construction, passes and the public calls. The path of a gradient is in reduction.cc, failures
+// are in failure.cc.
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
-constexpr std::size_t kUsualLine = 96;  // characters
+constexpr std::size_t kUsualLine = 96;  // In characters.
 constexpr std::size_t kMaxTraceCapacity = std::size_t{1} << 24;
 
 std::string describe_tensor(const char* kind, std::size_t index, const std::string& name,
@@ -63,7 +63,8 @@ std::string describe_options(const ReducerOptions& options) {
   return line;
 }
 
-// From the first replica's list, and from the lists that go along with it.
+// Erases the entries with this name from the first replica's list, and the entries that correspond
+// to them from the lists of the other replicas.
 template <class Kind>
 bool erase_named(const std::string& name, std::vector<Ref<Kind>>& first,
                  std::vector<Replica>& replicas, std::vector<Ref<Kind>> Replica::*list) {
@@ -79,7 +80,7 @@ bool erase_named(const std::string& name, std::vector<Ref<Kind>>& first,
   return is_there;
 }
 
-// Memory that is refused is a failure like any other (F1).
+// A refused allocation is a failure like any other (F1).
 template <class Call>
 Status guarded(const Call& call) {
   try {
@@ -89,8 +90,8 @@ Status guarded(const Call& call) {
   }
 }
 
-// For what peers take part in. Where it is this rank that has no memory to go on they would wait
-// for it: the group ends.
+// For calls that peers take part in. If this rank runs out of memory in one, its peers would wait
+// for it, so the group ends.
 template <class Call>
 Status meeting(ProcessGroup& group, const Call& call) {
   try {
@@ -131,7 +132,8 @@ Reducer::Reducer(ReducerOptions options, Membership membership)
       trace_(options_.trace_capacity),
       reserve_(Failure()) {}
 
-// What keeps this rank from having a reducer is told to its peers, who would wait for it.
+// If this rank cannot make a reducer, it sends the reason to its peers, who would otherwise wait
+// for it.
 Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> parameters,
                                                  ReducerOptions options, Membership membership) {
   LOCKSTEP_CHECK(membership.group != nullptr);
@@ -159,7 +161,7 @@ Status Reducer::meet_peers(Status own) {
   return {};
 }
 
-// Takes what is ignored out of the parameters and of the buffers (S3), in every replica.
+// Removes the ignored names from the parameters and the buffers (S3), in every replica.
 Status Reducer::leave_out_ignored(std::vector<Ref<Parameter>>& parameters) {
   for (const std::string& name : options_.ignored) {
     const bool is_parameter =
@@ -227,7 +229,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
       const std::vector<Ref<Buffer>>& own = options_.replicas[r].buffers;
       if (own.empty() || !own[i]) continue;
       const Tensor& copy = own[i]->value();
-      if (!copy.defined()) continue;  // add_replicas() refuses it
+      if (!copy.defined()) continue;  // add_replicas() refuses it.
       agreement_.push_back(
           "replica " + std::to_string(r + 1) + ", " +
           describe_tensor("buffer", i, own[i]->name(), copy.dtype(), copy.shape(), copy.device()));
@@ -236,7 +238,8 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
   LOCKSTEP_RETURN_IF_ERROR(state_->add_replicas(parameters, options_.replicas));
   usage_map_.resize(reduced_parameters_.size());
-  for (PassStatistics* each : {&times_, &last_pass_}) {  // no pass allocates
+  // The statistics reserve their memory here, so that no pass allocates.
+  for (PassStatistics* each : {&times_, &last_pass_}) {
     each->gradients.reserve(infos_.size());
     each->buckets.reserve(reduced_parameters_.size());
   }
@@ -279,8 +282,8 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
   return {};
 }
 
-// P15: what the other replicas have in the place of entry `listed`, which is `parameter`. `members`
-// are all that is part of some replica already.
+// Adds the entries of the other replicas that correspond to entry `listed` of the first, which is
+// `parameter` (P15). `members` has every parameter that belongs to a replica already.
 Status Reducer::add_further_replicas(std::size_t listed, const Parameter& parameter,
                                      NodeMap& members) {
   for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
@@ -314,7 +317,8 @@ Status Reducer::add_further_replicas(std::size_t listed, const Parameter& parame
   return {};
 }
 
-// What is listed again, is so in every replica that lists it again.
+// Where the first replica's list repeats a parameter, each other replica must repeat its own
+// parameter or leave it out.
 Status Reducer::check_repeated(const std::vector<Ref<Parameter>>& parameters, std::size_t listed,
                                std::size_t first) const {
   for (std::size_t r = 0; r < options_.replicas.size(); ++r) {
@@ -328,7 +332,8 @@ Status Reducer::check_repeated(const std::vector<Ref<Parameter>>& parameters, st
   return {};
 }
 
-// Layouts, and other ranks, know a device by its number.
+// Two devices must not have the same number, because layouts and other ranks identify a device by
+// its number.
 Status Reducer::check_devices() const {
   std::vector<const Device*> known;
   for (const ReducedParameter& reduced : reduced_parameters_) {
@@ -347,7 +352,7 @@ Status Reducer::check_devices() const {
   return {};
 }
 
-// The layout that a group begins with: the pinned one, or that of B1 and B2.
+// Makes the layout that a group begins with: the pinned one, or that of B1 and B2.
 Status Reducer::lay_out_first() {
   if (options_.pinned_layout) {
     LOCKSTEP_RETURN_IF_ERROR(check_layout(*options_.pinned_layout, infos_));
@@ -360,8 +365,8 @@ Status Reducer::lay_out_first() {
   return lay_out(std::move(*layout));
 }
 
-// Makes the buckets of a layout. Gradients that are views move along (B7). Changes nothing if
-// memory runs out.
+// Makes the buckets of a layout. Gradients that are bucket views move to the new buckets (B7). If
+// memory runs out, nothing has changed.
 Status Reducer::lay_out(Layout layout) {
   std::vector<std::size_t> reduced_at(infos_.size());
   for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
@@ -393,7 +398,7 @@ Status Reducer::lay_out(Layout layout) {
   std::size_t most = 0;
   for (const Bucket& bucket : buckets) most = std::max(most, bucket.members.size());
   transfers_.reserve(most);
-  // From here on nothing can fail.
+  // Nothing below can fail.
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     for (const std::size_t index : buckets[b].members) {
       ReducedParameter& reduced = reduced_parameters_[index];
@@ -411,7 +416,7 @@ Status Reducer::lay_out(Layout layout) {
   return {};
 }
 
-// All ranks go on, or none: `own` is what keeps this one from it, if anything does.
+// Either all ranks continue, or none does: `own` is the reason why this rank cannot, or ok.
 Status Reducer::agree_with_peers(Status own) {
   if (own.ok()) own = check_group();
   std::vector<std::string> lines = agreement_;
@@ -426,16 +431,16 @@ Status Reducer::agree_with_peers(Status own) {
   return {};
 }
 
-// Not before all ranks know that they have the same layout: then all refuse it, or none does,
-// unless one has no memory for it. A rank that resets, and has the buckets already, takes part:
-// another one may be constructed meanwhile.
+// Lays out the pinned buckets after all ranks know that they have the same layout: then all refuse
+// it, or none does, unless a rank has no memory for it. A rank that resets, and has the buckets
+// already, takes part too, because another rank may be constructing its reducer meanwhile.
 Status Reducer::lay_out_pinned() {
   Status own;
   if (buckets_.empty()) own = guarded([this] { return lay_out_first(); });
   return agree_to_go_on(*membership_.group, std::move(own));
 }
 
-// Whether this rank can do in its group what it is there for.
+// Checks that this rank's group can do what the options demand.
 Status Reducer::check_group() const {
   const ProcessGroup& second = backward_group();
   if (second.rank() != membership_.group->rank() || second.size() != membership_.group->size())
@@ -448,8 +453,8 @@ Status Reducer::check_group() const {
   return check_other_reducers();
 }
 
-// F7: reducers share a group if they have different parameters. Two that average one gradient would
-// each take what the other has made of it.
+// Reducers may share a group if they have different parameters (F7). If two reducers averaged one
+// gradient, each would reduce what the other one has written to it.
 Status Reducer::check_other_reducers() const {
   Status status;
   const auto check = [&](const ReplicaGradient& replica) {
@@ -468,7 +473,7 @@ Status Reducer::check_other_reducers() const {
   return status;
 }
 
-// P17: the sums of the group are of these dtypes.
+// Checks that the group can sum this dtype (P17).
 Status Reducer::check_dtype(const Parameter& parameter) const {
   const DType dtype = parameter.dtype();
   if (!backward_group().can_reduce(real_of(dtype)))
@@ -484,7 +489,7 @@ Status Reducer::check_dtype(const Parameter& parameter) const {
                                             parameter.name());
 }
 
-// The groups' collectives work on the memory that they are to get.
+// Checks that the groups' collectives work on the memory that the reducer passes to them.
 Status Reducer::check_reach() const {
   const auto check = [](const ProcessGroup& group, const Device& device, const std::string& name) {
     if (group.can_reach(device)) return Status();
@@ -503,7 +508,7 @@ Status Reducer::check_reach() const {
   return {};
 }
 
-// The state of a reducer that has seen no pass in its group.
+// Restores the state of a reducer that has seen no pass in its group.
 Status Reducer::start_over() {
   close_pass(false);
   if (rebuilt_) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
@@ -566,13 +571,13 @@ Status Reducer::check_complete() try {
 
 Status Reducer::rebuild_buckets() try {
   if (!rebuilds() || !recorded_ || rebuilt_ || reduced_parameters_.empty()) return {};
-  if (pass_) return {};  // further forwards of a pass belong to its buckets
+  if (pass_) return {};  // Further forwards of a pass use the same buckets.
   if (joining_)
     if (Result<JoinEvent> event = exchange_join_state(JoinEvent::kRebuild); !event)
       return event.error();
   return lay_out_in_ready_order();
 } catch (const std::bad_alloc&) {
-  return fail(std::move(out_of_memory().failure()));  // peers may have rebuilt theirs
+  return fail(std::move(out_of_memory().failure()));  // Peers may have rebuilt their buckets.
 }
 
 Status Reducer::lay_out_in_ready_order() {
@@ -606,12 +611,12 @@ Status Reducer::broadcast(Device& device, std::byte* data, std::uint64_t bytes, 
   return await(usage_work_, sequence, kNone);
 }
 
-// At construction and after a reset: all ranks begin with what the first one has.
+// At construction and after a reset, all ranks take the state of rank 0.
 Status Reducer::broadcast_state() {
   Status status = state_->broadcast_all(*this, membership_.group->rank(), 0);
   if (status.ok()) return status;
   status = Status(state_failure(std::move(status)));
-  stop_group(status);  // lets go of what was being sent
+  stop_group(status);  // Ends the use of the memory that was being sent.
   return status;
 }
 
@@ -625,9 +630,9 @@ Status Reducer::refresh_state() try {
   }
   Status status = copy_to_replicas();
   window_open_ = true;
-  return status.ok() ? status : fail(state_failure(std::move(status)));  // peers go on
+  return status.ok() ? status : fail(state_failure(std::move(status)));  // Peers continue.
 } catch (const std::bad_alloc&) {
-  return fail(std::move(out_of_memory().failure()));  // peers wait for it
+  return fail(std::move(out_of_memory().failure()));  // Peers wait for this rank.
 }
 
 Status Reducer::copy_to_replicas() try {
@@ -640,16 +645,16 @@ Status Reducer::copy_to_replicas() try {
   return out_of_memory();
 }
 
-// From the lowest rank that trains: under a join the first one may be out of inputs, and its
-// buffers as old as its last forward (S2).
+// The root is the lowest rank that trains: under a join rank 0 may be out of inputs, and its
+// buffers are then as old as its last forward (S2).
 Status Reducer::send_buffers() {
   const int root = joining_ ? lowest_that_trains() : 0;
   Status status = state_->broadcast_buffers(*this, membership_.group->rank(), root);
   return status.ok() ? status : fail(state_failure(std::move(status)));
 }
 
-// What no collective brought about is this rank's own, a value that does not fit, and so is what
-// keeps it from starting one; but not what becomes of a group.
+// An error that no collective caused is this rank's own, such as a value that does not fit, or a
+// failure to start a collective; an error of the group is not.
 Failure Reducer::state_failure(Status status) const {
   Failure& failure = status.failure();
   failure.reported_by = membership_.group->rank();
@@ -670,7 +675,7 @@ std::vector<std::size_t> Reducer::rebuilt_order() const {
   return order;
 }
 
-// All take rank 0's order.
+// All ranks take rank 0's order.
 Status Reducer::agree_on_order() {
   Collective collective;
   collective.op = Op::kBroadcast;
@@ -684,7 +689,7 @@ Status Reducer::agree_on_order() {
 }
 
 Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
-  LOCKSTEP_RETURN_IF_ERROR(check_complete());  // a backward may have run inside of the forward
+  LOCKSTEP_RETURN_IF_ERROR(check_complete());  // A backward may have run inside the forward.
   if (outputs.empty()) return {};
   if (!pass_) open_pass();
   LOCKSTEP_CHECK(pass_->state == Pass::State::kOpen);
@@ -703,7 +708,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   }
   return {};
 } catch (const std::bad_alloc&) {
-  outputs.clear();  // some may know of the pass, others not
+  outputs.clear();  // Some outputs may refer to the pass, and others not.
   return out_of_memory();
 }
 
@@ -726,16 +731,17 @@ Status Reducer::reset(Membership membership) try {
   return poison_;
 }
 
-// Called by the engine, through the pass, before any node of the backward has run.
+// The engine calls this, through the pass, before any node of the backward runs.
 Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (!poison_.ok()) return poison_;
   if (running_task_ == &task.outermost()) return {};
   LOCKSTEP_CHECK(&pass == pass_.get());
   const bool opens = pass.state == Pass::State::kOpen;
-  task.outermost().at_end(&pass);  // first: whatever fails from here on, the pass is told
+  // This comes first, so that the pass is notified of whatever fails from here on.
+  task.outermost().at_end(&pass);
   if (opens && joining_) {
-    lock.unlock();  // no other backward of this pass runs yet
+    lock.unlock();  // No other backward of this pass runs yet.
     if (Result<JoinEvent> event = exchange_join_state(JoinEvent::kPass); !event)
       return event.error();
     lock.lock();
@@ -753,7 +759,7 @@ void Reducer::start_pass(Pass& pass) {
   pass.state = Pass::State::kRunning;
   pass.number = next_pass_++;
   failed_at_.reset();
-  launched_ = joining_ ? 1 : 0;  // its announcement
+  launched_ = joining_ ? 1 : 0;  // Counts the exchange of the join state.
   next_bucket_ = 0;
   launching_ = false;
   unready_parameters_ = reduced_parameters_.size();
@@ -776,8 +782,8 @@ void Reducer::start_pass(Pass& pass) {
     buckets_[b].pending = layout_.buckets[b].members.size();
 }
 
-// The parts that no output of the pass, alive now, leads to; in static mode, those that had no hook
-// in the pass that was counted.
+// Finds the replica gradients that no output of the pass that is alive now leads to; in static
+// mode, those that had no hook in the first pass.
 void Reducer::find_unused(Pass& pass) {
   unused_.clear();
   if (options_.static_graph) {
@@ -800,7 +806,7 @@ void Reducer::find_unused(Pass& pass) {
 void Reducer::open_pass() {
   LOCKSTEP_CHECK(!pass_);
   const int rank = membership_.group->rank();
-  if (closed_pass_ && closed_pass_->use_count() == 1) {  // none of its outputs is left
+  if (closed_pass_ && closed_pass_->use_count() == 1) {  // None of its outputs is left.
     pass_ = std::move(closed_pass_);
     pass_->reopen(this, rank);
   } else {

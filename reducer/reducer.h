@@ -1,23 +1,27 @@
-// Reducer: averages the gradients of a data-parallel model while its backward pass is still
-// running. This is the production code that the whole project is about; what it promises is
-// reference/CONTRACT.md, clause by clause.
+// Reducer averages the gradients of a data-parallel model while the backward pass is still running.
+// It is the production code that the whole project tests. reference/CONTRACT.md says, clause by
+// clause, what it promises.
 //
-// The way of a gradient: a parameter's accumulator runs, its hook copies the gradient, scaled by
-// 1/N, into its place in a bucket (gather); a bucket whose members have all come, and all buckets
-// before which are launched, starts its all-reduce at once; when backward ends the reducer waits
-// for each bucket and copies the sums back (scatter), or in view mode leaves them where they are.
+// A gradient takes this way. The parameter's accumulator runs, and the parameter's hook copies the
+// gradient, scaled by 1/N, into the parameter's view of a bucket. As soon as all members of a
+// bucket are ready, and all buckets before it have been launched, the all-reduce of the bucket
+// starts. When backward ends, the reducer waits for each bucket and copies the sums back to the
+// gradients; in view mode the gradients are views of the bucket, and the sums stay where they are.
 //
 // Users hold a DataParallel (data_parallel.h), which calls this class in the right order.
 //
-// Threads: hooks run on the engine's workers, concurrently for different devices; everything else
-// belongs to the one thread that trains. Ownership: parameters, group and store are shared; outputs
-// of a synced forward keep the pass alive, not the reducer. Order: buckets are launched in index
-// order, each once per pass (P3); then, with unused detection, the usage map (T2). Failure: an
-// error after a collective was launched poisons the reducer: it refuses work, with the first cause,
-// until reset() (P12). Errors name rank, pass, bucket, parameter, and the peer suspected (F2).
-// Memory: one buffer per bucket, made at construction; a steady pass allocates nothing but its
-// graph's nodes. In view mode a parameter that this rank does not use, but has a gradient of, costs
-// a copy of that gradient for the time of the pass.
+// Threads: hooks run on the engine's workers, concurrently for different devices. Every other
+// function belongs to the one thread that trains.
+// Ownership: parameters, group and store are shared with the caller. The outputs of a synced
+// forward keep the pass alive, but not the reducer.
+// Order: buckets are launched in index order, each once per pass (P3). With unused-parameter
+// detection the usage map follows them (T2).
+// Failure: an error that occurs after a collective was launched poisons the reducer. It then
+// refuses all work with the first cause, until reset() (P12). Errors name the rank, the pass, the
+// bucket, the parameter, and the peer that is suspected (F2).
+// Memory: each bucket has one buffer, which is allocated at construction. A steady pass allocates
+// nothing but the nodes of its graph. In view mode the reducer copies, for the time of the pass,
+// the gradient of each parameter that has a gradient but is not used by this rank.
 #pragma once
 
 #include <cstdint>
@@ -44,82 +48,88 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// When buckets are reduced (P14): each as soon as it is full, or all of them when backward has
-// ended.
+// Schedule says when buckets are reduced (P14): each as soon as all its members are ready, or all
+// of them when backward has ended.
 enum class Schedule : std::uint8_t { kOverlapped, kAfterBackward };
 
 struct ReducerOptions {
-  // Dynamic mode: parameters that a pass does not use are found and agreed on. Plain mode requires
-  // every parameter in every pass.
+  // Dynamic mode: the ranks find the parameters that a pass does not use, and agree on them. Plain
+  // mode requires that every pass uses every parameter.
   bool find_unused_parameters = false;
-  // Static mode (P11): every synced pass fires the same hooks on this rank as the first one, which
-  // is reduced when its first backward ends, whatever outputs are left: a second backward of it is
-  // refused. A parameter may be used several times in a pass, or never.
-  // Not together with find_unused_parameters.
+  // Static mode (P11): every synced pass runs the same hooks on this rank as the first one did. The
+  // first pass is reduced when its first backward ends, even if outputs of it remain; the reducer
+  // refuses a second backward of that pass. A pass may use a parameter several times, or never.
+  // This mode excludes find_unused_parameters.
   bool static_graph = false;
-  // View mode (B7): after a pass the gradients are views of the buckets, so that there is no second
-  // copy of them. A hook moves its gradient there; after a failed backward gradients may be scaled,
-  // or summed over replicas.
+  // View mode (B7): after a pass the gradients are views of the buckets, which saves a second copy
+  // of them. A hook moves the gradient into its bucket. After a failed backward, gradients may
+  // already be scaled, or summed over the replicas.
   bool gradient_as_bucket_view = false;
-  // How buckets are summed. kRankOrdered: the same bits whatever the bucket limits, the transport
-  // and its version (G3), for the price of a copy of each bucket.
+  // The order in which buckets are summed. kRankOrdered gives the same bits whatever the bucket
+  // limits, the transport and its version are (G3); it costs a copy of each bucket.
   Reduction reduction = Reduction::kNative;
-  // F3: everything that is sent after construction has agreed carries checksums, and each receiver
-  // compares them: corrupted, truncated, misplaced or old data is a kCorrupted failure that
-  // suspects the sender. Needs kRankOrdered, as the sums are the group's own then, and a group that
-  // can_verify(). For the price of two more copies of each bucket in memory, and two passes over
-  // it.
+  // With payload verification (F3), everything that ranks send after they have agreed at
+  // construction carries checksums, and each receiver compares them. Corrupted, truncated,
+  // misplaced or old data raises a kCorrupted failure that suspects the sender. This option needs
+  // kRankOrdered, because the group computes the sums itself, and a group that can_verify(). It
+  // costs two more copies of each bucket in memory, and two passes over the bucket.
   bool verify_payload = false;
-  // Called for every bucket in place of its scale and sum (S4); of one reducer alone. All ranks
-  // have hooks of the same name. Those that come with the reducer: hooks/builtin_hooks.h.
+  // The communication hook, which the reducer calls for every bucket in place of its own scale and
+  // sum (S4). A hook object serves one reducer. The hooks of all ranks must have the same name.
+  // hooks/builtin_hooks.h has the hooks that come with the reducer.
   std::shared_ptr<CommunicationHook> hook;
-  // Bytes at which a bucket closes: the i-th of a group of one dtype and device takes limits[i],
-  // the last entry serves all further ones.
+  // The size in bytes at which a bucket closes. The i-th bucket of each (dtype, device) group takes
+  // limits[i]; the last entry serves all further buckets.
   std::vector<std::uint64_t> bucket_limits = {1u << 20, 25u << 20};
-  // Buckets follow the order in which gradients get ready: after its first pass rank 0 tells the
-  // others the order that it saw, and all lay out their buckets anew (B2).
+  // If set, buckets are rebuilt in the order in which gradients become ready: after its first pass
+  // rank 0 broadcasts the order that it recorded, and all ranks assign their buckets anew (B2).
   bool rebuild_buckets = true;
-  // B3: the layout of an earlier run, for the bits of that run: see save() and load_layout(). It
-  // takes the place of limits and rebuild, and all ranks must have the same one.
+  // The layout of an earlier run, which reproduces the bits of that run (B3); see save() and
+  // load_layout(). It replaces the limits and the rebuild. All ranks must have the same one.
   std::optional<Layout> pinned_layout;
-  // kAfterBackward: hooks start nothing; buckets, of coalesced_bytes each and never rebuilt, are
-  // reduced once when backward ends, on Membership::backward_group if there is one.
+  // With kAfterBackward hooks launch nothing. Buckets of coalesced_bytes each, which are never
+  // rebuilt, are reduced once when backward ends, on Membership::backward_group if there is one.
   Schedule schedule = Schedule::kOverlapped;
   std::uint64_t coalesced_bytes = 256u << 20;
-  // Off is manual sync (P13): a forward of DataParallel is local, and its sync_gradients(outputs),
-  // between the last forward and the backward, makes them one synced pass.
+  // False selects manual sync (P13): a forward of DataParallel is then local, and
+  // sync_gradients(outputs), called between the last forward and the backward, makes the forwards
+  // one synced pass.
   bool auto_sync = true;
-  // The model's buffers (S3): broadcast from rank 0 at construction and after a reset, together
-  // with the values of parameters that have one; and, with broadcast_buffers, before the first
-  // forward after that and after each synced pass, then, under a join, from the lowest rank that
-  // trains (S2). They travel in chunks that close at this many
-  // bytes.
+  // The model's buffers (S3). Rank 0 broadcasts them at construction and after a reset, together
+  // with the values of those parameters that have one. With broadcast_buffers set, it also
+  // broadcasts them before the first forward after that, and before the first forward after each
+  // synced pass; under a join the lowest rank that still trains does so (S2). Tensors are sent in
+  // chunks that close at broadcast_chunk_bytes.
   std::vector<Ref<Buffer>> buffers;
   bool broadcast_buffers = true;
   std::uint64_t broadcast_chunk_bytes = 250u << 20;
-  // Names of parameters and buffers that the reducer leaves alone: not reduced, not broadcast.
+  // The names of parameters and buffers that the reducer ignores: it neither reduces nor broadcasts
+  // them.
   std::vector<std::string> ignored;
-  // Further copies of the model in this process (P15).
+  // The further replicas of the model in this process (P15).
   std::vector<Replica> replicas;
-  // How long a rank that failed listens for its peers' accounts of the cause.
+  // How long a rank that failed waits for its peers' reports of the cause.
   platform::Duration failure_grace = std::chrono::seconds(2);
-  std::size_t trace_capacity = 256;  // collectives kept for diagnosis; up to 2^24
+  // The number of collectives that the trace holds for diagnosis; at most 2^24.
+  std::size_t trace_capacity = 256;
 };
 
-// S2: how ranks with uneven inputs train together; the same on all ranks.
+// JoinOptions says how ranks with uneven inputs train together (S2). All ranks must pass the same
+// options.
 struct JoinOptions {
-  // The mean is over the ranks that still train, not over all of the group.
+  // If set, the mean is taken over the ranks that still train, and not over the whole group.
   bool divide_by_active = false;
-  // As soon as one rank is out of inputs and another is not, all raise kUnevenInputs.
+  // If set, all ranks raise kUnevenInputs as soon as one rank is out of inputs and another is not.
   bool throw_on_early_termination = false;
 };
 
-// What a rank's group is made of; a reset replaces all of it. The store is this group's own: give
-// each generation its own prefix.
+// The process groups and the store that a rank works with. A reset replaces all of them. The store
+// belongs to this group alone: give each generation a prefix of its own.
 struct Membership {
   std::shared_ptr<ProcessGroup> group;
   std::shared_ptr<Store> store;
-  // With Schedule::kAfterBackward: for all that a backward sends; of the same ranks. Null: `group`.
+  // With Schedule::kAfterBackward, the group that carries everything that a backward sends. It has
+  // the same ranks as `group`. Null means `group`.
   std::shared_ptr<ProcessGroup> backward_group = nullptr;
 };
 
@@ -128,73 +138,82 @@ class Pass;
 class Reducer final : private GradientHook, private HookCollectives, private Broadcaster {
  public:
   // A collective operation: every rank of the group creates its reducer, with the same parameters
-  // and options in the same order (B4). What one rank refuses all refuse, with its number and its
-  // reason. A parameter listed several times counts once; one that another reducer on the same
-  // group has is refused (F7). All parameters must live until the reducer is gone.
+  // and options in the same order (B4). If one rank refuses, all ranks return an error with that
+  // rank's number and reason. A parameter that is listed several times counts once. A parameter
+  // that another reducer on the same group reduces is refused (F7). All parameters must outlive the
+  // reducer.
   static Result<std::unique_ptr<Reducer>> create(std::vector<Ref<Parameter>> parameters,
                                                  ReducerOptions options, Membership membership);
-  ~Reducer() override;  // no backward may be running; aborts the group if a pass is half reduced
+  // No backward may be running. The destructor aborts the group if a pass is only partly reduced.
+  ~Reducer() override;
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Before every forward with gradients. kPoisoned after a failure; kIncomplete if the last pass
-  // was left unfinished (P5).
+  // Call it before every forward with gradients. It returns kPoisoned after a failure, and
+  // kIncomplete if the last pass was left unfinished (P5).
   Status begin_forward();
 
-  // Before a synced forward, after refresh_state(): once, when a first pass is complete, the
-  // buckets are laid out anew. A collective operation.
+  // Call it before a synced forward, after refresh_state(). Once, when a first pass is complete, it
+  // rebuilds the buckets. A collective operation.
   Status rebuild_buckets();
 
-  // Before every forward with gradients, after begin_forward(): the first one of a sync window,
-  // which lasts until a synced pass is complete, broadcasts the buffers (S3), and copies values and
-  // buffers to the other replicas (P15).
+  // Call it before every forward with gradients, after begin_forward(). The first call of a sync
+  // window, which lasts until a synced pass is complete, broadcasts the buffers (S3) and copies
+  // values and buffers to the other replicas (P15).
   Status refresh_state();
 
-  // Before a forward without gradients: copies values and buffers to the other replicas, unless
-  // gradients accumulate (P15). Not a collective operation.
+  // Call it before a forward without gradients. It copies values and buffers to the other replicas,
+  // unless gradients are being accumulated (P15). It is not a collective operation.
   Status copy_to_replicas();
 
-  // After a synced forward: takes its outputs into the pass and replaces them by outputs that know
-  // of it. kIncomplete as from begin_forward, for a backward that ran in between.
+  // Call it after a synced forward. It adds the forward's outputs to the pass and replaces each of
+  // them by an output that refers to the pass. It returns kIncomplete under the conditions of
+  // begin_forward(), for a backward that ran in between.
   Status arm(std::vector<Edge>& outputs, Engine& engine);
 
-  // Uneven inputs (S2), from here to end_join() or a reset. Local, and called by every rank before
-  // the same forward.
+  // Begins training with uneven inputs (S2), which lasts until end_join() or a reset. This call is
+  // local; every rank makes it before the same forward.
   Status begin_join(const JoinOptions& options);
-  // This rank is out of inputs: takes part in all that the others reduce, with zeros, and in what
-  // comes of it, until all have called it. Then values and buffers become those of the lowest rank
-  // that trained in the last pass or broadcast. A collective operation.
+  // Says that this rank is out of inputs. The rank then contributes zeros to everything that the
+  // other ranks reduce, and applies the results, until all ranks have called end_join(). After
+  // that, every rank takes the values and buffers of the lowest rank that trained in the last pass
+  // or broadcast. A collective operation.
   Status end_join();
 
-  // kIncomplete if a pass has begun and is not complete (P5); it is given up.
+  // Returns kIncomplete, and gives up the pass, if a pass has begun and is not complete (P5).
   Status check_complete();
 
-  // Gives up: peers get `cause` as the definite one, of this rank (but for kUnevenInputs, which
-  // names one already), work in flight ends, the reducer is poisoned. Does nothing if it is
-  // already. Where `cause` is another rank's, as it came up in another group, that one is
-  // suspected: its number counts in this group, so translate it where the groups' ranks differ.
+  // Gives up. Peers receive `cause` as a definite cause that arose on this rank (unless it is
+  // kUnevenInputs, which names a rank already); work in flight ends, and the reducer is poisoned.
+  // The call does nothing if the reducer is already poisoned. If `cause` came up in another group
+  // and names another rank, that rank is suspected. Its number counts in this group, so translate
+  // it where the ranks of the two groups differ.
   void abort(const Status& cause);
 
-  // After a failure, or for a change of members: a new group, perhaps with fewer ranks (F4).
-  // Collective over it. Gradients are left alone.
+  // Call it after a failure, or when the members change. It takes a new group, which may have fewer
+  // ranks (F4), and leaves gradients alone. A collective operation of the new group.
   Status reset(Membership membership);
 
-  const Status& poisoned() const { return poison_; }  // ok: it is not
+  // The first cause; ok if the reducer is not poisoned.
+  const Status& poisoned() const { return poison_; }
   const Layout& layout() const { return layout_; }
-  // The order that the buckets follow, as indices into parameter_infos(); empty before they do.
+  // The ready order that the rebuilt buckets follow, as indices into parameter_infos(). It is empty
+  // before the rebuild.
   std::vector<std::size_t> rebuilt_order() const;
   const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
   const Trace& trace() const { return trace_; }
-  // Of the last pass that this rank trained in and completed (T3).
+  // The times of the last pass that this rank trained in and completed (T3).
   const PassStatistics& last_pass() const { return last_pass_; }
-  // What this rank tells of itself (T1): as of now, or of the last failure if no pass has begun
-  // since. By the thread that trains, outside of backward. to_text() makes a file of it.
+  // The flight record of this rank (T1): the state of now, or that of the last failure if no pass
+  // has begun since. The thread that trains calls it, outside of backward. to_text() turns it into
+  // text for a file.
   FlightRecord flight_record() const;
-  // The accounts of all ranks, joined, after a failure: each rank whose reducer is poisoned has
-  // left its own in the group's store (T1), and this one's is of now. Waits at most `patience` for
-  // those of others; ranks that leave none are silent in it. Not a collective operation.
+  // Joins the flight records of all ranks after a failure. Each rank whose reducer is poisoned has
+  // left its record in the group's store (T1); the record of this rank is taken now. The call waits
+  // at most `patience` for the records of other ranks, and lists ranks without a record as silent.
+  // It is not a collective operation.
   Result<Diagnosis> diagnose(platform::Duration patience) const;
-  // Collectives launched in the pass that is open, or was the last one.
+  // The number of collectives launched in the pass that is open, or in the last pass if none is.
   std::int64_t launched_in_pass() const { return launched_; }
   ProcessGroup& group() { return *membership_.group; }
 
@@ -202,52 +221,66 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   friend class Pass;
   static constexpr std::uint32_t kNotReduced = ~std::uint32_t{0};
 
-  // What hooks fire for: a parameter of the first replica, or its copy in another one.
+  // The gradient that hooks report: that of a parameter of the first replica, or of the
+  // corresponding parameter of another replica.
   struct ReplicaGradient {
     Ref<Parameter> parameter;
-    std::uint32_t hooks_started = 0;   // of gradients in the pass that is running
-    std::uint32_t hooks_finished = 0;  // that fired after them
-    std::uint32_t hooks_expected = 1;  // after how many of them it has come
-    bool is_ready = false;             // in the pass that is running
+    // The number of accumulations that have started in the running pass.
+    std::uint32_t hooks_started = 0;
+    std::uint32_t hooks_finished = 0;  // The number of hooks that ran after these accumulations.
+    std::uint32_t hooks_expected = 1;  // The gradient is ready after this number of hooks.
+    bool is_ready = false;             // True once the gradient is ready in the running pass.
   };
   struct FurtherReplica : ReplicaGradient {
     std::size_t reduced = 0;
   };
-  // One parameter that takes part. What every pass needs of every slot lies in one cache line: the
-  // graph has been run since they were last looked at, and with many small parameters fetching them
-  // is most of what a pass costs.
+  // One parameter that the reducer reduces. The fields that every pass needs of every parameter lie
+  // in one cache line. The graph has run since the reducer last read them, and with many small
+  // parameters the cache misses are most of the cost of a pass.
   struct alignas(64) ReducedParameter : ReplicaGradient {
-    bool all_replicas_ready = false;  // all its parts have come
-    bool used = false;                // by this rank, as of when it became ready (G6)
-    bool in_use = false;              // static mode: by some rank, in the pass that was counted
-    std::uint32_t further_replica_count = 0;  // they are neighbours
+    bool all_replicas_ready = false;  // True once the gradients of all replicas are ready.
+    // Whether this rank used the parameter, as of the moment when it became ready (G6).
+    bool used = false;
+    bool in_use = false;  // Static mode: whether some rank used the parameter in the first pass.
+    // The parameter's further replicas are neighbours in further_replicas_, from
+    // first_further_replica on.
+    std::uint32_t further_replica_count = 0;
     std::uint32_t first_further_replica = 0;
-    std::uint32_t replicas_pending = 1;  // parts that have not come in the pass that is running
-    std::uint32_t info = 0;              // its index in infos_
-    std::uint64_t last_hook = 0;         // its number in that pass, from 1; 0: there was none
+    // The number of replicas whose gradients are not ready in the running pass.
+    std::uint32_t replicas_pending = 1;
+    std::uint32_t info = 0;  // The parameter's index in infos_.
+    // The number of the parameter's last hook in the running pass, counted from 1; 0 if no hook
+    // ran.
+    std::uint64_t last_hook = 0;
     std::size_t bucket = 0;
-    bool is_grad_saved = false;  // `kept` is defined
-    bool to_pack = false;        // with its bucket, as it is on a GPU
-    bool to_alias = false;       // after that `place` is the gradient
-    Tensor bucket_view;  // in the bucket, dense in the parameter's strides; undefined: it is sparse
-    Tensor saved_grad;   // view mode: what `place` held, while it may have to come back (G5)
+    bool is_grad_saved = false;  // True if `saved_grad` is defined.
+    // True if pack_bucket() has to copy the gradient, because it is on a GPU.
+    bool to_pack = false;
+    bool to_alias = false;  // True if the gradient becomes `bucket_view` after that.
+    // The parameter's memory in the bucket, dense, with the parameter's strides; undefined if the
+    // parameter is sparse.
+    Tensor bucket_view;
+    // View mode: the gradient that `bucket_view` held, for as long as it may have to be restored
+    // (G5).
+    Tensor saved_grad;
   };
   struct Bucket {
-    Ref<Storage> storage;               // null if it is sparse
-    std::unique_ptr<SparseSum> sparse;  // null if it is not
-    std::vector<std::size_t> members;   // its members, in their order
-    std::size_t pending = 0;            // members that are not ready
+    Ref<Storage> storage;               // Null if the bucket is sparse.
+    std::unique_ptr<SparseSum> sparse;  // Null if the bucket is dense.
+    std::vector<std::size_t> members;   // The indices of its members, in the order of the layout.
+    std::size_t pending = 0;            // The number of members that are not ready.
     std::int64_t trace_sequence = 0;
     Work work;
-    std::unique_ptr<HookBucket> hooked;  // what the hook sees of it; null without one
+    // The bucket as the communication hook sees it; null without a hook.
+    std::unique_ptr<HookBucket> hooked;
   };
 
-  // Where a rank stands, as far as it cannot be seen later (T1).
+  // How far this rank has got, as far as that cannot be reconstructed later (T1).
   struct ProgressSnapshot {
     FlightRecord::Doing doing = FlightRecord::Doing::kIdle;
     std::int64_t pass = 0;
     std::size_t next_bucket = 0;
-    std::optional<Failure> failure;  // its own; the first cause is in poison_
+    std::optional<Failure> failure;  // This rank's own failure; the first cause is in poison_.
   };
 
   Reducer(ReducerOptions options, Membership membership);
@@ -273,7 +306,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
                                    : further_replicas_[replica - reduced_parameters_.size()]
                                          .reduced];
   }
-  // Calls `call` with each part of the slot, in the order of the replicas.
+  // Calls `call` with the gradient of each replica of the parameter, in the order of the replicas.
   template <class Call>
   void each_replica(const ReducedParameter& reduced, const Call& call) const {
     call(static_cast<const ReplicaGradient&>(reduced));
@@ -365,7 +398,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   void close_trace(std::int64_t sequence, const Status& status);
   double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
-  // Of what comes into a bucket: a hook (G4) or the sum may scale it instead.
+  // The factor that scales gradients when they are copied to a bucket. It is 1 where a
+  // communication hook (G4) or the group's sum scales them instead.
   double bucket_factor(DType dtype) const {
     return options_.hook || group_scales(dtype) ? 1.0 : factor_of(dtype);
   }
@@ -401,62 +435,80 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void stop_group(const Status& cause);
   Status wait_for(Work& work) const;
 
-  ReducerOptions options_;  // not changed after construction
+  ReducerOptions options_;  // These do not change after construction.
   Membership membership_;
-  int divisor_ = 1;  // N
-  // Of its collectives: the number, in the group, of the one with which ranks agreed. So two
-  // reducers on one group cannot take each other's sums for their own (F3).
+  int divisor_ = 1;  // The divisor N.
+  // Identifies this reducer's collectives. It is the sequence number, in the group, of the
+  // collective with which the ranks agreed at construction, so that two reducers on one group
+  // cannot mistake each other's sums for their own (F3).
   std::int64_t reducer_id_ = kNone;
-  double factor_ = 1.0;        // of float64 gradients
-  double float_factor_ = 1.0;  // of all others: rounded to float (G2)
+  double factor_ = 1.0;        // The scale of float64 gradients.
+  double float_factor_ = 1.0;  // The scale of all other gradients, rounded to float (G2).
 
   std::optional<ModuleState> state_;
-  bool window_open_ = false;            // its first forward has been (S3)
-  bool is_copied_ = false;              // the other replicas have had buffers in this group (P15)
-  std::vector<ParameterInfo> infos_;    // every distinct parameter, frozen ones included
-  std::vector<std::string> agreement_;  // what ranks compare
+  bool window_open_ = false;  // True once the first forward of the sync window has run (S3).
+  // True once the other replicas have received buffers in this group (P15).
+  bool is_copied_ = false;
+  std::vector<ParameterInfo> infos_;    // Every distinct parameter, frozen ones included.
+  std::vector<std::string> agreement_;  // The lines that ranks compare at construction.
   Layout layout_;
   std::vector<ReducedParameter> reduced_parameters_;
-  std::vector<FurtherReplica> further_replicas_;  // of other replicas
+  std::vector<FurtherReplica> further_replicas_;  // The gradients of the replicas beyond the first.
   std::vector<Bucket> buckets_;
-  std::vector<Transfer> transfers_;  // of the bucket that is gathered or scattered; room for any
+  // The transfers of the bucket that is being packed or unpacked; its capacity suffices for any
+  // bucket.
+  std::vector<Transfer> transfers_;
 
-  // Guards what follows, while a backward runs. Taken before the process group's own lock.
+  // Guards everything below while a backward runs. A thread takes it before the lock of the process
+  // group.
   platform::Mutex mutex_{"reducer"};
-  Ref<Pass> pass_;                     // the pass that is open or running; null when none is
-  Ref<Pass> closed_pass_;              // the one before, for its memory
-  GraphTask* running_task_ = nullptr;  // outermost backward of the pass that runs now
+  Ref<Pass> pass_;                     // The pass that is open or running; null if there is none.
+  Ref<Pass> closed_pass_;              // The previous pass, whose memory is used again.
+  GraphTask* running_task_ = nullptr;  // The outermost backward of the running pass that runs now.
   std::int64_t next_pass_ = 0;
-  std::size_t unready_parameters_ = 0;  // slots of the running pass
-  std::size_t next_bucket_ = 0;         // to be launched
-  bool launching_ = false;              // a hook starts it, or failed to
+  // The number of parameters that are not ready in the running pass.
+  std::size_t unready_parameters_ = 0;
+  std::size_t next_bucket_ = 0;  // The next bucket to be launched.
+  // True while a communication hook starts that bucket, and after it failed to.
+  bool launching_ = false;
   std::int64_t launched_ = 0;
-  platform::Atomic<bool> unused_marked_{true};  // in the pass that runs, or none does
-  std::vector<std::size_t> unused_;             // parts that will have no hook in the running pass
-  std::uint64_t hooks_ = 0;                     // that fired in the running pass
-  std::vector<std::int32_t> ready_order_;       // slots, as they got ready in the first pass
-  bool recorded_ = false;                       // that pass is complete
-  bool rebuilt_ = false;                        // and the buckets follow it
-  bool first_static_pass_done_ = false;         // static mode: this rank's first pass is complete
-  bool used_parameters_agreed_ = false;         // and its group's: what is in use is known
-  std::optional<JoinOptions> joining_;          // between begin_join and end_join
-  std::vector<std::int32_t> active_;            // by rank: 1, it trained in the last event
+  // True if the unused parameters of the running pass have been marked, or if no pass runs.
+  platform::Atomic<bool> unused_marked_{true};
+  // The replica gradients that no hook will report in the running pass.
+  std::vector<std::size_t> unused_;
+  std::uint64_t hooks_ = 0;  // The number of hooks that have run in the running pass.
+  // The parameters in the order in which they became ready in the first pass.
+  std::vector<std::int32_t> ready_order_;
+  bool recorded_ = false;  // True once that pass is complete.
+  bool rebuilt_ = false;   // True once the buckets follow that order.
+  // Static mode: true once this rank's first pass is complete.
+  bool first_static_pass_done_ = false;
+  // Static mode: true once the group's first pass is complete, so that the used parameters are
+  // known.
+  bool used_parameters_agreed_ = false;
+  std::optional<JoinOptions> joining_;  // Set between begin_join() and end_join().
+  // One entry for each rank: 1 if the rank trained in the last event.
+  std::vector<std::int32_t> active_;
   std::vector<std::int32_t> join_state_;
-  bool shadowing_ = false;  // a pass of others
+  bool shadowing_ = false;  // True while this rank shadows a pass of other ranks.
   std::vector<std::int32_t> usage_map_;
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;
   Trace trace_;
-  platform::Duration armed_{};  // the pass that is open, on the platform's clock, as in `times_`
-  PassStatistics times_;        // of the running pass
+  // When the open pass was armed, on the platform's clock; `times_` counts from then.
+  platform::Duration armed_{};
+  PassStatistics times_;  // The times of the running pass.
   PassStatistics last_pass_;
   Status poison_;
   Status
-      reserve_;  // memory for one failure, so that nothing can keep a reducer from being poisoned
-  std::optional<ProgressSnapshot> failed_at_;  // the last failure, until a pass begins
+      // Memory for one failure, so that a reducer can always be poisoned, even when memory has run
+      // out.
+      reserve_;
+  // The progress at the last failure, until a pass begins.
+  std::optional<ProgressSnapshot> failed_at_;
   ParameterSearch search_;
   std::vector<Node*> search_roots_;
-  NodeMap replica_gradient_numbers_;  // by parameter
+  NodeMap replica_gradient_numbers_;  // Maps each parameter to the index of its replica gradient.
   std::vector<bool> reachable_;
 };
 

@@ -1,5 +1,5 @@
 // Buckets as the reducer makes them, and ranks that were constructed differently: clauses B1 to B6.
-// What assign_buckets() does by itself is in bucket/layout_test.cc.
+// bucket/layout_test.cc tests assign_buckets() alone.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -41,7 +41,7 @@ TEST(ReducerLayout, B1B2BucketsCloseAtTheirLimitsAndAreLaunchedLastFirst) {
   auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
   ASSERT_TRUE(rank.create(membership, quick_options(false, {40, 80})).ok());
-  // float32: a closes the first bucket; b and c the second. float16 has limits of its own.
+  // float32: a closes the first bucket; b and c close the second. float16 has limits of its own.
   EXPECT_EQ(members_of(rank.parallel->reducer().layout()), (Lists{{2, 4}, {1, 5}, {0}}));
   std::vector<Tensor> gradients;
   std::vector<Ref<Parameter>> trained;
@@ -54,7 +54,8 @@ TEST(ReducerLayout, B1B2BucketsCloseAtTheirLimitsAndAreLaunchedLastFirst) {
   ASSERT_TRUE(rank.engine.backward(rank.forward_of(trained), gradients, false).ok());
   ASSERT_EQ(group->sums(), 3);
   const auto& sums = group->started;
-  EXPECT_EQ(sums[sums.size() - 3].collective.count, 26u);  // 10, padding to 16, 10
+  // 10 elements, padding to 16, and 10 elements.
+  EXPECT_EQ(sums[sums.size() - 3].collective.count, 26u);
   EXPECT_EQ(sums[sums.size() - 2].collective.dtype, DType::kFloat16);
   EXPECT_EQ(sums[sums.size() - 1].collective.count, 10u);
 }
@@ -90,7 +91,7 @@ TEST_F(ReducerBuckets, B5WhatCannotBeLaidOutIsRefused) {
   rank_.parameters.push_back({});
   EXPECT_EQ(rank_.create(membership(), quick_options(false)).code(), Code::kInvalidArgument);
   rank_.parameters.pop_back();
-  create(false);  // and nothing of the refused ones is left
+  create(false);  // Nothing is left of the reducers that were refused.
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
   EXPECT_EQ(group_->sums(), 2);
 }
@@ -105,15 +106,15 @@ TEST_F(ReducerBuckets, B6ASharedParameterIsOne) {
   EXPECT_EQ(group_->started[0].collective.op, Op::kAllGather);
 }
 
-// B4: one rank differs; all of them hear so, with both ranks and both lines.
+// One rank differs, and all ranks receive an error with both ranks and both lines (B4).
 struct Disagreement {
   const char* name;
-  std::function<void(TestRank&, ReducerOptions&)> change;  // of the rank that differs
-  const char* usual;                                       // in what the error says of rank 0
-  const char* odd;                                         // and of the other
+  std::function<void(TestRank&, ReducerOptions&)> change;  // Changes the rank that differs.
+  const char* usual;                                       // What the error says about rank 0.
+  const char* odd;  // What the error says about the rank that differs.
 };
 
-// Parameters can not be changed, so the odd rank gets new ones.
+// Parameters cannot be changed, so the rank that differs gets new ones.
 void replace_second(TestRank& rank, const std::string& name, const ParameterSpec& spec) {
   rank.parameters.erase(rank.parameters.begin() + 1);
   rank.add(name, spec);
@@ -197,10 +198,11 @@ TEST_P(ReducerAgreement, B4EveryRankNamesBothRanksAndTheFirstDifference) {
     rank.add("c");
     if (r == odd) GetParam().disagreement.change(rank, options);
     statuses[i] = rank.create(memberships[i], options);
-    for (const auto& parameter : rank.parameters)  // no hook of a reducer that was refused
+    for (const auto& parameter : rank.parameters)  // No hook is left of a reducer that was refused.
       EXPECT_TRUE(rank.backward({{rank.stop({{parameter, 0}}), 0}}, 1).ok());
   });
-  // Rank 0 is what the others are compared with; if it is the odd one, rank 1 differs from it.
+  // The others are compared with rank 0; if rank 0 is the one that was changed, rank 1 differs from
+  // it.
   const int other = odd == 0 ? 1 : odd;
   const char* of_zero = odd == 0 ? disagreement.odd : disagreement.usual;
   const char* of_other = odd == 0 ? disagreement.usual : disagreement.odd;
@@ -236,11 +238,12 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ReducerAgreement, ::testing::ValuesIn(agreement_
                                   std::to_string(test.param.odd);
                          });
 
-// B4: what keeps one rank from being constructed; all of them hear so, with its number and its
-// reason, and none waits.
+// The reason why one rank cannot be constructed. All ranks receive it with the rank's number, and
+// none waits (B4).
 struct Refusal {
   const char* name;
-  std::function<void(TestRank&, ReducerOptions&, Membership&)> change;  // of the rank that refuses
+  // Changes the rank that refuses.
+  std::function<void(TestRank&, ReducerOptions&, Membership&)> change;
   Code code;
   const char* reason;
 };
@@ -410,7 +413,7 @@ TEST(ReducerRefusals, B4AResetMeetsTheConstructionOfANewcomer) {
   }
 }
 
-// A group whose peers say of themselves what a test wants.
+// A group whose peers send the headers that a test wants.
 class LyingGroup final : public ProcessGroup {
  public:
   LyingGroup(std::size_t word, std::uint64_t value) : word_(word), value_(value) {}
@@ -458,7 +461,7 @@ TEST(ReducerAnnouncements, B4OnesThatCannotBeNameTheirRankAndTakeNoMemory) {
   }
 }
 
-// F7: of two reducers on a group each would take what the other has made of the gradient.
+// Of two reducers on one group, each would reduce what the other has written to the gradient (F7).
 TEST_F(ReducerBuckets, F7AParameterOfAnotherReducerOnTheGroupIsRefusedByName) {
   create(false);
   const Membership same{group_, std::make_shared<HashStore>()};
@@ -469,7 +472,8 @@ TEST_F(ReducerBuckets, F7AParameterOfAnotherReducerOnTheGroupIsRefusedByName) {
   ASSERT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
   EXPECT_EQ(status.failure().parameters, std::vector<std::string>{"q"});
   EXPECT_NE(status.to_string().find("another reducer on this process group"), std::string::npos);
-  // What is legal: it is ignored, the other group is another one, or the first reducer is gone.
+  // These are legal: the parameter is ignored, the group is another one, or the first reducer is
+  // gone.
   ReducerOptions ignoring = quick_options(false);
   ignoring.ignored = {"q"};
   EXPECT_TRUE(second.create(same, ignoring).ok());
@@ -494,7 +498,7 @@ TEST_F(ReducerBuckets, F7AResetToTheGroupOfAnotherReducerOfAParameterIsRefused) 
   second.parallel.reset();
 }
 
-// The others would send their gradients where it does not listen.
+// The others would send their gradients on a group where this rank does not receive.
 TEST(ReducerBackwardGroup, B4OneThatARankAloneHasIsADisagreement) {
   const auto memberships = local_memberships(2);
   const auto second = local_memberships(2);
@@ -521,7 +525,7 @@ TEST(ReducerAgreementReset, B4IsCheckedAgainWhenAGroupIsReplaced) {
     TestRank rank;
     rank.add("a");
     ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
-    // A process that comes in for the other one brings another model.
+    // A process that replaces the other one brings another model.
     if (r == 1) {
       rank.parallel.reset();
       rank.add("b");

@@ -1,5 +1,5 @@
-// Outputs that go away in any order, and a data-parallel model that is run by a node of a graph, as
-// a checkpoint does: clauses P1, P4, P5 and P12. Passes one by one: reducer_pass_test.cc.
+// Outputs that are dropped in any order, and a data-parallel model that a node of a graph runs, as
+// a checkpoint does: clauses P1, P4, P5 and P12. reducer_pass_test.cc tests passes one by one.
 #include <gtest/gtest.h>
 
 #include "reducer/test_ranks.h"
@@ -9,7 +9,7 @@ namespace {
 
 using ReducerDroppedOutputs = ReducerTest;
 
-// Outputs are dropped and used up in any order; what is left is known all the same.
+// Outputs are dropped and used up in any order; the pass still knows those that are left.
 TEST_F(ReducerDroppedOutputs, P5OutputsMayGoInAnyOrder) {
   create(false);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, std::size_t{40}}) {
@@ -24,7 +24,7 @@ TEST_F(ReducerDroppedOutputs, P5OutputsMayGoInAnyOrder) {
         at = (at + 1) % outputs.size();
       outputs[at] = {};
     }
-    // One of the two that are left is used: the pass stays open for the other one.
+    // One of the two that are left is used, and the pass stays open for the other one.
     ASSERT_TRUE(rank_.backward({outputs.front()}, 6).ok());
     const Status status = rank_.backward({outputs.back()}, 6);
     ASSERT_TRUE(status.ok()) << status.to_string();
@@ -32,9 +32,9 @@ TEST_F(ReducerDroppedOutputs, P5OutputsMayGoInAnyOrder) {
   }
 }
 
-// The module that is recomputed is the DataParallel itself: its forward is a synced one, whose pass
-// begins inside of the outer backward and ends with it (P4). So there is one such forward in a
-// backward; a second one is refused, and whether the backward goes on is the node's to say.
+// The DataParallel itself is recomputed: its forward is a synced one, whose pass begins inside the
+// outer backward and ends with it (P4). So a backward may have one such forward; a second one is
+// refused, and the node decides whether the backward continues.
 class ReducerCheckpointed : public ReducerTest {
  protected:
   Ref<Node> whole_model(std::vector<Edge> next, bool passes_on) {

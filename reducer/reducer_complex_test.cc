@@ -61,7 +61,7 @@ class ReducerComplex : public ReducerTest {
   Ref<Parameter> c_;
 };
 
-// The peers of a PlayedGroup hold what this rank does.
+// The peers of a ScriptedGroup hold the same values as this rank.
 TEST_F(ReducerComplex, G12TheMeanIsThatOfItsPartsAndTheSumOneOfFloats) {
   size_ = 3;
   for (const bool views : {false, true}) {
@@ -91,7 +91,7 @@ TEST_F(ReducerComplex, G12S4CompressingHooksLeaveThemAsTheyAre) {
   ReducerOptions options = quick_options(false);
   options.hook = make_fp16_compress_hook();
   create_complex(std::move(options));
-  const double fine = 1 + 1.0 / 4096;  // not a float16
+  const double fine = 1 + 1.0 / 4096;  // This is not a float16.
   ASSERT_TRUE(step({fine, -fine, 2, 3}).ok());
   EXPECT_EQ(group_->started.back().collective.dtype, DType::kFloat32);
   EXPECT_EQ(parts_of(c_->grad()), (Values{fine, -fine, 2, 3}));
@@ -120,7 +120,8 @@ TEST_F(ReducerExpanded, G1AnExpandedGradientCountsElementByElement) {
     out[0] = out[1] = Tensor(one.storage(), 0, DType::kFloat32, expanded);
     return Status();
   });
-  for (const double expected : {3.0, 6.0}) {  // taken over, then added to
+  // The first gradient is taken over, the second one is added.
+  for (const double expected : {3.0, 6.0}) {
     ASSERT_TRUE(rank_.backward(rank_.forward({{use, 0}}), 1, true).ok());
     EXPECT_EQ(values_of(p_->grad()), (Values{expected, expected}));
     EXPECT_TRUE(p_->grad().shape().same_strides(p_->shape()));
@@ -140,7 +141,7 @@ TEST_F(ReducerExpanded, B5AnExpandedParameterIsRefusedUnlessItIsIgnoredOrFrozen)
   ASSERT_TRUE(rank_.create(membership(), std::move(options)).ok());
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_, e}), 3).ok());
   EXPECT_EQ(first(p_), 3);
-  EXPECT_EQ(values_of(e->grad()), (Values{3, 4}));  // its own, dense
+  EXPECT_EQ(values_of(e->grad()), (Values{3, 4}));  // It has memory of its own, and is dense.
   rank_.parallel.reset();
   rank_.parameters.pop_back();
   spec.requires_grad = false;

@@ -1,5 +1,5 @@
-// What ranks tell of themselves after a failure, and what is made of it: clauses T1, F2 and F6.
-// Accounts and their joining as such: diagnosis/diagnosis_test.cc.
+// What ranks report about themselves after a failure, and what the diagnosis concludes: clauses T1,
+// F2 and F6. diagnosis/diagnosis_test.cc tests flight records and their joining alone.
 #include <gtest/gtest.h>
 
 #include "reducer/failure_board.h"
@@ -14,8 +14,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 constexpr int kRanks = 3;
 
-// Lets each rank do a good step and then `second`, with p and q in a bucket each, q's the first;
-// gives the accounts that the ranks then have.
+// Each rank makes a good step and then `second`, with p and q in a bucket each, q's the first.
+// Returns the flight records that the ranks then have.
 std::vector<FlightRecord> flight_records_after(const std::function<void(TestRank&, int)>& second,
                                                bool dynamic = false,
                                                platform::Duration timeout = seconds(20)) {
@@ -30,7 +30,8 @@ std::vector<FlightRecord> flight_records_after(const std::function<void(TestRank
     ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 1).ok());
     second(rank, r);
     const FlightRecord told = rank.parallel->flight_record();
-    const Result<FlightRecord> read = read_flight_record(to_text(told));  // as from a file
+    // As if it came from a file.
+    const Result<FlightRecord> read = read_flight_record(to_text(told));
     ASSERT_TRUE(read.has_value()) << read.error().to_string();
     records[i] = *read;
   });
@@ -67,7 +68,7 @@ TEST(ReducerDiagnosis, F2ARankThatThrowsIsTheOddOneAndItsNextBucketLacksWhatItDi
   EXPECT_EQ(records[1].next_bucket, 1);
   EXPECT_EQ(records[1].missing.to_string(), "p");
   EXPECT_EQ(records[1].pass, 1);
-  // How far the others came is a matter of time.
+  // How far the other ranks got depends on timing.
   for (const std::size_t r : {0u, 2u}) EXPECT_EQ(records[r].failure->code, Code::kUserFailure);
   EXPECT_NE(diagnosis->to_string().find("the user's node threw"), std::string::npos);
 }
@@ -142,8 +143,8 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
   for (const Ranks& each : odd) EXPECT_EQ(each, Ranks{1});
 }
 
-// An account in the store stays as it is: one from before the failure that matters would tell peers
-// of a rank that is far behind.
+// A flight record in the store stays as it is: one from before the failure that matters would
+// describe this rank as far behind.
 TEST(ReducerDiagnosis, T1WhoAskedBeforeTheReducerWasPoisonedDoesNotSeemToBeBehind) {
   const auto memberships = local_memberships(kRanks);
   std::vector<Ranks> odd(kRanks);
@@ -155,7 +156,7 @@ TEST(ReducerDiagnosis, T1WhoAskedBeforeTheReducerWasPoisonedDoesNotSeemToBeBehin
     ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
     const auto throwing = rank.forward({{rank.thrower({{p, 0}, {q, 0}}), 0}});
     ASSERT_FALSE(rank.backward(throwing, 1).ok());
-    ASSERT_TRUE(rank.parallel->poisoned().ok());  // nothing had been launched (P12)
+    ASSERT_TRUE(rank.parallel->poisoned().ok());  // Nothing had been launched (P12).
     if (r == 1) {
       const Result<Diagnosis> early = rank.parallel->diagnose(milliseconds(1));
       ASSERT_TRUE(early.has_value());
@@ -181,7 +182,7 @@ TEST_F(ReducerAccount, T1AFailureIsToldUntilAPassBeginsOrAReset) {
   EXPECT_EQ(parallel().flight_record().doing, Doing::kIdle);
   ASSERT_EQ(rank_.backward(rank_.forward({{rank_.thrower({{p_, 0}, {q_, 0}}), 0}}), 1).code(),
             Code::kUserFailure);
-  EXPECT_TRUE(parallel().poisoned().ok());  // nothing had been launched
+  EXPECT_TRUE(parallel().poisoned().ok());  // Nothing had been launched.
   ASSERT_TRUE(parallel().flight_record().failure.has_value());
   EXPECT_EQ(parallel().flight_record().failure->code, Code::kUserFailure);
   EXPECT_EQ(parallel().flight_record().missing.to_string(), "q");
@@ -205,7 +206,7 @@ TEST_F(ReducerAccount, T1BetweenTwoBackwardsItSaysWhatTheNextBucketLacks) {
   EXPECT_EQ(record.missing.to_string(), "q");
 }
 
-// Numbers of collectives count in one group, and a reducer may have two (P14).
+// Sequence numbers count in one group, and a reducer may have two groups (P14).
 TEST(FailureBoardCause, F2OfSilentPeersTheOneOfTheEarlierPassHeldTheOthersUp) {
   const auto store = std::make_shared<HashStore>();
   const auto report = [](int rank, std::int64_t pass, std::int64_t sequence) {
@@ -302,7 +303,7 @@ TEST(FailureBoardCause, F2ASilentRankIsNamedInTheTextToo) {
   EXPECT_TRUE(settled.detail.starts_with("rank 2 ")) << settled.to_string();
   ASSERT_FALSE(settled.later.empty());
   EXPECT_NE(settled.later.back().find("nothing came from rank 1"), std::string::npos);
-  own.suspect = 2;  // who names it already keeps what it saw
+  own.suspect = 2;  // A failure that names the rank already keeps its text.
   own.detail = "nothing came from rank 2";
   EXPECT_EQ(FailureBoard(store, 0, 3).settle(own, milliseconds(5)).detail, own.detail);
 }
@@ -312,7 +313,7 @@ TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());
   FlightRecord own;
   own.size = 3;
-  FlightRecord wrong = own;  // under the key of another rank
+  FlightRecord wrong = own;  // It lies under the key of another rank.
   ASSERT_TRUE(store->set("account/0/2", to_text(wrong)).has_value());
   const auto records =
       FailureBoard(store, 0, 3).records(own, platform::Deadline::in(milliseconds(10)));

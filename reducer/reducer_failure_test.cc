@@ -1,5 +1,5 @@
 // What an error says, what it leaves behind, and what is known afterwards: clauses P12, F1, F2, F4,
-// F5, T1 and T2. With sockets between the ranks: comm/gloo/gloo_reducer_test.cc.
+// F5, T1 and T2. comm/gloo/gloo_reducer_test.cc tests the same with sockets between the ranks.
 #include <gtest/gtest.h>
 
 #include "reducer/failure_board.h"
@@ -13,7 +13,7 @@ using Names = std::vector<std::string>;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What a process group knows of the loss of rank 1.
+// What a process group knows about the loss of rank 1.
 Status loss() {
   Failure failure;
   failure.code = Code::kPeerLost;
@@ -42,7 +42,7 @@ TEST_F(ReducerFailure, P12AnErrorBeforeAnyCollectiveLeavesTheReducerClean) {
   }
 }
 
-// A graph in which q, whose bucket is the first, is reached before a node throws.
+// Makes a graph in which q, whose bucket is the first, is reached before a node throws.
 std::vector<Edge> throws_late(TestRank& rank, const Ref<Parameter>& p, const Ref<Parameter>& q) {
   const auto thrower = rank.thrower({{p, 0}});
   return rank.forward({{rank.fan({{q, 0}, {thrower, 0}}), 0}});
@@ -114,7 +114,7 @@ TEST_F(ReducerFailure, P12AGroupThatRefusesToStartPoisonsEvenIfNothingWasLaunche
 
 TEST_F(ReducerFailure, F2AFailureOfACollectiveHasEveryField) {
   for (const bool at_start : {false, true}) {
-    create(false, {1u << 20});  // p and q in one bucket
+    create(false, {1u << 20});  // p and q are in one bucket.
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
     (at_start ? group_->failure : group_->late_failure) = loss();
     group_->sums_before_failure = 1;
@@ -136,9 +136,9 @@ TEST_F(ReducerFailure, F2AFailureOfACollectiveHasEveryField) {
   }
 }
 
-// The group is dead before this rank gets to a collective, and knows of none to blame.
+// The group is dead before this rank gets to a collective, and knows no rank to blame.
 TEST_F(ReducerFailure, F2ACollectiveThatCannotBeStartedIsNamed) {
-  for (const int started : {0, 2}) {  // the first bucket; the usage map
+  for (const int started : {0, 2}) {  // The first bucket, and the usage map.
     create(true);
     rank_.undefine_grads();
     Failure lost;
@@ -157,7 +157,7 @@ TEST_F(ReducerFailure, F2ACollectiveThatCannotBeStartedIsNamed) {
 TEST_F(ReducerFailure, F2AFailureOfTheUsageMapNamesThePassAndNoBucket) {
   create(true);
   group_->late_failure = loss();
-  group_->sums_before_failure = 2;  // both buckets come back
+  group_->sums_before_failure = 2;  // Both buckets succeed.
   const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
   ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
   EXPECT_EQ(status.failure().pass, 0);
@@ -173,7 +173,7 @@ TEST_F(ReducerFailure, F1AGroupThatNeverAnswersIsGivenUpAtTheDeadline) {
   const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
   EXPECT_FALSE(deadline.passed());
   ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
-  EXPECT_EQ(status.failure().rank, 1);  // the only one that wrote no account of its own
+  EXPECT_EQ(status.failure().rank, 1);  // It is the only rank that wrote no report of its own.
   EXPECT_EQ(status.failure().suspect, 1);
   EXPECT_EQ(status.failure().bucket, 0);
   EXPECT_EQ(status.failure().pass, 0);
@@ -230,8 +230,8 @@ TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
   }
 }
 
-// A cause that concerns one parameter, and no bucket: that of the collective in which this rank
-// heard of it is another one's.
+// A cause that concerns one parameter, and no bucket. The collective in which this rank noticed it
+// belongs to another bucket.
 TEST(ReducerSurvivors, F2ThePeersBucketIsNotNamedWithTheParametersOfTheCause) {
   const auto settled_of = [](const Names& parameters) {
     Failure cause;
@@ -273,7 +273,7 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   EXPECT_EQ(settled.parameters[0], "p0");
 }
 
-// What comes out of a store may be damaged, or anybody's.
+// A report in the store may be damaged, or come from anybody.
 TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
   Failure forged;
   forged.code = Code::kTimeout;
@@ -283,7 +283,7 @@ TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
   forged.bucket = 1 << 29;
   forged.definite = true;
   forged.reported_by = 1;
-  Failure of_another = forged;  // numbers that are right, under the key of another rank
+  Failure of_another = forged;  // Its numbers are valid, but it lies under the key of another rank.
   of_another.rank = of_another.reported_by = of_another.suspect = 0;
   of_another.pass = of_another.bucket = 0;
   const std::string damaged = encode(of_another).substr(0, 50);
@@ -316,13 +316,14 @@ TEST_F(ReducerFailure, F2ARankThatTheGroupDoesNotHaveIsNotNamed) {
   EXPECT_EQ(parallel().poisoned().failure().pass, kNone);
 }
 
-// NCCL says that a peer is lost, and not which: who was done before writes nothing either.
+// NCCL says that a peer is lost, and not which one; a rank that was done before writes nothing
+// either.
 TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutASuspicion) {
   const auto settled_of = [](int suspected_by_0, bool has_1_written, Code code = Code::kPeerLost) {
     auto store = std::make_shared<HashStore>();
     Failure own;
     own.code = code;
-    own.rank = code == Code::kTimeout ? 0 : kNone;  // as NCCL's group tells it
+    own.rank = code == Code::kTimeout ? 0 : kNone;  // The group of NCCL reports it so.
     own.reported_by = 0;
     own.suspect = suspected_by_0;
     Failure other = own;
@@ -336,12 +337,13 @@ TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutAS
   EXPECT_EQ(settled_of(2, false).rank, 2);
   EXPECT_EQ(settled_of(kNone, true).rank, 2);
   EXPECT_EQ(settled_of(kNone, true).suspect, 2);
-  // Whoever times out waited for ranks that never came: one of them it is (P8).
+  // A rank that times out waited for ranks that never appeared, so one of these is the cause (P8).
   EXPECT_EQ(settled_of(kNone, false, Code::kTimeout).rank, 1);
   EXPECT_EQ(settled_of(kNone, true, Code::kTimeout).rank, 2);
 }
 
-// One step on every rank of new groups, checked against the mean of what the ranks hold.
+// Runs one step on every rank of new groups, and checks it against the mean of the ranks'
+// gradients.
 void expect_exact_step(TestRank& rank, int r, int ranks) {
   rank.undefine_grads();
   const auto outputs = rank.forward_of(rank.parameters);
@@ -373,7 +375,7 @@ TEST(ReducerSurvivors, F4AfterAFailureAResetWithTheSameOrFewerRanksGivesExactSte
         expect_exact_step(rank, r, 3);
         const auto throwing = [&] { return throws_late(rank, p, q); };
         ASSERT_FALSE(rank.backward(r == 0 ? throwing() : rank.forward_of({p, q}), 1).ok());
-        const int new_rank = r - (3 - survivors);  // of two survivors, rank 1 becomes rank 0
+        const int new_rank = r - (3 - survivors);  // Of two survivors, rank 1 becomes rank 0.
         if (new_rank < 0) return;
         const Status reset = rank.parallel->reset(later[static_cast<std::size_t>(new_rank)]);
         ASSERT_TRUE(reset.ok()) << reset.to_string();
@@ -382,7 +384,8 @@ TEST(ReducerSurvivors, F4AfterAFailureAResetWithTheSameOrFewerRanksGivesExactSte
         const auto twice = rank.forward_of({p, q});
         ASSERT_TRUE(rank.backward(twice, 1, true).ok());
         EXPECT_EQ(rank.backward(twice, 1).failure().rank, new_rank);
-        EXPECT_EQ(rank.parallel->reducer().trace().entries()[0].pass, 0);  // counted anew
+        // Passes count from 0 again.
+        EXPECT_EQ(rank.parallel->reducer().trace().entries()[0].pass, 0);
       });
     }
   }
@@ -409,7 +412,7 @@ TEST_F(ReducerFailure, F4AResetInTheMiddleOfAPassNeedsANewGroup) {
   group_->stalls = true;
   const auto outputs = rank_.forward_of({p_, q_});
   ASSERT_TRUE(rank_.backward({outputs[1]}, 1).ok());
-  (void)parallel().reset(same);  // a real group refuses what comes after its end
+  (void)parallel().reset(same);  // A real group refuses collectives after its end.
   EXPECT_TRUE(group_->aborted);
   EXPECT_EQ(group_->in_flight(), 0u);
 }
@@ -421,7 +424,7 @@ TEST_F(ReducerFailure, P17AResetToAGroupThatCannotReduceADtypeIsRefused) {
   const Status status = parallel().reset(other);
   EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
   EXPECT_NE(status.to_string().find("cannot reduce float32"), std::string::npos);
-  EXPECT_EQ(group_->started.size(), 2u);  // the refusal, and its reason
+  EXPECT_EQ(group_->started.size(), 2u);  // The refusal, and its reason.
 }
 
 TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
@@ -450,7 +453,7 @@ TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
 struct Point {
   const char* name;
   std::function<std::vector<Edge>(TestRank&, ScriptedGroup&)> reach;
-  double p = 0;  // the gradient of p afterwards, 0: none
+  double p = 0;  // The gradient of p afterwards; 0 means none.
 };
 
 const Point kPoints[] = {
@@ -505,14 +508,16 @@ TEST(ReducerDestruction, F5AtAnyPointLeavesNoHookNoWorkAndNoMemory) {
     EXPECT_EQ(group->in_flight(), 0u);
     EXPECT_EQ(group.use_count(), 1);
     EXPECT_EQ(store.use_count(), 1);
-    EXPECT_EQ(p->grad().defined() ? values_of(p->grad())[0] : 0, point.p);  // and results stay
+    EXPECT_EQ(p->grad().defined() ? values_of(p->grad())[0] : 0, point.p);  // Results stay.
     const int sums = group->sums();
-    EXPECT_TRUE(rank.backward({{p, 0}, {q, 0}}, 1).ok());  // a hook left here would be called
+    // A hook that was left here would be called.
+    EXPECT_TRUE(rank.backward({{p, 0}, {q, 0}}, 1).ok());
     EXPECT_EQ(group->sums(), sums);
     for (const Edge& output : outputs) EXPECT_FALSE(rank.backward({output}, 1, true).ok());
     rank.undefine_grads();
     EXPECT_EQ(rank.devices[0].allocated_bytes(), 0u);
-    EXPECT_LE(p->use_count(), references + 1);  // an output that lives holds it, and no one else
+    // An output that is alive holds it, and nobody else does.
+    EXPECT_LE(p->use_count(), references + 1);
   }
 }
 
@@ -569,12 +574,13 @@ TEST(ReducerTrace, T1T2TracesOfAllRanksAreEqualAndInOrder) {
     for (int k = 0; k < 4; ++k) edges.push_back({rank.add("p" + std::to_string(k)), 0});
     ASSERT_TRUE(rank.create(memberships[i], quick_options(true)).ok());
     for (int pass = 0; pass < 2; ++pass) {
-      const std::vector<Edge> used(edges.begin() + r, edges.end());  // different on every rank
+      const std::vector<Edge> used(edges.begin() + r, edges.end());  // They differ on every rank.
       ASSERT_TRUE(rank.backward(rank.forward({{rank.fan(used), 0}}), 1).ok());
     }
     const Reducer& reducer = rank.parallel->reducer();
     traces[i] = reducer.trace().to_string(reducer.layout(), reducer.parameter_infos());
-    // Construction: one message of fixed size. Then, for each pass, buckets and the usage map.
+    // Construction sends one message of fixed size. After that, each pass sends buckets and the
+    // usage map.
     const auto& started = static_cast<LocalGroup&>(*memberships[i].group).started;
     ASSERT_EQ(started.size(), 1u + 2 * 5);
     EXPECT_EQ(started[0].collective.op, Op::kAllGather);

@@ -1,4 +1,4 @@
-// What comes out, bit for bit: clauses G1 to G10.
+// The results, bit for bit: clauses G1 to G10.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -19,7 +19,8 @@ Shape vector_shape(std::size_t elements) {
   return Shape::row_major({static_cast<std::int64_t>(elements)});
 }
 
-// Rounds to the dtype, and needs its rounding: neither integers nor powers of two.
+// Returns a value rounded to the dtype, whose products and sums need rounding: neither an integer
+// nor a power of two.
 double value_of(DType dtype, int rank, std::size_t i) {
   const double x = std::sin(static_cast<double>(i * 7 + static_cast<std::size_t>(rank) * 13 + 1));
   return rounded(dtype, x * std::exp2(static_cast<double>(i % 8)));
@@ -72,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(All, ReducerMean, ::testing::ValuesIn(means()), [](cons
   return std::string(name_of(test.param.dtype)) + "On" + std::to_string(test.param.ranks);
 });
 
-// One rank whose peers contribute nothing: what comes back is the scaled gradient itself.
+// Runs one rank whose peers contribute nothing, so the result is the scaled gradient itself.
 Values scaled_alone(DType dtype, int ranks, const Values& values) {
   TestRank rank;
   ParameterSpec spec;
@@ -98,7 +99,8 @@ TEST(ReducerScale, G2AtThreeRanksEveryElementIsMultipliedAndNeverDivided) {
       EXPECT_EQ(result[i], rounded(dtype, values[i] * factor_of(dtype, 3)));
       telling += result[i] != rounded(dtype, values[i] / 3);
     }
-    EXPECT_GT(telling, 30) << name_of(dtype);  // elements in which a division would show
+    // The number of elements in which a division would show.
+    EXPECT_GT(telling, 30) << name_of(dtype);
   }
 }
 
@@ -145,13 +147,13 @@ TEST(ReducerOutputs, G1EachOfManyOutputsBringsItsOwnGradient) {
 
 TEST_F(ReducerGradient, G2EveryPassScalesOnce) {
   create(false);
-  for (const double expected : {6.0, 12.0, 18.0}) {  // 6 more each time, none scaled twice
+  for (const double expected : {6.0, 12.0, 18.0}) {  // Each pass adds 6, and none is scaled twice.
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
     EXPECT_EQ(first(p_), expected);
   }
 }
 
-// Two ranks; rank 0 sends `mine` to p, rank 1 whatever `other` does.
+// Runs two ranks; `body` says what each of them does.
 template <class Other>
 void with_two_ranks(bool dynamic, const Other& body) {
   const auto memberships = local_memberships(2);
@@ -175,7 +177,7 @@ TEST(ReducerTwoRanks, G1AnUndefinedGradientCountsAsZero) {
 
 TEST(ReducerTwoRanks, G6ZerosAreUseAndAStaleGradientIsNot) {
   with_two_ranks(true, [](int r, TestRank& rank, const auto& p, const auto& q) {
-    q->set_grad(rank.tensor({5, 6}));  // stale on both ranks, and used by neither
+    q->set_grad(rank.tensor({5, 6}));  // It is stale on both ranks, and neither uses it.
     if (r == 0) {
       const Tensor stale = q->grad();
       ASSERT_TRUE(rank.backward(rank.forward_of({p}), {0, 0}).ok());
@@ -184,7 +186,7 @@ TEST(ReducerTwoRanks, G6ZerosAreUseAndAStaleGradientIsNot) {
       ASSERT_TRUE(rank.backward(rank.forward({{rank.stop(), 0}}), 1).ok());
     }
     EXPECT_EQ(values_of(q->grad()), (Values{5, 6}));
-    ASSERT_TRUE(p->grad().defined());  // rank 0 used it, with zeros
+    ASSERT_TRUE(p->grad().defined());  // Rank 0 used it, with zeros.
     EXPECT_EQ(values_of(p->grad()), (Values{0, 0}));
   });
 }
@@ -203,7 +205,7 @@ TEST(ReducerTwoRanks, G7WhatAnotherRankUsedIsReceivedAndAStaleGradientContribute
 TEST_F(ReducerGradient, G5WhatNoRankUsedKeepsItsBitsAndItsStorage) {
   create(true);
   Tensor stale = rank_.tensor({0, 0});
-  const std::uint32_t bits[2] = {0x80000000u, 0x7fc12345u};  // -0, and a NaN with a payload
+  const std::uint32_t bits[2] = {0x80000000u, 0x7fc12345u};  // -0, and a NaN with a payload.
   std::memcpy(stale.data(), bits, sizeof bits);
   q_->set_grad(stale);
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 3).ok());
@@ -230,7 +232,7 @@ TEST(ReducerTwoRanks, G9SpecialValuesFollowIeee754) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double tiny = static_cast<double>(std::numeric_limits<float>::denorm_min());
-  // What rank 0 and rank 1 hold, and half of each, added.
+  // The gradients of rank 0 and rank 1; the result adds half of each.
   const Values mine[2] = {{nan, kInfinity, kInfinity, 4 * tiny, -0.0, -0.0},
                           {1, 1, -kInfinity, 2 * tiny, -0.0, 0.0}};
   const auto memberships = local_memberships(2);
@@ -245,13 +247,13 @@ TEST(ReducerTwoRanks, G9SpecialValuesFollowIeee754) {
     EXPECT_TRUE(std::isnan(result[0]));
     EXPECT_EQ(result[1], kInfinity);
     EXPECT_TRUE(std::isnan(result[2]));
-    EXPECT_EQ(result[3], 3 * tiny);  // not flushed to zero
+    EXPECT_EQ(result[3], 3 * tiny);  // It is not flushed to zero.
     EXPECT_TRUE(result[4] == 0 && std::signbit(result[4]));
     EXPECT_TRUE(result[5] == 0 && !std::signbit(result[5]));
   });
 }
 
-// A gradient in the middle of a storage whose other elements must stay as they are.
+// Makes a gradient in the middle of a storage whose other elements must not change.
 Tensor guarded(TestRank& rank, const Shape& shape) {
   constexpr std::int64_t kGuard = 16;
   const auto bytes = static_cast<std::size_t>(shape.extent() + 2 * kGuard) * sizeof(float);
@@ -284,7 +286,7 @@ TEST(ReducerSizes, G10EmptyAndSmallParametersAreOrdinaryAndNeighboursAreNotTouch
       rank.add("p" + std::to_string(rank.parameters.size()), spec);
     }
     auto group = std::make_shared<ScriptedGroup>();
-    // Padding is not the reducer's to read: what comes back there must go nowhere.
+    // The reducer must not read padding, so what the group writes there must have no effect.
     group->peers = [](const Collective& c) {
       for (std::size_t i = 0; i < c.count; ++i)
         set_element(c.dtype, c.data, i, element(c.dtype, c.data, i) + 100);
@@ -331,7 +333,8 @@ TEST(ReducerStrides, G1AGradientOfOtherStridesKeepsThemAndItsElements) {
   ASSERT_TRUE(rank.create(membership, quick_options(false)).ok());
   Tensor held = *Tensor::empty(rank.devices[0], DType::kFloat32, Shape::row_major(sizes));
   rank.devices[0].fill_zero({}, held.data(), held.storage()->bytes());
-  p->set_grad(held);  // rows first, while the parameter and its bucket have columns first
+  // This gradient has rows first, while the parameter and its bucket have columns first.
+  p->set_grad(held);
   Tensor arrives = *Tensor::empty(rank.devices[0], DType::kFloat32, Shape::row_major(sizes));
   for (std::size_t i = 0; i < 6; ++i)
     set_element(DType::kFloat32, arrives.data(), i, static_cast<double>(i));
@@ -339,14 +342,14 @@ TEST(ReducerStrides, G1AGradientOfOtherStridesKeepsThemAndItsElements) {
   ASSERT_TRUE(rank.engine.backward(rank.forward_of({p}), gradients, false).ok());
   EXPECT_EQ(values_of(p->grad()), (Values{0, 1, 2, 3, 4, 5}));
   EXPECT_TRUE(p->grad().storage() == held.storage());
-  Values sent;  // in the parameter's own order of memory (B3), scaled
+  Values sent;  // The values are in the parameter's own order of memory (B3), and scaled.
   for (std::size_t i = 0; i < 6; ++i)
     sent.push_back(element(DType::kFloat32, group->started.back().sent.data(), i));
   EXPECT_EQ(sent, (Values{0, 1.5, 0.5, 2, 1, 2.5}));
 }
 
-// The application has the thread that trains round up: for 1/3 that is another float, and for its
-// product with a gradient, too.
+// The application makes the thread that trains round up: then 1/3 is another float, and so is its
+// product with a gradient.
 TEST(ReducerScale, G9TheFactorAndTheScaleAreRoundedToNearestWhateverTheThreadRounds) {
   const auto sent = [](int mode) {
     std::fesetround(mode);
@@ -354,7 +357,7 @@ TEST(ReducerScale, G9TheFactorAndTheScaleAreRoundedToNearestWhateverTheThreadRou
     const auto p = rank.add("p");
     const auto group = std::make_shared<ScriptedGroup>(3);
     Status status = rank.create({group, std::make_shared<HashStore>()}, quick_options(false));
-    const Tensor gradient = rank.tensor({5, 7});  // exact, however it is rounded
+    const Tensor gradient = rank.tensor({5, 7});  // They are exact in every rounding mode.
     if (status.ok())
       status = rank.engine.backward(rank.forward_of({p}), std::span(&gradient, 1), false);
     std::fesetround(FE_TONEAREST);

@@ -1,6 +1,6 @@
-// Groups that are not the whole job: ranks that are not those of the job, several groups at once,
-// several reducers on one group or one after the other. Clauses G1, F2 to F4, F6 and F7. Over
-// sockets: comm/gloo/gloo_groups_test.cc.
+// Groups that are not the whole job: ranks that differ from those of the job, several groups at
+// once, several reducers on one group or one after the other. Clauses G1, F2 to F4, F6 and F7.
+// comm/gloo/gloo_groups_test.cc tests the same over sockets.
 #include <gtest/gtest.h>
 
 #include "reducer/test_ranks.h"
@@ -11,7 +11,7 @@ namespace {
 using Parallel = std::unique_ptr<DataParallel>;
 using std::chrono::seconds;
 
-// One process of the job, with parameters p and q that reducers share out between them.
+// One process of the job, with parameters p and q, which its reducers divide between them.
 struct Process {
   Parallel reduce(const Ref<Parameter>& parameter, const Membership& membership,
                   bool dynamic = false, platform::Duration grace = seconds(10)) {
@@ -21,7 +21,7 @@ struct Process {
     EXPECT_TRUE(made.has_value()) << made.error().to_string();
     return made ? std::move(*made) : nullptr;
   }
-  // The outputs of a forward that is the parameter itself.
+  // Runs a forward whose output is the parameter itself, and returns the outputs.
   std::vector<Edge> forward(DataParallel& parallel, const Ref<Parameter>& parameter) {
     std::vector<Edge> outputs;
     const auto module = [&](std::vector<Edge>& made) {
@@ -60,7 +60,7 @@ TEST(SubGroups, G1F2RanksAreThoseOfTheGroupAndGroupsDoNotDisturbEachOther) {
       ASSERT_TRUE(self.step(*parallel, self.p, 4.0 * process).ok());
       EXPECT_EQ(gradient(self.p), (Values{is_odd ? 8.0 : 4.0, 8}));
     }
-    // Process 1, rank 1 of its group, gives up; the other group goes on.
+    // Process 1, rank 1 of its group, gives up; the other group continues.
     if (process == 1) parallel->abort(Status(Code::kUserFailure, "no more data"));
     const Status status = self.step(*parallel, self.p, 1);
     EXPECT_EQ(status.ok(), !is_odd) << status.to_string();
@@ -72,7 +72,7 @@ TEST(SubGroups, G1F2RanksAreThoseOfTheGroupAndGroupsDoNotDisturbEachOther) {
   });
 }
 
-// p is reduced over all, q over pairs, by two reducers of each process; passes lie in each other,
+// Two reducers of each process reduce p over all ranks and q over pairs. Their passes are nested,
 // and one backward may serve both.
 TEST(SubGroups, G1GroupsThatOverlapAreReducedAtTheSameTime) {
   const auto world = local_memberships(4);
@@ -82,7 +82,8 @@ TEST(SubGroups, G1GroupsThatOverlapAreReducedAtTheSameTime) {
     Process self;
     const Parallel all = self.reduce(self.p, world[i]);
     const Parallel pair = self.reduce(self.q, pairs[i % 2][i / 2], true);
-    const double mean_of_pair = 4.0 * (r % 2) + 4;  // of ranks 0 and 2, or 1 and 3
+    // The pairs are ranks 0 and 2, and ranks 1 and 3.
+    const double mean_of_pair = 4.0 * (r % 2) + 4;
     for (int step = 0; step < 6; ++step) {
       self.rank.undefine_grads();
       const auto a = self.forward(*all, self.p);
@@ -128,8 +129,8 @@ TEST(TwoReducersOnOneGroup, F7PassesOneAfterTheOtherAndInEachOther) {
   }
 }
 
-// Their buckets are alike in everything: op, count, dtype, bucket, pass. Sums of p and q must not
-// get mixed up.
+// Their buckets are equal in everything: op, count, dtype, bucket, pass. The sums of p and q must
+// not be mixed up.
 TEST(TwoReducersOnOneGroup, F3F7ABackwardOfTheOneDoesNotMeetThatOfTheOther) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
@@ -170,7 +171,7 @@ TEST(TwoReducersOnOneGroup, F7F4WhenOneFailsTheOtherIsToldAndBothCanBeReset) {
   });
 }
 
-// The group tells of a bucket of somebody else's, here one that is in no layout of ours.
+// The group reports a bucket of another reducer, here one that is in no layout of this one.
 TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
   const auto group = std::make_shared<ScriptedGroup>();
   const Membership membership{group, std::make_shared<HashStore>()};
@@ -190,7 +191,7 @@ TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
   EXPECT_EQ(status.code(), Code::kTransport) << status.to_string();
   EXPECT_EQ(status.failure().bucket, kNone) << status.to_string();
   EXPECT_TRUE(status.failure().parameters.empty()) << status.to_string();
-  // Its own bucket is told with what lies in it.
+  // The failure of its own bucket names the bucket's parameters.
   cause.bucket = 0;
   group->late_failure = Status(cause);
   const Status own = self.step(*second, self.q, 1);
@@ -199,7 +200,7 @@ TEST(TwoReducersOnOneGroup, F2F7ABucketOfTheOtherIsNotTakenForOnesOwn) {
   EXPECT_EQ(own.failure().parameters, std::vector<std::string>{"q"});
 }
 
-// Both have failed when the first of them is waited for, and ends the backward.
+// Both groups have failed when the first of them is waited for, and ends the backward.
 TEST(TwoReducersOnTwoGroups, F2F7WhatAGroupKnowsIsToldInItAndNotWhatEndedTheOther) {
   const auto group_that_ends_with = [](Code code, const char* detail) {
     auto group = std::make_shared<ScriptedGroup>();
@@ -227,7 +228,7 @@ TEST(TwoReducersOnTwoGroups, F2F7WhatAGroupKnowsIsToldInItAndNotWhatEndedTheOthe
   EXPECT_TRUE(ended_by(second, "is gone")) << second->poisoned().to_string();
 }
 
-// Accounts of both lie in one store.
+// One store holds the flight records of both.
 TEST(TwoReducersOnOneGroup, T1EachIsDiagnosedByItself) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
@@ -262,8 +263,8 @@ TEST(ReducerAfterAnother, F5TheSameParametersOnTheSameGroupAndOnANewOne) {
         const auto made = DataParallel::create({p}, rank.engine, options, membership);
         ASSERT_TRUE(made.has_value()) << made.error().to_string();
         for (int step = 0; step < 3; ++step) {
-          // In view mode the gradient of the step before lies in the bucket, also in that of a
-          // reducer that is gone.
+          // In view mode the gradient of the step before lies in the bucket, even in that of a
+          // reducer that was destroyed.
           if (p->grad().defined()) p->fill_grad_with_zeros();
           std::vector<Edge> outputs;
           ASSERT_TRUE((*made)

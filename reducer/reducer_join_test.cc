@@ -1,4 +1,4 @@
-// S2: ranks with uneven inputs.
+// Ranks with uneven inputs (S2).
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -14,28 +14,29 @@ constexpr int kRanks = 3;
 
 // What one rank saw.
 struct Seen {
-  std::vector<double> sums;  // of p after each step of its own
-  Status training;           // the first step that failed
-  Status joined;             // of end_join
-  double p = 0;              // after end_join
-  double value = 0;          // of p
+  std::vector<double> sums;  // The gradient of p after each of its own steps.
+  Status training;           // The status of the first step that failed.
+  Status joined;             // The status of end_join().
+  double p = 0;              // The gradient of p after end_join().
+  double value = 0;          // The value of p.
   double buffer = 0;
   Layout layout;
   std::vector<std::size_t> rebuilt_order;
-  std::vector<std::size_t> hooks;           // p is 0, q is 1
-  std::vector<std::optional<double>> of_q;  // after each step of its own, and after end_join
-  bool has_moved = false;                   // q's gradient, in end_join
+  std::vector<std::size_t> hooks;  // The parameters whose hooks ran: p is 0, q is 1.
+  // The gradient of q after each of its own steps, and after end_join().
+  std::vector<std::optional<double>> of_q;
+  bool has_moved = false;  // Whether end_join() moved q's gradient.
   bool poisoned = false;
-  Status after;  // of one more step
+  Status after;  // The status of one more step.
 };
 
 struct Plan {
   ReducerOptions options = quick_options(false);
   JoinOptions join;
   bool has_hook = false;
-  bool is_local = false;    // every other step is a local one
-  bool skips_q = false;     // rank 1 does not use q
-  std::vector<int> inputs;  // by rank
+  bool is_local = false;    // Every other step is local.
+  bool skips_q = false;     // Rank 1 does not use q.
+  std::vector<int> inputs;  // By rank.
 };
 
 class HookOrder final : public GradientHook {
@@ -55,7 +56,7 @@ std::optional<double> first_of(const Parameter& parameter) {
   return values_of(parameter.grad())[0];
 }
 
-// Rank r trains with gradients r + 1; after each synced pass its value of p is one more.
+// Rank r trains with gradients r + 1; after each synced pass its value of p is one higher.
 Seen run_rank(const Plan& plan, Membership membership, int r) {
   Seen seen;
   TestRank rank;
@@ -65,7 +66,7 @@ Seen run_rank(const Plan& plan, Membership membership, int r) {
   const auto buffer = make_ref<Buffer>("b", rank.tensor({100.0 * r}));
   ReducerOptions options = plan.options;
   options.buffers = {buffer};
-  if (plan.has_hook) options.hook = make_bf16_compress_hook();  // its memory is on this rank
+  if (plan.has_hook) options.hook = make_bf16_compress_hook();  // Its memory is on this rank.
   seen.training = rank.create(std::move(membership), options);
   if (!seen.training.ok()) return seen;
   HookOrder hook(seen.hooks);
@@ -138,7 +139,7 @@ TEST(ReducerJoin, S2ARankOutOfInputsContributesZerosAndTheMeanIsOverAllRanks) {
   const double two = rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(3, 3));
   EXPECT_EQ(seen[0].sums, (Values{all, two, two}));
   EXPECT_EQ(seen[1].sums, (Values{all}));
-  EXPECT_EQ(seen[1].p, two);  // what the others' last pass gave it
+  EXPECT_EQ(seen[1].p, two);  // The others' last pass gave it.
 }
 
 TEST(ReducerJoin, S2TheMeanCanBeOverThoseThatTrain) {
@@ -172,7 +173,7 @@ TEST(ReducerJoin, S2EndsWithWhatTheRanksHaveThatTrainedLast) {
   }
 }
 
-// Each step adds one. What rank 0 has is as old as its last forward.
+// Each step adds one. The buffer of rank 0 is as old as its last forward.
 TEST(ReducerJoin, S2BuffersComeFromTheLowestRankThatTrains) {
   Plan plan;
   plan.inputs = {1, 6, 4};
@@ -188,7 +189,7 @@ TEST(ReducerJoin, S2NobodyHasInputs) {
   const std::vector<Seen> seen = run_ranks(plan);
   expect_ended_well(seen);
   for (const Seen& rank : seen) {
-    EXPECT_EQ(rank.buffer, 0);  // rank 0's
+    EXPECT_EQ(rank.buffer, 0);  // It is that of rank 0.
     EXPECT_EQ(rank.of_q, std::vector<std::optional<double>>{std::nullopt});
     EXPECT_TRUE(rank.rebuilt_order.empty());
     EXPECT_TRUE(rank.after.ok()) << rank.after.to_string();
@@ -204,15 +205,15 @@ TEST(ReducerJoin, S2LocalPassesAreNotShadowed) {
   EXPECT_EQ(seen[0].sums[0], 1);
 }
 
-// With inputs {1, 3, 1} and skips_q nobody uses q from the second step on: rank 1, which zeroes it,
-// has none then, and the others keep what the first step gave.
+// With inputs {1, 3, 1} and skips_q no rank uses q from the second step on. Rank 1, which undefines
+// it, has no gradient then, and the others keep the one of the first step.
 void expect_unused_stays(const std::vector<Seen>& seen) {
   expect_ended_well(seen);
   const double mean = rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(3, 3));
   for (const std::size_t r : {0u, 2u}) {
     EXPECT_EQ(seen[r].of_q, (std::vector<std::optional<double>>{mean, mean}));
     EXPECT_FALSE(seen[r].has_moved);
-    EXPECT_EQ(seen[r].p, rounded_mean(2, 3));  // of rank 1's last pass
+    EXPECT_EQ(seen[r].p, rounded_mean(2, 3));  // It comes from rank 1's last pass.
   }
   EXPECT_EQ(seen[1].of_q,
             (std::vector<std::optional<double>>{mean, std::nullopt, std::nullopt, std::nullopt}));
@@ -267,7 +268,8 @@ TEST(ReducerJoin, S2APassThatARankShadowedIsNotTheOneThatBucketsFollow) {
     EXPECT_TRUE(rank.layout == seen[0].layout);
     EXPECT_TRUE(rank.rebuilt_order.empty());
   }
-  plan.inputs = {1, 3, 3};  // now rank 0 has an order, and is out of inputs when it is followed
+  // Now rank 0 has an order, and is out of inputs when the others follow it.
+  plan.inputs = {1, 3, 3};
   const std::vector<Seen> followed = run_ranks(plan);
   expect_ended_well(followed);
   const std::vector<std::size_t> order(followed[0].hooks.begin(), followed[0].hooks.begin() + 2);
@@ -340,7 +342,7 @@ TEST(ReducerJoin, S2CallsOutOfOrderAreRefusedAndChangeNothing) {
   EXPECT_TRUE(rank.parallel->end_join().ok());
 }
 
-// F2: the rank that waits for the others' passes learns why there are none any more.
+// The rank that waits for the others' passes receives the reason why there are no more (F2).
 TEST(ReducerJoin, F2ARankWithoutInputsIsToldOfAPeersError) {
   const std::vector<Membership> memberships = local_memberships(2);
   std::vector<Status> statuses(2);
@@ -355,7 +357,7 @@ TEST(ReducerJoin, F2ARankWithoutInputsIsToldOfAPeersError) {
       statuses[number] = rank.parallel->end_join();
       return;
     }
-    statuses[number] = rank.backward(rank.forward_of({q}), 1);  // q's bucket is the first
+    statuses[number] = rank.backward(rank.forward_of({q}), 1);  // q's bucket is the first.
   });
   EXPECT_EQ(statuses[0].code(), Code::kIncomplete) << statuses[0].to_string();
   EXPECT_EQ(statuses[1].code(), Code::kIncomplete) << statuses[1].to_string();

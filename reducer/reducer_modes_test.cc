@@ -1,4 +1,5 @@
-// Static mode (P11), gradients as views (B7, G5), buckets in ready order (B2), and their meeting.
+// Static mode (P11), gradients as views (B7, G5), buckets in ready order (B2), and their
+// combinations.
 #include <gtest/gtest.h>
 
 #include "reducer/test_ranks.h"
@@ -34,7 +35,7 @@ class ReducerModes : public ReducerTest {
       o.gradient_as_bucket_view = views;
     });
   }
-  // p twice, the second time from a nested backward.
+  // Makes a node that uses p twice, the second time from a nested backward.
   Ref<Node> nested_use() {
     return rank_.node({{p_, 0}}, [this](auto in, auto out, const BackwardContext& context) {
       out[0] = in[0];
@@ -70,7 +71,7 @@ TEST_F(ReducerModes, P11StaticModeAndUnusedDetectionExcludeEachOther) {
 }
 
 // A node that was created before the other one runs after it: q is ready, and its bucket, the first
-// one, complete, when the node above p looks at what was launched.
+// one, is complete when the node above p looks at what was launched.
 TEST_F(ReducerModes, P11TheFirstPassIsReducedAtItsEndAfterTheUsageMapAndLaterOnesOverlap) {
   create_static();
   for (int pass = 0; pass < 3; ++pass) {
@@ -117,7 +118,7 @@ TEST_F(ReducerModes, P11MoreHooksThanInTheFirstPassRaiseBeforeTheGradientIsTouch
   ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
   EXPECT_EQ(status.failure().parameters, Names{"p"});
   EXPECT_EQ(status.failure().pass, 1);
-  EXPECT_EQ(first(p_), 6);  // what arrived first, not doubled
+  EXPECT_EQ(first(p_), 6);  // This is the first gradient that arrived, not twice that.
 }
 
 TEST_F(ReducerModes, P11FewerHooksThanInTheFirstPassAreMissing) {
@@ -131,7 +132,7 @@ TEST_F(ReducerModes, P11FewerHooksThanInTheFirstPassAreMissing) {
 
 TEST_F(ReducerModes, P11WhatNoRankUsedStaysUntouchedAndMayNotBeUsedLater) {
   create_static();
-  group_->peers = [](const Collective&) {};  // the other rank gives nothing
+  group_->peers = [](const Collective&) {};  // The other rank contributes nothing.
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
   EXPECT_FALSE(q_->grad().defined());
   {
@@ -145,14 +146,14 @@ TEST_F(ReducerModes, P11WhatNoRankUsedStaysUntouchedAndMayNotBeUsedLater) {
   EXPECT_EQ(first(q_), 4);
 }
 
-// A rank that has no hook of its own brings nothing but what it accumulated.
+// A rank without a hook of its own contributes only what it accumulated.
 TEST_F(ReducerModes, P11WithoutAHookANewUseIsToldBeforeAnythingIsLaunched) {
   for (const Schedule schedule : {Schedule::kOverlapped, Schedule::kAfterBackward}) {
     create_with([&](ReducerOptions& o) {
       o.static_graph = true;
       o.schedule = schedule;
     });
-    group_->peers = [](const Collective& collective) {  // the other rank uses p
+    group_->peers = [](const Collective& collective) {  // The other rank uses p.
       if (collective.dtype == DType::kInt32) *reinterpret_cast<std::int32_t*>(collective.data) += 1;
     };
     const auto step = [this] {
@@ -175,7 +176,8 @@ TEST_F(ReducerModes, P11WithoutAHookANewUseIsToldBeforeAnythingIsLaunched) {
   }
 }
 
-// Nothing was launched, so the reducer is clean (P12); what is in use is to be agreed on yet.
+// Nothing was launched, so the reducer is clean (P12); the ranks still have to agree on the used
+// parameters.
 TEST_F(ReducerModes, P11AFirstPassThatCannotStartIsCountedAgain) {
   create_static();
   group_->failure = Status(Code::kOutOfMemory, "no memory for it");
@@ -192,17 +194,17 @@ TEST_F(ReducerModes, P11AFirstPassThatCannotStartIsCountedAgain) {
   EXPECT_EQ(group_->sums(), 1 + 2 + 2);
 }
 
-// Features, or a metric, that live on, retained or not.
+// The outputs that stay alive are features, or a metric, retained or not.
 TEST_F(ReducerModes, P11TheFirstPassEndsWithItsFirstBackwardWhateverOutputsLive) {
   for (const bool retain : {false, true}) {
     create_static();
-    group_->peers = [](const Collective&) {};  // the other rank gives nothing
+    group_->peers = [](const Collective&) {};  // The other rank contributes nothing.
     rank_.undefine_grads();
     const auto outputs = rank_.forward({{p_, 0}, {q_, 0}, {}});
     ASSERT_TRUE(rank_.backward({outputs[0]}, 6, retain).ok());
     EXPECT_EQ(first(p_), 3);
     EXPECT_FALSE(q_->grad().defined());
-    EXPECT_EQ(group_->sums(), 3);  // the usage map, and two buckets
+    EXPECT_EQ(group_->sums(), 3);  // The usage map, and two buckets.
     EXPECT_TRUE(parallel().check_complete().ok());
     EXPECT_EQ(rank_.backward({outputs[1]}, 6).code(), Code::kSecondBackward);
     EXPECT_TRUE(parallel().poisoned().ok());
@@ -233,7 +235,8 @@ TEST_F(ReducerModes, B7GradientsAreViewsOfOneBucketAfterTheFirstPass) {
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 8).ok());
   EXPECT_EQ(p_->grad().data(), place);
   EXPECT_EQ(first(p_), 8);
-  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());  // added, not zeroed
+  // The gradient is added, not zeroed first.
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
   EXPECT_EQ(p_->grad().data(), place);
   EXPECT_EQ(first(p_), 10);
 }
@@ -248,7 +251,7 @@ TEST_F(ReducerModes, B7AReplacedGradientIsCopiedAndPointedBack) {
   EXPECT_EQ(first(p_), 101);
 }
 
-// A user takes two gradients that lie in one bucket for each other's.
+// A user swaps two gradients that lie in one bucket.
 TEST_F(ReducerModes, B7SwappedGradientsAreThoseOfCopyingMode) {
   for (const bool views : {false, true}) {
     SCOPED_TRACE(views ? "views" : "copying");
@@ -266,7 +269,7 @@ TEST_F(ReducerModes, B7SwappedGradientsAreThoseOfCopyingMode) {
   }
 }
 
-// What a pass has taken may be on its way while the user does to gradients what he likes.
+// A gradient that was copied to its bucket may be in flight while the user changes gradients.
 TEST_F(ReducerModes, B7BetweenTwoBackwardsOfAPassNothingThatIsTakenCanBeSeenNorChanged) {
   for (const bool views : {false, true}) {
     SCOPED_TRACE(views ? "views" : "copying");
@@ -291,7 +294,8 @@ TEST_F(ReducerModes, B7WhatNobodyUsesIsTheUsersBetweenTwoBackwardsOfAPass) {
     create_with([](ReducerOptions& o) { o.static_graph = o.gradient_as_bucket_view = true; });
     rank_.undefine_grads();
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_, r}), 6).ok());
-    ASSERT_TRUE(parallel().reset(membership()).ok());  // counts anew, r's gradient is a view still
+    // The first pass is counted again, and r's gradient is still a view.
+    ASSERT_TRUE(parallel().reset(membership()).ok());
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
     EXPECT_EQ(values_of(r->grad()), (Values{6, 7}));
     const auto outputs = rank_.forward_of({p_, q_});
@@ -309,7 +313,7 @@ TEST_F(ReducerModes, B7ASwappedGradientThatNobodyUsesKeepsItsElements) {
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
   q_->set_grad(rank_.tensor({70, 80}));
   ASSERT_TRUE(rank_.backward(rank_.forward_of({q_}), 1).ok());
-  swap_gradients();  // that of q lies where p's sum will be
+  swap_gradients();  // The gradient of q lies where p's sum will be.
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 3).ok());
   EXPECT_EQ(values_of(q_->grad()), (Values{6, 7}));
   EXPECT_EQ(values_of(p_->grad()), (Values{74, 86}));
@@ -330,7 +334,7 @@ TEST_F(ReducerModes, B7AGradientOfOtherStridesOverItsOwnPlaceMovesThere) {
   const std::int64_t offset = (view.data() - view.storage()->data()) / 4;
   const std::int64_t sizes[] = {2, 2};
   p_->set_grad(Tensor(view.storage(), offset, DType::kFloat32, Shape::column_major(sizes)));
-  pass();  // on top of {1, 3, 2, 4}
+  pass();  // The pass adds to {1, 3, 2, 4}.
   EXPECT_EQ(p_->grad().data(), place);
   EXPECT_TRUE(p_->grad().shape().same_strides(p_->shape()));
   EXPECT_EQ(values_of(p_->grad()), (Values{2, 5, 5, 8}));
@@ -342,7 +346,7 @@ TEST_F(ReducerModes, TheSumOfAnExpandedGradientHasRoom) {
   expanded.strides[0] = 0;
   const Tensor one = rank_.tensor({4});
   p_->set_grad(Tensor(one.storage(), 0, DType::kFloat32, expanded));
-  group_->peers = [](const Collective& c) {  // the other rank used p, and sends 1 and 2
+  group_->peers = [](const Collective& c) {  // The other rank used p, and sends 1 and 2.
     for (std::size_t i = 0; i < c.count; ++i)
       set_element(c.dtype, c.data, i,
                   element(c.dtype, c.data, i) + (c.bucket == 1 ? 1.0 + static_cast<double>(i) : 1));
@@ -352,7 +356,7 @@ TEST_F(ReducerModes, TheSumOfAnExpandedGradientHasRoom) {
   EXPECT_EQ(values_of(one), Values{4});
 }
 
-// The most that is allocated while a bucket is summed.
+// Measures the peak of the allocated memory while a bucket is summed.
 TEST_F(ReducerModes, B7AtItsPeakAViewPassHasOneGradientSizedMemory) {
   constexpr std::int64_t kElements = 4096;
   constexpr std::uint64_t kGradients = 2 * kElements * sizeof(float);
@@ -377,7 +381,7 @@ TEST_F(ReducerModes, B7AtItsPeakAViewPassHasOneGradientSizedMemory) {
       const std::vector<Edge> roots = rank_.forward_of({p_, q_});
       ASSERT_TRUE(rank_.engine.backward(roots, arriving, false).ok());
     }
-    // Besides, the test holds what arrives.
+    // In addition, the test holds the gradients that arrive.
     EXPECT_EQ(peak, kGradients + (views ? 1 : 2) * kGradients);
   }
 }
@@ -407,8 +411,8 @@ TEST_F(ReducerModes, B2BucketsFollowTheReadyOrderFromTheSecondSyncedForwardOn) {
   const auto first_member = [&] {
     return parallel().reducer().layout().buckets[0].members[0].parameter;
   };
-  EXPECT_EQ(first_member(), 1u);  // q: the last one
-  // p gets ready before q: the node above it was created later.
+  EXPECT_EQ(first_member(), 1u);  // It is q, the last one.
+  // p is ready before q, because the node above it was created later.
   const auto above_q = rank_.fan({{q_, 0}});
   const auto above_p = rank_.fan({{p_, 0}});
   ASSERT_TRUE(rank_.backward(rank_.forward({{above_q, 0}, {above_p, 0}}), 6).ok());
@@ -424,7 +428,7 @@ TEST_F(ReducerModes, B2BucketsFollowTheReadyOrderFromTheSecondSyncedForwardOn) {
   EXPECT_EQ(first(q_), 8);
   const std::size_t started = group_->started.size();
   (void)rank_.forward_of({p_, q_});
-  EXPECT_EQ(group_->started.size(), started);  // once
+  EXPECT_EQ(group_->started.size(), started);  // The rebuild happens once.
 }
 
 TEST_F(ReducerModes, B2ForwardsThatAreLocalOrWithoutGradientsDoNotMeet) {
@@ -474,7 +478,8 @@ class OrderHook final : public GradientHook {
   std::vector<std::size_t>& order_;
 };
 
-// A node above each parameter, created in an order of the rank's own: the last created runs first.
+// Makes a node above each parameter, created in an order of the rank's own; the node that is
+// created last runs first.
 std::vector<Edge> turned(TestRank& rank, int by) {
   std::vector<Edge> edges;
   const std::size_t count = rank.parameters.size();
@@ -484,12 +489,12 @@ std::vector<Edge> turned(TestRank& rank, int by) {
   return edges;
 }
 
-// Ranks whose hooks come in different orders end with the buckets of rank 0.
+// Ranks whose hooks run in different orders end with the buckets of rank 0.
 TEST(ReducerRebuild, B2AllRanksTakeTheOrderOfRankZero) {
   constexpr int kRanks = 3;
   const std::vector<Membership> memberships = local_memberships(kRanks);
   std::vector<Layout> layouts(kRanks);
-  std::vector<std::vector<std::size_t>> orders(kRanks);  // of each rank's own hooks
+  std::vector<std::vector<std::size_t>> orders(kRanks);  // The order of each rank's own hooks.
   std::vector<double> sums(kRanks);
   on_ranks(kRanks, [&](int r) {
     TestRank rank(0, static_cast<std::uint64_t>(r) + 7);
@@ -530,12 +535,12 @@ TEST_F(ReducerModes, F2ARebuildThatFailsNamesThePassThatItComesBefore) {
   EXPECT_EQ(rank_.forward_status.failure().pass, 1);
 }
 
-// Rank r never uses parameter r, and nobody the last one. The window of the first synced pass
+// Rank r never uses parameter r, and no rank uses the last one. The window of the first synced pass
 // begins with a local one.
 TEST(ReducerStaticRanks, P11EachRankHasItsOwnUnusedParametersInEveryPass) {
   constexpr int kRanks = 3;
   const auto memberships = local_memberships(kRanks);
-  // What all but rank `unused` give, `times` over, in rank order.
+  // The mean of what all ranks but `unused` contribute, `times` over, in rank order.
   const auto mean_without = [](int unused, int times) {
     double sum = 0;
     for (int r = 0; r < kRanks; ++r) {

@@ -12,7 +12,7 @@ namespace {
 using ReducerPass = ReducerTest;
 using Names = std::vector<std::string>;
 
-// Buckets of the sums among what was started, in order.
+// The buckets of the sums that were started, in order.
 template <class Group>
 std::vector<int> buckets_of(const Group& group) {
   std::vector<int> buckets;
@@ -22,8 +22,8 @@ std::vector<int> buckets_of(const Group& group) {
   return buckets;
 }
 
-// Which of them are gone before the search is a matter of time; that the search reads no memory of
-// what is gone, is one for sanitizers.
+// Which outputs are gone before the search depends on timing. Sanitizers check that the search
+// reads no freed memory.
 TEST_F(ReducerPass, P1OutputsMayBeDroppedByAnotherThreadWhileABackwardBegins) {
   constexpr int kOutputs = 200;
   constexpr int kNodes = 10;
@@ -74,7 +74,7 @@ TEST_F(ReducerPass, P1AForwardWhoseOutputsAreGoneLeavesNothingArmed) {
     EXPECT_EQ(group_->sums(), 0);
     EXPECT_EQ(first(p_), 3);
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 3).ok());
-    EXPECT_EQ(group_->started.back().collective.pass, 0);  // a number belongs to a backward
+    EXPECT_EQ(group_->started.back().collective.pass, 0);  // A number belongs to a backward.
     EXPECT_EQ(first(p_), 6);
   }
 }
@@ -107,7 +107,7 @@ TEST_F(ReducerPass, P1ALocalBackwardInTheMiddleOfAPassRaisesWhereItReachesWhatIs
       EXPECT_EQ(status.failure().pass, pass);
       EXPECT_EQ(status.failure().bucket, 0);
       EXPECT_TRUE(parallel().poisoned().ok());
-      ASSERT_TRUE(rank_.backward({{p_, 0}}, 10).ok());  // this one is yet to be taken
+      ASSERT_TRUE(rank_.backward({{p_, 0}}, 10).ok());  // This gradient has not been copied yet.
       ASSERT_TRUE(rank_.backward({outputs[0]}, 6).ok());
       EXPECT_EQ(first(q_), 6);
       EXPECT_EQ(first(p_), 16);
@@ -180,11 +180,11 @@ TEST_F(ReducerPass, P2UnusedParametersAreMarkedAtTheFirstHookOfThePass) {
     return Status();
   });
   ASSERT_TRUE(rank_.backward(rank_.forward({{early, 0}}), 2).ok());
-  EXPECT_EQ(before_hook, 0);  // q, in bucket 0, is known to be unused, but not marked
-  EXPECT_EQ(after_hook, 2);   // the hook of p marked q: both buckets are on their way
+  EXPECT_EQ(before_hook, 0);  // q, in bucket 0, is known to be unused, but not marked.
+  EXPECT_EQ(after_hook, 2);   // The hook of p marked q, so both buckets are in flight.
 }
 
-// Notes the order of hooks.
+// Records the order of hooks.
 class OrderHook final : public GradientHook {
  public:
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
@@ -206,7 +206,7 @@ TEST(ReducerPassOrder, P3EveryBucketOnceAscendingWhateverOrderGradientsArriveIn)
     std::vector<Edge> edges;
     for (std::size_t k = 0; k < kParameters; ++k) {
       ParameterSpec spec;
-      spec.device = k == 2 ? 1 : 0;  // one gradient comes from another thread
+      spec.device = k == 2 ? 1 : 0;  // One gradient comes from another thread.
       edges.push_back({rank.add("p" + std::to_string(k), spec), 0});
     }
     ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
@@ -220,7 +220,7 @@ TEST(ReducerPassOrder, P3EveryBucketOnceAscendingWhateverOrderGradientsArriveIn)
     hooks[i] = hook.order;
     buckets[i] = buckets_of(static_cast<LocalGroup&>(*memberships[i].group));
   });
-  EXPECT_NE(hooks[0], hooks[1]);  // else the test says nothing
+  EXPECT_NE(hooks[0], hooks[1]);  // Otherwise the test would prove nothing.
   EXPECT_NE(hooks[1], hooks[2]);
   std::vector<int> expected;
   for (int pass = 0; pass < 4; ++pass)
@@ -228,7 +228,7 @@ TEST(ReducerPassOrder, P3EveryBucketOnceAscendingWhateverOrderGradientsArriveIn)
   for (const auto& seen : buckets) EXPECT_EQ(seen, expected);
 }
 
-// The gradient of `inner` comes from a backward inside of a node that passes on to `outer`.
+// The gradient of `inner` comes from a backward inside a node that passes on to `outer`.
 class ReducerNested : public ReducerTest {
  protected:
   Ref<Node> checkpoint(const Ref<Parameter>& inner, const Ref<Parameter>& outer) {
@@ -253,18 +253,18 @@ TEST_F(ReducerNested, P4ABucketThatCompletesInANestedBackwardIsNotFinalizedThere
       set_element(c.dtype, c.data, i, element(c.dtype, c.data, i) + 100);
   };
   ASSERT_TRUE(rank_.backward(rank_.forward({{checkpoint(q_, p_), 0}}), 6).ok());
-  EXPECT_EQ(sums_inside_, 1);  // launched at once
-  EXPECT_EQ(inside_, 6);       // but the gradient is still the local one
+  EXPECT_EQ(sums_inside_, 1);  // It is launched at once.
+  EXPECT_EQ(inside_, 6);       // The gradient is still the local one.
   EXPECT_EQ(first(q_), 103);
   EXPECT_EQ(first(p_), 103);
-  EXPECT_EQ(group_->sums(), 2);  // finalized once
+  EXPECT_EQ(group_->sums(), 2);  // It is finalized once.
 }
 
 TEST_F(ReducerNested, P4ACheckpointInACheckpointIsPartOfTheOnePass) {
   const auto r = rank_.add("r");
-  int sums = 0;                 // before the pass
-  std::vector<int> before_end;  // since then, after each nested backward
-  // As checkpoint(), of any node.
+  int sums = 0;                 // The sums before the pass.
+  std::vector<int> before_end;  // The sums since then, after each nested backward.
+  // This does for any node what checkpoint() does.
   const auto around = [&](const Ref<Node>& body, const Ref<Parameter>& of_body,
                           const Ref<Parameter>& outer) {
     return rank_.node({{outer, 0}}, [&, body, of_body](auto in, auto out, const auto& context) {
@@ -272,7 +272,7 @@ TEST_F(ReducerNested, P4ACheckpointInACheckpointIsPartOfTheOnePass) {
       const std::vector<Tensor> gradients = {in[0]};
       const Status status = context.engine.backward_nested(context, roots, gradients, false);
       before_end.push_back(group_->sums() - sums);
-      EXPECT_EQ(first(of_body), 6);  // its sum is not looked at yet
+      EXPECT_EQ(first(of_body), 6);  // Its sum has not been copied back yet.
       out[0] = in[0];
       return status;
     });
@@ -281,7 +281,7 @@ TEST_F(ReducerNested, P4ACheckpointInACheckpointIsPartOfTheOnePass) {
     ReducerOptions options = quick_options(false);
     options.static_graph = is_static;
     ASSERT_TRUE(rank_.create(membership(), options).ok());
-    group_->peers = [](const Collective& c) {  // usage maps are as they are
+    group_->peers = [](const Collective& c) {  // Usage maps stay as they are.
       for (std::size_t i = 0; c.bucket != kNone && i < c.count; ++i)
         set_element(c.dtype, c.data, i, element(c.dtype, c.data, i) + 100);
     };
@@ -292,7 +292,8 @@ TEST_F(ReducerNested, P4ACheckpointInACheckpointIsPartOfTheOnePass) {
       const Ref<Node> outermost = around(around(r, r, q_), q_, p_);
       const Status status = rank_.backward(rank_.forward({{outermost, 0}}), {6, 6});
       ASSERT_TRUE(status.ok()) << status.to_string();
-      const bool is_counted = is_static && pass == 0;  // reduced at its end, after the usage map
+      // The first static pass is reduced at its end, after the usage map.
+      const bool is_counted = is_static && pass == 0;
       EXPECT_EQ(before_end, is_counted ? (std::vector<int>{0, 0}) : (std::vector<int>{1, 2}));
       EXPECT_EQ(group_->sums() - sums, is_counted ? 4 : 3);
       for (const auto& parameter : rank_.parameters) EXPECT_EQ(first(parameter), 103);
@@ -313,7 +314,8 @@ TEST_F(ReducerNested, P4ANestedBackwardOfALocalOneStaysLocal) {
 TEST_F(ReducerNested, P4ABackwardOfItsOwnInsideOfASyncedOneIsLocal) {
   create(false);
   const auto outer = rank_.node({{p_, 0}, {q_, 0}}, [&](auto in, auto out, const auto&) {
-    const Status status = rank_.backward({{q_, 0}}, {100, 100});  // not a nested one
+    // This backward is not a nested one.
+    const Status status = rank_.backward({{q_, 0}}, {100, 100});
     sums_inside_ = group_->sums();
     for (Tensor& o : out) o = in[0];
     return status;
@@ -334,12 +336,12 @@ TEST_F(ReducerNested, P4ABackwardOfItsOwnThatReachesWhatIsTakenRaises) {
   const Status status = rank_.backward(rank_.forward({{q_, 0}, {outer, 0}}), 6);
   ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
   EXPECT_EQ(status.failure().parameters, Names{"q"});
-  EXPECT_FALSE(parallel().poisoned().ok());  // the bucket of q was on its way
+  EXPECT_FALSE(parallel().poisoned().ok());  // The bucket of q was in flight.
 }
 
 TEST_F(ReducerNested, P4ANestedBackwardThatReachesSyncedOutputsBeginsTheirPass) {
   create(false);
-  const auto r = rank_.add("r");  // not the reducer's
+  const auto r = rank_.add("r");  // The reducer does not reduce it.
   const auto local = rank_.node({{r, 0}}, [&](auto in, auto out, const BackwardContext& context) {
     out[0] = in[0];
     const auto roots = rank_.forward_of({p_, q_});
@@ -364,7 +366,8 @@ TEST_F(ReducerNested, P1AForwardInsideOfABackwardOfThePassIsRefused) {
     out[0] = in[0];
     return Status();
   });
-  ASSERT_TRUE(rank_.backward(rank_.forward({{outer, 0}, {q_, 0}}), 6).ok());  // not disturbed
+  // It is not disturbed.
+  ASSERT_TRUE(rank_.backward(rank_.forward({{outer, 0}, {q_, 0}}), 6).ok());
   EXPECT_EQ(inside.code(), Code::kInvalidArgument) << inside.to_string();
   EXPECT_EQ(first(p_), 6);
   EXPECT_EQ(first(q_), 6);
@@ -375,7 +378,8 @@ class ReducerTwoWorkers : public ReducerTest {
   ReducerTwoWorkers() : ReducerTest(1) {}
 };
 
-// Comes before the reducer's hook: holds who has accumulated back until the other one had time to.
+// Runs before the reducer's hook, and delays the worker that has accumulated until the other one
+// had time to.
 class HoldingHook final : public GradientHook {
  public:
   Status gradient_arriving(Parameter&, std::size_t, GraphTask&) override {
@@ -407,7 +411,7 @@ TEST_F(ReducerTwoWorkers, P6ReadyTwiceRaisesForTheSecondOfTwoWorkersThoughTheFir
   const Status status = rank_.backward(rank_.forward({{q_, 0}, {elsewhere, 0}}), 6);
   ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
   EXPECT_EQ(status.failure().parameters, Names{"q"});
-  EXPECT_EQ(first(q_), 6);  // it was not touched
+  EXPECT_EQ(first(q_), 6);  // It has not changed.
   q_->remove_hook(&hook);
 }
 
@@ -422,7 +426,7 @@ TEST_F(ReducerNested, P6ReadyTwiceRaisesAtTheHookNamingTheParameterAndThePass) {
   EXPECT_EQ(failure.pass, 1);
   EXPECT_EQ(failure.bucket, 0);
   EXPECT_NE(failure.detail.find("pass 1"), std::string::npos) << failure.detail;
-  EXPECT_FALSE(parallel().poisoned().ok());  // the bucket of q was on its way
+  EXPECT_FALSE(parallel().poisoned().ok());  // The bucket of q was in flight.
 }
 
 TEST_F(ReducerNested, P6InDynamicModeANestedBackwardIsNotSeenByTheUnusedSearch) {
@@ -450,19 +454,20 @@ TEST_F(ReducerPass, P5AnOutputThatWasRetainedOrLivesOnKeepsThePassOpen) {
     rank_.undefine_grads();
     auto outputs = rank_.forward_of({p_, q_});
     ASSERT_TRUE(rank_.backward({outputs[0]}, 1, retain).ok());
-    if (retain) outputs.pop_back();  // the first one alone keeps it open
+    if (retain) outputs.pop_back();  // The first output alone keeps the pass open.
     const Status status = parallel().check_complete();
     ASSERT_EQ(status.code(), Code::kIncomplete);
     EXPECT_EQ(status.failure().parameters, Names{"q"});
     EXPECT_EQ(status.failure().pass, 0);
-    EXPECT_TRUE(parallel().check_complete().ok());  // it is given up, and was said once
-    EXPECT_TRUE(parallel().poisoned().ok());        // nothing had been launched
+    // The pass is given up, and the error is raised once.
+    EXPECT_TRUE(parallel().check_complete().ok());
+    EXPECT_TRUE(parallel().poisoned().ok());  // Nothing had been launched.
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
     EXPECT_EQ(first(p_), 2);
   }
 }
 
-// A constant, what has come already, and a parameter that is not reduced.
+// The outputs are a constant, a gradient that is ready, and a parameter that is not reduced.
 TEST_F(ReducerPass, P5AnOutputThatLeadsToNothingMissingKeepsNoPassOpen) {
   ParameterSpec frozen;
   frozen.requires_grad = false;
@@ -473,10 +478,10 @@ TEST_F(ReducerPass, P5AnOutputThatLeadsToNothingMissingKeepsNoPassOpen) {
   const Status status = rank_.backward({outputs[0]}, 1);
   ASSERT_EQ(status.code(), Code::kIncomplete) << status.to_string();
   EXPECT_EQ(status.failure().parameters, Names{"q"});
-  EXPECT_TRUE(parallel().poisoned().ok());  // the bucket of q would have been the first
+  EXPECT_TRUE(parallel().poisoned().ok());  // The bucket of q would have been the first.
 }
 
-// Of what its nested backward reaches no edge tells.
+// No edge says what its nested backward reaches.
 TEST_F(ReducerPass, P5AnOutputWithACheckpointMayLeadToAnything) {
   for (const bool is_marked : {true, false}) {
     create(false);
@@ -496,7 +501,7 @@ TEST_F(ReducerPass, P5AnOutputWithACheckpointMayLeadToAnything) {
   }
 }
 
-// P8: a rank whose only output is a constant joins the others when its backward ends.
+// A rank whose only output is a constant joins the others when its backward ends (P8).
 TEST_F(ReducerPass, P8AConstantIsAnOutputThatABackwardMayStartFrom) {
   create(true);
   const auto outputs = rank_.forward({Edge{}});
@@ -512,7 +517,7 @@ TEST_F(ReducerPass, P5OutputsDroppedInTheMiddleOfAPassAreFoundByCheckComplete) {
   const Status status = parallel().check_complete();
   ASSERT_EQ(status.code(), Code::kIncomplete);
   EXPECT_EQ(status.failure().parameters, Names{"p"});
-  EXPECT_EQ(parallel().poisoned().code(), Code::kIncomplete);  // the bucket of q was launched
+  EXPECT_EQ(parallel().poisoned().code(), Code::kIncomplete);  // The bucket of q was launched.
 }
 
 TEST_F(ReducerPass, P5TheNextForwardWithGradientsRaisesToo) {
@@ -609,7 +614,8 @@ TEST_F(ReducerPass, P7DisjointLossesAreOnePassInPlainModeAndTwoInDynamic) {
     EXPECT_EQ(group_->sums(), dynamic ? 3 : 1);
     const Status second = rank_.backward({outputs[0]}, 4);
     if (dynamic) {
-      // One backward used up what the outputs share; which of the two errors does not matter.
+      // One backward used up what the outputs share; which of the two errors is raised does not
+      // matter.
       EXPECT_TRUE(second.code() == Code::kSecondBackward || second.code() == Code::kGraphFreed);
       EXPECT_FALSE(p_->grad().defined());
     } else {
@@ -686,7 +692,8 @@ TEST_F(ReducerPass, P9NoSyncAccumulatesAndTheNextSyncedPassReducesTheWholeSum) {
     EXPECT_EQ(first(q_), 6);
     const Started& sum = group_->started[group_->started.size() - (dynamic ? 3 : 2)];
     EXPECT_EQ(sum.collective.bucket, 0);
-    EXPECT_EQ(element(DType::kFloat32, sum.sent.data(), 0), 3);  // all of it, scaled once
+    // The whole gradient was scaled once.
+    EXPECT_EQ(element(DType::kFloat32, sum.sent.data(), 0), 3);
   }
 }
 
@@ -757,9 +764,9 @@ TEST_F(ReducerManualSync, P13ForwardsAreLocalUntilTheirOutputsAreSynced) {
   ASSERT_TRUE(parallel().sync_gradients(outputs).ok());
   ASSERT_TRUE(rank_.backward(outputs, 4).ok());
   EXPECT_EQ(group_->sums(), 2);
-  EXPECT_EQ(first(p_), 6);  // what was accumulated is reduced, too
+  EXPECT_EQ(first(p_), 6);  // The accumulated gradient is reduced, too.
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 2).ok());
-  EXPECT_EQ(group_->sums(), 2);  // and the next pass is local again
+  EXPECT_EQ(group_->sums(), 2);  // The next pass is local again.
 }
 
 TEST_F(ReducerManualSync, P13BucketsAreLaunchedWhileTheBackwardRuns) {
@@ -770,7 +777,7 @@ TEST_F(ReducerManualSync, P13BucketsAreLaunchedWhileTheBackwardRuns) {
     out[0] = in[0];
     return Status();
   });
-  // The later node runs first: the bucket of q, which is launched first, is full before p's turn.
+  // The later node runs first: the bucket of q, which is launched first, is full before p's hook.
   const auto fan = rank_.fan({{last, 0}, {q_, 0}});
   std::vector<Edge> outputs = rank_.forward({{fan, 0}});
   ASSERT_TRUE(parallel().sync_gradients(outputs).ok());

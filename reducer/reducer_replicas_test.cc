@@ -1,5 +1,5 @@
-// Several replicas of a model in one process (P15). The peers of a PlayedGroup send what this rank
-// sends, so that an average is this rank's own sum over its replicas.
+// Several replicas of a model in one process (P15). The peers of a ScriptedGroup send the same as
+// this rank, so an average equals this rank's own sum over its replicas.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace {
 class ReducerReplicas : public ReducerTest {
  protected:
   ReducerReplicas() : ReducerTest(1) {}
-  // Copies of p and q, which are all that the first replica has.
+  // Makes a replica of p and q, which are all parameters of the first replica.
   void SetUp() override {
     rank_.parameters = {p_, q_};
     options_.replicas = {replica({p1_, q1_})};
@@ -29,12 +29,13 @@ class ReducerReplicas : public ReducerTest {
     const Status status = create();
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
-  // A parameter of another replica, on the other device.
+  // Makes a parameter of another replica, on the other device.
   Ref<Parameter> add_copy(const std::string& name, const ParameterSpec& spec = {}) {
     return make_ref<Parameter>(name, rank_.devices[1], spec.dtype, spec.shape, spec.requires_grad,
                                rank_.engine.next_sequence(), spec.gradients);
   }
-  // One output for each of `parameters`; each gets the gradient {value, value + 1}.
+  // Runs a pass with one output for each of `parameters`; each gets the gradient {value, value +
+  // 1}.
   Status step(const std::vector<Ref<Parameter>>& parameters, double value) {
     const std::vector<Edge> outputs = rank_.forward_of(parameters);
     if (!rank_.forward_status.ok()) return rank_.forward_status;
@@ -59,7 +60,7 @@ TEST_F(ReducerReplicas, P15TheSumOverTheReplicasLandsInTheFirstOne) {
   EXPECT_EQ(values_of(q_->grad()), (Values{8, 10}));
   EXPECT_FALSE(p1_->grad().defined());
   EXPECT_FALSE(q1_->grad().defined());
-  EXPECT_EQ(sums(), 2u);  // one a bucket, not one a replica
+  EXPECT_EQ(sums(), 2u);  // There is one sum for each bucket, not one for each replica.
 }
 
 TEST_F(ReducerReplicas, P15ReplicasAreAddedInTheirOrderAndRoundedBeforeTheScale) {
@@ -75,7 +76,7 @@ TEST_F(ReducerReplicas, P15ReplicasAreAddedInTheirOrderAndRoundedBeforeTheScale)
   }
   ASSERT_TRUE(step({p_, p1_, p2, q_}, 0).ok());
   const double sum = rounded(DType::kFloat32, rounded(DType::kFloat32, 1 + 1e8) - 1e8);
-  ASSERT_NE(sum, 1);  // or the order of additions would not show
+  ASSERT_NE(sum, 1);  // Otherwise the order of additions would not show.
   EXPECT_EQ(first(p_), sum);
 }
 
@@ -127,7 +128,7 @@ TEST_F(ReducerReplicas, P11StaticCountsTheHooksOfEachReplica) {
   for (int pass = 0; pass < 3; ++pass) {
     rank_.undefine_grads();
     ASSERT_TRUE(rank_.backward(rank_.forward({{twice(), 0}}), 2).ok());
-    EXPECT_EQ(first(p_), 6);  // 2, and twice 2 in the other replica
+    EXPECT_EQ(first(p_), 6);  // 2, and twice 2 in the other replica.
   }
 }
 
@@ -149,7 +150,8 @@ TEST_F(ReducerReplicas, B7TheSumLiesInTheBucketOfTheFirst) {
   create_well();
   ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
   const auto storage = p_->grad().storage();
-  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 2).ok());  // 8 and 10 there, 2 and 3 from each
+  // The gradient was 8 and 10, and each replica adds 2 and 3.
+  ASSERT_TRUE(step({p_, p1_, q_, q1_}, 2).ok());
   EXPECT_EQ(p_->grad().storage(), storage);
   EXPECT_EQ(values_of(p_->grad()), (Values{12, 16}));
   EXPECT_FALSE(p1_->grad().defined());
@@ -189,7 +191,8 @@ TEST_F(ReducerReplicas, S3ValuesAndBuffersAreCopiedOnceAWindow) {
   options_.buffers = {b};
   options_.replicas[0].buffers = {b1};
   create_well();
-  EXPECT_EQ(values_of(p1_->value()), (Values{8, 8}));  // not before the first forward
+  // Values are copied only before the first forward.
+  EXPECT_EQ(values_of(p1_->value()), (Values{8, 8}));
   {
     const DataParallel::NoSync guard(parallel());
     ASSERT_TRUE(step({p_}, 1).ok());
@@ -197,7 +200,8 @@ TEST_F(ReducerReplicas, S3ValuesAndBuffersAreCopiedOnceAWindow) {
     EXPECT_EQ(values_of(b1->value()), (Values{1, 2}));
     p1_->set_value(rank_.tensor({9, 9}, DType::kFloat32, 1));
     ASSERT_TRUE(step({p_}, 1).ok());
-    EXPECT_EQ(values_of(p1_->value()), (Values{9, 9}));  // while it accumulates
+    // Values are not copied while gradients accumulate.
+    EXPECT_EQ(values_of(p1_->value()), (Values{9, 9}));
   }
   ASSERT_TRUE(step({p_, p1_, q_, q1_}, 1).ok());
   EXPECT_EQ(values_of(p1_->value()), (Values{9, 9}));
@@ -225,15 +229,16 @@ TEST_F(ReducerReplicas, S3AValueThatOneReplicaAloneHasEndsTheForwardAndTheGroup)
   EXPECT_FALSE(parallel().poisoned().ok());
 }
 
-// The other rank is out of inputs when this one announces its backward: the forward was the first
-// of a window (S3), which the join takes along.
+// The other rank is out of inputs when this one announces its backward. The forward was the first
+// of a sync window (S3), which ends with the join.
 TEST_F(ReducerReplicas, P15AJoinThatEndsEarlyClosesTheWindow) {
   p_->set_value(rank_.tensor({3, 4}));
   p1_->set_value(rank_.tensor({8, 8}, DType::kFloat32, 1));
   create_well();
   ASSERT_TRUE(parallel().begin_join({.throw_on_early_termination = true}).ok());
   group_->peers = [](const Collective& c) {
-    constexpr std::size_t kThrows = 3;  // behind the events; nothing else of a rank without inputs
+    // The entry behind the events; the other rank sets nothing else, since it is out of inputs.
+    constexpr std::size_t kThrows = 3;
     set_element(c.dtype, c.data, kThrows, element(c.dtype, c.data, kThrows) + 1);
   };
   EXPECT_EQ(step({p_, p1_, q_, q1_}, 4).code(), Code::kUnevenInputs);
@@ -244,7 +249,8 @@ TEST_F(ReducerReplicas, P15AJoinThatEndsEarlyClosesTheWindow) {
   EXPECT_EQ(values_of(p1_->value()), (Values{3, 4}));
 }
 
-// What could not be copied is copied when it can be: no forward of this group has done so yet.
+// A copy that failed is made when it becomes possible, because no forward of this group has made it
+// yet.
 TEST_F(ReducerReplicas, P15ACopyThatFailedIsMadeUpFor) {
   const auto b = make_ref<Buffer>("b", rank_.tensor({1, 2}));
   const auto b1 = make_ref<Buffer>("b of replica 1", rank_.tensor({7, 7}, DType::kFloat32, 1));
@@ -252,7 +258,7 @@ TEST_F(ReducerReplicas, P15ACopyThatFailedIsMadeUpFor) {
   options_.buffers = {b};
   options_.replicas[0].buffers = {b1};
   create_well();
-  p_->set_value(rank_.tensor({3, 4}));  // and p of replica 1 has none
+  p_->set_value(rank_.tensor({3, 4}));  // The p of replica 1 has no value.
   const auto look = [](std::vector<Edge>&) { return Status(); };
   EXPECT_EQ(parallel().forward_without_gradients(look).code(), Code::kInvalidArgument);
   ASSERT_TRUE(parallel().poisoned().ok());
@@ -281,7 +287,7 @@ TEST_F(ReducerReplicas, G4AHookGetsTheSumOverTheReplicas) {
   create_well();
   ASSERT_TRUE(step({p_, p1_, q_, q1_}, 4).ok());
   EXPECT_EQ(values_of(p_->grad()), (Values{8, 10}));
-  EXPECT_EQ(values_of(q1_->grad()), (Values{4, 5}));  // ignored in every replica
+  EXPECT_EQ(values_of(q1_->grad()), (Values{4, 5}));  // It is ignored in every replica.
 }
 
 TEST_F(ReducerReplicas, F4AResetLeavesTheReplicas) {
@@ -305,7 +311,7 @@ TEST_F(ReducerReplicas, B6WhatIsListedAgainIsSoInEveryReplica) {
   EXPECT_NE(status.to_string().find("lists p again"), std::string::npos) << status.to_string();
 }
 
-// Two ranks, of which `change` makes the second one's model another.
+// Makes two ranks, and `change` changes the model of the second one.
 void expect_disagreement(const std::function<void(TestRank&, ReducerOptions&)>& change) {
   const auto memberships = local_memberships(2);
   on_ranks(2, [&](int r) {
@@ -353,7 +359,7 @@ TEST_F(ReducerReplicas, P15AReplicaOnAnotherGpuIsRefused) {
       << status.to_string();
 }
 
-// Buckets and other ranks know a device by its number.
+// Buckets and other ranks identify a device by its number.
 TEST_F(ReducerReplicas, B5AHostsDeviceAndAGpuOfOneNumberAreRefused) {
   QueueDevice gpu(1);
   TestRank rank;
@@ -389,8 +395,8 @@ TEST_F(ReducerReplicas, B5WhatDoesNotFitIsRefused) {
   EXPECT_NE(refused({replica({p1_, other})}).find("another shape"), std::string::npos);
 }
 
-// A user's hook, called before the reducer's or after it, that goes on only when as many hooks are
-// in it at once.
+// A user's hook, which runs before the reducer's or after it, and continues only when the given
+// number of hooks are in it at once.
 class MeetingHook final : public GradientHook {
  public:
   MeetingHook(int hooks, platform::Duration patience) : missing_(hooks), patience_(patience) {}
@@ -428,7 +434,7 @@ TEST_F(ReducerReplicas, P15HooksOfReplicasRunAtTheSameTime) {
   }
 }
 
-// The control: hooks of one worker come one after the other.
+// The control: hooks of one worker run one after the other.
 TEST_F(ReducerReplicas, P15HooksOfOneReplicaDoNot) {
   create_well();
   MeetingHook hook(2, std::chrono::milliseconds(50));

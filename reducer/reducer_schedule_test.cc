@@ -1,5 +1,5 @@
-// When, where and in what layout buckets are reduced, as users choose it: clauses P14 (after
-// backward), B3 and P17 (pinned layouts).
+// When, on which group and in which layout buckets are reduced, as users choose it: clauses P14
+// (after backward), B3 and P17 (pinned layouts).
 #include <gtest/gtest.h>
 
 #include "reducer/test_ranks.h"
@@ -13,7 +13,7 @@ class ReducerAfterBackward : public ReducerTest {
     ReducerOptions options = quick_options(dynamic);
     options.schedule = Schedule::kAfterBackward;
     options.coalesced_bytes = limit;
-    options.rebuild_buckets = true;  // which does not happen
+    options.rebuild_buckets = true;  // No rebuild happens.
     ASSERT_TRUE(rank_.create(membership(), options).ok());
   }
 };
@@ -25,7 +25,7 @@ TEST_F(ReducerAfterBackward, P14HooksStartNothingAndTheEndReducesAllInCoalescedB
     const int before = group_->sums();
     int in_between = -1;
     const auto last = rank_.node({{p_, 0}}, [&](auto in, auto out, const auto&) {
-      in_between = group_->sums();  // q has had its hook
+      in_between = group_->sums();  // The hook of q has run.
       out[0] = in[0];
       return Status();
     });
@@ -82,7 +82,7 @@ TEST_F(ReducerAfterBackward, P14ASecondGroupTakesAllThatABackwardSends) {
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
   EXPECT_EQ(group_->sums(), 0);
   EXPECT_EQ(second->sums(), 2);
-  // A failure of the second one ends both.
+  // A failure of the second group ends both.
   second->failure = Status(Code::kPeerLost, "a peer is gone");
   rank_.undefine_grads();
   EXPECT_EQ(rank_.backward(rank_.forward_of({p_}), 6).code(), Code::kPeerLost);
@@ -92,7 +92,7 @@ TEST_F(ReducerAfterBackward, P14ASecondGroupTakesAllThatABackwardSends) {
   ASSERT_TRUE(parallel().reset(membership()).ok());
   rank_.undefine_grads();
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
-  EXPECT_EQ(group_->sums(), 2);  // without a second one, on the first
+  EXPECT_EQ(group_->sums(), 2);  // Without a second group, the first one is used.
 }
 
 TEST_F(ReducerAfterBackward, P14ASecondGroupOfOtherRanksIsRefused) {

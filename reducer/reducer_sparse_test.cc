@@ -36,7 +36,7 @@ Entries entries_of(const Tensor& tensor) {
   return out;
 }
 
-// Uses `p`, and sends it these entries; nothing if there are none to send at all.
+// Runs a backward that sends these entries to `p`, or no gradient at all if there are none.
 Status look_up(TestRank& rank, const Ref<Parameter>& p, const std::optional<Entries>& entries) {
   const Ref<Node> use = rank.node({{p, 0}}, [&](auto, auto out, const auto&) {
     if (entries) out[0] = sparse(rank, *entries);
@@ -45,7 +45,8 @@ Status look_up(TestRank& rank, const Ref<Parameter>& p, const std::optional<Entr
   return rank.backward(rank.forward({{use, 0}}), 1);
 }
 
-// One synced pass over a table on as many ranks as there are lists; what each has then.
+// Runs one synced pass over a table on as many ranks as there are lists, and returns the resulting
+// entries of each rank.
 std::vector<Entries> reduced(const std::vector<std::optional<Entries>>& given,
                              const std::function<ReducerOptions()>& make_options) {
   const auto ranks = static_cast<int>(given.size());
@@ -72,7 +73,7 @@ TEST(ReducerSparse, S1RowsOfAllRanksAreScaledAndAddedInRankOrder) {
   const double k = factor_of(DType::kFloat32, 3);
   const auto scaled = [k](double x) { return rounded(DType::kFloat32, x * k); };
   const auto sum = [](double a, double b) { return rounded(DType::kFloat32, a + b); };
-  // Row 4 twice on rank 0, on every rank, and in another order; rank 2 has fewer entries.
+  // Row 4 appears twice on rank 0, on every rank, and in another order; rank 2 has fewer entries.
   const auto out = reduced(
       {Entries{{4, 1e8}, {1, 5}, {4, 1}}, Entries{{0, 7}, {4, -1e8}}, Entries{{4, 3}}}, plain);
   const double all = sum(sum(scaled(sum(1e8, 1)), scaled(-1e8)), scaled(3));
@@ -90,7 +91,8 @@ TEST(ReducerSparse, S1ARankMayHaveNoRowsOrNoGradient) {
 
 TEST(ReducerSparse, S1NobodyMayHaveRows) {
   for (const Entries& each : reduced({Entries{}, Entries{}}, dynamic)) EXPECT_TRUE(each.empty());
-  for (const Entries& each : reduced({std::nullopt, std::nullopt}, plain))  // G8
+  // The gradient is zeros (G8).
+  for (const Entries& each : reduced({std::nullopt, std::nullopt}, plain))
     EXPECT_TRUE(each.empty());
 }
 
@@ -107,7 +109,7 @@ class ReducerTable : public ReducerTest {
   Ref<Parameter> table_ = rank_.add("table", kTable);
 };
 
-// The peers of a PlayedGroup send what this rank sends.
+// The peers of a ScriptedGroup send the same as this rank.
 TEST_F(ReducerTable, S1EntriesAccumulateUnderNoSyncAndAreReducedOnce) {
   rank_.parameters = {table_};
   create(false);
@@ -120,8 +122,9 @@ TEST_F(ReducerTable, S1EntriesAccumulateUnderNoSyncAndAreReducedOnce) {
   const std::size_t before = group_->started.size();
   ASSERT_TRUE(step({{1, 16}}).ok());
   expect({{0, 8}, {1, 22}});
-  EXPECT_EQ(group_->started.size(), before + 3);  // how many rows, which, their values
-  ASSERT_TRUE(step({{1, 1}}).ok());               // on top of the result
+  // The collectives are the numbers of rows, the row numbers, and the values.
+  EXPECT_EQ(group_->started.size(), before + 3);
+  ASSERT_TRUE(step({{1, 1}}).ok());  // This pass adds to the result.
   expect({{0, 8}, {1, 23}});
 }
 
@@ -157,7 +160,7 @@ TEST_F(ReducerTable, B1T2ATableHasABucketOfItsOwnAndSendsItsRowsLast) {
   const Layout& layout = parallel().reducer().layout();
   ASSERT_EQ(layout.buckets.size(), 2U);
   EXPECT_TRUE(layout.buckets[0].sparse);
-  EXPECT_EQ(layout.buckets[1].members.size(), 2U);  // p and q share theirs
+  EXPECT_EQ(layout.buckets[1].members.size(), 2U);  // p and q share one bucket.
   group_->started.clear();
   const Ref<Node> use = rank_.node({{table_, 0}, {p_, 0}, {q_, 0}}, [&](auto in, auto out, auto&) {
     out[0] = sparse(rank_, {{1, 2}});
@@ -169,7 +172,8 @@ TEST_F(ReducerTable, B1T2ATableHasABucketOfItsOwnAndSendsItsRowsLast) {
                                     Op::kAllGather, Op::kAllGather}));
   expect({{1, 2}});
   EXPECT_EQ(first(p_), 4);
-  EXPECT_EQ(p_->grad().storage(), q_->grad().storage());  // B7, and the table lies elsewhere
+  // Both are views of one bucket (B7), and the table lies elsewhere.
+  EXPECT_EQ(p_->grad().storage(), q_->grad().storage());
   EXPECT_FALSE(table_->grad().storage() == p_->grad().storage());
 }
 
@@ -178,7 +182,7 @@ TEST_F(ReducerTable, S4ATableGoesByNoHook) {
   ReducerOptions options = quick_options(true);
   options.hook = make_fp16_compress_hook();
   ASSERT_TRUE(rank_.create(membership(), std::move(options)).ok());
-  const double fine = 1 + 1.0 / 4096;  // not a float16
+  const double fine = 1 + 1.0 / 4096;  // This is not a float16.
   ASSERT_TRUE(step({{1, fine}}).ok());
   expect({{1, fine}});
 }
@@ -223,12 +227,12 @@ TEST_F(ReducerTable, S1SparseAndDenseGradientsThatMeetAtANodeAreAnError) {
   EXPECT_EQ(rank_.backward(roots, 1).code(), Code::kInvalidArgument);
 }
 
-// What a peer sends may be anything.
+// A peer may send anything.
 class SparseSumPeers : public ::testing::Test {
  protected:
   using Numbers = std::vector<std::int64_t>;
-  // This rank, the first of two, has row 1. The peer says how many rows it has, then which; the
-  // error, if it is one.
+  // This rank, the first of two, has row 1. The peer sends its number of rows, and then the row
+  // numbers. Returns the error, if there is one.
   Status received(std::int64_t count, const Numbers& numbers) {
     TestRank rank;
     const auto p = rank.add("p", kTable);
@@ -273,7 +277,7 @@ TEST_F(SparseSumPeers, F3WhatIsNoneIsCorruptedAndSuspectsItsSender) {
 
 class ReducerRequiresGrad : public ReducerTest {
  protected:
-  // A pass over p and q; what p gets requires a gradient itself.
+  // Runs a pass over p and q, in which the gradient of p requires a gradient itself.
   Status pass(bool requires_grad) {
     const Ref<Node> use = rank_.node({{p_, 0}, {q_, 0}}, [&](auto in, auto out, const auto&) {
       out[0] = rank_.tensor(values_of(in[0]));
@@ -295,7 +299,7 @@ TEST_F(ReducerRequiresGrad, P16IsRefusedWithTheParametersName) {
     EXPECT_EQ(status.failure().rank, 0);
     EXPECT_TRUE(status.failure().definite);
     EXPECT_NE(status.failure().bucket, kNone);
-    EXPECT_EQ(first(p_), 2);  // as it came
+    EXPECT_EQ(first(p_), 2);  // It has not changed.
     ASSERT_TRUE(parallel().reset(membership()).ok());
     rank_.undefine_grads();
     EXPECT_TRUE(pass(false).ok());
@@ -323,7 +327,7 @@ TEST_F(ReducerRequiresGrad, P16WhatWasAccumulatedCountsUntilItIsZeroed) {
   EXPECT_TRUE(pass(false).ok());
 }
 
-// A view that moves to a new bucket is still what it was.
+// A view that moves to a new bucket still requires a gradient.
 TEST_F(ReducerRequiresGrad, P16ARebuildForgetsNothing) {
   ReducerOptions options = quick_options(false);
   options.rebuild_buckets = true;

@@ -1,4 +1,4 @@
-// S3: values of parameters, buffers, and what is ignored.
+// Values of parameters, buffers, and ignored names (S3).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What was broadcast since the beginning, in bytes.
+// The sizes of all broadcasts since the beginning, in bytes.
 std::vector<std::uint64_t> broadcasts(const ScriptedGroup& group) {
   std::vector<std::uint64_t> bytes;
   for (const Started& each : group.started)
@@ -58,7 +58,7 @@ TEST_F(ReducerState, S3AChunkClosesWhenItReachesItsLimitAndNoTensorIsSplit) {
 
 TEST_F(ReducerState, S3AForwardBroadcastsOnceInASyncWindow) {
   create_with({buffer("a", {1})});
-  std::size_t sent = 1;  // at construction
+  std::size_t sent = 1;  // One was sent at construction.
   const auto expect_sent = [&](std::size_t more, const char* where) {
     EXPECT_EQ(broadcasts(*group_).size(), sent += more) << where;
   };
@@ -119,7 +119,7 @@ TEST_F(ReducerState, S3ABufferOfAnotherShapeStopsTheForwardAndIsNamed) {
   EXPECT_TRUE(rank_.forward_of({p_, q_}).empty());
   EXPECT_EQ(rank_.forward_status.code(), Code::kInvalidArgument);
   EXPECT_NE(rank_.forward_status.to_string().find("buffer a"), std::string::npos);
-  EXPECT_FALSE(parallel().poisoned().ok());  // the others are waiting for it
+  EXPECT_FALSE(parallel().poisoned().ok());  // The other ranks wait for this one.
   EXPECT_EQ(rank_.forward_status.failure().rank, 0);
   EXPECT_EQ(rank_.forward_status.failure().pass, 0);
   EXPECT_TRUE(rank_.forward_status.failure().definite);
@@ -147,7 +147,7 @@ TEST_F(ReducerState, S3AValueThatIsGoneOrElsewhereFailsTheResetAndIsNamed) {
     const Status status = parallel().reset(membership());
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
     EXPECT_NE(status.to_string().find("parameter p has no value any more"), std::string::npos);
-    EXPECT_TRUE(group_->aborted);  // the others are waiting for it
+    EXPECT_TRUE(group_->aborted);  // The other ranks wait for this one.
     p_->set_value(rank_.tensor({3, 4}));
     ASSERT_TRUE(parallel().reset(membership()).ok());
     train();
@@ -164,7 +164,7 @@ TEST_F(ReducerState, F2ABroadcastThatStallsNamesThePassThatItComesBefore) {
   EXPECT_EQ(rank_.forward_status.failure().pass, 1);
 }
 
-// Ranks that begin with different values, and whose forwards change their buffers differently.
+// Ranks begin with different values, and their forwards change their buffers differently.
 TEST_F(ReducerState,
        F2ABroadcastThatCannotBeStartedIsThisRanksOwnFailureAndOneThatAGroupEndsIsNot) {
   const auto failure_of = [this](Code code) {
@@ -201,7 +201,7 @@ TEST(ReducerStateRanks, S3AllRanksHaveWhatRankZeroHasAndBuffersAreReadAnew) {
     ASSERT_TRUE(rank.create(memberships[number], options).ok());
     at_first[number] = {values_of(p->value())[0], values_of(a->value())[0],
                         values_of(b->value())[0]};
-    a->set_value(rank.tensor({40.0 + r}));  // another tensor
+    a->set_value(rank.tensor({40.0 + r}));  // This is another tensor.
     (void)rank.forward_of({p});
     in_forward[number] = {values_of(a->value())[0], values_of(b->value())[1]};
   });

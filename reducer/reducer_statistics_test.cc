@@ -1,4 +1,4 @@
-// T3: where the time of a pass went.
+// Where the time of a pass went (T3).
 #include <gtest/gtest.h>
 
 #include "reducer/hooks/builtin_hooks.h"
@@ -12,7 +12,7 @@ using platform::Duration;
 class ReducerStatistics : public ReducerTest {
  protected:
   const PassStatistics& last_pass() { return parallel().reducer().last_pass(); }
-  // q's node is created last, so that q is ready first, and its bucket is the first one.
+  // q's node is created last, so q is ready first, and its bucket is the first one.
   void train() {
     const auto above_p = rank_.fan({{p_, 0}});
     const auto above_q = rank_.fan({{q_, 0}});
@@ -45,9 +45,10 @@ TEST_F(ReducerStatistics, T3TimesFollowTheWayOfAGradient) {
     ASSERT_EQ(last_pass().gradients.size(), 2u);
     ASSERT_EQ(last_pass().buckets.size(), 2u);
     expect_in_order(last_pass());
-    EXPECT_LE(last_pass().gradients[1], last_pass().gradients[0]);  // q before p
+    EXPECT_LE(last_pass().gradients[1], last_pass().gradients[0]);  // q is ready before p.
     EXPECT_LE(last_pass().gradients[1], last_pass().buckets[0].ready);
-    EXPECT_LE(last_pass().buckets[0].launched, last_pass().gradients[0]);  // overlapped
+    // The launch overlaps with backward.
+    EXPECT_LE(last_pass().buckets[0].launched, last_pass().gradients[0]);
     EXPECT_LE(last_pass().buckets[1].launched, last_pass().backward_ended);
   }
 }
@@ -70,7 +71,7 @@ TEST_F(ReducerStatistics, T3UnusedParametersAndHooksHaveTimesAndFrozenOnesHaveNo
   ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 6).ok());
   expect_in_order(last_pass());
   EXPECT_GT(last_pass().gradients[0], Duration::zero());
-  EXPECT_GT(last_pass().gradients[1], Duration::zero());  // q, marked unused
+  EXPECT_GT(last_pass().gradients[1], Duration::zero());  // q was marked unused.
   EXPECT_EQ(last_pass().gradients[2], Duration::zero());
 }
 

@@ -24,7 +24,7 @@ Shape channels_last() {
   return shape;
 }
 
-// Calls `call` with the place in memory of each element, in the order of the dimensions.
+// Calls `call` with the offset in memory of each element, in the order of the dimensions.
 template <class Call>
 void each_element(const Shape& shape, const Call& call) {
   for (std::int64_t n = 0; n < kImages; ++n)
@@ -70,7 +70,7 @@ const Setting kSettings[] = {
     {"bf16, views", true, false, make_bf16_compress_hook},
 };
 
-// What each rank has after each pass. The gradient accumulates over two passes.
+// Returns the gradients of each rank after each pass. The gradient accumulates over two passes.
 std::vector<std::vector<Values>> trained(const Setting& setting, const Shape& parameter,
                                          const Shape& arriving) {
   const auto memberships = local_memberships(kRanks);
@@ -113,11 +113,13 @@ TEST(ReducerStrides, B5ChannelsLastHasTheBitsOfRowMajor) {
     EXPECT_EQ(expected[0], expected[1]);
     EXPECT_NE(expected[0][0], expected[0][2]);
     EXPECT_EQ(trained(setting, channels_last(), channels_last()), expected);
-    EXPECT_EQ(trained(setting, channels_last(), row_major()), expected);  // as it may arrive
+    // A gradient may arrive in this order, too.
+    EXPECT_EQ(trained(setting, channels_last(), row_major()), expected);
   }
 }
 
-// PowerSGD takes a parameter as a matrix along its memory: so the other one has that order.
+// PowerSGD takes a parameter as a matrix in the order of its memory, so the row-major parameter has
+// that order here.
 TEST(ReducerStrides, S4PowerSgdFollowsTheMemory) {
   const auto results_of = [](const Shape& shape) {
     const auto memberships = local_memberships(kRanks);
@@ -140,7 +142,8 @@ TEST(ReducerStrides, S4PowerSgdFollowsTheMemory) {
         results[i].push_back(values_of(p->grad()));
       }
       const auto& started = static_cast<LocalGroup&>(*memberships[i].group).started;
-      EXPECT_EQ(started.back().collective.count, 60u);  // Q: it was compressed
+      // This is Q, so the parameter was compressed.
+      EXPECT_EQ(started.back().collective.count, 60u);
     });
     return results;
   };
@@ -156,7 +159,7 @@ TEST(ReducerStrides, B5HolesAndExpandedParametersAreRefusedByNameOnEveryRank) {
   expanded.strides[0] = 0;
   struct Odd {
     DType dtype;
-    bool is_frozen;  // then it is its value that cannot travel
+    bool is_frozen;  // If it is frozen, its value is what cannot be sent.
   };
   for (const Shape& shape : {holes, expanded}) {
     for (const Odd& kind :
@@ -175,7 +178,8 @@ TEST(ReducerStrides, B5HolesAndExpandedParametersAreRefusedByNameOnEveryRank) {
         EXPECT_NE(status.to_string().find("parameter odd is expanded, or has holes"),
                   std::string::npos)
             << status.to_string();
-        // The refusal, and its reason. What the error says to do: the group is as good as new.
+        // The refusal, and its reason. The rest is what the error advises: the group can still be
+        // used.
         EXPECT_EQ(static_cast<LocalGroup&>(*membership.group).started.size(), 2u);
         ReducerOptions options = quick_options(false);
         options.ignored = {"odd"};

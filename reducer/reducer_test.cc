@@ -1,5 +1,6 @@
-// The reducer in short, on one rank. The clauses of the contract one by one: reducer_gradient_test
-// (G), reducer_pass_test (P), reducer_agreement_test (B), reducer_failure_test (F, T).
+// The reducer in short, on one rank. Other tests take the clauses of the contract one by one:
+// reducer_gradient_test (G), reducer_pass_test (P), reducer_agreement_test (B),
+// reducer_failure_test (F, T).
 #include <gtest/gtest.h>
 
 #include "reducer/test_ranks.h"

@@ -1,5 +1,6 @@
-// F3: what verify_payload asks of the group, and what becomes of an error that the group finds. How
-// a group checks is in comm/verified_test, over sockets in comm/gloo/gloo_verified_test.
+// What verify_payload demands of the group, and what happens to an error that the group finds (F3).
+// comm/verified_test tests how a group checks, and comm/gloo/gloo_verified_test does so over
+// sockets.
 #include <gtest/gtest.h>
 
 #include "reducer/hooks/builtin_hooks.h"
@@ -22,7 +23,8 @@ class ReducerVerify : public ReducerTest {
     if (!rank_.forward_status.ok()) return rank_.forward_status;
     return rank_.backward(outputs, 6);
   }
-  // Of all that was started: whether it was to be verified, construction's agreement apart.
+  // Checks whether every collective that was started, except construction's agreement, was to be
+  // verified.
   void expect_all_verified(bool on) {
     int others = 0;
     for (const Started& each : group_->started) {
@@ -40,7 +42,7 @@ TEST_F(ReducerVerify, F3NeedsSumsInTheOrderOfTheRanks) {
   const Status status = rank_.create(membership(), options);
   ASSERT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.to_string().find("set reduction to kRankOrdered"), std::string::npos);
-  EXPECT_EQ(group_->started.size(), 2u);  // the refusal, and its reason
+  EXPECT_EQ(group_->started.size(), 2u);  // The refusal, and its reason.
 }
 
 TEST_F(ReducerVerify, F3NeedsGroupsThatCanCheck) {
@@ -58,7 +60,7 @@ TEST_F(ReducerVerify, F3NeedsGroupsThatCanCheck) {
     const Status status = rank_.create(made, options);
     ASSERT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_NE(status.to_string().find("cannot check"), std::string::npos) << status.to_string();
-    EXPECT_EQ(group_->started.size(), 2u);  // the refusal, and its reason
+    EXPECT_EQ(group_->started.size(), 2u);  // The refusal, and its reason.
   }
   ASSERT_TRUE(rank_.create(membership(), verified()).ok());
   Membership later = membership();
@@ -66,7 +68,8 @@ TEST_F(ReducerVerify, F3NeedsGroupsThatCanCheck) {
   EXPECT_EQ(parallel().reset(later).code(), Code::kInvalidArgument);
 }
 
-// Values, buffers, the order of a rebuild, buckets, usage maps, announcements of a join.
+// These are values, buffers, the order of a rebuild, buckets, usage maps, and exchanges of the join
+// state.
 TEST_F(ReducerVerify, F3CoversEverythingThatIsSentAfterTheAgreement) {
   for (const bool on : {false, true}) {
     ReducerOptions options = verified(true);
@@ -95,7 +98,8 @@ TEST_F(ReducerVerify, F3CoversTheCollectivesOfHooks) {
   expect_all_verified(true);
 }
 
-// The first cause, on every rank: who found it tells the others, and names the sender.
+// Every rank has the first cause: the rank that found it reports it to the others, and names the
+// sender.
 TEST_F(ReducerVerify, F2F3ACorruptedBucketPoisonsAndNamesItsSender) {
   ASSERT_TRUE(rank_.create(membership(), verified()).ok());
   Failure found;

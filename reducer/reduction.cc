@@ -10,9 +10,9 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// At the first hook of a pass, and not earlier: a forward whose output is dropped starts nothing
-// (P2). The launch may call the user's communication hook, so no lock of a parameter is held: that
-// hook may run a local backward to any of them.
+// Unused parameters are marked at the first hook of a pass, and not earlier: a forward whose output
+// is dropped starts nothing (P2). The launch may call the user's communication hook, which may run
+// a local backward to any parameter, so this thread holds no lock of a parameter.
 Status Reducer::backward_reached(GraphTask& task) {
   if (unused_marked_) return {};
   platform::MutexLock lock(mutex_);
@@ -22,7 +22,8 @@ Status Reducer::backward_reached(GraphTask& task) {
   return launch_ready_buckets(lock);
 }
 
-// Everything that must not meet a gradient while it changes is done here, before its accumulator.
+// Everything that must not see a gradient while it changes is done here, before the parameter's
+// accumulator runs.
 Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return arriving_locally(index);
@@ -35,8 +36,8 @@ Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task
   return {};
 }
 
-// A backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient that
-// has been taken to its bucket would be lost: the result takes its place.
+// Handles a backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient
+// that was already copied to its bucket would be lost, because the result replaces the gradient.
 Status Reducer::arriving_locally(std::size_t index) {
   const ReducedParameter& reduced = reduced_parameter_of(index);
   if (!pass_ || pass_->state != Pass::State::kRunning || !reduced.all_replicas_ready) return {};
@@ -82,7 +83,7 @@ Status Reducer::mark_ready(ReducedParameter& reduced, platform::MutexLock& lock)
   LOCKSTEP_CHECK(!reduced.all_replicas_ready);
   reduced.all_replicas_ready = true;
   note_ready(reduced);
-  lock.unlock();  // members do not overlap, so copies of different workers run side by side
+  lock.unlock();  // Members of a bucket do not overlap, so different workers copy concurrently.
   Status status = copy_grad_to_bucket(reduced);
   lock.lock();
   LOCKSTEP_RETURN_IF_ERROR(std::move(status));
@@ -92,8 +93,8 @@ Status Reducer::mark_ready(ReducedParameter& reduced, platform::MutexLock& lock)
   return launch_ready_buckets(lock);
 }
 
-// Parameters that will have no hook in this pass: their slots are filled now, unless another
-// replica's part is to come.
+// Marks the parameters that will have no hook in this pass and copies their gradients to the
+// buckets now, unless the gradient of another replica is still pending.
 Status Reducer::mark_all_unused_ready() {
   for (const std::size_t index : unused_) {
     replica_gradient(index).is_ready = true;
@@ -119,14 +120,14 @@ void Reducer::note_copied_to_bucket(const ReducedParameter& reduced) {
   if (--bucket.pending == 0) times_.buckets[reduced.bucket].ready = platform::now();
 }
 
-// The order that the buckets are to follow (B2), and when (T3).
+// Records the ready order for the rebuild (B2), and the time (T3).
 void Reducer::note_ready(const ReducedParameter& reduced) {
   if (!recorded_)
     ready_order_.push_back(static_cast<std::int32_t>(&reduced - reduced_parameters_.data()));
   times_.gradients[reduced.info] = platform::now();
 }
 
-// Whether the gradient is the bucket's view already (B7).
+// Whether the gradient is the bucket view already (B7).
 bool Reducer::grad_is_bucket_view(const ReducedParameter& reduced) const {
   const Tensor& gradient = reduced.parameter->grad();
   return gradient.defined() && reduced.bucket_view.defined() &&
@@ -135,8 +136,9 @@ bool Reducer::grad_is_bucket_view(const ReducedParameter& reduced) const {
          gradient.shape().same_strides(reduced.bucket_view.shape());
 }
 
-// A gradient may lie in a bucket and not where it belongs there: two were swapped, or one was
-// given other strides. The sum of another parameter would be written over it: it moves out (B7).
+// A gradient may lie in a bucket outside of its own bucket view: the user swapped two gradients, or
+// set one with other strides. The sum of another parameter would overwrite it, so it is moved out
+// of the bucket (B7).
 Status Reducer::detach_misplaced_views() {
   if (!options_.gradient_as_bucket_view) return {};
   for (const ReducedParameter& reduced : reduced_parameters_) {
@@ -164,8 +166,8 @@ Status Reducer::detach_from_bucket(Parameter& parameter) const {
   return {};
 }
 
-// Brings the accumulated gradient, scaled (G2) unless a hook (G4) or the sum does that, to its
-// place; an undefined one counts as +0 (G1).
+// Copies the accumulated gradient to its bucket view. It is scaled (G2) unless a communication hook
+// (G4) or the sum does that. An undefined gradient counts as +0 (G1).
 Status Reducer::copy_grad_to_bucket(ReducedParameter& reduced) {
   const Parameter& parameter = *reduced.parameter;
   const ReplicaGradient* requiring = nullptr;
@@ -184,7 +186,7 @@ Status Reducer::copy_grad_to_bucket(ReducedParameter& reduced) {
   return copy_dense_grad_to_bucket(reduced, bucket_factor(parameter.dtype()));
 }
 
-// P16. The average would not be what the gradient's graph says it is.
+// The average would differ from what the gradient's graph says it is (P16).
 Failure Reducer::requires_grad(const ReplicaGradient& replica, std::size_t bucket) const {
   Failure failure = describe(
       Code::kRequiresGrad,
@@ -196,7 +198,7 @@ Failure Reducer::requires_grad(const ReplicaGradient& replica, std::size_t bucke
   return failure;
 }
 
-// The gradient of a sparse parameter: the entries of each replica, one after the other.
+// Returns the gradient of a sparse parameter: the entries of each replica, one after the other.
 Result<Tensor> Reducer::all_entries(const ReducedParameter& reduced) const {
   if (shadowing_) return Tensor();
   const Parameter& parameter = *reduced.parameter;
@@ -231,7 +233,7 @@ Status Reducer::copy_dense_grad_to_bucket(ReducedParameter& reduced, double fact
   if (reduced.further_replica_count != 0) {
     sum_replicas(reduced, factor);
   } else if (!viewed || factor != 1.0) {
-    // A launch costs more than a small copy: a GPU's bucket is gathered as a whole.
+    // A launch costs more than a small copy, so the bucket of a GPU is packed as a whole.
     reduced.to_pack = !device.is_host();
     const Transfer transfer{&parameter.grad(), reduced.bucket_view.data(), &parameter.shape()};
     if (!reduced.to_pack) device.pack_bucket(stream, {&transfer, 1}, factor);
@@ -242,13 +244,14 @@ Status Reducer::copy_dense_grad_to_bucket(ReducedParameter& reduced, double fact
   return {};
 }
 
-// View mode: what is in its place now is the gradient from here on (B7).
+// View mode: makes the bucket view the gradient from here on (B7).
 void Reducer::alias_grad_to_bucket(ReducedParameter& reduced) {
   if (reduced.to_alias) reduced.parameter->move_grad(reduced.bucket_view);
   reduced.to_alias = false;
 }
 
-// The members of a bucket that fill_bucket() has left to this: one launch, however many they are.
+// Packs the members of a bucket that copy_dense_grad_to_bucket() has deferred: one launch, however
+// many they are.
 void Reducer::pack_bucket(const Bucket& bucket) {
   if (bucket.sparse || bucket.storage->device().is_host()) return;
   transfers_.clear();
@@ -268,26 +271,27 @@ void Reducer::pack_bucket(const Bucket& bucket) {
   }
 }
 
-// The pass goes on in a later backward. Between the two the gradients are the user's: what has come
-// is in its bucket, and in view mode, where it may be on its way, he has none of it (B7).
+// Called when the pass continues in a later backward. Between the two backwards the gradients
+// belong to the user. The gradients that are ready have been copied to their buckets. In view mode,
+// where a bucket may be in flight, the user does not see these gradients (B7).
 void Reducer::suspend_pass() {
   for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
   if (!options_.gradient_as_bucket_view) return;
   for (ReducedParameter& reduced : reduced_parameters_) {
     if (!reduced.all_replicas_ready || !grad_is_bucket_view(reduced)) continue;
     reduced.parameter->move_grad(
-        std::move(reduced.saved_grad));  // undefined, unless it may have to stay (G5)
+        std::move(reduced.saved_grad));  // Undefined, unless it may have to be restored (G5).
     drop_stale_grad(reduced);
   }
 }
 
-// What the part's own worker has submitted comes first.
+// Orders the work that the replica's own worker has submitted before what follows.
 void Reducer::wait_for(const ReplicaGradient& replica, Device& device) {
   Device& other = replica.parameter->device();
   if (&other != &device) device.wait(device.current_stream(), other.record(other.current_stream()));
 }
 
-// P15: the sum over the replicas, in their order; undefined gradients are left out of it.
+// Sums the gradients of the replicas, in their order (P15); undefined gradients are left out.
 void Reducer::sum_replicas(ReducedParameter& reduced, double factor) {
   Device& device = reduced.parameter->device();
   const Stream stream = device.current_stream();
@@ -309,8 +313,8 @@ void Reducer::sum_replicas(ReducedParameter& reduced, double factor) {
   if (factor != 1.0) device.pack_bucket(stream, {&scaled, 1}, factor);
 }
 
-// Nobody may have used a parameter whose gradient lies in the bucket: what it is now is needed
-// again then (G5), and the sum will be where it lies.
+// It is possible that no rank used a parameter whose gradient is its bucket view. The gradient's
+// current value is then needed again (G5), but the sum will overwrite it; so it is saved.
 Status Reducer::save_stale_grad(ReducedParameter& reduced) {
   Device& device = reduced.parameter->device();
   Result<Tensor> kept =
@@ -334,10 +338,11 @@ void Reducer::drop_stale_grad(ReducedParameter& reduced) {
   reduced.is_grad_saved = false;
 }
 
-// Launches in index order, whatever order buckets become ready in (P3).
+// Launches buckets in index order, whatever order they become ready in (P3).
 Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
-  if (launching_) return {};  // whoever does that goes on with what is ready now
-  // Hooks start nothing, nor does the end of a backward that leaves something to a later one (P14).
+  if (launching_) return {};  // The thread that launches continues with what is ready now.
+  // Hooks launch nothing, and neither does the end of a backward that leaves gradients to a later
+  // one (P14).
   if (after_backward() && (running_task_ != nullptr || unready_parameters_ != 0)) return {};
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
@@ -369,8 +374,8 @@ Status Reducer::launch_bucket(std::size_t b) {
   return launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence);
 }
 
-// How many ranks used each parameter: what nobody used stays untouched (G5). Follows the last
-// bucket on every rank (T2), also on a rank that used everything.
+// Sums how many ranks used each parameter: a parameter that no rank used stays untouched (G5). The
+// usage map follows the last bucket on every rank (T2), also on a rank that used everything.
 Status Reducer::launch_usage_map() {
   for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
     usage_map_[i] = reduced_parameters_[i].used ? 1 : 0;
@@ -389,7 +394,7 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
   const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
   if (!pass_ || pass_->state == Pass::State::kOpen)
-    failed_at_.reset();  // what failed before, and left the reducer clean, is over
+    failed_at_.reset();  // An earlier failure that left the reducer clean is over.
   if (Status status = group.start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     annotate(status.failure(), collective.bucket);
@@ -410,7 +415,7 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
   return {};
 }
 
-// The end of an outermost backward of the pass that is running.
+// Called at the end of an outermost backward of the running pass.
 Status Reducer::end_backward() {
   {
     platform::MutexLock lock(mutex_);
@@ -430,8 +435,9 @@ Status Reducer::end_backward() {
   return {};
 }
 
-// Whether an output that a later backward can use leads to a part that has not come (P5). One that
-// leads to none keeps no pass open: a constant, a metric, features that the loss is made of.
+// Whether an output that a later backward can use leads to a replica gradient that is not ready
+// (P5). An output that leads to none keeps no pass open: a constant, a metric, or features that the
+// loss is computed from.
 bool Reducer::can_complete_later() {
   bool is_found = false;
   pass_->with_outputs([&](std::span<PassOutput* const> outputs) {
@@ -461,13 +467,13 @@ void Reducer::keep_statistics() {
 }
 
 void Reducer::end_pass() {
-  // A rank without inputs has no order of its own to follow.
+  // A rank without inputs has no ready order of its own.
   recorded_ = recorded_ || all_train();
   window_open_ = false;
   close_pass(true);
 }
 
-// What this backward has left to do before all buckets can be launched.
+// Does what remains before all buckets can be launched.
 Status Reducer::mark_remaining_ready() {
   if (in_first_static_pass()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
@@ -476,22 +482,22 @@ Status Reducer::mark_remaining_ready() {
       LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced_parameters_[index]));
   } else if (options_.find_unused_parameters) {
     for (ReducedParameter& reduced :
-         reduced_parameters_)  // outputs that the loss does not reach, or no hook at all (P5, P8)
+         reduced_parameters_)  // The loss does not reach some outputs, or no hook ran (P5, P8).
       if (!reduced.all_replicas_ready) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
   } else if (!unused_marked_) {
     LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
   }
   unused_marked_ = true;
-  // Before what is left to launch: where nothing was launched yet (P14, the pass that is counted,
-  // no hook at all) the others still wait for this rank.
+  // This check comes before the remaining launches: where nothing was launched yet (P14, the first
+  // static pass, or no hook at all) the other ranks still wait for this rank.
   LOCKSTEP_RETURN_IF_ERROR(usage_changed());
   LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
   LOCKSTEP_CHECK(unready_parameters_ != 0 || next_bucket_ == buckets_.size());
   return {};
 }
 
-// The order in which slots would have got ready in the pass that is counted: those without a hook
-// first, as later passes mark them.
+// Returns the order in which parameters would have become ready in the first static pass: those
+// without a hook first, as later passes mark them.
 std::vector<std::size_t> Reducer::by_last_hook() const {
   std::vector<std::size_t> order(reduced_parameters_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -501,10 +507,10 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
   return order;
 }
 
-// Static mode, at the end of the first backward of the first pass, which ends with it whatever
-// outputs live: its hooks are what later passes must have, and what some rank used in it is what is
-// reduced from now on (P11). Before the buckets (T2), as those of
-// unused parameters must be known when they are filled.
+// Static mode: called at the end of the first backward of the first pass, which ends the pass
+// whatever outputs are alive. Its hooks are those that later passes must have, and the parameters
+// that some rank used in it are those that are reduced from now on (P11). The usage map comes
+// before the buckets (T2), because the used parameters must be known when unused ones are marked.
 Status Reducer::agree_on_use() {
   for (ReducedParameter& reduced : reduced_parameters_) {
     reduced.used = false;
@@ -519,13 +525,15 @@ Status Reducer::agree_on_use() {
       reduced_parameters_[i].in_use = usage_map_[i] != 0;
     used_parameters_agreed_ = true;
   }
-  // Not before: a pass that could not start, and left the reducer clean, is not counted.
+  // This comes last: a pass that could not start, and left the reducer clean, is not the first
+  // pass.
   for (std::size_t i = 0; i < replica_gradient_count() && !shadowing_; ++i)
     replica_gradient(i).hooks_expected = replica_gradient(i).hooks_finished;
   return {};
 }
 
-// Static mode: what no rank used in the first pass is not reduced, and so must not be used later.
+// Static mode: parameters that no rank used in the first pass are not reduced, so a later pass must
+// not use them.
 Status Reducer::usage_changed() const {
   if (!options_.static_graph) return {};
   Failure failure = describe(Code::kUsageChanged, "");
@@ -552,7 +560,7 @@ Status Reducer::finalize() {
     times_.buckets[b].completed = is_sum ? buckets_[b].work.completed_at() : platform::now();
     transfers_.clear();
     Status status = copy_bucket_to_grads(buckets_[b], usage_pending);
-    if (!transfers_.empty()) {  // also of a bucket that fails half-way
+    if (!transfers_.empty()) {  // Runs also for a bucket that fails half-way.
       Device& device = buckets_[b].storage->device();
       device.unpack_bucket(device.current_stream(), transfers_);
     }
@@ -566,7 +574,8 @@ Status Reducer::copy_bucket_to_grads(const Bucket& bucket, bool& usage_pending) 
   for (const std::size_t index : bucket.members) {
     ReducedParameter& reduced = reduced_parameters_[index];
     if (options_.static_graph && !reduced.in_use) continue;
-    // What this rank used, somebody used: only the others have to wait for the map.
+    // A parameter that this rank used was used by some rank; only for the others must this rank
+    // wait for the map.
     if (options_.find_unused_parameters && !reduced.used) {
       if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
       usage_pending = false;
@@ -584,7 +593,7 @@ Status Reducer::finish_bucket(std::size_t b) {
   return bucket.sparse ? finish_sparse(b) : Status();
 }
 
-// All ranks know how many rows each has.
+// By now all ranks know how many rows each rank has.
 Status Reducer::finish_sparse(std::size_t b) {
   Bucket& bucket = buckets_[b];
   Result<std::vector<Collective>> rows = bucket.sparse->prepare();
@@ -598,15 +607,15 @@ Status Reducer::finish_sparse(std::size_t b) {
   return {};
 }
 
-// The sum in the slot becomes the gradient, in copying mode by way of transfers_; copies of the
-// parameter have none then (P15).
+// Makes the sum in the bucket view the gradient; in copying mode transfers_ copies it there.
+// Further replicas of the parameter have no gradient after that (P15).
 Status Reducer::copy_bucket_to_grad(ReducedParameter& reduced) {
   Parameter& parameter = *reduced.parameter;
   Device& device = parameter.device();
   for (std::uint32_t i = 0; i < reduced.further_replica_count; ++i)
     further_replicas_[reduced.first_further_replica + i].parameter->undefine_grad();
-  // What it was accumulated from ends here (P16); of a rank that shadows the pass (S2), as others
-  // were refused.
+  // The graph that the gradient was computed from ends here (P16). This happens on a rank that
+  // shadows the pass (S2), as other ranks refused such a gradient.
   if (parameter.grad().requires_grad()) {
     Tensor plain = parameter.grad();
     plain.set_requires_grad(false);
@@ -652,7 +661,7 @@ void Reducer::close_trace(std::int64_t sequence, const Status& status) {
                platform::now());
 }
 
-// The process group ends every collective itself; this is the line behind that line.
+// The process group ends every collective itself; this deadline lies behind the group's own.
 Status Reducer::wait_for(Work& work) const {
   return wait_behind(work, {membership_.group.get(), &backward_group()});
 }

@@ -45,7 +45,7 @@ Collective SparseSum::count(const ProcessGroup& group) {
   return all_gather(DType::kByte, sizeof own_count_, &own_count_, counts_.data());
 }
 
-// A rank sends each row of the parameter once at most, ascending.
+// A rank sends each row of the parameter at most once, ascending.
 Status SparseSum::check_counts() const {
   const std::int64_t most = parameter_.shape().sizes[0];
   for (std::size_t r = 0; r < counts_.size(); ++r)
@@ -78,11 +78,12 @@ Status SparseSum::check_numbers() const {
 }
 
 Result<std::vector<Collective>> SparseSum::prepare() {
-  values_ = Tensor();  // of a pass whose sum nobody wanted
+  values_ = Tensor();  // They may be left from a pass whose sum nobody needed.
   if (Status status = check_counts(); !status.ok()) return failed(std::move(status));
   const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());
   if (longest == 0) return std::vector<Collective>();
-  // Ranks may say what they like, up to the rows of the parameter, and rows may have no elements.
+  // Ranks may announce any number of rows up to that of the parameter, and rows may have no
+  // elements.
   const std::int64_t all_rows = multiply_sizes(static_cast<std::int64_t>(counts_.size()), longest);
   if (multiply_sizes(all_rows, sizeof longest) == kTooLarge) return failed(out_of_memory());
   sent_numbers_.assign(own_.rows().begin(), own_.rows().end());

@@ -1,15 +1,17 @@
-// SparseSum: the way of a sparse gradient through the reducer (contract S1). A bucket with a sparse
-// parameter, alone in it, has one in place of memory for its sum.
+// SparseSum reduces a sparse gradient (contract S1). A sparse parameter is alone in its bucket, and
+// the bucket has a SparseSum in place of memory for a dense sum.
 //
-// Ranks do not know how many rows the others have. So when the gradient is ready each tells how
-// many it has, and when backward has ended all send their rows, as many as the longest list has;
-// then each rank adds them up in rank order. The numbers are on their way while backward runs.
+// A rank does not know how many rows the other ranks have. So when the gradient is ready, each rank
+// sends the number of its rows. When backward has ended, all ranks send their rows, padded to the
+// length of the longest list, and each rank adds them up in rank order. The exchange of the numbers
+// overlaps with backward.
 //
-// Threads: take() by the worker of the parameter's device; the rest under the reducer's lock, or by
-// the thread that trains when backward has ended. Order: take, count, prepare, sum, once a pass.
-// Memory: the rank's own rows, and from prepare() to sum() those of all ranks. Failure: as for
-// tensor/sparse.h; and what a peer sent may be no list of rows, which is kCorrupted and suspects
-// it.
+// Threads: the worker of the parameter's device calls take(). The other functions run under the
+// reducer's lock, or on the thread that trains when backward has ended.
+// Order: take, count, prepare, sum, once in each pass.
+// Memory: the rank's own rows, and from prepare() to sum() the rows of all ranks.
+// Failure: as for tensor/sparse.h. If what a peer sent is not a valid list of rows, that is
+// kCorrupted and suspects the peer.
 #pragma once
 
 #include <vector>
@@ -24,17 +26,18 @@ class SparseSum {
  public:
   explicit SparseSum(Parameter& parameter) : parameter_(parameter) {}
 
-  // What this rank gives: the gradient coalesced, each row times `factor` (G2). An undefined one
-  // has no rows.
+  // Sets this rank's contribution: the gradient, coalesced, with each row multiplied by `factor`
+  // (G2). An undefined gradient has no rows.
   Status take(const Tensor& gradient, double factor);
 
-  // The collective that tells every rank how many rows each has.
+  // Returns the collective that tells every rank how many rows each rank has.
   Collective count(const ProcessGroup& group);
 
-  // Once that is complete: those that send the rows. None if no rank has one.
+  // Call it when that collective is complete. It returns the collectives that send the rows, or
+  // none if no rank has rows.
   Result<std::vector<Collective>> prepare();
 
-  // Of what they brought: the sum, a new tensor with each row once, ascending.
+  // Returns the sum of the rows that were received: a new tensor that has each row once, ascending.
   Result<Tensor> sum();
 
  private:
@@ -43,10 +46,11 @@ class SparseSum {
 
   Parameter& parameter_;
   Tensor own_;
-  int rank_ = kNone;                  // in the group
-  std::int64_t own_count_ = 0;        // as it is sent
-  std::vector<std::int64_t> counts_;  // by rank
-  // Of this rank and of all, padded to the longest list. Numbers of padding are negative.
+  int rank_ = kNone;                  // The rank in the group.
+  std::int64_t own_count_ = 0;        // The number of own rows, as it is sent.
+  std::vector<std::int64_t> counts_;  // One entry for each rank.
+  // The row numbers of this rank and of all ranks, padded to the longest list. Padding has negative
+  // numbers.
   std::vector<std::int64_t> sent_numbers_;
   std::vector<std::int64_t> numbers_;
   Tensor sent_values_;

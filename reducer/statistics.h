@@ -1,9 +1,10 @@
-// PassStatistics: where the time of one synced pass went on this rank (contract T3). Always kept,
-// of the last pass that was completed: one look at the clock for each parameter, and three a
-// bucket.
+// PassStatistics says where the time of one synced pass went on this rank (contract T3). The
+// reducer always records it for the last pass that was completed. The cost is one reading of the
+// clock for each parameter, and three for each bucket.
 //
-// Times are since the pass was armed, which is when its last forward ended; local backwards and the
-// user's own work in between count. A value; see Reducer::last_pass().
+// Times count from the moment when the pass was armed, which is the end of its last forward. They
+// include local backwards and the user's own work in between. This is a value; see
+// Reducer::last_pass().
 #pragma once
 
 #include <cstdint>
@@ -17,17 +18,19 @@ inline namespace LOCKSTEP_NS {
 
 struct PassStatistics {
   struct Bucket {
-    platform::Duration ready{};      // its last member was there
-    platform::Duration launched{};   // its sum, or its communication hook, was started
-    platform::Duration completed{};  // the sum was there; with a hook: its result was
+    platform::Duration ready{};     // When the last member became ready.
+    platform::Duration launched{};  // When the sum, or the communication hook, was started.
+    // When the sum, or the result of the communication hook, was complete.
+    platform::Duration completed{};
   };
-  std::int64_t pass = kNone;                  // kNone: none was completed in this group
-  std::vector<platform::Duration> gradients;  // by parameter: ready, or marked unused. 0: frozen
+  std::int64_t pass = kNone;  // kNone if no pass was completed in this group.
+  // One entry for each parameter: when it was ready, or marked unused. 0 for a frozen one.
+  std::vector<platform::Duration> gradients;
   std::vector<Bucket> buckets;
-  platform::Duration backward_ended{};  // the last backward of the pass
-  platform::Duration finished{};        // all gradients were in place
+  platform::Duration backward_ended{};  // When the last backward of the pass ended.
+  platform::Duration finished{};        // When all gradients held their results.
 
-  // What communication cost that no backward hid.
+  // The cost of communication that no backward hid.
   platform::Duration exposed() const { return finished - backward_ended; }
 };
 

@@ -1,6 +1,6 @@
-// For the tests of the reducer: TestRank, one rank with a small model, and process groups that need
-// no network. PlayedGroup plays the other ranks of a group to the one rank that a test runs;
-// LocalGroup joins ranks that are threads, and adds in rank order.
+// Helpers for the tests of the reducer: TestRank is one rank with a small model, and two process
+// groups need no network. ScriptedGroup simulates the other ranks of a group for the one rank that
+// a test runs. LocalGroup connects ranks that are threads, and adds in rank order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,9 +21,9 @@
 
 namespace lockstep::testing {
 
-// The element at `index`, and storing one, rounded to the dtype. A double holds the exact sum and
-// product of two floats (of 16 or 32 bits), so arithmetic on these is rounded once, as the contract
-// wants it.
+// Loads the element at `index`, and stores one, rounded to the dtype. A double holds the exact sum
+// and product of two floats (of 16 or 32 bits), so arithmetic on these is rounded once, as the
+// contract demands.
 inline double element(DType dtype, const std::byte* data, std::size_t index) {
   const auto load = [&](auto value) {
     std::memcpy(&value, data + index * sizeof value, sizeof value);
@@ -40,7 +40,7 @@ inline double element(DType dtype, const std::byte* data, std::size_t index) {
       return bfloat16_to_float(load(std::uint16_t{}));
     case DType::kInt32:
       return load(std::int32_t{});
-    case DType::kComplex64:  // has parts: see Tensor::as_real()
+    case DType::kComplex64:  // Its parts are elements: see Tensor::as_real().
       break;
     case DType::kByte:
       return load(std::uint8_t{});
@@ -70,8 +70,8 @@ inline void set_element(DType dtype, std::byte* data, std::size_t index, double 
   }
 }
 
-// GCC 12.2 drops the rounding of sums that it carries from turn to turn of a loop two at a time
-// (its bug 107212), so the bits go through memory that it must not look through.
+// GCC 12.2 drops the rounding of sums that a loop carries from one iteration to the next, two at a
+// time (its bug 107212), so the bits go through memory that the compiler cannot see through.
 inline double rounded(DType dtype, double value) {
   std::byte bits[8];
   set_element(dtype, bits, 0, value);
@@ -113,7 +113,7 @@ class FunctionNode final : public Node {
   Function function_;
 };
 
-// What a group was asked for, and the bytes that this rank put in.
+// A collective that a group was asked to start, and the bytes that this rank contributed.
 struct Started {
   Collective collective;
   std::vector<std::byte> sent;
@@ -163,16 +163,17 @@ class ScriptedGroup final : public ProcessGroup {
   std::size_t in_flight() const { return in_flight_.size(); }
 
   std::vector<Started> started;
-  // What the other ranks add to a sum; by default each holds what this rank does.
+  // Adds the contribution of the other ranks to a sum; by default each contributes the same as this
+  // rank.
   std::function<void(const Collective&)> peers;
   DType refused_dtype = DType::kByte;
   bool verifies = true;
   int sums_before_failure = 0;
-  Status failure;                 // of start() of a sum
-  Status refusal;                 // and of others
-  Status late_failure;            // of the Work
-  bool stalls = false;            // sums end only when the group is aborted
-  bool stalls_gathering = false;  // and so do the others
+  Status failure;                 // The error of start() for a sum.
+  Status refusal;                 // The error of start() for other collectives.
+  Status late_failure;            // The error of the Work.
+  bool stalls = false;            // If set, sums end only when the group is aborted.
+  bool stalls_gathering = false;  // If set, so do the other collectives.
   platform::Duration limit = std::chrono::seconds(5);
   bool aborted = false;
 
@@ -184,7 +185,7 @@ class ScriptedGroup final : public ProcessGroup {
         std::memcpy(collective.gathered + static_cast<std::size_t>(r) * bytes, collective.data,
                     bytes);
     } else if (collective.op == Op::kBroadcast) {
-      return;  // this rank is the root
+      return;  // This rank is the root.
     } else if (peers) {
       peers(collective);
     } else {
@@ -198,7 +199,7 @@ class ScriptedGroup final : public ProcessGroup {
   std::vector<Work*> in_flight_;
 };
 
-// Where the ranks of one LocalGroup meet.
+// The hub through which the ranks of one LocalGroup exchange data.
 class LocalHub {
  public:
   explicit LocalHub(int size) : size_(size), next_(static_cast<std::size_t>(size), 0) {}
@@ -218,7 +219,8 @@ class LocalHub {
     return {};
   }
 
-  // As over a network: this rank's work ends with its cause, that of the others sees it leave.
+  // Works as over a network: this rank's work ends with its cause, and that of the others with a
+  // lost peer.
   void abort(int rank, const Status& cause) {
     platform::MutexLock lock(mutex_);
     if (dead_by_ >= 0) return;
@@ -235,7 +237,7 @@ class LocalHub {
     Work* work = nullptr;
   };
   struct Meeting {
-    std::map<int, Part> there;  // by rank
+    std::map<int, Part> there;  // By rank.
   };
 
   Status lost(std::int64_t sequence, Op op) const {
@@ -282,7 +284,7 @@ class LocalHub {
   const int size_;
   platform::Mutex mutex_{"test.hub"};
   std::vector<std::int64_t> next_;
-  std::map<std::int64_t, Meeting> meetings_;  // by sequence number
+  std::map<std::int64_t, Meeting> meetings_;  // By sequence number.
   int dead_by_ = -1;
 };
 
@@ -297,7 +299,8 @@ class LocalGroup final : public ProcessGroup {
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   bool can_reduce(DType dtype) const override { return dtype != DType::kByte; }
-  bool can_verify() const override { return true; }  // in memory nothing changes
+  // Nothing changes on the way, since the data stays in memory.
+  bool can_verify() const override { return true; }
   platform::Duration timeout() const override { return timeout_; }
   Status start(const Collective& collective, Work& work) override {
     started.push_back(note(collective));
@@ -313,7 +316,7 @@ class LocalGroup final : public ProcessGroup {
   const platform::Duration timeout_;
 };
 
-// Memberships of all ranks of a fresh group, in rank order.
+// Returns the memberships of all ranks of a fresh group, in rank order.
 inline std::vector<Membership> local_memberships(
     int size, platform::Duration timeout = std::chrono::seconds(20)) {
   auto hub = std::make_shared<LocalHub>(size);
@@ -338,8 +341,8 @@ struct ParameterSpec {
   Parameter::Gradients gradients = Parameter::Gradients::kDense;
 };
 
-// A bucket for each parameter, unless limits say otherwise, and as it was made: no rebuild; little
-// patience in failures.
+// Options with a bucket for each parameter (unless `limits` says otherwise), without a rebuild, and
+// with a short grace period for failures.
 inline ReducerOptions quick_options(bool dynamic, std::vector<std::uint64_t> limits = {1}) {
   ReducerOptions options;
   options.find_unused_parameters = dynamic;
@@ -372,14 +375,14 @@ class TestRank {
   Ref<Node> node(std::vector<Edge> edges, FunctionNode::Function function, int worker = 0) {
     return Ref<Node>(new FunctionNode(engine, std::move(edges), std::move(function), worker));
   }
-  // Hands its gradient on to all of `edges`.
+  // Makes a node that passes its gradient on to all of `edges`.
   Ref<Node> fan(std::vector<Edge> edges) {
     return node(std::move(edges), [](auto in, auto out, const auto&) {
       for (Tensor& o : out) o = in[0];
       return Status();
     });
   }
-  // Ends the graph: below it no gradient is defined.
+  // Makes a node that ends the graph: below it no gradient is defined.
   Ref<Node> stop(std::vector<Edge> edges = {}) {
     return node(std::move(edges), [](auto, auto, const auto&) { return Status(); });
   }
@@ -389,7 +392,7 @@ class TestRank {
     });
   }
 
-  // A forward whose outputs are `edges`; its status is in forward_status.
+  // Runs a forward whose outputs are `edges`; its status is in forward_status.
   std::vector<Edge> forward(const std::vector<Edge>& edges) {
     std::vector<Edge> outputs;
     forward_status = parallel->forward(
@@ -400,7 +403,7 @@ class TestRank {
         outputs);
     return outputs;
   }
-  // A forward whose outputs are the parameters themselves.
+  // Runs a forward whose outputs are the parameters themselves.
   std::vector<Edge> forward_of(const std::vector<Ref<Parameter>>& outputs) {
     std::vector<Edge> edges;
     for (const auto& output : outputs) edges.push_back({output, 0});
@@ -414,7 +417,7 @@ class TestRank {
     return made;
   }
 
-  // Every root gets a gradient of the same values.
+  // Runs a backward in which every root gets a gradient of the same values.
   Status backward(const std::vector<Edge>& roots, const Values& values, bool retain = false) {
     std::vector<Tensor> gradients;
     for (std::size_t i = 0; i < roots.size(); ++i) gradients.push_back(tensor(values));
@@ -435,7 +438,8 @@ class TestRank {
   Status forward_status;
 };
 
-// Most tests: one rank with parameters p and q of two elements each, in a PlayedGroup.
+// The fixture of most tests: one rank with parameters p and q of two elements each, in a
+// ScriptedGroup.
 class ReducerTest : public ::testing::Test {
  protected:
   explicit ReducerTest(int workers = 0) : rank_(workers) {}

@@ -9,7 +9,8 @@ inline namespace LOCKSTEP_NS {
 
 Trace::Trace(std::size_t capacity) : capacity_(capacity) {
   LOCKSTEP_CHECK_GE(capacity, std::size_t{1});
-  ring_.reserve(capacity);  // not made all at once: most of it is never touched in a short life
+  // Entries are not constructed here: a short run never touches most of the memory.
+  ring_.reserve(capacity);
 }
 
 void Trace::clear() {
@@ -28,9 +29,9 @@ std::int64_t Trace::append(TraceEntry entry) {
 
 void Trace::close(std::int64_t sequence, TraceEntry::State state, platform::Duration when) {
   const std::size_t at = static_cast<std::size_t>(sequence) % capacity_;
-  if (at >= ring_.size()) return;  // cleared
+  if (at >= ring_.size()) return;  // The trace was cleared.
   TraceEntry& entry = ring_[at];
-  if (entry.sequence != sequence) return;  // already overwritten
+  if (entry.sequence != sequence) return;  // The entry was overwritten.
   entry.state = state;
   entry.completed = when;
 }

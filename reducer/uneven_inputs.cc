@@ -1,5 +1,5 @@
-// Uneven inputs (S2): ranks that still train announce what they are about to start; a rank out of
-// inputs starts the same, with zeros, until no rank trains any more.
+// Uneven inputs (S2): ranks that still train announce what they are about to start. A rank that is
+// out of inputs starts the same collectives, with zeros, until no rank trains any more.
 #include <algorithm>
 #include <new>
 #include <numeric>
@@ -13,8 +13,9 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// An announcement is the sum of what ranks say: for each event, how many are at it; how many have
-// each option on; then a one for each rank that trains.
+// The join state is a sum over the ranks. For each event it counts the ranks that are at it, and
+// for each option the ranks that have it on. Then it has one entry for each rank, which is 1 if the
+// rank trains.
 constexpr std::size_t kEvents = 3;
 constexpr std::size_t kThrows = kEvents;
 constexpr std::size_t kByActive = kEvents + 1;
@@ -35,14 +36,15 @@ Status Reducer::begin_join(const JoinOptions& options) try {
   const auto size = static_cast<std::size_t>(membership_.group->size());
   join_state_.reserve(kFirstRank + size);
   active_.assign(size, 0);
-  active_[0] = 1;  // who ends up with nobody having trained keeps what rank 0 has
+  active_[0] = 1;  // If no rank ever trains, every rank takes the state of rank 0.
   joining_ = options;
   return {};
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }
 
-// All ranks of the group say where they are; kNone is a rank out of inputs. Returns the event.
+// All ranks of the group announce their event; kNone is a rank out of inputs. The call returns the
+// common event.
 Result<Reducer::JoinEvent> Reducer::exchange_join_state(JoinEvent event) try {
   const auto size = static_cast<std::size_t>(membership_.group->size());
   join_state_.assign(kFirstRank + size, 0);
@@ -63,10 +65,11 @@ Result<Reducer::JoinEvent> Reducer::exchange_join_state(JoinEvent event) try {
   if (!status.ok()) return failed(fail(std::move(status.failure())));
   return apply_join_state(std::span(join_state_).subspan(kFirstRank));
 } catch (const std::bad_alloc&) {
-  return failed(fail(std::move(out_of_memory().failure())));  // the others are told, and wait
+  // The others have received the event, and wait.
+  return failed(fail(std::move(out_of_memory().failure())));
 }
 
-// What the sum means: the same on every rank, so that all go on, or all raise.
+// Interprets the sum. It is the same on every rank, so either all continue or all raise.
 Result<Reducer::JoinEvent> Reducer::apply_join_state(std::span<const std::int32_t> flags) {
   const auto size = static_cast<std::int32_t>(flags.size());
   const std::int32_t active = std::accumulate(flags.begin(), flags.end(), std::int32_t{0});
@@ -83,7 +86,7 @@ Result<Reducer::JoinEvent> Reducer::apply_join_state(std::span<const std::int32_
             : "ranks called begin_join with different options: of " + std::to_string(size) + ", " +
                   std::to_string(join_state_[kThrows]) + " have throw_on_early_termination on, " +
                   std::to_string(join_state_[kByActive]) + " divide_by_active");
-    failure.rank = kNone;  // nobody can tell who is wrong
+    failure.rank = kNone;  // Nobody can tell which rank is wrong.
     failure.definite = true;
     failure.collective = name_of(Op::kAllReduceSum);
     failure.sequence = usage_work_.sequence();
@@ -112,7 +115,7 @@ bool Reducer::all_train() const {
   return !joining_ || std::find(active_.begin(), active_.end(), 0) == active_.end();
 }
 
-// As of the last event that was announced; rank 0 before the first one.
+// The lowest rank that trained in the last event; rank 0 before the first event.
 int Reducer::lowest_that_trains() const {
   const auto found =
       std::find_if(active_.begin(), active_.end(), [](std::int32_t each) { return each != 0; });
@@ -121,8 +124,9 @@ int Reducer::lowest_that_trains() const {
 }
 
 void Reducer::divide_by(int ranks) {
-  const volatile int count = ranks;  // read from memory, so that the divisions stay behind this:
-  const DefaultFloats floats;        // the application may have this thread round otherwise (G9)
+  const volatile int count = ranks;  // Read from memory, so that the divisions stay behind this.
+  // The application may have set another rounding mode for this thread (G9).
+  const DefaultFloats floats;
   divisor_ = ranks;
   factor_ = 1.0 / count;
   float_factor_ = static_cast<double>(1.0f / static_cast<float>(count));
@@ -137,20 +141,21 @@ void Reducer::leave_join() {
 Status Reducer::end_join() try {
   LOCKSTEP_RETURN_IF_ERROR(begin_forward());
   if (!joining_) return Status(Code::kInvalidArgument, "end_join was called without a begin_join");
-  if (pass_) close_pass(false);  // outputs that nobody used
+  if (pass_) close_pass(false);  // Its outputs were never used.
   while (true) {
     Result<JoinEvent> event = exchange_join_state(JoinEvent::kNone);
     if (!event) return event.error();
     if (*event == JoinEvent::kNone) break;
     LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
   }
-  // One of those that trained last has what all must have now.
+  // Every rank takes the state of a rank that trained last.
   Status status = state_->broadcast_all(*this, membership_.group->rank(), lowest_that_trains());
   leave_join();
   return status.ok() ? status : fail(state_failure(std::move(status)));
 } catch (const std::bad_alloc&) {
   shadowing_ = false;
-  return fail(std::move(out_of_memory().failure()));  // the others are in the middle of a pass
+  // The other ranks are in the middle of a pass.
+  return fail(std::move(out_of_memory().failure()));
 }
 
 Status Reducer::shadow(JoinEvent event) {
@@ -177,7 +182,7 @@ Status Reducer::shadow(JoinEvent event) {
   return {};
 }
 
-// Every bucket and the usage map, with zeros and no use.
+// Reduces every bucket and the usage map, with zeros and without any use.
 Status Reducer::shadow_pass() {
   LOCKSTEP_RETURN_IF_ERROR(detach_misplaced_views());
   if (options_.static_graph && !used_parameters_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());

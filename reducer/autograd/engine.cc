@@ -15,9 +15,9 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint32_t kEnd = ~std::uint32_t{0};  // of a list of contributions
+constexpr std::uint32_t kEnd = ~std::uint32_t{0};  // The end of a list of contributions.
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
+std::uint64_t mix(std::uint64_t x) {  // This is the finalizer of splitmix64.
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
@@ -26,8 +26,8 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
 // One gradient on its way to a node that is not ready yet.
 struct Contribution {
   Tensor gradient;
-  std::uint64_t sender = 0;  // sequence number
-  std::uint32_t edge = 0;    // of the sender
+  std::uint64_t sender = 0;  // The sender's sequence number.
+  std::uint32_t edge = 0;    // The index of the sender's edge.
   std::uint32_t slot = 0;
   std::uint32_t next = kEnd;
 };
@@ -35,7 +35,7 @@ struct Contribution {
 struct NodeState {
   Node* node = nullptr;
   std::uint32_t dependencies = 0;
-  std::uint32_t contributions = kEnd;  // head of a list in GraphTask::State
+  std::uint32_t contributions = kEnd;  // The head of a list in GraphTask::State.
 };
 
 bool sent_before(const Contribution& a, const Contribution& b) {
@@ -44,8 +44,8 @@ bool sent_before(const Contribution& a, const Contribution& b) {
   return a.edge < b.edge;
 }
 
-// sum += term; the first addition takes memory of its own, because what a node sent may be shared
-// between its receivers.
+// Adds `term` to `sum`. The first addition allocates memory of its own, because the receivers of
+// what a node sent may share it.
 Status add_elements(Tensor& sum, bool& owned, const Tensor& term) {
   Device& device = term.device();
   const Stream stream = device.current_stream();
@@ -82,12 +82,12 @@ Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
 
 struct Engine::Ready {
   GraphTask* task = nullptr;
-  std::uint32_t index = 0;  // of the node in its task
+  std::uint32_t index = 0;  // The index of the node in its task.
   std::uint32_t depth = 0;
   bool accumulator = false;
   std::uint64_t order = 0;
 
-  bool operator<(const Ready& other) const {  // the greatest runs first
+  bool operator<(const Ready& other) const {  // The greatest one runs first.
     if (depth != other.depth) return depth < other.depth;
     if (accumulator != other.accumulator) return other.accumulator;
     return order < other.order;
@@ -101,14 +101,15 @@ struct GraphTask::State {
   std::vector<std::pair<BackwardObserver*, Node*>> observed;
   std::vector<Node*> observed_nodes;
   std::vector<BackwardEnd*> callbacks;
-  // Memory for nodes with many edges, so that running them does not allocate.
+  // Reused memory for nodes with many edges, so that running them does not allocate.
   std::vector<std::vector<Tensor>> spare_gradients;
   std::vector<std::vector<Contribution>> spare_contributions;
-  std::vector<Engine::Ready> ready;  // nodes of worker 0: served by the thread that called backward
+  // The ready nodes of worker 0, which the thread that called backward runs.
+  std::vector<Engine::Ready> ready;
   platform::CondVar progress{"backward.progress"};
   std::uint32_t depth = 0;
-  std::uint32_t outstanding = 0;  // nodes that are ready or running
-  int driver = 0;                 // worker whose thread drives this task
+  std::uint32_t outstanding = 0;  // The number of nodes that are ready or running.
+  int driver = 0;                 // The worker whose thread drives this task.
   bool retain_graph = false;
   Status failure;
 
@@ -125,7 +126,7 @@ struct GraphTask::State {
   }
 };
 
-// Guarded by `mutex`: the ready queues, and all of a GraphTask's state while its backward runs.
+// `mutex` guards the ready queues, and all of a GraphTask's state while its backward runs.
 struct Engine::Impl {
   struct Worker {
     explicit Worker() : wake("engine.worker") {}
@@ -134,7 +135,7 @@ struct Engine::Impl {
     platform::Thread thread;
   };
   platform::Mutex mutex{"engine"};
-  std::vector<std::unique_ptr<Worker>> workers;  // [0] has no thread
+  std::vector<std::unique_ptr<Worker>> workers;  // Worker 0 has no thread.
   std::vector<std::unique_ptr<GraphTask>> idle_tasks;
   bool stopping = false;
 };
@@ -170,7 +171,7 @@ Engine::~Engine() {
 
 namespace {
 
-// Memory that is refused ends a backward as any other failure does.
+// A refused allocation ends a backward as any other failure does.
 template <class Call>
 Status guarded(const Call& call) {
   try {
@@ -180,7 +181,7 @@ Status guarded(const Call& call) {
   }
 }
 
-// What is kept for its memory alone is not worth an error.
+// Vectors that are kept only for their memory are not worth an error.
 template <class T>
 void give_back(std::vector<T>& spare, T&& one) {
   try {
@@ -224,7 +225,7 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   if (status.ok())
     status = guarded([&]() -> Status {
       platform::MutexLock lock(impl_->mutex);
-      // How long the queues get is a matter of time; how long they can get is not.
+      // How long the queues become depends on timing; how long they can become does not.
       state.ready.reserve(state.nodes.size());
       for (const auto& shared : impl_->workers)
         shared->ready.reserve(shared->ready.size() + state.nodes.size());
@@ -275,7 +276,8 @@ Status Engine::discover(GraphTask& task, std::span<const Edge> roots,
     for (const Edge& edge : node->edges())
       if (edge.node) ++state.nodes[visit(edge.node.get())].dependencies;
   }
-  state.contributions.reserve(state.contributions.size() + edges);  // one at most for each edge
+  // Each edge has at most one contribution.
+  state.contributions.reserve(state.contributions.size() + edges);
   return {};
 }
 
@@ -295,8 +297,8 @@ Status Engine::announce(GraphTask& task) {
   return {};
 }
 
-// Runs what this thread may run until every node of `task` is done. Holds `lock` but while a node
-// runs.
+// Runs everything that this thread may run until every node of `task` is done. It holds `lock`
+// except while a node runs.
 void Engine::drive(GraphTask& task, int worker, platform::MutexLock& lock) {
   GraphTask::State& state = *task.state_;
   platform::CondVar& wake =
@@ -338,7 +340,7 @@ void Engine::work(int worker) {
   }
 }
 
-// The most urgent ready node of the task's own queue and of the worker's.
+// Takes the most urgent ready node of the task's own queue and of the worker's.
 bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
   std::vector<Ready>* best = nullptr;
   if (task && !task->state_->ready.empty()) best = &task->state_->ready;
@@ -355,7 +357,7 @@ bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
 
 namespace {
 
-// Adds up what arrived at a node, slot by slot, in the declared order.
+// Sums the contributions that arrived at a node, slot by slot, in the declared order.
 Status fold(std::vector<Contribution>& arrived, std::span<Tensor> incoming) {
   std::sort(arrived.begin(), arrived.end(), sent_before);
   std::uint32_t slot = kEnd;
@@ -396,11 +398,12 @@ Status apply_guarded(Node& node, std::span<const Tensor> incoming, std::span<Ten
   return failure;
 }
 
-// Vectors of which nobody has need now, for their memory.
+// Vectors that are not in use, kept for their memory.
 template <class T>
 using Spare = std::vector<std::vector<T>>;
 
-// One of them, with room for `count`, given back when it goes. Both under the engine's mutex.
+// One of these vectors, with room for `count`; the destructor returns it. The engine's mutex guards
+// both.
 template <class T>
 class Borrowed {
  public:
@@ -429,7 +432,7 @@ class Borrowed {
   Spare<T>& spare_;
 };
 
-// Gradients of one node: inline for the usual few.
+// The gradients of one node, stored inline if there are few, as usual.
 class Gradients {
  public:
   Gradients(std::size_t count, Spare<Tensor>& spare) : many_(count > kInline ? count : 0, spare) {
@@ -447,7 +450,8 @@ class Gradients {
 
 }  // namespace
 
-// Memory may be refused while `lock` is held alone: what runs without it is guarded.
+// An allocation may be refused only while this thread holds `lock`; the code that runs without the
+// lock is guarded.
 void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) {
   try {
     run_node(ready, worker, lock);
@@ -529,7 +533,7 @@ void Engine::push_ready(GraphTask& task, std::uint32_t index, int by) {
   auto& queue = worker == 0 ? state.ready : impl_->workers[worker]->ready;
   queue.push_back(ready);
   std::push_heap(queue.begin(), queue.end());
-  ++state.outstanding;  // not before: memory may be refused
+  ++state.outstanding;  // This comes after the push, because an allocation may be refused.
   if (worker != 0) {
     if (node.worker() != by) impl_->workers[worker]->wake.notify_all();
   } else {

@@ -1,16 +1,17 @@
-// Engine: runs the backward graph (contract, clauses E). One engine per rank.
+// Engine runs the backward graph (contract, clauses E). Each rank has one engine.
 //
-// Order: nodes whose gradients have all arrived wait in a ready queue; accumulators (Parameter)
-// come first, then the node created last. Between accumulators, and only there, the tie is broken
-// by `tie_seed`, so that ranks can be given different hook orders. What a node gets from several
-// senders is added in descending creation order of the senders, folded from the left, whatever
-// order it arrived in. Threads: nodes with worker 0 run on the thread that calls backward; those of
-// worker k >= 1 on the engine's k-th thread. backward() may be called from inside a node
-// (checkpointing): give it the node's context. Different threads may call backward at once on
-// graphs that share nothing. Failure: the first error is kept, nodes not yet run are skipped, and
-// the engine can be used again. An exception of a node becomes kUserFailure. No exception leaves
-// backward(). Waiting: backward() returns when its graph is done; a node that never returns keeps
-// it for ever, and so a wait inside a node needs a deadline of its own.
+// Order: nodes whose gradients have all arrived wait in a ready queue. Accumulators (Parameter)
+// come first, and then the node that was created last. Among accumulators, and only there,
+// `tie_seed` breaks the tie, so that ranks can be given different hook orders. The engine adds the
+// gradients that a node receives from several senders from left to right, in descending creation
+// order of the senders, whatever order they arrived in.
+// Threads: nodes with worker 0 run on the thread that calls backward, and those of worker k >= 1 on
+// the engine's k-th thread. backward() may be called from inside a node (checkpointing): pass the
+// node's context. Different threads may call backward at once on graphs that share nothing.
+// Failure: the engine keeps the first error and skips nodes that have not run; it can be used again
+// afterwards. An exception of a node becomes kUserFailure. No exception leaves backward().
+// Waiting: backward() returns when its graph is done. A node that never returns blocks it for ever,
+// so a wait inside a node needs a deadline of its own.
 #pragma once
 
 #include <cstdint>
@@ -27,31 +28,33 @@ inline namespace LOCKSTEP_NS {
 
 class NodeMap;
 
-// Callbacks that want to run at the end of the outermost backward.
+// A callback that runs at the end of the outermost backward.
 class BackwardEnd {
  public:
   virtual ~BackwardEnd() = default;
-  virtual Status backward_succeeded() = 0;             // after its last node
-  virtual Status backward_failed(Status failure) = 0;  // what it returns becomes the call's result
+  virtual Status backward_succeeded() = 0;  // Called after the last node of the backward.
+  // What it returns becomes the result of the backward call.
+  virtual Status backward_failed(Status failure) = 0;
 };
 
 class Engine {
  public:
-  // `workers` threads besides the callers'. Node::worker() must not be above it.
+  // Makes an engine with `workers` threads besides the callers'. No Node::worker() may be above
+  // `workers`.
   explicit Engine(int workers, std::uint64_t tie_seed = 0);
-  ~Engine();  // no backward may be running
+  ~Engine();  // No backward may be running.
 
-  // For the constructors of nodes: a number higher than all before.
+  // Returns a number higher than all numbers before it, for the constructors of nodes.
   std::uint64_t next_sequence() { return next_sequence_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Runs the graph behind `roots` with `gradients` (as many; undefined ones are passed on as
-  // undefined). Without `retain_graph` the nodes that ran are released, and a second backward
+  // Runs the graph behind `roots` with as many `gradients`; undefined ones are passed on as
+  // undefined. Without `retain_graph` the nodes that ran are released, and a second backward
   // through them is an error (kGraphFreed).
   Status backward(std::span<const Edge> roots, std::span<const Tensor> gradients,
                   bool retain_graph);
 
-  // The same from inside a node, one with Node::runs_backward_ set. It is finished when it returns;
-  // its callbacks are its own.
+  // Runs a backward from inside a node that has Node::runs_backward_ set. The nested backward is
+  // complete when the call returns, and has end-of-backward callbacks of its own.
   Status backward_nested(const BackwardContext& outer, std::span<const Edge> roots,
                          std::span<const Tensor> gradients, bool retain_graph);
 
@@ -83,10 +86,10 @@ class Engine {
 class GraphTask {
  public:
   ~GraphTask();
-  // The outermost call that this one is nested in; itself if it is not.
+  // The outermost call that this one is nested in, or this one itself.
   GraphTask& outermost() { return *outermost_; }
-  // Registers an end-of-backward callback of this call. FIFO; the same one only once. For
-  // BackwardObserver::backward_begins.
+  // Registers an end-of-backward callback of this call. Callbacks run first in, first out, and each
+  // is registered only once. For BackwardObserver::backward_begins.
   void at_end(BackwardEnd* callback);
 
  private:
@@ -97,15 +100,16 @@ class GraphTask {
   std::unique_ptr<State> state_;
 };
 
-// Walks graphs for the parameters that can be reached from some nodes. Keeps its memory from one
-// walk to the next.
+// Walks graphs to find the parameters that can be reached from some nodes. It reuses its memory
+// from one walk to the next.
 class ParameterSearch {
  public:
   ParameterSearch();
   ~ParameterSearch();
-  // Each reachable Parameter once. Valid until the next call.
+  // Returns each reachable Parameter once. The result is valid until the next call.
   std::span<Node* const> reachable_from(std::span<Node* const> roots);
-  // Whether the last call met a node that runs a backward of its own: it may reach any parameter.
+  // Whether the last call met a node that runs a backward of its own, and so may reach any
+  // parameter.
   bool met_nested_backward() const { return met_nested_backward_; }
 
  private:

@@ -97,8 +97,7 @@ TEST_F(EngineTest, AccumulatesOverBackwards) {
 }
 
 TEST_F(EngineTest, AddsWhatSeveralNodesSendInDescendingCreationOrder) {
-  // (1e8 + -1e8) + 1 is 1, and every other order gives 0 or 1 differently: the last created sends
-  // first.
+  // (1e8 + -1e8) + 1 is 1, and another order gives 0: the node that was created last sends first.
   Engine engine(0);
   const auto p = parameter(engine, "p");
   const auto send = [this](float value) {
@@ -302,7 +301,7 @@ TEST_F(EngineTest, ANestedBackwardFinishesInsideItsNodeOnEveryWorker) {
   }
 }
 
-// Takes its time, and notices who comes meanwhile.
+// A slow hook, which records whether another call enters meanwhile.
 class SlowHook final : public GradientHook {
  public:
   Status gradient_arriving(Parameter&, std::size_t, GraphTask&) override {
@@ -318,7 +317,7 @@ class SlowHook final : public GradientHook {
   std::atomic<bool> is_there_{false};
 };
 
-// A parameter of worker 0 that a nested backward reaches on worker 1, while this thread does.
+// A nested backward on worker 1 reaches a parameter of worker 0 while this thread does.
 TEST_F(EngineTest, TwoBackwardsThatMeetAtAParameterAccumulateOneAfterTheOther) {
   Engine engine(1);
   const auto shared = parameter(engine, "shared");
@@ -405,11 +404,11 @@ TEST_F(EngineTest, TheSearchFindsEachReachableParameterOnce) {
   }
 }
 
-// A call within a call for each node would need more stack than there is.
+// A nested call for each node would need more stack than there is.
 TEST_F(EngineTest, ADeepGraphIsWalkedAndLetGo) {
   constexpr int kDepth = 300'000;
   Engine engine(0);
-  for (const std::size_t edges : {1u, 2u}) {  // with two, every node has two owners
+  for (const std::size_t edges : {1u, 2u}) {  // With two edges, every node has two owners.
     const auto p = parameter(engine, "p");
     Ref<Node> top = p;
     for (int i = 0; i < kDepth; ++i)
@@ -454,7 +453,7 @@ TEST_F(EngineTest, ANodeGoesBeforeWhatItsEdgesOwn) {
   }
   EXPECT_TRUE(log.empty());
   kept.reset();
-  EXPECT_EQ(log.size(), 5u);  // all but the one that is shared
+  EXPECT_EQ(log.size(), 5u);  // All nodes but the shared one are destroyed.
   EXPECT_EQ(log[0], 3u);
   EXPECT_EQ(shared.node->use_count(), 1u);
 }

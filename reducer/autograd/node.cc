@@ -5,15 +5,15 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// The nodes that nobody else owns go one after the other, in a list through themselves: no stack
-// for a deep graph, and no memory, which might be refused. Each is destroyed with its edges in
-// place, and only then hands on what they own.
+// Destroys the nodes that nobody else owns one after the other, in a list linked through the nodes
+// themselves. So a deep graph needs no stack, and no memory that might be refused. Each node is
+// destroyed with its edges in place, and only then passes on the nodes that they own.
 Node::~Node() {
   Ref<Node> first;
   Ref<Node>& to_go = to_go_ == nullptr ? first : *to_go_;
   for (auto edge = edges_.rbegin(); edge != edges_.rend(); ++edge) {
     Ref<Node> node = std::move(edge->node);
-    if (!node || node->use_count() != 1) continue;  // the last owner sees to it
+    if (!node || node->use_count() != 1) continue;  // The last owner destroys it.
     node->next_to_go_ = std::move(to_go);
     to_go = std::move(node);
   }

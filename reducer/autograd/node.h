@@ -1,11 +1,12 @@
-// Node and Edge: the backward graph. A node turns the gradients of its outputs into the gradients
-// of its inputs; its edges say which output of which node each input came from. The graph is built
-// by the forward and walked by Engine (engine.h).
+// Node and Edge form the backward graph. A node turns the gradients of its outputs into the
+// gradients of its inputs; its edges say which output of which node each input came from. The
+// forward builds the graph, and Engine (engine.h) walks it.
 //
-// Threads: a graph is built by one thread; afterwards its edges do not change, and anyone may walk
-// them. Ownership: edges own what they point to, so an output keeps its graph alive and nothing
-// else does. However deep a graph is, letting go of it takes no stack. Order: a node's sequence
-// number says when it was created; later nodes run first (clause E).
+// Threads: one thread builds a graph; afterwards its edges do not change, and any thread may walk
+// them.
+// Ownership: edges own the nodes that they point to, so an output keeps its graph alive, and
+// nothing else does. The destruction of a graph does not recurse, however deep the graph is.
+// Order: a node's sequence number says when it was created; later nodes run first (clause E).
 #pragma once
 
 #include <cstdint>
@@ -24,24 +25,24 @@ class Node;
 class Engine;
 
 struct Edge {
-  Ref<Node> node;  // null: no gradient is wanted here
+  Ref<Node> node;  // Null if no gradient is wanted here.
   std::uint32_t slot = 0;
 };
 
-// Where a node runs: handed to Node::apply, and passed on to a nested backward.
+// Where a node runs. The engine hands it to Node::apply, which passes it on to a nested backward.
 struct BackwardContext {
   Engine& engine;
   GraphTask& task;
-  int worker;  // of the engine, 0: the thread that called backward
+  int worker;  // The number of the engine's worker; 0 is the thread that called backward.
 };
 
-// Something that wants to know when a backward begins whose graph contains one of its nodes. The
+// An object that is notified when a backward begins whose graph contains one of its nodes. The
 // reducer uses it to learn which pass a backward belongs to, before any node has run.
 class BackwardObserver {
  public:
   virtual ~BackwardObserver() = default;
-  // Called by the thread that called backward, once per observer and call; an error ends the call
-  // before any node runs.
+  // The thread that called backward calls this once per observer and backward. An error ends the
+  // backward before any node runs.
   virtual Status backward_begins(GraphTask& task, std::span<Node* const> observed) = 0;
 };
 
@@ -51,14 +52,14 @@ class Node : public RefCounted {
 
   ~Node() override;
 
-  // `outgoing` has one undefined tensor per edge, to be filled where there is a gradient to pass.
-  // An undefined incoming gradient means that none arrived there. A user's exception is caught by
-  // the engine.
+  // Runs the node. `outgoing` has one undefined tensor per edge, which the node sets where there is
+  // a gradient to pass on. An undefined incoming gradient means that no gradient arrived there. The
+  // engine catches a user's exception.
   virtual Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                        const BackwardContext& context) = 0;
 
-  // The graph was used by a backward that does not retain it: saved tensors may go. Applying the
-  // node again is an error.
+  // Called when a backward that does not retain the graph has used the node: saved tensors may be
+  // freed. Applying the node again is an error.
   virtual void release() {}
 
   const std::vector<Edge>& edges() const { return edges_; }
@@ -77,9 +78,10 @@ class Node : public RefCounted {
 
   std::vector<Edge> edges_;
   BackwardObserver* observer_ = nullptr;
-  // Set it in the constructor of a node whose apply() runs a nested backward, such as a checkpoint.
-  // No walk over edges sees which parameters that backward reaches, so a pass that lacks some waits
-  // for an output that leads to such a node; without the mark it is incomplete at once (P5).
+  // Set this in the constructor of a node whose apply() runs a nested backward, such as a
+  // checkpoint. A walk over edges cannot see which parameters that backward reaches. So a pass that
+  // lacks some parameters waits for an output that leads to such a node; without the mark the pass
+  // would be incomplete at once (P5).
   bool runs_backward_ = false;
 
  private:
@@ -89,7 +91,8 @@ class Node : public RefCounted {
   const int worker_;
   const Kind kind_;
   platform::Atomic<bool> freed_{false};
-  // While a graph goes: the node to go after this one, and where this one puts those it owned.
+  // Used while a graph is destroyed: the next node to destroy after this one, and the list to which
+  // this node adds the nodes that it owned.
   Ref<Node> next_to_go_;
   Ref<Node>* to_go_ = nullptr;
 };

@@ -1,6 +1,6 @@
-// NodeMap: a set of nodes with a number each, for walks over a graph. Open addressing; clear()
-// keeps the memory and costs nothing, because entries carry the number of the walk that made them.
-// It is only looked up, never iterated, so addresses do not influence any order.
+// NodeMap is a map from nodes to numbers, for walks over a graph. It uses open addressing. clear()
+// keeps the memory and costs nothing, because each entry carries the number of the walk that made
+// it. The map is only looked up, never iterated, so addresses do not influence any order.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ class NodeMap {
   void clear() {
     size_ = 0;
     if (++walk_ != 0) return;
-    entries_.assign(entries_.size(), Entry{});  // the numbers of walks begin again
+    // The numbers of walks have wrapped around, so they start again.
+    entries_.assign(entries_.size(), Entry{});
     walk_ = 1;
   }
 
-  // The number of `node` and whether it was there; a new one gets `number`.
+  // Returns the number of `node` and whether the map had it. A new node gets `number`.
   std::pair<std::uint32_t, bool> insert(const Node* node, std::uint32_t number) {
     if (2 * (size_ + 1) > entries_.size()) grow();
     Entry& entry = find(node);
@@ -33,13 +34,13 @@ class NodeMap {
     return {number, false};
   }
 
-  // The number of `node`, or `fallback` if it is not there.
+  // Returns the number of `node`, or `fallback` if the map does not have it.
   std::uint32_t number_or(const Node* node, std::uint32_t fallback) {
     const Entry& entry = find(node);
     return entry.walk == walk_ ? entry.number : fallback;
   }
 
-  // The number of a node that is there.
+  // Returns the number of a node that the map has.
   std::uint32_t at(const Node* node) { return find(node).number; }
 
  private:
@@ -63,7 +64,7 @@ class NodeMap {
       if (entry.walk == walk_) find(entry.node) = entry;
   }
 
-  std::vector<Entry> entries_;  // a power of two
+  std::vector<Entry> entries_;  // Its size is a power of two.
   std::size_t size_ = 0;
   std::uint32_t walk_ = 1;
 };

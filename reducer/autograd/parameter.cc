@@ -65,7 +65,8 @@ void Parameter::fill_grad_with_zeros() {
   fill_with_zeros(grad_.shape(), grad_.data(), 0);
 }
 
-// What lies between the elements is not the gradient's (G10): where they have gaps, one by one.
+// The gaps between elements do not belong to the gradient (G10), so where a layout has gaps,
+// elements are zeroed one by one.
 void Parameter::fill_with_zeros(const Shape& shape, std::byte* data, int dim) {
   const std::size_t size = size_of(dtype_);
   if (dim == 0 && shape.is_dense()) {
@@ -122,7 +123,7 @@ Status Parameter::refuse(const Tensor& arrived) const {
   return status;
 }
 
-// Entries are added up when they must be.
+// Concatenates entries, and sums them when needed.
 Status Parameter::accumulate_entries(const Tensor& arrived) {
   if (!grad_.defined()) {
     grad_ = arrived;
@@ -150,8 +151,8 @@ Status Parameter::accumulate_elements(const Tensor& arrived) {
     device_.add(stream, arrived, grad_);
     return {};
   }
-  // The gradient takes the parameter's own strides, if they are dense. A tensor that is ours alone
-  // and has them already becomes it.
+  // The gradient takes the parameter's own strides, if they are dense. An arrived tensor that
+  // nobody else uses and that has these strides already becomes the gradient.
   if (!grad_.defined() && arrived.shape().same_strides(grad_shape_) &&
       arrived.storage()->use_count() == 1) {
     grad_ = arrived;
@@ -160,7 +161,8 @@ Status Parameter::accumulate_elements(const Tensor& arrived) {
   Result<Tensor> fresh = Tensor::empty(device_, dtype_, grad_shape_);
   if (!fresh) return fresh.error();
   device_.copy(stream, grad_.defined() ? grad_ : arrived, *fresh);
-  if (grad_.defined()) device_.add(stream, arrived, *fresh);  // it has no room for a sum of its own
+  // The old gradient cannot hold a sum of its own.
+  if (grad_.defined()) device_.add(stream, arrived, *fresh);
   grad_ = std::move(*fresh);
   return {};
 }

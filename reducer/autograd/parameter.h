@@ -1,13 +1,13 @@
-// Parameter: a leaf of the graph, and at the same time the node that accumulates its gradient.
-// There is one per parameter for its whole life, so every graph that uses it meets in the same
-// accumulator.
+// Parameter is a leaf of the graph, and at the same time the node that accumulates its gradient.
+// There is one per parameter for its whole life, so all graphs that use the parameter share the
+// same accumulator.
 //
-// Threads: grad() and the setters belong to the thread that trains, outside of backward; during a
-// backward the engine's worker of the parameter's device owns the gradient, and a nested backward
-// that reaches it on another worker waits its turn. Hooks are added and removed outside of
-// backward. Use (contract G6, P10): used() says whether a defined gradient arrived since the
-// gradient was last zeroed, replaced or reduced. It is part of the gradient's state, and every
-// setter clears it.
+// Threads: grad() and the setters belong to the thread that trains, outside of backward. During a
+// backward the engine's worker of the parameter's device owns the gradient; a nested backward that
+// reaches the parameter on another worker waits for it. Hooks are added and removed outside of
+// backward.
+// Use (contract G6, P10): used() says whether a defined gradient arrived since the gradient was
+// last zeroed, replaced or reduced. It is part of the gradient's state, and every setter clears it.
 #pragma once
 
 #include <string>
@@ -23,31 +23,36 @@ inline namespace LOCKSTEP_NS {
 class Parameter;
 class ProcessGroup;
 
-// Called around a parameter's accumulator, also when no gradient arrived. `index` is the number
-// given to add_hook(). The calls come from the worker of the parameter's device, or from that of a
-// nested backward; hooks of different parameters run concurrently. An error ends the backward.
+// GradientHook is called around a parameter's accumulator, also when no gradient arrived. `index`
+// is the number given to add_hook(). The worker of the parameter's device, or that of a nested
+// backward, makes the calls; hooks of different parameters run concurrently. An error ends the
+// backward.
 //
-// Only gradient_arriving() is called under a lock, that of the parameter. So what may call user
-// code, which may run a backward of its own to this very parameter, belongs into the other two.
+// Only gradient_arriving() is called under a lock, that of the parameter. So code that may call
+// user code, which may run a backward of its own to this very parameter, belongs into the other two
+// functions.
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
-  // First of all: an error leaves the gradient as it is.
+  // Called first of all. An error leaves the gradient as it is.
   virtual Status backward_reached(GraphTask& task);
-  // Before the accumulator runs, under the parameter's lock: an error leaves the gradient as it is.
+  // Called before the accumulator runs, under the parameter's lock. An error leaves the gradient as
+  // it is.
   virtual Status gradient_arriving(Parameter& parameter, std::size_t index, GraphTask& task);
-  // After it ran; for one parameter by two workers at once, if both have accumulated.
+  // Called after the accumulator ran. Two workers may call it at once for one parameter, if both
+  // have accumulated.
   virtual Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) = 0;
 
-  // Whether it sends this parameter's gradients by that group: one hook of a parameter alone may.
+  // Whether the hook reduces this parameter's gradients on that group. Only one hook of a parameter
+  // may.
   virtual bool sends_by(const ProcessGroup& group) const;
 };
 
 class Parameter final : public Node {
  public:
-  // A reducer takes none whose `shape` is not dense. `sequence` as for any node; parameters are
-  // older than the graphs that use them. kSparse: its gradients are sparse (S1), all of them; one
-  // dimension at least.
+  // A reducer refuses a parameter whose `shape` is not dense. `sequence` is as for any node;
+  // parameters are older than the graphs that use them. With kSparse all gradients of the parameter
+  // are sparse (S1), and it needs at least one dimension.
   enum class Gradients : std::uint8_t { kDense, kSparse };
   Parameter(std::string name, Device& device, DType dtype, const Shape& shape, bool requires_grad,
             std::uint64_t sequence, Gradients gradients = Gradients::kDense);
@@ -59,28 +64,30 @@ class Parameter final : public Node {
   bool requires_grad() const { return requires_grad_; }
   bool has_sparse_gradients() const { return gradients_ == Gradients::kSparse; }
 
-  // What the model computes with, if it is kept here: dense, of the parameter's shape and dtype; or
-  // undefined. Gradients do not depend on it.
+  // What the model computes with, if the parameter holds it: a dense tensor of the parameter's
+  // shape and dtype, or undefined. Gradients do not depend on it.
   const Tensor& value() const { return value_; }
   void set_value(Tensor value);
 
   const Tensor& grad() const { return grad_; }
   bool used() const { return used_; }
 
-  // Same sizes and dtype, any strides, or undefined; sparse where it must be. Expanded: the next
-  // one that arrives, and a reducer, put another tensor in its place.
+  // Sets a gradient of the same sizes and dtype and any strides, or an undefined one; for a
+  // parameter with sparse gradients it must be sparse. If it is expanded, the next gradient that
+  // arrives, and a reducer, replace it by another tensor.
   void set_grad(Tensor grad);
   void undefine_grad();
-  // Keeps the storage; undefined stays undefined, a sparse one is left without entries.
+  // Keeps the storage. An undefined gradient stays undefined, and a sparse one is left without
+  // entries.
   void fill_grad_with_zeros();
   // For reducers: the gradient now holds the result of a pass.
   void mark_reduced() { used_ = false; }
-  // For reducers: the gradient moves to another place; what is known of it stays.
+  // For reducers: moves the gradient to other memory, and keeps whether it was used.
   void move_grad(Tensor place);
 
   void add_hook(GradientHook* hook, std::size_t index);
   void remove_hook(GradientHook* hook);
-  // Whether a hook other than `besides` sends gradients by this group.
+  // Whether a hook other than `besides` reduces gradients on this group.
   bool is_sent_by(const ProcessGroup& group, const GradientHook* besides) const;
 
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
@@ -102,14 +109,15 @@ class Parameter final : public Node {
   Device& device_;
   const DType dtype_;
   const Shape shape_;
-  const Shape grad_shape_;  // the same, or where that is not dense, row-major
+  // The shape of its gradients: `shape_`, or row-major where `shape_` is not dense.
+  const Shape grad_shape_;
   const bool requires_grad_;
   const Gradients gradients_;
   Tensor value_;
   Tensor grad_;
   bool used_ = false;
   std::vector<Hook> hooks_;
-  platform::Mutex mutex_{"parameter"};  // held by who accumulates
+  platform::Mutex mutex_{"parameter"};  // Held by the thread that accumulates.
 };
 
 }  // namespace LOCKSTEP_NS

@@ -11,7 +11,8 @@ namespace {
 
 class ParameterGradient : public ::testing::Test {
  protected:
-  // The values lie `step` elements apart, from `offset` on, in memory that is full of nines.
+  // Makes a tensor whose values lie `step` elements apart, from `offset` on, in memory that is full
+  // of nines.
   Tensor spread(std::int64_t offset, std::int64_t rows, std::int64_t row_step, std::int64_t step) {
     Tensor memory = *Tensor::empty(device(), DType::kFloat32, Shape::row_major({kMemory}));
     for (std::size_t i = 0; i < kMemory; ++i) set_element(DType::kFloat32, memory.data(), i, 9);
@@ -45,13 +46,13 @@ class ParameterGradient : public ::testing::Test {
 };
 
 TEST_F(ParameterGradient, G10ZerosAreFilledWhereTheElementsAreAndNowhereElse) {
-  p_->set_grad(spread(1, 2, 6, 2));  // two columns of a matrix
+  p_->set_grad(spread(1, 2, 6, 2));  // It is two columns of a matrix.
   p_->fill_grad_with_zeros();
   EXPECT_EQ(memory_of(p_->grad()), (Values{9, 0, 9, 0, 9, 9, 9, 0, 9, 0, 9, 9}));
 }
 
 TEST_F(ParameterGradient, G10ADenseGradientInTheMiddleOfATensorIsFilledAlone) {
-  p_->set_grad(spread(3, 2, 1, 2));  // column-major
+  p_->set_grad(spread(3, 2, 1, 2));  // It is column-major.
   p_->fill_grad_with_zeros();
   EXPECT_EQ(memory_of(p_->grad()), (Values{9, 9, 9, 0, 0, 0, 0, 9, 9, 9, 9, 9}));
 }

@@ -1,6 +1,7 @@
 // CHECK: assertions that are always on, for programmer errors. A failed check prints both values
-// and where it stands to stderr and aborts; expected failures are Status values instead (see
-// status.h). Threads: any. The condition must have no side effects.
+// and its source location to stderr, and aborts the process. Expected failures are Status values
+// instead (see status.h).
+// Threads: any. The condition must have no side effects.
 #pragma once
 
 #include <cstdint>

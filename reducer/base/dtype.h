@@ -1,4 +1,4 @@
-// DType: the element types that gradients may have. Sizes are in bytes.
+// DType lists the element types that gradients may have. Sizes are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// kComplex64 is a pair of float32, the real part first: it is added, scaled and sent as these.
+// kComplex64 is a pair of float32, with the real part first. It is added, scaled and sent as two
+// float32.
 enum class DType : std::uint8_t {
   kFloat64,
   kFloat32,
@@ -17,7 +18,7 @@ enum class DType : std::uint8_t {
   kComplex64
 };
 
-// What an element is made of, and how many of that.
+// The real type that an element consists of, and how many of them it has.
 constexpr DType real_of(DType dtype) {
   return dtype == DType::kComplex64 ? DType::kFloat32 : dtype;
 }

@@ -1,15 +1,16 @@
-// DefaultFloats: while one lives, the thread that made it computes as contract G9 wants it,
-// whatever the application has set for that thread: rounding to nearest even, subnormals kept, no
-// traps. What was set before comes back with its end, flags of exceptions included.
+// While a DefaultFloats is alive, the thread that made it computes as contract G9 demands, whatever
+// the application has set for that thread: it rounds to nearest even, keeps subnormals, and has no
+// traps. The destructor restores the previous settings, including the flags of raised exceptions.
 //
-// Applications change this for speed (-ffast-math links a start-up routine that sets flush-to-zero,
-// torch.set_flush_denormal(True)) or for intervals (fesetround), and a new thread inherits it. A
-// bucket has the same bits on all ranks only if each of them computes in the same way.
+// Applications change these settings for speed (-ffast-math links a start-up routine that sets
+// flush-to-zero, as does torch.set_flush_denormal(True)) or for interval arithmetic (fesetround),
+// and a new thread inherits them. A bucket has the same bits on all ranks only if all ranks compute
+// in the same way.
 //
-// Threads: a value on the stack of one thread; it belongs to no other. Order: arithmetic on what is
-// read from memory after the constructor, and written to memory before the destructor, is inside;
-// the compiler may move values in registers past either. Cost: one read of a control register, and
-// two writes where the application has changed it.
+// Threads: it is a value on the stack of one thread, and belongs to no other.
+// Order: arithmetic on values that are read from memory after the constructor, and written to
+// memory before the destructor, is inside. The compiler may move values in registers past either.
+// Cost: one read of a control register, and two writes where the application has changed it.
 #pragma once
 
 #include <cfenv>
@@ -49,8 +50,9 @@ class [[nodiscard]] DefaultFloats {
 
  private:
 #if defined(__x86_64__)
-  static constexpr std::uint32_t kFlags = 0x3f;      // exceptions that were raised
-  static constexpr std::uint32_t kDefault = 0x1f80;  // all of them masked, nothing else
+  static constexpr std::uint32_t kFlags = 0x3f;  // The flags of exceptions that were raised.
+  // All exceptions are masked, and nothing else is set.
+  static constexpr std::uint32_t kDefault = 0x1f80;
   static std::uint32_t control() {
     std::uint32_t value = 0;
     asm volatile("stmxcsr %0" : "=m"(value) : : "memory");

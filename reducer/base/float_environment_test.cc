@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Through memory, so that the compiler adds where this stands.
+// The operands go through memory, so that the compiler adds at this point.
 float sum_of(float a, float b) {
   volatile float left = a;
   volatile float right = b;

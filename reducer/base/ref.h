@@ -1,6 +1,6 @@
-// RefCounted and Ref: intrusive shared ownership. One word in the object instead of a control
-// block, so that graph nodes and storages cost one allocation each. Threads: the count is atomic;
-// the object itself is as safe as its class says.
+// RefCounted and Ref provide intrusive shared ownership. The count is one word in the object
+// instead of a control block, so that graph nodes and storages cost one allocation each.
+// Threads: the count is atomic; the object itself is as safe as its class says.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ class Ref {
   void reset() {
     if (T* object = std::exchange(object_, nullptr)) release(object);
   }
-  T* detach() { return std::exchange(object_, nullptr); }  // the caller takes over the count
+  T* detach() { return std::exchange(object_, nullptr); }  // The caller takes over the reference.
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }

@@ -1,8 +1,8 @@
-// Sizes: sums and products of counts that do not wrap around. A result that does not fit is
-// kTooLarge, and stays so under everything but a multiplication by zero, so that a chain of them is
-// checked once, at its end: nothing that a program can hold has so many elements, or bytes.
+// Sums and products of counts that do not wrap around. A result that does not fit is kTooLarge. It
+// stays kTooLarge under every operation but a multiplication by zero, so one check at the end of a
+// chain of operations suffices: nothing that a program can hold has so many elements or bytes.
 //
-// Pure functions of numbers that are not negative.
+// These are pure functions of non-negative numbers.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ inline std::int64_t multiply_sizes(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? kTooLarge : product;
 }
 
-// The next multiple of `step`, which is positive.
+// Rounds up to the next multiple of `step`, which must be positive.
 inline std::int64_t round_up_size(std::int64_t size, std::int64_t step) {
   const std::int64_t raised = add_sizes(size, step - 1);
   return raised == kTooLarge ? kTooLarge : raised / step * step;
 }
 
-// The same of bytes as they are asked for: what is too large for anybody to have.
+// The same check for a requested number of bytes: whether no memory can be that large.
 inline bool is_too_large(std::size_t bytes) { return bytes >= static_cast<std::size_t>(kTooLarge); }
 
 }  // namespace lockstep

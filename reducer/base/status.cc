@@ -77,9 +77,9 @@ Status out_of_memory() {
 
 namespace {
 
-// A model may have 100,000 parameters, and a name any length: a text is for a person.
+// A model may have 100,000 parameters, and a name may have any length, but a text is for a person.
 constexpr std::size_t kNamesInText = 16;
-constexpr std::size_t kNameInText = 200;  // characters
+constexpr std::size_t kNameInText = 200;  // In characters.
 
 std::string short_name(const std::string& name) {
   return name.size() <= kNameInText ? name : name.substr(0, kNameInText) + "...";
@@ -121,8 +121,8 @@ std::string Failure::to_string() const {
 namespace {
 
 constexpr std::uint32_t kFailureFormat = 3;
-// Of each list. A report has to be small, and to be readable on the other side: the first
-// parameters are the ones that tell.
+// The limit of each list. A report has to be small, and readable on the other rank; the first
+// parameters say the most.
 constexpr std::size_t kMaxStrings = 4096;
 
 void put(std::string& out, std::int64_t value) {

@@ -63,7 +63,7 @@ TEST(Failure, ReadsWhatWasEncodedAndNothingElse) {
   const std::optional<Failure> back = read_failure(bytes, 2);
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->to_string(), usual().to_string());
-  EXPECT_FALSE(read_failure(bytes, 1).has_value());  // there is no rank 1
+  EXPECT_FALSE(read_failure(bytes, 1).has_value());  // There is no rank 1.
   EXPECT_FALSE(read_failure(bytes.substr(0, bytes.size() - 1)).has_value());
   EXPECT_FALSE(read_failure("").has_value());
   EXPECT_FALSE(read_failure(std::string(1000, '\x7f')).has_value());
@@ -83,7 +83,7 @@ TEST(Failure, NumbersThatNoFailureHasAreNotRead) {
   EXPECT_FALSE(is_read([](Failure& f) { f.pass = -5; }));
   EXPECT_FALSE(is_read([](Failure& f) { f.bucket = -2; }));
   std::string bytes = encode(usual());
-  const std::int64_t wide = (std::int64_t{1} << 32) + 1;  // cut to 32 bits it is rank 1
+  const std::int64_t wide = (std::int64_t{1} << 32) + 1;  // Truncated to 32 bits it is rank 1.
   std::memcpy(bytes.data() + 16, &wide, sizeof wide);
   EXPECT_FALSE(read_failure(bytes, 4).has_value());
 }

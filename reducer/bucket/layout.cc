@@ -12,8 +12,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// FNV-1a over 64-bit words: the hash travels between ranks, so it must not depend on the standard
-// library.
+// FNV-1a over 64-bit words. Ranks exchange the hash, so it must not depend on the standard library.
 class Hasher {
  public:
   void add(std::uint64_t word) {
@@ -70,18 +69,19 @@ std::uint64_t hash_of(const Layout& layout) {
 
 Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::move(detail)); }
 
-// The buckets of B1 in the order of their first members, walking over `order`.
+// Fills the buckets of B1, walking over `order`; the result is in the order of their first members.
 std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo> parameters,
                                                    std::span<const std::uint64_t> limits,
                                                    std::span<const std::size_t> order) {
   struct Group {
-    std::size_t open = 0;  // index into lists
+    std::size_t open = 0;  // The index into lists.
     bool is_open = false;
     std::int64_t bytes = 0;
     std::size_t closed = 0;
   };
   std::map<std::pair<DType, int>, Group> groups;
-  std::vector<std::vector<std::size_t>> lists;  // opened in the order of their first members
+  // The lists are opened in the order of their first members.
+  std::vector<std::vector<std::size_t>> lists;
   for (const std::size_t i : order) {
     LOCKSTEP_CHECK_GE(parameters[i].elements, 0);
     if (parameters[i].sparse) {
@@ -235,7 +235,7 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-// Reads line by line, each a keyword and words after it.
+// Reads line by line; each line is a keyword and words after it.
 class LayoutReader {
  public:
   explicit LayoutReader(std::string_view text) : text_(text) {}
@@ -325,7 +325,7 @@ class LayoutReader {
   }
 
   std::string_view text_;
-  std::string_view line_;  // what is left of it
+  std::string_view line_;  // The part of the line that is not read yet.
   int number_ = 0;
   bool failed_ = false;
 };

@@ -29,7 +29,7 @@ Lists assign(const std::vector<ParameterInfo>& parameters, std::vector<std::uint
 
 TEST(Layout, ABucketClosesWhenItReachesItsLimit) {
   const std::vector<ParameterInfo> p = {info("a", 10), info("b", 10), info("c", 10), info("d", 10)};
-  // 40 bytes each: the first bucket closes at 40, the second at 80.
+  // Each has 40 bytes: the first bucket closes at 40, the second at 80.
   EXPECT_EQ(assign(p, {40, 80}), (Lists{{3}, {1, 2}, {0}}));
   EXPECT_EQ(assign(p, {41, 81}), (Lists{{2, 3}, {0, 1}}));
   EXPECT_EQ(assign(p, {0}), (Lists{{3}, {2}, {1}, {0}}));
@@ -211,7 +211,7 @@ TEST(SavedLayout, B5OneOfOtherParametersIsRefusedWithWhatDiffers) {
 }
 
 TEST(Layout, B5BytesThatDoNotFitAnyMemoryAreRefused) {
-  constexpr std::int64_t kHalf = std::int64_t{1} << 60;  // of float32: 2^62 bytes
+  constexpr std::int64_t kHalf = std::int64_t{1} << 60;  // As float32 these are 2^62 bytes.
   const std::vector<std::uint64_t> limits = {~std::uint64_t{0}};
   const auto error = [&](const std::vector<ParameterInfo>& parameters) {
     const Result<Layout> layout = assign_buckets(parameters, limits);

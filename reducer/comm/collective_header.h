@@ -1,6 +1,6 @@
-// CollectiveHeader: what a rank says of the collective that it is about to run, as ranks tell each
-// other before its payload moves (contract F6). Transports that have more to agree on put it
-// beside.
+// CollectiveHeader describes the collective that a rank is about to run. Ranks exchange headers
+// before the payload moves (contract F6). Transports that have more to agree on add fields of their
+// own beside it.
 //
 // Threads: values and pure functions.
 #pragma once
@@ -15,7 +15,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 struct CollectiveHeader {
-  std::uint32_t magic = 0x4c534831;  // "LSH1"
+  std::uint32_t magic = 0x4c534831;  // The bytes spell "LSH1".
   std::uint8_t op = 0;
   std::uint8_t dtype = 0;
   std::uint8_t reduction = 0;
@@ -26,7 +26,7 @@ struct CollectiveHeader {
   std::int64_t pass = kNone;
   std::int64_t sequence = 0;
   std::int64_t reducer_id = kNone;
-  std::uint64_t factor_bits = 0;  // of the double
+  std::uint64_t factor_bits = 0;  // The bits of the factor, a double.
   bool operator==(const CollectiveHeader&) const = default;
 
   bool is_rank_ordered_sum() const;
@@ -36,7 +36,8 @@ static_assert(std::has_unique_object_representations_v<CollectiveHeader>);
 
 CollectiveHeader header_of(const Collective& collective, std::int64_t sequence);
 
-// "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)"; `more` stands last in the brackets.
+// Formats the header: "all_reduce of 8 float32 (bucket 3, pass 1, sequence 7)". `more` is appended
+// inside the parentheses.
 std::string describe(const CollectiveHeader& header, const std::string& more = {});
 
 }  // namespace LOCKSTEP_NS

@@ -10,7 +10,8 @@ inline namespace LOCKSTEP_NS {
 struct HashStore::State {
   platform::Mutex mutex{"hash_store"};
   platform::CondVar changed{"hash_store.changed"};
-  std::map<std::string, std::string, std::less<>> values;  // guarded by mutex; entries never change
+  // Guarded by mutex; entries never change.
+  std::map<std::string, std::string, std::less<>> values;
 };
 
 HashStore::HashStore() : state_(std::make_unique<State>()) {}

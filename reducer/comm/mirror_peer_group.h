@@ -1,7 +1,7 @@
-// TwinGroup: two ranks in one process, of which the other one is played and always holds the same
-// data, so that a sum is a doubling. It allocates nothing and notes nothing: for what counts
-// allocations or time. Used by one thread. (PlayedGroup, in test_ranks.h, remembers what it was
-// asked for.)
+// MirrorPeerGroup is a group of two ranks in one process. The other rank is simulated and always
+// holds the same data, so a sum is a doubling. It allocates nothing and records nothing, for
+// programs that count allocations or measure time. One thread uses it. (ScriptedGroup, in
+// test_ranks.h, records the calls that it receives.)
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,15 @@ class MirrorPeerGroup final : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return 2; }
   bool can_reduce(DType) const override { return true; }
-  bool can_verify() const override { return true; }  // in memory nothing changes
+  // Nothing changes on the way, since the data stays in memory.
+  bool can_verify() const override { return true; }
   void abort(const Status&) override {}
   platform::Duration timeout() const override { return std::chrono::seconds(30); }
   Status start(const Collective& c, Work& work) override {
     work.begin(sequence_++);
     if (c.op == Op::kAllGather) {
-      std::copy_n(c.data, c.count, c.gathered);  // of bytes: what ranks compare at construction
+      // The count is in bytes, because only the exchange at construction gathers.
+      std::copy_n(c.data, c.count, c.gathered);
       std::copy_n(c.data, c.count, c.gathered + c.count);
     } else if (c.op == Op::kAllReduceSum && c.dtype == DType::kFloat32) {
       twice(reinterpret_cast<float*>(c.data), c.count);

@@ -1,9 +1,10 @@
-// OperationRing: the operations of a process group that were started and have not ended, numbered
-// from 0 on; number n lies in place n modulo the number of places. It grows when it is full and
-// never shrinks; an operation stays where it is, so a reference to it outlives growth.
+// OperationRing holds the operations of a process group that were started and have not ended,
+// numbered from 0 on. Operation n is at index n modulo the capacity. The ring grows when it is full
+// and never shrinks. An operation never moves, so a reference to it outlives growth.
 //
-// Threads: under the mutex of its owner. Failure: without memory for more push() gives null, and
-// nothing has changed; the constructor throws std::bad_alloc.
+// Threads: under the mutex of its owner.
+// Failure: when memory runs out, push() returns null and changes nothing; the constructor throws
+// std::bad_alloc.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +27,8 @@ class OperationRing {
   Operation& at(std::uint64_t number) { return *places_[number % places_.size()]; }
   const Operation& at(std::uint64_t number) const { return *places_[number % places_.size()]; }
 
-  // The place of the next operation, `number`; those from `oldest` on are in use. It still holds
-  // what an earlier one left there.
+  // Returns the next operation, whose number is `number`; the operations from `oldest` on are in
+  // use. The operation still holds what an earlier one left there.
   Operation* push(std::uint64_t oldest, std::uint64_t number) {
     if (number - oldest == places_.size() && !grow(oldest)) return nullptr;
     return &at(number);
@@ -43,7 +44,7 @@ class OperationRing {
     return places;
   }
 
-  // Twice as many places: each number keeps its old place, or the one as far behind as there were.
+  // Doubles the capacity. Each number keeps its index, or moves up by the old capacity.
   bool grow(std::uint64_t oldest) {
     const std::size_t before = places_.size();
     try {

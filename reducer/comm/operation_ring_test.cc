@@ -14,8 +14,8 @@ struct Operation {
   std::uint64_t number = 0;
 };
 
-// A queue that gets longer and shorter, past several turns of the ring: every operation in it is
-// found by its number, where it was put.
+// A queue grows and shrinks over several turns of the ring: every operation in it is found by its
+// number, at its first address.
 TEST(OperationRing, KeepsOperationsWhereTheyAreWhileItGrows) {
   OperationRing<Operation> ring;
   std::vector<Operation*> put;
@@ -56,7 +56,7 @@ TEST(OperationRing, WithoutMemoryForMoreNothingChanges) {
   EXPECT_EQ(ring.push(0, count), nullptr);
   for (std::uint64_t number = 0; number < count; ++number)
     EXPECT_EQ(ring.at(number).number, number);
-  EXPECT_NE(ring.push(1, count), nullptr);  // the oldest has ended
+  EXPECT_NE(ring.push(1, count), nullptr);  // The oldest has ended.
   Scarce::left = 50;
   ASSERT_NE(ring.push(0, count), nullptr);
   for (std::uint64_t number = 0; number < count; ++number)

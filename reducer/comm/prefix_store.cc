@@ -6,7 +6,8 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// "a" over "b" and one prefix "b/a" are the same key on purpose: prefixes nest like folders.
+// A store "a" over a store "b", and one prefix "b/a", give the same key on purpose: prefixes nest
+// like folders.
 PrefixStore::PrefixStore(std::string prefix, std::shared_ptr<Store> inner)
     : prefix_(std::move(prefix) + "/"), inner_(std::move(inner)) {
   LOCKSTEP_CHECK(inner_ != nullptr);

@@ -112,13 +112,13 @@ Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups
   }
 }
 
-// The group keeps its own deadline and knows whom it waited for.
+// The group enforces its own deadline and knows which peer it waited for.
 Status run(ProcessGroup& group, const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
   const Status status = wait_behind(work, {&group});
   if (work.done()) return work.wait(platform::Deadline::never());
   group.abort(status);
-  return work.wait(platform::Deadline::never());  // abort() completes what is in flight
+  return work.wait(platform::Deadline::never());  // abort() completes what is in flight.
 }
 
 }  // namespace LOCKSTEP_NS

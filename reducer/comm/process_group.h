@@ -1,18 +1,19 @@
-// ProcessGroup: collectives between the ranks of one group. Work: the handle of one collective in
-// flight.
+// ProcessGroup runs collectives between the ranks of one group. Work is the handle of one
+// collective in flight.
 //
-// A collective is started on every rank of the group in the same order (F6); it runs in the
-// background and ends in its Work. The implementations are Gloo (comm/gloo), NCCL (comm/nccl) and
-// the simulated one (faults/sim).
+// Every rank of the group starts the same collectives in the same order (F6). A collective runs in
+// the background and completes its Work. The implementations are Gloo (comm/gloo), NCCL (comm/nccl)
+// and the simulated group (faults/sim).
 //
-// Threads: any may call anything at any time; each user of the group (F7) starts its collectives
-// one after the other. Ownership: the caller owns data and Work, and keeps both alive until
-// work.done(). A Work can be used again after that, so that a steady training step allocates
-// nothing. The group may hold a reference to a Work only until it completed it. Failure: after the
-// first failed operation the group is dead: all work in flight completes with the error, later
-// calls fail at once. abort() is the same from this side, and peers notice it. Either way every
-// started Work completes a timeout and a little after the last progress of what runs; nothing waits
-// for ever unless the timeout is Duration::max().
+// Threads: any thread may call anything at any time; each user of the group (F7) starts its
+// collectives one after the other.
+// Ownership: the caller owns data and Work, and keeps both alive until work.done(). A Work can be
+// used again after that, so a steady training step allocates nothing. The group may hold a
+// reference to a Work only until it has completed it.
+// Failure: after the first failed operation the group is dead: all work in flight completes with
+// the error, and later calls fail at once. abort() has the same effect on this rank, and peers
+// notice it. In both cases every Work that was started completes soon after `timeout` has passed
+// without progress of what runs. Nothing waits for ever unless the timeout is Duration::max().
 #pragma once
 
 #include <cstddef>
@@ -31,35 +32,39 @@ inline namespace LOCKSTEP_NS {
 enum class Op : std::uint8_t { kAllReduceSum, kBroadcast, kAllGather };
 const char* name_of(Op op);
 
-// How an all-reduce adds (G3). kNative: as the transport does it fastest; the order depends on it,
-// and on where an element lies. kRankOrdered: ((x0 + x1) + x2) + ..., whatever the transport, the
-// bucket, or the library's version; as many bytes on the wire as a ring.
+// Reduction says how an all-reduce adds (G3). With kNative the transport adds in its fastest way,
+// and the order depends on the transport and on the position of an element. kRankOrdered adds ((x0
+// + x1) + x2) + ..., whatever the transport, the bucket, or the library's version is, and sends as
+// many bytes as a ring does.
 enum class Reduction : std::uint8_t { kNative, kRankOrdered };
 
 // One collective as each rank states it. All fields but the pointers must be equal on all ranks
 // (F6): the group compares them before any payload moves, and a difference is a kMismatch failure
-// that tells both sides.
+// whose text shows both sides.
 struct Collective {
   Op op = Op::kAllReduceSum;
   DType dtype = DType::kFloat32;
-  std::uint64_t count = 0;  // elements: of `data`; for kAllGather of one rank's contribution
-  Reduction reduction = Reduction::kNative;  // kAllReduceSum
-  // kAllReduceSum: every rank's elements count as round(factor * x), rounded to the dtype (G2).
-  // Other than 1 only where the group can_scale().
+  // The elements of `data`; for kAllGather, those of one rank's contribution.
+  std::uint64_t count = 0;
+  Reduction reduction = Reduction::kNative;  // Only for kAllReduceSum.
+  // Only for kAllReduceSum: each element of every rank counts as round(factor * x), rounded to the
+  // dtype (G2). Values other than 1 need a group that can_scale().
   double factor = 1.0;
-  // Every transfer is checked by its receiver (F3, verified.h); sums are rank-ordered then,
-  // whatever `reduction` says. Only where the group can_verify().
+  // If set, each receiver checks every transfer (F3, verified.h), and sums are rank-ordered
+  // whatever `reduction` says. This needs a group that can_verify().
   bool verify = false;
-  int root = 0;                   // kBroadcast
-  std::byte* data = nullptr;      // in place: input and result; kAllGather: the contribution
-  std::byte* gathered = nullptr;  // kAllGather: size() * count elements, in rank order
-  // Where both lie: a device that the group can_reach(); null is the host. It begins when `ready`
-  // has passed there, and is done, as its Work says, when the device is.
+  int root = 0;                   // Only for kBroadcast.
+  std::byte* data = nullptr;      // Input and result, in place; for kAllGather, the contribution.
+  std::byte* gathered = nullptr;  // Only for kAllGather: size() * count elements, in rank order.
+  // The device on which both buffers lie, which the group can_reach(); null is the host. The
+  // collective begins after `ready` has passed there, and its Work completes after the device has
+  // finished it.
   Device* device = nullptr;
   Event ready;
-  std::int64_t pass = kNone;  // labels for agreement, trace and errors
+  std::int64_t pass = kNone;  // Labels for the comparison of headers, the trace and errors.
   int bucket = kNone;
-  std::int64_t reducer_id = kNone;  // which of several users of one group starts it (see Reducer)
+  // Identifies the reducer that starts the collective, among several on one group (see Reducer).
+  std::int64_t reducer_id = kNone;
 };
 
 class Work {
@@ -68,17 +73,18 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // Waits for the end, until the deadline. kTimeout leaves the operation running: abort the group.
+  // Waits for the end, until the deadline. After kTimeout the operation still runs: abort the
+  // group.
   Status wait(platform::Deadline deadline);
   bool done() const;
 
-  // For process groups. begin() arms the handle (it must not be in flight); complete() ends it,
+  // For process groups. begin() arms the handle, which must not be in flight; complete() ends it,
   // once.
   void begin(std::int64_t sequence);
   void complete(Status status);
-  std::int64_t sequence() const;            // kNone before the first begin()
-  platform::Duration started_at() const;    // on platform::now()'s scale
-  platform::Duration completed_at() const;  // meaningful once done()
+  std::int64_t sequence() const;            // kNone before the first begin().
+  platform::Duration started_at() const;    // On the scale of platform::now().
+  platform::Duration completed_at() const;  // Meaningful once done().
 
  private:
   mutable platform::Mutex mutex_;
@@ -92,7 +98,7 @@ class Work {
 
 class ProcessGroup {
  public:
-  virtual ~ProcessGroup() = default;  // aborts what is in flight, returns within a bound (F5)
+  virtual ~ProcessGroup() = default;  // Aborts what is in flight, and returns within a bound (F5).
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
@@ -100,47 +106,48 @@ class ProcessGroup {
   // Whether the group can sum this dtype (P17).
   virtual bool can_reduce(DType dtype) const = 0;
 
-  // Whether its sums of this dtype scale what they add: the bits of scaling it first, for the price
-  // of one pass over the data less. `data` is not scaled before the Work is done.
+  // Whether the group's sums of this dtype scale what they add. The bits are those of scaling
+  // first, with one pass over the data less. `data` is not scaled before the Work is done.
   virtual bool can_scale(DType) const { return false; }
 
   // Whether the group's collectives work on memory of this device.
   virtual bool can_reach(const Device& device) const;
 
-  // Whether the group can check what it receives (F3): what is corrupted on its way is a kCorrupted
-  // failure then, which names the sender.
+  // Whether the group can check what it receives (F3). Corruption in transit is then a kCorrupted
+  // failure that names the sender.
   virtual bool can_verify() const { return false; }
 
-  // Starts a collective; an error means that nothing was started and `work` is not in flight.
+  // Starts a collective. An error means that nothing was started and `work` is not in flight.
   virtual Status start(const Collective& collective, Work& work) = 0;
 
-  // Ends the group on this side: work in flight completes with `cause`, later starts fail with it,
-  // connections to peers close so that they notice. Idempotent; the first cause stays.
+  // Ends the group on this rank: work in flight completes with `cause`, later starts fail with it,
+  // and connections to peers close so that the peers notice. The call is idempotent; the first
+  // cause stays.
   virtual void abort(const Status& cause) = 0;
 
-  // The longest time without progress of what runs: then the group fails. A collective that waits
+  // The group fails when what runs has made no progress for this long. A collective that waits
   // behind others has no deadline of its own.
   virtual platform::Duration timeout() const = 0;
 
-  // A number that is another one when what runs has come further since; always 0 from a group that
-  // does not tell.
+  // A number that changes when what runs has made progress. A group that does not report progress
+  // always returns 0.
   virtual std::uint64_t progress() const { return 0; }
 };
 
-// Says in which collective a failure was met, unless it says so already.
+// Records in which collective a failure occurred, unless the failure says so already.
 void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence);
 
-// When to give up waiting for a group that keeps `timeout` itself: the line behind that line;
-// never() where the timeout is too long for one.
+// The deadline for callers that wait for a group which enforces `timeout` itself. It lies behind
+// the group's own deadline; it is never() where the timeout is too long for one.
 platform::Deadline deadline_behind(platform::Duration timeout);
 
-// Waits for a collective of one of the groups, which end what they started themselves. As long as
-// one of them makes progress the wait goes on, since the collective may be queued; when none has
-// come further within deadline_behind() of the longest timeout, it ends with kTimeout and
+// Waits for a collective of one of the groups, which enforce their own deadlines. As long as one of
+// the groups makes progress the wait continues, since the collective may be queued. When none has
+// made progress within deadline_behind() of the longest timeout, the call returns kTimeout and
 // work.done() is false.
 Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups);
 
-// start() and wait() in one; aborts the group if the deadline passes.
+// Calls start() and wait(), and aborts the group if the deadline passes.
 Status run(ProcessGroup& group, const Collective& collective);
 Status run(ProcessGroup& group, const Collective& collective, Work& work);
 

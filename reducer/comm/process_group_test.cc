@@ -1,4 +1,4 @@
-// Work, and run(), with a process group that does as the test says.
+// Work, and run(), with a process group that the test controls.
 #include "reducer/comm/process_group.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(Work, GoesRoundAndRoundWithoutBeingMadeAnew) {
     EXPECT_EQ(work.sequence(), i);
     work.complete(i == 1 ? Status(Code::kTimeout, "late") : Status());
     EXPECT_TRUE(work.done());
-    EXPECT_EQ(work.wait(Deadline::never()).ok(), i != 1);  // the earlier error is gone
+    EXPECT_EQ(work.wait(Deadline::never()).ok(), i != 1);  // The earlier error is gone.
     EXPECT_GE(work.completed_at(), work.started_at());
   }
 }
@@ -92,7 +92,7 @@ TEST(Run, AbortsAGroupThatDoesNotKeepItsTimeout) {
   EXPECT_EQ(group.aborts, 1);
 }
 
-// F1: the collective may be queued behind others that come further.
+// The collective may be queued behind others that make progress (F1).
 TEST(Run, WaitsOnWhileTheGroupMakesProgress) {
   class SteppingGroup final : public StalledGroup {
    public:
@@ -104,7 +104,8 @@ TEST(Run, WaitsOnWhileTheGroupMakesProgress) {
   SteppingGroup group;
   EXPECT_EQ(run(group, of(3)).code(), Code::kTimeout);
   EXPECT_EQ(group.aborts, 1);
-  EXPECT_EQ(group.looks, 4);  // at the start, and after each wait: further, further, the same
+  // At the start, and after each of three waits: progress, progress, none.
+  EXPECT_EQ(group.looks, 4);
 }
 
 TEST(Run, WaitsForEverBehindATimeoutThatIsTooLongToCount) {

@@ -1,6 +1,6 @@
 #include "reducer/comm/seal.h"
 
-#define XXH_INLINE_ALL  // its header is all that is needed of it
+#define XXH_INLINE_ALL  // Only the header is needed.
 #include <xxhash.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ std::uint64_t checksum_of(Seal seal, const std::byte* payload, std::size_t bytes
   return XXH3_64bits_withSeed(payload, bytes, XXH3_64bits(&seal, sizeof seal));
 }
 
-// Of another message that arrived whole.
+// Describes another message that arrived whole.
 std::string describe(const Seal& came, const Seal& expected) {
   std::string text = "it got what rank " + std::to_string(came.from) + " had for rank " +
                      std::to_string(came.to) + " in collective " + std::to_string(came.sequence);

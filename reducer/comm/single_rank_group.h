@@ -1,6 +1,6 @@
-// AloneGroup: a group of one rank, whose sums are what it puts in, wherever that lies. Its
-// collectives are over when they have started: for what counts launches or time. Used by one
-// thread.
+// SingleRankGroup is a group of one rank, whose sums equal their input, on any device. Its
+// collectives are complete when start() returns. It is for programs that count launches or measure
+// time. One thread uses it.
 #pragma once
 
 #include <chrono>

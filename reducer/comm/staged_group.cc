@@ -70,7 +70,7 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
   return out_of_memory();
 }
 
-// Submits the copy to the host. The entry goes by the group with the addresses there.
+// Submits the copy to the host. The group works on the host addresses of the entry.
 Status StagedGroup::stage(Entry& entry) {
   Collective& collective = entry.collective;
   LOCKSTEP_CHECK(collective.device == &device_);
@@ -105,7 +105,7 @@ void StagedGroup::abort(const Status& cause) {
   group_->abort(cause);
 }
 
-// The next entry of a queue; null when it is empty for good.
+// Returns the next entry of a queue, or null when the queue is empty and closed.
 std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries& queue, const bool& is_closed) {
   platform::MutexLock lock(mutex_);
   changed_.wait(lock, platform::Deadline::never(), [&] { return is_closed || !queue.empty(); });
@@ -138,7 +138,8 @@ Status StagedGroup::begin(Entry& entry) {
   }
   Collective sent = entry.collective;
   if (entry.is_staged) {
-    entry.deadline = platform::Deadline::in(timeout());  // what waits behind others has none
+    // An entry that waits behind others has no deadline.
+    entry.deadline = platform::Deadline::in(timeout());
     LOCKSTEP_RETURN_IF_ERROR(device_.synchronize(entry.downloaded, entry.deadline));
     sent.data = entry.data.to_write(0, entry.data.bytes());
     sent.gathered = entry.gathered.to_write(0, entry.gathered.bytes());
@@ -157,7 +158,7 @@ void StagedGroup::receive() {
 
 Status StagedGroup::finish(Entry& entry) {
   const Collective& collective = entry.collective;
-  // The group ends all that it started.
+  // The group ends every collective that it started.
   LOCKSTEP_RETURN_IF_ERROR(entry.sent.wait(platform::Deadline::never()));
   if (!entry.is_staged) return {};
   const platform::MutexLock lock(starting_);
@@ -173,7 +174,7 @@ Status StagedGroup::finish(Entry& entry) {
 void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
   bool is_idle = true;
   entry->deadline = platform::Deadline::in(timeout());
-  if (entry->is_staged) {  // whatever came of it, the device lets go of all memory first
+  if (entry->is_staged) {  // Whatever the result is, the device first ends its use of all memory.
     Event last;
     {
       const platform::MutexLock lock(starting_);

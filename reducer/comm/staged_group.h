@@ -1,15 +1,19 @@
-// StagedGroup: a group of the host's, made to work on the memory of a device: what is to be sent is
-// copied to pinned memory, goes by the group, and is copied back. So Gloo trains GPUs that have no
-// NCCL between them, and verified collectives (F3) work on GPUs, for two copies of each bucket
-// over the bus.
+// StagedGroup makes a group that reaches only host memory work on the memory of a device. It copies
+// what is to be sent to pinned memory, runs the collective of the group there, and copies the
+// result back. With it, Gloo trains GPUs that have no NCCL between them, and verified collectives
+// (F3) work on GPUs, at the cost of two copies of each bucket over the bus.
 //
-// Collectives of the host's memory go through it too, in one order with the others. Copies of one
-// collective run beside the sending of another. Threads: as ProcessGroup says; two threads of its
-// own, which end with it, and a stream of the device's own. Ownership: the group is shared, and
-// nobody else starts anything in it; the device outlives this. Memory: pinned, for each collective
-// that is in flight at once, kept for later ones. Failure: that of the group; a device that fails,
-// or does not come to an end within the group's timeout, aborts it. Work completes when the
-// device's memory is no more in use, as far as the device answers.
+// Collectives of host memory go through it too, in one order with the others. The copies of one
+// collective overlap with the communication of another.
+// Threads: as ProcessGroup says. The class has two threads of its own, which end with it, and a
+// stream of the device.
+// Ownership: the group is shared, and nobody else starts anything in it; the device outlives this
+// object.
+// Memory: pinned memory for each collective that is in flight at once, which later collectives use
+// again.
+// Failure: those of the group. A device that fails, or does not finish within the group's timeout,
+// aborts the group. A Work completes when the device no longer uses the caller's memory, as far as
+// the device answers.
 #pragma once
 
 #include <cstdint>
@@ -69,19 +73,19 @@ class StagedGroup final : public ProcessGroup {
   Device& device_;
   const Stream stream_;
 
-  // Order of locks: starting_ is outermost; the group's own come inside of neither.
-  platform::Mutex starting_{"staged.starting"};  // one download is submitted at a time
-  platform::Mutex mutex_{"staged"};              // guards what is below
+  // Lock order: starting_ is outermost; the locks of the group are never taken inside of either.
+  platform::Mutex starting_{"staged.starting"};  // Serializes the submission of downloads.
+  platform::Mutex mutex_{"staged"};              // Guards everything below.
   platform::CondVar changed_{"staged"};
   Entries to_send_;
   Entries to_receive_;
   Entries spare_;
-  Entries stuck_;  // whose memory the device may still use: until the group ends
+  Entries stuck_;  // Entries whose memory the device may still use; they stay until the group ends.
   std::size_t in_flight_ = 0;
   std::int64_t next_sequence_ = 0;
-  Status cause_;  // of the group's death
+  Status cause_;  // The cause of the group's death.
   bool is_closing_ = false;
-  bool is_sent_ = false;  // all that will ever be
+  bool is_sent_ = false;  // True when nothing more will be sent.
 
   platform::Thread sender_;
   platform::Thread receiver_;

@@ -11,7 +11,8 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of frames, so that elements lie as they do in buckets
+// The alignment of frames, so that elements are aligned as they are in buckets.
+constexpr std::size_t kAlignment = 64;
 
 class VerifiedRun {
  public:
@@ -92,7 +93,7 @@ void VerifiedRun::put(std::size_t to, const std::byte* payload, std::size_t byte
   put_seal(seal_of(rank_, to, bytes), frame, frame_bytes_);
 }
 
-// Sends what was put, and looks at all that came before any of it is used.
+// Sends the frames, and checks every received frame before any of them is used.
 template <class BytesFrom>
 bool VerifiedRun::exchange(BytesFrom bytes_from) {
   if (!exchange_.exchange(memory_.out.data(), memory_.in.data(), frame_bytes_)) return false;
@@ -109,7 +110,7 @@ bool VerifiedRun::exchange(BytesFrom bytes_from) {
   return true;
 }
 
-// What both kinds end with: each rank has the result of its share, and all get it.
+// The last step of both kinds: each rank has the result of its shard, and all ranks get it.
 bool VerifiedRun::hand_on_own_share() {
   for_peers([&](std::size_t r) { put(r, collective_.data + begin_of(rank_), share_of(rank_)); });
   if (!exchange([this](std::size_t r) { return share_of(r); })) return false;

@@ -1,18 +1,20 @@
-// Collectives whose every transfer is checked by its receiver (F3), over what a group lends them:
-// one exchange of frames between all ranks, straight from sender to receiver, so that a frame that
-// is not right names its sender. One source for all groups.
+// Verified collectives: each receiver checks every transfer (F3). They run over a primitive of the
+// group, one exchange of frames between all ranks that goes straight from sender to receiver, so a
+// frame that is wrong identifies its sender. All groups share this code.
 //
-//   all-reduce  as kRankOrdered says: every rank gets its share from all, adds in the order of the
-//               ranks, and sends the sum to all. Two exchanges.
-//   broadcast   the root gives each rank its share, which hands it on to all. Two exchanges.
-//   all-gather  everyone sends what it has to all. One exchange.
+//   all-reduce  works as kRankOrdered says: every rank gets its shard from all ranks, adds in rank
+//               order, and sends the sum to all. It takes two exchanges.
+//   broadcast   the root gives each rank a shard, which that rank passes on to all. It takes two
+//               exchanges.
+//   all-gather  every rank sends its contribution to all. It takes one exchange.
 //
-// Nothing that was received is used before its seal has been compared, and results are copied into
-// the caller's memory only when all of an exchange was right; after a flaw that memory holds no
-// result (an own share may have been written).
+// Nothing that was received is used before its seal has been compared. Results are copied into the
+// caller's memory only when a whole exchange was right. After a flaw that memory holds no result (a
+// rank's own shard may have been written).
 //
-// Threads: as the exchange. Memory: two buffers as large as the data, the padding and the seals,
-// kept from one collective to the next.
+// Threads: as the exchange.
+// Memory: two buffers as large as the data, the padding and the seals, which later collectives use
+// again.
 #pragma once
 
 #include <cstddef>
@@ -31,17 +33,18 @@ class FrameExchange {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Frame r of `out` goes to rank r, and frame r of `in` is what rank r sent here; of the own one
-  // nothing is asked. False: the exchange ended before that, and its group knows why. `out` may be
-  // changed.
+  // Sends frame r of `out` to rank r, and fills frame r of `in` with what rank r sent here. The
+  // rank's own frame need not be filled. False means that the exchange ended early, and the group
+  // knows why. The call may change `out`.
   virtual bool exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) = 0;
 
-  // ((x0 + x1) + x2) + ... of the ranks' parts of `bytes` bytes, `stride` bytes apart.
+  // Computes ((x0 + x1) + x2) + ... of the ranks' shards, which have `bytes` bytes and are `stride`
+  // bytes apart.
   virtual void add_in_order(const Collective& collective, const std::byte* parts,
                             std::size_t stride, std::size_t bytes, std::byte* sum) = 0;
 };
 
-// Which collective it is, on which group: equal on all ranks, and never the same again.
+// Identifies a collective and its group. It is equal on all ranks and never used again.
 struct CollectiveId {
   std::uint64_t group = 0;
   std::int64_t sequence = 0;
@@ -57,12 +60,13 @@ struct Flaw {
   std::string what;
 };
 
-// Runs a collective that has elements, in a group of several ranks that have agreed on it. False:
-// the exchange ended, or `flaw` has a sender.
+// Runs a collective that has elements, in a group of several ranks that have agreed on it. False
+// means that the exchange ended, or that `flaw` names a sender.
 bool run_verified(const Collective& collective, const CollectiveId& id, FrameExchange& exchange,
                   FrameMemory& memory, Flaw& flaw);
 
-// The flaw as a failure of the rank that found it; all else about the collective is for the caller.
+// Makes a failure of the flaw for the rank that found it. The caller fills in the rest about the
+// collective.
 Failure corrupted(const Flaw& flaw, int rank);
 
 }  // namespace LOCKSTEP_NS

@@ -1,5 +1,5 @@
-// F3: seals, and the collectives that are checked by them, over an exchange in memory that a test
-// can disturb.
+// Seals, and the collectives that they verify, over an exchange in memory that a test can disturb
+// (F3).
 #include "reducer/comm/verified.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Disturb = std::function<void(int from, std::uint32_t step, std::byte* frames, std::size_t)>;
 
-// Where the ranks of a test exchange frames.
+// The memory through which the ranks of a test exchange frames.
 struct Table {
   explicit Table(int ranks) : size(ranks), out(static_cast<std::size_t>(ranks)), barrier(ranks) {}
   const int size;
@@ -72,7 +72,8 @@ struct Outcome {
   std::vector<float> gathered;
 };
 
-// One collective on all ranks; rank r puts in (r + 1) * (i + 1). A rank that finds a flaw leaves.
+// Runs one collective on all ranks; rank r contributes (r + 1) * (i + 1). A rank that finds a flaw
+// leaves.
 std::vector<Outcome> run_all(int ranks, Op op, std::uint64_t count, const Disturb& disturb,
                              std::vector<FrameMemory>& memory) {
   Table table(ranks);
@@ -125,7 +126,7 @@ bool is_right(const Outcome& outcome, Op op, int ranks) {
 constexpr Op kOps[] = {Op::kAllReduceSum, Op::kBroadcast, Op::kAllGather};
 
 TEST(Verified, F3UndisturbedCollectivesAreExactForEveryCount) {
-  std::vector<FrameMemory> memory;  // kept, larger and smaller ones after one another
+  std::vector<FrameMemory> memory;  // It is used again, for larger and smaller collectives in turn.
   for (const int ranks : {2, 3, 5})
     for (const Op op : kOps)
       for (const std::uint64_t count : {1u, 2u, 3u, 4u, 5u, 16u, 100u, 7u})
@@ -135,7 +136,7 @@ TEST(Verified, F3UndisturbedCollectivesAreExactForEveryCount) {
         }
 }
 
-// Each bit of a frame in turn, its seal and what fills it up included, in each exchange.
+// Flips each bit of a frame in turn, its seal and its padding included, in each exchange.
 TEST(Verified, F3EveryFlippedBitIsFoundByItsReceiverWhoNamesTheSender) {
   for (const Op op : kOps)
     for (const std::uint32_t step : {0u, 1u}) {
@@ -153,7 +154,7 @@ TEST(Verified, F3EveryFlippedBitIsFoundByItsReceiverWhoNamesTheSender) {
     }
 }
 
-// What is wrong is told, where it can be.
+// The error says what is wrong, where that can be known.
 TEST(Verified, F3MisplacedFramesTellWhatTheyAre) {
   const auto swapped =
       run_all(3, Op::kAllReduceSum, 9, [](int from, std::uint32_t at, std::byte* f, std::size_t n) {

@@ -10,10 +10,10 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// Pinned memory is dear, and stays the device's: large things go in pieces.
+// Pinned memory is expensive, and the device keeps it, so large data is copied in pieces.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
-// Waits for a copy of `pinned`, which stays the copy's where that does not end in time.
+// Waits for a copy of `pinned`. If the copy does not end in time, `pinned` stays in its use.
 Status wait_for_copy(Device& device, const Stream& stream, PinnedMemory& pinned,
                      platform::Deadline deadline) {
   Status status = device.synchronize(device.record(stream), deadline);

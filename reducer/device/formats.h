@@ -1,10 +1,10 @@
-// Formats: how a device computes with each dtype of gradients, element by element. The same code on
-// the host and on a GPU.
+// Formats say how a device computes with each dtype of gradients, element by element. The host and
+// a GPU run the same code.
 //
 // Arithmetic (contract G2, G3, G9): on a GPU every operation is an intrinsic that the compiler
-// never contracts. 16-bit formats are computed in float; their conversions are the GPU's own on a
-// GPU (whoever compiles for one includes cuda_bf16.h and cuda_fp16.h before), and those of
-// tensor/half.h on the host.
+// never contracts. The 16-bit formats are computed in float. On a GPU their conversions are the
+// GPU's own (whoever compiles for one includes cuda_bf16.h and cuda_fp16.h before this header); on
+// the host they are those of tensor/half.h.
 #pragma once
 
 #include <bit>
@@ -52,8 +52,9 @@ LOCKSTEP_HD std::uint32_t bits_of(float value) { return std::bit_cast<std::uint3
 LOCKSTEP_HD float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 #endif
 
-// A float that rounds to 16 bits as the double does: cut off, with a last bit that says whether
-// anything was. (Rounding twice to nearest is wrong half-way between two 16-bit values.)
+// Returns a float that rounds to 16 bits as the double does: the double is truncated, and the last
+// bit says whether anything was cut off. (Rounding to nearest twice is wrong half-way between two
+// 16-bit values.)
 LOCKSTEP_HD float rounded_to_odd(double value) {
   const float nearest = nearest_float(value);
   const auto back = static_cast<double>(nearest);
@@ -62,7 +63,8 @@ LOCKSTEP_HD float rounded_to_odd(double value) {
   return float_of((bits_of(nearest) - (is_away ? 1u : 0u)) | 1u);
 }
 
-// How each dtype is computed with: load, compute in Compute, round once when stored.
+// Each format says how one dtype is computed: it loads a value, computes in Compute, and rounds
+// once when it stores.
 struct Float64 {
   using Memory = double;
   using Compute = double;
@@ -91,7 +93,7 @@ struct BFloat16 {
   LOCKSTEP_HD static Memory store(double value) { return to_bfloat16(rounded_to_odd(value)); }
 };
 
-// Calls f with the format of a dtype; gradients are floats.
+// Calls f with the format of a dtype, which must be a floating-point type, as gradients have.
 template <class F>
 void with_format(DType dtype, F f) {
   switch (dtype) {

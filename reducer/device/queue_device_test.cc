@@ -1,5 +1,5 @@
-// QueueDevice does what every Device promises, and keeps the host out of its memory: so the tests
-// that run on it prove that what they test does not touch a GPU's memory from the host.
+// QueueDevice does what every Device promises, and keeps the host out of its memory. So the tests
+// that run on it prove that the tested code does not touch a GPU's memory from the host.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -20,7 +20,7 @@ struct QueueDeviceFixture {
 
 constexpr std::chrono::seconds kGenerous{60};
 
-// Those of the sanitizers would end the program otherwise.
+// The signal handlers of the sanitizers would end the program otherwise.
 void let_signals_kill() { std::signal(SIGSEGV, SIG_DFL); }
 
 TEST(QueueDeviceDeathTest, TheHostThatTouchesItsMemoryIsKilled) {

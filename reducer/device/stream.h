@@ -1,5 +1,5 @@
-// Stream and Event: handles of a device's queues of work, and of points in them (device.h). Apart,
-// so that who only passes them on needs no more.
+// Stream and Event are handles of a device's queues of work, and of points in them (device.h). They
+// have a header of their own for code that only passes them on.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ class Device;
 
 struct Stream {
   Device* device = nullptr;
-  std::uint64_t handle = 0;  // meaning belongs to the device; 0 is its default stream
+  std::uint64_t handle = 0;  // The device defines its meaning; 0 is the default stream.
 };
 
 struct Event {
-  Device* device = nullptr;  // null: complete from the beginning
+  Device* device = nullptr;  // Null means that the event is complete from the beginning.
   std::uint64_t handle = 0;
 };
 

@@ -1,12 +1,12 @@
 // What every Device promises about streams, events and memory (device.h), as tests that each device
-// instantiates in a file of its own. A fixture type gives the device:
+// instantiates in a file of its own. A fixture type provides the device:
 //
 //   struct Fixture {
 //     static void run(const std::function<void(DeviceUnderTest&)>& body);  // may skip the test
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Name, DeviceConformance, Fixture);
 //
-// The programs are right ones, so they say nothing of what a device makes of wrong ones.
+// The programs are correct, so they do not test what a device does with wrong ones.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline namespace LOCKSTEP_NS {
 
 class DeviceUnderTest {
  public:
-  // `other`: another stream than the current one, where the device has several.
+  // `other` is another stream than the current one, where the device has several.
   DeviceUnderTest(Device& device, const Stream& other) : device_(device), other_(other) {}
   DeviceUnderTest(const DeviceUnderTest&) = delete;
   DeviceUnderTest& operator=(const DeviceUnderTest&) = delete;
@@ -47,7 +47,7 @@ class DeviceUnderTest {
     memory.read(0, values.data(), memory.bytes());
     return values;
   }
-  // In the order of the stream; read() waits for it.
+  // Writes in the order of the stream; read() waits for it.
   void write(const Stream& stream, const Tensor& to, const std::vector<float>& values) {
     kept_.push_back(pinned(values.size()));
     device().upload(stream, fill(kept_.back(), values), 0, to.data(), kept_.back().bytes());
@@ -73,7 +73,7 @@ class DeviceUnderTest {
  private:
   Device& device_;
   const Stream other_;
-  std::vector<PinnedMemory> kept_;  // what may still be read
+  std::vector<PinnedMemory> kept_;  // Memory that may still be read.
 };
 
 template <class Fixture>
@@ -119,7 +119,7 @@ TYPED_TEST_P(DeviceConformance, AnEventCanBeWaitedForAgainAndByMany) {
     on.device().wait(on.other_stream(), event);
     const platform::Deadline deadline = platform::Deadline::in(std::chrono::seconds(60));
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(on.device().synchronize(event, deadline).ok());
-    on.device().wait(on.other_stream(), event);  // one that has passed
+    on.device().wait(on.other_stream(), event);  // This event has passed.
     EXPECT_TRUE(on.finish(on.other_stream()).ok());
   });
 }
@@ -150,8 +150,8 @@ TYPED_TEST_P(DeviceConformance, WhatATransferPointsToMayGoOnceItIsSubmitted) {
   });
 }
 
-// Memory that is let go right behind the last work on it, on the stream that it belongs to, is not
-// used again before that work is done.
+// Memory that is released right behind the last work on it, on the stream that it belongs to, is
+// not used again before that work is done.
 TYPED_TEST_P(DeviceConformance, AStorageMayGoBehindTheWorkOfItsOwnStream) {
   TypeParam::run([](DeviceUnderTest& on) {
     const Tensor sum = on.made(5000);
@@ -165,7 +165,7 @@ TYPED_TEST_P(DeviceConformance, AStorageMayGoBehindTheWorkOfItsOwnStream) {
   });
 }
 
-// The same on another stream, where that is noted.
+// The same on another stream, where that use is noted.
 TYPED_TEST_P(DeviceConformance, AStorageMayGoBeforeANotedStreamIsDoneWithIt) {
   TypeParam::run([](DeviceUnderTest& on) {
     const Stream other = on.other_stream();
@@ -182,7 +182,7 @@ TYPED_TEST_P(DeviceConformance, AStorageMayGoBeforeANotedStreamIsDoneWithIt) {
   });
 }
 
-// Memory of the host that is there twice would be, too.
+// If the device gave pinned memory to two owners, the values would be mixed up.
 TYPED_TEST_P(DeviceConformance, PinnedMemoryIsItsOwnersUntilItIsReleased) {
   TypeParam::run([](DeviceUnderTest& on) {
     constexpr std::size_t kMany = 2000;
@@ -194,7 +194,7 @@ TYPED_TEST_P(DeviceConformance, PinnedMemoryIsItsOwnersUntilItIsReleased) {
     for (int round = 3; round < 6; ++round) {
       EXPECT_EQ(on.values_of(first), of(1));
       EXPECT_EQ(on.values_of(second), of(round - 1));
-      second = PinnedMemory();  // goes back
+      second = PinnedMemory();  // This returns the memory to the device.
       second = on.pinned(kMany);
       on.fill(second, of(round));
     }
@@ -208,7 +208,8 @@ TYPED_TEST_P(DeviceConformance, CopiesBothWaysKeepTheOrderOfTheirStreams) {
     on.fill(memory, std::vector<float>(1000, 3));
     const Tensor a = on.made(500);
     const Tensor b = on.made(500);
-    // The first half goes to the GPU, comes back doubled as the second, and that goes there again.
+    // The first half goes to the GPU, comes back doubled as the second half, and that goes there
+    // again.
     on.device().upload(on.own(), memory, 0, a.data(), 2000);
     on.device().copy(on.own(), a, b);
     on.device().add(on.own(), a, b);

@@ -1,4 +1,4 @@
-// What a test says that needs a GPU and has none; scripts look for the beginning of the line.
+// The message of a test that needs a GPU and has none; scripts look for the beginning of the line.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// `why`: what opening the device failed with.
+// `why` is the error of opening the device.
 inline std::string no_gpu(const Status& why) {
   return "skipped: no CUDA device (" + why.failure().detail + ")";
 }

@@ -1,9 +1,9 @@
-// QueueDevice: for tests, a device that is as asynchronous as a GPU. Each stream is a thread that
-// takes what was submitted in its order; the arithmetic is the host's.
+// QueueDevice is, for tests, a device that is as asynchronous as a GPU. Each stream is a thread
+// that runs what was submitted in its order; the arithmetic is the host's.
 //
-// Memory is a GPU's: who reads or writes at an address that allocate() gave ends by SIGSEGV. Who
-// plays the GPU (this class, an NCCL of the tests, a test's kernel) finds the same bytes where
-// reach() says. What is released stays readable there until the device ends.
+// Its memory behaves like a GPU's: a read or write at an address that allocate() returned raises
+// SIGSEGV. Code that simulates the GPU (this class, an NCCL of the tests, a test's kernel) finds
+// the same bytes where reach() says. Released memory stays readable there until the device ends.
 #pragma once
 
 #include <sys/mman.h>
@@ -52,11 +52,12 @@ class QueueDevice final : public Device {
     std::byte* const data = addresses_ + used_;
     used_ += bytes / kAlignment * kAlignment + kAlignment;
     allocated_ += bytes;
-    std::memset(reach(data), 0xff, bytes);  // NaNs
+    std::memset(reach(data), 0xff, bytes);  // These are NaNs.
     return make_ref<Storage>(*this, data, bytes);
   }
   void release(std::byte* data, std::size_t bytes) override {
-    if (offset_of(data) < kBytes) allocated_ -= bytes;  // else one of reachable()
+    // Other memory belongs to a reachable() tensor.
+    if (offset_of(data) < kBytes) allocated_ -= bytes;
   }
   std::uint64_t allocated_bytes() const override { return allocated_; }
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override {
@@ -103,9 +104,9 @@ class QueueDevice final : public Device {
     if (!failure_.ok()) return failure_;
     return is_done ? Status() : Status(Code::kTimeout, "not yet");
   }
-  std::function<void()> before_new_stream;  // if any
+  std::function<void()> before_new_stream;  // May be empty.
 
-  // From now on the GPU is broken, and says so.
+  // From now on the GPU is broken, and every synchronize() returns this failure.
   void fail(const Status& failure) {
     std::lock_guard lock(mutex_);
     failure_ = failure;
@@ -156,8 +157,8 @@ class QueueDevice final : public Device {
     });
   }
 
-  // Where those who play the GPU find what is at an address that the GPU gave out. Others, which
-  // would be an illegal address on a GPU, end the program.
+  // Returns where code that simulates the GPU finds what is at an address that the GPU returned.
+  // Other addresses, which would be illegal on a GPU, end the program.
   std::byte* reach(const void* data) const {
     if (data == nullptr) return nullptr;
     const std::uintptr_t offset = offset_of(data);
@@ -168,14 +169,14 @@ class QueueDevice final : public Device {
     return static_cast<Line*>(native)->device->reach(data);
   }
 
-  // For the NCCL of the tests: work behind a stream that native() gave.
+  // For the NCCL of the tests: submits work to a stream that native() returned.
   static void submit(void* native, std::function<void()> body) {
     Line& line = *static_cast<Line*>(native);
     line.device->push(line.number, std::move(body));
   }
 
  private:
-  // A transfer, for after the call.
+  // A copy of a transfer, which outlives the call.
   struct Kept {
     Tensor gradient;
     Shape order;
@@ -197,7 +198,7 @@ class QueueDevice final : public Device {
   std::uintptr_t offset_of(const void* data) const {
     return reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(addresses_);
   }
-  // The tensor where the arithmetic of the host can work on it.
+  // The tensor at an address where the arithmetic of the host can work on it.
   Tensor reachable(const Tensor& tensor) {
     const std::size_t bytes =
         static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
@@ -246,13 +247,14 @@ class QueueDevice final : public Device {
     }
   }
 
-  // Of addresses, which are used once; what is not touched costs nothing.
+  // The size of the address space. Each address is used once; memory that is not touched costs
+  // nothing.
   static constexpr std::size_t kBytes = std::size_t{16} << 30;
   static constexpr std::size_t kAlignment = 64;
 
   const int index_;
   HostDevice host_{-1};
-  std::byte* addresses_ = nullptr;  // kBytes that cannot be touched, then as many that can
+  std::byte* addresses_ = nullptr;  // kBytes that cannot be touched, then as many that can.
   std::size_t used_ = 0;
   std::atomic<std::uint64_t> allocated_{0};
   mutable std::mutex mutex_;

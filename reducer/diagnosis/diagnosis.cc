@@ -9,7 +9,7 @@ std::string rank_list(const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (last < i + 2) last = i;  // two of them are no range
+    if (last < i + 2) last = i;  // Two ranks are not written as a range.
     out += (i == 0 ? "" : " ") + std::to_string(ranks[i]);
     if (last != i) out += "-" + std::to_string(ranks[last]);
     i = last;
@@ -39,7 +39,7 @@ std::vector<Side> sides_at(const std::vector<FlightRecord>& records, std::int64_
   return sides;
 }
 
-// The first sequence number, among those that all ranks still remember, at which they differ.
+// Finds the first sequence number, among those that all ranks still hold, at which ranks differ.
 std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRecord>& records) {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -54,7 +54,7 @@ std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRe
   return std::nullopt;
 }
 
-// Of sides of one size the one to name: the one that is in the latest pass, if there is only one.
+// Of sides of one size, returns the one to name: the one in the latest pass, if there is only one.
 const Side* furthest(const std::vector<Side>& sides) {
   const auto pass = [](const Side& side) { return side.collective->pass; };
   const Side* best = &sides[0];
@@ -70,7 +70,8 @@ void add(std::vector<int>& ranks, const std::vector<int>& more) {
   std::sort(ranks.begin(), ranks.end());
 }
 
-// Different collectives under one number. Those that have not come to it say nothing here.
+// Judges different collectives with one sequence number. Ranks that have not started theirs say
+// nothing here.
 void judge_difference(Diagnosis& diagnosis) {
   std::vector<Side> started;
   for (const Side& side : diagnosis.difference->sides)
@@ -89,19 +90,21 @@ void judge_difference(Diagnosis& diagnosis) {
                      " without the collective " + number + " of others";
 }
 
-// The first failure that a rank says is its own.
+// Finds the first failure that a rank says is its own.
 void judge_failures(Diagnosis& diagnosis) {
   const Failure* first = nullptr;
   for (const FlightRecord& record : diagnosis.records) {
     if (!record.failure || !record.failure->definite) continue;
-    if (record.failure->code == Code::kMismatch) continue;  // takes two, and both see it
+    // A mismatch takes two ranks, and both see it.
+    if (record.failure->code == Code::kMismatch) continue;
     if (record.failure->rank < 0 || record.failure->rank >= diagnosis.size) continue;
     if (first == nullptr || record.failure->pass < first->pass) first = &*record.failure;
   }
   if (first == nullptr) return;
   const bool is_received =
       first->code == Code::kCorrupted && first->suspect >= 0 && first->suspect < diagnosis.size;
-  if (is_received) {  // F3: who sent it, not who looked
+  // The suspect is the rank that sent the data, not the one that checked it (F3).
+  if (is_received) {
     diagnosis.suspects = {first->suspect};
     diagnosis.reason =
         "what rank " + std::to_string(first->rank) + " received from it was corrupted";
@@ -111,12 +114,12 @@ void judge_failures(Diagnosis& diagnosis) {
   diagnosis.reason = "failed by itself: " + std::string(name_of(first->code));
 }
 
-// A collective failed that all had come to, before ranks differ: who had not gone on by then was
-// held up in it, or has heard of it.
+// A collective that all ranks had started failed before ranks differ. A rank that had not gone on
+// by then was held up in it, or was notified of the failure.
 bool has_failed_before(const Diagnosis& diagnosis) {
   using State = RecordedCollective::State;
   const auto has_failed = [&](const FlightRecord& record) {
-    // Nobody has waited for it yet where the next one was refused.
+    // If the next collective was refused, nobody has waited for this one yet.
     const auto is_named = [&](const RecordedCollective& c) {
       return c.state == State::kInFlight && record.failure && c.bucket != kNone &&
              c.bucket == record.failure->bucket && c.pass == record.failure->pass;
@@ -129,7 +132,7 @@ bool has_failed_before(const Diagnosis& diagnosis) {
   return std::any_of(diagnosis.records.begin(), diagnosis.records.end(), has_failed);
 }
 
-// Some have started a collective, the others have not come to it.
+// Some ranks have started a collective that the others have not started.
 void judge_progress(Diagnosis& diagnosis) {
   if (!diagnosis.difference || diagnosis.difference->sides.size() != 2) return;
   const std::vector<Side>& sides = diagnosis.difference->sides;
@@ -172,7 +175,8 @@ void find_waits(Diagnosis& diagnosis) {
     Diagnosis::Wait wait{record.rank, open->sequence, diagnosis.silent};
     for (const FlightRecord& other : diagnosis.records) {
       const bool forgotten = other.find(open->sequence) == nullptr &&
-                             open->sequence < other.next_sequence;  // it was there, long ago
+                             // It started this collective long ago.
+                             open->sequence < other.next_sequence;
       if (forgotten) continue;
       const RecordedCollective* there = other.find(open->sequence);
       if (there == nullptr || !there->same_as(*open)) wait.ranks.push_back(other.rank);

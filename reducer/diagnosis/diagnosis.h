@@ -1,13 +1,14 @@
-// Diagnosis: the accounts of all ranks, joined (contract T1, F6): the odd rank out, the first
-// collective in which ranks differ, what holds back the next bucket on each, and who waits for
-// whom.
+// Diagnosis joins the flight records of all ranks (contract T1, F6). It names the suspected ranks,
+// the first collective in which ranks differ, what each rank's next bucket waits for, and which
+// rank waits for which.
 //
-// The first difference counts most: a rank whose collective is another one than that of most ranks
-// is odd, or one that has not started it. With as many ranks on either side nobody can tell; then
-// the one that went on without a collective of the others counts as odd, and the text has both
-// sides. Where no collectives differ, a rank that failed by itself is odd, then those that told
-// nothing, and those that have not come to a collective, unless one before it failed that all had
-// come to. Pure functions; nothing is printed.
+// The first difference counts most: a rank is a suspect if its collective differs from that of most
+// ranks, or if it has not started that collective. With equally many ranks on both sides nobody can
+// tell which side is right; then the suspect is the rank that went on without a collective of the
+// others, and the text shows both sides. Where no collectives differ, a rank that failed by itself
+// is the suspect. Without one, it is the ranks that left no record, and then the ranks that have
+// not started a collective, unless an earlier collective, which all ranks had started, failed.
+// These are pure functions; nothing is printed.
 #pragma once
 
 #include <optional>
@@ -19,37 +20,41 @@
 namespace lockstep {
 
 struct Diagnosis {
-  // The ranks that started the same at the place where ranks differ.
+  // The ranks that started the same collective where ranks differ.
   struct Side {
     std::vector<int> ranks;
-    std::optional<RecordedCollective> collective;  // none: they have not come to it
+    std::optional<RecordedCollective> collective;  // None if these ranks have not started it.
   };
   struct Difference {
     std::int64_t sequence = 0;
-    std::vector<Side> sides;  // the largest first
+    std::vector<Side> sides;  // The side with the most ranks comes first.
   };
   struct Wait {
     int rank = 0;
-    std::int64_t sequence = kNone;  // of the collective that it waits in
-    std::vector<int> ranks;         // for whom; empty: all have come, and it has not ended
+    std::int64_t sequence = kNone;  // The sequence number of the collective that the rank waits in.
+    // The ranks that it waits for. The list is empty if all ranks have started the collective and
+    // it has not ended.
+    std::vector<int> ranks;
   };
 
   int size = 0;
-  std::vector<FlightRecord> records;  // by rank
-  std::vector<int> silent;            // ranks without an account
-  std::vector<int> suspects;          // the odd ranks out
-  std::string reason;                 // why they are
+  std::vector<FlightRecord> records;  // In rank order.
+  std::vector<int> silent;            // The ranks without a flight record.
+  std::vector<int> suspects;          // The suspected ranks.
+  std::string reason;                 // Why these ranks are suspected.
   std::optional<Difference> difference;
   std::vector<Wait> waits;
 
-  bool clean() const;  // no rank is odd, failed, waits or differs: there is nothing to tell
+  // True if there is nothing to report: no rank is suspected, failed or waits, and no collectives
+  // differ.
+  bool clean() const;
   std::string to_string() const;
 };
 
-// kInvalidArgument if the accounts are not those of one group.
+// Returns kInvalidArgument if the flight records do not belong to one group.
 Result<Diagnosis> diagnose(std::vector<FlightRecord> records);
 
-// "rank 1", "ranks 0 2-4".
+// Formats a list of ranks: "rank 1", "ranks 0 2-4".
 std::string rank_list(const std::vector<int>& ranks);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
-// Accounts as text, and what is made of those of all ranks: clauses T1 and F6. Ranks that really
-// run: reducer_diagnosis_test.cc, and properties/lane/diagnosis_test.cc for the planted bugs.
+// Flight records as text, and the diagnosis of those of all ranks: clauses T1 and F6.
+// reducer_diagnosis_test.cc tests ranks that really run, and properties/lane/diagnosis_test.cc the
+// planted bugs.
 #include "reducer/diagnosis/diagnosis.h"
 
 #include <gtest/gtest.h>
@@ -69,8 +70,8 @@ TEST(Diagnosis, T1EqualAccountsGiveNone) {
   EXPECT_EQ(diagnosis.to_string(), "3 ranks: nothing differs, nobody waits, nothing failed\n");
 }
 
-// Found by the oracle on accounts: of a link that fell silent in #1 the rank was named that heard
-// of it before it came to #2.
+// The oracle found this on flight records: for a link that fell silent in #1, the diagnosis named
+// the rank that was notified of the failure before it started #2.
 TEST(Diagnosis, F6WhoStoppedInACollectiveThatAllHadStartedIsNotOdd) {
   const auto told = [](State state, bool is_next_refused) {
     std::vector<FlightRecord> records = {
@@ -89,7 +90,7 @@ TEST(Diagnosis, F6WhoStoppedInACollectiveThatAllHadStartedIsNotOdd) {
   };
   EXPECT_EQ(told(State::kFailed, false), Ranks{});
   EXPECT_EQ(told(State::kInFlight, true), Ranks{});
-  EXPECT_EQ(told(State::kCompleted, false), Ranks{1});  // it never came to #2
+  EXPECT_EQ(told(State::kCompleted, false), Ranks{1});  // It never started #2.
   EXPECT_EQ(told(State::kInFlight, false), Ranks{1});
 }
 
@@ -130,7 +131,7 @@ TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
             "  1  pass 0 usage map, 3 int32, in flight   pass 1 bucket 0, 2 float32, in flight\n");
 }
 
-// Each field that ranks must agree on makes a difference, alone.
+// A difference in any single field that ranks must agree on counts.
 TEST(Diagnosis, F6OpBucketCountDtypePassAndLayoutCount) {
   const auto change = [](auto member, auto value) {
     RecordedCollective c = bucket(0, 0);
@@ -163,7 +164,7 @@ TEST(Diagnosis, F6WithTwoRanksTheOneThatWentOnIsNamed) {
   EXPECT_EQ(diagnosis.suspects, Ranks{1});
   EXPECT_NE(diagnosis.reason.find("went on to pass 1 without the collective #1"),
             std::string::npos);
-  // In one pass nobody can tell who is wrong.
+  // In one pass nobody can tell which rank is wrong.
   const Diagnosis order = of({record(0, 2, {bucket(0, 0, open), bucket(0, 1, open)}),
                               record(1, 2, {bucket(0, 1, open), bucket(0, 0, open)})});
   EXPECT_EQ(order.suspects, Ranks{});
@@ -203,7 +204,7 @@ TEST(Diagnosis, F2ARankThatFailedByItselfIsTheOddOneThoughOthersAreSilent) {
   EXPECT_NE(diagnosis.to_string().find("the user's node threw"), std::string::npos);
 }
 
-// F3: not the rank that found it.
+// The rank that found it is not the suspect (F3).
 TEST(Diagnosis, F3WhoSentCorruptedDataIsTheOddOne) {
   std::vector<FlightRecord> records = {record(0, 3, {bucket(0, 0, State::kFailed)}),
                                        record(1, 3, {bucket(0, 0, State::kFailed)}),
@@ -220,7 +221,8 @@ TEST(Diagnosis, F3WhoSentCorruptedDataIsTheOddOne) {
       << diagnosis.to_string();
 }
 
-// Old collectives are forgotten on the rank that is ahead; only what all remember is compared.
+// The rank that is ahead no longer holds old collectives; only those that all ranks hold are
+// compared.
 TEST(Diagnosis, T1WhatOneRankHasForgottenIsNoDifference) {
   std::vector<RecordedCollective> last = {bucket(2, 0), bucket(2, 1)};
   const Diagnosis diagnosis =
@@ -267,13 +269,13 @@ TEST(FlightRecordText, ComesBackAsItWas) {
   EXPECT_EQ(read->reducer_id, 9);
 }
 
-// Cut anywhere, or with any one byte changed, a text is refused or is another account; never a
-// crash.
+// If a text is cut anywhere, or any one byte is changed, it is refused or is another record; it
+// never crashes the reader.
 TEST(FlightRecordText, WhatIsCutOffIsRefusedAndWhatIsChangedIsRead) {
   const std::string text = to_text(full_flight_record());
   for (std::size_t length = 0; length + 1 < text.size(); ++length) {
     const Result<FlightRecord> read = read_flight_record(text.substr(0, length));
-    // Of the last line's number a part is a number, too, but not the one that fits.
+    // A prefix of the last line's number is a number, too, but not the right one.
     EXPECT_FALSE(read.has_value()) << "after " << length << " bytes";
   }
   for (std::size_t at = 0; at < text.size(); ++at) {

@@ -1,4 +1,4 @@
-// An Account as lines of words, and back.
+// Writes a FlightRecord as lines of words, and reads it back.
 #include <algorithm>
 #include <charconv>
 
@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::string_view kTitle = "lockstep-account";
 constexpr int kVersion = 1;
-constexpr std::string_view kNothing = "-";  // an empty text
-constexpr int kMaxRanks = 1 << 20;          // of a group: more are a broken file
+constexpr std::string_view kNothing = "-";  // Stands for an empty text.
+constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
 
 char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
 
@@ -55,7 +55,7 @@ class Line {
   std::string& out_;
 };
 
-// Takes the words of a line one after the other; after the first wrong one nothing counts.
+// Takes the words of a line one after the other; after the first wrong word it ignores the rest.
 class Words {
  public:
   explicit Words(std::string_view line) : rest_(line) {}
@@ -92,7 +92,7 @@ class Words {
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     good_ = good_ && error == std::errc() && end == word.data() + word.size();
   }
-  // The value among the first `count` of an enumeration that has this name.
+  // Sets the value, among the first `count` of an enumeration, that has this name.
   template <class E>
   void named(E& value, int count) {
     const std::string name = text();
@@ -110,7 +110,7 @@ class Words {
     good_ = good_ &&
             names.first.size() == std::min<std::uint64_t>(names.count, std::uint64_t{Names::kKept});
   }
-  bool good() const { return good_ && rest_.empty(); }  // after the last word
+  bool good() const { return good_ && rest_.empty(); }  // Call it after the last word.
 
  private:
   std::string_view rest_;
@@ -181,7 +181,7 @@ void read(Words& words, Failure& f) {
   f.detail = words.text();
 }
 
-// One line after the title. False: it is wrong.
+// Reads one line after the title. Returns false if the line is wrong.
 bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
   Words words(line);
   const std::string_view keyword = words.raw();
@@ -218,7 +218,7 @@ bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
   return words.good();
 }
 
-// What a rank can have written.
+// Whether a rank can have written this record.
 bool is_possible(const FlightRecord& record) {
   if (record.rank < 0 || record.rank >= record.size || record.size > kMaxRanks) return false;
   if (record.next_sequence < 0 || record.pass < kNone || record.next_bucket < kNone) return false;

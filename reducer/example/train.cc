@@ -1,18 +1,18 @@
-// Trains a small model on several processes, each with its part of the batch; or on one, with all
-// of it and without Lockstep. Both end with the same bits.
+// Trains a small model on several processes, each with its share of the batch, or on one process
+// with the whole batch and without Lockstep. Both end with the same bits.
 //
-//   train RANK RANKS FOLDER    one of RANKS (2, 4 or 8) processes, which meet in an empty folder
+//   train RANK RANKS FOLDER    one of RANKS (2, 4 or 8) processes, with an empty folder in common
 //   train                      alone
 //
 // It prints the loss before the first and after the last step, and every weight in hexadecimal.
 //
-// Why the bits are the same. In general they are not: a sum of floats depends on its order, and
-// each process adds up its own samples first. Here every operation is exact. Inputs are 1 or -1,
-// targets are whole numbers, and the learning rate, the number of samples and the number of
+// Why the bits are the same: in general they are not, because a sum of floats depends on its order,
+// and each process adds up its own samples first. Here every operation is exact. Inputs are 1 or
+// -1, targets are whole numbers, and the learning rate, the number of samples and the number of
 // processes are powers of two, so that all numbers are multiples of a power of two. The columns of
-// the inputs are orthogonal, so that a step halves the way to the best weights, which adds one bit
-// to them: kSteps steps leave everything well within the 24 bits of a float. An exact result does
-// not depend on the order in which it was computed.
+// the inputs are orthogonal, so that a step halves the distance to the best weights, which adds one
+// bit to them: kSteps steps leave everything well within the 24 bits of a float. An exact result
+// does not depend on the order in which it was computed.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,9 +35,11 @@ constexpr int kOutputs = 2;
 constexpr int kSteps = 12;
 constexpr float kRate = 0.5f;
 constexpr float kBest[kOutputs][kInputs + 1] = {{3, -1, 4, 1, -5, 9, -2, 6},
-                                                {2, 7, -1, 8, 2, -8, 1, 8}};  // biases last
+                                                // The biases come last.
+                                                {2, 7, -1, 8, 2, -8, 1, 8}};
 
-// A sample's row of the Hadamard matrix of order 8. Column 0 is all ones: that of the bias.
+// Returns an element of a sample's row of the Hadamard matrix of order 8. Column 0, which is all
+// ones, belongs to the bias.
 float sign(int sample, int column) {
   return __builtin_popcount(static_cast<unsigned>(sample & column)) % 2 == 0 ? 1 : -1;
 }
@@ -51,7 +53,7 @@ float target(int sample, int output) {
 
 float* floats(const Tensor& tensor) { return reinterpret_cast<float*>(tensor.data()); }
 
-// Zeros at first.
+// Makes a tensor of zeros.
 Tensor zeros(Device& device, const Shape& shape) {
   Result<Tensor> made = Tensor::empty(device, DType::kFloat32, shape);
   if (!made) std::abort();
@@ -59,7 +61,7 @@ Tensor zeros(Device& device, const Shape& shape) {
   return *made;
 }
 
-// outputs = weight * inputs + bias, for the samples of one process.
+// Computes outputs = weight * inputs + bias, for the samples of one process.
 class Linear final : public Node {
  public:
   Linear(Engine& engine, const Ref<Parameter>& weight, const Ref<Parameter>& bias,
@@ -68,7 +70,8 @@ class Linear final : public Node {
     edges_ = {{weight, 0}, {bias, 0}};
   }
 
-  // Gets the derivatives of the loss by the outputs, and hands on those by weight and bias.
+  // Takes the derivatives of the loss with respect to the outputs, and passes on those with respect
+  // to weight and bias.
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                const BackwardContext&) override {
     Device& device = incoming[0].device();
@@ -104,7 +107,7 @@ class Model {
     return sum - target(sample, o);
   }
 
-  // Of the whole batch, whatever this process has of it.
+  // Returns the loss of the whole batch, whatever share this process has of it.
   float loss() const {
     float sum = 0;
     for (int sample = 0; sample < kSamples; ++sample)
@@ -112,7 +115,7 @@ class Model {
     return sum / (2 * kSamples);
   }
 
-  // One step of gradient descent; `parallel` is null in a process that is alone.
+  // Takes one step of gradient descent; `parallel` is null in a process that is alone.
   Status step(DataParallel* parallel) {
     weight_->undefine_grad();
     bias_->undefine_grad();

@@ -7,7 +7,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// flat = round(flat * k)
+// Computes flat = round(flat * k).
 void scale(HookBucket& bucket) {
   const Tensor& flat = bucket.flat();
   Device& device = flat.device();
@@ -59,7 +59,8 @@ class CompressHook final : public CommunicationHook {
   }
 
  private:
-  // The bucket's own, of this size: buckets change when they are rebuilt.
+  // Returns the buffer of this bucket. It is made anew when the size differs, because a rebuild
+  // changes buckets.
   Result<Tensor> buffer(const HookBucket& bucket) {
     const Tensor& flat = bucket.flat();
     const auto index = static_cast<std::size_t>(bucket.index());
@@ -77,7 +78,7 @@ class CompressHook final : public CommunicationHook {
 
   const std::string name_;
   const DType wire_;
-  std::vector<Tensor> buffers_;  // by bucket
+  std::vector<Tensor> buffers_;  // One entry for each bucket.
 };
 
 }  // namespace

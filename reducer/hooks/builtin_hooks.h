@@ -1,13 +1,14 @@
-// The hooks that come with the reducer (contract S4). Each call makes a new one, for one reducer.
+// The communication hooks that come with the reducer (contract S4). Each call makes a new hook, for
+// one reducer.
 //
-//   all_reduce     scales (G2) and sums: the bits of no hook at all.
-//   fp16_compress  the same in float16 or bfloat16: every element of a bucket of a wider dtype is
-//   bf16_compress  scaled in the compute type of that dtype, rounded to 16 bits, summed there, and
-//                  widened again. Half the bytes of float32 on the wire, a quarter of float64. A
-//                  bucket of 16-bit elements goes as it is. Costs 16 bits of memory per element,
-//                  kept from pass to pass.
+//   all_reduce     scales (G2) and sums, with the same bits as without a hook.
+//   fp16_compress  does the same in float16 or bfloat16. It scales every element of a bucket with a
+//   bf16_compress  wider dtype in the compute type of that dtype, rounds it to 16 bits, sums in the
+//                  16-bit type, and widens the sum again. It sends half the bytes of float32, and a
+//                  quarter of those of float64. A bucket of 16-bit elements is sent as it is. The
+//                  hook holds 16 bits of memory per element from pass to pass.
 //
-// The scale comes before the sum here, too: a sum of float16 overflows where the mean does not.
+// Here, too, the scale comes before the sum: a sum in float16 overflows where the mean does not.
 #pragma once
 
 #include <memory>

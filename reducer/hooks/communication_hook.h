@@ -1,23 +1,26 @@
-// CommunicationHook: what a user puts in the place of a bucket's sum (contract S4). HookBucket: one
-// bucket, as the hook sees it.
+// CommunicationHook replaces the sum of a bucket by code of the user (contract S4). HookBucket is
+// one bucket, as the hook sees it.
 //
-// A hook is called twice for each bucket of a synced pass: start() as soon as the bucket and all
-// before it are complete, while backward still runs; finish() when backward has ended and the
-// result is needed. It starts collectives through the bucket, and the reducer waits for those that
-// start() began before it calls finish(). The gradients are not scaled (G4): the average is the
-// hook's business.
+// The reducer calls a hook twice for each bucket of a synced pass. It calls start() as soon as the
+// bucket and all buckets before it are complete, while backward still runs. It calls finish() when
+// backward has ended and the result is needed. The hook starts collectives through the bucket, and
+// the reducer waits for those that start() began before it calls finish(). The gradients are not
+// scaled (G4): computing the average is the hook's task.
 //
 // Threads: start() runs on the worker of the engine that completed the bucket, or on the thread
-// that trains; finish() on the thread that trains, after every start() of the pass. Both in bucket
-// order, one call at a time, without a lock of the reducer or of a parameter held: start() may run
-// a backward of its own. A HookBucket's methods may be called inside of these two alone. Ownership:
-// between the two calls the bucket's memory is the hook's to change. One hook object serves one
-// reducer. Order: all ranks must start the same collectives in the same order; what finish() starts
-// comes after the usage map (T2). Failure: an error or an exception of the hook is kUserFailure,
-// with pass, bucket and parameters, on every rank; an error of a collective stays what it is. After
-// a failure start() may be called for a bucket that finish() was never called for; the bucket that
-// is_first() always begins a pass. Sparse gradients go by no hook (S1): their buckets are left out,
-// and count all the same in index().
+// that trains. finish() runs on the thread that trains, after every start() of the pass. The
+// reducer makes both calls in bucket order, one at a time, and holds no lock of its own or of a
+// parameter meanwhile, so start() may run a backward of its own. The methods of a HookBucket may be
+// called only inside these two calls.
+// Ownership: between the two calls the hook may change the bucket's memory. One hook object serves
+// one reducer.
+// Order: all ranks must start the same collectives in the same order. The collectives that finish()
+// starts come after the usage map (T2).
+// Failure: an error or an exception of the hook is kUserFailure, with pass, bucket and parameters,
+// on every rank. An error of a collective stays what it is. After a failure, the reducer may call
+// start() for a bucket for which it never called finish(); the bucket for which is_first() holds
+// always begins a pass. Sparse gradients bypass the hook (S1): the hook does not see their buckets,
+// but index() counts them.
 #pragma once
 
 #include <memory>
@@ -31,7 +34,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// What a bucket needs of its reducer.
+// HookCollectives is what a HookBucket needs from its reducer.
 class HookCollectives {
  public:
   virtual ~HookCollectives() = default;
@@ -41,9 +44,9 @@ class HookCollectives {
 
 class HookBucket {
  public:
-  // `views` and `parameters` in the order of the bucket's members.
+  // `views` and `parameters` are in the order of the bucket's members.
   struct Position {
-    int index = 0;  // in launch order
+    int index = 0;  // In launch order.
     bool is_first = true;
     bool is_last = true;
   };
@@ -52,35 +55,39 @@ class HookBucket {
   HookBucket(const HookBucket&) = delete;
   HookBucket& operator=(const HookBucket&) = delete;
 
-  int index() const { return position_.index; }  // in launch order, from 0
-  // Of a pass, among those that the hook sees.
+  int index() const { return position_.index; }  // The bucket's index in launch order, from 0.
+  // Whether the bucket is the first, or the last, of a pass among those that the hook sees.
   bool is_first() const { return position_.is_first; }
   bool is_last() const { return position_.is_last; }
   std::int64_t pass() const { return pass_; }
-  int ranks() const { return ranks_; }          // N: what the sum is to be divided by
-  double factor() const { return factor_; }     // k of G2 for this bucket's dtype
-  const Tensor& flat() const { return flat_; }  // all of it: one dimension, with the padding
-  // Each parameter's gradient in it, with the parameter's sizes and strides.
+  int ranks() const { return ranks_; }       // N, the number by which the sum is to be divided.
+  double factor() const { return factor_; }  // The factor k of G2 for this bucket's dtype.
+  // The whole bucket as one dimension, with the padding.
+  const Tensor& flat() const { return flat_; }
+  // Each parameter's gradient in the bucket, with the parameter's sizes and strides.
   std::span<const Tensor> views() const { return views_; }
-  // Whose they are: the same number for a parameter in every bucket that it comes to lie in, equal
-  // on all ranks. It counts distinct parameters, frozen ones included, from 0.
+  // The numbers of the parameters whose gradients these are. A parameter has the same number in
+  // every bucket that it is ever assigned to, and on all ranks. The numbers count distinct
+  // parameters, frozen ones included, from 0.
   std::span<const std::size_t> parameters() const { return parameters_; }
 
-  // Starts the sum over all ranks of a dense tensor, in place, added up as the reducer was told to
-  // (G3). The bucket keeps the tensor alive until the sum is there.
+  // Starts the sum of a dense tensor over all ranks, in place, in the order of additions that the
+  // reducer's options declare (G3). The bucket keeps the tensor alive until the sum is complete.
   Status all_reduce(const Tensor& tensor);
-  // Waits for all that was started.
+  // Waits for all collectives that were started.
   Status wait();
-  // Something that the hook does on a thread of its own: finish() is not called before this has
-  // been completed, by Work::complete(), once. A failure given to it is one of the hook; if it is
-  // not completed within the group's timeout, that is kTimeout. Call it in start().
+  // Returns a Work for something that the hook does on a thread of its own. The reducer does not
+  // call finish() before the hook has called Work::complete() on it, once. A failure given to
+  // complete() is a failure of the hook; if the Work is not completed within the group's timeout,
+  // that is kTimeout. Call future() in start().
   std::shared_ptr<Work> future();
 
-  // For the reducer.
+  // The reducer calls the functions from here on.
   void begin(std::int64_t pass, int ranks, double factor, Reduction reduction);
   const std::shared_ptr<Work>& promised() const { return future_; }
-  bool is_drained(platform::Deadline deadline);  // what is in flight has ended by then
-  void end();                                    // lets go of what the hook gave it
+  // Whether everything in flight has ended by the deadline.
+  bool is_drained(platform::Deadline deadline);
+  void end();  // Releases the tensors and the future of the hook.
 
  private:
   struct Flight {
@@ -97,8 +104,8 @@ class HookBucket {
   int ranks_ = 1;
   double factor_ = 1.0;
   Reduction reduction_ = Reduction::kNative;
-  std::vector<std::unique_ptr<Flight>> flights_;  // kept from pass to pass, for their memory
-  std::size_t started_ = 0;                       // of them, in this pass
+  std::vector<std::unique_ptr<Flight>> flights_;  // Reused from pass to pass, for their memory.
+  std::size_t started_ = 0;  // The number of flights that this pass has started.
   std::size_t awaited_ = 0;
   std::shared_ptr<Work> future_;
 };
@@ -107,23 +114,27 @@ class CommunicationHook {
  public:
   virtual ~CommunicationHook() = default;
 
-  // Equal on all ranks (B4).
+  // The hook's name, which must be equal on all ranks (B4).
   virtual std::string name() const = 0;
-  // What it sums for gradients of this dtype; a group that cannot is refused at construction (P17).
+  // The dtype in which the hook sums gradients of `dtype`. A group that cannot sum it is refused at
+  // construction (P17).
   virtual DType wire_dtype(DType dtype) const { return dtype; }
-  // Whether it can work on gradients there; else it is refused at construction, too.
+  // Whether the hook can work on gradients on this device. If not, it is refused at construction,
+  // too.
   virtual bool works_on(const Device& device) const {
     (void)device;
     return true;
   }
 
   virtual Status start(HookBucket& bucket) = 0;
-  // The bucket's average: bucket.flat(), or a dense tensor of its size and dtype on its device,
-  // which is copied there before the call for the next bucket.
+  // Returns the average of the bucket: bucket.flat(), or a dense tensor of the same size and dtype
+  // on the same device, which the reducer copies to the bucket before it calls the hook for the
+  // next bucket.
   virtual Result<Tensor> finish(HookBucket& bucket) = 0;
 
-  // Before the first pass, and before the first one after a reset, on every rank: what was kept
-  // from pass to pass belongs to another group. A failure whose pass launched nothing needs none.
+  // Called on every rank before the first pass, and before the first pass after a reset: state from
+  // earlier passes belongs to another group. After a failure of a pass that launched nothing, no
+  // call is needed.
   virtual void reset() noexcept {}
 };
 

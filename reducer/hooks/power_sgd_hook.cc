@@ -14,7 +14,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// A gradient as a matrix, along its memory. Without columns of factors it is not compressed.
+// A gradient as a matrix, in the order of its memory. It is not compressed if it has no factors.
 struct Matrix {
   std::size_t rows = 0;
   std::size_t columns = 0;
@@ -39,7 +39,7 @@ Matrix matrix_of(const Tensor& gradient, int rank) {
   return matrix;
 }
 
-// In [-1, 1), a multiple of 2^-23.
+// A number in [-1, 1) that is a multiple of 2^-23.
 float start_value(std::uint64_t seed, std::size_t parameter, std::size_t element) {
   std::uint64_t x = seed * 0x9e3779b97f4a7c15u + (parameter + 1) * 0xbf58476d1ce4e5b9u +
                     (element + 1) * 0x94d049bb133111ebu;
@@ -57,8 +57,8 @@ double dot(const float* a, const float* b, std::size_t count, std::size_t a_step
   return sum;
 }
 
-// Gram and Schmidt, column by column. Where a column lies in the space of those before it, what is
-// left is rounding, which has no direction of its own: made a unit, it would count twice.
+// Gram-Schmidt, column by column. Where a column lies in the space of the columns before it, what
+// remains is rounding error without a direction of its own; normalized, it would count twice.
 void orthonormalize(float* p, const Matrix& matrix) {
   const DefaultFloats floats_as_declared;
   const std::size_t factors = matrix.factors;
@@ -82,13 +82,13 @@ void orthonormalize(float* p, const Matrix& matrix) {
   }
 }
 
-// What is kept of one parameter.
+// The state of one parameter.
 struct State {
   Matrix matrix;
-  Floats error;   // of the last pass, to be added to the next gradient
-  Floats sent;    // gradient and error of this pass
-  Floats scaled;  // the same, scaled (G2)
-  Floats q;       // columns by factors
+  Floats error;   // The error of the last pass, which is added to the next gradient.
+  Floats sent;    // The gradient plus the error of this pass.
+  Floats scaled;  // The same, scaled (G2).
+  Floats q;       // A matrix of columns by factors.
 };
 
 float* floats(const Tensor& tensor) { return reinterpret_cast<float*>(tensor.data()); }
@@ -110,7 +110,7 @@ class PowerSgdHook final : public CommunicationHook {
   Result<Tensor> finish(HookBucket& bucket) override;
 
  private:
-  struct Wire {  // of one bucket
+  struct Wire {  // The buffers of one bucket.
     Tensor first;
     Tensor second;
   };
@@ -127,8 +127,8 @@ class PowerSgdHook final : public CommunicationHook {
   }
 
   const PowerSgdOptions options_;
-  std::vector<State> states_;  // by parameter
-  std::vector<Wire> wires_;    // by bucket
+  std::vector<State> states_;  // One entry for each parameter.
+  std::vector<Wire> wires_;    // One entry for each bucket.
 };
 
 State& PowerSgdHook::state_of(std::size_t parameter, const Matrix& matrix) {
@@ -140,12 +140,13 @@ State& PowerSgdHook::state_of(std::size_t parameter, const Matrix& matrix) {
     state.sent.resize(elements);
     state.scaled.resize(elements);
     state.q.assign(matrix.columns * matrix.factors, 0.0f);
-    state.matrix = matrix;  // last: until then it is made again
+    state.matrix = matrix;  // This comes last, so that a state that is incomplete is made again.
   }
   return state;
 }
 
-// A column that cannot lead anywhere, as it is zero or not finite, starts anew; at first all do.
+// Restarts each column that is zero or not finite, and so cannot improve; in the first pass, all
+// columns.
 void PowerSgdHook::renew(State& state, std::size_t parameter) const {
   const DefaultFloats floats_as_declared;
   const std::size_t factors = state.matrix.factors;
@@ -162,7 +163,7 @@ void PowerSgdHook::renew(State& state, std::size_t parameter) const {
   }
 }
 
-// Makes the buffers of a bucket fit.
+// Makes buffers of the right size for a bucket.
 Status PowerSgdHook::prepare(HookBucket& bucket) {
   std::size_t first = 0;
   std::size_t second = 0;
@@ -217,8 +218,8 @@ void PowerSgdHook::project_back(const State& state, const float* p, float* q) {
           dot(state.scaled.data() + j, p + c, matrix.rows, matrix.columns, matrix.factors));
 }
 
-// What the ranks' gradients add up to, as far as it got through, and what did not. An error that is
-// not finite would stay so for ever.
+// Writes the approximation of the ranks' sum to the gradient, and what it lost to the error. An
+// error that is not finite is dropped, because it would stay so for ever.
 void PowerSgdHook::deliver(const Tensor& gradient, State& state, const float* p) {
   const DefaultFloats floats_as_declared;
   const Matrix& matrix = state.matrix;
@@ -234,7 +235,7 @@ void PowerSgdHook::deliver(const Tensor& gradient, State& state, const float* p)
   }
 }
 
-// First what is not compressed, as far as there is any, then the matrices P.
+// Sends everything that is not compressed first, if there is any, and then the matrices P.
 Status PowerSgdHook::start(HookBucket& bucket) {
   LOCKSTEP_RETURN_IF_ERROR(prepare(bucket));
   const Tensor& first = wire_of(bucket).first;

@@ -1,8 +1,8 @@
-// The platform: mutex, condition variable, thread, clock and atomics, all that `reducer/` may use
-// to wait.
+// The platform provides mutex, condition variable, thread, clock and atomics: everything that
+// `reducer/` may use to wait.
 //
 // There are two platforms with one interface, chosen by include path and never by #ifdef: `os` maps
-// to the standard library (reducer/platform/os), `sim` to fibers of the simulator
+// to the standard library (reducer/platform/os), and `sim` to fibers of the simulator
 // (faults/sim/platform). Everything in `reducer/` lives in `namespace lockstep::inline
 // LOCKSTEP_NS`, so that both builds, and a third one with planted bugs, fit into one program.
 //
@@ -21,9 +21,9 @@
 //   void yield();      a point where the scheduler may switch; nothing in `os`
 //   template <class T> using Atomic = std::atomic<T>;
 //
-// A wait has a predicate and a deadline, always; Deadline::never() is written out where it is
-// meant. `notify_*` is called with the mutex held. No user callback and no foreign destructor runs
-// under a lock. A Thread must be joined before it is destroyed. The body must not throw.
+// Every wait has a predicate and a deadline; callers write Deadline::never() out where they mean
+// it. They call `notify_*` with the mutex held. No user callback and no foreign destructor runs
+// under a lock. A Thread must be joined before it is destroyed, and its body must not throw.
 #pragma once
 
 #include "lockstep_platform/types.h"

@@ -1,6 +1,6 @@
 // Conversions between float and the two 16-bit formats, IEEE binary16 and bfloat16, held as their
-// bits. To 16 bits: round to nearest, ties to even, subnormals kept, overflow to infinity, NaN to a
-// quiet NaN with its sign. From 16 bits: exact.
+// bits. Conversions to 16 bits round to nearest, ties to even, keep subnormals, overflow to
+// infinity, and turn a NaN into a quiet NaN with the same sign. Conversions from 16 bits are exact.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@ namespace lockstep {
 inline float half_to_float(std::uint16_t half) {
   const std::uint32_t magnitude = half & 0x7fffu;
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-  // With the fields moved into place the exponent is 112 too small; one exact multiplication mends
-  // that and subnormals too.
+  // With the fields moved into place the exponent is 112 too small. One exact multiplication
+  // corrects that, and handles subnormals too.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   const std::uint32_t bits = magnitude >= 0x7c00u ? (0x7f800000u | (magnitude & 0x3ffu) << 13)
                                                   : std::bit_cast<std::uint32_t>(scaled);
@@ -21,16 +21,17 @@ inline float half_to_float(std::uint16_t half) {
 
 inline std::uint16_t float_to_half(float value) {
   constexpr std::uint32_t kInfinity = 0x7f800000u;
-  constexpr std::uint32_t kOverflow = 0x477ff000u;   // 65520: half-way between 65504 and 65536
-  constexpr std::uint32_t kMinNormal = 0x38800000u;  // 2^-14
+  // 65520, which is half-way between 65504 and 65536.
+  constexpr std::uint32_t kOverflow = 0x477ff000u;
+  constexpr std::uint32_t kMinNormal = 0x38800000u;  // 2^-14.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > kInfinity) return static_cast<std::uint16_t>(sign | 0x7e00u);
   if (magnitude >= kOverflow) return static_cast<std::uint16_t>(sign | 0x7c00u);
   if (magnitude < kMinNormal) {
-    // Adding 0.5 aligns the last place with 2^-24, the smallest subnormal: the hardware does the
-    // rounding.
+    // Adding 0.5 aligns the last place with 2^-24, the smallest subnormal, so that the hardware
+    // does the rounding.
     const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000u));
   }

@@ -9,7 +9,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// `count` rows of a tensor of rows, from `first` on, as a dense tensor.
+// Returns `count` rows of a tensor of rows, from `first` on, as a dense tensor.
 Tensor rows_of(const Tensor& tensor, std::size_t first, std::size_t count) {
   const std::int64_t width = rows_shape(tensor.shape(), 1).elements();
   const std::int64_t offset = (tensor.data() - tensor.storage()->data()) /
@@ -75,7 +75,7 @@ Result<Tensor> coalesce(const Tensor& sparse, const Shape& whole) {
   Result<Tensor> sum = empty_sparse(device, sparse.dtype(), whole, std::move(rows));
   if (!sum) return sum;
   const Stream stream = device.current_stream();
-  std::size_t next = 0;  // of the sum's rows
+  std::size_t next = 0;  // The next row of the sum.
   for (std::size_t i = 0; i < order.size(); ++i) {
     const bool is_new = i == 0 || given[order[i]] != given[order[i - 1]];
     const Tensor value = rows_of(sparse, order[i], 1);

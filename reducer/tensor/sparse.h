@@ -1,10 +1,11 @@
-// Sparse gradients (contract S1): lists of entries, each the number of a row of the parameter and
-// that row's values. Functions on them; a Tensor holds one (tensor.h).
+// Functions on sparse gradients (contract S1). A sparse gradient is a list of entries, each the
+// number of a row of the parameter and that row's values; a Tensor holds one (tensor.h).
 //
-// Nothing here changes a tensor that it is given, so entries may be shared between many. Row
-// numbers are in host memory, values where the tensor lives; values are added by the device, row by
-// row. Threads: as for tensors. Failure: memory that the device refuses is reported, memory for
-// numbers is std::bad_alloc.
+// No function changes a tensor that it is given, so tensors may share entries. Row numbers are in
+// host memory, values are where the tensor lives, and the device adds values row by row.
+// Threads: as for tensors.
+// Failure: an allocation that the device refuses is reported; a failed allocation for row numbers
+// is std::bad_alloc.
 #pragma once
 
 #include <vector>
@@ -14,25 +15,26 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Of a whole of this shape, one dimension at least: the shape of so many of its rows. Rows lie one
-// after the other, each row-major.
+// The shape of `rows` rows of a dense tensor of shape `whole`, which has at least one dimension.
+// The rows lie one after the other, each row-major.
 Shape rows_shape(const Shape& whole, std::int64_t rows);
 
-// Whether it is sparse, and its entries are rows of a whole of this shape.
+// Whether the tensor is sparse, and its entries are rows of a dense tensor of shape `whole`.
 bool is_sparse_of(const Tensor& tensor, const Shape& whole);
 
-// New memory for these rows of a whole, not initialised.
+// Allocates memory for these rows of a dense tensor of shape `whole`. The memory is not
+// initialised.
 Result<Tensor> empty_sparse(Device& device, DType dtype, const Shape& whole,
                             std::vector<std::int64_t> rows);
 
-// The same storage, and no entry.
+// Returns a tensor with the same storage and without entries.
 Tensor without_entries(const Tensor& sparse);
 
-// The sum of two: the entries of one, then those of the other.
+// Returns the sum of two tensors: the entries of `first`, followed by those of `second`.
 Result<Tensor> append(const Tensor& first, const Tensor& second);
 
-// Each row once, ascending; the entries of one row folded in their order, rounded at each step. An
-// entry with a negative number is padding, and left out.
+// Returns a tensor with each row once, ascending. The entries of one row are added in their order
+// and rounded at each step. An entry with a negative number is padding, and is left out.
 Result<Tensor> coalesce(const Tensor& sparse, const Shape& whole);
 
 }  // namespace LOCKSTEP_NS

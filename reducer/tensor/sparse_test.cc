@@ -31,12 +31,12 @@ TEST_F(Sparse, TheSumOfTwoIsTheEntriesOfOneAndThenThoseOfTheOther) {
   const Tensor sum = *append(a, b);
   EXPECT_EQ(rows_of(sum), (Rows{3, 0, 3}));
   EXPECT_EQ(values_of(sum), (Values{1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(rows_of(a), (Rows{3, 0}));  // they stay what they are
+  EXPECT_EQ(rows_of(a), (Rows{3, 0}));  // The operands do not change.
   EXPECT_EQ(values_of(b), (Values{5, 6}));
 }
 
 TEST_F(Sparse, CoalescingFoldsTheEntriesOfARowInTheirOrder) {
-  // 1e8 + 1 is 1e8 in float32: the order shows.
+  // 1e8 + 1 is 1e8 in float32, so the order shows.
   const Tensor given = sparse(device_, whole_, {4, 1, 4, 4}, {1e8, 1, 7, 8, -1e8, 1e8, 1, -1e8});
   const Tensor sum = *coalesce(given, whole_);
   EXPECT_EQ(rows_of(sum), (Rows{1, 4}));
@@ -67,7 +67,7 @@ TEST_F(Sparse, KnowsWhatItCanBeAGradientOf) {
   const Tensor given = sparse(device_, whole_, {4}, {1, 2});
   EXPECT_TRUE(is_sparse_of(given, whole_));
   EXPECT_TRUE(is_sparse_of(given, Shape::column_major(std::vector<std::int64_t>{5, 2})));
-  EXPECT_FALSE(is_sparse_of(given, Shape::row_major({4, 2})));  // has no row 4
+  EXPECT_FALSE(is_sparse_of(given, Shape::row_major({4, 2})));  // It has no row 4.
   EXPECT_FALSE(is_sparse_of(given, Shape::row_major({5, 3})));
   EXPECT_FALSE(is_sparse_of(*Tensor::empty(device_, DType::kFloat32, whole_), whole_));
   const Tensor zeroed = without_entries(given);

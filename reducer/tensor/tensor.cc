@@ -55,8 +55,8 @@ bool Shape::same_strides(const Shape& other) const {
 }
 
 bool Shape::is_dense() const {
-  // Dimensions of size 1 do not move; the others must nest, each stride being the extent of those
-  // inside it.
+  // Dimensions of size 1 do not matter. The others must nest: each stride must be the extent of
+  // those inside it.
   const std::int64_t count = elements();
   if (count == 0) return true;
   if (count == kTooLarge) return false;

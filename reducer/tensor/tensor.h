@@ -1,16 +1,17 @@
-// Tensor: a strided view of typed memory on a device. Storage: that memory, shared by all views of
-// it.
+// Tensor is a strided view of typed memory on a device. Storage is that memory, shared by all views
+// of it.
 //
-// Shapes are in elements. Strides are in elements, not negative; an element must not be reached
-// twice unless a stride is 0 (expanded). Counts do not wrap around: a shape of more elements than
+// Shapes are in elements. Strides are in elements and not negative; an element must not be reached
+// twice unless a stride is 0 (expanded). Counts do not wrap around: a shape with more elements than
 // can be counted has kTooLarge of them (base/sizes.h), is not dense, and no tensor has it. A Tensor
-// is a handle: copies share the storage; a default-constructed one is undefined. Threads: handles
-// are values; the memory is guarded by whoever shares it. Identity: two tensors have the same
-// storage iff storage() pointers are equal.
+// is a handle: copies share the storage, and a default-constructed one is undefined.
+// Threads: handles are values; whoever shares the memory guards it.
+// Identity: two tensors have the same storage iff their storage() pointers are equal.
 //
-// A *sparse* tensor (S1) is a list of entries of something larger, a gradient of an embedding: the
-// number of a row of that, and the row's values. It is a tensor of these values, one row an entry,
-// that knows the numbers; what can be done with it is in sparse.h.
+// A *sparse* tensor (S1) is a list of entries of a larger dense tensor, such as the gradient of an
+// embedding. Each entry is the number of a row of the dense tensor, and the row's values. A sparse
+// tensor is a tensor of these values, with one row for each entry, that also holds the row numbers;
+// sparse.h has the functions on it.
 #pragma once
 
 #include <array>
@@ -46,7 +47,7 @@ class Storage final : public RefCounted {
   std::size_t bytes_;
 };
 
-constexpr int kMaxDims = 7;  // of a complex tensor one fewer: see as_real()
+constexpr int kMaxDims = 7;  // A complex tensor may have one dimension fewer: see as_real().
 
 struct Shape {
   int dims = 0;
@@ -62,20 +63,24 @@ struct Shape {
   std::int64_t elements() const;
   bool same_sizes(const Shape& other) const;
   bool same_strides(
-      const Shape& other) const;  // where a size is 1 or there is no element, strides do not matter
+      // Strides do not matter where a size is 1, or if there is no element.
+      const Shape& other) const;
   bool is_dense()
-      const;  // every element of a contiguous range exactly once, in some order of dimensions
+      // True if the shape reaches every element of a contiguous range exactly once, in some order
+      // of dimensions.
+      const;
   std::int64_t extent()
-      const;                 // elements from the first to the last that are reached, both included
-  bool is_expanded() const;  // some element is reached twice
-  std::string to_string() const;  // its sizes: "[2 3]"
-  // Of that many bytes, from the first element to the last that are reached, or kTooLarge.
+      // The number of elements from the first to the last that the shape reaches, both included.
+      const;
+  bool is_expanded() const;       // True if the shape reaches some element twice.
+  std::string to_string() const;  // Formats the sizes: "[2 3]".
+  // The number of bytes from the first to the last element that the shape reaches, or kTooLarge.
   std::int64_t bytes(DType dtype) const;
-  // Of elements that are pairs: with the two parts as a last dimension.
+  // For elements that are pairs: the shape with the two parts as a last dimension.
   Shape of_pairs() const;
 };
 
-// Which rows the entries of a sparse tensor are of: in any order, and a row may come several times.
+// The row numbers of the entries of a sparse tensor, in any order; a row may appear several times.
 class RowNumbers final : public RefCounted {
  public:
   explicit RowNumbers(std::vector<std::int64_t> numbers) : numbers_(std::move(numbers)) {}
@@ -89,11 +94,12 @@ class Tensor {
  public:
   Tensor() = default;
   Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Shape& shape);
-  // Sparse: as many numbers as `values` has rows. Not an undefined one.
+  // Makes a sparse tensor. `rows` has as many numbers as `values` has rows; `values` must be
+  // defined.
   Tensor(const Tensor& values, Ref<const RowNumbers> rows);
 
-  // New memory on `device`, not initialised. kOutOfMemory when the device has none left;
-  // kInvalidArgument for a shape of more bytes than any memory has.
+  // Allocates memory on `device`, which is not initialised. It returns kOutOfMemory when the device
+  // has no memory left, and kInvalidArgument for a shape with more bytes than any memory has.
   static Result<Tensor> empty(Device& device, DType dtype, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(storage_); }
@@ -106,16 +112,16 @@ class Tensor {
   const Ref<Storage>& storage() const { return storage_; }
   Device& device() const { return storage_->device(); }
 
-  // Part of a graph itself: a gradient that was computed in such a way that it can be
-  // differentiated again. What is computed from it is not marked by itself.
+  // True if the tensor is itself part of a graph: a gradient that was computed in such a way that
+  // it can be differentiated again. Tensors that are computed from it are not marked automatically.
   bool requires_grad() const { return requires_grad_; }
   void set_requires_grad(bool requires_grad) { requires_grad_ = requires_grad; }
 
-  // The same memory as real numbers: of a complex tensor the parts are a last dimension.
+  // The same memory as real numbers: the two parts of a complex element become a last dimension.
   Tensor as_real() const;
 
   bool is_sparse() const { return static_cast<bool>(rows_); }
-  // Of a sparse one: by entry.
+  // The row number of each entry; only for sparse tensors.
   std::span<const std::int64_t> rows() const { return rows_->numbers(); }
 
  private:

@@ -51,10 +51,12 @@ int Agreement::compare(std::uint32_t tag, Waiter& waiter, Header& theirs) {
     receiver.set_waiter(&waiter);
     receiver.waitRecv(nullptr, {});
     theirs = lane.received[i];
-    if (theirs != lane.sent) return peers_[i];  // the mesh ends here: nothing needs to be tidied up
+    // The mesh ends here, so nothing needs to be cleaned up.
+    if (theirs != lane.sent) return peers_[i];
     receiver.recv(peers_[i], slot_of(channel_, tag + kWindow), 0, sizeof(Header));
   }
-  // Everyone has begun this collective, so everyone's receive was posted: these waits end at once.
+  // Every peer has entered this collective, so every peer's receive was posted, and these waits end
+  // at once.
   for (std::size_t i = 0; i < peers_.size(); ++i) lane.sender->waitSend(nullptr, {});
   return kNone;
 }

@@ -20,10 +20,11 @@ std::size_t bytes_of(const Collective& collective) {
   return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
 }
 
-// Scales while it adds. In Gloo's ring (gloo/allreduce.cc) the elements are cut into one chunk a
-// rank, and each chunk goes once around, summed up on its way: chunk c sets out from rank c - 1, as
-// it is, and every other rank adds to it, once. So a rank scales what it has of each chunk that
-// comes; and what comes, too, where that is the first hop: chunk rank + 2, from rank + 1.
+// Scales while it adds. Gloo's ring (gloo/allreduce.cc) cuts the elements into one chunk for each
+// rank, and each chunk goes once around the ring and is summed on its way: chunk c starts at rank c
+// - 1, as it is, and every other rank adds to it, once. So a rank scales its own elements of each
+// chunk that arrives. It also scales the incoming elements where that is the first hop, which is
+// the case for chunk rank + 2, from rank + 1.
 ::gloo::AllreduceOptions::Func scaled_ring_sum(const Collective& collective,
                                                const ::gloo::Context& context,
                                                const GlooOptions& options) {
@@ -53,7 +54,7 @@ void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Cont
                 std::uint32_t tag, const GlooOptions& options) {
   ::gloo::AllreduceOptions gloo(context);
   auto buffer = context->createUnboundBuffer(collective.data, bytes_of(collective));
-  // Gloo learns the element's size from a type; which one does not matter, the sum is ours.
+  // Gloo takes the element's size from a type. Which type does not matter, because the sum is ours.
   switch (size_of(collective.dtype)) {
     case 8:
       gloo.setOutput<std::uint64_t>(std::move(buffer));
@@ -77,8 +78,8 @@ void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Cont
   ::gloo::allreduce(gloo);
 }
 
-// Every rank gets its share of the elements from all the others, adds in the order of the ranks,
-// and sends the sums to all: a ring's bytes on the wire, in two steps.
+// Every rank gets its shard of the elements from all others, adds in rank order, and sends the sums
+// to all. This sends as many bytes as a ring, in two steps.
 void rank_ordered_all_reduce(const Collective& collective,
                              const std::shared_ptr<::gloo::Context>& context, std::uint32_t tag,
                              std::vector<std::byte>& scratch) {
@@ -120,7 +121,7 @@ void broadcast(const Collective& collective, const std::shared_ptr<::gloo::Conte
   ::gloo::broadcast(gloo);
 }
 
-// The contribution is copied here, so that it may already lie in its place.
+// The contribution is copied here, so it may already lie in its place in the result.
 void all_gather(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                 std::uint32_t tag) {
   const std::size_t bytes = bytes_of(collective);

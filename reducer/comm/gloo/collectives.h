@@ -1,4 +1,4 @@
-// Our collectives in terms of Gloo's.
+// The reducer's collectives in terms of Gloo's.
 #pragma once
 
 #include <gloo/context.h>
@@ -14,16 +14,17 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// What a collective is in a group of one rank.
+// Runs a collective in a group of one rank.
 void run_alone(const Collective& collective);
 
-// Runs a collective that has elements, in a group of several ranks which have agreed on it. Throws
-// what Gloo throws, and Interrupted. `scratch` is the caller's memory for a rank-ordered sum: as
-// large as the data, kept from one to the next.
+// Runs a collective that has elements, in a group of several ranks that have agreed on it. It
+// throws what Gloo throws, and Interrupted. `scratch` is the caller's memory for a rank-ordered
+// sum: it is as large as the data, and later collectives use it again.
 void run_collective(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                     std::uint32_t tag, const GlooOptions& options, std::vector<std::byte>& scratch);
 
-// sum = ((x0 + x1) + x2) + ..., of the ranks' parts of `bytes` bytes, `stride` bytes apart.
+// Computes sum = ((x0 + x1) + x2) + ... of the ranks' shards, which have `bytes` bytes and are
+// `stride` bytes apart.
 void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
                   std::size_t bytes, std::uint64_t ranks, std::byte* sum);
 

@@ -45,8 +45,9 @@ bool can_bind(const addrinfo& address, int& error) {
   return is_bound;
 }
 
-// The numeric form of the first address behind a name that a socket here may have. Gloo would look
-// the name up itself, but it follows an uninitialised pointer when there is none.
+// Returns the numeric form of the first address of a name that a socket on this machine can have.
+// Gloo would resolve the name itself, but it follows an uninitialised pointer when there is no such
+// address.
 Result<std::string> numeric_address(const std::string& address) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -68,7 +69,7 @@ Result<std::string> numeric_address(const std::string& address) {
 
 struct Registry {
   platform::Mutex mutex{"gloo.devices"};
-  // By process and address: a forked child must not use its parent's loop thread.
+  // Keyed by process and address: a forked child must not use its parent's loop thread.
   std::map<std::pair<pid_t, std::string>, std::weak_ptr<::gloo::transport::Device>> devices;
 };
 
@@ -85,8 +86,7 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
   platform::MutexLock lock(registry().mutex);
   auto& entry = registry().devices[{::getpid(), *numeric}];
   if (auto device = entry.lock()) return device;
-  const WithoutSigpipe
-      guard;  // inherited by the loop, which writes for as long as the device lives
+  const WithoutSigpipe guard;  // The loop inherits it, and writes for as long as the device lives.
   try {
     auto device =
         ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(numeric->c_str()));
@@ -101,7 +101,7 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
 
 namespace {
 
-// The event stays as it is, so the loop finds it again at its next turn.
+// The handler leaves the event set, so the loop finds it again at its next turn.
 class Yield final : public ::gloo::transport::tcp::Handler {
  public:
   void handleEvents(int) override { ::sched_yield(); }
@@ -110,11 +110,11 @@ class Yield final : public ::gloo::transport::tcp::Handler {
 }  // namespace
 
 EventLoop::EventLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
-  static Yield yield;  // outlives every loop
+  static Yield yield;  // It outlives every loop.
   const auto tcp = std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(device);
   if (tcp == nullptr) return;
   event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
-  if (event_ < 0) return;  // slower, then
+  if (event_ < 0) return;  // Connecting is slower then.
   try {
     tcp->registerDescriptor(event_, EPOLLIN, &yield);
   } catch (const std::exception&) {
@@ -124,8 +124,8 @@ EventLoop::EventLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
   close_loop_on_exec(event_);
 }
 
-// Closing takes the event out of the loop without waiting for it. A copy in a forked child keeps it
-// there, but nobody hurries any more.
+// Closing removes the event from the loop without waiting for the loop. A copy in a forked child
+// keeps the event registered, but no Hurry uses it any more.
 EventLoop::~EventLoop() {
   if (event_ >= 0) ::close(event_);
 }

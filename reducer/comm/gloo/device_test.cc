@@ -33,7 +33,8 @@ TEST(SharedDevice, AddressThatIsNotOursIsAClearError) {
   }
 }
 
-// A thread of which the stack does not fit into any memory is refused, as one beyond the limit is.
+// The system refuses a thread whose stack does not fit into any memory, as it refuses one beyond
+// the limit.
 TEST(SharedDevice, ARefusedThreadIsToldAsOne) {
   pthread_attr_t before;
   ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
@@ -52,7 +53,7 @@ TEST(SharedDevice, ARefusedThreadIsToldAsOne) {
   EXPECT_EQ(text.find("address"), std::string::npos) << text;
 }
 
-// By descriptor: how many hurry, of each event that this process has open.
+// Returns, by descriptor, the number of Hurry objects of each event that this process has open.
 std::map<std::string, long> events() {
   std::map<std::string, long> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {

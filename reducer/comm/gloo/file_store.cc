@@ -17,7 +17,7 @@ using std::chrono::microseconds;
 
 constexpr platform::Duration kFirstPoll = microseconds(200);
 constexpr platform::Duration kLongestPoll = microseconds(5000);
-constexpr std::size_t kLongestSpelledName = 180;  // file systems allow 255
+constexpr std::size_t kLongestSpelledName = 180;  // File systems allow 255.
 constexpr int kMaxTemporaryTries = 1000;
 constexpr std::size_t kLargestFile = std::size_t{64} << 20;
 constexpr std::string_view kMagic = "lockstep-kv1\n";
@@ -57,8 +57,8 @@ void append_hex(std::string& out, std::uint64_t value, int digits) {
   for (int i = digits - 1; i >= 0; --i) out += "0123456789abcdef"[(value >> (4 * i)) & 0xf];
 }
 
-// What a file holds: the magic, the length of the key, the key, the value. The key is there so that
-// a reader notices a collision of hashed names.
+// The contents of a file: the magic, the length of the key, the key, and the value. The key is
+// there so that a reader notices a collision of hashed names.
 std::string pack(std::string_view key, std::string_view value) {
   std::string out(kMagic);
   append_hex(out, key.size(), 16);
@@ -85,12 +85,12 @@ Status write_all(int descriptor, std::string_view bytes, const std::string& path
   return Status();
 }
 
-// Makes a file of a name that nobody uses and writes the bytes to it.
+// Makes a file with an unused name and writes the bytes to it.
 Result<std::string> write_temporary(const std::string& directory, std::string_view bytes) {
   static platform::Atomic<std::uint64_t> counter{0};
   std::string path;
   int descriptor = -1;
-  // Processes on several machines may share a process number, and a crashed one leaves files.
+  // Processes on several machines may have the same process number, and a crashed one leaves files.
   for (int i = 0; descriptor < 0 && i < kMaxTemporaryTries; ++i) {
     path = directory + "/t." + std::to_string(::getpid()) + "." + std::to_string(counter++);
     descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -107,15 +107,15 @@ Result<std::string> write_temporary(const std::string& directory, std::string_vi
   return failed(std::move(status));
 }
 
-// What lies where a key's file has to be, and is none that a FileStore wrote.
+// The error for something that lies where a key's file should be, and that no FileStore wrote.
 Status foreign(const std::string& path, const std::string& what) {
   return Status(Code::kCorrupted, "file store: " + path + " " + what +
                                       ", so no FileStore wrote it. Remove it, and use a fresh "
                                       "directory that belongs to this run alone");
 }
 
-// Reads a whole file; false when there is none. Opening and reading a pipe or a device could take
-// for ever, so only regular files are read.
+// Reads a whole file; false when there is none. It reads only regular files, because opening and
+// reading a pipe or a device could take for ever.
 Result<bool> read_file(const std::string& path, std::string& bytes) {
   File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.descriptor() < 0) {

@@ -1,20 +1,21 @@
-// FileStore: a Store in a directory that many processes share, on one machine or over a network
+// FileStore is a Store in a directory that many processes share, on one machine or over a network
 // file system with working link(2).
 //
-// Each key is one file. A value is written to a file of its own name first and then linked to the
-// key's name, so that a reader sees all of it or nothing, and the first of several writers wins.
-// get() looks again every 0.2 ms at first, every 5 ms later, until its deadline.
+// Each key is one file. set() writes a value to a file of its own name first and then links that
+// file to the key's name, so that a reader sees all of the value or nothing, and the first of
+// several writers wins. get() looks again every 0.2 ms at first, and every 5 ms later, until its
+// deadline.
 //
-// Use a fresh directory for each run: files stay when a process ends, and files left by a run that
-// crashed would be taken for this run's. Nothing here deletes them.
+// Use a fresh directory for each run: files stay when a process ends, and a run would mistake files
+// left by a crashed run for its own. The class deletes no values.
 //
 // Threads: all calls from any thread; any number of processes.
-// Failure: kInvalidArgument when the directory is missing or may not be written, and for a value of
-// more than 64 MiB; kTimeout naming
-// the key; kCorrupted for a file that another program changed, and for what is no regular file (a
-// pipe, a device: nothing waits for them) or has more than 64 MiB; kTransport for everything else
-// that the system refuses (a full disk, for one). Every text has the path and the system's reason.
-// A set() that failed left the key unset and no file behind.
+// Failure: kInvalidArgument when the directory is missing or not writable, and for a value of more
+// than 64 MiB; kTimeout, which names the key; kCorrupted for a file that another program changed,
+// for one that is no regular file (a pipe or a device; nothing waits for them), and for one of more
+// than 64 MiB; kTransport for everything else that the system refuses (a full disk, for example).
+// Every text has the path and the system's reason. A set() that failed leaves the key unset and no
+// file behind.
 #pragma once
 
 #include <string>
@@ -27,7 +28,7 @@ inline namespace LOCKSTEP_NS {
 
 class FileStore : public Store {
  public:
-  // `directory` must exist. Nothing is touched before the first call.
+  // `directory` must exist. The constructor does not touch it.
   explicit FileStore(std::string directory);
 
   Result<bool> set(std::string_view key, std::string_view value) override;
@@ -40,9 +41,9 @@ class FileStore : public Store {
   std::string directory_;
 };
 
-// The name of the file that holds `key`: safe for every file system, and different keys have
-// different names, but for hash collisions among keys too long to be spelled out (a collision is
-// noticed when the file is read).
+// The name of the file that holds `key`. It is safe for every file system. Different keys have
+// different names, except for hash collisions among keys too long to be spelled out (a reader
+// notices a collision).
 std::string file_name_of(std::string_view key);
 
 }  // namespace LOCKSTEP_NS

@@ -88,7 +88,7 @@ TEST(FileStore, ProcessesSeeWholeValues) {
   const std::string large(200'000, 'v');
   Processes ranks(3, [&](int rank) {
     FileStore store(directory.path());
-    if (rank == 0) testing::pause_for(milliseconds(20));  // the others wait
+    if (rank == 0) testing::pause_for(milliseconds(20));  // The other ranks wait.
     if (rank == 0) return store.set("large", large).value() ? 0 : 3;
     return store.get("large", Deadline::in(seconds(20))).value() == large ? 0 : 4;
   });
@@ -132,7 +132,7 @@ TEST(FileStore, UnwritableDirectoryIsAnErrorThatSaysSo) {
   TemporaryDirectory directory;
   std::filesystem::permissions(directory.path(), std::filesystem::perms(0555));
   Processes child(1, [&](int) {
-    // Root may write everywhere: become nobody.
+    // Root may write everywhere, so the child becomes nobody.
     if (::geteuid() == 0 && ::setuid(65534) != 0) return 3;
     FileStore store(directory.path());
     const auto result = store.set("k", "v");
@@ -148,7 +148,7 @@ TEST(FileStore, UnwritableDirectoryIsAnErrorThatSaysSo) {
 TEST(FileStore, FailedWriteLeavesTheKeyUnsetAndNoFile) {
   TemporaryDirectory directory;
   Processes child(1, [&](int) {
-    // Stands in for a full disk: the file can be made, but not written.
+    // This simulates a full disk: the file can be made, but not written.
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit none{0, 0};
     if (::setrlimit(RLIMIT_FSIZE, &none) != 0) return 3;
@@ -170,7 +170,7 @@ TEST(FileStore, ForeignFileIsNoticed) {
   EXPECT_EQ(store.get("k", Deadline::never()).error().code(), Code::kCorrupted);
 }
 
-// Whoever opens a pipe waits for its other end, and a device may have no end.
+// Opening a pipe waits for its other end, and a device may have no end.
 TEST(FileStore, WhatIsNoRegularFileIsRefusedAndNamed) {
   TemporaryDirectory directory;
   FileStore store(directory.path());

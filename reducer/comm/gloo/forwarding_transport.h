@@ -1,8 +1,8 @@
-// A device of Gloo's that hands everything on to another one, and tells of each send before it
-// begins: for tests and faults, which may change, shorten or delay what is sent. The library itself
-// uses none.
+// A Gloo device that forwards everything to another one, and calls a function before each send. It
+// is for tests and faults, which may change, shorten or delay what is sent. The library itself uses
+// none.
 //
-// Threads: a send is told of by whoever sends, perhaps by two at once.
+// Threads: the sending thread makes the call, perhaps two threads at once.
 #pragma once
 
 #include <gloo/transport/context.h>
@@ -25,16 +25,16 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 struct ForwardedSend {
-  // The highest byte of Gloo's slots says what the send is part of.
+  // The highest byte of Gloo's slots says which collective the send belongs to.
   static constexpr std::uint8_t kAllReduce = 4;
   static constexpr std::uint8_t kAllToAll = 8;
 
   std::uint8_t part_of = 0;
   int to = 0;
-  std::span<std::byte> buffer;  // all of the memory that it is a part of
-  std::size_t offset = 0;       // where it begins
-  std::size_t& bytes;           // how much is sent
-  bool is_first = false;        // from this buffer
+  std::span<std::byte> buffer;  // All of the memory that the send is a part of.
+  std::size_t offset = 0;       // Where the send begins.
+  std::size_t& bytes;           // How much it sends.
+  bool is_first = false;        // Whether it is the first send from this buffer.
 };
 using BeforeSend = std::function<void(const ForwardedSend&)>;
 
@@ -101,7 +101,7 @@ class ForwardingContext final : public ::gloo::transport::Context {
 
 class ForwardingDevice final : public ::gloo::transport::Device {
  public:
-  // Each context that it makes has a copy of `before_send`, with what that keeps.
+  // Each context that the device makes has a copy of `before_send`, with its captured state.
   ForwardingDevice(std::shared_ptr<::gloo::transport::Device> inner, BeforeSend before_send)
       : inner_(std::move(inner)), before_send_(std::move(before_send)) {}
   std::string str() const override { return inner_->str(); }

@@ -1,21 +1,21 @@
-// GlooContext: one rank's connections to all ranks of a group, over TCP. A GlooProcessGroup runs on
-// one; several groups may use it one after the other, which saves connecting anew.
+// GlooContext holds one rank's connections to all ranks of a group, over TCP. A GlooProcessGroup
+// runs on a context; several groups may use it one after the other, which saves connecting again.
 //
 // Connecting is collective: all ranks call connect() with the same size and a store that they
-// share. The keys it sets stay, so each connection needs a prefix of its own (PrefixStore) or a
-// fresh store.
+// share. The keys that it sets stay, so each connection needs a prefix of its own (PrefixStore) or
+// a fresh store.
 //
-// The next group on the same context goes on with the counter of operations, so all ranks must have
-// run the same operations before. After a failure, ranks may stand in different operations: then
-// throw the context away, on all ranks. GlooOptions::epoch, compared before each operation,
-// tells groups apart that share a context.
+// The next group on the same context continues the counter of operations, so all ranks must have
+// run the same operations before. After a failure, ranks may be in different operations: then
+// discard the context on all ranks. GlooOptions::epoch, which ranks compare before each operation,
+// distinguishes groups that share a context.
 //
-// Threads: any, but a context is used by one group at a time.
-// Failure: connect() returns within its timeout, in the worst case (a peer that stops answering
-// between its address and its connection) within twice the timeout. Ranks that did not appear are
-// named: kTimeout. kInvalidArgument for an address that is not of this machine, or a store that was
-// connected through before. Gloo writes to closed connections: the threads that do so block SIGPIPE
-// (sigpipe.h), and what the process does about the signal stays as it is.
+// Threads: any, but one group at a time uses a context.
+// Failure: connect() returns within its timeout, or within twice the timeout in the worst case (a
+// peer that stops answering between its address and its connection). kTimeout names the ranks that
+// did not appear. kInvalidArgument means an address that is not of this machine, or a store that
+// was used for connecting before. Gloo writes to closed connections: the threads that do so block
+// SIGPIPE (sigpipe.h), and the process's disposition of the signal does not change.
 #pragma once
 
 #include <memory>
@@ -35,9 +35,11 @@ inline namespace LOCKSTEP_NS {
 class Mesh;
 
 struct GlooContextOptions {
-  platform::Duration timeout = std::chrono::seconds(30);  // of connecting
-  std::string address = "127.0.0.1";  // of this rank; others must be able to reach it
-  // Gloo's device to use; null means shared_device(address) of device.h. For tests that wrap one.
+  platform::Duration timeout = std::chrono::seconds(30);  // The timeout of connecting.
+  // The address of this rank, which the other ranks must be able to reach.
+  std::string address = "127.0.0.1";
+  // The Gloo device to use; null means shared_device(address) of device.h. Tests pass a wrapped
+  // one.
   std::shared_ptr<::gloo::transport::Device> device;
 };
 
@@ -46,7 +48,8 @@ class GlooContext {
   static Result<std::shared_ptr<GlooContext>> connect(const std::shared_ptr<Store>& store, int rank,
                                                       int size, const GlooContextOptions& options);
   explicit GlooContext(std::unique_ptr<Mesh> mesh);
-  ~GlooContext();  // tells the peers that this rank leaves; a few tens of milliseconds at most
+  // Notifies the peers that this rank leaves; it takes a few tens of milliseconds at most.
+  ~GlooContext();
   GlooContext(const GlooContext&) = delete;
   GlooContext& operator=(const GlooContext&) = delete;
 
@@ -56,7 +59,7 @@ class GlooContext {
   // Ok, or why the context cannot be used any more.
   Status health() const;
 
-  Mesh& mesh() { return *mesh_; }  // for GlooProcessGroup
+  Mesh& mesh() { return *mesh_; }  // For GlooProcessGroup.
 
  private:
   std::unique_ptr<Mesh> mesh_;

@@ -10,7 +10,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// "Socket closed" is what a pair says whose end was seen before; ENOTCONN and EPIPE come from
+// "Socket closed" is the error of a pair whose end was noticed before. ENOTCONN and EPIPE come from
 // writing to a connection that the peer has just closed.
 constexpr std::string_view kPeerLostTexts[] = {
     "closed by peer",   "Connection reset",    "Broken pipe",
@@ -18,7 +18,8 @@ constexpr std::string_view kPeerLostTexts[] = {
     "No route to host", "unexpectedly closed", "Network is unreachable"};
 constexpr std::string_view kTimeoutTexts[] = {"Timed out", "timed out", "timeout"};
 
-// Whether this Gloo writes the port 1 as 256. It is tried, as another release may not.
+// Whether this Gloo prints the port 1 as 256. The function tries it, because another release may
+// not.
 bool swaps_ports() {
   sockaddr_storage storage{};
   sockaddr_in address{};
@@ -32,7 +33,7 @@ bool swaps_ports() {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Turns the port of each "[address]:port" round.
+// Swaps the bytes of the port in each "[address]:port".
 void mend_ports(std::string& text) {
   static const bool is_needed = swaps_ports();
   if (!is_needed) return;
@@ -58,7 +59,8 @@ Code code_of_gloo_error(std::string_view text) {
 
 std::string readable_gloo_error(std::string_view text) {
   if (text.substr(0, 1) == "[") {
-    // "[path/file.cc:123] words": an address in brackets has no space before its bracket ends.
+    // The text is "[path/file.cc:123] words"; an address in brackets has no space before its
+    // closing bracket.
     const std::size_t end = text.find("] ");
     if (end != std::string_view::npos && text.find(".cc:") < end) text.remove_prefix(end + 2);
   }

@@ -1,5 +1,5 @@
-// What the texts of Gloo's exceptions mean: Gloo has one type for every failure of the transport
-// and tells them apart in words only.
+// The meaning of the texts of Gloo's exceptions: Gloo has one type for every failure of the
+// transport, and only the texts differ.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// kPeerLost for a connection that the peer closed, reset or refused, kTimeout for a wait that
-// ended, kTransport for all else.
+// Returns kPeerLost for a connection that the peer closed, reset or refused, kTimeout for a wait
+// that timed out, and kTransport for everything else.
 Code code_of_gloo_error(std::string_view text);
 
-// The text without the place in Gloo's source that it begins with, and with the ports of addresses
-// as the system counts them: Gloo writes their bytes in the order of the network.
+// Returns the text without the position in Gloo's source that it begins with, and with corrected
+// ports: Gloo prints their bytes in network order.
 std::string readable_gloo_error(std::string_view text);
 
-// The system refused a thread for `what`.
+// The Status when the system refuses to start a thread for `what`.
 Status no_thread(const std::string& what, const std::string& why);
 
 }  // namespace LOCKSTEP_NS

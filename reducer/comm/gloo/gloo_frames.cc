@@ -7,9 +7,9 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// As gloo::alltoall does it. Both exchanges of a collective have one tag: messages of one tag keep
-// their order on a connection, and a rank receives those of the second when it has all of the
-// first.
+// This works like gloo::alltoall. Both exchanges of a collective have one tag: messages of one tag
+// keep their order on a connection, and a rank receives those of the second exchange after all of
+// the first.
 bool GlooFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
   const auto world = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(rank());

@@ -1,5 +1,5 @@
-// GlooFrames: the exchange of a verified collective (verified.h) over Gloo, on a worker's context.
-// exchange() throws what Gloo throws, and Interrupted; it never returns false.
+// GlooFrames is the exchange of a verified collective (verified.h) over Gloo, on a worker's
+// context. exchange() throws what Gloo throws, and Interrupted; it never returns false.
 #pragma once
 
 #include <gloo/context.h>
@@ -14,7 +14,7 @@ inline namespace LOCKSTEP_NS {
 
 class GlooFrames final : public FrameExchange {
  public:
-  // `tag` as for run_collective().
+  // `tag` is as for run_collective().
   GlooFrames(std::shared_ptr<::gloo::Context> context, std::uint32_t tag)
       : context_(std::move(context)), tag_(tag) {}
 

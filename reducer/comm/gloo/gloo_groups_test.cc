@@ -1,6 +1,6 @@
 // Sub-groups over real sockets: several groups at once in one store, each under a tag of its own,
-// with ranks that are not those of the job; several reducers on one group. Clauses G1, F2, F3, F7.
-// Without sockets: reducer/reducer_groups_test.cc.
+// with ranks that differ from those of the job; several reducers on one group. Clauses G1, F2, F3,
+// F7. reducer/reducer_groups_test.cc tests the same without sockets.
 #include <gtest/gtest.h>
 
 #include "reducer/comm/gloo/group_test_util.h"
@@ -11,10 +11,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLong{30000};  // a timeout that a test must not need
+constexpr milliseconds kLong{30000};  // A test must not need this timeout.
 constexpr int kProcesses = 4;
 
-// A group of these processes; `self` is one of them, and its rank is where it stands in the list.
+// Makes a group of these processes; `self` is one of them, and its rank is its index in the list.
 Membership join(const std::shared_ptr<Store>& job, const std::string& tag,
                 const std::vector<int>& processes, int self) {
   const auto here = std::find(processes.begin(), processes.end(), self);
@@ -56,15 +56,15 @@ class Process {
   Ref<Parameter> q = rank.add("q");
 };
 
-// Waits for all processes: leaving a group early would be seen as a loss by the others.
+// Waits for all processes: the others would take a process that leaves a group early for a loss.
 void meet(Store& store, const std::string& place, int process) {
   ASSERT_TRUE(store.set(place + std::to_string(process), "").has_value());
   for (int r = 0; r < kProcesses; ++r)
     ASSERT_TRUE(store.get(place + std::to_string(r), platform::Deadline::in(kLong)).has_value());
 }
 
-// p over all, in an order of their own; q over the pairs 3 1 and 0 2. One backward serves both, and
-// the order in which it reaches them differs between the processes.
+// Reducers reduce p over all processes, in an order of their own, and q over the pairs 3 1 and 0 2.
+// One backward serves both, and the order in which it reaches them differs between the processes.
 TEST(GlooGroups, G1GroupsThatOverlapAreReducedInOneBackward) {
   const auto store = std::make_shared<HashStore>();
   on_ranks(kProcesses, [&](int self) {
@@ -102,7 +102,7 @@ TEST(GlooGroups, F2ARankThatGivesUpIsNamedByItsNumberInTheGroupAndOtherGroupsGoO
         is_odd ? join(store, "odd", {3, 1}, self) : join(store, "even", {0, 2}, self);
     const auto two = process.reduce(process.q, pair);
     ASSERT_TRUE(two);
-    meet(*store, "made", self);  // others may still agree on how they were made
+    meet(*store, "made", self);  // Others may still be in the agreement of construction.
     if (self == 1) two->abort(Status(Code::kUserFailure, "no more data"));
     if (self != 1) {
       const Status status =
@@ -144,7 +144,7 @@ TEST(GlooGroups, F7TwoReducersOnOneGroupTakeTurns) {
   });
 }
 
-// Buckets that are alike in everything but whose they are.
+// The buckets are equal in everything but the reducer that they belong to.
 TEST(GlooGroups, F3F7TwoReducersOnOneGroupAreNotMixedUp) {
   const auto store = std::make_shared<HashStore>();
   on_ranks(kProcesses, [&](int self) {

@@ -1,4 +1,4 @@
-// What hooks send (S4), counted where it goes out: beneath Gloo, in the sends of its all-reduces.
+// What hooks send (S4), counted beneath Gloo, in the sends of its all-reduces.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,14 +13,14 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr std::int64_t kElements = 12 * 1024;  // two or three ranks share them out evenly
+constexpr std::int64_t kElements = 12 * 1024;  // Two or three ranks divide them evenly.
 constexpr int kPasses = 3;
 
-// Each reducer has one of its own.
+// Each reducer has a hook of its own.
 using MakeHook = std::function<std::shared_ptr<CommunicationHook>()>;
 std::shared_ptr<CommunicationHook> none() { return nullptr; }
 
-// Payload bytes that all ranks send in all-reduces of `kPasses` passes.
+// Returns the payload bytes that all ranks send in all-reduces of `kPasses` passes.
 std::uint64_t bytes_sent(int ranks, DType dtype, const MakeHook& make_hook) {
   std::atomic<std::uint64_t> bytes{0};
   auto device = shared_device("127.0.0.1");
@@ -53,7 +53,7 @@ std::uint64_t bytes_sent(int ranks, DType dtype, const MakeHook& make_hook) {
       }
     }
     ASSERT_TRUE(store->set("done" + std::to_string(r), "").has_value());
-    for (int other = 0; other < ranks; ++other)  // nobody leaves before all are done
+    for (int other = 0; other < ranks; ++other)  // No rank leaves before all are done.
       ASSERT_TRUE(
           store->get("done" + std::to_string(other), platform::Deadline::never()).has_value());
   });

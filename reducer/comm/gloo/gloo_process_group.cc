@@ -29,8 +29,8 @@ constexpr platform::Duration kLongestRollCall = std::chrono::seconds(1);
 
 }  // namespace
 
-// An operation's life: start() puts it at the tail, a worker takes it at next_, and when it and all
-// before it have ended, head_ moves past it. The three are counts that only grow.
+// The life of an operation: start() puts it at tail_, a worker takes it at next_, and when it and
+// all before it have ended, head_ moves past it. The three are counts that only grow.
 class GlooProcessGroup::Impl {
  public:
   Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options);
@@ -38,7 +38,7 @@ class GlooProcessGroup::Impl {
 
   Status start(const Collective& collective, Work& work);
   void abort(const Status& cause) { mesh_.abort(cause); }
-  // A group of one rank has no sum to do it in; a bcube adds up in more than one step.
+  // A group of one rank has no sum in which to scale, and a bcube adds in more than one step.
   bool can_scale(DType dtype) const {
     return mesh_.size() > 1 && options_.algorithm == GlooOptions::Algorithm::kRing &&
            scaled_sum_function(dtype) != nullptr;
@@ -97,7 +97,7 @@ class GlooProcessGroup::Impl {
   platform::Mutex mutex_{"gloo.group"};
   platform::CondVar ready_{"gloo.group.ready"};
   platform::CondVar armed_{"gloo.group.armed"};
-  OperationRing<Operation> operations_;  // the rest is guarded by mutex_
+  OperationRing<Operation> operations_;  // Everything from here on is guarded by mutex_.
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;
@@ -114,14 +114,14 @@ GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOpt
       workers_(static_cast<std::size_t>(options.workers)) {
   try {
     begin_threads();
-  } catch (const std::exception&) {  // the system may refuse a thread
+  } catch (const std::exception&) {  // The system may refuse a thread.
     end_threads();
     throw;
   }
 }
 
 void GlooProcessGroup::Impl::begin_threads() {
-  const WithoutSigpipe guard;  // inherited by the threads, which write to peers that may be gone
+  const WithoutSigpipe guard;  // The threads inherit it; they write to peers that may be gone.
   mesh_.set_standing([this] { return standing(); });
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
@@ -178,7 +178,7 @@ Status GlooProcessGroup::Impl::check(const Collective& collective) const {
   return Status();
 }
 
-// Whom to ask besides the neighbours: see agreement.h.
+// Whether to compare headers with more ranks than the neighbours: see agreement.h.
 bool GlooProcessGroup::Impl::asks_others(const Collective& collective) const {
   const bool is_ring = collective.op == Op::kAllReduceSum && !collective.verify &&
                        collective.reduction == Reduction::kNative &&
@@ -204,7 +204,7 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   operation.worker = kNone;
   operation.has_ended = false;
   work.begin(operation.sequence);
-  if (head_ == tail_) progress_.note();  // the time before does not count
+  if (head_ == tail_) progress_.note();  // The time before does not count.
   ++tail_;
   ready_.notify_one();
   if (is_watchdog_idle_) armed_.notify_one();
@@ -212,7 +212,8 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
 }
 
 void GlooProcessGroup::Impl::work(int index) {
-  const DefaultFloats floats;  // sums run here, and a thread inherits what the application has set
+  // Sums run here, and a thread inherits the settings of the application.
+  const DefaultFloats floats;
   Worker& worker = workers_[static_cast<std::size_t>(index)];
   platform::MutexLock lock(mutex_);
   for (;;) {
@@ -230,7 +231,8 @@ void GlooProcessGroup::Impl::work(int index) {
     Status status = execute(operation, worker);
 
     lock.lock();
-    // The operation is off the books before its owner hears of it: he may destroy the group then.
+    // The operation leaves the ring before its owner is notified, because the owner may destroy the
+    // group then.
     Work* const done = operation.work;
     operation.has_ended = true;
     progress_.note();
@@ -310,9 +312,9 @@ Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
 }
 
 // The deadline is one of progress: it moves with each step of any operation that runs. A worker
-// takes up no more than kWindow operations from the oldest on, so one that makes no progress stops
-// the others, too, and then the deadline. Bytes count as progress also in the middle of a long
-// message; they are looked at several times before a deadline.
+// takes up no more than kWindow operations from the oldest on, so an operation without progress
+// stops the others, too, and then the deadline. Bytes count as progress also in the middle of a
+// long message; the watchdog looks at them several times before a deadline.
 void GlooProcessGroup::Impl::watch() {
   const platform::Duration span = options_.timeout / kLooks;
   platform::MutexLock lock(mutex_);
@@ -360,7 +362,8 @@ Failure GlooProcessGroup::Impl::overdue(const Operation& operation) {
   return about(operation, std::move(failure));
 }
 
-// What holds up a rank that waits for `suspect`, which becomes the rank at which the waits end.
+// Describes what holds up a rank that waits for `suspect`, and sets `suspect` to the rank at which
+// the chain of waits ends.
 std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& suspect,
                                             bool has_begun) {
   const platform::Duration limit =
@@ -391,7 +394,8 @@ Standing GlooProcessGroup::Impl::standing() {
   return standing;
 }
 
-// Adds what is known of the operation, unless the failure was told by a peer and has it already.
+// Adds what is known about the operation, unless the failure came from a peer and has these fields
+// already.
 Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failure) const {
   if (failure.rank != kNone && failure.rank != mesh_.rank()) return failure;
   failure.rank = mesh_.rank();
@@ -400,8 +404,8 @@ Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failur
   return failure;
 }
 
-// The mesh's first cause. If that was not met in an operation (a peer was lost, a user aborted),
-// this one is the first that it concerns.
+// Returns the mesh's first cause. If that did not arise in an operation (a peer was lost, a user
+// aborted), this operation is the first one that it concerns.
 Status GlooProcessGroup::Impl::ended_by_mesh(const Operation& operation) const {
   Status status = mesh_.health();
   LOCKSTEP_CHECK(!status.ok());

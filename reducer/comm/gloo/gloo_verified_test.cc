@@ -1,5 +1,5 @@
-// F3 over real sockets: verified collectives give the bits of rank-ordered ones, and what a
-// transport does to them on their way is found. The transport is Gloo's, behind a device that
+// Verified collectives over real sockets (F3): they give the bits of rank-ordered ones, and every
+// change that a transport makes on the way is found. The transport is Gloo's, behind a device that
 // changes what it is given to send.
 #include <gtest/gtest.h>
 
@@ -15,10 +15,10 @@
 namespace lockstep::testing {
 namespace {
 
-// What is to be sent to a peer in an exchange: may be changed, and so may how much of it is sent.
+// May change a message to a peer in an exchange, and its length.
 using Change = std::function<void(int to, std::byte* bytes, std::size_t& length)>;
 
-// Groups of which rank 1 sends through `change`.
+// Makes groups of which rank 1 sends through `change`.
 Groups connect_changing(int size, const Change& change) {
   auto store = std::make_shared<HashStore>();
   Groups groups(static_cast<std::size_t>(size));
@@ -105,7 +105,7 @@ TEST(GlooVerified, F3WhatIsChangedOnTheWireIsFoundAndItsSenderNamedOnAllRanks) {
       {"shift", [](int, std::byte* b, std::size_t& n) { std::rotate(b, b + n - 4, b + n); }},
       {"stale",
        [&](int, std::byte* b, std::size_t&) { std::copy(before.begin(), before.end(), b); }},
-      {"swap",  // with what lies behind it, the frame of rank 3
+      {"swap",  // It is swapped with the bytes behind it, which are the frame of rank 3.
        [](int, std::byte* b, std::size_t& n) { std::swap_ranges(b, b + n, b + n); }},
   };
   for (const Fault& fault : faults) {
@@ -121,7 +121,8 @@ TEST(GlooVerified, F3WhatIsChangedOnTheWireIsFoundAndItsSenderNamedOnAllRanks) {
       sum.pass = 3;
       sum.bucket = 1;
       Status status = run(group, sum);
-      if (status.ok()) status = run(group, sum);  // the first may have ended well elsewhere
+      // The first one may have succeeded on other ranks.
+      if (status.ok()) status = run(group, sum);
       ASSERT_FALSE(status.ok()) << fault.what << ", rank " << rank;
       const Failure& failure = status.failure();
       EXPECT_EQ(failure.code, Code::kCorrupted) << fault.what << ": " << status.to_string();
@@ -137,7 +138,7 @@ TEST(GlooVerified, F3WhatIsChangedOnTheWireIsFoundAndItsSenderNamedOnAllRanks) {
   }
 }
 
-// The control: the same flip goes by where nothing is verified.
+// The control: where nothing is verified, nobody notices the same flip.
 TEST(GlooVerified, F3UnverifiedSumsTakeAFlippedBit) {
   Groups groups = connect_changing(2, [](int, std::byte* bytes, std::size_t& length) {
     if (length > 0) bytes[length - 2] ^= std::byte{1};

@@ -1,4 +1,5 @@
-// For the tests of this folder: groups whose ranks are threads, and data whose sums are exact.
+// Helpers for the tests of this folder: groups whose ranks are threads, and data whose sums are
+// exact.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ inline GlooOptions with_timeout(std::chrono::milliseconds timeout) {
   return options;
 }
 
-// Groups of `size` ranks in this process, all connected.
+// Makes groups of `size` ranks in this process, all connected.
 inline Groups connect_threads(int size, const GlooOptions& options,
                               const GlooContextOptions& connection = {}) {
   auto store = std::make_shared<HashStore>();
@@ -67,7 +68,7 @@ class Elements {
         return store(index, static_cast<std::int32_t>(value));
       case DType::kByte:
         return store(index, static_cast<std::uint8_t>(value));
-      case DType::kComplex64:  // goes as float32
+      case DType::kComplex64:  // It is summed as float32.
         break;
     }
   }
@@ -137,7 +138,7 @@ inline void expect_total(const Elements& elements, int size) {
     ASSERT_EQ(elements.get(i), total_of(size, i)) << "element " << i;
 }
 
-// One exact all-reduce: the group works.
+// Runs one exact all-reduce, which shows that the group works.
 inline Status sum_once(GlooProcessGroup& group, std::size_t count = 100) {
   Elements elements = part(DType::kFloat32, group.rank(), count);
   const Status status = run(group, all_reduce_of(elements, DType::kFloat32));

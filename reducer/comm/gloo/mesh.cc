@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint32_t kNoticeMagic = 0x4c534e31;  // "LSN1"
+constexpr std::uint32_t kNoticeMagic = 0x4c534e31;  // The bytes spell "LSN1".
 constexpr platform::Duration kGraceForLostPeer = std::chrono::seconds(1);
 constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
 constexpr std::size_t kMaxLater = 8;
@@ -41,8 +41,8 @@ Mesh::~Mesh() {
     changed_.notify_all();
   }
   if (monitor_.joinable()) {
-    // Which may just be passing on a peer's failure, in the one notice that there is: only when it
-    // is over is it known whether this rank leaves in peace.
+    // The monitor may just be relaying a peer's failure, in the only notice that a rank sends. Only
+    // when the monitor has ended is it known whether this rank leaves without a failure.
     notice_receiver_->abortWaitRecv();
     monitor_.join();
     platform::MutexLock lock(mutex_);
@@ -52,8 +52,9 @@ Mesh::~Mesh() {
   }
   std::optional<EventLoop::Hurry> hurry;
   if (loop_) hurry.emplace(*loop_);
-  // Buffers before connections, connections before the device. Closing here is not Pair::close(),
-  // which would discard what the kernel has not sent yet and a peer may still be waiting for.
+  // Buffers are destroyed before connections, and connections before the device. Closing here is
+  // not Pair::close(), which would discard what the kernel has not sent yet and a peer may still be
+  // waiting for.
   with_neighbours_.reset();
   with_others_.reset();
   closer_.reset();
@@ -95,14 +96,14 @@ bool Mesh::end(const Failure& failure, const Failure& for_peers) {
     cause_ = Status(failure);
     changed_.notify_all();
   }
-  const WithoutSigpipe guard;  // a user's thread may be here, by abort()
+  const WithoutSigpipe guard;  // A user's thread may be here, through abort().
   if (transport_ != nullptr) send_notice(NoticeKind::kFailed, &for_peers);
   board_.interrupt();
   if (transport_ != nullptr) close_connections();
   return true;
 }
 
-// Never blocks: what the kernel does not take at once is lost with the connection.
+// Never blocks: what the kernel does not accept at once is lost with the connection.
 void Mesh::send_notice(NoticeKind kind, const Failure* failure) {
   sent_notice_.magic = kNoticeMagic;
   sent_notice_.kind = kind;
@@ -116,13 +117,13 @@ void Mesh::send_notice(NoticeKind kind, const Failure* failure) {
       notice_sender_->send(peer, slot_of(Channel::kNotice), 0,
                            sizeof(Notice) - sizeof sent_notice_.text + text.size());
     } catch (const std::exception&) {
-      // A connection that is gone already: its peer cannot be told, and needs no telling.
+      // The connection is gone already: its peer cannot be notified, and need not be.
     }
   }
 }
 
-// A wait that times out at once makes Gloo close all connections of the context, gently, and pass
-// an exception to most transfers that are pending.
+// A wait that times out at once makes Gloo close all connections of the context gracefully, and
+// pass an exception to most pending transfers.
 void Mesh::close_connections() {
   const EventLoop::Hurry hurry(*loop_);
   try {
@@ -164,8 +165,8 @@ void Mesh::set_standing(std::function<Standing()> standing) {
   standing_ = std::move(standing);
 }
 
-// Never blocks, and is done once: where this rank stands does not change any more when a collective
-// makes no progress.
+// Sends this rank's standing. It never blocks, and runs once: the standing does not change any more
+// when a collective makes no progress.
 void Mesh::tell_standing() {
   {
     platform::MutexLock lock(mutex_);
@@ -187,7 +188,7 @@ void Mesh::tell_standing() {
     try {
       standing_sender_->send(peer, slot_of(Channel::kRollCall), 0, sizeof(Standing));
     } catch (const std::exception&) {
-      // A connection that is gone already: its peer cannot be told.
+      // The connection is gone already: its peer cannot be notified.
     }
   }
   platform::MutexLock lock(mutex_);
@@ -247,18 +248,19 @@ void Mesh::monitor() {
       return;
     }
     if (hear(peer)) continue;
-    // Gloo names the latest of several messages that came together: look for the others.
+    // Gloo names the latest of several messages that arrived together, so this looks for the
+    // others.
     for (int other = 0; other < size_; ++other) hear(other);
   }
 }
 
-// Whether there was something new. A standing comes before a notice where there are both.
+// Whether there was a new message. If there are both, a standing is handled before a notice.
 bool Mesh::hear(int peer) {
   if (peer < 0 || peer >= size_ || peer == rank_) return false;
   return hear_standing(peer) || hear_notice(peer);
 }
 
-// A peer calls the roll, or answers.
+// Handles the standing of a peer, which calls the roll, or answers.
 bool Mesh::hear_standing(int peer) {
   const auto index = static_cast<std::size_t>(peer);
   const Standing standing = inboxes_[index].standing;
@@ -282,9 +284,9 @@ bool Mesh::hear_notice(int peer) {
   return true;
 }
 
-// A peer is gone without a word. What does not need it may still end well, here and elsewhere: so a
-// rank with nothing in flight keeps its connections, says nothing, and only refuses to start more.
-// The others see for themselves that the peer is gone.
+// Handles a peer that is gone without a notice. Operations that do not need it may still succeed,
+// here and elsewhere. So a rank with nothing in flight keeps its connections, sends nothing, and
+// only refuses to start more. The other ranks notice themselves that the peer is gone.
 void Mesh::lose(const Failure& failure) {
   {
     platform::MutexLock lock(mutex_);
@@ -307,7 +309,7 @@ bool Mesh::read_notice(int peer, Notice& notice) const {
 }
 
 Failure Mesh::relayed(int peer, const Notice& notice) const {
-  // decode_failure() takes a number that means nothing here for "not known".
+  // decode_failure() takes numbers that are invalid here as "not known".
   Failure failure = decode_failure({notice.text, notice.length}, size_);
   failure.reported_by = rank_;
   if (failure.rank == kNone) failure.rank = peer;

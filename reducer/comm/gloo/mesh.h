@@ -1,28 +1,31 @@
-// Mesh: the connections between all ranks of a group, and what this rank knows of its peers' state.
+// Mesh holds the connections between all ranks of a group, and what this rank knows about its
+// peers' state.
 //
-// Connecting goes through our Store with our deadline, not through Gloo's rendezvous, whose waits
-// last 30 s whatever the caller wants: each rank says that it is there, waits for all others to say
-// so, and only then publishes addresses and connects.
+// Connecting goes through the reducer's Store with the caller's deadline, not through Gloo's
+// rendezvous, whose waits last 30 s whatever the caller wants. Each rank announces in the store
+// that it is present, waits until all others have done so, and only then publishes addresses and
+// connects.
 //
 // Notices. Gloo tells a rank only that a connection closed, and only if a transfer on that
-// connection was pending. So each rank keeps one receive posted on every connection and a thread
-// that waits for it (the monitor). A rank that leaves in peace sends "left"; a rank that fails
-// sends its Failure, then closes all its connections. A connection that closes without a notice is
-// a lost peer, and which peer it is, is known. So one rank's first cause reaches all others,
-// whoever they were waiting for.
+// connection was pending. So each rank keeps one receive posted on every connection, and a thread
+// (the monitor) waits for these. A rank that leaves without a failure sends "left". A rank that
+// fails sends its Failure, then closes all its connections. A connection that closes without a
+// notice is a lost peer, and the rank knows which peer it is. So one rank's first cause reaches all
+// others, whichever rank they were waiting for.
 //
-// Roll call. A rank whose operation makes no progress knows whom it waits for, and not who holds
-// that peer up. So it tells all ranks where it stands; whoever hears that for the first time does
-// the same, busy or idle; and it follows the chain of waits to its end (roll_call.h).
+// Roll call. A rank whose operation makes no progress knows which peer it waits for, but not which
+// rank holds that peer up. So it sends its standing to all ranks; a rank that receives a standing
+// for the first time sends its own, busy or idle; and the rank follows the chain of waits to its
+// end (roll_call.h).
 //
-// A lost peer may also be one whose work was done and that ended without ceremony, while others
-// still finish what needs nothing from it: operations in flight get a second to do so (those that
-// do need it fail at once), new ones are refused.
+// A lost peer may also be one whose work was done and that exited without a notice, while others
+// still finish operations that need nothing from it. Such operations in flight get a second to
+// finish (those that do need the peer fail at once), and new ones are refused.
 //
 // Threads: all calls from any thread, but connect and destruction.
-// Failure: the first cause stays; after it the mesh is dead, its connections are closed, and every
-// wait on its board is interrupted. No exception leaves; functions of Gloo called on transport()
-// throw.
+// Failure: the first cause stays. After it the mesh is dead, its connections are closed, and every
+// wait on its board is interrupted. No exception leaves the class; functions of Gloo called on
+// transport() throw.
 #pragma once
 
 #include <gloo/transport/context.h>
@@ -59,26 +62,27 @@ class Mesh {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Ok, or the first cause, or the loss of a peer, which may become it.
+  // Ok, or the first cause, or the loss of a peer, which may become the first cause.
   Status health() const;
 
-  // Ends the mesh: tells the peers, interrupts all waits, closes all connections. False, and
-  // nothing done, if it has ended already; then the failure is attached to the first cause.
+  // Ends the mesh: notifies the peers, interrupts all waits, and closes all connections. If the
+  // mesh has ended already, it returns false and only attaches the failure to the first cause.
   bool fail(const Failure& failure);
-  // The same for a user's abort: peers hear kAborted.
+  // Does the same for a user's abort: peers receive kAborted.
   bool abort(const Status& cause);
 
-  // The failure that an exception of Gloo stands for. `waited_for` is the peer whose transfer it
-  // ended, for errors that don't tell. Fields of the operation are left to the caller.
+  // Translates an exception of Gloo into a failure. `waited_for` is the peer whose transfer the
+  // exception ended, for errors that do not name it. The caller fills in the fields of the
+  // operation.
   Failure explain(const std::exception& error, int waited_for);
 
-  // Calls the roll: the end of the chain of ranks that wait for each other, as far as they answer
-  // before the deadline. Once in the life of a mesh, shortly before it fails.
+  // Calls the roll: returns the end of the chain of ranks that wait for each other, as far as they
+  // answer before the deadline. Call it once in the life of a mesh, shortly before it fails.
   ChainEnd call_roll(platform::Deadline deadline);
 
-  // One process group at a time uses the mesh. Its operations are counted, so that the next group
-  // goes on where it stopped. `standing` says where this rank stands; any thread may call it until
-  // release() returns.
+  // One process group at a time uses the mesh. The mesh counts the group's operations, so that the
+  // next group continues from there. `standing` returns this rank's standing; any thread may call
+  // it until release() returns.
   bool claim();
   void set_standing(std::function<Standing()> standing);
   void release();
@@ -86,7 +90,7 @@ class Mesh {
   // A number that grows when bytes move to or from any peer.
   std::uint64_t bytes_moved() const { return sockets_.bytes_moved(); }
 
-  struct Tags {  // counts of all operations, and of those that use one or the other agreement
+  struct Tags {  // The counts of all operations, and of those that use one or the other agreement.
     std::uint32_t operation = 0;
     std::uint32_t neighbours = 0;
     std::uint32_t others = 0;
@@ -98,7 +102,7 @@ class Mesh {
   Agreement& with_others() { return *with_others_; }
   const std::shared_ptr<::gloo::transport::Context>& transport() const { return transport_; }
   const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
-  const EventLoop& loop() const { return *loop_; }  // of a mesh of two or more
+  const EventLoop& loop() const { return *loop_; }  // Only for a mesh of two or more ranks.
   WaitBoard& board() { return board_; }
 
  private:
@@ -109,17 +113,17 @@ class Mesh {
     NoticeKind kind = NoticeKind::kLeft;
     std::uint64_t length = 0;
     std::uint64_t checksum = 0;
-    char text[kNoticeBytes - 24] = {};  // an encoded Failure
+    char text[kNoticeBytes - 24] = {};  // An encoded Failure.
   };
   static_assert(sizeof(Notice) == kNoticeBytes);
-  struct Inbox {  // of one peer
+  struct Inbox {  // The messages of one peer.
     Notice notice;
     Standing standing;
   };
 
   Mesh(int rank, int size) : rank_(rank), size_(size) {}
 
-  // Connecting, in this order.
+  // The steps of connecting, in this order.
   Status open(Store& store, const GlooContextOptions& options, platform::Deadline deadline);
   Status meet(Store& store, platform::Deadline deadline);
   Status publish(Store& store, platform::Deadline deadline);
@@ -145,16 +149,17 @@ class Mesh {
   const int rank_;
   const int size_;
   std::shared_ptr<::gloo::transport::Device> device_;
-  std::optional<EventLoop> loop_;  // of device_
+  std::optional<EventLoop> loop_;  // The loop of device_.
   std::shared_ptr<::gloo::transport::Context> transport_;
-  Sockets sockets_;  // of transport_
+  Sockets sockets_;  // The sockets of transport_.
   WaitBoard board_;
   std::unique_ptr<Agreement> with_neighbours_;
   std::unique_ptr<Agreement> with_others_;
 
-  std::vector<Inbox> inboxes_;   // by rank; written by Gloo's thread
-  std::vector<bool> is_heard_;   // by rank; the monitor's
-  std::vector<bool> has_stood_;  // the same, of standings
+  std::vector<Inbox> inboxes_;  // By rank; Gloo's thread writes them.
+  // By rank: whether its notice has arrived. Only the monitor uses it.
+  std::vector<bool> is_heard_;
+  std::vector<bool> has_stood_;  // The same for standings.
   std::unique_ptr<::gloo::transport::UnboundBuffer> notice_receiver_;
   Notice sent_notice_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> notice_sender_;
@@ -164,13 +169,14 @@ class Mesh {
   platform::Thread monitor_;
 
   platform::Mutex standing_mutex_{"gloo.mesh.standing"};
-  std::function<Standing()> standing_;  // guarded by standing_mutex_, and called under it
+  std::function<Standing()> standing_;  // Guarded by standing_mutex_, and called under it.
 
   mutable platform::Mutex mutex_{"gloo.mesh"};
   platform::CondVar changed_{"gloo.mesh.changed"};
-  Status cause_;             // the rest is guarded by mutex_
-  Status loss_;              // a peer is gone; the cause of what is in flight after the grace
-  bool is_leaving_ = false;  // the destructor has begun
+  Status cause_;  // This and everything below is guarded by mutex_.
+  // The loss of a peer, which becomes the cause of what is in flight after the grace period.
+  Status loss_;
+  bool is_leaving_ = false;  // True once the destructor has begun.
   bool is_claimed_ = false;
   int in_flight_ = 0;
   bool has_told_standing_ = false;

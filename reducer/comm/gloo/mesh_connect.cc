@@ -1,4 +1,4 @@
-// How a mesh comes to be.
+// Connects a mesh.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -19,11 +19,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kMaxSize = 4096;
-constexpr int kAskEveryoneUpTo = 8;  // ranks
+constexpr int kAskEveryoneUpTo = 8;  // In ranks.
 constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
 
 struct Hello {
-  std::uint32_t magic = 0x4c534731;  // "LSG1"
+  std::uint32_t magic = 0x4c534731;  // The bytes spell "LSG1".
   std::int32_t rank = 0;
   std::int32_t size = 0;
 };
@@ -43,14 +43,14 @@ std::string list_of(const std::vector<int>& ranks) {
   return out;
 }
 
-// What a rank says when it is there. The store may hold anything.
+// Whether the text is what a rank writes to announce itself. The store may hold anything.
 bool is_group_size(std::string_view text) {
   const bool is_number =
       !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   return is_number && text.size() <= std::to_string(kMaxSize).size();
 }
 
-// All addresses of a rank, one for each of its connections, in one value of the store.
+// All addresses of a rank, one for each of its connections, are in one value of the store.
 void append_address(std::string& out, const std::vector<char>& address) {
   const auto length = static_cast<std::uint32_t>(address.size());
   out.append(reinterpret_cast<const char*>(&length), sizeof length);
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Mesh>> Mesh::connect(Store& store, int rank, int size,
                                                      " is not in a group of 1 to 4096 ranks"));
   if (options.timeout <= platform::Duration(0))
     return failed(Status(Code::kInvalidArgument, "the timeout of a connection must be positive"));
-  const WithoutSigpipe guard;  // the loop of Gloo's device and the monitor inherit it
+  const WithoutSigpipe guard;  // The loop of Gloo's device and the monitor inherit it.
   std::unique_ptr<Mesh> mesh(new Mesh(rank, size));
   const auto deadline = platform::Deadline::in(options.timeout);
   if (Status status = mesh->open(store, options, deadline); !status.ok())
@@ -126,7 +126,7 @@ Status Mesh::open(Store& store, const GlooContextOptions& options, platform::Dea
   return Status();
 }
 
-// Waits until every rank is there. This is where a missing rank is noticed, so nothing of Gloo's
+// Waits until every rank has announced itself. A missing rank is noticed here, so nothing of Gloo
 // has begun yet.
 Status Mesh::meet(Store& store, platform::Deadline deadline) {
   const Result<bool> is_first = store.set(key_of("here/", rank_), std::to_string(size_));
@@ -141,7 +141,7 @@ Status Mesh::meet(Store& store, platform::Deadline deadline) {
     Result<std::string> peers_size = store.get(key_of("here/", peer), deadline);
     if (!peers_size && peers_size.error().code() == Code::kTimeout) {
       missing.push_back(peer);
-      continue;  // the deadline has passed: the next ones are looked up without waiting
+      continue;  // The deadline has passed: the next ones are looked up without waiting.
     }
     if (!peers_size) return std::move(peers_size.error());
     if (!is_group_size(*peers_size))
@@ -161,7 +161,7 @@ Status Mesh::meet(Store& store, platform::Deadline deadline) {
 
 Status Mesh::publish(Store& store, platform::Deadline deadline) {
   transport_ = device_->createContext(rank_, size_);
-  // Gloo waits up to five times this for one connection.
+  // Gloo waits up to five times this long for one connection.
   transport_->setTimeout(std::max(left_until(deadline) / 5, milliseconds(1)));
   std::string addresses;
   for (int peer = 0; peer < size_; ++peer) {
@@ -171,14 +171,14 @@ Status Mesh::publish(Store& store, platform::Deadline deadline) {
     }
     append_address(addresses, transport_->createPair(peer)->address().bytes());
   }
-  find_sockets();  // they listen
+  find_sockets();  // The sockets listen already.
   const Result<bool> is_set = store.set(key_of("address/", rank_), addresses);
   if (!is_set) return is_set.error();
   return Status();
 }
 
-// In the order of ranks, as Gloo does. One end of a pair listens and waits, the other connects
-// without waiting for anybody, so the order cannot dead-lock.
+// Connects in the order of ranks, as Gloo does. One end of a pair listens and waits, and the other
+// connects without waiting for anybody, so the order cannot deadlock.
 Status Mesh::connect_pairs(Store& store, platform::Deadline deadline) {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
@@ -218,12 +218,12 @@ void Mesh::find_sockets() {
 }
 
 // Posts the receives that stay posted, then exchanges a message with every peer. Messages on a
-// connection stay in order, so whoever has a peer's hello also knows of its posted receives, and
-// can send to them without waiting.
+// connection stay in order, so a rank that has a peer's hello knows that the peer's receives are
+// posted, and can send to them without waiting.
 Status Mesh::greet(platform::Deadline deadline) {
   const auto ranks = static_cast<std::size_t>(size_);
   inboxes_.resize(ranks);
-  for (Inbox& inbox : inboxes_) inbox.standing.magic = 0;  // nothing has come yet
+  for (Inbox& inbox : inboxes_) inbox.standing.magic = 0;  // No standing has arrived yet.
   is_heard_.resize(ranks);
   has_stood_.resize(ranks);
   standings_.resize(ranks);

@@ -15,8 +15,9 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// The vector types of gcc and clang: plain loops would not be vectorised at -O2, because the three
-// pointers may overlap. Lanes of 32 bytes become two instructions where the processor has 16.
+// These are the vector types of gcc and clang: plain loops would not be vectorised at -O2, because
+// the three pointers may overlap. Lanes of 32 bytes become two instructions on a processor that has
+// 16.
 constexpr std::size_t kVectorBytes = 32;
 template <typename T>
 using Vector [[gnu::vector_size(kVectorBytes)]] = T;
@@ -46,7 +47,7 @@ void sum(void* out, const void* local, const void* incoming, std::size_t element
   }
 }
 
-// No multiplication is fused with an addition: the build says -ffp-contract=off.
+// No multiplication is fused with an addition, because the build passes -ffp-contract=off.
 template <typename T, bool kScaleLocal, bool kScaleIncoming>
 void scaled_sum_of(void* out, const void* local, const void* incoming, std::size_t elements,
                    T factor) {
@@ -54,7 +55,7 @@ void scaled_sum_of(void* out, const void* local, const void* incoming, std::size
   const auto* a = static_cast<const std::byte*>(local);
   const auto* b = static_cast<const std::byte*>(incoming);
   const std::size_t bytes = elements * sizeof(T);
-  // `left`: for its type, a vector or a single element.
+  // `left` is passed for its type, a vector or a single element.
   const auto add = [=](std::size_t i, auto&& left) {
     std::remove_reference_t<decltype(left)> right;
     std::memcpy(&left, a + i, sizeof left);
@@ -98,7 +99,7 @@ void sum_16(void* out, const void* local, const void* incoming, std::size_t elem
   }
 }
 
-// Eight bfloat16 at a time in integer lanes; the rounding is that of float_to_bfloat16.
+// Adds eight bfloat16 at a time in integer lanes; the rounding is that of float_to_bfloat16.
 void sum_bfloat16(void* out, const void* local, const void* incoming, std::size_t elements) {
   using Narrow [[gnu::vector_size(16)]] = std::uint16_t;
   using Wide = Vector<std::uint32_t>;
@@ -146,8 +147,8 @@ void sum_bfloat16(void* out, const void* local, const void* incoming, std::size_
   sum_float16_portable(to + 2 * i, a + 2 * i, b + 2 * i, elements - i);
 }
 
-// __builtin_cpu_supports knows whether the system saves the wide registers; clang 14's does not
-// know f16c, so that bit is read directly.
+// __builtin_cpu_supports knows whether the system saves the wide registers. The one of clang 14
+// does not know f16c, so that bit is read directly.
 bool has_f16c() {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -190,8 +191,8 @@ SumFunction sum_function(DType dtype) {
     case DType::kBFloat16:
       return sum_bfloat16;
     case DType::kInt32:
-      return sum<std::uint32_t>;  // unsigned, so that it may wrap
-    case DType::kComplex64:       // goes as float32
+      return sum<std::uint32_t>;  // The sum is unsigned, so it may wrap.
+    case DType::kComplex64:       // Its parts are summed as float32.
     case DType::kByte:
       return nullptr;
   }

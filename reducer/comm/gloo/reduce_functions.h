@@ -1,13 +1,12 @@
 // The sums that Gloo's all-reduce calls for each segment that arrives: out[i] = local[i] +
 // incoming[i], each rounded to the dtype, as the declared order of additions demands (contract G3).
 //
-// float64, float32: the IEEE addition. float16, bfloat16: both operands widened to float, added,
-// and rounded to nearest even; the sum of two 16-bit floats in float rounded again equals the
-// exactly rounded sum, subnormals, infinities and -0 included. NaN stays NaN (which NaN is left
-// open). int32: modulo 2^32.
+// float64 and float32 use the IEEE addition. float16 and bfloat16 widen both operands to float,
+// add, and round to nearest even; the float sum of two 16-bit floats, rounded again, equals the
+// exactly rounded sum, subnormals, infinities and -0 included. A NaN stays a NaN (with any
+// payload). int32 adds modulo 2^32.
 //
-// `out` may equal `local` or `incoming`. No alignment is needed. Buffers come as bytes of the
-// dtype.
+// `out` may equal `local` or `incoming`. The buffers need no alignment, and are bytes of the dtype.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +21,20 @@ inline namespace LOCKSTEP_NS {
 using SumFunction = void (*)(void* out, const void* local, const void* incoming,
                              std::size_t elements);
 
-// The sum for a dtype, or null for one that cannot be summed (kByte).
+// Returns the sum for a dtype, or null for one that cannot be summed (kByte).
 SumFunction sum_function(DType dtype);
 
-// out[i] = local[i] + incoming[i], of which each that is wanted scaled counts as round(factor * x).
+// out[i] = local[i] + incoming[i], where each operand that `scaled` selects counts as round(factor
+// * x).
 enum class Scaled : std::uint8_t { kBoth, kLocal, kIncoming };
 using ScaledSumFunction = void (*)(void* out, const void* local, const void* incoming,
                                    std::size_t elements, double factor, Scaled scaled);
 
-// For float32 and float64; null for others. `factor` is a value of the dtype.
+// For float32 and float64; null for other dtypes. `factor` must be a value of the dtype.
 ScaledSumFunction scaled_sum_function(DType dtype);
 
-// The float16 sum without the processor's conversion instructions; sum_function() takes it where
-// there are none. Here for the test that compares the two.
+// The float16 sum without the processor's conversion instructions. sum_function() returns it where
+// there are none; it is declared here for the test that compares the two.
 void sum_float16_portable(void* out, const void* local, const void* incoming, std::size_t elements);
 
 }  // namespace LOCKSTEP_NS

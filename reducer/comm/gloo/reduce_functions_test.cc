@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-// The value of a binary16 or bfloat16 by its definition, in double, which holds it exactly.
+// Computes the value of a binary16 or bfloat16 by its definition, in double, which holds it
+// exactly.
 double value_of_16(std::uint16_t bits, int exponent_bits) {
   const int fraction_bits = 15 - exponent_bits;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -27,9 +28,8 @@ double value_of_16(std::uint16_t bits, int exponent_bits) {
   return sign * std::ldexp(fraction + hidden, std::max(exponent, 1) - bias - fraction_bits);
 }
 
-// The exact sum of two such values fits in a double of 53 bits only for near exponents; when it
-// does not, the smaller operand is below half a last place of the larger and long double settles
-// it.
+// The exact sum of two such values fits into a double of 53 bits only for near exponents. When it
+// does not, the smaller operand is below half a last place of the larger, and long double decides.
 std::uint16_t nearest_16(long double exact, int exponent_bits) {
   const int fraction_bits = 15 - exponent_bits;
   const int infinity = ((1 << exponent_bits) - 1) << fraction_bits;
@@ -37,12 +37,12 @@ std::uint16_t nearest_16(long double exact, int exponent_bits) {
   const long double magnitude = std::fabs(exact);
   int low = 0;
   int high = infinity;
-  while (high - low > 1) {  // the largest finite pattern not above the magnitude
+  while (high - low > 1) {  // Finds the largest finite pattern that is not above the magnitude.
     const int middle = (low + high) / 2;
     (value_of_16(static_cast<std::uint16_t>(middle), exponent_bits) <= magnitude ? low : high) =
         middle;
   }
-  // Above the largest finite value the next step is where the exponent would go on.
+  // Above the largest finite value the next step is where the exponent would continue.
   const long double below = value_of_16(static_cast<std::uint16_t>(low), exponent_bits);
   const long double step =
       below - value_of_16(static_cast<std::uint16_t>(low == 0 ? 0 : low - 1), exponent_bits);
@@ -71,7 +71,7 @@ void expect_rounded_sum(std::uint16_t a, std::uint16_t b, std::uint16_t got, int
 class Sum16 : public ::testing::TestWithParam<DType> {
  protected:
   int exponent_bits() const { return GetParam() == DType::kFloat16 ? 5 : 8; }
-  // bfloat16 spans 2^-133 to 2^127: only sums of near exponents are exact in long double.
+  // bfloat16 spans 2^-133 to 2^127, so only sums of near exponents are exact in long double.
   bool is_exact_in_long_double(std::uint16_t a, std::uint16_t b) const {
     if (GetParam() == DType::kFloat16) return true;
     const double left = std::fabs(value_of_16(a, 8));
@@ -119,7 +119,7 @@ TEST_P(Sum16, RandomPairsAreRoundedOnce) {
   for (auto& bits : left) bits = static_cast<std::uint16_t>(random());
   for (auto& bits : right) bits = static_cast<std::uint16_t>(random());
   std::vector<std::uint16_t> out = left;
-  sum(out.data(), out.data(), right.data(), out.size());  // in place, as the ring does
+  sum(out.data(), out.data(), right.data(), out.size());  // The sum is in place, as in the ring.
   for (std::size_t i = 0; i < out.size(); ++i)
     if (is_exact_in_long_double(left[i], right[i]))
       expect_rounded_sum(left[i], right[i], out[i], exponent_bits());
@@ -150,7 +150,7 @@ TEST(Sum, PortableAndFastFloat16Agree) {
 template <typename T>
 void expect_plain_sums(DType dtype, const std::vector<T>& values) {
   for (std::size_t count : {0u, 1u, 3u, 7u, 8u, 9u, 31u, 64u, 65u}) {
-    for (std::size_t shift : {0u, 1u}) {  // no alignment is promised
+    for (std::size_t shift : {0u, 1u}) {  // No alignment is promised.
       std::vector<std::byte> left((count + 1) * sizeof(T) + 1);
       std::vector<std::byte> right(left.size());
       std::vector<std::byte> out(left.size(), std::byte{0xa5});
@@ -174,7 +174,7 @@ void expect_plain_sums(DType dtype, const std::vector<T>& values) {
             << a << " + " << b << " gave " << got;
       }
       for (std::size_t i = shift + count * sizeof(T); i < out.size(); ++i)
-        EXPECT_EQ(out[i], std::byte{0xa5});  // nothing beyond the elements is written
+        EXPECT_EQ(out[i], std::byte{0xa5});  // Nothing beyond the elements is written.
     }
   }
 }
@@ -188,7 +188,7 @@ TEST(Sum, FloatsAddByIeee) {
                                               std::numeric_limits<double>::denorm_min(), 1e308});
 }
 
-// Whatever is scaled, the product is rounded before it is added.
+// Whichever operand is scaled, the product is rounded before it is added.
 template <typename T>
 void expect_scaled_sums(DType dtype, const std::vector<T>& values) {
   const T factor = static_cast<T>(1) / static_cast<T>(3);

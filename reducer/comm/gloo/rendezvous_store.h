@@ -1,6 +1,6 @@
-// RendezvousStore: one of our Stores where Gloo wants one of its own, so that plain Gloo contexts
-// can meet through it (benchmarks and tests that compare with plain Gloo). Our own groups connect
-// without it (mesh.h).
+// RendezvousStore adapts one of our Stores to Gloo's store interface, so that plain Gloo contexts
+// can connect through it (benchmarks and tests that compare with plain Gloo). Our own groups
+// connect without it (mesh.h).
 //
 // Every wait ends at the deadline given here, or at Gloo's limit if that is sooner: Gloo's own
 // stores wait 30 s in get(), whatever limit the context has.

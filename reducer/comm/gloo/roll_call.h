@@ -1,10 +1,10 @@
-// Roll call: which rank holds up a collective that makes no progress.
+// Roll call finds the rank that holds up a collective that makes no progress.
 //
-// A rank knows whom it waits for itself, and that peer may be held up by another one. So when an
-// operation is overdue, every rank tells all others, once, where it stands; whoever is overdue then
-// follows the chain (this rank waits for b, b waits for c) to the rank that waits for nobody, or
-// that does not answer. A rank that has not entered the collective answers, too: its monitor does
-// (mesh.h).
+// A rank knows which peer it waits for itself, but that peer may be held up by another one. So when
+// an operation is overdue, every rank sends its standing to all others, once. A rank whose
+// operation is overdue then follows the chain (this rank waits for b, b waits for c) to the rank
+// that waits for nobody, or that does not answer. A rank that has not entered the collective
+// answers, too: its monitor does (mesh.h).
 //
 // Threads: values and a pure function.
 #pragma once
@@ -20,14 +20,14 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Where a rank stands, as it travels.
+// Standing is the message in which a rank says what it waits for.
 struct Standing {
-  static constexpr std::uint32_t kMagic = 0x4c535231;  // "LSR1"
+  static constexpr std::uint32_t kMagic = 0x4c535231;  // The bytes spell "LSR1".
   std::uint32_t magic = kMagic;
-  std::uint32_t has_operation = 0;  // 1: an operation was started and has not ended
-  std::int32_t waits_for = kNone;   // the peer that the oldest operation waits for
-  std::uint32_t check = 0;          // of the other fields
-  std::uint64_t started = 0;        // how many operations were, on these connections
+  std::uint32_t has_operation = 0;  // 1 if an operation was started and has not ended.
+  std::int32_t waits_for = kNone;   // The peer that the oldest operation waits for.
+  std::uint32_t check = 0;          // A checksum of the other fields.
+  std::uint64_t started = 0;  // The number of operations that were started on these connections.
 
   void seal() { check = expected_check(); }
   bool is_sealed() const { return magic == kMagic && check == expected_check(); }
@@ -38,9 +38,9 @@ struct Standing {
 };
 static_assert(sizeof(Standing) == 24 && std::has_unique_object_representations_v<Standing>);
 
-using Standings = std::vector<std::optional<Standing>>;  // by rank; those that were told
+using Standings = std::vector<std::optional<Standing>>;  // By rank; empty for ranks that sent none.
 
-// The rank at which a chain of waits ends; kNone where it runs in a circle.
+// The rank at which a chain of waits ends; kNone where the chain is a cycle.
 struct ChainEnd {
   int rank = kNone;
   bool has_answered = false;
@@ -48,7 +48,7 @@ struct ChainEnd {
   std::uint64_t started = 0;
 };
 
-// The end of the chain that begins with `self`, whose own standing is there.
+// Returns the end of the chain that begins with `self`, whose own standing must be present.
 ChainEnd end_of_chain(const Standings& standings, int self);
 
 }  // namespace LOCKSTEP_NS

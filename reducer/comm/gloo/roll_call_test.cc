@@ -14,7 +14,7 @@ Standing waiting_for(int peer) {
 }
 
 TEST(GlooRollCall, TheChainEndsAtTheRankThatHasNotEntered) {
-  // 0 waits for 1, 1 for 2, 2 for 3, which has nothing in flight.
+  // 0 waits for 1, 1 for 2, and 2 for 3, which has nothing in flight.
   const Standings standings = {waiting_for(1), waiting_for(2), waiting_for(3), Standing()};
   for (int rank = 0; rank < 3; ++rank) {
     const ChainEnd end = end_of_chain(standings, rank);

@@ -1,10 +1,10 @@
-// WithoutSigpipe: while it lives, the calling thread gets no SIGPIPE from what it writes. Gloo
+// While a WithoutSigpipe is alive, the calling thread gets no SIGPIPE from what it writes. Gloo
 // writes to sockets that a peer may have closed, and writev() has no MSG_NOSIGNAL. The disposition
-// of the signal belongs to the process, and programs that it starts inherit it, so the library
-// leaves it alone and blocks the signal in its own threads and around what Gloo writes in a
-// caller's thread.
+// of the signal belongs to the process, and programs that it starts inherit it. So the library does
+// not change it, and blocks the signal in its own threads and around what Gloo writes in a caller's
+// thread.
 //
-// A thread that is made meanwhile inherits the block for its whole life.
+// A thread that is started meanwhile inherits the block for its whole life.
 // Threads: it belongs to the thread that made it.
 #pragma once
 
@@ -18,12 +18,12 @@ inline namespace LOCKSTEP_NS {
 class WithoutSigpipe {
  public:
   WithoutSigpipe();
-  ~WithoutSigpipe();  // takes back a SIGPIPE that came meanwhile, and no earlier one
+  ~WithoutSigpipe();  // Removes a SIGPIPE that arrived meanwhile, but no earlier one.
   WithoutSigpipe(const WithoutSigpipe&) = delete;
   WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
 
  private:
-  sigset_t before_;  // what the thread had blocked
+  sigset_t before_;  // The signals that the thread had blocked.
   bool was_pending_ = false;
 };
 

@@ -1,5 +1,5 @@
-// A write to a pipe that nobody reads, with and without the block. In child processes: without it,
-// the signal ends the process.
+// A write to a pipe that nobody reads, with and without the block. The tests run in child
+// processes, because without the block the signal ends the process.
 #include "reducer/comm/gloo/sigpipe.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using lockstep::testing::Processes;
 
-int write_to_nobody() {  // the error, or 0
+int write_to_nobody() {  // Returns the error, or 0.
   int ends[2];
   if (::pipe(ends) != 0) return -1;
   ::close(ends[0]);

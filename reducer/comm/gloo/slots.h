@@ -1,5 +1,5 @@
-// The slots of messages that are ours. A slot tells the messages on one connection apart; Gloo's
-// own collectives use those whose highest byte is 1 to 8.
+// The slots of our own messages. A slot distinguishes the messages on one connection; Gloo's own
+// collectives use slots whose highest byte is 1 to 8.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 enum class Channel : std::uint8_t {
-  kNeighbours = 0x71,  // headers to the neighbours, or to everyone in small groups
-  kOthers = 0x72,      // headers to the rest
+  kNeighbours = 0x71,  // Headers to the neighbours, or to all ranks in small groups.
+  kOthers = 0x72,      // Headers to the remaining ranks.
   kNotice = 0x73,
   kHello = 0x74,
-  kProbe = 0x75,  // never sent
+  kProbe = 0x75,  // Never sent.
   kRollCall = 0x76,
 };
 

@@ -30,7 +30,8 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { ::closedir(directory); }
 };
 
-// Calls visit(descriptor, what it is) for each descriptor of the process until that says false.
+// Calls visit(descriptor, the target of its link) for each descriptor of the process until visit
+// returns false.
 void each_descriptor(const std::function<bool(int, std::string_view)>& visit) {
   const std::unique_ptr<DIR, CloseDirectory> directory(::opendir("/proc/self/fd"));
   if (directory == nullptr) return;
@@ -49,7 +50,8 @@ void set_close_on_exec(int descriptor) {
   if (flags >= 0) ::fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC);
 }
 
-// Family, port and host as bytes that can be compared; empty for what is not an internet address.
+// Returns family, port and host as bytes that can be compared; empty for anything but an internet
+// address.
 std::string name_of(const sockaddr_storage& address) {
   std::string name;
   const auto append = [&name](const void* data, std::size_t bytes) {
@@ -72,7 +74,8 @@ std::string name_of(const sockaddr_storage& address) {
 // The address of this side of a pair.
 std::string name_of(::gloo::transport::Pair& pair) {
   const std::vector<char> bytes = pair.address().bytes();
-  if (bytes.size() != ::gloo::transport::tcp::Address().bytes().size()) return "";  // not TCP's
+  // It is not a TCP pair.
+  if (bytes.size() != ::gloo::transport::tcp::Address().bytes().size()) return "";
   return name_of(::gloo::transport::tcp::Address(bytes).getSockaddr());
 }
 

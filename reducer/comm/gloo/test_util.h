@@ -1,4 +1,5 @@
-// For the tests of this folder: temporary directories, ranks as threads and ranks as processes.
+// Helpers for the tests of this folder: temporary directories, ranks as threads and ranks as
+// processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,8 +46,8 @@ inline void on_threads(int size, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Child processes, one a rank. A child's body returns its exit status; gtest's expectations that
-// fail in it are printed and make the status 1. Make them before this process has any thread.
+// Child processes, one for each rank. A child's body returns its exit status; gtest's expectations
+// that fail in it are printed and make the status 1. Make them before this process has any thread.
 class Processes {
  public:
   static constexpr int kKilled = -1;
@@ -61,7 +62,7 @@ class Processes {
         return;
       }
       if (child == 0) {
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no orphan if the test is stopped
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // The child does not outlive a test that is stopped.
         if (::getppid() != parent) ::_exit(2);
         const int status = body(rank);
         ::_exit(::testing::Test::HasFailure() ? 1 : status);
@@ -79,13 +80,14 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // A child that is not there gets none: kill(-1) would reach every process of the machine.
+  // A child that does not exist gets no signal: kill(-1) would reach every process of the machine.
   void signal(int rank, int number) {
     const auto index = static_cast<std::size_t>(rank);
     if (index < children_.size() && children_[index] > 0) ::kill(children_[index], number);
   }
 
-  // The exit status, or kKilled, or kAbsent for one that never was or was waited for.
+  // Returns the exit status, or kKilled, or kAbsent for a child that never existed or was waited
+  // for already.
   int wait(int rank) {
     const auto index = static_cast<std::size_t>(rank);
     if (index >= children_.size() || children_[index] <= 0) return kAbsent;

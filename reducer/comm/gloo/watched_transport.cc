@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);  // Gloo adds it to a clock
+constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);  // Gloo adds it to a clock.
 
 class WorkerTransport final : public ::gloo::transport::Context {
  public:
@@ -74,8 +74,8 @@ void WaitBoard::remove(WatchedBuffer& buffer) {
   (buffer.previous_ != nullptr ? buffer.previous_->next_ : first_) = buffer.next_;
 }
 
-// A wait that begins after the flag is set does not begin; one that began before is on the list, or
-// will find its abort already asked for.
+// After the flag is set no wait begins. A wait that began before is on the list, or will find its
+// abort already requested.
 void WaitBoard::interrupt() {
   is_interrupted_.store(true, std::memory_order_release);
   platform::MutexLock lock(mutex_);
@@ -88,7 +88,7 @@ void WaitBoard::interrupt() {
 void WatchedBuffer::Peers::remove(int rank) {
   if (ranks_.empty()) return;
   auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-  // Gloo names the latest of several transfers that ended: then another one is taken off.
+  // Gloo names the latest of several transfers that ended, so another one is removed.
   if (found == ranks_.end()) found = ranks_.begin();
   ranks_.erase(found);
 }

@@ -1,9 +1,9 @@
 // A thin layer between Gloo's collectives and Gloo's transport that makes every wait of a
-// collective interruptible and says whom it waits for.
+// collective interruptible and records which peer it waits for.
 //
 // Why: Gloo's own time limit counts per wait, not per operation; its bcube ignores the limit;
-// closing a connection does not wake who waits for it; and a time-out inside Gloo closes all
-// connections before peers could be told why. So the collectives run on a gloo::Context of ours
+// closing a connection does not wake the threads that wait for it; and a timeout inside Gloo closes
+// all connections before peers could be told why. So the collectives run on a gloo::Context of ours
 // (WorkerContext) that hands out WatchedBuffers. These forward to the real buffers, and a WaitBoard
 // knows all of them: interrupt() ends every wait on it, now and from then on, with an Interrupted
 // exception.
@@ -28,11 +28,11 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Thrown out of a wait that was interrupted. It stays within this folder.
+// Thrown out of a wait that was interrupted. It never leaves this folder.
 struct Interrupted {};
 
-// How far the operations of a group have come. Any thread notes a step, the watchdog looks at when
-// the latest was.
+// Progress counts the steps of a group's operations. Any thread notes a step, and the watchdog
+// looks at when the latest one was.
 class Progress {
  public:
   void note() {
@@ -49,11 +49,12 @@ class Progress {
   platform::Atomic<platform::Duration::rep> latest_{0};
 };
 
-// The one wait at a time of one worker: written by it, read by the watchdog.
+// Waiter describes the one wait of a worker at a time. The worker writes it, and the watchdog reads
+// it.
 struct Waiter {
   enum class Phase : std::uint8_t { kAgreement, kPayload };
-  Progress* progress = nullptr;       // of the group; each wait that ends is a step
-  platform::Atomic<int> peer{kNone};  // whom the latest wait depends on
+  Progress* progress = nullptr;       // The progress of the group; each wait that ends is a step.
+  platform::Atomic<int> peer{kNone};  // The peer that the latest wait depends on.
   platform::Atomic<Phase> phase{Phase::kAgreement};
 };
 
@@ -74,7 +75,7 @@ class WaitBoard {
   void remove(WatchedBuffer& buffer);
 
   platform::Mutex mutex_;
-  WatchedBuffer* first_ = nullptr;  // guarded by mutex_
+  WatchedBuffer* first_ = nullptr;  // Guarded by mutex_.
   platform::Atomic<bool> is_interrupted_{false};
 };
 
@@ -84,12 +85,12 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
                 WaitBoard& board, Waiter* waiter);
   ~WatchedBuffer() override;
 
-  // For buffers that outlive an operation: who waits next.
+  // For buffers that outlive an operation: sets the next waiter.
   void set_waiter(Waiter* waiter) { waiter_ = waiter; }
 
-  // The time limits given here are ignored: the watchdog of the group keeps the deadline, which is
-  // one of progress. A wait that Gloo ends by time cannot be taken up again, as Gloo closes all
-  // connections then; so Gloo is given no limit here, and interrupt() ends the wait.
+  // These ignore the time limits given here: the watchdog of the group enforces the deadline, which
+  // is one of progress. A wait that Gloo ends by its time limit cannot be resumed, since Gloo then
+  // closes all connections; so Gloo is given no limit here, and interrupt() ends the wait.
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override;
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override;
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
@@ -102,7 +103,7 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
  private:
   friend class WaitBoard;
 
-  // Peers of the transfers in flight, in the order they were begun.
+  // The peers of the transfers in flight, in the order in which they were started.
   class Peers {
    public:
     void add(int rank) { ranks_.push_back(rank); }
@@ -124,12 +125,12 @@ class WatchedBuffer final : public ::gloo::transport::UnboundBuffer {
   Waiter* waiter_;
   Peers senders_;
   Peers receivers_;
-  WatchedBuffer* previous_ = nullptr;  // links of the board's list, guarded by its mutex
+  WatchedBuffer* previous_ = nullptr;  // The links of the board's list, guarded by its mutex.
   WatchedBuffer* next_ = nullptr;
 };
 
-// The context that a worker hands to Gloo's collectives. Connections are those of `transport`,
-// which all workers of a mesh share.
+// Makes the context that a worker hands to Gloo's collectives. Its connections are those of
+// `transport`, which all workers of a mesh share.
 std::shared_ptr<::gloo::Context> make_worker_context(
     std::shared_ptr<::gloo::transport::Context> transport,
     std::shared_ptr<::gloo::transport::Device> device, const EventLoop& loop, WaitBoard& board,

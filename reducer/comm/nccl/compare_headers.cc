@@ -21,7 +21,7 @@ Status compare_headers(std::span<const CollectiveHeader> headers, int rank) {
   failure.code = Code::kMismatch;
   failure.suspect = other;
   failure.definite = true;
-  // With a majority everyone names the same rank, the first that is not of it.
+  // If there is a majority, every rank names the same rank: the first one outside of it.
   for (const CollectiveHeader& header : headers) {
     const auto alike = std::count(headers.begin(), headers.end(), header);
     if (2 * alike > static_cast<std::ptrdiff_t>(headers.size()))

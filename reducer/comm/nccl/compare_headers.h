@@ -1,5 +1,5 @@
-// What ranks make of each other's headers (F6): NCCL compares nothing, and of ranks that differ it
-// mixes up the data, or hangs.
+// Compares the headers of all ranks (F6). NCCL compares nothing: where ranks differ it mixes up the
+// data, or hangs.
 //
 // Threads: a pure function.
 #pragma once
@@ -11,8 +11,9 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Of the headers of all ranks, in their order: Ok when they are equal, otherwise kMismatch with
-// both sides. The suspect is of the fewer, or of the others than `rank` where there are as many.
+// Takes the headers of all ranks, in rank order. It returns Ok when they are equal, otherwise
+// kMismatch with both sides. The suspect belongs to the smaller side, or to the side that `rank` is
+// not on if both are equally large.
 Status compare_headers(std::span<const CollectiveHeader> headers, int rank);
 
 }  // namespace LOCKSTEP_NS

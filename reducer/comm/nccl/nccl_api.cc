@@ -25,14 +25,15 @@ std::string last_loader_error() {
   return error != nullptr ? error : "the loader gives no reason";
 }
 
-// Where a function really came from: the loader may have taken a library that was there before.
+// Returns the file that a function really came from: the loader may have reused a library that was
+// loaded before.
 std::string file_of(void* function, const std::string& otherwise) {
   Dl_info info{};
   if (::dladdr(function, &info) == 0 || info.dli_fname == nullptr) return otherwise;
   return info.dli_fname;
 }
 
-// visit(name, version since which NCCL has it, its place in the table) for each function.
+// Calls visit(name, first version of NCCL that has it, its place in the table) for each function.
 template <typename Table, typename Visitor>
 void visit_required(Table& table, Visitor&& visit) {
   constexpr int kAlways = kOldestVersion;
@@ -99,8 +100,8 @@ Status check_version(const NcclApi& api) {
   return Status();
 }
 
-// The end of the last field that the header of that version has, in whole words, as a compiler
-// counts the size of a struct that holds pointers.
+// The end of the last field that the header of that version has, rounded up to whole words, as a
+// compiler computes the size of a struct that holds pointers.
 std::size_t config_size(int version) {
   const auto through = [](std::size_t last_int) {
     constexpr std::size_t kWord = alignof(NcclConfig);
@@ -154,7 +155,7 @@ Result<NcclApi> load_nccl(const std::string& name) {
                           ": use NCCL as it was released"));
   visit_optional(
       api, [&](const char* function, int, auto*& slot) { bind(library->get(), function, slot); });
-  // It has threads from its first call on, which must not lose their code.
+  // The library has threads from its first call on, which must not lose their code.
   static_cast<void>(library->release());
   return api;
 }

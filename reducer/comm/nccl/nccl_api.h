@@ -1,20 +1,23 @@
-// NcclApi: the functions of one NCCL library, as a table of typed pointers filled at run time.
+// NcclApi is the functions of one NCCL library, as a table of typed pointers that is filled at run
+// time.
 //
-// Nothing here needs NCCL or CUDA to be installed where it is built: the declarations are our own,
-// and nccl_header_test.cc holds them against the real header where there is one. The table is plain
-// data, so a simulated NCCL fills its own. A process may load several versions, or several copies
-// of one version, from different files; calls through one table stay in that library unless the
-// program itself is linked with NCCL, whose symbols then come first for all of them.
+// Building this needs neither NCCL nor CUDA: the declarations are our own, and nccl_header_test.cc
+// compares them with the real header where there is one. The table is plain data, so a simulated
+// NCCL fills its own. A process may load several versions, or several copies of one version, from
+// different files. Calls through one table stay in that library unless the program itself is linked
+// with NCCL, whose symbols then take precedence for all of them.
 //
 // Versions: 2.14 and newer 2.x. Functions that came later are null where a library lacks them;
-// lacking() says so for people. NCCL appends to its configuration: make_nccl_config() gives one
-// that says of itself the version and the size that this library's own header would have.
+// lacking() explains that to a person. NCCL appends to its configuration structure:
+// make_nccl_config() returns one with the version and the size that this library's own header would
+// give it.
 //
-// Threads: load_nccl() from any thread. A table never changes after that; what may be called from
-// where is NCCL's to say. Ownership: a library that was loaded stays so until the process ends, as
-// it has threads of its own; one that was refused is closed again.
-// Failure: kInvalidArgument that says what to do, for a file that is missing, cannot be loaded, is
-// not NCCL, has a version not known here, or lacks a function that every version has.
+// Threads: load_nccl() from any thread. A table never changes after that; NCCL defines which thread
+// may call which function.
+// Ownership: a library that was loaded stays loaded until the process ends, as it has threads of
+// its own; one that was refused is closed again.
+// Failure: kInvalidArgument, which says what to do, for a file that is missing, cannot be loaded,
+// is not NCCL, has a version not known here, or lacks a function that every version has.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +40,7 @@ enum class NcclResult : int {
   kInvalidUsage = 5,
   kRemoteError = 6,
   kInProgress = 7,
-  kTimeout = 8,  // since 2.30
+  kTimeout = 8,  // Since 2.30.
 };
 
 enum class NcclDataType : int {
@@ -68,12 +71,12 @@ struct NcclUniqueId {
   char internal[128];
 };
 
-struct NcclCommunicator;  // NCCL's, never defined here
+struct NcclCommunicator;  // NCCL's own type, which is never defined here.
 using NcclComm = NcclCommunicator*;
-using CudaStreamHandle = void*;  // a cudaStream_t
+using CudaStreamHandle = void*;  // A cudaStream_t.
 
 // The newest configuration known here. Fields keep NCCL's names and order; the numbers are the
-// versions in which they came. A library takes no notice of fields that it does not know.
+// versions that added them. A library ignores fields that it does not know.
 struct NcclConfig {
   std::size_t size;
   unsigned int magic;
@@ -105,7 +108,7 @@ struct NcclConfig {
 
 constexpr unsigned int kNcclConfigMagic = 0xcafebeef;
 
-// What every library has that is loaded here, in the order of NCCL's header.
+// The functions of every library that can be loaded here, in the order of NCCL's header.
 struct NcclRequiredFunctions {
   NcclResult (*get_version)(int* version) = nullptr;
   NcclResult (*get_unique_id)(NcclUniqueId* id) = nullptr;
@@ -139,7 +142,7 @@ struct NcclRequiredFunctions {
   NcclResult (*group_end)() = nullptr;
 };
 
-// What came after 2.14.0; null where a library lacks it.
+// The functions that came after 2.14.0; null where a library lacks them.
 struct NcclOptionalFunctions {
   NcclResult (*comm_finalize)(NcclComm comm) = nullptr;
   NcclResult (*comm_split)(NcclComm comm, int color, int key, NcclComm* child,
@@ -161,8 +164,8 @@ struct NcclOptionalFunctions {
 };
 
 struct NcclApi : NcclRequiredFunctions, NcclOptionalFunctions {
-  int version = 0;      // as ncclGetVersion gives it: 22809 is 2.28.9
-  std::string library;  // the file that it came from
+  int version = 0;      // As ncclGetVersion returns it: 22809 is 2.28.9.
+  std::string library;  // The file that the library was loaded from.
 
   // Ok when the library has this function, named as NCCL names it ("ncclCommShrink"); otherwise an
   // error that says since which version NCCL has it.
@@ -171,14 +174,14 @@ struct NcclApi : NcclRequiredFunctions, NcclOptionalFunctions {
 
 constexpr const char* kNcclDefaultLibrary = "libnccl.so.2";
 
-// `library` is a path, or a name that the loader looks for. A library of that name that is in the
-// process already is taken in place of another one: give paths to have several.
+// Loads a library. `library` is a path, or a name that the loader looks for. If a library of that
+// name is in the process already, the loader returns that one; give paths to load several.
 Result<NcclApi> load_nccl(const std::string& library = kNcclDefaultLibrary);
 
-// "2.28.9"
+// Formats a version: "2.28.9".
 std::string nccl_version_text(int version);
 
-// A configuration in which nothing is chosen yet, for a library of this version.
+// Makes a configuration for a library of this version, in which nothing is chosen yet.
 NcclConfig make_nccl_config(int version);
 
 }  // namespace LOCKSTEP_NS

@@ -55,7 +55,7 @@ Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
   LOCKSTEP_RETURN_IF_ERROR(run_on_host(here, id));
   if (is_gather) device_.note_use(stream_, collective.gathered);
   device_.upload(stream_, data_, 0, is_gather ? collective.gathered : collective.data, all);
-  // The next one uses this memory as soon as it is issued.
+  // The next collective uses this memory as soon as it is issued.
   return settle_() ? Status() : interrupted();
 }
 

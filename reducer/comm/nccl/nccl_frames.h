@@ -1,10 +1,11 @@
-// NcclFrames: the exchange of a checked collective (verified.h) over NCCL. Frames are made and
-// compared in the host's memory, and go through pinned memory and the GPU, so that what is checked
-// is the way from the sender's host to the receiver's.
+// NcclFrames is the exchange of a verified collective (verified.h) over NCCL. Frames are made and
+// compared in host memory, and go through pinned memory and the GPU, so the check covers the way
+// from the sender's host to the receiver's.
 //
-// Threads: the issuing thread of one group. Memory is kept from one collective to the next.
-// Failure: exchange() gives false when the group has ended, or `status` says why it could not
-// begin.
+// Threads: the issuing thread of one group.
+// Memory: later collectives use it again.
+// Failure: exchange() returns false when the group has ended, or when it could not begin; `status`
+// then says why.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,8 @@ inline namespace LOCKSTEP_NS {
 
 class NcclFrames final : public FrameExchange {
  public:
-  // Waits until what was submitted so far is done; false: the group has ended.
+  // Waits until everything that was submitted so far is complete; false means that the group has
+  // ended.
   using Settle = std::function<bool()>;
 
   NcclFrames(NcclPayload& payload, Device& device, const Stream& stream, int rank, int size,
@@ -30,8 +32,8 @@ class NcclFrames final : public FrameExchange {
         size_(size),
         settle_(std::move(settle)) {}
 
-  // Runs the collective, to its end unless it fails. A failure of the group that is known already
-  // comes as kAborted.
+  // Runs the collective, to its end unless it fails. If the group has failed already, it returns
+  // kAborted.
   Status run(const Collective& collective, const CollectiveId& id);
 
   int rank() const override { return rank_; }
@@ -52,7 +54,7 @@ class NcclFrames final : public FrameExchange {
   const Settle settle_;
   HostDevice host_{-1};
   FrameMemory frames_;
-  Ref<Storage> parts_;  // the host's
+  Ref<Storage> parts_;  // In host memory.
   PinnedMemory going_;
   PinnedMemory coming_;
   PinnedMemory data_;

@@ -1,11 +1,12 @@
-// The inside of NcclProcessGroup. nccl_process_group.cc makes and ends groups, nccl_group_issue.cc
-// is the issuing thread, nccl_group_watch.cc the watchdog and the end of a failed group.
+// The implementation of NcclProcessGroup. nccl_process_group.cc makes and ends groups,
+// nccl_group_issue.cc is the issuing thread, and nccl_group_watch.cc is the watchdog and the end of
+// a failed group.
 //
-// An operation's life: start() puts it at the tail, the issuing thread takes it at next_, the
-// watchdog completes it at head_. The three are counts that only grow. As there is one
-// stream, operations end in order, and the oldest is the only one to look at.
+// The life of an operation: start() puts it at tail_, the issuing thread takes it at next_, and the
+// watchdog completes it at head_. The three are counts that only grow. As there is one stream,
+// operations end in order, and the watchdog needs to look only at the oldest.
 //
-// Locks: nccl.group, then nccl.link.
+// Locks: nccl.group is taken before nccl.link.
 #pragma once
 
 #include <array>
@@ -28,25 +29,26 @@ class NcclProcessGroup::Impl {
   Impl(const NcclApi& api, Device& device, const Stream& stream, std::shared_ptr<Store> store,
        int rank, int size, const NcclOptions& options);
 
-  // Making one, in this order; then begin_threads().
+  // The steps of making a group, in this order; begin_threads() follows.
   Status reserve();
   Status connect();
-  // What there is of a group that is to be shrunk.
+  // What can be used again of a group that is to be shrunk.
   struct Remains {
-    bool can_be_shrunk = false;  // by NCCL
+    bool can_be_shrunk = false;  // Whether NCCL can shrink it.
     bool is_healthy = false;
   };
-  // After the parent's end_for_shrink(), which gave `own`.
+  // Call it after the parent's end_for_shrink(), which returned `own`.
   Status connect_out_of(Impl& parent, const std::vector<int>& excluded, Remains own,
                         platform::Deadline deadline);
   Status begin_threads();
-  // False: a thread did not end within the bound; then this must not be destroyed.
+  // False means that a thread did not end within the bound; then this object must not be destroyed.
   bool shut_down();
 
   Status start(const Collective& collective, Work& work);
   void abort(const Status& cause);
-  // Ends a group that is to be shrunk: it takes no collective any more, and nothing is in flight. A
-  // healthy one keeps its communicator, on which peers may still be in their last collective.
+  // Ends a group that is to be shrunk: it takes no more collectives, and nothing is in flight. A
+  // healthy group keeps its communicator, because peers may still be in their last collective on
+  // it.
   Remains end_for_shrink();
 
   int rank() const { return rank_; }
@@ -59,8 +61,8 @@ class NcclProcessGroup::Impl {
 
  private:
   friend class NcclProcessGroup;
-  // The device has it again when all that may have used it is gone. A group that is stuck is never
-  // destroyed, and keeps it.
+  // Returns the stream to the device when everything that may have used it is gone. A group that is
+  // stuck is never destroyed, and keeps its stream.
   struct BorrowedStream {
     Device& device;
     const Stream stream;
@@ -79,7 +81,7 @@ class NcclProcessGroup::Impl {
     Event done;
   };
 
-  // Issuing.
+  // The issuing thread runs these.
   void issue();
   bool can_issue() const;
   bool is_checked(const Collective& collective) const;
@@ -90,7 +92,7 @@ class NcclProcessGroup::Impl {
   bool settle(const Operation& operation);
   std::size_t header_offset(std::uint64_t index) const;
 
-  // Watching.
+  // The watchdog runs these.
   void watch();
   void look_at_oldest(platform::MutexLock& lock);
   Status compare(const Operation& operation, std::uint64_t index);
@@ -103,7 +105,7 @@ class NcclProcessGroup::Impl {
   void announce_shrink();
   Status look_for_shrink(std::int64_t sequence);
 
-  // Ending.
+  // These end the group.
   void close();
   void end_communicator(platform::MutexLock& lock);
   void fail_locked(const Status& cause);
@@ -122,11 +124,12 @@ class NcclProcessGroup::Impl {
   std::string key(const char* of) const { return options_.name + "/" + of; }
   Operation& at(std::uint64_t index) { return operations_.at(index); }
 
-  static constexpr std::uint64_t kWindow = 16;  // submitted and not ended
+  // The number of operations that were submitted and have not ended.
+  static constexpr std::uint64_t kWindow = 16;
 
   Device& device_;
   const Stream stream_;
-  const BorrowedStream borrowed_{device_, stream_};  // before what uses it
+  const BorrowedStream borrowed_{device_, stream_};  // Declared before everything that uses it.
   const std::shared_ptr<Store> store_;
   const int rank_;
   const int size_;
@@ -135,40 +138,47 @@ class NcclProcessGroup::Impl {
   NcclLink link_;
   NcclPayload payload_;
   NcclFrames frames_;
-  StreamMemory headers_;  // of the GPU, and below in pinned memory: kWindow times those of all
+  // Headers in the memory of the GPU; the two below are in pinned memory. Each has room for kWindow
+  // times the headers that it holds.
+  StreamMemory headers_;
   PinnedMemory told_;
   PinnedMemory heard_;
-  std::vector<CollectiveHeader> compared_;  // the watchdog's
+  std::vector<CollectiveHeader> compared_;  // Only the watchdog uses it.
   const std::string failure_key_;
   std::uint64_t id_ = 0;
-  const Operation* issued_ = nullptr;  // the issuing thread's
-  platform::Duration next_notice_{0};  // the watchdog's; of connect() before
+  const Operation* issued_ = nullptr;  // Only the issuing thread uses it.
+  platform::Duration next_notice_{0};  // Only the watchdog uses it, and connect() before that.
 
   platform::Thread issuer_;
   platform::Thread watchdog_;
   platform::Thread closer_;
 
   platform::Mutex mutex_{"nccl.group"};
-  platform::CondVar queued_{"nccl.group.queued"};    // the issuing thread waits
-  platform::CondVar armed_{"nccl.group.armed"};      // the watchdog
-  platform::CondVar closing_{"nccl.group.closing"};  // the one that ends the communicator
-  platform::CondVar changed_{"nccl.group.changed"};  // whoever waits for these
-  OperationRing<Operation> operations_;              // the rest is guarded by mutex_
-  platform::Atomic<std::uint64_t> progress_{0};      // operations that have ended
+  platform::CondVar queued_{"nccl.group.queued"};  // The issuing thread waits for it.
+  platform::CondVar armed_{"nccl.group.armed"};    // The watchdog waits for it.
+  // The thread that ends the communicator waits for it.
+  platform::CondVar closing_{"nccl.group.closing"};
+  // Any thread that waits for the fields below uses it.
+  platform::CondVar changed_{"nccl.group.changed"};
+  OperationRing<Operation> operations_;          // Everything from here on is guarded by mutex_.
+  platform::Atomic<std::uint64_t> progress_{0};  // The number of operations that have ended.
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;
   std::int64_t next_sequence_ = 0;
   Status cause_;
-  Status for_peers_;           // what they hear instead
-  bool is_issuing_ = false;    // the issuing thread may touch memory of its operation
-  bool is_published_ = false;  // the cause
-  bool is_aborted_ = false;    // so is the communicator, unless it is kept or was revoked
-  bool is_finished_ = false;   // nothing is in flight any more
-  bool is_stuck_ = false;      // but for what the GPU would not let go of
-  bool is_kept_ = false;  // shrunk while healthy: the communicator ends with the group, in peace
+  Status for_peers_;           // The failure that peers get instead of cause_.
+  bool is_issuing_ = false;    // True while the issuing thread may touch memory of its operation.
+  bool is_published_ = false;  // True once the cause is in the store.
+  // True once the communicator is aborted, unless it is kept or was revoked.
+  bool is_aborted_ = false;
+  bool is_finished_ = false;  // True once nothing is in flight any more.
+  bool is_stuck_ = false;     // Like is_finished_, but the GPU still uses some memory.
+  // True if the group was shrunk while healthy: the communicator is destroyed with the group,
+  // without an abort.
+  bool is_kept_ = false;
   bool is_leaving_ = false;
-  int threads_ = 0;  // running
+  int threads_ = 0;  // The number of running threads.
 };
 
 }  // namespace LOCKSTEP_NS

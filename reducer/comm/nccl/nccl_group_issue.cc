@@ -21,7 +21,7 @@ bool NcclProcessGroup::Impl::is_checked(const Collective& collective) const {
   return collective.verify && collective.count > 0 && size_ > 1;
 }
 
-// What is checked goes through memory of the frames.
+// A verified collective goes through the memory of the frames.
 bool NcclProcessGroup::Impl::needs_stage(const Collective& collective) const {
   return payload_.is_staged(collective) && !is_checked(collective);
 }
@@ -80,7 +80,7 @@ Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index)
   return {};
 }
 
-// From here on the watchdog compares: the payload may hang where ranks differ.
+// From here on the watchdog compares headers, because the payload may hang where ranks differ.
 Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t index) {
   const CollectiveHeader header = header_of(operation.collective, operation.sequence);
   const std::size_t offset = header_offset(index);
@@ -102,8 +102,8 @@ Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t
   return {};
 }
 
-// On the GPU it is the stream that waits. What this thread reads of the host, or sends from its
-// own memory, it waits for itself.
+// On the GPU the stream waits. This thread waits itself for what it reads from the host or sends
+// from its own memory.
 Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
   const Event& ready = operation.collective.ready;
   if (ready.device == nullptr) return {};
@@ -119,7 +119,7 @@ Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
   }
 }
 
-// Waits for all that was submitted. What fails on the GPU is the operation's failure.
+// Waits for everything that was submitted. A failure on the GPU is the operation's failure.
 bool NcclProcessGroup::Impl::settle(const Operation& operation) {
   const Event event = device_.record(stream_);
   for (;;) {

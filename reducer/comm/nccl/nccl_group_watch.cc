@@ -21,7 +21,7 @@ std::int64_t in_ms(platform::Duration span) {
 using platform::Deadline;
 using platform::MutexLock;
 
-// With nothing in flight it sleeps without a timer.
+// With nothing in flight the watchdog sleeps without a timer.
 void NcclProcessGroup::Impl::watch() {
   if (options_.enter_thread) options_.enter_thread();
   MutexLock lock(mutex_);
@@ -32,7 +32,7 @@ void NcclProcessGroup::Impl::watch() {
       finish_failed(lock);
       continue;
     }
-    if (!cause_.ok() || head_ == tail_) break;  // leaving
+    if (!cause_.ok() || head_ == tail_) break;  // The group is being destroyed.
     look_at_oldest(lock);
   }
   --threads_;
@@ -81,7 +81,8 @@ Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t
   return compare_headers(compared_, rank_);
 }
 
-// The operation is off the books before its owner hears of it: he may destroy the group then.
+// The operation leaves the ring before its owner is notified, because the owner may destroy the
+// group then.
 void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
   Operation& operation = at(head_);
   if (operation.staged_in != kNone) {
@@ -93,7 +94,7 @@ void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
   Work* const done = operation.work;
   ++head_;
   progress_.fetch_add(1, std::memory_order_relaxed);
-  // The next one has waited for this one, on the same stream: its time begins now.
+  // The next operation has waited for this one on the same stream, so its time begins now.
   if (head_ != tail_) at(head_).deadline = Deadline::in(options_.timeout);
   queued_.notify_all();
   lock.unlock();
@@ -136,14 +137,15 @@ Failure NcclProcessGroup::Impl::told(const std::string& bytes) const {
 Status NcclProcessGroup::Impl::look_in_store() {
   next_notice_ = platform::now() + options_.notice;
   const Result<bool> is_there = store_->contains(failure_key_);
-  if (!is_there || !*is_there) return {};  // a store that fails is not what the group lives by
+  // The group does not depend on the store; a store that fails is ignored.
+  if (!is_there || !*is_there) return {};
   const Result<std::string> bytes = store_->get(failure_key_, Deadline::in(options_.grace));
   if (!bytes) return {};
   return told(*bytes);
 }
 
-// Writes why this rank failed, unless another one did before it: then that is the first cause, but
-// for a definite cause after one that is not.
+// Writes why this rank failed. If another rank has written before, its failure is the first cause,
+// unless it is not definite and this one is.
 void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
   const Result<bool> is_new = store_->set(failure_key_, encode(for_peers));
   if (!is_new || *is_new) return;
@@ -152,7 +154,8 @@ void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
   Failure first = told(*bytes);
   const bool is_own = own.failure().rank == rank_ || own.failure().rank == kNone;
   if (first.to_string() == own.failure().to_string() || !is_own) return;
-  if (own.failure().definite && !first.definite) {  // they saw what came of it
+  // The other ranks saw only a consequence of this failure.
+  if (own.failure().definite && !first.definite) {
     own.failure().later.push_back("rank " + std::to_string(rank_) +
                                   " is told: " + first.to_string());
     return;
@@ -161,8 +164,8 @@ void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
   own = first;
 }
 
-// What a rank that shrinks a healthy group tells the others: collectives up to here it has ended,
-// and their last messages may still be on their way. It enters none of those that come after.
+// A rank that shrinks a healthy group tells the others which collectives it has completed; its last
+// messages of these may still be in flight. It enters no later collective.
 void NcclProcessGroup::Impl::announce_shrink() {
   std::int64_t entered = 0;
   {
@@ -173,7 +176,8 @@ void NcclProcessGroup::Impl::announce_shrink() {
       store_->set(key("shrinks"), std::to_string(rank_) + " " + std::to_string(entered)));
 }
 
-// An error where that collective cannot end, as a rank has made a smaller group before it.
+// Returns an error if this collective cannot end, because a rank has made a smaller group before
+// it.
 Status NcclProcessGroup::Impl::look_for_shrink(std::int64_t sequence) {
   const Result<bool> is_there = store_->contains(key("shrinks"));
   if (!is_there || !*is_there) return {};
@@ -192,7 +196,7 @@ Status NcclProcessGroup::Impl::look_for_shrink(std::int64_t sequence) {
   return failure;
 }
 
-// --- The end.
+// --- The end of the group.
 
 void NcclProcessGroup::Impl::attach(const std::string& line) {
   std::vector<std::string>& later = cause_.failure().later;
@@ -212,7 +216,7 @@ void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
   changed_.notify_all();
 }
 
-// What is in flight completes when nobody touches its memory any more.
+// Completes what is in flight when nobody uses its memory any more.
 void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
   const bool is_users = !for_peers_.ok();
   Status first = cause_;
@@ -226,7 +230,8 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
     publish(first, for_peers);
   lock.lock();
   if (!is_users) {
-    // What was attached meanwhile stands behind what `first` had, and is not in it.
+    // The lines that were attached meanwhile follow those of `first`, and `first` does not have
+    // them.
     const std::vector<std::string> attached = std::exchange(cause_, first).failure().later;
     for (std::size_t i = known; i < attached.size(); ++i) attach(attached[i]);
   }
@@ -237,7 +242,7 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
   const bool is_aborted = changed_.wait(lock, bound, [this] { return is_aborted_; });
   const bool is_out = changed_.wait(lock, bound, [this] { return !is_issuing_; });
   bool is_over = false;
-  if (is_out) {  // operations of one stream are submitted by one thread at a time
+  if (is_out) {  // Only one thread at a time submits operations of one stream.
     lock.unlock();
     const Status status = device_.synchronize(device_.record(stream_), bound);
     is_over = status.code() != Code::kTimeout;
@@ -278,11 +283,11 @@ void NcclProcessGroup::Impl::close() {
     const bool is_kept = is_kept_;
     lock.unlock();
     if (is_kept)
-      link_.leave(Deadline::in(options_.end_timeout));  // peers may not be done with it
+      link_.leave(Deadline::in(options_.end_timeout));  // Peers may still use it.
     else
-      link_.abort(platform::Duration(0));  // where it was revoked
+      link_.abort(platform::Duration(0));  // It was revoked.
   } else {
-    // The others have nothing to do any more.
+    // The other threads have nothing to do any more.
     changed_.wait(lock, Deadline::in(options_.end_timeout), [this] { return threads_ == 1; });
     lock.unlock();
     static_cast<void>(store_->set(key("left/") + std::to_string(rank_), "left"));
@@ -293,7 +298,7 @@ void NcclProcessGroup::Impl::close() {
   changed_.notify_all();
 }
 
-// Peers see that connections close. They should find the cause then.
+// Peers notice that connections close, and should find the cause in the store then.
 void NcclProcessGroup::Impl::end_communicator(MutexLock& lock) {
   closing_.wait(lock, Deadline::in(options_.grace), [this] { return is_published_; });
   const bool is_kept = is_kept_;
@@ -308,11 +313,12 @@ void NcclProcessGroup::Impl::end_communicator(MutexLock& lock) {
   changed_.notify_all();
 }
 
-// Adds what is known of the operation, unless the failure was told by a peer and has it already.
+// Adds what is known about the operation, unless the failure came from a peer and has these fields
+// already.
 Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failure) const {
   const bool is_told = !failure.collective.empty();
   if (is_told || (failure.rank != kNone && failure.rank != rank_)) return failure;
-  // A lost peer is not this rank's doing, and NCCL does not say which one it is.
+  // A lost peer is not this rank's fault, and NCCL does not say which peer it is.
   if (failure.code != Code::kPeerLost) failure.rank = rank_;
   if (failure.code == Code::kPeerLost && size_ == 2) failure.suspect = 1 - rank_;
   failure.reported_by = rank_;
@@ -320,8 +326,8 @@ Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failur
   return failure;
 }
 
-// The first cause. If that was not met in an operation (a user aborted), this one is the first that
-// it concerns.
+// Returns the first cause. If that did not arise in an operation (a user aborted), this operation
+// is the first one that it concerns.
 Status NcclProcessGroup::Impl::ended(const Operation& operation) const {
   Status status = cause_;
   note_collective(status.failure(), operation.collective, operation.sequence);

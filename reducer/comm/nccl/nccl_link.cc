@@ -55,7 +55,7 @@ Status NcclLink::interrupted() {
 Status NcclLink::status_of(const char* what, NcclResult result) const {
   Failure failure;
   failure.code = code_of(result);
-  failure.definite = failure.code == Code::kTransport;  // this rank's own
+  failure.definite = failure.code == Code::kTransport;  // The error is this rank's own.
   const std::string last = text_of(api_.get_last_error(nullptr));
   failure.detail = std::string(what) + ": " + text_of(api_.get_error_string(result)) + " (" +
                    name_of(result) + ")";
@@ -98,7 +98,7 @@ void NcclLink::come_out() {
   changed_.notify_all();
 }
 
-// A pause that end() cuts short; each is twice as long as the one before.
+// Pauses until end() is called at the latest; each pause is twice as long as the one before.
 void NcclLink::nap(Duration& span) {
   MutexLock lock(mutex_);
   changed_.wait(lock, Deadline::in(span), [this] { return has_ended_; });
@@ -130,7 +130,7 @@ Status NcclLink::look() {
   return is_fine ? Status() : status_of("an operation in flight", result);
 }
 
-// Asks about a communicator that nobody else uses yet until it is done, or given up.
+// Polls a communicator that nobody else uses yet until it is ready, or `give_up` returns an error.
 NcclResult NcclLink::settle(NcclComm comm, NcclResult result, const GiveUp& give_up,
                             Status& given_up) {
   Duration span = std::min(kFirstNap, poll_);
@@ -143,7 +143,7 @@ NcclResult NcclLink::settle(NcclComm comm, NcclResult result, const GiveUp& give
   return result;
 }
 
-// Whether the communicator is what was asked for.
+// Checks that the communicator has the rank, the size and the GPU that were asked for.
 Status NcclLink::check_made(const char* what, int rank, int size) const {
   int its_size = 0;
   int its_rank = 0;
@@ -192,11 +192,11 @@ Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& 
   return finish_init("ncclCommInitRankConfig", result, rank, size, give_up);
 }
 
-// NCCL works on the child behind the call, whether it gives ncclSuccess or ncclInProgress; until
-// the parent says that it is done, the child's place is NCCL's to write. Only the parent knows of a
-// failure: a child that was not made is there all the same, and says ncclSuccess. With the flag to
-// abort, NCCL's proxy drops what it has not sent yet, also of collectives that have ended here. So
-// a healthy parent is shrunk without it.
+// NCCL works on the child in the background, whether the call returns ncclSuccess or
+// ncclInProgress; until the parent reports that it is done, NCCL may write the child's handle. Only
+// the parent reports a failure: a child that was not made exists all the same, and reports
+// ncclSuccess. With the abort flag, NCCL's proxy drops what it has not sent yet, also for
+// collectives that have completed here. So a healthy parent is shrunk without the flag.
 Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank,
                            int size, const GiveUp& give_up) {
   LOCKSTEP_CHECK(comm_ == nullptr);
@@ -214,8 +214,8 @@ Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excl
   if (status.ok() && result == NcclResult::kSuccess)
     return finish_init(what, result, rank, size, give_up);
   if (status.ok()) status = status_of(what, result);
-  // In this order: the parent's abort waits for what NCCL does for the child, and uses the child's
-  // flags for that.
+  // The order matters: the parent's abort waits for what NCCL does for the child, and uses the
+  // child's flags for that.
   parent.abort(Duration(0));
   if (comm_ != nullptr) static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
   return status;
@@ -244,8 +244,8 @@ bool NcclLink::take_over(Duration grace) {
   return is_alive_;
 }
 
-// No thread is inside, and all that was called has succeeded. Else NCCL 2.28.9 keeps a pointer to a
-// call that a revocation ends, and uses it when it is asked later.
+// True if no thread is inside, and every call has succeeded. Otherwise NCCL 2.28.9 keeps a pointer
+// to a call that a revocation ends, and uses it when it is polled later.
 bool NcclLink::is_at_rest() const {
   MutexLock lock(mutex_);
   const bool is_inside = is_inside_;
@@ -253,7 +253,7 @@ bool NcclLink::is_at_rest() const {
   return !is_inside && ask(comm_) == NcclResult::kSuccess;
 }
 
-// After the end, when only one thread is left that calls NCCL.
+// Used after the end, when only one thread is left that calls NCCL.
 NcclResult NcclLink::wait_out(NcclResult result, Deadline deadline) {
   Duration span = std::min(kFirstNap, poll_);
   while (result == NcclResult::kInProgress && !deadline.passed()) {
@@ -273,7 +273,7 @@ void NcclLink::abort(Duration grace) {
     MutexLock lock(mutex_);
     is_alive_ = false;
   }
-  // What it returns changes nothing: there is no second way to end it.
+  // Its result changes nothing, because there is no second way to end it.
   static_cast<void>(api_.comm_abort(comm_));
 }
 
@@ -283,7 +283,8 @@ void NcclLink::revoke(Duration grace, Deadline deadline) {
   if (!is_at_rest()) return abort(Duration(0));
   NcclResult result = api_.comm_revoke(comm_, kNcclRevokeDefault);
   const bool was_accepted = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
-  // What made the group fail may be what it answers; only progress says that it is not done.
+  // The result may be the error that made the group fail; only kInProgress says that the call is
+  // not done.
   result = wait_out(result, deadline);
   if (!was_accepted || result == NcclResult::kInProgress) abort(Duration(0));
 }

@@ -1,16 +1,17 @@
-// NcclLink: one communicator of NCCL, and the rules by which its functions may be called.
+// NcclLink is one communicator of NCCL, and the rules by which its functions may be called.
 //
-// The rules: a communicator never blocks (a call that cannot go on says so, and is asked about
-// until it has); one thread at a time is inside NCCL with it, also to ask, as an answer may end a
-// launch; after a failure it is aborted, once, and never destroyed; it is destroyed only when
-// nothing failed and nothing is in flight.
+// The rules: a communicator never blocks (a call that cannot proceed returns ncclInProgress, and
+// the link polls until it is done); one thread at a time is inside NCCL with it, also to poll, as
+// an answer may end a launch; after a failure it is aborted, once, and never destroyed; it is
+// destroyed only when nothing failed and nothing is in flight.
 //
 // Threads: call() by one thread at a time, look() by another one, end() and has_ended() by any;
 // abort(), revoke() and leave() by one. The thread of init() has the communicator's GPU current.
 // Failure: kPeerLost, kTimeout, kInvalidArgument or kTransport, with the function, NCCL's name of
-// the result and its last error. A call that end() interrupted gives kAborted: whoever ended it
-// knows why.
-// Ownership: a link that is destroyed with its communicator leaves that to the end of the process.
+// the result and its last error. A call that end() interrupted returns kAborted: the caller of
+// end() knows why.
+// Ownership: a link that is destroyed while it has a communicator leaves the communicator to the
+// end of the process.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +28,30 @@ inline namespace LOCKSTEP_NS {
 
 class NcclLink {
  public:
-  // `poll`: the longest pause between two questions. `GPU`: CUDA's number of the GPU that the
-  // communicator has to be on.
+  // `poll` is the longest pause between two polls. `gpu` is CUDA's number of the GPU that the
+  // communicator must be on.
   NcclLink(const NcclApi& api, platform::Duration poll, int gpu)
       : api_(api), poll_(poll), gpu_(gpu) {}
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  // Makes the communicator. `give_up` is asked now and then; its error ends the attempt. After an
-  // error nothing is left of it.
+  // Makes the communicator. init() calls `give_up` now and then; an error of it ends the attempt.
+  // After an error no communicator is left.
   using GiveUp = std::function<Status()>;
   Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up);
-  // The same out of an older one, without the ranks in `excluded`, which do not call this. All who
-  // call it say the same of the older one: that it is healthy, and then nothing is in flight on it
-  // and it stays as it is for what peers still take from it; or that it has failed, and then NCCL
-  // aborts what it has in flight. It is good for nothing else in either case. Where NCCL took the
-  // call and did not end it well, or in time, the older one is aborted. `excluded`: one or more,
-  // each once. The older one's owner does nothing with it meanwhile.
+  // Makes the communicator out of an older one, without the ranks in `excluded`, which do not call
+  // this. All ranks that call it pass the same state of the older one. kHealthy means that nothing
+  // is in flight on it; it then stays as it is for what peers still receive from it. kFailed means
+  // that NCCL aborts what is in flight on it. In either case it can be used for nothing else. If
+  // NCCL accepted the call and did not complete it well, or in time, the older communicator is
+  // aborted. `excluded` has one or more ranks, each once. The owner of the older communicator does
+  // nothing with it meanwhile.
   enum class Parent : std::uint8_t { kHealthy, kFailed };
   Status init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank, int size,
                    const GiveUp& give_up);
 
-  // body(communicator) calls NCCL and gives its result; then waits until NCCL has submitted it.
-  // `what` is for the error.
+  // Calls body(communicator), which calls NCCL and returns its result, and then waits until NCCL
+  // has submitted the work. `what` is for the error.
   template <class Body>
   Status call(const char* what, Body body) {
     if (!enter()) return interrupted();
@@ -58,37 +60,40 @@ class NcclLink {
     return await(what, result);
   }
 
-  // What NCCL noticed by itself. Ok while another thread is inside: that will hear of it.
+  // Returns an error that NCCL noticed asynchronously. Ok while another thread is inside NCCL,
+  // because that thread will get the error.
   Status look();
 
-  // No call goes into NCCL any more, and what waits for it in call() returns.
+  // After this no call goes into NCCL any more, and threads that wait for NCCL in call() return.
   void end();
 
-  // Ends what is in flight on the device, and the communicator. Waits up to `grace` for a thread
-  // that is inside; aborts all the same if it does not come out, as nothing else would get it out.
+  // Ends what is in flight on the device, and the communicator. It waits up to `grace` for a thread
+  // that is inside NCCL, and then aborts even if that thread has not returned, as nothing else
+  // would make it return.
   void abort(platform::Duration grace);
-  // As abort(), but the communicator stays for init_from(), where the library can do that, has done
+  // Like abort(), but keeps the communicator for init_from() if the library can do that, has done
   // it by the deadline, and had nothing in progress.
   void revoke(platform::Duration grace, platform::Deadline deadline);
-  // Leaves in peace; aborts when that fails, or is not done by the deadline.
+  // Finalizes and destroys the communicator; aborts it if that fails, or is not done by the
+  // deadline.
   void leave(platform::Deadline deadline);
 
   const NcclApi& api() const { return api_; }
-  // What a result of NCCL means.
+  // Translates a result of NCCL.
   Status checked(const char* what, NcclResult result) const {
     return result == NcclResult::kSuccess ? Status() : status_of(what, result);
   }
-  bool is_alive() const;  // there is a communicator
-  // And, after its end, it is one that another can be made of: no error is left in it.
+  bool is_alive() const;  // Whether there is a communicator.
+  // Whether there is a communicator that, after end(), another one can be made of: it has no error.
   bool can_be_shrunk() const;
 
  private:
   static Status interrupted();
-  bool enter();      // false: ended
-  bool try_enter();  // false: ended, or another thread is inside
+  bool enter();      // Returns false if the link has ended.
+  bool try_enter();  // Returns false if the link has ended, or another thread is inside.
   void come_out();
-  bool take_over(platform::Duration grace);  // false: there is no communicator
-  bool is_at_rest() const;                   // after take_over()
+  bool take_over(platform::Duration grace);  // Returns false if there is no communicator.
+  bool is_at_rest() const;                   // Call it after take_over().
   NcclResult ask(NcclComm comm) const;
   NcclResult settle(NcclComm comm, NcclResult result, const GiveUp& give_up, Status& given_up);
   Status await(const char* what, NcclResult result);
@@ -102,11 +107,12 @@ class NcclLink {
   const NcclApi api_;
   const platform::Duration poll_;
   const int gpu_;
-  NcclComm comm_ = nullptr;  // used by who is inside
+  NcclComm comm_ = nullptr;  // Only the thread that is inside uses it.
 
   mutable platform::Mutex mutex_{"nccl.link"};
   platform::CondVar changed_{"nccl.link.changed"};
-  bool is_inside_ = false;  // the rest is guarded by mutex_: a thread is in NCCL
+  // True while a thread is in NCCL. mutex_ guards this and everything below.
+  bool is_inside_ = false;
   bool has_ended_ = false;
   bool is_alive_ = false;
 };

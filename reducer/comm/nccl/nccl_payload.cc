@@ -10,7 +10,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kLeastBytes = 256;  // small, so that generated programs outgrow it, too
+constexpr std::size_t kLeastBytes = 256;  // Small, so that generated programs outgrow it, too.
 
 NcclDataType type_of(DType dtype) {
   switch (dtype) {
@@ -28,7 +28,7 @@ NcclDataType type_of(DType dtype) {
     case DType::kComplex64:
       break;
   }
-  return NcclDataType::kUint8;  // moved, not added
+  return NcclDataType::kUint8;  // The elements are moved, not added.
 }
 
 std::size_t grown(std::size_t bytes) { return std::bit_ceil(std::max(bytes, kLeastBytes)); }
@@ -37,7 +37,7 @@ std::size_t bytes_of(const Collective& collective) {
   return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
 }
 
-// Grouped calls: what is called between is submitted as one, and the first error is kept.
+// Grouped calls: NCCL submits the calls between begin and end as one; the first error is kept.
 class Group {
  public:
   explicit Group(const NcclApi& api) : api_(api) { note(api_.group_start()); }
@@ -59,7 +59,7 @@ class Group {
 
 bool nccl_can_sum(DType dtype) { return dtype != DType::kByte && dtype != DType::kComplex64; }
 
-// New memory is the current stream's at first, and may hold what that has not yet let go of.
+// New memory belongs to the current stream at first, and that stream may still use it.
 Status StreamMemory::grow(Device& device, const Stream& stream, std::size_t bytes) {
   if (storage_ && storage_->bytes() >= bytes) return {};
   Result<Ref<Storage>> storage = device.allocate(grown(bytes));

@@ -1,19 +1,21 @@
-// NcclPayload: the collectives as calls of NCCL on the group's stream, with the memory that they
+// NcclPayload runs collectives as calls of NCCL on the group's stream, with the memory that they
 // need besides the caller's.
 //
 //   native sum       ncclAllReduce
-//   rank-ordered sum every rank gets its shard from all (grouped send and receive), adds with
-//                    Device::fold, and all get the sums (all-gather; grouped send and receive where
-//                    the shards differ in size). Integers, whose sums know no order, go natively.
+//   rank-ordered sum every rank gets its shard from all ranks (grouped send and receive), adds with
+//                    Device::reduce_in_rank_order, and all ranks get the sums (all-gather; grouped
+//                    send and receive where the shards differ in size). Integers, whose sums do not
+//                    depend on the order, use the native sum.
 //   broadcast, all-gather   NCCL's own, of bytes
-//   checked (F3)     frames of host memory go through pinned memory and the GPU (verified.h)
+//   verified (F3)    frames of host memory go through pinned memory and the GPU (verified.h)
 //
-// Data of the host is staged: pinned memory, the GPU, pinned memory, the host's again. At most
-// kStages collectives are staged at once.
+// Host data is staged: it goes to pinned memory, to the GPU, back to pinned memory, and back to the
+// caller's memory. At most kStages collectives are staged at once.
 //
 // Threads: submit() and exchange() by the issuing thread; take_stage() by it, give_back() by
-// another, both under the group's lock. Ownership: what is in flight must be over before this is
-// destroyed. Memory is kept from one collective to the next and grows to what is needed.
+// another, both under the group's lock.
+// Ownership: everything in flight must have ended before this object is destroyed. Later
+// collectives use its memory again; it grows to what is needed.
 #pragma once
 
 #include <array>
@@ -30,7 +32,7 @@ inline namespace LOCKSTEP_NS {
 
 bool nccl_can_sum(DType dtype);
 
-// Memory of the GPU that grows; it is the stream's until it is grown or destroyed.
+// GPU memory that grows; the stream owns it until it is grown or destroyed.
 class StreamMemory {
  public:
   Status grow(Device& device, const Stream& stream, std::size_t bytes);
@@ -41,7 +43,7 @@ class StreamMemory {
   Ref<Storage> storage_;
 };
 
-// What takes data of the host to the GPU and back.
+// The memory that takes host data to the GPU and back.
 struct NcclStage {
   StreamMemory memory;
   PinnedMemory pinned;
@@ -55,23 +57,23 @@ class NcclPayload {
   NcclPayload(NcclLink& link, Device& device, const Stream& stream, int rank, int size)
       : link_(link), device_(device), stream_(stream), rank_(rank), size_(size) {}
 
-  // Whether its data has to be staged.
+  // Whether the collective's data has to be staged.
   bool is_staged(const Collective& collective) const {
     return collective.device != &device_ && collective.count > 0;
   }
   bool has_stage() const;
-  int take_stage();  // one that is free
+  int take_stage();  // Takes a stage that is free.
   void give_back(int stage) { at(stage).is_taken = false; }
 
-  // Submits a collective on the GPU's memory.
+  // Submits a collective on GPU memory.
   Status submit(const Collective& collective);
-  // The same for the host's, whose contribution is read before this returns.
+  // Submits a collective on host memory. It reads the contribution before it returns.
   Status submit_staged(const Collective& collective, int stage);
-  // Fills the host's memory with the result, when the stream is past it.
+  // Copies the result to host memory, after the stream has passed it.
   void fill_host(const Collective& collective, int stage);
 
-  // Submits an exchange of frames, which are in pinned memory: frame r of `out` goes to rank r, and
-  // what r sent comes to frame r of `in`.
+  // Submits an exchange of frames in pinned memory: frame r of `out` goes to rank r, and what r
+  // sent is received in frame r of `in`.
   Status submit_frames(const PinnedMemory& out, const PinnedMemory& in, std::size_t frame_bytes);
 
  private:

@@ -45,7 +45,8 @@ Status NcclProcessGroup::Impl::reserve() {
 
 // --- Connecting.
 
-// What rank 0 tells in the place of an id: why it has none. Another length than an id's.
+// The message of rank 0 in place of an id, which says why there is none. Its length differs from
+// that of an id.
 std::string NcclProcessGroup::Impl::instead_of_id(Failure failure) const {
   failure.rank = rank_;
   failure.reported_by = rank_;
@@ -109,11 +110,12 @@ Status NcclProcessGroup::Impl::give_up(Deadline deadline) {
   return deadline.passed() ? Status(late()) : Status();
 }
 
-// The others should not wait for a rank that gave up.
+// Notifies the other ranks, so that they do not wait for a rank that gave up.
 Status NcclProcessGroup::Impl::connected(Status status) {
   if (status.ok()) return status;
   Failure& failure = status.failure();
-  if (failure.rank != kNone && failure.rank != rank_) return status;  // told
+  // The failure came from a peer.
+  if (failure.rank != kNone && failure.rank != rank_) return status;
   failure.rank = rank_;
   failure.reported_by = rank_;
   const Failure own = failure;
@@ -131,8 +133,9 @@ Status NcclProcessGroup::Impl::connect() {
   return connected(std::move(status));
 }
 
-// All must go the same way, so each says which ones it can. Each says so when it has nothing in
-// flight on the parent any more: after this, all who are left are done with its collectives.
+// All ranks must choose the same way, so each announces what it can do, once it has nothing in
+// flight on the parent any more. After this, all remaining ranks have completed the parent's
+// collectives.
 Result<NcclProcessGroup::Impl::Remains> NcclProcessGroup::Impl::remains_of_all(Remains own,
                                                                                Deadline deadline) {
   const std::string place = key("shrinks/");
@@ -154,7 +157,7 @@ Result<NcclProcessGroup::Impl::Remains> NcclProcessGroup::Impl::remains_of_all(R
   return all;
 }
 
-// NCCL does not shrink by nobody.
+// NCCL does not shrink a communicator if no rank is excluded.
 Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded,
                                               Remains own, Deadline deadline) {
   own.can_be_shrunk = own.can_be_shrunk && !excluded.empty();
@@ -172,7 +175,7 @@ Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<in
   return connected(std::move(status));
 }
 
-// Of a group that has failed on some rank: NCCL's own end of it might wait for that one.
+// For a group that has failed on some rank: finalizing its communicator might wait for that rank.
 void NcclProcessGroup::Impl::release_by_abort() {
   MutexLock lock(mutex_);
   is_kept_ = false;
@@ -196,7 +199,7 @@ Status NcclProcessGroup::Impl::begin_threads() {
     begin(closer_, "nccl.closer", &Impl::close);
     begin(watchdog_, "nccl.watchdog", &Impl::watch);
     begin(issuer_, "nccl.issuer", &Impl::issue);
-  } catch (const std::exception& error) {  // the system may refuse a thread
+  } catch (const std::exception& error) {  // The system may refuse a thread.
     return Status(Code::kTransport, std::string("an NCCL group cannot start: ") + error.what());
   }
   return {};
@@ -217,7 +220,7 @@ bool NcclProcessGroup::Impl::shut_down() {
   for (platform::Thread* thread : {&issuer_, &watchdog_, &closer_})
     if (thread->joinable()) thread->join();
   if (!is_stuck) return true;
-  // What took too long may be over by now.
+  // What took too long may have ended by now.
   return device_.synchronize(device_.record(stream_), Deadline::in(options_.grace)).ok();
 }
 
@@ -283,8 +286,8 @@ void NcclProcessGroup::Impl::abort(const Status& cause) {
   fail_locked(cause);
 }
 
-// An idle communicator stays as it is, and nothing is published: peers may be in the last
-// collective, and would take it for a failure. Else the communicator must have been revoked.
+// An idle communicator stays as it is, and nothing is published, because peers may be in the last
+// collective and would take it for a failure. Otherwise the communicator must have been revoked.
 NcclProcessGroup::Impl::Remains NcclProcessGroup::Impl::end_for_shrink() {
   MutexLock lock(mutex_);
   if (cause_.ok()) {
@@ -349,7 +352,7 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
                                                                    const NcclOptions& options) {
   LOCKSTEP_CHECK(store != nullptr);
   Impl& parent = *group.impl_;
-  // NCCL counts what it is given: a rank named twice would be two.
+  // NCCL counts the entries, so a rank that is named twice would count as two.
   std::sort(excluded.begin(), excluded.end());
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   int rank = 0;
@@ -368,7 +371,8 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
                          "who is left out of a smaller group is another rank of the old one"));
   if (Status status = check_options(options, rank, size); !status.ok())
     return failed(std::move(status));
-  // A stream is set-up, which may wait for all that runs on the GPU: what hangs there ends first.
+  // Making a stream is set-up, which may wait for all that runs on the GPU, so whatever hangs there
+  // is ended first.
   const Deadline deadline = Deadline::in(options.connect_timeout);
   const Impl::Remains remains = parent.end_for_shrink();
   Result<Stream> stream = parent.device().new_stream();
@@ -389,7 +393,7 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::finish(std::unique_p
 
 NcclProcessGroup::NcclProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// A thread that is stuck in NCCL or the driver needs what it works on until the process ends.
+// A thread that is stuck in NCCL or the driver needs its objects until the process ends.
 NcclProcessGroup::~NcclProcessGroup() {
   if (impl_->shut_down()) return;
   impl_->device().leave_to_process();

@@ -1,36 +1,39 @@
-// NcclProcessGroup: a ProcessGroup over NCCL, for gradients that lie on a GPU.
+// NcclProcessGroup is a ProcessGroup over NCCL, for gradients that lie on a GPU.
 //
-// start() queues. An issuing thread submits to NCCL, in order, on a stream of the group's own: the
+// start() queues. An issuing thread submits to NCCL, in order, on a stream of the group: first the
 // header of the collective (F6), then, when `ready` has passed there, the collective itself. A
-// watchdog completes each Work when the GPU is past it, and looks meanwhile at what can go wrong.
-// Data of the host goes through pinned memory and the GPU, and back, on the same stream; its Work
-// completes when the host's memory is filled.
+// watchdog completes each Work when the GPU has passed it, and meanwhile polls for failures. Host
+// data goes through pinned memory and the GPU, and back, on the same stream; its Work completes
+// when the host memory holds the result.
 //
-// Deadlines. NCCL has none. An operation has `timeout` from its start() on, or from the end of the
-// one before it, which it waits for; then the group ends. connect() ends at `connect_timeout`.
+// Deadlines. NCCL has none. An operation has `timeout` from its start(), or from the end of the
+// operation before it, which it waits for; then the group ends. connect() ends at
+// `connect_timeout`.
 //
-// Agreement. NCCL compares nothing. All ranks gather what each is about to run, on the same stream,
-// and compare it before a Work can succeed: a difference is kMismatch with both sides in its text.
-// The payload may have moved by then, and then the caller's memory holds nothing of use; no rank
-// writes more than its own collective says. Where ranks that differ hang, the comparison ends that.
+// Agreement. NCCL compares nothing. All ranks gather the headers of what each is about to run, on
+// the same stream, and compare them before a Work can succeed: a difference is kMismatch with both
+// sides in its text. The payload may have moved by then, and the contents of the caller's memory
+// are then unspecified; no rank writes more than its own collective says. Where ranks that differ
+// hang, the comparison ends that.
 //
 // Failure. The first cause stays: kPeerLost, kTimeout, kMismatch, kCorrupted, kAborted, or
-// kTransport with NCCL's own words. The communicator is aborted, once, with no other thread inside
-// NCCL (or after a grace, if one does not come out), and what is in flight completes when the GPU
-// has let go of the caller's memory. If the GPU does not within `end_timeout`, it completes all
-// the same, and the failure says so in `later`: that memory must not be used again. The first cause
-// is in the store, where the first writer wins and the others look while they have work in flight,
-// so that all ranks tell the same one; Failure::rank is where it arose, or kNone for a lost peer,
-// as NCCL does not say which one it is (of two ranks, the other is the suspect). After that the
-// group is dead: make a new one, or shrink() it.
+// kTransport with NCCL's own text. The group aborts the communicator, once, with no other thread
+// inside NCCL (or after a grace period, if one does not return). What is in flight completes when
+// the GPU no longer uses the caller's memory. If the GPU still uses it after `end_timeout`, it
+// completes all the same, and the failure says so in `later`: that memory must not be used again.
+// The first cause is in the store, where the first writer wins and the other ranks look while they
+// have work in flight, so that all ranks report the same cause. Failure::rank is where it arose, or
+// kNone for a lost peer, as NCCL does not say which peer it is (of two ranks, the other is the
+// suspect). After that the group is dead: make a new one, or shrink() it.
 //
-// What cannot be noticed here: that NCCL fell back to another network because a plug-in did not
-// load. Set NCCL_NET to the plug-in's name: then it is an error of connect(), with NCCL's words.
+// One failure cannot be noticed here: that NCCL fell back to another network because a plug-in did
+// not load. Set NCCL_NET to the plug-in's name; then it is an error of connect(), with NCCL's text.
 //
-// Threads: as ProcessGroup says. A group has three: one that issues, the watchdog, and one that
-// ends the communicator. Processes that use several GPUs give `enter_thread`.
-// Destruction: aborts what is in flight; an idle group leaves in peace, for which NCCL may wait for
-// its peers, up to `end_timeout`. What does not end by then is left to the end of the process.
+// Threads: as ProcessGroup says. A group has three: the issuing thread, the watchdog, and one that
+// ends the communicator. Processes that use several GPUs set `enter_thread`.
+// Destruction: the destructor aborts what is in flight. An idle group finalizes its communicator,
+// for which NCCL may wait for its peers, up to `end_timeout`. What does not end by then is left to
+// the end of the process.
 // Ownership: the device outlives the group. Several groups of one process should end together: NCCL
 // may wait for the kernels of one when another is aborted.
 #pragma once
@@ -51,43 +54,50 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Equal on all ranks, but for the times.
+// All fields but the times must be equal on all ranks.
 struct NcclOptions {
-  platform::Duration timeout = std::chrono::seconds(30);  // of an operation
+  platform::Duration timeout = std::chrono::seconds(30);  // The timeout of an operation.
   platform::Duration connect_timeout = std::chrono::seconds(60);
-  // How often what is in flight is looked at: deadlines, NCCL's errors. Completion does not wait.
+  // The interval at which the group polls what is in flight for deadlines and NCCL's errors.
+  // Completion does not wait for it.
   platform::Duration poll = std::chrono::microseconds(500);
-  platform::Duration notice = std::chrono::milliseconds(20);  // and the store
-  // Three times the first and the second are 50 s at most together.
-  platform::Duration grace = std::chrono::milliseconds(500);  // to come out of NCCL before an abort
-  platform::Duration end_timeout = std::chrono::seconds(10);  // of an abort, of leaving
-  // Under which the group's keys lie in the store: equal on all ranks, another one for each group.
+  // The interval at which it polls the store.
+  platform::Duration notice = std::chrono::milliseconds(20);
+  // How long an abort waits for a thread to return from NCCL. Three times this plus `end_timeout`
+  // may be at most 50 s.
+  platform::Duration grace = std::chrono::milliseconds(500);
+  // The timeout of an abort, and of leaving.
+  platform::Duration end_timeout = std::chrono::seconds(10);
+  // The prefix of the group's keys in the store. It is equal on all ranks, and different for each
+  // group.
   std::string name = "nccl";
-  // Off, nothing is compared: to measure what agreement costs.
+  // If false, nothing is compared. This serves to measure what agreement costs.
   bool agree = true;
-  // A failed group keeps a communicator that shrink() can use, where the library has
+  // If set, a failed group keeps a communicator that shrink() can use, where the library has
   // ncclCommRevoke.
   bool keeps_for_shrink = false;
-  // Called on each thread before it calls NCCL: makes the GPU current there (cudaSetDevice). The
-  // caller of connect() has it current. Not needed where the process uses one GPU.
+  // Called on each thread before it calls NCCL, to make the GPU current there (cudaSetDevice). The
+  // caller of connect() has the GPU current already. A process that uses one GPU does not need it.
   std::function<void()> enter_thread;
 };
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
-  // Collective: all ranks within connect_timeout. kInvalidArgument for options or ranks out of
-  // range, for a name that another group used in this store, and where another GPU than the
-  // device's is current on this thread. (GPU N of CUDA is the device with the index N + 1.)
+  // A collective operation: all ranks call it within connect_timeout. It returns kInvalidArgument
+  // for options or ranks out of range, for a name that another group used in this store, and if a
+  // GPU other than the device's is current on this thread. (GPU N of CUDA is the device with the
+  // index N + 1.)
   static Result<std::unique_ptr<NcclProcessGroup>> connect(const NcclApi& api, Device& device,
                                                            std::shared_ptr<Store> store, int rank,
                                                            int size, const NcclOptions& options);
-  // A group of those that are left of `group`, which ends with it (F4): all its ranks but
-  // `excluded` call this, in the order of which they are numbered anew. Out of the old communicator
-  // where every one of them still has it and the library can (ncclCommShrink), else a new one, as
-  // where nobody is excluded. `excluded` may be in any order. A group on which nothing has failed
-  // and nothing is in flight here takes no collective any more, and is left as it is otherwise:
-  // the others, also those that are left out, end the collectives that this rank has ended. Who
-  // waits in a later one hears kAborted. What is in flight here ends with kAborted, on all ranks.
+  // Makes a group of the remaining ranks of `group`, which ends with it (F4). All its ranks but
+  // `excluded`, which may be in any order, call this, and are renumbered in their old order. The
+  // new communicator is made out of the old one if every rank still has it and the library can do
+  // so (ncclCommShrink); otherwise, and if nobody is excluded, it is a new one. If nothing has
+  // failed on the group and nothing is in flight here, the group takes no more collectives, and is
+  // left as it is otherwise: the other ranks, including the excluded ones, complete the collectives
+  // that this rank has completed. A rank that waits in a later one gets kAborted. What is in flight
+  // here ends with kAborted, on all ranks.
   static Result<std::unique_ptr<NcclProcessGroup>> shrink(NcclProcessGroup& group,
                                                           std::vector<int> excluded,
                                                           std::shared_ptr<Store> store,
@@ -96,8 +106,8 @@ class NcclProcessGroup final : public ProcessGroup {
 
   int rank() const override;
   int size() const override;
-  bool can_reduce(DType dtype) const override;          // all but kByte and pairs
-  bool can_reach(const Device& device) const override;  // its own, and the host
+  bool can_reduce(DType dtype) const override;          // All dtypes but kByte and pairs.
+  bool can_reach(const Device& device) const override;  // Its own device, and the host.
   bool can_verify() const override { return true; }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;

@@ -23,17 +23,19 @@ namespace {
 
 using platform::Deadline;
 
-constexpr std::uint64_t kMaxStreams = 63;  // handles are bits of a word
-constexpr std::uint64_t kPointBits = 48;   // of an event's handle; the stream's is above them
+constexpr std::uint64_t kMaxStreams = 63;  // Handles are bits of a word.
+// The bits of a point in an event's handle; the stream's bits are above them.
+constexpr std::uint64_t kPointBits = 48;
 constexpr std::uint64_t kPointMask = (std::uint64_t{1} << kPointBits) - 1;
 constexpr auto kTeardown = std::chrono::seconds(10);
-// How synchronize() asks: without a pause at first, as most work is short, then with pauses that a
-// deadline of milliseconds does not notice.
+// synchronize() first polls without a pause, as most work is short, and then with pauses that are
+// short against a deadline of milliseconds.
 constexpr auto kEager = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(50);
 
-// Whether a device has a primary context: making one current that has none makes it, and takes some
-// hundred MB of its memory. It is asked while another device is current, which therefore has one.
+// Whether a device has a primary context. Making a device without a context current creates the
+// context, which takes some hundred MB of its memory. This is called while another device is
+// current, which therefore has one.
 bool has_context(int ordinal) {
   static const auto get_state = [] {
     void* function = nullptr;
@@ -51,12 +53,14 @@ bool has_context(int ordinal) {
   }();
   unsigned int flags = 0;
   int is_active = 0;
-  if (get_state == nullptr) return true;  // every driver has it; else what was current comes first
+  // Every driver has the function; without it the device that was current becomes so again.
+  if (get_state == nullptr) return true;
   return get_state(ordinal, &flags, &is_active) == CUDA_SUCCESS && is_active != 0;
 }
 
-// Makes a device current on this thread, and what was current before it again. (On a fresh thread
-// that is number 0, which this process may not use at all: then ours stays current.)
+// Makes a device current on this thread, and restores the device that was current before. (On a
+// fresh thread that is number 0, which this process may not use at all; then our device stays
+// current.)
 class Current {
  public:
   explicit Current(int ordinal) {
@@ -64,7 +68,7 @@ class Current {
     if (cudaGetDevice(&now) != cudaSuccess) static_cast<void>(cudaGetLastError());
     if (now == ordinal) return;
     before_ = now;
-    // When it fails, so does what is called next, which tells.
+    // If this fails, so does the next call, which reports it.
     if (cudaSetDevice(ordinal) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
   ~Current() {
@@ -80,11 +84,13 @@ class Current {
 
 // The devices that this process has open.
 struct OpenDevices {
-  platform::Mutex mutex{"cuda.devices"};  // before all others of a device; guards the list
+  // Comes before all other locks of a device in the lock order; guards the list.
+  platform::Mutex mutex{"cuda.devices"};
   std::vector<CudaDevice*> list;
 };
 
-// It stays until the process ends: a device of static storage may end after what is static here.
+// It stays until the process ends, because a device of static storage may be destroyed after the
+// static objects here.
 OpenDevices& open_devices() {
   static auto* const devices = new OpenDevices;
   return *devices;
@@ -92,26 +98,27 @@ OpenDevices& open_devices() {
 
 }  // namespace
 
-// A place for a table on its way: written by the host, copied by the stream, read by a kernel.
+// Memory for a table: the host writes it, the stream copies it, and a kernel reads it.
 struct CudaDevice::Staging {
   std::byte* host = nullptr;
   std::byte* device = nullptr;
   std::size_t capacity = 0;
-  std::uint64_t until = 0;  // the point behind its last kernel
+  std::uint64_t until = 0;  // The point behind the last kernel that reads it.
 };
 
-// A stream, with what plans of its launches are made in. Its mutex is held from the first use that
-// an operation notes until it is submitted: nobody else's comes in between, and none before a wait
-// that it needs.
+// A stream, with the memory in which its launches are planned. A thread holds its mutex from the
+// first use that an operation notes until the operation is submitted, so that no other operation
+// comes in between, and none comes before a wait that it needs.
 struct CudaDevice::Line {
   Line(int ordinal, CUstream_st* native, bool is_own)
       : is_owned(is_own), stream(ordinal, native, is_own) {}
 
   const bool is_owned;
   CudaStream stream;
-  platform::Mutex mutex{"cuda.line"};  // before cuda.device; guards what is below
+  // Comes before cuda.device in the lock order; guards everything below.
+  platform::Mutex mutex{"cuda.line"};
   LaunchPlan plan;
-  std::deque<Staging> staging;  // each stays where it is
+  std::deque<Staging> staging;  // An entry never moves.
 };
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
@@ -148,7 +155,7 @@ Status CudaDevice::start() {
   if (error != cudaSuccess) return cuda_failure(error, ordinal_, "making a pool of memory");
   std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
   error = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
-  // A stream must not wait for another one only to get that one's memory.
+  // A stream must not wait for another one only to get that stream's memory.
   int no = 0;
   if (error == cudaSuccess)
     error = cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &no);
@@ -163,7 +170,7 @@ Status CudaDevice::start() {
   return meet_others();
 }
 
-// Two devices of one GPU do not meet: each of them reaches all of it.
+// Two devices of one GPU need nothing: each of them reaches all of its memory.
 Status CudaDevice::meet_others() {
   OpenDevices& devices = open_devices();
   const platform::MutexLock lock(devices.mutex);
@@ -176,8 +183,8 @@ Status CudaDevice::meet_others() {
   return {};
 }
 
-// Lets `other` use what is and will be allocated here. GPUs that cannot reach each other are left
-// alone: NCCL goes by the host between them.
+// Gives `other` access to the memory that is and will be allocated here. GPUs that cannot reach
+// each other are skipped: NCCL goes through the host between them.
 Status CudaDevice::open_pool_to(const CudaDevice& other) {
   int can_reach = 0;
   int error = cudaDeviceCanAccessPeer(&can_reach, other.ordinal_, ordinal_);
@@ -199,7 +206,7 @@ CudaDevice::~CudaDevice() {
     std::erase(devices.list, this);
   }
   const Current current(ordinal_);
-  // Giving memory back would wait for the GPU; who is stuck may have memory that is in use.
+  // Freeing memory would wait for the GPU, and a stream that is stuck may still use its memory.
   if (is_left_.load() || !becomes_idle(Deadline::in(kTeardown))) {
     for (const auto& line : lines_) line->stream.abandon();
     if (reclaim_) reclaim_->abandon();
@@ -217,7 +224,7 @@ CudaDevice::~CudaDevice() {
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
 }
 
-// Whether all streams come to an end of what was submitted. One that failed does nothing more.
+// Whether all streams complete what was submitted. A stream that failed does nothing more.
 bool CudaDevice::becomes_idle(Deadline deadline) {
   std::vector<CudaStream*> streams;
   for (const auto& line : lines_) streams.push_back(&line->stream);
@@ -240,7 +247,7 @@ Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
   const Current current(ordinal_);
   const std::uint64_t home = current_.load();
   void* memory = nullptr;
-  // A storage without elements has an address, too: it is found by that.
+  // A storage without elements needs an address, too, because storages are found by it.
   const int error = cudaMallocFromPoolAsync(&memory, std::max<std::size_t>(bytes, 1), pool_,
                                             line_at(home).stream.native());
   if (error != cudaSuccess)
@@ -256,7 +263,7 @@ Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
     is_known = true;
     allocated_ += bytes;
     return make_ref<Storage>(*this, data, bytes);
-  } catch (const std::bad_alloc&) {  // of the host's memory
+  } catch (const std::bad_alloc&) {  // The host's memory ran out.
     if (is_known)
       release(data, bytes);
     else
@@ -271,7 +278,7 @@ void CudaDevice::release(std::byte* data, std::size_t bytes) {
   {
     platform::MutexLock lock(mutex_);
     const auto found = allocations_.find(data);
-    if (found == allocations_.end()) return;  // its owner's
+    if (found == allocations_.end()) return;  // The memory belongs to somebody else.
     LOCKSTEP_CHECK_EQ(found->second.bytes, bytes);
     LOCKSTEP_CHECK(!found->second.is_kept);
     found->second.is_kept = true;
@@ -292,7 +299,8 @@ void CudaDevice::release(std::byte* data, std::size_t bytes) {
     if (error != cudaSuccess) return;
   }
   {
-    platform::MutexLock lock(mutex_);  // once it is free, another thread may be given it
+    // Once the memory is free, another thread may receive the same address.
+    platform::MutexLock lock(mutex_);
     allocations_.erase(data);
   }
   home.fail(cudaFreeAsync(data, where->native()), "giving memory back");
@@ -342,7 +350,7 @@ Result<Stream> CudaDevice::new_stream() {
   return Stream{this, *handle};
 }
 
-// Whoever gets it next hears of no failure that this user left untold.
+// The next user of the stream must not receive a failure that this user has not asked for.
 void CudaDevice::give_back(const Stream& stream) {
   LOCKSTEP_CHECK(stream.device == this);
   LOCKSTEP_CHECK(stream.handle != current_.load());
@@ -364,7 +372,7 @@ Result<Stream> CudaDevice::adopt(CUstream_st* native) {
   return Stream{this, *handle};
 }
 
-// A native stream that is owned is so from here on, whatever comes of it.
+// From here on the device owns a native stream that is marked as owned, whatever the result is.
 Result<std::uint64_t> CudaDevice::add_line(CUstream_st* native, bool is_owned) {
   auto line = std::make_unique<Line>(ordinal_, native, is_owned);
   Status status;
@@ -383,7 +391,8 @@ Result<std::uint64_t> CudaDevice::add_line(CUstream_st* native, bool is_owned) {
   return failed(std::move(status));
 }
 
-// Pinned memory may make the driver wait for all that runs: not for a launch, if it can be helped.
+// Allocating pinned memory may make the driver wait for all that runs, so launches avoid it where
+// possible.
 Status CudaDevice::add_staging(Line& line, std::size_t bytes) {
   Staging made;
   made.capacity = std::bit_ceil(std::max(bytes, kTableBytes));
@@ -477,9 +486,11 @@ void CudaDevice::note_use(const Stream& stream, const std::byte* data) {
   note_use(line, stream.handle, data);
 }
 
-// The memory that is known now to be used by that stream; none when `data` is not of this device.
+// Returns the range of memory that the stream is now known to use; empty when `data` is not memory
+// of this device.
 CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const std::byte* data) {
-  if (line_count_.load() == 1) return {};  // so it is every storage's home
+  // There is only one stream, so it is the home of every storage.
+  if (line_count_.load() == 1) return {};
   CudaStream* home = nullptr;
   Range range;
   {
@@ -507,7 +518,7 @@ void CudaDevice::note_uses(Line& user, const Stream& stream, const Tensor& from,
 }
 
 void CudaDevice::note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers) {
-  Range gradients;  // the slots are of one bucket, and often the gradients of one storage
+  Range gradients;  // The transfers belong to one bucket, and often the gradients to one storage.
   Range slots;
   for (const Transfer& transfer : transfers) {
     LOCKSTEP_CHECK(&transfer.gradient->device() == this);
@@ -583,7 +594,7 @@ void CudaDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, 
   launch(line);
 }
 
-// Runs the line's plan.
+// Launches the line's plan.
 void CudaDevice::launch(Line& line) {
   LaunchPlan& plan = line.plan;
   if (plan.empty()) return;
@@ -600,9 +611,9 @@ void CudaDevice::launch(Line& line) {
   if (staging != nullptr) staging->until = line.stream.record();
 }
 
-// Brings the table of the line's plan to the GPU. When no place is free there will be one more,
-// for as many launches as were ahead of the GPU at once; null, and a failure of the stream, when
-// there is no memory for it.
+// Copies the table of the line's plan to the GPU. When no staging memory is free it adds one more,
+// so there are as many as launches were pending on the GPU at once. It returns null, and records a
+// failure of the stream, when there is no memory for it.
 CudaDevice::Staging* CudaDevice::stage(Line& line) {
   const std::size_t bytes = line.plan.far_bytes();
   CudaStream& stream = line.stream;

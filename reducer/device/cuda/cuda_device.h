@@ -1,48 +1,53 @@
-// CudaDevice: memory and arithmetic of a GPU (see device.h). Everything is submitted, and the one
-// call that waits for the GPU is synchronize(), which asks it again and again until its deadline
-// and does not block in the driver: a collective that hangs on the GPU must not take its caller
-// with it. What may wait in the driver is: a submission, while some thousand launches are ahead of
-// the GPU (nobody who asks waits for it); and setting up, which is open(), new_stream(), adopt()
-// and allocate_pinned() where none is spare. So set up before collectives run. All kernels are
-// loaded by open(), and each stream has its places for tables of launches from the beginning; only
-// a table beyond kTableBytes, or one more than kTables that are ahead of the GPU, needs another.
+// CudaDevice is the memory and arithmetic of a GPU (see device.h). All work is submitted
+// asynchronously. The one call that waits for the GPU is synchronize(), which polls until its
+// deadline and does not block in the driver, so a collective that hangs on the GPU does not block
+// its caller. Two things may wait in the driver. A submission may, while about a thousand launches
+// are pending on the GPU (no polling thread waits for it). Setting up may, which is open(),
+// new_stream(), adopt(), and allocate_pinned() when no memory is spare. So set up before
+// collectives run. open() loads all kernels, and each stream has its memory for tables of launches
+// from the beginning; only a table beyond kTableBytes, or one more than kTables that are pending on
+// the GPU, needs further memory.
 //
-// Streams: the device has one of its own, its current stream; further ones come from new_stream()
-// or are borrowed from the user (adopt), 63 in all, and live as long as the device. One that was
-// given back is what new_stream() gives next, without the failures of before. None of them
-// waits for CUDA's legacy default stream. Events are numbers of points in a stream (cuda_stream.h).
+// Streams: the device has one of its own, its current stream. Further ones come from new_stream()
+// or are borrowed from the user (adopt); there are at most 63 in all, and they live as long as the
+// device. new_stream() reuses a stream that was given back, without its earlier failures. None of
+// them waits for CUDA's legacy default stream. Events are numbers of points in a stream
+// (cuda_stream.h).
 //
-// Memory comes in stream order from a pool of the device's own, from which nothing is given back to
-// the system before the device ends. A storage belongs to the stream that is current when it is
-// allocated, its home. Another stream that works on it through this class, or says so with
-// note_use(), waits for its home first, once, and its memory is not used again before that stream
-// is done with it, too: with its last reference the storage is freed on its home if no other stream
-// used it, else on a stream that waits for all that did and does nothing else. So nobody waits, and
-// what a stream used, by whatever thread, outlives that use. When the GPU refuses such a wait the
-// memory is kept until the device ends. A Storage of this device may also be of memory that came
-// from elsewhere: nothing waits for its sake, and it stays its owner's.
+// Memory: storages are allocated in stream order from a pool of the device, which returns nothing
+// to the system before the device ends. The home of a storage is the stream that is current when
+// the storage is allocated. Another stream that works on the storage through this class, or calls
+// note_use(), first waits for the home stream, once; the memory is then not used again before that
+// stream is done with it, too. With its last reference the storage is freed on its home if no other
+// stream used it, and otherwise on a stream that only waits for all streams that did. So no thread
+// waits, and the memory outlives every use by a stream, whatever thread submitted it. When the GPU
+// refuses such a wait, the device keeps the memory until it ends. A Storage of this device may also
+// refer to memory that was allocated elsewhere: no stream waits because of it, and it stays its
+// owner's.
 //
 // Several GPUs of one process: where they can reach each other, each may use memory of the other's
-// pool. NCCL up to 2.22 writes to buffers of peers in its own process, and takes for granted that
-// it may; memory of a pool has to be opened to them. The second of two that is opened does that.
+// pool. NCCL up to 2.22 writes to buffers of peers in its own process, and assumes that it may; the
+// memory of a pool has to be made accessible to the other GPU for that. The second of two devices
+// that is opened does so.
 //
-// Tensors of every operation are of this device, which is checked: what lies on another GPU, or on
-// the host, is not copied from here (upload() and download() are for that, from pinned memory).
+// The tensors of every operation must lie on this device, which is checked. No operation copies
+// from another GPU or from the host (use upload() and download() for that, with pinned memory).
 // Only wait() takes events of another CudaDevice.
 //
-// Arithmetic: the bits of HostDevice (contract G2, G3, G9), by the kernels of kernel_bodies.h; one
-// launch for a whole bucket, and one copy of a table before it when it has more than a thousand
-// parameters.
+// Arithmetic: the bits are those of HostDevice (contract G2, G3, G9). The kernels are in
+// kernel_bodies.h. A whole bucket takes one launch, and one copy of a table before it when it has
+// more than a thousand parameters.
 //
-// Threads: as Device says: each stream takes one operation at a time, as a whole, and whoever
-// submits another waits for that. A call may leave this device current on its thread; it makes the
-// one that was current before it so again if that has a context. Ownership: outlives its storages,
-// streams and pinned memory. Failure: a submission that fails is remembered by its stream, and
-// shows when an event that was recorded behind it is synchronized. Until it has shown, or gone to
-// another stream with wait(), it is in every such event; events that are recorded after that are
-// free of it (cuda_stream.h). What fails on the GPU itself shows for ever. The destructor waits
-// for the streams, a user's too, for ten seconds at most; what is still in use then is left to the
-// end of the process, and so is all of it after leave_to_process().
+// Threads: as Device says. Each stream takes one operation at a time, as a whole, and whoever
+// submits another waits for that. A call may leave this device current on its thread; it restores
+// the device that was current before if that one has a context.
+// Ownership: the device outlives its storages, streams and pinned memory.
+// Failure: a stream remembers a submission that fails, and reports it when somebody synchronizes an
+// event that was recorded after it. Until the failure has been reported, or passed to another
+// stream by wait(), every such event has it; events that are recorded afterwards do not
+// (cuda_stream.h). A failure on the GPU itself is reported for ever. The destructor waits for the
+// streams, a user's too, for at most ten seconds. What is still in use then is left to the end of
+// the process, and so is everything after leave_to_process().
 #pragma once
 
 #include <map>
@@ -61,40 +66,43 @@ inline namespace LOCKSTEP_NS {
 
 class CudaDevice final : public Device {
  public:
-  static constexpr std::size_t kTableBytes = std::size_t{64} << 10;  // some 2,000 parameters
-  static constexpr int kTables = 4;                                  // of a stream
+  // Enough for about 2,000 parameters.
+  static constexpr std::size_t kTableBytes = std::size_t{64} << 10;
+  static constexpr int kTables = 4;  // For each stream.
 
-  // The GPU of that number. No driver, one that is too old, no such GPU, or one that the kernels
-  // were not compiled for: an error that says what to do (kInvalidArgument). Where the process has
-  // others open it may wait for what runs on them.
+  // Opens the GPU with that number. It returns kInvalidArgument, with an error that says what to
+  // do, if there is no driver, if the driver is too old, if there is no such GPU, or if the kernels
+  // were not compiled for it. If the process has opened other GPUs, the call may wait for what runs
+  // on them.
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
   ~CudaDevice() override;
 
-  int index() const override { return ordinal_ + 1; }  // 0 is the host's
+  int index() const override { return ordinal_ + 1; }  // The host has index 0.
   int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }
 
-  // Aligned to 256 bytes. kOutOfMemory when the GPU has none left.
+  // Aligned to 256 bytes. It returns kOutOfMemory when the GPU has no memory left.
   Result<Ref<Storage>> allocate(std::size_t bytes) override;
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
-  // Set-up, which may wait for all that runs on the GPU, unless memory of that size is spare.
+  // This is set-up, which may wait for all that runs on the GPU, unless memory of that size is
+  // spare.
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
   void release_pinned(std::byte* data, std::size_t capacity) override;
 
   Stream current_stream() override { return {this, current_.load()}; }
   void set_current_stream(const Stream& stream);
   Result<Stream> new_stream() override;
-  void give_back(const Stream& stream) override;  // not the current one, nor a user's
+  void give_back(const Stream& stream) override;  // Not for the current stream, nor for a user's.
   void leave_to_process() override { is_left_ = true; }
-  // A cudaStream_t of the user's, which outlives the device.
+  // Adopts a cudaStream_t of the user's, which must outlive the device.
   Result<Stream> adopt(CUstream_st* native);
-  void* native(const Stream& stream) override;  // a cudaStream_t
+  void* native(const Stream& stream) override;  // Returns a cudaStream_t.
 
   Event record(const Stream& stream) override;
   void wait(const Stream& stream, const Event& event) override;
   Status synchronize(const Event& event, platform::Deadline deadline) override;
-  // For work on a storage that is submitted past this class, before it is.
+  // Call it before work on a storage is submitted without going through this class.
   void note_use(const Stream& stream, const std::byte* data) override;
 
   void fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) override;
@@ -121,9 +129,10 @@ class CudaDevice final : public Device {
   };
   struct Allocation {
     std::size_t bytes = 0;
-    std::uint64_t home = 0;     // a stream's handle
-    std::uint64_t used_by = 0;  // the bits of other streams' handles
-    bool is_kept = false;       // until the device ends: there was no order to free it in
+    std::uint64_t home = 0;     // The handle of a stream.
+    std::uint64_t used_by = 0;  // The bits of the handles of other streams.
+    // True if the memory stays until the device ends, because no order existed to free it in.
+    bool is_kept = false;
   };
 
   CudaDevice(int ordinal, std::string name);
@@ -137,7 +146,7 @@ class CudaDevice final : public Device {
   Line& line_of(const Stream& stream);
   bool becomes_idle(platform::Deadline deadline);
   void nap(platform::Deadline deadline);
-  // With the line's mutex:
+  // The caller of these holds the mutex of the line.
   Range note_use(Line& user, std::uint64_t handle, const std::byte* data);
   void note_uses(Line& user, const Stream& stream, const Tensor& from, const Tensor& to);
   void note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers);
@@ -147,20 +156,21 @@ class CudaDevice final : public Device {
   const int ordinal_;
   const std::string name_;
   CUmemPoolHandle_st* pool_ = nullptr;
-  std::unique_ptr<CudaStream> reclaim_;  // frees what several streams used
+  std::unique_ptr<CudaStream> reclaim_;  // Frees storages that several streams used.
   platform::Atomic<std::uint64_t> current_{0};
   platform::Atomic<std::uint64_t> allocated_{0};
   platform::Atomic<bool> is_left_{false};
 
-  platform::Mutex mutex_{"cuda.device"};  // after cuda.line; before cuda.stream; guards the rest
-  std::vector<std::unique_ptr<Line>> lines_;  // by handle; a Line stays where it is
+  // Comes after cuda.line and before cuda.stream in the lock order. Guards everything below.
+  platform::Mutex mutex_{"cuda.device"};
+  std::vector<std::unique_ptr<Line>> lines_;  // By handle; a Line never moves.
   platform::Atomic<std::uint64_t> line_count_{0};
-  std::vector<std::uint64_t> spare_;  // handles of streams that were given back
+  std::vector<std::uint64_t> spare_;  // The handles of streams that were given back.
   std::map<const std::byte*, Allocation> allocations_;
-  std::multimap<std::size_t, std::byte*> spare_pinned_;  // by capacity
+  std::multimap<std::size_t, std::byte*> spare_pinned_;  // By capacity.
 
   platform::Mutex nap_mutex_{
-      "cuda.nap"};  // guards nothing: time passes with it, and nobody notifies
+      "cuda.nap"};  // Guards nothing: a thread waits with it for time to pass, and nobody notifies.
   platform::CondVar nap_{"cuda.nap"};
 };
 

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kOldestDriver = 12010;  // for ManySegments (kernel_table.h)
+constexpr int kOldestDriver = 12010;  // ManySegments needs it (kernel_table.h).
 
 std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
@@ -25,7 +25,8 @@ std::string older_driver(int driver, int runtime) {
          ". Install a newer driver, or build with an older toolkit";
 }
 
-// What may be the cause of an error that does not tell it; empty where the driver is new enough.
+// Returns a possible cause for an error that does not name one; empty where the driver is new
+// enough.
 std::string hint_of_versions() {
   int driver = 0;
   int runtime = 0;
@@ -53,7 +54,7 @@ Status find_cuda_device(const CudaPresence& presence, int ordinal) {
     return Status(Code::kInvalidArgument,
                   wanted + "no NVIDIA driver is installed. Install one for CUDA " + runtime +
                       " or newer, or use a host device");
-  // CUDA promises that an older driver will do within one major version alone.
+  // CUDA promises that an older driver suffices within one major version only.
   const bool is_of_older_major = presence.driver_version / 1000 < presence.runtime_version / 1000;
   if (presence.error == cudaErrorInsufficientDriver || is_of_older_major)
     return Status(Code::kInvalidArgument,

@@ -10,7 +10,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Nothing can be told of what fails here, and nothing depends on it.
+// An error here cannot be reported, and nothing depends on it.
 CudaStream::~CudaStream() {
   if (is_abandoned_) return;
   LOCKSTEP_CHECK_EQ(followers_, 0);
@@ -36,10 +36,10 @@ std::uint64_t CudaStream::record() {
   return number;
 }
 
-// Null when there is none.
+// Returns null when there is none.
 CUevent_st* CudaStream::spare_event() {
   platform::MutexLock lock(mutex_);
-  retire_passed(lock);  // an error of submitted work shows when the point is waited for
+  retire_passed(lock);  // An error of submitted work shows when somebody waits for the point.
   if (spare_.empty()) return nullptr;
   CUevent_st* const event = spare_.back();
   spare_.pop_back();
@@ -68,12 +68,12 @@ bool CudaStream::is_idle() {
   return error != cudaErrorNotReady;
 }
 
-// 0, or the error of the first point that is ahead.
+// Returns 0, or the error of the first pending point.
 int CudaStream::retire_passed(const platform::MutexLock&) {
   while (!ahead_.empty()) {
     const Point first = ahead_.front();
     const cudaError_t error = cudaEventQuery(first.event);
-    // The runtime would remember it, as an error, for the next that asks.
+    // Otherwise the runtime would remember it as an error for the next call that asks.
     if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
     if (error == cudaErrorNotReady) return cudaSuccess;
     if (error != cudaSuccess) return error;
@@ -102,8 +102,9 @@ int CudaStream::follow(CudaStream& other, std::uint64_t point) {
       event = ahead.event;
       break;
     }
-    if (event == nullptr) return cudaErrorInvalidResourceHandle;  // it was refused
-    ++other.followers_;  // so that nobody records the event again before the GPU was told
+    if (event == nullptr) return cudaErrorInvalidResourceHandle;  // Recording it was refused.
+    // So that nobody records the event again before the wait has been submitted to the GPU.
+    ++other.followers_;
   }
   const int error = cudaStreamWaitEvent(native_, event, 0);
   platform::MutexLock lock(other.mutex_);

@@ -1,17 +1,18 @@
-// CudaStream: a stream of a GPU, the points that were recorded in it, and what went wrong when
-// work was submitted to it.
+// CudaStream is a stream of a GPU, the points that were recorded in it, and the failures of what
+// was submitted to it.
 //
-// Points are numbered from 1 in the order of the stream, so all before a point that is done are
-// done, too. That lets the GPU's events (without times) be used again as soon as they are done: a
-// point is a number, which nobody has to give back. Threads: all from any thread; record() by one
-// at a time with what it stands behind. A call that submits may wait, as may everything that does,
-// while too many launches are ahead of the GPU; asking (passed(), is_idle()) never waits for one
-// that does. Ownership: the stream may be borrowed, and must then outlive this object.
+// Points are numbered from 1 in the order of the stream, so when a point is complete, all points
+// before it are, too. So the GPU's events (without times) can be used again as soon as they are
+// complete; a point is a number, which nobody has to release.
+// Threads: all calls from any thread; one thread at a time calls record() together with the
+// submission before it. A call that submits may wait while too many launches are pending on the
+// GPU, and so may everything that waits for that call; polling (passed(), is_idle()) never waits
+// for such a call.
+// Ownership: the stream may be borrowed, and must then outlive this object.
 //
-// Failure: submissions return nothing; what they failed with is kept by fail(), and take_failure()
-// tells it of each point from there on. As soon as it has been told once, the points of later work
-// are free of it; those that it was told of, or would have been, keep it. Of failures the last
-// kMaxFailures are remembered.
+// Failure: submissions return nothing. fail() keeps their failure, and take_failure() reports it
+// for each point after it. Once it has been reported, the points of later work do not have it; the
+// points recorded before that keep it. The stream remembers the last kMaxFailures failures.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class CudaStream {
  public:
   static constexpr std::size_t kMaxFailures = 8;
 
-  // The device `ordinal` is current whenever a call is made.
+  // The device `ordinal` must be current whenever a call is made.
   CudaStream(int ordinal, CUstream_st* native, bool is_owned)
       : ordinal_(ordinal), native_(native), is_owned_(is_owned) {}
   CudaStream(const CudaStream&) = delete;
@@ -40,29 +41,32 @@ class CudaStream {
 
   CUstream_st* native() const { return native_; }
 
-  // A point behind all that was submitted so far. When the GPU refuses it that is a failure.
+  // Records a point behind everything that was submitted so far. If the GPU refuses to record it,
+  // that is a failure.
   std::uint64_t record();
-  // Whether the stream has passed it, or it was refused. Asks the GPU and does not wait. Of work
-  // that failed on the GPU: the error.
+  // Whether the stream has passed the point, or recording it was refused. The call polls the GPU
+  // and does not wait. If work failed on the GPU, it returns the error.
   Result<bool> passed(std::uint64_t point);
-  // Whether it is certain that the stream has passed it: of a refused one when a later one is.
+  // Whether the stream has passed the point for certain. For a point whose recording was refused,
+  // this is so when the stream has passed a later one.
   bool surely_passed(std::uint64_t point);
-  // Whether nothing is ahead, or what is has failed. Records nothing.
+  // Whether nothing is pending, or the pending work has failed. It records nothing.
   bool is_idle();
-  // What is submitted to this stream from now on begins when `other` has passed the point, and the
-  // failures before that come along.
+  // Everything submitted to this stream from now on begins when `other` has passed the point. The
+  // failures before that point pass to this stream.
   void wait(CudaStream& other, std::uint64_t point);
-  // The same for memory's sake: failures stay where they are. 0, or why there is no such order.
+  // Does the same for the sake of memory only: failures stay where they are. It returns 0, or the
+  // error because of which there is no such order.
   [[nodiscard]] int follow(CudaStream& other, std::uint64_t point);
 
-  // Keeps a failure of a submission, unless there is one that was not told yet; `error` is a
-  // cudaError_t, 0 is none.
+  // Keeps a failure of a submission, unless the stream holds one that was not reported yet. `error`
+  // is a cudaError_t, with 0 for none.
   void fail(int error, const char* what);
   void fail(Status status);
-  // What failed before the point was recorded.
+  // Returns what failed before the point was recorded.
   Status take_failure(std::uint64_t point);
 
-  // Leaves the GPU's objects to the end of the process: it still works on them.
+  // Leaves the GPU's objects to the end of the process, because the GPU still works on them.
   void abandon() { is_abandoned_ = true; }
 
  private:
@@ -72,8 +76,8 @@ class CudaStream {
   };
   struct Failure {
     Status status;
-    std::uint64_t from;       // the first point behind it
-    std::uint64_t until = 0;  // the last one; 0 while it was not told
+    std::uint64_t from;       // The first point behind it.
+    std::uint64_t until = 0;  // The last point that has it; 0 while it was not reported.
   };
   CUevent_st* spare_event();
   int retire_passed(const platform::MutexLock& lock);
@@ -84,15 +88,17 @@ class CudaStream {
   const bool is_owned_;
   bool is_abandoned_ = false;
 
-  // The order of points; held while the GPU is told of one. Guards nothing else.
+  // Held while a point is recorded on the GPU, for the order of points. It guards nothing else.
   platform::Mutex record_mutex_{"cuda.record"};
-  platform::Mutex mutex_{"cuda.stream"};  // guards what is below; innermost, nothing waits with it
-  std::deque<Point> ahead_;               // not known to be done, in order
+  // Guards everything below. It is innermost, and no thread waits while it holds it.
+  platform::Mutex mutex_{"cuda.stream"};
+  std::deque<Point> ahead_;  // Points that are not known to be complete, in order.
   std::vector<CUevent_st*> spare_;
-  std::vector<CUevent_st*> resting_;  // done, and perhaps just being waited for
-  int followers_ = 0;                 // who wait for one of our events just now
+  // Complete events that another stream may just be waiting for.
+  std::vector<CUevent_st*> resting_;
+  int followers_ = 0;  // The number of threads that are waiting for one of our events just now.
   std::uint64_t recorded_ = 0;
-  std::uint64_t passed_ = 0;  // the last point that is known to be done
+  std::uint64_t passed_ = 0;  // The last point that is known to be complete.
   std::deque<Failure> failures_;
 };
 

@@ -1,9 +1,9 @@
 // The kernels' bodies: what one thread of one block does, as functions of the table and the two
 // numbers. The same code runs on a GPU (kernels.cu) and on the host, in a loop over blocks and
-// threads (test_emulation.h): indices, alignment and rounding are tested where there is no GPU.
+// threads (test_emulation.h), so indices, alignment and rounding are tested where there is no GPU.
 //
 // Arithmetic (contract G2, G3, G9): every product and every sum is rounded once, by itself. On a
-// GPU the operations are intrinsics that the compiler never contracts; on the host the build says
+// GPU the operations are intrinsics that the compiler never contracts; on the host the build passes
 // -ffp-contract=off (device/formats.h).
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace lockstep::kernels {
 
-// N neighbours in memory, read and written at once.
+// N adjacent elements, which are read and written at once.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];
@@ -57,9 +57,10 @@ LOCKSTEP_HD void store_pack(T* to, const Pack<T, N>& pack) {
 #endif
 }
 
-// The operations. Each has value<N>(): what N neighbours of `to` become, read from memory and
-// computed, and not yet written. Those that fold have it of the first shard, and fold<N>() for each
-// of the others. kTakesMany: it has a kernel for ManySegments, too (takes_many).
+// The operations. Each has value<N>(), which reads memory and computes the new values of N adjacent
+// elements of `to`, but does not write them. Operations that sum shards apply value<N>() to the
+// first shard, and fold<N>() to each of the others. kTakesMany says that the operation has a kernel
+// for ManySegments, too (takes_many).
 template <class Bits>
 struct Move {
   using From = Bits;
@@ -73,8 +74,8 @@ struct Move {
   }
 };
 
-// to = round(from * factor): kScale where both formats are one, kConvert where they are not. A
-// conversion is between buffers of one layout.
+// Computes to = round(from * factor): kScale where both formats are the same, kConvert where they
+// differ. A conversion is between buffers of one layout.
 template <class FromFormat, class ToFormat>
 struct Convert {
   using From = typename FromFormat::Memory;
@@ -118,7 +119,7 @@ struct Add {
   }
 };
 
-// The sum in the order of the ranks (G3), of shards that lie one behind the other.
+// Sums shards that lie one behind the other, in rank order (G3).
 template <class Format>
 struct Fold {
   using From = typename Format::Memory;
@@ -150,16 +151,16 @@ struct Fold {
   }
 };
 
-// How many neighbours a pack of an operation has.
+// The number of elements in a pack of an operation.
 template <class Op>
 constexpr int kLanes = kPackBytes /
                        static_cast<int>(sizeof(typename Op::From) > sizeof(typename Op::To)
                                             ? sizeof(typename Op::From)
                                             : sizeof(typename Op::To));
 
-// `packs` packs of N elements, of which this call takes the Count of its thread from `first` on.
-// All are read before one is written, so that the reads are in flight together; those of a shard,
-// too.
+// Runs over `packs` packs of N elements. This call takes the Count packs of its thread, from
+// `first` on. It reads all of them, and those of a shard, before it writes one, so that the reads
+// are in flight together.
 template <class Op, int N, std::uint32_t Count = kPacksPerThread>
 LOCKSTEP_HD void run_packs(const Table& table, const typename Op::From* from, typename Op::To* to,
                            std::uint64_t packs, std::uint64_t first) {
@@ -195,8 +196,8 @@ LOCKSTEP_HD void run_one(const Table& table, const typename Op::From* from, type
   run_packs<Op, 1, 1>(table, from, to, 1, 0);
 }
 
-// What is before the first pack belongs to the first block, what is behind the last one to the
-// last.
+// The first block takes the elements before the first pack, and the last block those behind the
+// last one.
 template <class Op>
 LOCKSTEP_HD void run_packed(const Table& table, const Segment& segment, std::uint32_t block,
                             std::uint32_t thread) {
@@ -222,9 +223,10 @@ LOCKSTEP_HD void run_dense(const Table& table, const Segment& segment, std::uint
     run_packs<Op, 1>(table, from, to, segment.elements, begin + done + thread);
 }
 
-// Index is wide enough for the number of elements: divisions of 64 bits are slow on a GPU. Some
-// elements at a time, so that what the layout says is read once for all of them, and they are read
-// before one is written. (What is computed of those behind the last one is not used.)
+// Index is wide enough for the number of elements, because 64-bit divisions are slow on a GPU. A
+// thread takes some elements at a time, so that it reads the layout once for all of them, and reads
+// them before it writes one. (It computes values for elements behind the last one, too, but does
+// not use them.)
 template <class Op, class Index>
 LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const Layout& layout,
                              std::uint32_t block, std::uint32_t thread) {
@@ -232,7 +234,7 @@ LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const L
   auto* to = reinterpret_cast<typename Op::To*>(segment.to);
   const std::uint64_t begin = std::uint64_t{block} * kElementsPerBlock;
   constexpr std::uint32_t kTogether =
-      sizeof(Index) == 4 ? 2 : 1;  // more take registers from run_packed
+      sizeof(Index) == 4 ? 2 : 1;  // More would take registers from run_packed.
   const int last = static_cast<int>(layout.dims) - 1;
   for (std::uint32_t done = thread; done < kElementsPerBlock; done += kTogether * kThreads) {
     const std::uint64_t first = begin + done;
@@ -268,7 +270,7 @@ LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const L
   }
 }
 
-// The last segment whose first block is not behind `block`.
+// Returns the last segment whose first block is not behind `block`.
 LOCKSTEP_HD std::uint32_t segment_of(const Segment* segments, std::uint32_t count,
                                      std::uint32_t block) {
   std::uint32_t low = 0;
@@ -280,7 +282,7 @@ LOCKSTEP_HD std::uint32_t segment_of(const Segment* segments, std::uint32_t coun
   return low;
 }
 
-// All that a thread of a block does.
+// Runs everything that one thread of a block does.
 template <class Op, std::size_t kBytes>
 LOCKSTEP_HD void run(const Argument<kBytes>& argument, std::uint32_t block, std::uint32_t thread) {
   const Table& table = argument.table;
@@ -317,7 +319,7 @@ void with_move(DType dtype, F f) {
   }
 }
 
-// Calls f with the type of an operation, an object of one of those above.
+// Calls f with an object of the operation's type, one of those above.
 template <class F>
 void with_operation(const Operation& operation, F f) {
   switch (operation.kind) {

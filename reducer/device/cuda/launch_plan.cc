@@ -20,14 +20,15 @@ using kernels::Segment;
 
 static_assert(kernels::kLayoutDims == kMaxDims);
 
-// The dimensions that matter, innermost of `to` first.
+// Returns the dimensions that matter, the innermost of `to` first.
 Layout simplified(const Shape& from, const Shape& to) {
   Layout layout;
   std::array<std::size_t, kMaxDims> order{};
   std::size_t count = 0;
   for (std::size_t d = static_cast<std::size_t>(to.dims); d-- > 0;)
     if (to.sizes[d] != 1) order[count++] = d;
-  // An insertion sort: of seven at most, and stable without memory for it.
+  // This is an insertion sort: there are at most seven dimensions, and it is stable without extra
+  // memory.
   for (std::size_t i = 1; i < count; ++i)
     for (std::size_t j = i; j > 0 && to.strides[order[j]] < to.strides[order[j - 1]]; --j)
       std::swap(order[j], order[j - 1]);
@@ -56,7 +57,8 @@ int lanes_of(const Operation& operation) {
   return kernels::kPackBytes / static_cast<int>(widest);
 }
 
-// How many elements there are before both sides are aligned to a pack; kLanes or more if never.
+// Returns the number of elements before both sides are aligned to a pack; kLanes or more if they
+// never are.
 int head_of(const Operation& operation, const std::byte* from, const std::byte* to) {
   const int lanes = lanes_of(operation);
   const auto width = static_cast<std::uintptr_t>(lanes);
@@ -103,7 +105,7 @@ void LaunchPlan::append_dense(const std::byte* from, std::byte* to, std::int64_t
   segment.from = from;
   segment.to = to;
   segment.elements = static_cast<std::uint64_t>(elements);
-  // A shard that begins elsewhere in a pack than the first one cannot be read in packs.
+  // A shard that begins at another offset in a pack than the first one cannot be read in packs.
   if (head < lanes && head + lanes <= elements && argument_.table.shard_stride % lanes == 0) {
     segment.form = Form::kPacked;
     segment.head = static_cast<std::uint8_t>(head);
@@ -120,7 +122,7 @@ void LaunchPlan::append(const std::byte* from, const Shape& from_shape, std::byt
   if (is_one_run(layout)) return append_dense(from, to, elements);
   LOCKSTEP_CHECK(operation_.kind != Kind::kConvert);
   LOCKSTEP_CHECK(operation_.kind != Kind::kFold);
-  // What comes again and again, as in a model's layers of one shape, is told once.
+  // A layout that repeats, as in a model's layers of one shape, is stored once.
   const auto known = std::find_if(layouts_.rbegin(), layouts_.rend(), [&](const Layout& other) {
     return std::memcmp(&layout, &other, sizeof(layout)) == 0;
   });
@@ -143,7 +145,7 @@ void LaunchPlan::add(Segment segment) {
   const std::uint64_t blocks =
       in_packs ? blocks_for((segment.elements - segment.head) / lanes, kernels::kPacksPerBlock)
                : blocks_for(segment.elements, kernels::kElementsPerBlock);
-  // What a GPU can number; at two bytes an element it is 16 TB.
+  // A GPU can number this many blocks; at two bytes an element they cover 16 TB.
   LOCKSTEP_CHECK_LE(blocks, std::uint64_t{std::numeric_limits<std::int32_t>::max()} - blocks_);
   segment.first_block = blocks_;
   blocks_ += static_cast<std::uint32_t>(blocks);

@@ -1,16 +1,16 @@
-// LaunchPlan: one kernel launch over any number of pieces of work, from tensors to a kernel's
-// Table.
+// LaunchPlan turns any number of tensor operations into the Table of one kernel launch.
 //
-// clear() begins a plan, append() adds a piece, and then argument() and blocks() are what a kernel
-// is launched with. A table that is too large for a kernel's argument (far_bytes() is not 0) has to
-// be written to memory of the GPU first. plan_*() make the plans of a Device's operations, with
-// its preconditions; the host and the GPU have the same ones.
+// clear() begins a plan and append() adds a piece of work; argument() and blocks() are then what a
+// kernel is launched with. A table that is too large for a kernel's argument (far_bytes() is not 0)
+// has to be written to memory of the GPU first. plan_*() make the plans of a Device's operations
+// and check their preconditions, which are the same on the host and on the GPU.
 //
-// Layouts are made simple first: dimensions of size 1 go, and neighbours that lie alike on both
-// sides become one, so that what is dense in the same order on both sides, whatever its dimensions,
-// is one run of elements, moved 16 bytes at a time where both addresses allow.
+// The plan simplifies layouts first: it drops dimensions of size 1, and merges adjacent dimensions
+// that have the same layout on both sides. So two sides that are dense in the same order, whatever
+// their dimensions, become one run of elements, which moves 16 bytes at a time where both addresses
+// allow.
 //
-// Threads: a plan belongs to one. A plan that is used again allocates nothing when it was as large
+// Threads: one thread uses a plan. A plan that is used again allocates nothing if it was as large
 // before. No operation of a plan may write an element twice or write what another piece reads.
 #pragma once
 
@@ -27,11 +27,12 @@ class LaunchPlan {
  public:
   void clear(const kernels::Operation& operation, double factor);
 
-  // Two layouts of the same sizes. Pieces without elements are left out.
+  // Adds two layouts of the same sizes. Pieces without elements are left out.
   void append(const std::byte* from, const Shape& from_shape, std::byte* to, const Shape& to_shape);
-  // As many elements on both sides, both dense.
+  // Adds equally many elements on both sides; both are dense.
   void append_dense(const std::byte* from, std::byte* to, std::int64_t elements);
-  // kFold: each piece begins in the first of `shards` shards, `stride` elements apart.
+  // For kFold: each piece begins in the first of `shards` shards, which are `stride` elements
+  // apart.
   void set_shards(std::uint32_t shards, std::int64_t stride);
 
   bool empty() const { return segments_.empty(); }
@@ -39,11 +40,13 @@ class LaunchPlan {
   std::uint32_t blocks() const { return blocks_; }
   std::size_t segment_count() const { return segments_.size(); }
 
-  // 0 when the segments travel in the kernel's argument.
+  // 0 if the segments fit into the kernel's argument.
   std::size_t far_bytes() const;
-  // Both parts of a far table, far_bytes() in all, to be copied to `place` of argument().
+  // Writes both parts of a far table, far_bytes() in all. The caller copies them to the `place` of
+  // argument().
   void write_far(std::byte* to) const;
-  // Valid until the plan changes. `place`: where the far table lies on the GPU, or null.
+  // Returns the kernel's argument, which is valid until the plan changes. `place` is the address of
+  // the far table on the GPU, or null.
   const kernels::ManySegments& argument(const std::byte* place);
 
  private:
@@ -58,16 +61,16 @@ class LaunchPlan {
   kernels::ManySegments argument_;
 };
 
-// What Device::copy, add, gather, scatter and convert do.
+// The plans of Device::copy, add, pack_bucket, unpack_bucket and convert.
 void plan_copy(LaunchPlan& plan, const Tensor& from, const Tensor& to);
 void plan_add(LaunchPlan& plan, const Tensor& from, const Tensor& to);
 void plan_gather(LaunchPlan& plan, std::span<const Transfer> transfers, double factor);
 void plan_scatter(LaunchPlan& plan, std::span<const Transfer> transfers);
 void plan_convert(LaunchPlan& plan, const Tensor& from, const Tensor& to, double factor);
 
-// to[i] = ((x0[i] + x1[i]) + x2[i]) + ..., each x scaled by `factor` first and rounded (G2, G3).
-// `from` holds the shards one behind the other: its elements are a multiple of to's. Both
-// row-major.
+// Computes to[i] = ((x0[i] + x1[i]) + x2[i]) + ..., where each x is first scaled by `factor` and
+// rounded (G2, G3). `from` holds the shards one behind the other: its element count is a multiple
+// of that of `to`. Both are row-major.
 void plan_fold(LaunchPlan& plan, const Tensor& from, const Tensor& to, double factor);
 
 }  // namespace LOCKSTEP_NS

@@ -16,14 +16,14 @@ constexpr std::align_val_t kAlignment{64};
 
 using kernels::with_format;
 
-// Null: there is none. The library rounds what it is asked for up to the alignment, and does not
-// look whether that wraps around.
+// Returns null if there is no memory. The library rounds the size up to the alignment without
+// checking whether that wraps around.
 void* new_memory(std::size_t bytes) {
   if (is_too_large(bytes)) return nullptr;
   return ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
 }
 
-// An element that is moved, and not computed with.
+// An element that is moved and not computed with.
 template <class Bits>
 struct Moved {
   using Memory = Bits;
@@ -64,8 +64,8 @@ void for_each_element(const Shape& a, const Shape& b, F f) {
   }
 }
 
-// to[k] = f(from[k], to[k]) over all elements, along memory when both layouts are the same dense
-// one.
+// Computes to[k] = f(from[k], to[k]) over all elements, along memory when both layouts are the same
+// dense one.
 template <class Memory, class F>
 void map_elements(const std::byte* from, const Shape& from_shape, std::byte* to,
                   const Shape& to_shape, F f) {

@@ -1,7 +1,7 @@
-// HostDevice: memory and arithmetic of the CPU. Everything runs at once on the calling thread;
-// events are always complete. Arithmetic has the bits of contract G9 whatever the application has
-// set for that thread, rounding and flush-to-zero included (base/float_environment.h). Several may
-// exist in a process: their indices give each its own engine worker.
+// HostDevice is the memory and arithmetic of the CPU. Everything runs at once on the calling
+// thread, and events are always complete. Arithmetic has the bits of contract G9 whatever rounding
+// or flush-to-zero mode the application has set for that thread (base/float_environment.h). A
+// process may have several host devices; their indices give each its own engine worker.
 #pragma once
 
 #include "reducer/device/device.h"
@@ -23,7 +23,8 @@ class HostDevice final : public Device {
   void release_pinned(std::byte* data, std::size_t capacity) override;
 
   Stream current_stream() override { return {this, 0}; }
-  Result<Stream> new_stream() override { return Stream{this, 0}; }  // all work is done at once
+  // All work is done when its call returns.
+  Result<Stream> new_stream() override { return Stream{this, 0}; }
   void* native(const Stream&) override { return nullptr; }
   void note_use(const Stream&, const std::byte*) override {}
   Event record(const Stream&) override { return {}; }

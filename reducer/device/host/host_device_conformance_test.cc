@@ -10,7 +10,7 @@ namespace {
 struct HostDeviceFixture {
   static void run(const std::function<void(DeviceUnderTest&)>& body) {
     HostDevice device;
-    DeviceUnderTest subject(device, {&device, 1});  // all are one
+    DeviceUnderTest subject(device, {&device, 1});  // All streams are one.
     body(subject);
   }
 };

@@ -1,5 +1,5 @@
-// What the conformance test of all devices cannot ask of a GPU: that the host's arithmetic does
-// not follow what the application has set for the calling thread (G9).
+// What the conformance test of all devices cannot demand of a GPU: that the host's arithmetic does
+// not depend on what the application has set for the calling thread (G9).
 #include "reducer/device/host/host_device.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class HostDeviceFloats : public ::testing::Test {
   static float at(const Tensor& tensor, int i) {
     return reinterpret_cast<const float*>(tensor.data())[i];
   }
-  // Everything that computes, one after the other, and what came of it.
+  // Runs every operation that computes, one after the other, and returns the results.
   std::vector<std::uint32_t> compute() {
     const Tensor small = floats({0x1p-140f, 0x1p-126f, -0x1p-149f, 0.1f});
     const Tensor sum = floats({0x1p-140f, -0x1p-127f, 0x1p-130f, 0.2f});
@@ -67,7 +67,7 @@ TEST_F(HostDeviceFloats, G9KeepSubnormalsWhateverTheThreadFlushes) {
   const std::vector<std::uint32_t> expected = compute();
   EXPECT_EQ(expected[0], std::bit_cast<std::uint32_t>(0x1p-139f));
   const unsigned usual = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(usual | 0x8040);  // flush to zero, and take subnormals for zeros
+  __builtin_ia32_ldmxcsr(usual | 0x8040);  // This flushes subnormal results and inputs to zero.
   const std::vector<std::uint32_t> got = compute();
   __builtin_ia32_ldmxcsr(usual);
   EXPECT_EQ(got, expected);
