@@ -17,8 +17,8 @@ namespace lockstep::properties {
 
 struct Comparable {
   std::uint32_t steps = 0;
-  bool has_synced_pass = false;  // why the next step is not comparable; empty if all steps are
-  std::string why;               // not the next one; empty: these are all
+  bool has_synced_pass = false;  // among these steps; without one there is nothing to compare
+  std::string why;               // why the next step is not comparable; empty if all steps are
 };
 
 // Both expectations are for `program`, each under the contract of its subject.

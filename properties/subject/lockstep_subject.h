@@ -88,17 +88,16 @@ extern "C" {
 
 /* What a subject supports besides float32 in plain mode, where every forward is synced, has one
  * backward, and uses every parameter. Generated cases need nothing else. */
-#define LOCKSTEP_CAN_DYNAMIC (UINT64_C(1) << 0)    /* unused detection: mode dynamic */
-#define LOCKSTEP_CAN_NO_SYNC (UINT64_C(1) << 1)    /* accumulation without communication */
-#define LOCKSTEP_CAN_NO_GRAD (UINT64_C(1) << 2)    /* forwards without gradients */
-#define LOCKSTEP_CAN_CHECKPOINT (UINT64_C(1) << 3) /* nested backward */
-#define LOCKSTEP_CAN_FORWARDS (UINT64_C(1) << 4)   /* several forwards before a backward */
-#define LOCKSTEP_CAN_BACKWARDS (UINT64_C(1) << 5)  /* several backward calls of one step */
-#define LOCKSTEP_CAN_DISCARD (UINT64_C(1) << 6)    /* forwards whose outputs are dropped */
-#define LOCKSTEP_CAN_KEEP_OUTPUTS \
-  (UINT64_C(1) << 7)                           /* outputs that live on; needs check_complete() */
-#define LOCKSTEP_CAN_SHARED (UINT64_C(1) << 8) /* one tensor under several names */
-#define LOCKSTEP_CAN_FROZEN (UINT64_C(1) << 9) /* parameters that need no gradient */
+#define LOCKSTEP_CAN_DYNAMIC (UINT64_C(1) << 0)      /* unused detection: mode dynamic */
+#define LOCKSTEP_CAN_NO_SYNC (UINT64_C(1) << 1)      /* accumulation without communication */
+#define LOCKSTEP_CAN_NO_GRAD (UINT64_C(1) << 2)      /* forwards without gradients */
+#define LOCKSTEP_CAN_CHECKPOINT (UINT64_C(1) << 3)   /* nested backward */
+#define LOCKSTEP_CAN_FORWARDS (UINT64_C(1) << 4)     /* several forwards before a backward */
+#define LOCKSTEP_CAN_BACKWARDS (UINT64_C(1) << 5)    /* several backward calls of one step */
+#define LOCKSTEP_CAN_DISCARD (UINT64_C(1) << 6)      /* forwards whose outputs are dropped */
+#define LOCKSTEP_CAN_KEEP_OUTPUTS (UINT64_C(1) << 7) /* they live on; see check_complete() */
+#define LOCKSTEP_CAN_SHARED (UINT64_C(1) << 8)       /* one tensor under several names */
+#define LOCKSTEP_CAN_FROZEN (UINT64_C(1) << 9)       /* parameters that need no gradient */
 #define LOCKSTEP_CAN_FLOAT64 (UINT64_C(1) << 10)
 #define LOCKSTEP_CAN_FLOAT16 (UINT64_C(1) << 11)
 #define LOCKSTEP_CAN_BFLOAT16 (UINT64_C(1) << 12)
