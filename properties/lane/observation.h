@@ -44,9 +44,8 @@ struct ObservedCollective {
   std::int32_t bucket = kNone;
   std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
-  std::int64_t sequence = 0;  // in its process group
-  // After a failure: whether this rank had started a collective of this pass.
-  std::uint64_t launched_us = 0;
+  std::int64_t sequence = 0;      // in its process group
+  std::uint64_t launched_us = 0;  // on the lane's clock
   std::uint64_t completed_us = 0;
 };
 
@@ -58,8 +57,8 @@ struct ObservedStep {
   // The call that failed: backward calls from 0, then check_complete(); -1 for a forward.
   std::int32_t failed_call = kNone;
   bool poisoned = false;  // after a failure: whether the subject refuses further work until reset
-  bool launched =
-      false;  // after a failure: a collective of this pass had been started on this rank
+  // After a failure: whether this rank had started a collective of this pass.
+  bool launched = false;
   std::vector<ObservedGradient> gradients;  // per parameter of the program; empty after a failure
   std::vector<std::uint64_t> state;         // S3: as ExpectedRankStep::state; empty after a failure
   std::vector<ObservedCollective> collectives;
