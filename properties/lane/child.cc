@@ -26,20 +26,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kClosedStatus = 113;  // of a child that finds its line closed; no subject's by chance
+constexpr int kClosedStatus =
+    113;  // of a child with a closed line; no subject returns it by chance
 constexpr char kNews = 'n';
 constexpr char kDone = 'd';
 constexpr std::size_t kPrefixBytes = sizeof(std::uint64_t) + 1;  // the nonce, and the kind
 
 constexpr auto kSendLimit = std::chrono::seconds(10);
 constexpr auto kMessageLimit = std::chrono::seconds(10);  // from its first byte to its last
-constexpr auto kEndLimit = std::chrono::seconds(1);       // to end, once the socket was closed
-constexpr auto kLook = std::chrono::milliseconds(50);     // how often an end is looked for
+constexpr auto kEndLimit = std::chrono::seconds(1);       // to end after the socket was closed
+constexpr auto kLook = std::chrono::milliseconds(50);     // how often the parent looks for an end
 
 constexpr const char* kWrote =
     "wrote to a descriptor that is not the subject's, its connection to this program";
 
-// This process's ends of the lines to its children. A child must not have those to the others.
+// This process's ends of the lines to its children. A child must not hold the lines to the others.
 std::vector<int>& open_lines() {
   static std::vector<int> lines;
   return lines;
@@ -118,7 +119,8 @@ Child::Heard Child::receive(std::string& text, std::chrono::milliseconds limit) 
   if (!is_running()) return Heard::kLost;
   const Clock::time_point deadline = Clock::now() + limit;
   while (true) {
-    // Before the look at the socket: what the child said before its end is there by then.
+    // This comes before the look at the socket, so that everything the child sent before its end is
+    // there.
     const bool ended = has_ended();
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
@@ -138,12 +140,12 @@ Child::Heard Child::receive(std::string& text, std::chrono::milliseconds limit) 
   const char kind = text[kPrefixBytes - 1];
   text.erase(0, kPrefixBytes);
   if (kind == kNews) return Heard::kMessage;
-  how_lost_ = "finished without an answer";  // where one was due
+  how_lost_ = "finished without an answer";  // although an answer was expected
   end();
   return Heard::kDone;
 }
 
-// The child may be about to end, and then that says more.
+// The child may be about to end; its exit status then says more.
 Child::Heard Child::lose(const std::string& why) {
   const std::optional<int> status = end_within(pid_, kEndLimit);
   const bool is_closed = status && WIFEXITED(*status) && WEXITSTATUS(*status) == kClosedStatus;
