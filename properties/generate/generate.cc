@@ -622,8 +622,7 @@ void draw_sparse(Random random, const GenerateOptions& options, Program& program
       for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw_entries);
 }
 
-// Makes some gradients require a gradient, which is refused (P16); mostly a single one. It uses
-// random numbers of its own.
+// Makes some gradients, mostly one, require a gradient (P16). It uses random numbers of its own.
 void draw_requires_grad(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
   const bool is_able = can.has(Capability::kRequiresGrad) && can.has(Capability::kErrors) &&
