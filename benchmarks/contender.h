@@ -1,8 +1,8 @@
-// Contender: one way to bring the gradients of a workload to all ranks. The floors are here, which
-// sum and do nothing else; reducers are in reduced.h.
+// Contender: one way to all-reduce the gradients of a workload. This file has the lower bounds,
+// which only sum and do nothing else; reduced.h has the reducers.
 //
-// A contender is a rank's half of a collective thing: all ranks call the same methods in the same
-// order. A step sums in place what prepare() put there.
+// Each rank owns one contender. All ranks call the same methods in the same order. step() sums in
+// place the values that prepare() wrote.
 #pragma once
 
 #include <gloo/context.h>
@@ -19,18 +19,26 @@
 
 namespace lockstep::benchmarks {
 
-// What one step of one rank took, beside its own time. Zero where a contender has no such thing.
+// What one step of one rank measured beside its own time. A field that a contender cannot measure
+// is zero.
 struct StepNotes {
-  std::int64_t launch_delay_ns = 0;  // median over buckets: last gradient there -> sum started
-  std::int64_t exposed_ns = 0;       // last gradient of all there -> all done
+  // The median over all buckets of the time from the bucket's last gradient to the start of its
+  // all-reduce.
+  std::int64_t launch_delay_ns = 0;
+  // The time from the last gradient of the pass until the step is done.
+  std::int64_t exposed_ns = 0;
 };
 
-// How a backward that no model stands behind brings the hooks about. But for kArriving, gradients
-// are there already, and none arrives.
+// How the hooks are called by a backward that has no model behind it. Except with kArriving, the
+// gradients exist before the step, and none arrives during it.
 enum class Backward : std::uint8_t {
-  kHooks,     // one node calls them all, the last parameter's first
-  kArriving,  // the same, and each parameter, which has no gradient, gets a tensor that becomes it
-  kChain,     // a node for each parameter, the last one's first; the engine visits its accumulator
+  kHooks,  // one node calls all hooks, beginning with the last parameter's
+  // As kHooks; in addition, each parameter begins without a gradient, and gets a tensor that
+  // becomes its gradient.
+  kArriving,
+  // Each parameter has a node, beginning with the last parameter; the engine visits its
+  // accumulator.
+  kChain,
 };
 
 class Contender {
@@ -39,23 +47,24 @@ class Contender {
   virtual Status prepare(const Values& values) = 0;  // not timed
   virtual Status step() = 0;                         // timed
   virtual std::uint64_t wrong(const Values& values) const = 0;
-  virtual float* first_result() = 0;  // for the positive control
+  virtual float* first_result() = 0;  // the positive control changes it
   virtual StepNotes notes() const { return {}; }
 };
 
-// What a rank has to reach the others with.
+// What a rank needs in order to reach the other ranks.
 struct Place {
   int rank = 0;
   int ranks = 1;
-  std::string directory;  // for rendezvous: fresh, and shared by all ranks
+  // The directory is for the rendezvous. It is fresh, and all ranks share it.
+  std::string directory;
   std::shared_ptr<Store> store;
   std::shared_ptr<ProcessGroup> group;
 };
 
 Result<Place> take_place(int rank, int ranks, const std::string& directory);
 
-// Gloo alone: one gloo::allreduce of all elements, on connections of its own. It adds with the sums
-// that our groups use, which are the faster ones.
+// One gloo::allreduce of all elements, on connections of its own, without a reducer. It adds with
+// the sum functions of our process groups, which are faster than Gloo's.
 class FlatSum final : public Contender {
  public:
   FlatSum(const Place& place, std::int64_t elements);  // throws what Gloo throws
@@ -73,9 +82,9 @@ class FlatSum final : public Contender {
   std::shared_ptr<::gloo::Context> context_;
 };
 
-// Some all-reduces of a process group, all in flight at once: what is left of a reducer without
-// gradients, hooks and copies; or with copies of each bucket as a whole, to where it is summed and
-// back.
+// The all-reduces of a process group, all in flight at once. This is what remains of a reducer
+// without gradients, hooks and copies. With Copies::kInAndOut each whole bucket is also copied to
+// the memory in which it is summed, and back.
 class GroupSums final : public Contender {
  public:
   enum class Copies : std::uint8_t { kNone, kInAndOut };
@@ -88,10 +97,11 @@ class GroupSums final : public Contender {
 
  private:
   struct Bucket {
-    std::int64_t first = 0;  // element
+    std::int64_t first = 0;  // index of its first element
     std::int64_t elements = 0;
-    Ref<Storage> memory;   // where it is summed
-    Ref<Storage> outside;  // where it comes from, and goes; null: the same
+    Ref<Storage> memory;  // the all-reduce runs in this memory
+    // The values come from this memory and return to it. Null means that they live in `memory`.
+    Ref<Storage> outside;
     Storage& home() const { return outside ? *outside : *memory; }
     std::unique_ptr<Work> work;
   };

@@ -1,20 +1,20 @@
-// What the kernels of CudaDevice cost on a GPU: gathering gradients into a bucket, scaled or as
-// they are, and scattering them back, beside one plain copy from device to device of as many bytes,
-// measured in turn in the same loop.
+// Measures the kernels of CudaDevice on a GPU: packing gradients into a bucket, scaled or unscaled,
+// and unpacking them, beside one plain copy from device to device of as many bytes. The same loop
+// measures them in turn.
 //
-//   resnet50      the shapes of ResNet-50: 161 parameters, 25.6 M float32
-//   small_1000    1,000 parameters of 64 float32
-//   one_tensor    one parameter of 100 M float32
-//   misaligned    the same, not aligned as its place in the bucket is
-//   channels_last one gradient of 64 x 256 x 56 x 56 float32, its channels last, row-major there
-//   transposed    one of 8192 x 8192, its dimensions the other way round
+//  resnet50      the shapes of ResNet-50: 161 parameters, 25.6 M float32
+//  small_1000    1,000 parameters of 64 float32
+//  one_tensor    one parameter of 100 M float32
+//  misaligned    the same, not aligned as its position in the bucket is
+//  channels_last one gradient of 64 x 256 x 56 x 56 float32, channels last; row-major in the bucket
+//  transposed    one gradient of 8192 x 8192, with its dimensions transposed
 //
-// Times are the GPU's (CUDA events around several calls), medians over the iterations; what is
-// read and written rotates through more memory than a cache holds. Counters: `us` a call, `GBps` of
-// bytes read and written, `copy_us` of the plain copy, and `of_copy`, the bandwidth as part of the
-// copy's; `host_us` is what the call took of its thread, in which nothing waited for the GPU.
-// Nothing is judged but the result: before anything is timed it is compared with the host's
-// bits. Exit code: see gpu_program.h.
+// The times are the GPU's (CUDA events around several calls), as medians over the iterations; the
+// data rotates through more memory than a cache holds. Counters: `us` per call; `GBps` of bytes
+// read and written; `copy_us` of the plain copy; `of_copy`, the bandwidth as a fraction of the
+// copy's; `host_us`, the time of the call in its thread, in which nothing waited for the GPU. Only
+// the result is judged: before any timing it is compared with the host's bits. Exit code: see
+// gpu_program.h.
 #include <benchmark/benchmark.h>
 #include <cuda_runtime_api.h>
 
@@ -34,15 +34,16 @@ namespace {
 
 constexpr std::size_t kRotated = std::size_t{512}
                                  << 20;  // bytes of a side that a loop goes through
-constexpr std::size_t kMostSets = 512;   // of the smallest case: 128 MB a side; a cache has 60
+constexpr std::size_t kMostSets = 512;   // of the smallest case: 128 MB per side; a cache has 60 MB
 constexpr std::int64_t kHundredMillion = 100'000'000;
 
 CudaDevice* device = nullptr;
 
 enum class What { kGather, kGatherScaled, kScatter };
 
-// Gradients of one set, and their bucket. They are cut from one storage, for there are half a
-// million of the smallest, each aligned as if it were an allocation of its own, as a user's are.
+// The gradients of one set, and their bucket. They are slices of one storage, because the smallest
+// case has half a million of them. Each is aligned as if it were an allocation of its own, as a
+// user's are.
 struct Set {
   std::vector<Tensor> gradients;
   std::vector<Shape> orders;
@@ -60,12 +61,12 @@ std::int64_t rounded_up(std::int64_t elements, std::int64_t to) {
   return (elements + to - 1) / to * to;
 }
 
-// What a benchmark is of: 1-dimensional parameters, or one with strides.
+// The subject of a benchmark: 1-dimensional parameters, or one with strides.
 struct Case {
   std::string name;
   std::vector<std::int64_t> parameters;  // elements
   std::int64_t offset = 0;               // of each gradient in its memory
-  Shape gradient = {};                   // where it has dimensions: of the only parameter
+  Shape gradient = {};                   // the shape of the only parameter, if it has dimensions
 };
 
 Case strided(std::string name, std::initializer_list<std::int64_t> sizes,
@@ -113,7 +114,7 @@ void run(What what, const Set& set) {
     device->pack_bucket(stream, set.transfers, what == What::kGather ? 1.0 : 0.5);
 }
 
-// The GPU's time of what `work` submits, in microseconds.
+// Measures the GPU's time of the operations that `work` submits, in microseconds.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -158,7 +159,7 @@ Status finish() {
                              platform::Deadline::in(std::chrono::seconds(60)));
 }
 
-// One call of each set, and the host's time of it in microseconds.
+// Calls each set once, and returns the host's time in microseconds.
 double run_all(What what, const std::vector<std::unique_ptr<Set>>& sets) {
   const auto start = std::chrono::steady_clock::now();
   for (const auto& set : sets) run(what, *set);
@@ -208,7 +209,7 @@ void measure(benchmark::State& state, What what, const Case& one) {
   state.counters["of_copy"] = per_copy / per_call;
 }
 
-// Whether a small model comes out as on the host; the tests ask far more.
+// Whether a small model has the same result as on the host. The tests check far more.
 bool is_right() {
   const Values values(2, 0);
   const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 0, 64, 1};

@@ -1,23 +1,22 @@
-// What the reducer costs on a GPU, without a network: one rank, whose collectives are over at
-// once, so that nothing but the reducer is added to a step.
+// Measures the reducer on a GPU without a network: one rank, whose collectives complete at once, so
+// that a step includes nothing but the reducer.
 //
-//   Step/WORKLOAD/MODE   one backward that gives every parameter its gradient, which is added to
-//                        the one that is there: without a reducer, with one that copies, and with
-//                        gradients that are views of buckets. Until the GPU is done (`ms`), and
-//                        until the call returns (`host_ms`)
-//   Hook                 one hook of 1,000 parameters of 64 float32 in one bucket, on its thread
-//   Bucket               what launching and finalizing one more bucket of a step takes of the host:
-//                        1,000 parameters in 1,000 buckets, and in one
+//  Step/WORKLOAD/MODE   one backward that adds to every parameter's existing gradient: without a
+//                       reducer, with one that copies, and with gradients that are views of
+//                       buckets; `ms` lasts until the GPU is done, `host_ms` until the call returns
+//  Hook                 one hook of 1,000 parameters of 64 float32 in one bucket, on its thread
+//  Bucket               the host's time for launching and finalizing one more bucket of a step:
+//                       1,000 parameters in 1,000 buckets, and in one
 //
-// Times are medians over the iterations. Before anything is timed a step's gradients are compared
-// with what they must be. --on-host runs all of it on the host's memory, to try this program out.
+// The times are medians over the iterations. Before any timing a step's gradients are compared with
+// the expected ones. --on-host runs everything in the host's memory, to try this program out.
 //
-// --sockets: two ranks, as processes that share the GPU, instead of one. NCCL takes each for a
+// --sockets: two ranks instead of one, as processes that share the GPU. NCCL treats each as a
 // machine of its own and sends through sockets of the loopback device. Only Step is measured, on
-// rank 0, and each mode also in a group whose ranks do not agree about their collectives, as
-// PyTorch's do not (NcclOptions::agree is off). LOCKSTEP_NCCL=FILE names the
-// library, else the loader finds it. With --on-host, too, it is Gloo that sums, in the host's
-// memory, in the one group. Exit code: see gpu_program.h.
+// rank 0, and each mode also in a group whose ranks do not agree on their collectives beforehand,
+// as PyTorch's do not (NcclOptions::agree is off). LOCKSTEP_NCCL=FILE names the library; otherwise
+// the loader finds it. Together with --on-host, Gloo reduces in the host's memory, in a single
+// group. Exit code: see gpu_program.h.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -67,18 +66,18 @@ platform::Deadline soon() { return platform::Deadline::in(std::chrono::seconds(6
 
 Status finish() { return device->synchronize(device->record(device->current_stream()), soon()); }
 
-// Where two ranks meet; without a group there is one rank.
+// The group of two ranks; without a group there is one rank.
 struct Ranks {
   int rank = 0;
   int size = 1;
   std::shared_ptr<Store> store;
   std::shared_ptr<ProcessGroup> group;
-  std::shared_ptr<ProcessGroup> without_agreement;  // none over Gloo
-  int models = 0;                                   // so far, on every rank
+  std::shared_ptr<ProcessGroup> without_agreement;  // null over Gloo
+  int models = 0;  // the number of models so far, equal on every rank
 };
 Ranks ranks;
 
-// What a model's reducer has to reach the others with.
+// Returns the membership through which a model's reducer reaches the other ranks.
 Membership place_of_a_model(bool agrees) {
   if (ranks.group == nullptr)
     return {std::make_shared<SingleRankGroup>(), std::make_shared<HashStore>()};
@@ -104,7 +103,7 @@ std::vector<Mode> modes() {
   return all;
 }
 
-// A model on the device, and what arrives at its parameters in each backward.
+// A model on the device, and the gradients that arrive at its parameters in each backward.
 struct Model {
   explicit Model(const std::vector<std::int64_t>& sizes) {
     for (const std::int64_t elements : sizes) {
@@ -172,7 +171,7 @@ double cpu_microseconds() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// Runs the hooks of all parameters but the last, which launches the bucket, and takes the time.
+// Runs and times the hooks of all parameters but the last one, which launches the bucket.
 class HookNode final : public Node {
  public:
   HookNode(Model& model, double& us)
@@ -253,12 +252,12 @@ void measure_bucket(benchmark::State& state) {
   state.counters["bucket_us"] = median(buckets);
 }
 
-// What rank `rank` has for each element of parameter `i`; the average is exact.
+// Returns the value of rank `rank` for each element of parameter `i`; the average is exact.
 float value_of(std::size_t i, int rank) {
   return static_cast<float>(i + 1) + (rank == 0 ? 0.0f : 2.0f);
 }
 
-// Two steps add up, with each kind of reducer.
+// Checks that two steps add up, with each kind of reducer.
 Status check_results() {
   const std::vector<std::int64_t> sizes = {1000, 3, 70'000, 64, 1};
   for (const Mode& mode : modes()) {
@@ -321,7 +320,7 @@ int run_alone(bool is_on_host, int argc, char** argv) {
   return run_checked(check_results(), name, register_all, argc, argv);
 }
 
-// For NCCL each rank is a machine of its own: else it refuses two of them on one GPU.
+// For NCCL each rank is a machine of its own; otherwise it refuses two ranks on one GPU.
 void set_nccl_variables(int rank) {
   const std::pair<const char*, std::string> variables[] = {
       {"NCCL_HOSTID", "benchmark-" + std::to_string(::getppid()) + "-" + std::to_string(rank)},
@@ -371,7 +370,7 @@ Status meet_by_gloo(const std::string& folder) {
   return {};
 }
 
-// One of two. Rank 0 alone writes what it has measured.
+// Runs one of the two ranks. Only rank 0 writes what it has measured.
 int run_rank(int rank, bool is_on_host, const std::string& folder, std::vector<char*> arguments) {
   ranks.rank = rank;
   ranks.size = 2;
@@ -391,12 +390,12 @@ int run_rank(int rank, bool is_on_host, const std::string& folder, std::vector<c
   const int count = static_cast<int>(arguments.size());
   arguments.push_back(nullptr);
   code = run_checked(met.ok() ? check_results() : met, name, register_all, count, arguments.data());
-  ranks.group.reset();  // before the device
+  ranks.group.reset();  // before the device is destroyed
   ranks.without_agreement.reset();
   return code;
 }
 
-// This process must not use CUDA before it forks, so another one looks for the GPU.
+// This process must not use CUDA before it forks, so another process looks for the GPU.
 int run_ranks_on_one_gpu(bool is_on_host, int argc, char** argv) {
   catch_signals();
   const SharedMemory memory(sizeof(int));

@@ -13,7 +13,7 @@ void show_help(int argc, char** argv, const char* options) {
     if (std::string_view(argv[i]) != "--help") continue;
     std::fputs(options, stdout);
     std::fflush(stdout);
-    benchmark::Initialize(&argc, argv);  // ends here
+    benchmark::Initialize(&argc, argv);  // exits here
   }
 }
 

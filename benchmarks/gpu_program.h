@@ -1,7 +1,7 @@
-// What the programs for a GPU have in common: opening it, and running what is registered.
+// What the benchmark programs for a GPU share: they open the GPU and run the registered benchmarks.
 //
-// Exit codes: 77 where there is no CUDA device, 65 for a wrong result, 1 for other failures before
-// anything is measured. What fails after that has ERROR OCCURRED in its row.
+// Exit codes: 77 if the machine has no CUDA device, 65 for a wrong result, 1 for any other failure
+// before a measurement. A benchmark that fails later has ERROR OCCURRED in its row.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,16 @@
 
 namespace lockstep::benchmarks {
 
-// Shows `options`, this program's own, and Google Benchmark's, and ends the program, if --help is
-// among the arguments: no GPU is needed for that.
+// If --help is among the arguments, prints `options` (this program's own) and the options of Google
+// Benchmark, and exits. This needs no GPU.
 void show_help(int argc, char** argv, const char* options);
 
-// The machine's first GPU; or null, after a line on standard error, and the exit code in `code`.
+// Returns the machine's first GPU. Without one, prints a line on standard error, sets `code` to the
+// exit code and returns null.
 std::unique_ptr<CudaDevice> open_gpu(int& code);
 
-// Runs what register_all() registers with Google Benchmark, unless `checked` says that results are
-// wrong (kCorrupted) or cannot be had. Returns the exit code.
+// Runs the benchmarks that register_all() registers with Google Benchmark. It runs none if
+// `checked` says that results are wrong (kCorrupted) or cannot be computed. Returns the exit code.
 int run_checked(const Status& checked, const std::string& device,
                 const std::function<void()>& register_all, int argc, char** argv);
 

@@ -1,14 +1,14 @@
-// What the reducer itself costs, without a network: two ranks, of which the other one is played in
-// this process and always holds the same gradients, so that a sum is a doubling.
+// Measures the reducer itself without a network: two ranks, of which this process simulates the
+// other one, with gradients that are always equal, so that a sum is a doubling.
 //
-//   HookOfSmallParameters      one hook of a parameter of few elements, its copy included; the copy
-//                              alone is measured beside it, in the same run (counters hook_ns,
-//                              copy_ns, and own_ns, their difference)
-//   BackwardAndReduce          backward of 1,000 parameters of 64 elements, whole: engine, hooks,
-//                              sums, finalization; beside it the same backward without a reducer
-//   LaunchAndFinalizeOfBucket  what one bucket costs besides its members' hooks (bucket_ns)
+//  HookOfSmallParameters      one hook of a parameter of few elements, including its copy; the copy
+//                             alone is measured beside it, in the same run (counters hook_ns,
+//                             copy_ns, and own_ns, their difference)
+//  BackwardAndReduce          a whole backward of 1,000 parameters of 64 elements: engine, hooks,
+//                             sums, finalization; beside it the same backward without a reducer
+//  LaunchAndFinalizeOfBucket  the cost of one bucket besides its members' hooks (bucket_ns)
 //
-// Times are processor time of the one thread that does it all.
+// The times are processor time of the one thread that does all the work.
 #include <benchmark/benchmark.h>
 
 #include <ctime>
@@ -23,14 +23,15 @@
 namespace lockstep {
 namespace {
 
-// Of this thread, which does all the work here: what other programs do meanwhile does not count.
+// Returns the processor time of this thread, which does all the work, so that other programs do not
+// count.
 double cpu_nanoseconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-// A model of `count` parameters, all below one node.
+// A model of `count` parameters, all used by one node.
 struct Model {
   Model(std::int64_t count, std::int64_t elements) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -55,7 +56,7 @@ struct Model {
     parallel = std::move(*made);
   }
 
-  // A forward whose output is `node`, synced if there is a reducer.
+  // Runs a forward whose output is `node`. It is synced if there is a reducer.
   Status forward(const Ref<Node>& node) {
     outputs.clear();
     const auto module = [&](std::vector<Edge>& edges) {
@@ -89,8 +90,8 @@ class FanNode final : public Node {
   }
 };
 
-// Runs the hooks of all parameters in a row and takes the time. The gradients stay as they are:
-// nothing arrives at the accumulators. The last hook, which launches the bucket, is left out.
+// Runs and times the hooks of all parameters in a row. The gradients do not change, because nothing
+// arrives at the accumulators. The last hook, which launches the bucket, is omitted.
 class HookNode final : public Node {
  public:
   HookNode(Model& model, double& nanoseconds)
@@ -110,7 +111,7 @@ class HookNode final : public Node {
   double& nanoseconds_;
 };
 
-// The copies that the hooks make, alone: one call a parameter, into places 64 bytes apart.
+// Measures only the copies of the hooks: one call per parameter, to addresses 64 bytes apart.
 double time_copies(Model& model, Storage& bucket, std::int64_t elements) {
   const std::size_t stride = (static_cast<std::size_t>(elements) * 4 + 63) / 64 * 64;
   const auto all = std::span(model.parameters);
@@ -160,7 +161,7 @@ void BackwardAndReduce(benchmark::State& state) {
   constexpr std::int64_t kCount = 1000;
   Model model(kCount, 64);
   if (state.range(0) != kNoReducer) model.reduce(state.range(0) == kDynamic, 64u << 10);
-  for (auto _ : state) {  // the graph is built outside of what is timed
+  for (auto _ : state) {  // the graph is built outside of the timed section
     check(model.forward(make_ref<FanNode>(model)), state);
     const double start = cpu_nanoseconds();
     check(model.backward(), state);
@@ -178,8 +179,8 @@ BENCHMARK(BackwardAndReduce)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
-// 1,000 parameters of one element, in one bucket or in 1,000: what there is more of is launching,
-// waiting for, and finalizing buckets.
+// 1,000 parameters of one element, in one bucket or in 1,000. The difference is the cost of
+// launching, waiting for, and finalizing buckets.
 void LaunchAndFinalizeOfBucket(benchmark::State& state) {
   constexpr std::int64_t kCount = 1000;
   Model one(kCount, 1);

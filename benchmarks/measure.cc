@@ -25,7 +25,7 @@ struct Sample {
   std::uint64_t wrong;
 };
 
-// By contender, repetition and rank, in memory that the parent sees.
+// The samples by contender, repetition and rank, in memory that the parent sees.
 class Samples {
  public:
   explicit Samples(const Plan& plan)
@@ -58,7 +58,7 @@ class Directory {
   }
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
-  std::string path;  // empty: it could not be made
+  std::string path;  // empty if it could not be created
 };
 
 std::int64_t processor_time_ns() {
@@ -85,7 +85,7 @@ Status run_rank(const Plan& plan, const Place& place, const MakeContenders& make
       LOCKSTEP_RETURN_IF_ERROR(contender.step());
       sample.end_ns = platform::now().count();
       sample.cpu_ns = processor_time_ns() - cpu_before;
-      meeting.meet();  // comparing would take the processor from those still at it
+      meeting.meet();  // comparing now would take processor time from slower ranks
       if (plan.spoil && place.rank == 0) *contender.first_result() += 1;
       sample.wrong = contender.wrong(values);
       sample.notes = contender.notes();

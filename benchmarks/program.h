@@ -1,7 +1,8 @@
-// What the benchmark programs over Gloo have in common: exit codes, the JSON file, one line about
-// what went wrong.
+// What the benchmark programs over Gloo share: the exit codes, the JSON file, and one line on
+// standard error that says what failed.
 //
-// Exit codes: 0 fine, 1 usage or a failure, 65 wrong bits, 128 and its number after a signal.
+// Exit codes: 0 for success, 1 for a usage error or another failure, 65 for wrong bits, 128 plus
+// the signal's number after a signal.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +13,31 @@
 
 namespace lockstep::benchmarks {
 
-// What every one of them can be asked for.
+// The options of every benchmark program.
 struct Choice {
-  std::vector<std::string> only;  // parts; empty: all but tiny
+  std::vector<std::string> only;  // parts; if empty, all parts but `tiny` run
   std::vector<int> ranks = {2, 4};
-  int repetitions = 0;  // 0: as many as each part has by itself
-  bool spoil = false;   // see Plan
+  int repetitions = 0;  // 0 means each part's own default
+  bool spoil = false;   // see Plan::spoil
 };
 
-// Something that measures, prints rows as they come, and keeps them.
+// A benchmark that measures, prints its rows as they are ready, and stores them.
 class Bench {
  public:
   virtual ~Bench() = default;
-  virtual int run() = 0;                    // 0, or the exit code of the program: see measure()
-  virtual std::uint64_t wrong() const = 0;  // elements, of all rows
+  virtual int run() = 0;                    // returns 0 or the program's exit code: see measure()
+  virtual std::uint64_t wrong() const = 0;  // wrong elements in all rows
   virtual std::string to_json() const = 0;
 };
 
-// Reads the arguments, runs what `make` made for them, and writes the JSON file: when all of it is
-// there, or not at all. Returns the exit code.
+// Reads the arguments, runs the benchmark that `make` returns for them, and writes the JSON file.
+// The file is written whole or not at all. Returns the exit code.
 int run_program(int argc, char** argv, const std::string& about,
                 const std::vector<std::string>& parts,
                 const std::function<std::unique_ptr<Bench>(const Choice&)>& make);
 
-// "NAME: TEXT" on standard error, with this program's name; returns the exit code of a failure.
+// Prints "NAME: TEXT" on standard error, where NAME is this program's, and returns the exit code of
+// a failure.
 int complain(const std::string& text);
 
 }  // namespace lockstep::benchmarks

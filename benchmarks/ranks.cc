@@ -33,7 +33,7 @@ void end_all(const std::vector<pid_t>& children) {
   for (const pid_t child : children) ::kill(child, SIGKILL);
 }
 
-// Takes leave of those that have ended. False if one of them did not end well.
+// Waits for the children that have ended. Returns false if one of them failed.
 bool reap(std::vector<pid_t>& children) {
   bool is_well = true;
   int status = 0;
@@ -72,10 +72,10 @@ MeetingPoint::MeetingPoint(int ranks) : memory_(sizeof(State)) {
   ::pthread_barrierattr_destroy(&attributes);
 }
 
-MeetingPoint::~MeetingPoint() = default;  // a rank that was killed may still be inside
+MeetingPoint::~MeetingPoint() = default;  // a killed rank may still be inside
 
-// The barrier sleeps while the slower ones prepare; it wakes its sleepers one after the other, so
-// that they meet again, awake.
+// The barrier sleeps while the slower ranks prepare, and wakes its sleepers one after another. So
+// the ranks meet a second time, awake.
 void MeetingPoint::meet() {
   ::pthread_barrier_wait(&state_->barrier);
   const int before = state_->meetings.load();
@@ -96,7 +96,8 @@ void catch_signals() {
 
 int run_ranks(int ranks, const std::function<int(int rank)>& body) {
   if (last_signal != 0) return 128 + last_signal;
-  // A signal that comes just before the wait must end it: signals are let in there alone.
+  // A signal that arrives just before the wait must end it, so signals are unblocked only during
+  // the wait.
   sigset_t wanted;
   sigset_t before;
   ::sigemptyset(&wanted);

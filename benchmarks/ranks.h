@@ -1,8 +1,9 @@
-// Ranks as real processes, which meet before and after what is timed.
+// Runs ranks as real processes, which meet at a barrier before and after what is timed.
 //
-// The parent forks them before it has a thread of its own, waits for them, and passes a signal on:
-// SIGINT and SIGTERM end every rank before run_ranks() returns, and a rank whose parent is killed
-// is killed, too. A rank that fails ends the others, who might wait for it for ever.
+// The parent forks the ranks before it has a thread of its own, waits for them, and forwards
+// signals: SIGINT and SIGTERM end every rank before run_ranks() returns. A rank whose parent is
+// killed is killed, too. A rank that fails ends the other ranks, because they might wait for it for
+// ever.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace lockstep::benchmarks {
 
-// Memory that the parent and all ranks see, zeros at first.
+// Memory that the parent and all ranks share. It is zero at first.
 class SharedMemory {
  public:
   explicit SharedMemory(std::size_t bytes);
@@ -25,8 +26,8 @@ class SharedMemory {
   std::byte* data_ = nullptr;
 };
 
-// Where ranks wait for each other. They leave within a microsecond or so of each other, if there is
-// a processor for each.
+// A barrier for the ranks. The ranks leave it within about a microsecond of each other if each has
+// a processor.
 class MeetingPoint {
  public:
   explicit MeetingPoint(int ranks);
@@ -41,11 +42,11 @@ class MeetingPoint {
   State* state_ = nullptr;
 };
 
-// From here on SIGINT and SIGTERM end run_ranks(), also the next one.
+// From this call on, SIGINT and SIGTERM end run_ranks(), and later calls of it, too.
 void catch_signals();
 
-// Runs body(rank) in a process each. 0 if every one of them returned 0; 128 and the signal's number
-// after a signal to the parent; else 1.
+// Runs body(rank) in one process per rank. Returns 0 if every body returned 0, 128 plus the
+// signal's number after a signal to the parent, and 1 otherwise.
 int run_ranks(int ranks, const std::function<int(int rank)>& body);
 
 }  // namespace lockstep::benchmarks

@@ -6,7 +6,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-// Sends nothing to a parameter, and what it got to the next one of the chain.
+// Sends nothing to a parameter, and its own input to the next node of the chain.
 class ChainNode final : public Node {
  public:
   ChainNode(Engine& engine, Ref<Parameter> parameter, Ref<Node> next)
@@ -107,7 +107,8 @@ Status Reduced::call_hooks(const BackwardContext& here) {
       std::this_thread::sleep_until(std::chrono::steady_clock::time_point(due));
       member->hooked_at = platform::now();
     }
-    const Tensor arriving = std::move(member->arriving);  // nothing, where gradients are there
+    const Tensor arriving =
+        std::move(member->arriving);  // undefined if gradients are already there
     LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&arriving, 1}, {}, here));
   }
   hooks_done_ = platform::now();

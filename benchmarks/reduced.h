@@ -1,10 +1,10 @@
-// Reduced: a workload's gradients averaged by the reducer.
+// Reduced: the reducer averages the gradients of a workload.
 //
-// What a step is. The gradients have been computed before it: a node whose backward calls the hooks
-// of all parameters, the last one first, as backward passes do (or a chain of nodes: Backward). A
-// step begins when backward is called, and ends when it returns with the averages in the gradients.
-// Hooks, copies, sums and finalization are in it; the forward, and whatever computes gradients, are
-// not.
+// Before a step, the gradients have been computed. In the step, one node's backward calls the hooks
+// of all parameters, beginning with the last one, in the order of a backward pass (or a chain of
+// nodes does: see Backward). A step begins with the call of backward, and ends when backward
+// returns with the averages in the gradients. It includes hooks, copies, sums and finalization. It
+// excludes the forward and the computation of gradients.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,9 @@ namespace lockstep::benchmarks {
 
 class Reduced final : public Contender {
  public:
-  // `store_prefix` is this one's own. With `pace` hooks wait for the gradients of a backward that
-  // takes so long, on a processor of its own: each parameter's share is that of its elements.
+  // No other Reduced may use `store_prefix`. With `pace`, the hooks wait for the gradients of a
+  // backward that takes this long on a processor of its own; each parameter's share of the time is
+  // proportional to its elements.
   static Result<std::unique_ptr<Reduced>> create(const Place& place,
                                                  const std::string& store_prefix,
                                                  const Workload& workload, ReducerOptions options,
@@ -32,16 +33,16 @@ class Reduced final : public Contender {
   float* first_result() override;
   StepNotes notes() const override;
 
-  // Elements of each bucket, padding included.
+  // The number of elements of each bucket, padding included.
   std::vector<std::int64_t> buckets() const;
 
  private:
   class HookNode;
   struct Member {
     Ref<Parameter> parameter;
-    std::int64_t first = 0;          // element of the model
-    Tensor arriving;                 // Backward::kArriving, until the step
-    platform::Duration hooked_at{};  // in the last step
+    std::int64_t first = 0;  // its first element in the model
+    Tensor arriving;         // the gradient that arrives in the step, with Backward::kArriving
+    platform::Duration hooked_at{};  // when its hook was called in the last step
   };
   Reduced(const Place& place, const Workload& workload, platform::Duration pace);
   Status call_hooks(const BackwardContext& here);
@@ -54,15 +55,16 @@ class Reduced final : public Contender {
   HostDevice device_;
   Engine engine_{0};
   std::vector<Member> members_;
-  std::vector<Tensor> gradient_;  // of the output
+  std::vector<Tensor> gradient_;  // the gradient of the output
   std::unique_ptr<DataParallel> parallel_;
   std::vector<Edge> outputs_;
-  std::int64_t first_trace_ = 0;  // of the last step
+  std::int64_t first_trace_ = 0;  // the first trace event of the last step
   platform::Duration hooks_done_{};
   platform::Duration done_{};
 };
 
-// The chain of Backward::kChain, of parameters that nobody reduces: what the engine alone takes.
+// Runs the chain of Backward::kChain with parameters that nobody reduces. This measures the time of
+// the engine alone.
 class BareChain final : public Contender {
  public:
   explicit BareChain(const Workload& workload);

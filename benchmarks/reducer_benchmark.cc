@@ -1,6 +1,6 @@
-// What a step costs of which nothing but the reduction of gradients is left: over real Gloo, in
-// real processes, beside the floors that it stands on. See suite.h for what is measured, README.md
-// for what is counted, program.h for exit codes.
+// Measures a step that contains only the reduction of gradients: over real Gloo, in real processes,
+// beside its lower bounds. suite.h says what is measured, README.md what is counted, and program.h
+// has the exit codes.
 #include <memory>
 
 #include "benchmarks/suite.h"

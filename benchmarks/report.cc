@@ -7,7 +7,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-// More digits than the clock and the machine are good for would only look exact.
+// More digits than the clock and the machine can measure would only look exact.
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 unsigned long long printable(std::uint64_t value) { return value; }

@@ -1,4 +1,4 @@
-// Report: the rows of a run, as a table and as JSON.
+// Report: collects the rows of a run, and writes them as a table and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace lockstep::benchmarks {
 
-// Times are medians. `times_flat` is how many times as long as the flat all-reduce of Gloo,
-// `times_floor` as the faster of the two floors.
+// The times are medians. `times_flat` is the ratio to the flat all-reduce of Gloo, and
+// `times_floor` is the ratio to the faster of the two lower bounds.
 struct Row {
   std::string workload;
   int ranks = 0;
@@ -20,12 +20,13 @@ struct Row {
   std::uint64_t wrong = 0;
 };
 
-// How well sums hide behind a backward of `backward_ms`.
+// How much of the all-reduces a backward of `backward_ms` hides.
 struct OverlapRow {
   std::string workload;
   int ranks = 0;
   std::string buckets;
-  std::int64_t bucket_bytes = 0;  // the limit; 0: reduced when backward has ended
+  // The limit of a bucket's size. Zero means that everything is reduced after backward has ended.
+  std::int64_t bucket_bytes = 0;
   double backward_ms = 0;
   double launch_delay_us = 0;
   double exposed_ms = 0;
@@ -34,7 +35,8 @@ struct OverlapRow {
 
 class Report {
  public:
-  // Each prints its rows at once, under a heading when the last ones were of another kind.
+  // Each call prints its rows at once. It prints a heading first if the last rows were of another
+  // kind.
   void add(const std::vector<Row>& rows);
   void add(const std::vector<OverlapRow>& rows);
 

@@ -46,7 +46,8 @@ Status add_reduced(Contenders& contenders, const Place& place, const std::string
   return add(contenders, place, std::move(*reduced));
 }
 
-// The modes, then the floors: some of these need the buckets that a reducer ends up with.
+// The modes come first and the lower bounds follow, because some of these need the final buckets of
+// a reducer.
 const std::vector<std::string> kStepModes = {
     "copying", "view", "rank_ordered", "verified", "buckets_copied", "buckets", "flat"};
 Status add_steps(Contenders& contenders, const Place& place, const Workload& workload) {
@@ -81,7 +82,8 @@ Status add_orders(Contenders& contenders, const Place& place, std::int64_t eleme
   return add(contenders, place, std::make_unique<FlatSum>(place, elements));
 }
 
-// A reducer that is made anew before each step, and ready for it: so each is its first one.
+// A reducer that is constructed before each step and ready for it, so that each step is its first
+// one.
 class FirstStep final : public Contender {
  public:
   FirstStep(const Place& place, std::string mode, const Workload& workload, ReducerOptions options)
@@ -131,7 +133,7 @@ Status add_overlap(Contenders& contenders, const Place& place, const Workload& w
   return {};
 }
 
-// A maker for measure() of a function that adds contenders to a list.
+// Wraps a function that adds contenders to a list as a maker for measure().
 template <class Add>
 MakeContenders maker(Add add_all) {
   return [add_all](const Place& place) -> Result<Contenders> {
@@ -166,7 +168,8 @@ int Suite::run() {
     for (const int ranks : choice_.ranks)
       if (const int code = is_on(workload.name) ? steps(workload, ranks) : 0; code != 0)
         return code;
-  const Workload& closest = is_on(kTiny) ? all.back() : all.front();  // to a real model
+  const Workload& closest =
+      is_on(kTiny) ? all.back() : all.front();  // the closest one to a real model
   for (const int ranks : choice_.ranks)
     if (const int code = is_on(kFirstPass) ? first_pass(closest, ranks) : 0; code != 0) return code;
   for (const int ranks : choice_.ranks)
@@ -187,7 +190,7 @@ int Suite::steps(const Workload& workload, int ranks) {
   return code;
 }
 
-// Compared with each other: the floors of these rows are later steps.
+// These rows are compared with each other: their lower bounds are later steps.
 int Suite::first_pass(const Workload& workload, int ranks) {
   for (const bool views : {false, true}) {
     std::vector<Summary> found;
@@ -245,7 +248,7 @@ int Suite::overlap(const Workload& workload, int ranks) {
   return 0;
 }
 
-// The last contender is what `times_flat` compares with, the faster of the last two `times_floor`.
+// `times_flat` compares with the last contender, `times_floor` with the faster of the last two.
 void Suite::add_rows(const std::string& workload, int ranks, const std::vector<std::string>& modes,
                      const std::vector<Summary>& found) {
   const double flat = found.back().ms;

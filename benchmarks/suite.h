@@ -1,14 +1,14 @@
-// Suite: what is measured beside what.
+// Suite: which contenders are measured beside each other.
 //
-//   resnet50, small_1000, one_tensor  a step of the reducer in each mode, beside two floors:
-//   `flat`,
-//                      one all-reduce of Gloo, and `buckets`, the reducer's buckets in flight
-//                      without a reducer
+//   resnet50, small_1000, one_tensor
+//                      a step of the reducer in each mode, beside two lower bounds: `flat`, one
+//                      all-reduce of Gloo, and `buckets`, the reducer's buckets in flight without
+//                      a reducer
 //   first_pass         the first step of a reducer beside a later one
 //   orders             rank-ordered sums beside Gloo's ring, in a process group
-//   overlap            buckets of several sizes below a backward that takes as long as the sum of
+//   overlap            buckets of several sizes under a backward that takes as long as the sum of
 //                      its gradients
-//   tiny               for tests: runs only if it is asked for
+//   tiny               a part for tests, which runs only on request
 #pragma once
 
 #include <string>

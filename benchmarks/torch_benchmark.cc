@@ -1,7 +1,7 @@
-// Our reducer beside PyTorch's, in one run of the same processes, over the same library of Gloo: a
-// step of which nothing but the reduction is left. See torch_suite.h for what is measured,
-// README.md for what is counted, program.h for exit codes. A program of its own, so that nothing
-// else links libtorch.
+// Measures our reducer beside PyTorch's, in one run of the same processes, over the same Gloo
+// library. A step contains only the reduction. torch_suite.h says what is measured, README.md what
+// is counted, and program.h has the exit codes. This is a program of its own, so that nothing else
+// links libtorch.
 #include <memory>
 
 #include "benchmarks/torch_suite.h"

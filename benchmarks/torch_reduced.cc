@@ -19,7 +19,7 @@
 namespace lockstep::benchmarks {
 namespace {
 
-// Our nodes have the same names.
+// Our own nodes have the same names.
 using TorchNode = torch::autograd::Node;
 using torch::autograd::variable_list;
 
@@ -42,7 +42,7 @@ using Accumulators = std::vector<std::shared_ptr<TorchNode>>;
 struct Members {
   explicit Members(const Workload& workload) {
     for (const std::int64_t elements : workload.parameters) {
-      // Nobody reads their values, so that they take no memory.
+      // Nobody reads the values of the parameters, so they use no memory.
       at::Tensor parameter = at::empty({elements}, at::kFloat);
       parameter.set_requires_grad(true);
       accumulators.push_back(torch::autograd::impl::grad_accumulator(parameter));
@@ -53,7 +53,8 @@ struct Members {
   Accumulators accumulators;
 };
 
-// What the engine does after an accumulator, without the engine: there is no cheaper way to a hook.
+// Does what the engine does after an accumulator, without the engine. This is the cheapest way to
+// call a hook.
 class HookNode final : public TorchNode {
  public:
   explicit HookNode(const Accumulators& accumulators) : accumulators_(accumulators) {
@@ -70,7 +71,7 @@ class HookNode final : public TorchNode {
   const variable_list nothing_ = variable_list(1);
 };
 
-// Sends nothing to an accumulator, and what it got to the next node of the chain.
+// Sends nothing to an accumulator, and its own input to the next node of the chain.
 class ChainNode final : public TorchNode {
  public:
   ChainNode(std::shared_ptr<TorchNode> accumulator, std::shared_ptr<TorchNode> next) {
@@ -108,7 +109,7 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(const Place& place, const std
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.ranks, options);
 }
 
-// As the Python class makes it; see its text of 1.13 (torch/nn/parallel/distributed.py).
+// Creates it as the Python class does; see the source of 1.13 (torch/nn/parallel/distributed.py).
 std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
                                             const c10::intrusive_ptr<c10d::ProcessGroupGloo>& group,
                                             bool views) {
@@ -147,10 +148,10 @@ struct TorchReduced::State {
 
   const int rank;
   Members members;
-  std::vector<std::int64_t> firsts;  // elements of the model, by parameter
+  std::vector<std::int64_t> firsts;  // the first element in the model, by parameter
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
   std::shared_ptr<c10d::Reducer> reducer;
-  std::shared_ptr<c10d::Logger> logger;  // goes first
+  std::shared_ptr<c10d::Logger> logger;  // destroyed first
   Backward backward = Backward::kHooks;
   const at::Tensor gradient = at::ones({1}, at::kFloat);
   std::shared_ptr<TorchNode> root;

@@ -1,12 +1,13 @@
-// TorchReduced: a workload's gradients averaged by PyTorch's reducer, c10d::Reducer, over a
-// ProcessGroupGloo of its own on the loopback interface: what Reduced is for ours.
+// TorchReduced: PyTorch's reducer, c10d::Reducer, averages the gradients of a workload over a
+// ProcessGroupGloo of its own on the loopback interface. It is the counterpart of Reduced.
 //
-// It is driven as DistributedDataParallel does by default (a first bucket of 1 MiB, then 25 MiB;
-// buckets rebuilt after the first pass), with two threads that communicate and one that computes,
-// as when each process has a core. A step begins when backward is called, on the engine of
-// libtorch, and ends when it returns; what DistributedDataParallel does in a forward is not in it.
+// The reducer is driven with the defaults of DistributedDataParallel (a first bucket of 1 MiB, then
+// 25 MiB; buckets are rebuilt after the first pass). Two threads communicate and one computes, as
+// in a process that has one core. A step begins with the call of backward on the engine of
+// libtorch, and ends when backward returns. It excludes the work of DistributedDataParallel in a
+// forward.
 //
-// This header includes nothing of libtorch. Failure: what libtorch throws is in the Status.
+// This header includes nothing of libtorch. Failure: an exception of libtorch becomes a Status.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace lockstep::benchmarks {
 
-// Before anything else of libtorch in this process.
+// The process must call this before anything else of libtorch.
 void prepare_torch();
 
 class TorchReduced final : public Contender {
@@ -37,7 +38,8 @@ class TorchReduced final : public Contender {
   const std::unique_ptr<State> state_;
 };
 
-// The chain of Backward::kChain on the engine of libtorch, of parameters that nobody reduces.
+// Runs the chain of Backward::kChain on the engine of libtorch, with parameters that nobody
+// reduces.
 class TorchBareChain final : public Contender {
  public:
   explicit TorchBareChain(const Workload& workload);

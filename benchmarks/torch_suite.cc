@@ -13,12 +13,12 @@
 namespace lockstep::benchmarks {
 namespace {
 
-// In the order in which add_pairs() makes them: ours, then torch's. The last one is the chain
-// alone.
+// The modes are in the order in which add_pairs() adds them: first ours, then torch's. The last one
+// is the chain alone.
 constexpr const char* kModes[] = {"copying", "view", "copying_chain", "view_chain", "chain"};
 constexpr std::size_t kPairs = std::size(kModes);
 
-// A reducer that is measured with two kinds of backward is one, and two contenders.
+// A reducer that is measured with two kinds of backward is one reducer and two contenders.
 template <class Reducing>
 class Driven final : public Contender {
  public:
@@ -84,7 +84,7 @@ double median_ratio(const Summary& ours, const Summary& theirs) {
   return median(std::move(ratios));
 }
 
-// More digits than the clock and the machine are good for would only look exact.
+// More digits than the clock and the machine can measure would only look exact.
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 void print(const TorchRow& row) {

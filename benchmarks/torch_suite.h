@@ -1,10 +1,10 @@
-// TorchSuite: our reducer beside PyTorch's (torch_reduced.h), step by step in turns. A row is one
-// mode of both:
+// TorchSuite: measures our reducer beside PyTorch's (torch_reduced.h); the two take steps in turn.
+// A row is one mode of both:
 //
-//   copying, view     hooks are called by one node on either side, so that no graph is in it
-//   copying_chain,    the same reducers, whose hooks the engine of each side brings about, by a
-//   view_chain        chain of a node for each parameter: as a model does, with the least graph
-//   chain             what that chain takes on each engine when nobody reduces
+//   copying, view     One node calls the hooks on either side, so that no graph is measured.
+//   copying_chain,    The same reducers. On each side the engine calls the hooks, through a chain
+//   view_chain        with one node per parameter: the smallest graph that works as a model does.
+//   chain             The time of that chain on each engine when nobody reduces.
 #pragma once
 
 #include <string>
@@ -15,8 +15,9 @@
 
 namespace lockstep::benchmarks {
 
-// Times are medians; `times_torch` is that of the ratios of each repetition, in which both were
-// measured one right after the other. Below 1 ours is the faster one.
+// The times are medians. `times_torch` is the median of the ratios of the repetitions, in each of
+// which both reducers were measured directly one after the other. A ratio below 1 means that ours
+// is faster.
 struct TorchRow {
   std::string workload;
   int ranks = 0;
@@ -24,10 +25,11 @@ struct TorchRow {
   double ms = 0;
   double torch_ms = 0;
   double times_torch = 0;
-  double times_torch_net = 0;  // of what is left of either side's time without its chain
-  double cpu_ms = 0;           // processor time of all ranks
+  // The ratio of the times that remain on either side without the time of its chain.
+  double times_torch_net = 0;
+  double cpu_ms = 0;  // processor time of all ranks
   double torch_cpu_ms = 0;
-  std::uint64_t wrong = 0;  // elements of either side
+  std::uint64_t wrong = 0;  // wrong elements on both sides
 };
 
 std::vector<std::string> torch_suite_parts();

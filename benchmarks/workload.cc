@@ -13,7 +13,7 @@ void batch_norm(std::vector<std::int64_t>& out, std::int64_t channels) {
   out.insert(out.end(), {channels, channels});
 }
 
-// The parameters of ResNet-50 in their order: 161 of them, 25,557,032 elements.
+// Returns the parameters of ResNet-50 in their order: 161 of them, 25,557,032 elements.
 std::vector<std::int64_t> resnet50() {
   std::vector<std::int64_t> out = {64 * 3 * 7 * 7};
   batch_norm(out, 64);
@@ -90,7 +90,8 @@ Values::Values(int ranks, int step) : average_(kPeriod), sum_(kPeriod) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto salt = static_cast<std::uint32_t>(rank * 1000 + step);
       const std::uint32_t drawn = mixed(static_cast<std::uint32_t>(i) + 0x9e3779b9u * (salt + 1));
-      // From 1 on: no sum is a zero, whose sign the order of additions could decide.
+      // Values begin at 1, so that no sum is a zero, whose sign the order of additions could
+      // decide.
       values[i] = static_cast<float>(drawn % 999 + 1);
       sum_[i] += values[i];
     }

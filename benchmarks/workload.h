@@ -1,10 +1,10 @@
-// Workload: what a model's gradients look like to a reducer, and values for them whose average is
+// Workload: the sizes of a model's gradients, as a reducer sees them, and values whose average is
 // known and exact.
 //
-// Values. Element g of the model (counted over all parameters) is, on rank r in step t, a whole
-// number of three digits that depends on all of them. The number of ranks is a power of two, so
-// that scaling by 1/ranks and every partial sum is exact: one right result, whatever the order of
-// additions.
+// Values. The value of element g of the model (counted over all parameters) on rank r in step t is
+// an integer of three digits that depends on g, r and t. The number of ranks is a power of two, so
+// that scaling by 1/ranks and every partial sum are exact. There is one right result, whatever the
+// order of the additions.
 #pragma once
 
 #include <cstddef>
@@ -17,30 +17,32 @@ namespace lockstep::benchmarks {
 struct Workload {
   std::string name;
   std::string title;
-  std::vector<std::int64_t> parameters;  // elements of each, float32, in order of registration
-  int repetitions = 1;                   // of each contender, unless the caller says otherwise
+  // The number of float32 elements of each parameter, in the order of registration.
+  std::vector<std::int64_t> parameters;
+  int repetitions = 1;  // repetitions of each contender; the caller may override it
 
   std::int64_t elements() const;
 };
 
-// Of the workload that runs only if it is asked for.
+// The name of the workload that runs only on request.
 constexpr const char* kTiny = "tiny";
 
-// Those that are measured: resnet50, small_1000, one_tensor; and `tiny`, for tests.
+// The measured workloads: resnet50, small_1000, one_tensor; and `tiny`, for tests.
 std::vector<Workload> workloads();
 
 // The values of one step.
 class Values {
  public:
   Values(int ranks, int step);
-  // Those of a rank, for `count` elements from element `first` of the model on.
+  // Writes the values of `rank` for `count` elements, beginning with element `first` of the model.
   void fill(int rank, std::int64_t first, std::int64_t count, float* to) const;
-  // How many of `count` results differ from the exact average, or the exact sum, in any bit.
+  // Returns how many of `count` results differ in any bit from the exact average, or from the exact
+  // sum.
   std::uint64_t not_average(std::int64_t first, std::int64_t count, const float* result) const;
   std::uint64_t not_sum(std::int64_t first, std::int64_t count, const float* result) const;
 
  private:
-  std::vector<std::vector<float>> of_rank_;  // one period of each
+  std::vector<std::vector<float>> of_rank_;  // one period per rank
   std::vector<float> average_;
   std::vector<float> sum_;
 };

@@ -1,15 +1,16 @@
-// Injector: says at every site of a run which faults of the plan fire there. It decides; others
-// carry out: the simulated network and process group (faults/sim), a decorated group on the gloo
-// lane, the harness for nodes.
+// Injector: says at every site of a run which faults of the plan fire there. The injector decides;
+// others carry the faults out: the simulated network and process group (faults/sim), a decorated
+// group on the gloo lane, and the harness for nodes.
 //
-// Sites are counted per rank from begin_step(); between end_step() and the next begin_step()
-// nothing is counted and nothing fires (construction, recovery). Each fault of the plan fires at
-// most once in a run. After its exit a rank has no sites any more. A plan is total: ranks are taken
-// modulo the world, steps modulo the number of steps, durations are cut at kMaxDurationUs.
+// The sites of each rank are counted from begin_step(). Between end_step() and the next
+// begin_step() (construction, recovery) nothing is counted and nothing fires. Each fault of the
+// plan fires at most once in a run. After its exit a rank has no more sites. A plan is total: ranks
+// are taken modulo the world, steps modulo the number of steps, and durations are limited to
+// kMaxDurationUs.
 //
-// Threads: none of its own. Where ranks are OS threads, use one injector with the whole plan per
-// rank, or a mutex outside. Cost: a site at which the rank has no fault in this step is a counter
-// and a test.
+// Threads: the injector has no thread and no lock. Where ranks are OS threads, use one injector
+// with the whole plan per rank, or a mutex around it. Cost: at a site for which the rank has no
+// fault in this step, the injector increments a counter and tests one value.
 #pragma once
 
 #include <array>
@@ -22,13 +23,13 @@ namespace lockstep::faults {
 
 struct MessageFault {
   std::uint32_t delay_us = 0;
-  bool stall = false;  // this message and all later ones of the link are lost
+  bool stall = false;  // this message and all later ones of the link never arrive
   bool reset = false;  // the link breaks
 };
 
 struct OperationFault {
-  std::uint32_t delay_us = 0;  // before the operation begins
-  std::uint32_t pause_us = 0;  // of the whole rank, now
+  std::uint32_t delay_us = 0;  // delay before the operation begins
+  std::uint32_t pause_us = 0;  // the whole rank pauses for this long, now
   bool stall = false;
   bool error = false;
   bool exit = false;
@@ -45,7 +46,7 @@ class Injector {
   Injector(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps) {
     reset(plan, world, steps);
   }
-  // Forgets the last run. `world` and `steps` are at least 1.
+  // Forgets the last run. `world` and `steps` must be at least 1.
   void reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps);
 
   void begin_step(std::uint32_t rank, std::uint32_t step);
@@ -73,19 +74,19 @@ class Injector {
     return state.armed[kNodes] == 0 ? NodeFault{} : fire_node(rank, site);
   }
 
-  // The payload faults of this exchange. Whoever carries them out says of each whether it came to
-  // anything: it has fired only then.
+  // Returns the payload faults of this exchange. The caller carries each one out, and calls
+  // note_effect() if it changed the bytes: only then the fault has fired.
   std::vector<Fault> on_exchange(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.exchanges++;
     return state.armed[kExchanges] == 0 ? std::vector<Fault>() : fire_exchange(rank, site);
   }
   void note_effect(const Fault& fault) { ++fired_.counts[static_cast<std::size_t>(fault.kind)]; }
-  bool has_stale() const { return has_stale_; }  // somebody has to keep what was sent before
+  bool has_stale() const { return has_stale_; }  // true if the sender must remember its last frames
 
   const Fired& fired() const { return fired_; }
   bool exited(std::uint32_t rank) const { return ranks_[rank].exited; }
-  // A stall keeps the rank from ever answering: its peers must go on without it.
+  // After a stall the rank never answers again; its peers must go on without it.
   bool silenced(std::uint32_t rank) const { return ranks_[rank].silenced; }
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
@@ -98,7 +99,8 @@ class Injector {
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
     std::array<std::uint32_t, kSites>
-        armed{};  // faults of this step that have not fired, by kind of site
+        // The faults of this step that have not fired, by kind of site.
+        armed{};
     std::uint32_t step = 0;
     bool exited = false;
     bool silenced = false;

@@ -42,14 +42,15 @@ void corrupt(const Fault& fault, std::size_t peer, const Frames& frames, const F
 
 namespace {
 
-// Faults of one exchange may undo each other: what has fired is seen when all have acted.
+// Faults of one exchange may undo each other, so what has fired is determined after all have acted.
 void corrupt_all(const std::vector<Fault>& planned, Injector& injector,
                  std::span<const std::uint32_t> members, const Frames& out, const Frames& before) {
   const std::vector<std::byte> meant(out.bytes.begin(), out.bytes.end());
-  const auto rank_of = [members](const Fault& fault) {  // of no member: the number of them
-    return static_cast<std::size_t>(std::find(members.begin(), members.end(), fault.peer) -
-                                    members.begin());
-  };
+  const auto rank_of =
+      [members](const Fault& fault) {  // for a rank that is no member: the number of members
+        return static_cast<std::size_t>(std::find(members.begin(), members.end(), fault.peer) -
+                                        members.begin());
+      };
   for (const Fault& fault : planned) corrupt(fault, rank_of(fault), out, before);
   for (const Fault& fault : planned) {
     const std::size_t peer = rank_of(fault);

@@ -1,5 +1,5 @@
-// Payload faults (plan.h) carried out: what they make of the frames that one rank is about to send,
-// whatever network they travel on. Threads: as the injector.
+// Carries out payload faults (plan.h) on the frames that one rank is about to send, for any
+// network. Threads: as Injector says.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace lockstep::faults {
 
-// Frame r is for rank r of the group; all have one length.
+// Frame r goes to rank r of the group. All frames have one length.
 struct Frames {
   std::span<std::byte> bytes;
   std::size_t frame_bytes = 0;
@@ -23,18 +23,19 @@ struct Frames {
   }
 };
 
-// What a rank sent last on a connection. Kept only while a plan has a fault that sends it again.
+// The frames that a rank sent last on a connection. They are stored only while the plan has a fault
+// that sends them again.
 struct SentBefore {
   std::vector<std::byte> bytes;
   std::size_t frame_bytes = 0;
 };
 
-// Does to `out` what the plan has in store for this exchange of `rank`, in a group of `members`
-// (ranks of the plan), and tells the injector what came to anything.
+// Applies to `out` the faults that the plan has for this exchange of `rank`. `members` lists the
+// group's ranks as ranks of the plan. Reports to the injector each fault that changed the bytes.
 void disturb(Injector& injector, std::uint32_t rank, std::span<const std::uint32_t> members,
              const Frames& out, SentBefore& before);
 
-// One fault. `peer` is a rank of the group; `before` may have any length, or be empty.
+// Applies one fault. `peer` is a rank of the group. `before` may have any length, or be empty.
 void corrupt(const Fault& fault, std::size_t peer, const Frames& frames, const Frames& before);
 
 }  // namespace lockstep::faults

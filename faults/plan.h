@@ -1,10 +1,10 @@
-// FaultPlan: what goes wrong in one case, and when; plain data. The simulator (faults/sim) and the
-// harness of real processes (properties/lane/real_environment.h, with faults/gloo and
-// faults/nccl_net) carry it out; which lanes can do a kind is written in front of it.
+// FaultPlan: which faults occur in one case, and when. It is plain data. The simulator (faults/sim)
+// and the harness of real processes (properties/lane/real_environment.h, with faults/gloo and
+// faults/nccl_net) carry it out. The comment on each kind names the lanes that support it.
 //
 // A plan is total: ranks are taken modulo the world, steps modulo the program's steps. A fault
-// whose site is never visited does not fire, and that is no error: the observation counts what
-// fired.
+// whose site is never visited does not fire. That is no error: the observation counts the faults
+// that fired.
 #pragma once
 
 #include <array>
@@ -13,49 +13,54 @@
 
 namespace lockstep::faults {
 
-// Over NCCL what is of a message, and kOperationError, is the net plug-in's, which counts the
+// Over NCCL the net plug-in carries out the message faults and kOperationError. It counts the
 // messages of each connection (properties/lane/nccl_plan.h).
 enum class Kind : std::uint8_t {
-  // sim, nccl: the site-th message that `rank` sends in the step arrives `duration_us` later
+  // sim, nccl: the site-th message that `rank` sends in the step arrives `duration_us` later.
   kMessageDelay,
-  // sim, nccl: that message and all later ones on its link never arrive
+  // sim, nccl: that message and all later ones on its link never arrive.
   kMessageStall,
-  // sim, gloo, nccl: the site-th collective of `rank` in the step begins `duration_us` later
+  // sim, gloo, nccl: the site-th collective of `rank` in the step begins `duration_us` later.
   kOperationDelay,
-  // sim, gloo, nccl: that collective never begins on `rank`
+  // sim, gloo, nccl: that collective never begins on `rank`.
   kOperationStall,
-  // sim: the transport of `rank` fails at that collective; nccl: at the site-th message
+  // sim: the transport of `rank` fails at that collective. nccl: it fails at the site-th message.
   kOperationError,
-  // sim, over its NCCL: the site-th call of `rank` in the step that carries a collective out does
-  // nothing and returns an error
+  // sim, over its NCCL: the site-th library call with which `rank` carries out a collective in the
+  // step does nothing and returns an error.
   kCallError,
-  // sim, nccl: at that message the link to its receiver is reset: both ends get an error
+  // sim, nccl: at that message the link to its receiver is reset, and both ends get an error.
   kLinkReset,
-  // sim, gloo, nccl: the process of `rank` is gone at the site-th collective of the step (SIGKILL)
+  // sim, gloo, nccl: the process of `rank` ends at the site-th collective of the step (SIGKILL).
   kRankExit,
-  // sim, gloo, nccl: `rank` does nothing for `duration_us` from there on (SIGSTOP)
+  // sim, gloo, nccl: `rank` pauses for `duration_us` from that collective on (SIGSTOP).
   kRankPause,
-  // sim, gloo, nccl: the site-th node that `rank` executes in the step throws
+  // sim, gloo, nccl: the site-th node that `rank` executes in the step throws.
   kNodeThrows,
-  // sim, gloo, nccl: at that node the engine's worker sleeps for `duration_us`
+  // sim, gloo, nccl: at that node the engine's worker sleeps for `duration_us`.
   kSlowThread,
-  // F3, where what travels is verified; `site` counts the exchanges of frames of `rank`. Of the
-  // frame that goes to `peer` in that one, sim and gloo, and the first over nccl, where `site` is a
-  // message:
-  kPayloadFlip,      // one bit, number `at`, is the other one
-  kPayloadTruncate,  // what lies behind `at` bytes is lost, and zeros stand there
-  kPayloadSwap,      // it and the one for the next rank (of both, this rank included) change places
-  kPayloadStale,     // it is the one of the exchange before, as far as that reaches
-  kPayloadShift,     // it lies 1 + `at` bytes further on, the end of it at the beginning
+  // Payload faults act on verified collectives (F3). `site` counts the exchanges of frames of
+  // `rank`, and the fault changes the frame that goes to `peer` in that exchange. sim and gloo
+  // support all of them. nccl supports the first one, and there `site` counts messages.
+  kPayloadFlip,      // bit number `at` is inverted
+  kPayloadTruncate,  // all bytes from number `at` on are lost, and replaced by zeros
+  // The frame and the one for the next rank (either may be the frame for this rank itself) change
+  // places.
+  kPayloadSwap,
+  // The frame is replaced by the one of the exchange before, as far as that one reaches.
+  kPayloadStale,
+  // The frame is rotated by 1 + `at` bytes: its end wraps around to its beginning.
+  kPayloadShift,
 };
 constexpr int kKinds = 16;
 const char* name_of(Kind kind);
 
-// Whether a fault of this kind changes what travels. It fires when that arrives as other bytes.
+// Whether a fault of this kind changes a payload. It fires only if other bytes arrive because of
+// it.
 constexpr bool is_payload(Kind kind) { return kind >= Kind::kPayloadFlip; }
 
-// Whether a fault of this kind lets the step end well everywhere, as long as its duration stays
-// under the timeout.
+// Whether the step still succeeds on all ranks with a fault of this kind, as long as its duration
+// is below the timeout.
 bool is_benign(Kind kind);
 
 struct Fault {
@@ -64,8 +69,9 @@ struct Fault {
   std::uint32_t step = 0;
   std::uint32_t site = 0;         // from 0, counted from the beginning of the step on that rank
   std::uint32_t duration_us = 0;  // at most kMaxDurationUs
-  std::uint32_t peer = 0;  // payload: the receiver; the rank after it, if it is `rank` itself
-  std::uint32_t at = 0;    // payload: where in the frame, modulo its length
+  // For payload faults: the receiver. If it equals `rank`, the receiver is the next rank.
+  std::uint32_t peer = 0;
+  std::uint32_t at = 0;  // for payload faults: the position in the frame, modulo its length
 };
 constexpr std::uint32_t kMaxDurationUs = 400'000;
 

@@ -9,7 +9,7 @@ inline namespace LOCKSTEP_NS {
 
 std::shared_ptr<::gloo::transport::Device> make_changing_device(
     std::shared_ptr<::gloo::transport::Device> inner, OnExchange on_exchange) {
-  // An exchange makes a buffer of all its frames, and sends one after the other from it.
+  // An exchange allocates a buffer for all its frames, and sends them from it one after another.
   const auto before_send = [on_exchange = std::move(on_exchange),
                             before = faults::SentBefore()](const ForwardedSend& send) mutable {
     if (send.part_of == ForwardedSend::kAllToAll && send.is_first)

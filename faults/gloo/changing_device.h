@@ -1,8 +1,8 @@
-// A device of Gloo's that may change what is sent in the exchanges of verified collectives (F3):
-// payload faults on real connections. All else goes by untouched.
+// A Gloo device that can change the bytes that are sent in the exchanges of verified collectives
+// (F3). It carries out payload faults on real connections. All other messages pass unchanged.
 //
-// Threads: on_exchange is called by the workers of a group, perhaps by two at once; each context
-// that the device makes has memory of its own for what it sent before.
+// Threads: the workers of a group call on_exchange, possibly two at once. Each context that the
+// device creates remembers on its own what it sent before.
 #pragma once
 
 #include <gloo/transport/device.h>
@@ -16,7 +16,8 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// The frames that are about to be sent, one for each rank of the context, the own one included.
+// Receives the frames that are about to be sent: one for each rank of the context, this rank
+// included.
 using OnExchange = std::function<void(const faults::Frames& out, faults::SentBefore& before)>;
 
 std::shared_ptr<::gloo::transport::Device> make_changing_device(

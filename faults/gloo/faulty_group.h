@@ -1,11 +1,10 @@
-// FaultyGroup: a real process group whose collectives begin late, or never, or end the process, as
-// a fault plan says. It decorates the group of one rank on the gloo lane.
+// FaultyGroup: a real process group whose collectives begin late, never begin, or end the process,
+// as a fault plan says. It decorates the group of one rank on the gloo lane.
 //
-// A stalled collective never begins: it and all later ones stay with this rank until the group's
-// timeout, then they fail with kTimeout and the group ends. Peers see nothing but silence until
-// then.
+// A stalled collective never begins. It and all later ones wait on this rank until the group's
+// timeout; then they fail with kTimeout and the group ends. Until then the peers see silence.
 //
-// Threads: as ProcessGroup says; a stall has a thread of its own, joined by the destructor.
+// Threads: as ProcessGroup says. A stall has a thread of its own, which the destructor joins.
 // Platform `os` only.
 #pragma once
 
@@ -21,7 +20,7 @@ inline namespace LOCKSTEP_NS {
 
 class FaultyGroup final : public ProcessGroup {
  public:
-  // `on_operation` says what happens at the next collective; it carries out exits and pauses of the
+  // `on_operation` returns the fault of the next collective. It carries out exits and pauses of the
   // process itself.
   FaultyGroup(std::shared_ptr<ProcessGroup> inner,
               std::function<faults::OperationFault()> on_operation);
@@ -50,8 +49,9 @@ class FaultyGroup final : public ProcessGroup {
   std::function<faults::OperationFault()> on_operation_;
   platform::Mutex mutex_{"faulty_group"};
   platform::CondVar ended_{"faulty_group.ended"};
-  std::vector<Stalled> stalled_;    // guarded by mutex_, as is what follows
-  std::int64_t next_sequence_ = 0;  // that of `inner_`, as long as nothing stalls
+  // mutex_ guards stalled_ and the members below it.
+  std::vector<Stalled> stalled_;
+  std::int64_t next_sequence_ = 0;  // the one of `inner_`, as long as nothing stalls
   bool is_stalling_ = false;
   bool is_ended_ = false;
   Status cause_;

@@ -15,7 +15,7 @@ std::chrono::microseconds microseconds_of(const NetFault& fault) {
   return std::chrono::microseconds(fault.amount);
 }
 
-// An amount as a number of bytes, no more than there are.
+// Converts an amount to a number of bytes, at most `most`.
 std::size_t bytes_of(const NetFault& fault, std::size_t most) {
   return static_cast<std::size_t>(
       std::min(static_cast<std::uint64_t>(fault.amount), static_cast<std::uint64_t>(most)));
@@ -71,7 +71,7 @@ int Connection::post(void* data, std::size_t size, void** out) {
   if (is_told_) return failure_;
   const auto slot = std::find_if(requests_.begin(), requests_.end(),
                                  [](const Request& request) { return !request.is_used; });
-  if (slot == requests_.end()) return kSuccess;  // later
+  if (slot == requests_.end()) return kSuccess;  // the caller tries again later
   bool is_held_back = false;
   if (const int code = post_faults(is_held_back); code != kSuccess) return code;
   if (is_held_back) return kSuccess;
@@ -165,7 +165,7 @@ Sender::Sender(std::shared_ptr<Context> context, Socket socket, const Link& link
 
 Sender::~Sender() { count_senders(-1); }
 
-// The caller's memory is NCCL's to read: what a fault changes is a copy.
+// NCCL owns the caller's memory, and the plug-in only reads it: a fault changes a copy.
 void Sender::alter(Request& request) {
   if (request.altered.empty()) request.altered.assign(request.data, request.data + request.size);
 }
@@ -191,7 +191,7 @@ void Sender::swap(Request& before, Request& request) {
   std::swap_ranges(before.altered.begin(), end, request.altered.begin());
 }
 
-// Only what went out has happened.
+// A fault has fired only if its bytes were sent.
 void Sender::count_changes(const Request& request) {
   count(faults_.find(NetKind::kFlip, request.number), request.size > 0);
   count(faults_.find(NetKind::kShort, request.number), request.size > 0);
@@ -204,7 +204,7 @@ bool Sender::waits_for_partner(Request& request) {
   const Clock::duration limit =
       fault->amount > 0 ? Clock::duration(microseconds_of(*fault)) : Clock::duration(kSwapWait);
   if (Clock::now() - request.begun_at < limit) return true;
-  request.is_swap_over = true;  // too late now
+  request.is_swap_over = true;  // too late for a swap
   return false;
 }
 
@@ -227,7 +227,7 @@ bool Sender::close_within(Request& request, const NetFault& fault) {
   return false;
 }
 
-// Writes up to `limit` bytes of header and payload; true when they are out.
+// Writes up to `limit` bytes of header and payload; returns true when they are written.
 bool Sender::write(Request& request, std::size_t limit) {
   FrameHeader header;
   header.number = static_cast<std::uint32_t>(request.number);
@@ -264,7 +264,8 @@ Receiver::Receiver(std::shared_ptr<Context> context, Socket socket, const Link& 
 
 Receiver::~Receiver() { count_receivers(-1); }
 
-// Reads the bytes from `begin` to `end` of the message into `data`; true when they are all here.
+// Reads the bytes from `begin` to `end` of the message into `data`; returns true when all have
+// arrived.
 bool Receiver::read(Request& request, void* data, std::size_t begin, std::size_t end) {
   while (request.moved < end && turn_bytes_ > 0) {
     const Moved moved = socket_.receive(static_cast<char*>(data) + (request.moved - begin),

@@ -1,16 +1,16 @@
-// Connections: messages from a Sender to a Receiver, in the order in which they were posted, over
-// one TCP connection; and the faults that a plan has for them.
+// Connections: messages from a Sender to a Receiver over one TCP connection, in the order in which
+// they were posted, with the faults that a plan has for them.
 //
-// post() gives a request, or none when kMaxRequests are in flight or a fault holds it back. It and
-// test() move what can be moved at once, of any request and no more than kMostBytesATurn; test()
-// tells whether its own is done. No call waits. A receive may have more room than the message
-// needs; less is an error. A receiver never makes room by what a peer says: it reads into what was
-// posted.
+// post() returns a request, or none if kMaxRequests are in flight or a fault holds the message
+// back. post() and test() move the data that can move at once, of any request, up to
+// kMostBytesATurn; test() returns whether its own request is done. No call waits. The buffer of a
+// receive may be larger than the message; a smaller one is an error. A receiver never allocates
+// memory by a size that a peer sent: it reads into the posted buffer.
 //
-// Threads: one at a time for each object. Ownership: the caller keeps data until the request is
-// done or the connection is closed; requests belong to the connection.
-// Failure: the first one ends the connection. test() of a request that is not done tells its code;
-// from then on post() does as well. Messages that were done before stay so.
+// Threads: one at a time for each object. Ownership: the caller owns the data, and must keep it
+// alive until the request is done or the connection is closed; requests belong to the connection.
+// Failure: the first failure ends the connection. test() of a request that is not done returns its
+// code; after that, post() returns it, too. Messages that were done before remain done.
 #pragma once
 
 #include <array>
@@ -34,16 +34,17 @@ struct Request {
   Connection* owner = nullptr;
   bool is_used = false;
   bool is_done = false;
-  bool is_begun = false;  // its turn has come: at the sender to go, at the receiver it is here
+  // Its turn has begun: the sender may send the message, or it has reached the receiver.
+  bool is_begun = false;
   std::int64_t number = 0;
   std::byte* data = nullptr;
-  std::size_t size = 0;            // posted
-  std::size_t wire_size = 0;       // of the payload as it travels
-  std::size_t moved = 0;           // bytes of header and payload
-  std::vector<std::byte> altered;  // the payload in place of `data`, where a fault changed it
+  std::size_t size = 0;            // the bytes posted
+  std::size_t wire_size = 0;       // the bytes of the payload on the wire
+  std::size_t moved = 0;           // the bytes of header and payload
+  std::vector<std::byte> altered;  // the payload in place of `data`, if a fault changed it
   Clock::time_point begun_at{};
   bool is_counted = false;    // the fault that holds it back has been counted
-  bool is_swap_over = false;  // with the next message; done, or given up
+  bool is_swap_over = false;  // the swap with the next message is done or abandoned
   std::size_t swapped = 0;    // bytes
 };
 
@@ -61,14 +62,14 @@ class Connection {
   const Link& link() const { return link_; }
 
  protected:
-  // What happens to a request when it is made, before others see it.
+  // Prepares a new request before it is visible to others.
   virtual void prepare(Request&) {}
-  // Moves the oldest request on; true when it is done.
+  // Moves data of the oldest request; returns true when the request is done.
   virtual bool advance(Request& request) = 0;
-  // The size that test() tells of a request that is done.
+  // Returns the size that test() reports for a request that is done.
   virtual std::size_t told_size(const Request& request) const = 0;
 
-  // The faults that hold a message, fail it or end the connection when its turn has come.
+  // Apply the faults that hold back a message, fail it, or end the connection when its turn begins.
   bool is_held(Request& request);
   bool is_delayed(Request& request);
   void count_once(Request& request, const NetFault& fault);
@@ -85,18 +86,18 @@ class Connection {
   Socket socket_;
   const Link link_;
   LinkFaults faults_;
-  std::size_t turn_bytes_ = 0;  // what this turn may still move
+  std::size_t turn_bytes_ = 0;  // the bytes that this turn may still move
 
  private:
   int post_faults(bool& is_held_back);
   void progress();
 
   std::array<Request, kMaxRequests> requests_;
-  std::deque<Request*> queue_;  // those not done, the oldest first
+  std::deque<Request*> queue_;  // the requests that are not done, oldest first
   std::int64_t next_ = 0;       // the number of the next message
-  std::int64_t held_back_ = 0;  // how often the next one was
+  std::int64_t held_back_ = 0;  // how often the next message was held back
   int failure_ = kSuccess;
-  bool is_told_ = false;  // the failure, to the caller
+  bool is_told_ = false;  // whether the caller knows the failure
 };
 
 class Sender final : public Connection {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kDefaultHandshakeMs = 20'000;
 constexpr std::int64_t kLongestHandshakeMs = 3'600'000;
 
-// Never destroyed: threads of NCCL's may still run when the process ends.
+// It is never destroyed, because threads of NCCL may still run when the process ends.
 struct Ledger {
   std::atomic<std::uint64_t> listeners{0};
   std::atomic<std::uint64_t> senders{0};
@@ -35,7 +35,7 @@ void change(std::atomic<std::uint64_t>& counter, int by) {
     counter.fetch_sub(1);
 }
 
-// The variable as a number from 0 to `limit`, or `otherwise` where it is not set.
+// Returns the variable as a number from 0 to `limit`, or `otherwise` if it is not set.
 Outcome<std::int64_t> number_from(const char* name, std::int64_t otherwise, std::int64_t limit) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;

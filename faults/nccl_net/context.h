@@ -1,8 +1,8 @@
-// Context: what one initialization of the plug-in knows. NCCL makes one for each communicator since
-// 2.28, one for the process before; connections keep theirs alive.
+// Context: the state of one initialization of the plug-in. NCCL initializes it once per
+// communicator since 2.28, and before once per process. Connections share its ownership.
 //
-// Threads: any; `connectors` and the numbers of connections are guarded here.
-// Failure: the first thing that is wrong in the environment, the plan or the interface.
+// Threads: any. The context guards `connectors` and the numbers of connections.
+// Failure: the first error in the environment, the plan or the interface.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ class Context {
  public:
   // Reads the environment. `log` may be null.
   static Outcome<std::shared_ptr<Context>> make(Log log);
-  // The same for tables whose init() must not fail: a plan that cannot be used is ignored, and said
-  // so; for anything else usable() has the reason, and every connection fails with it.
+  // Like make(), for tables whose init() must not fail. An unusable plan is ignored with a warning.
+  // For any other error usable() has the reason, and every connection fails with it.
   static std::shared_ptr<Context> make_whatever_happens(Log log);
   ~Context();
 
@@ -39,10 +39,10 @@ class Context {
   void warn(const std::string& text) const;
   void inform(const std::string& text) const;
 
-  // The how-many-th connection to that peer the next one is.
+  // Returns the number of the next connection to that peer.
   int next_connection(int peer);
 
-  // Attempts to connect that NCCL will ask about again, by the number in their handle.
+  // Stores attempts to connect that NCCL will ask about again, by the number in their handle.
   std::uint64_t keep(std::unique_ptr<Connector> connector);
   Connector* find(std::uint64_t number);
   std::unique_ptr<Connector> take(std::uint64_t number);
@@ -65,7 +65,7 @@ class Context {
   std::uint64_t last_connector_ = 0;                                // guarded by mutex_
 };
 
-// What the whole process counts, for lockstep_net_count() and lockstep_net_last_warning().
+// The counters of the whole process, for lockstep_net_count() and lockstep_net_last_warning().
 void count_listeners(int change);
 void count_senders(int change);
 void count_receivers(int change);

@@ -25,7 +25,7 @@ Address address_of(const sockaddr* address) {
   return out;
 }
 
-// The first interface that is up, wanted and has an address; IPv4 before IPv6.
+// Finds the first interface that is up, wanted and has an address; IPv4 comes before IPv6.
 Outcome<Interface> find(const std::string& description,
                         const std::function<bool(const ifaddrs&)>& is_wanted) {
   ifaddrs* list = nullptr;

@@ -1,6 +1,6 @@
-// Which network interface the plug-in listens on: LOCKSTEP_NET_IFNAME names one; NCCL_SOCKET_IFNAME
-// is read as NCCL does (prefixes with commas between them, all exact after "=", all excluded after
-// "^"); otherwise it is the loopback.
+// Chooses the network interface on which the plug-in listens. LOCKSTEP_NET_IFNAME names one.
+// Otherwise NCCL_SOCKET_IFNAME is read as NCCL reads it (prefixes separated by commas; after "="
+// all are exact, after "^" all are excluded). Otherwise the interface is the loopback.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Interface {
 
 Outcome<Interface> choose_interface();
 
-// Whether NCCL_SOCKET_IFNAME, set to `pattern`, means the interface `name`.
+// Returns whether NCCL_SOCKET_IFNAME with the value `pattern` selects the interface `name`.
 bool nccl_pattern_matches(const std::string& pattern, const std::string& name);
 
 }  // namespace lockstep::faults::net

@@ -50,8 +50,8 @@ void LinkFaults::count_posted(std::int64_t messages) {
   }
 }
 
-// Armed once, in one connection: where it fired already it is over, as a connection that is made
-// after that, for the next communicator, begins with it armed.
+// A fault is armed once per connection. A fault that has already fired is over for a connection
+// created later, for the next communicator, which begins while the fault is still armed.
 void LinkFaults::follow(Entry& entry, std::int64_t posted) {
   const bool is_armed = plan_->is_armed(entry.index);
   if (entry.armed_at == kNever) {

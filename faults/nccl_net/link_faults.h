@@ -1,4 +1,4 @@
-// LinkFaults: the faults of a plan that sit at one end of one connection.
+// LinkFaults: the faults of a plan for one end of one connection.
 //
 // Threads: one at a time, as its connection. Without a plan it costs nothing.
 #pragma once
@@ -12,9 +12,9 @@
 
 namespace lockstep::faults::net {
 
-// Which end of which connection.
+// Names one end of one connection.
 struct Link {
-  int rank = -1;  // ours; -1 where nobody said
+  int rank = -1;  // this end's rank; -1 if it is unknown
   int peer = -1;
   End end = End::kSender;
   int connection = 0;
@@ -25,10 +25,10 @@ class LinkFaults {
  public:
   LinkFaults(std::shared_ptr<NetPlan> plan, const Link& link);
 
-  // The first fault of this kind for that message, or null.
+  // Returns the first fault of this kind for that message, or null.
   const NetFault* find(NetKind kind, std::int64_t message) const;
 
-  // Of the next message, before it is asked about: `messages` is its number and one.
+  // Counts the next message before find() is called for it. `messages` is its number plus one.
   void count_posted(std::int64_t messages);
   void count_fired(const NetFault& fault);
   void count_idle(const NetFault& fault);
@@ -36,8 +36,10 @@ class LinkFaults {
  private:
   struct Entry {
     std::size_t index;  // in the plan
-    NetFault fault;     // of one that waits, once it was armed, `message` is the connection's
-    std::int64_t armed_at = 0;  // of those: the messages before it was armed; kNever
+    // The fault. If it waits, and once it was armed, `message` counts the connection's messages.
+    NetFault fault;
+    // For a fault that waits: the number of messages before it was armed, or kNever.
+    std::int64_t armed_at = 0;
     std::int64_t disarmed_at = kNever;
     bool concerns(std::int64_t number) const {
       return armed_at != kNever && number < disarmed_at && fault.concerns(number);

@@ -1,12 +1,11 @@
-/* What a runner and the net plug-in libnccl-net-lockstep.so share: the fault plan in shared memory,
- * the environment, and the plug-in's own functions. Plain C, so that any language can write a plan;
- * net_plan.h is the comfortable way from C++.
+/* Shared by a runner and the net plug-in libnccl-net-lockstep.so: the fault plan in shared memory,
+ * the environment, and the plug-in's own functions. It is plain C, so that any language can write a
+ * plan; net_plan.h is more convenient from C++.
  *
  * The plan is a POSIX shared memory object (shm_open) that holds one lockstep_net_plan. The runner
  * fills it, writes `magic` last, and starts the ranks with its name in LOCKSTEP_NET_PLAN. The
- * plug-in copies the faults when NCCL initializes it; from then on both sides touch nothing but
- * `armed` and the counters, with atomic operations.
- */
+ * plug-in copies the faults when NCCL initializes it. From then on both sides access only `armed`
+ * and the counters, with atomic operations. */
 #ifndef LOCKSTEP_NET_H_
 #define LOCKSTEP_NET_H_
 
@@ -22,7 +21,7 @@ extern "C" {
 #define LOCKSTEP_NET_RANK "LOCKSTEP_RANK" /* this process's rank; needed where there is a plan */
 #define LOCKSTEP_NET_IFNAME \
   "LOCKSTEP_NET_IFNAME" /* an interface; else NCCL_SOCKET_IFNAME, else loopback */
-/* How long a peer may take to say who it is, in ms; 20000 if not set. */
+/* The most milliseconds that a peer may take to identify itself; 20000 if not set. */
 #define LOCKSTEP_NET_HANDSHAKE_MS "LOCKSTEP_NET_HANDSHAKE_MS"
 
 #define LOCKSTEP_NET_PLAN_MAGIC 0x4e414c5054454e4cull /* "LNETPLAN" in memory */
@@ -30,11 +29,11 @@ extern "C" {
 #define LOCKSTEP_NET_MAX_FAULTS 64u
 #define LOCKSTEP_NET_ANY (-1) /* any rank, peer or connection */
 
-/* The end of a connection that a fault sits at. Connections go one way. */
+/* The end of a connection at which a fault acts. Connections go one way. */
 enum { LOCKSTEP_NET_SENDER = 0, LOCKSTEP_NET_RECEIVER = 1 };
 
-/* What happens to a message. At the receiver all but BACK_PRESSURE and REFUSE act when the message
- * arrives. `amount` is what each says of it. */
+/* What happens to a message. At the receiver, all faults but BACK_PRESSURE and REFUSE act when the
+ * message arrives. The comment on each says what `amount` means. */
 enum {
   LOCKSTEP_NET_DELAY = 1, /* it, and what comes after it, is held back; amount: microseconds */
   LOCKSTEP_NET_BACK_PRESSURE = 2, /* isend or irecv give no request; amount: how many times */
@@ -51,51 +50,54 @@ enum {
 };
 
 typedef struct {
-  /* Where and when. */
+  /* These fields say where and when the fault acts. */
   int32_t kind;
   int32_t rank;       /* whose end of the connection */
   int32_t peer;       /* the rank at the other end */
   int32_t end;        /* LOCKSTEP_NET_SENDER or _RECEIVER */
   int32_t connection; /* the how-many-th connection that the sender made to this receiver, from 0 */
-  int32_t waits;      /* 0: in force all along; 1: only while `armed` is not 0 */
-  int64_t message;    /* the first message on it that is concerned, from 0; of one that waits,
-                         counted from the first message after it was armed */
-  int64_t messages;   /* how many from there on, 1 or more */
+  int32_t waits;      /* 0: always in force; 1: in force only while `armed` is not 0 */
+  /* The first affected message of the connection, from 0. For a fault that waits, it counts from
+   * the first message after arming. */
+  int64_t message;
+  int64_t messages; /* how many messages it affects, 1 or more */
   int64_t amount;
-  uint64_t armed; /* set and taken back by the runner, or a rank, at any time */
-  /* What came of it; 0 at first. */
+  uint64_t armed; /* the runner or a rank may set and clear it at any time */
+  /* These fields are results; they are 0 at first. */
   uint64_t connections; /* connections that match */
-  uint64_t seen;        /* the most messages that any of them has been given */
-  uint64_t fired;       /* messages that it happened to */
-  uint64_t idle;        /* messages that were its own, but had nothing to change: no byte to flip,
-                           no partner to swap with */
+  uint64_t seen;        /* the most messages that were posted on any of them */
+  uint64_t fired;       /* the messages that the fault changed, delayed or failed */
+  /* Messages that the fault selected but could not change: there was no byte to flip, or no partner
+   * to swap with. */
+  uint64_t idle;
 } lockstep_net_fault;
 
 typedef struct {
   uint64_t magic;
   uint32_t version;
   uint32_t size;     /* sizeof(lockstep_net_plan) */
-  uint32_t count;    /* of faults */
+  uint32_t count;    /* the number of faults */
   uint32_t reserved; /* 0 */
-  uint64_t attached; /* how many times a plug-in took the plan */
+  uint64_t attached; /* how many times a plug-in opened the plan */
   lockstep_net_fault faults[LOCKSTEP_NET_MAX_FAULTS];
 } lockstep_net_plan;
 
-/* What is there now, in this process, and what was turned away since it started. */
+/* What exists now in this process, and the peers rejected since it started. */
 typedef struct {
   uint64_t listeners;
   uint64_t senders;
   uint64_t receivers;
-  uint64_t rejected_peers; /* connections that did not say what they had to, in time */
+  uint64_t rejected_peers; /* connections that did not send a valid Hello in time */
 } lockstep_net_counts;
 
 #define LOCKSTEP_NET_EXPORT __attribute__((visibility("default")))
 
-/* The plug-in's functions; reached by dlopen() of the same file that NCCL loads. From any thread.
- */
+/* The plug-in's functions. A runner finds them by dlopen() of the file that NCCL loads. Any thread
+ * may call them. */
 LOCKSTEP_NET_EXPORT uint32_t lockstep_net_version(void); /* LOCKSTEP_NET_PLAN_VERSION */
 LOCKSTEP_NET_EXPORT void lockstep_net_count(lockstep_net_counts* counts);
-/* The last warning that was logged, cut to `size` with its 0 byte; the whole length is returned. */
+/* Copies the last logged warning into `text`, truncated to `size` with its 0 byte. Returns the full
+ * length. */
 LOCKSTEP_NET_EXPORT uint64_t lockstep_net_last_warning(char* text, uint64_t size);
 
 #ifdef __cplusplus

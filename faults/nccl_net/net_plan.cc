@@ -46,7 +46,7 @@ Status check_name(const std::string& name) {
   return wrong("'" + name + "' is no name: use a slash and then no other, as in /run-7");
 }
 
-// Maps the object of that name; `flags` as for shm_open().
+// Maps the object of that name; `flags` are those of shm_open().
 Result<lockstep_net_plan*> map(const std::string& name, int flags) {
   const int descriptor = ::shm_open(name.c_str(), flags | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor < 0) return failed(refused("open", name));
@@ -223,7 +223,7 @@ Result<NetPlan> NetPlan::attach(const std::string& name) {
 
 void NetPlan::remove(const std::string& name) { ::shm_unlink(name.c_str()); }
 
-// The memory belongs to others too: what is checked here is a copy, and used from the copy.
+// Other processes share the memory, so this checks a copy and uses only the copy.
 Status NetPlan::copy_faults() {
   if (Counter(memory_->magic).load(std::memory_order_acquire) != LOCKSTEP_NET_PLAN_MAGIC)
     return wrong("'" + name_ + "' does not begin like a plan: it is not one, or not finished");

@@ -1,15 +1,16 @@
 // NetPlan: the faults of one run over NCCL's net plug-in, in shared memory (lockstep_net.h), and
-// what came of them.
+// their results.
 //
-// A runner makes the plan with create(), starts its ranks with the plan's name in
-// LOCKSTEP_NET_PLAN, and asks fired() and unfired() afterwards: a fault that never happened proves
-// nothing, and the reason tells whether the plan was wrong or the run ended early. The plug-in in
-// each rank takes the plan with attach().
+// A runner creates the plan with create(), starts its ranks with the plan's name in
+// LOCKSTEP_NET_PLAN, and afterwards calls fired() and unfired(). A fault that never fired proves
+// nothing, and the reason says whether the plan was wrong or the run ended early. The plug-in in
+// each rank opens the plan with attach().
 //
-// Threads: any, once made; counters are atomic across processes. Ownership: the plan that create()
-// gave removes the name when it is destroyed; those who attached keep the memory.
-// Failure: kInvalidArgument for a name or fault that makes no sense, or memory that does not hold a
-// plan of this version; kTransport for what the system refuses. Nothing is left behind.
+// Threads: any, after construction; counters are atomic across processes. Ownership: the plan that
+// create() returned removes the name when it is destroyed; processes that attached retain the
+// memory.
+// Failure: kInvalidArgument for an invalid name or fault, or for memory that does not hold a plan
+// of this version; kTransport if a system call fails. A failed call leaves nothing behind.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ enum class End : std::int32_t {
   kReceiver = LOCKSTEP_NET_RECEIVER,
 };
 
-// See lockstep_net_fault for what each field means.
+// lockstep_net_fault documents each field.
 struct NetFault {
   NetKind kind = NetKind::kDelay;
   int rank = LOCKSTEP_NET_ANY;
@@ -51,17 +52,17 @@ struct NetFault {
   std::int64_t message = 0;
   std::int64_t messages = 1;
   std::int64_t amount = 0;
-  bool waits = false;  // for arm()
+  bool waits = false;  // in force only between arm() and disarm()
 
   bool concerns(std::int64_t number) const {
     return number >= message && number - message < messages;
   }
 };
 
-// "flip, rank 0 -> 2, connection 0, message 5"
+// Returns for example "flip, rank 0 -> 2, connection 0, message 5".
 std::string to_string(const NetFault& fault);
 
-// What is wrong with one fault, if anything.
+// Returns an error if the fault is invalid.
 Status check(const NetFault& fault);
 
 class NetPlan {
@@ -69,7 +70,8 @@ class NetPlan {
   // `name` begins with a slash and has no other. It must not exist yet.
   static Result<NetPlan> create(const std::string& name, const std::vector<NetFault>& faults);
   static Result<NetPlan> attach(const std::string& name);
-  // Removes what a process left that was killed before it could; nothing, if there is nothing.
+  // Removes the plan of a process that was killed before it could remove it. Does nothing if there
+  // is none.
   static void remove(const std::string& name);
   ~NetPlan();
   NetPlan(NetPlan&& other) noexcept;
@@ -78,18 +80,18 @@ class NetPlan {
   const std::string& name() const { return name_; }
   const std::vector<NetFault>& faults() const { return faults_; }
 
-  // Of faults that wait, from any process that has the plan. One that was disarmed still has its
-  // hold on messages that were posted before.
+  // For faults that wait, from any process that has the plan. A disarmed fault still acts on
+  // messages that were posted before.
   void arm(std::size_t fault);
   void disarm(std::size_t fault);
   bool is_armed(std::size_t fault) const;
 
   std::uint64_t attached() const;
   std::uint64_t fired(std::size_t fault) const;
-  // One sentence for each fault that never fired: which one, and how far it got.
+  // Returns one sentence for each fault that never fired: which one, and how far it got.
   std::vector<std::string> unfired() const;
 
-  // For the plug-in. `seen` is how many messages one connection has been given.
+  // These are for the plug-in. `seen` is the number of messages that were posted on one connection.
   void count_attached();
   void count_connection(std::size_t fault);
   void count_seen(std::size_t fault, std::uint64_t seen);

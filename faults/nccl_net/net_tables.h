@@ -1,10 +1,10 @@
-// The two tables through which NCCL calls a net plug-in, declared by ourselves: version 6, which
+// The two tables through which NCCL calls a net plug-in, in our own declaration: version 6, which
 // NCCL 2.13.4 to 2.30 load, and version 11, which 2.28.3 and newer prefer. The order and the types
-// of the fields are NCCL's; the names of the fields are ours. The sizes at the end are those of
-// NCCL's own declarations on a machine with pointers of 8 bytes.
+// of the fields are NCCL's; the names of the fields are ours. The assertions at the end compare the
+// sizes with those of NCCL's own declarations on a machine with pointers of 8 bytes.
 //
-// Every function gives a result: 0 or one of the codes below. Calls on one object come one at a
-// time; NCCL sets connections up on one thread and moves data on another.
+// Every function returns 0 or one of the codes below. Calls on one object are sequential; NCCL sets
+// connections up on one thread and moves data on another.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace lockstep::faults::net {
 
-// ncclResult_t.
+// The values of ncclResult_t.
 enum NetResult : int {
   kSuccess = 0,
   kSystemError = 2,
@@ -22,13 +22,13 @@ enum NetResult : int {
 };
 constexpr int kLastResult = 7;
 
-constexpr std::size_t kHandleBytes = 128;  // what listen() may give to connect()
+constexpr std::size_t kHandleBytes = 128;  // the bytes that listen() may pass to connect()
 constexpr int kMaxRequests = 32;           // of one connection, at a time
-constexpr int kHostMemory = 1;             // types of memory: we support this one alone
-constexpr int kNoOffload = 0;              // netDeviceType: the host moves the data
+constexpr int kHostMemory = 1;             // a type of memory; the plug-in supports no other
+constexpr int kNoOffload = 0;              // a netDeviceType: the host moves the data
 constexpr int kNoOffloadVersion = 0;
 
-// NCCL's log function, and what of its levels and subsystems is used here.
+// NCCL's log function, and the levels and subsystems that the plug-in uses.
 using Log = void (*)(int level, unsigned long subsystems, const char* file, int line,
                      const char* format, ...);
 constexpr int kLogWarning = 2;
@@ -102,8 +102,8 @@ struct PropertiesV11 {
   int max_multi_request_size;
 };
 
-struct AttributesV11;    // hints about traffic: not looked into
-struct DeviceHandleV11;  // for devices that offload: never made here
+struct AttributesV11;    // hints about traffic; the plug-in ignores them
+struct DeviceHandleV11;  // for devices that offload; the plug-in never creates one
 using ProfilerV11 = int (*)(void** event, int type, void* parent, std::int64_t plugin, void* extra);
 
 struct TableV11 {

@@ -1,8 +1,8 @@
-// The two tables that NCCL finds in this library, over the classes beside it.
+// The two tables that NCCL finds in this library. They use the classes beside this file.
 //
 // The name for NCCL_NET is "Lockstep". No exception leaves a function. The table of version 6 never
-// fails in init(): NCCL 2.28 calls its finalize then, which is not set yet (null) for the tables
-// before version 11. What is wrong is logged, and connections fail with it.
+// fails in init(): after a failure NCCL 2.28 calls finalize, which is still null for tables before
+// version 11. Errors are logged instead, and connections fail with them.
 #include <climits>
 #include <cstring>
 #include <memory>
@@ -20,14 +20,15 @@ namespace {
 constexpr char kName[] = "Lockstep";
 constexpr int kSpeed = 10'000;  // Mbit/s; NCCL tunes by it
 constexpr int kMaxConnections = 65'536;
-constexpr std::size_t kMaxMessage = std::size_t{1} << 30;  // test() tells sizes as int
+constexpr std::size_t kMaxMessage = std::size_t{1} << 30;  // test() returns sizes as int
 
-// The context of the newest initialization: for calls that NCCL makes without one. Not destroyed,
-// as NCCL's threads may outlive main().
+// The context of the newest initialization, for calls that NCCL makes without one. It is not
+// destroyed, because NCCL's threads may outlive main().
 struct Latest {
   std::mutex mutex;
   std::shared_ptr<Context> context;  // guarded by mutex
-  std::set<std::string> names;       // of interfaces, which NCCL keeps pointers to; likewise
+  // The names of interfaces, to which NCCL retains pointers. Guarded by mutex.
+  std::set<std::string> names;
 };
 
 Latest& latest() {
@@ -45,7 +46,7 @@ void set_latest(std::shared_ptr<Context> context) {
   latest().context.swap(context);
 }
 
-// What init() gives to NCCL as a context.
+// The type of the context that init() returns to NCCL.
 using ContextHandle = std::shared_ptr<Context>;
 
 std::shared_ptr<Context> context_of(void* handle) {
@@ -76,7 +77,7 @@ int init_v6(Log log) {
 }
 
 int init_v11(void** handle, std::uint64_t, ConfigV11*, Log log, ProfilerV11) {
-  *handle = nullptr;  // NCCL finalizes a context that failed
+  *handle = nullptr;  // NCCL finalizes a context even after a failure
   return guarded([&]() -> int {
     Outcome<std::shared_ptr<Context>> context = Context::make(log);
     if (!context) return context.error().code;
@@ -149,7 +150,7 @@ int listen_v6(int device, void* wire_handle, void** listener) {
   return listen_v11(nullptr, device, wire_handle, listener);
 }
 
-// NCCL calls again with the same bytes: the number of the attempt is kept in them.
+// NCCL calls again with the same bytes, so the number of the attempt is stored in them.
 int connect_again(const std::shared_ptr<Context>& context, void* wire_handle, void** sender) {
   Handle handle;
   std::memcpy(&handle, wire_handle, sizeof handle);
@@ -198,7 +199,7 @@ int accept_v11(void* listener, void** receiver, DeviceHandleV11**) {
   return accept_v6(listener, receiver);
 }
 
-// Host memory needs no registration, and there is no other here.
+// Host memory needs no registration, and the plug-in supports no other memory.
 int register_v11(void*, void*, std::size_t, int type, void** memory) {
   *memory = nullptr;
   return type == kHostMemory ? kSuccess : kInternalError;
@@ -226,7 +227,7 @@ int isend_v6(void* sender, void* data, int size, int, void*, void** request) {
 
 int irecv_v11(void* receiver, int count, void** data, std::size_t* sizes, int*, void**, void**,
               void** request) {
-  // For LL protocols NCCL leaves a mark in *request; no request completes early here.
+  // For LL protocols NCCL sets a mark in *request. Here no request completes early.
   *request = nullptr;
   return count != 1 ? kInternalError : post(receiver, data[0], sizes[0], request);
 }
@@ -236,7 +237,7 @@ int irecv_v6(void* receiver, int count, void** data, int* sizes, int*, void**, v
   return post(receiver, data[0], static_cast<std::size_t>(sizes[0]), request);
 }
 
-// There is nothing to flush in host memory; no request says that it is done.
+// Host memory needs no flush; a null request says that it is done.
 int iflush(void*, int, void**, int*, void**, void** request) {
   *request = nullptr;
   return kSuccess;

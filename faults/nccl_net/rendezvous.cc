@@ -28,7 +28,7 @@ Outcome<std::unique_ptr<Listener>> Listener::open(std::shared_ptr<Context> conte
   if (!socket) return tl::unexpected(socket.error());
   const Outcome<Address> address = socket->own_address();
   if (!address) return tl::unexpected(address.error());
-  // Nothing that is tested depends on this number: it keeps out who was not invited.
+  // No test depends on this number: it rejects peers that nobody invited.
   std::uint64_t token = 0;
   if (::getrandom(&token, sizeof token, 0) != static_cast<ssize_t>(sizeof token))
     return error_of(kSystemError, "cannot make a token for a listener");

@@ -1,10 +1,11 @@
-// How connections come to be: a Listener on the receiving side, a Connector on the sending one.
-// Both are asked again and again, and never wait.
+// Establishes connections: a Listener on the receiving side, a Connector on the sending side. NCCL
+// polls both, and neither waits.
 //
-// The connecting side says who it is (Hello: the listener's token, its rank, the connection's
-// number); the listener answers (Welcome). A guest that says something else, nothing for too long,
-// or goes away is turned away and logged; it does not keep others from coming in. No more than
-// kMostGuests are heard at a time: the one that has been there longest has to go.
+// The connecting side identifies itself (Hello: the listener's token, its rank, the connection's
+// number), and the listener answers (Welcome). A peer that sends something else, sends nothing for
+// too long, or disconnects is rejected and logged; it does not keep others from connecting. The
+// listener serves at most kMostGuests pending peers at a time; when another one connects, it drops
+// the oldest.
 //
 // Threads: one at a time for each object. Failure: an Error ends that attempt alone.
 #pragma once
@@ -25,7 +26,7 @@ class Listener {
   static Outcome<std::unique_ptr<Listener>> open(std::shared_ptr<Context> context, void* handle);
   ~Listener();
 
-  // A connection, or null when there is none yet.
+  // Returns a connection, or null if there is none yet.
   Outcome<std::unique_ptr<Receiver>> accept();
 
  private:
@@ -33,9 +34,9 @@ class Listener {
     Socket socket;
     Clock::time_point deadline;
     Hello hello;
-    std::size_t heard = 0;  // bytes of hello
+    std::size_t heard = 0;  // received bytes of hello
     Welcome welcome;
-    std::size_t told = 0;  // bytes of welcome
+    std::size_t told = 0;  // sent bytes of welcome
   };
   enum class Manners { kPending, kReady, kBad };
 
@@ -48,15 +49,15 @@ class Listener {
   std::shared_ptr<Context> context_;
   Socket socket_;
   std::uint64_t token_;
-  std::vector<Guest> guests_;  // the oldest first
+  std::vector<Guest> guests_;  // oldest first
 };
 
 class Connector {
  public:
   static Outcome<std::unique_ptr<Connector>> begin(Context& context, const Handle& handle);
 
-  // A connection, or null when there is none yet. The context is the one that it began with, which
-  // keeps it, so that it must not keep the context.
+  // Returns a connection, or null if there is none yet. `context` must be the context passed to
+  // begin(). The context owns this connector, so the connector must not own the context.
   Outcome<std::unique_ptr<Sender>> advance(const std::shared_ptr<Context>& context);
 
  private:
@@ -70,8 +71,8 @@ class Connector {
   Hello hello_;
   Welcome welcome_;
   bool is_connected_ = false;
-  std::size_t said_ = 0;   // bytes of hello_
-  std::size_t heard_ = 0;  // bytes of welcome_
+  std::size_t said_ = 0;   // sent bytes of hello_
+  std::size_t heard_ = 0;  // received bytes of welcome_
 };
 
 }  // namespace lockstep::faults::net

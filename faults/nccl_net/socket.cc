@@ -35,7 +35,7 @@ void send_at_once(int descriptor) {
 
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
-// Errors of connections that went away before they were taken in: the next one may be fine.
+// Errors of connections that closed before they were accepted; the next connection may succeed.
 bool is_of_the_peer(int error) {
   return error == ECONNABORTED || error == EPROTO || error == EPERM || error == ENETDOWN ||
          error == EHOSTUNREACH || error == ENETUNREACH;

@@ -1,7 +1,7 @@
-// Socket: a TCP socket that never waits, and the outcome type of this folder.
+// Socket: a non-blocking TCP socket, and the outcome type of this folder.
 //
-// Threads: one at a time. Ownership: the descriptor is closed with the object. Failure: an Error
-// carries the code for NCCL and a sentence for people.
+// Threads: one at a time. Ownership: the object closes its descriptor when it is destroyed.
+// Failure: an Error has the code for NCCL and a sentence for people.
 #pragma once
 
 #include <netinet/in.h>
@@ -30,14 +30,15 @@ inline tl::unexpected<Error> error_of(int code, std::string text) {
 }
 
 struct Address {
-  sockaddr_in6 bytes{};  // an IPv4 address lies in the beginning of it
+  sockaddr_in6 bytes{};  // an IPv4 address uses the beginning of it
   socklen_t size = 0;
 
   bool is_valid() const;
   std::string text() const;
 };
 
-// What one call moved. `error` is an errno; a peer that closed its end is `is_closed`.
+// The number of bytes that one call moved. `error` is an errno; `is_closed` says that the peer
+// closed its end.
 struct Moved {
   std::size_t bytes = 0;
   bool is_closed = false;
@@ -62,12 +63,12 @@ class Socket {
   }
 
   static Outcome<Socket> listening(const Address& address);
-  // Begins to connect; is_connected() tells when it is done.
+  // Begins to connect; is_connected() returns whether it is done.
   static Outcome<Socket> connecting(const Address& address);
 
   Outcome<bool> is_connected() const;
   Outcome<Address> own_address() const;
-  // A connection that waits to be taken in; a closed socket when there is none.
+  // Returns a connection that waits to be accepted, or a closed socket if there is none.
   Outcome<Socket> take_in() const;
 
   Moved send(std::span<iovec> parts) const;

@@ -1,5 +1,6 @@
-// For the tests of this folder: the plug-in as NCCL sees it. It is loaded with dlopen() and driven
-// through one of its tables, both ends of a connection in one process unless a test says otherwise.
+// Helpers for the tests of this folder, which see the plug-in as NCCL does. They load it with
+// dlopen() and drive it through one of its tables. Both ends of a connection are in one process
+// unless a test says otherwise.
 #pragma once
 
 #include <dirent.h>
@@ -29,7 +30,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-// Tries again until it is true or the time is over; gives what it was at last.
+// Tries again until `is_true` returns true or the limit has passed. Returns the last value.
 inline bool eventually(const std::function<bool()>& is_true, milliseconds limit = seconds(20)) {
   const auto deadline = steady_clock::now() + limit;
   while (!is_true()) {
@@ -57,7 +58,7 @@ inline int open_descriptors() {
   return count;
 }
 
-// What the plug-in logged, all levels.
+// Everything that the plug-in logged, at all levels.
 class Logged {
  public:
   static void log(int level, unsigned long, const char*, int, const char* format, ...) {
@@ -85,7 +86,7 @@ class Logged {
   }
 };
 
-// A name for a plan that no other test uses at the same time.
+// Returns a name for a plan that no other test uses at the same time.
 inline std::string plan_name() {
   static int count = 0;
   return "/lockstep-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
@@ -93,18 +94,18 @@ inline std::string plan_name() {
 
 struct Told {
   int code = -1;
-  int size = -1;  // -1 unless it is done
+  int size = -1;  // -1 unless the request is done
   bool is_done() const { return size >= 0; }
 };
 
-// One connection, both ends.
+// Both ends of one connection.
 struct Pair {
   void* listener = nullptr;
   void* sender = nullptr;
   void* receiver = nullptr;
 };
 
-// The library through one of its tables.
+// The library, called through one of its tables.
 class Plugin {
  public:
   explicit Plugin(int version) : version_(version) {
@@ -141,7 +142,7 @@ class Plugin {
     return text;
   }
 
-  // Initializes as that rank; what is made next belongs to it.
+  // Initializes as that rank; later objects belong to it.
   int become(int rank) {
     ::setenv(LOCKSTEP_NET_RANK, std::to_string(rank).c_str(), 1);
     return init();
@@ -180,7 +181,7 @@ class Plugin {
       int bytes = static_cast<int>(size);
       return v6_->irecv(receiver, 1, &data, &bytes, &tag, &memory, request);
     }
-    *request = reinterpret_cast<void*>(1);  // as NCCL marks receives of LL protocols
+    *request = reinterpret_cast<void*>(1);  // NCCL marks receives of LL protocols so
     return v11_->irecv(receiver, 1, &data, &size, &tag, &memory, nullptr, request);
   }
   Told test(void* request) {
@@ -205,7 +206,7 @@ class Plugin {
   int close_receive(void* receiver) { return v6_->close_receive(receiver); }
   int close_listen(void* listener) { return v6_->close_listen(listener); }
 
-  // A connection from rank `from` to rank `to`. Its sender is null where that failed.
+  // Connects rank `from` to rank `to`. The sender is null if that failed.
   Pair link(int from, int to) {
     Pair pair;
     char handle[kHandleBytes];
@@ -229,7 +230,8 @@ class Plugin {
     EXPECT_EQ(close_listen(pair.listener), kSuccess);
   }
 
-  // Sends `data` and receives it into as much room; what both ends were told.
+  // Sends `data` and receives it into a buffer of `room` bytes. Returns what test() reported at
+  // both ends.
   struct Carried {
     Told sent;
     Told received;
@@ -258,7 +260,7 @@ class Plugin {
     });
     return carried;
   }
-  // Carries one message and expects it to arrive as it is.
+  // Sends one message and expects it to arrive unchanged.
   void expect_carried(const Pair& pair, const std::vector<std::byte>& data) {
     const Carried carried = carry(pair, data, data.size());
     EXPECT_EQ(carried.sent.code, kSuccess) << last_warning();
@@ -276,7 +278,7 @@ class Plugin {
   std::vector<void*> contexts_;
 };
 
-// Each test runs with both tables, without a plan unless it makes one.
+// Each test runs with both tables, and without a plan unless it creates one.
 class NcclNetTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override { ::unsetenv(LOCKSTEP_NET_PLAN); }

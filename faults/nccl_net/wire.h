@@ -1,9 +1,9 @@
-// What travels, as bytes: the handle that NCCL carries from the listener to the connecting rank,
-// what the two say to each other first, and the header before each message. Both ends run on
-// machines with the same byte order.
+// The wire format: the handle that NCCL carries from the listener to the connecting rank, the
+// handshake of the two ranks, and the header before each message. Both ends run on machines with
+// the same byte order.
 //
-// Everything that a peer wrote is checked before it is used: by the functions here, and for sizes
-// by the one who knows how much room there is.
+// Everything that a peer sent is checked before it is used: by the functions here, or, for sizes,
+// by the code that knows the size of the buffer.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ constexpr std::uint32_t kFrameMagic = 0x4d52464bu;            // "KFRM"
 
 struct Handle {
   std::uint64_t magic = kHandleMagic;
-  std::uint64_t token = 0;      // the listener's: a stranger does not know it
-  std::uint64_t connector = 0;  // of who connects: its attempt, 0 before the first call
+  std::uint64_t token = 0;      // the listener's; a stranger does not know it
+  std::uint64_t connector = 0;  // the connecting side's attempt; 0 before the first call
   std::int32_t rank = -1;       // the listener's
   std::uint32_t address_size = 0;
   unsigned char address[32] = {};
 };
 
-// From the connecting side. The answer is a Welcome.
+// The first message of the connecting side. The answer is a Welcome.
 struct Hello {
   std::uint64_t magic = kHelloMagic;
   std::uint64_t token = 0;
@@ -42,8 +42,9 @@ struct Welcome {
 
 struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
-  std::uint32_t number = 0;  // of the message, its low bits: shifted streams are noticed
-  std::uint64_t size = 0;    // of the payload that follows
+  // The low bits of the message's number, so that a shifted stream is detected.
+  std::uint32_t number = 0;
+  std::uint64_t size = 0;  // the size of the payload that follows
 };
 
 static_assert(std::is_trivially_copyable_v<Handle> && sizeof(Handle) <= kHandleBytes);

@@ -1,15 +1,17 @@
-# Makes the copy of reducer/ that has all planted bugs in it, and the list of them as a C++ source. Run by the build:
+# Creates the copy of reducer/ with all planted bugs, and the list of the bugs as a C++ source. The
+# build runs it:
 #
-#   cmake -DSOURCE=ROOT -DFILES=FILE -DPATCHES=FILE -DOUT=FOLDER -DLIST=FILE.cc -DGIT=git -P apply.cmake
+#  cmake -DSOURCE=ROOT -DFILES=FILE -DPATCHES=FILE -DOUT=FOLDER -DLIST=FILE.cc -DGIT=git -P apply.cmake
 #
-# FILES names the files to copy, one a line, from ROOT; PATCHES the patches, one a line, in their order. The copies are
-# OUT/reducer/...; a file whose text stays the same is not written again.
+# FILES names the files to copy from ROOT, one per line; PATCHES names the patches, one per line, in
+# their order. The copies are OUT/reducer/...; a file whose text is unchanged is not written again.
 #
-# Every patch is applied, alone, to the files as they are in ROOT, by `git apply`, which asks for nothing but git and wants
-# every line of context to match. What the patches did is then brought together by `git merge-file`, with the file in ROOT
-# as the base. So the context of one patch may show lines that another one changes; only two patches that change the same
-# line, or lines without one between them, cannot go together. No failure leaves a half-made copy behind, and one does not hide
-# the next: all patches are tried, and what is wrong with any of them is told in one message at the end.
+# `git apply` applies every patch alone to the files of ROOT; it needs nothing but git, and requires
+# every line of context to match. Then `git merge-file` merges the results of the patches, with the
+# file in ROOT as the base. So the context of one patch may contain lines that another patch
+# changes. Only two patches that change the same line, or adjacent lines, cannot be merged. A
+# failure leaves no incomplete copy behind and does not hide the next failure: all patches are
+# tried, and one message at the end lists what is wrong with each of them.
 cmake_minimum_required(VERSION 3.25)
 foreach(needed SOURCE FILES PATCHES OUT LIST GIT)
   if(NOT ${needed})
@@ -18,8 +20,8 @@ foreach(needed SOURCE FILES PATCHES OUT LIST GIT)
 endforeach()
 set(advice "Write it anew against the sources as they are; faults/seeded/README.md says how.")
 
-# Git must not find the checkout around the build folder: from inside of one it skips files outside of the current folder,
-# and says nothing. Nor do settings of the user matter here.
+# Git must not find the checkout around the build folder: inside a checkout it silently skips files
+# outside of the current folder. Settings of the user must have no effect here, either.
 set(work ${OUT}/work)
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
@@ -32,7 +34,7 @@ foreach(variable GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX)
   unset(ENV{${variable}})
 endforeach()
 
-# Notes what is wrong with a patch. Of one patch the first problem is told, and of conflicts each.
+# Records what is wrong with a patch: the first problem of a patch, and each conflict.
 set_property(GLOBAL PROPERTY problems "")
 set_property(GLOBAL PROPERTY refused "")
 function(refuse patch text)
@@ -45,7 +47,7 @@ function(refuse patch text)
   set_property(GLOBAL PROPERTY refused "${refused}")
 endfunction()
 
-# is_refused(OUT PATCH): whether something is wrong with it already.
+# is_refused(OUT PATCH): whether a problem of the patch is already recorded.
 function(is_refused out patch)
   get_property(refused GLOBAL PROPERTY refused)
   if(patch IN_LIST refused)
@@ -55,7 +57,8 @@ function(is_refused out patch)
   endif()
 endfunction()
 
-# Ends here if anything is wrong. Lines of a message that begin with blanks stay as they are.
+# Ends here if a problem was recorded. Lines of a message that begin with blanks are printed
+# unchanged.
 function(end_if_refused)
   get_property(problems GLOBAL PROPERTY problems)
   if(NOT problems)
@@ -69,7 +72,7 @@ function(end_if_refused)
   message(FATAL_ERROR "\n  ${line}\n  Seeded bugs that cannot be planted (${count}): ${names}\n${problems}  ${line}\n")
 endfunction()
 
-# The header line `KEY: value`, once, before the first hunk.
+# Reads the header line `KEY: value`, which must occur once, before the first hunk.
 function(read_header patch text key out)
   string(REGEX REPLACE "\n(diff |--- ).*" "\n" header "\n${text}")
   string(REGEX MATCH "\n${key}:[^\n]*" line "${header}")
@@ -85,7 +88,7 @@ function(read_header patch text key out)
   set(${out} "${value}" PARENT_SCOPE)
 endfunction()
 
-# The patch asks for its own bug, and for no other.
+# The patch must ask for its own bug, and for no other.
 function(check_switches patch text id)
   foreach(macro LOCKSTEP_SEEDED LOCKSTEP_SEEDED_TRIGGERED)
     string(REGEX MATCHALL "${macro}\\([^)]*\\)" uses "${text}")
@@ -102,7 +105,8 @@ function(check_switches patch text id)
   endforeach()
 endfunction()
 
-# The files that a patch changes: all in the list, and compiled once per build of the reducer.
+# Lists the files that a patch changes. All must be in the list, and each build of the reducer must
+# compile them once.
 function(list_touched patch file out)
   execute_process(COMMAND ${GIT} apply -p1 --numstat ${file} WORKING_DIRECTORY ${work}
                   RESULT_VARIABLE code OUTPUT_VARIABLE table ERROR_VARIABLE error)
@@ -128,7 +132,7 @@ plant the bug where that is used")
   set(${out} ${paths} PARENT_SCOPE)
 endfunction()
 
-# Applies a patch to fresh copies of what it touches, in a folder of its own.
+# Applies a patch to fresh copies of the files it changes, in a folder of its own.
 function(apply_alone patch file number touched)
   set(alone ${work}/${number})
   foreach(path ${touched})
@@ -141,7 +145,7 @@ function(apply_alone patch file number touched)
   endif()
 endfunction()
 
-# Brings what patch `number` made of `path` together with what the earlier ones made of it.
+# Merges the result of patch `number` for `path` with the result of the earlier patches.
 function(merge patch number path)
   set(mine ${work}/${number}/${path})
   set(all ${work}/all/${path})
@@ -149,7 +153,7 @@ function(merge patch number path)
     configure_file(${mine} ${all} COPYONLY)
     return()
   endif()
-  # Not in place: what does not go together leaves what was there.
+  # The merge is not in place: after a conflict the earlier result remains.
   set(merged ${work}/merged)
   execute_process(COMMAND ${GIT} merge-file -q -p ${all} ${SOURCE}/${path} ${mine}
                   RESULT_VARIABLE code OUTPUT_FILE ${merged} ERROR_VARIABLE error)

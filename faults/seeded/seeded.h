@@ -1,13 +1,13 @@
-// Planted bugs: which of the compiled-in ones is switched on, and how often it came to act.
+// Planted bugs: selects which of the compiled-in bugs is on, and counts how often it acted.
 //
 // Every build includes this header into each file of the patched copy of reducer/ (see README.md),
 // so that a patch needs no include. A patch asks LOCKSTEP_SEEDED(R01) where its wrong behaviour
-// begins: true while R01 is selected; every true answer counts as reached. It calls
-// LOCKSTEP_SEEDED_TRIGGERED(R01) where the outcome really differs from the right one.
+// begins. The answer is true while R01 is selected, and every true answer counts as reached. The
+// patch calls LOCKSTEP_SEEDED_TRIGGERED(R01) where the outcome really differs from the right one.
 //
-// Compiled once, outside of the inline namespaces: all builds of the reducer share the selection.
-// Threads: select() while nothing of the patched code runs; the rest from any thread.
-// Cost of a bug that is off: one relaxed load and a comparison with a constant.
+// This code is compiled once, outside of the inline namespaces: all builds of the reducer share the
+// selection. Threads: select() may run only while no patched code runs; any thread may call the
+// rest. A bug that is off costs one relaxed load and a comparison with a constant.
 #pragma once
 
 #include <atomic>
@@ -20,24 +20,24 @@ namespace lockstep::seeded {
 // The header lines of a patch.
 struct Bug {
   std::string_view id;
-  std::string_view source;  // where it happened
-  std::string_view oracle;  // which one is expected to see it; several with commas between them
+  std::string_view source;  // where the bug occurred in a real system
+  std::string_view oracle;  // the oracles that are expected to find it, separated by commas
   std::string_view what;
 };
 
-// All that are compiled in, ascending by id.
+// Returns all bugs that are compiled in, ascending by id.
 std::span<const Bug> bugs();
 
-// Switches exactly this one on, and sets the counters to 0. "" switches all off. An id that is not
-// compiled in gives false and changes nothing.
+// Switches exactly this bug on, and sets the counters to 0. The id "" switches all bugs off. For an
+// id that is not compiled in, returns false and changes nothing.
 bool select(std::string_view id);
-std::string_view selected();  // "" when none is
+std::string_view selected();  // "" if none is selected
 
-// Since the last select(), in this process.
+// The counts since the last select() in this process.
 std::uint64_t reached();
 std::uint64_t triggered();
 
-// Ids as numbers, so that a question costs no comparison of texts: FNV-1a, never 0.
+// Converts an id to a number (FNV-1a, never 0), so that LOCKSTEP_SEEDED compares no strings.
 constexpr std::uint64_t number_of(std::string_view id) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
   for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
@@ -46,11 +46,11 @@ constexpr std::uint64_t number_of(std::string_view id) {
 
 namespace internal {
 
-extern std::atomic<std::uint64_t> selected_number;  // 0: none
+extern std::atomic<std::uint64_t> selected_number;  // 0 if none is selected
 void count_reached();
 void count_triggered();
 
-// A number as a template argument: worked out by the compiler in every build type.
+// The number is a template argument, so that the compiler evaluates it in every build type.
 template <std::uint64_t number>
 bool is_selected() {
   return selected_number.load(std::memory_order_relaxed) == number;

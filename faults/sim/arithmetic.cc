@@ -26,7 +26,7 @@ void sum(std::byte* into, const std::byte* from, std::size_t bytes, Add add) {
 
 }  // namespace
 
-// A pair of floats goes as these.
+// A pair of floats (complex64) is summed as two floats.
 bool can_sum(DType dtype) { return dtype != DType::kByte && dtype != DType::kComplex64; }
 
 void sum_into(DType dtype, std::byte* into, const std::byte* from, std::size_t bytes) {

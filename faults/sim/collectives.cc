@@ -85,24 +85,24 @@ bool Exchange::agree(const Header& mine) {
 
 namespace {
 
-// The segments of a ring: where each one lies. Those behind the end of the buffer are empty and are
-// not sent.
+// The positions of a ring's segments. Segments behind the end of the buffer are empty and are not
+// sent.
 struct Segments {
   std::span<std::byte> data;
   std::size_t per_rank;
   std::size_t count;
-  std::size_t bytes;  // of a full one
+  std::size_t bytes;  // of a full segment
 
   std::span<std::byte> at(std::size_t index) const {
     while (index >= count)
-      index -= count;  // at most twice; a division would be the dearest step of a message
+      index -= count;  // at most twice; a division would be the most expensive step of a message
     const std::size_t begin = std::min(index * bytes, data.size());
     return data.subspan(begin, std::min(bytes, data.size() - begin));
   }
 };
 
-// Element sizes are powers of two. There are two segments a rank unless the limit asks for more;
-// that case alone divides.
+// Element sizes are powers of two. There are two segments per rank unless the limit requires more;
+// only that case divides.
 Segments cut(std::span<std::byte> data, std::size_t world, std::size_t element_bytes,
              std::size_t max_segment_bytes) {
   const std::size_t mask = ~(element_bytes - 1);
@@ -115,8 +115,8 @@ Segments cut(std::span<std::byte> data, std::size_t world, std::size_t element_b
   return {data, per_rank, count, bytes};
 }
 
-// One trip around the ring, all but the last chunk. Two segments are under way at a time, as in
-// Gloo: segment i is taken in after segment i + 1 was sent.
+// Travels around the ring once, for all but the last chunk. Two segments are in flight at a time,
+// as in Gloo: segment i is received after segment i + 1 was sent.
 template <class Receive>
 bool travel(Exchange& exchange, const Segments& segments, std::size_t first_sent,
             std::uint32_t first_part, Receive receive) {
@@ -157,9 +157,9 @@ bool ring_all_reduce(Exchange& exchange, DType dtype, std::span<std::byte> data,
 
 namespace {
 
-// One round of the bcube, as one rank sees it: the elements [begin, begin + length) are shared out
-// among `members` ranks that are `distance` apart, the lowest of them `base`; this one is number
-// `self` among them.
+// One round of the bcube for one rank: `members` ranks that are `distance` apart divide the
+// elements [begin, begin + length) among them. The lowest of them is `base`, and this rank has
+// number `self` among them.
 struct Round {
   int members;
   int distance;
@@ -198,7 +198,7 @@ int plan_rounds(int rank, int world, std::size_t elements, std::array<Round, kMa
   return count;
 }
 
-// Every member sends `chunk_of(peer)` to the peer, then takes what the peers send, in ascending
+// Every member sends `chunk_of(peer)` to the peer, then receives the peers' chunks in ascending
 // order.
 template <class ChunkTo, class Receive>
 bool swap_chunks(Exchange& exchange, const Round& round, std::uint32_t part, ChunkTo chunk_to,

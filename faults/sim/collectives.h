@@ -1,26 +1,24 @@
 // The collectives of the simulated process group, as messages between ranks. They add in the same
-// order as Gloo does, so that the bits are the same; contract G3 has the formulas. Sources: the
-// ring and the bcube of gloo/allreduce.cc.
+// order as Gloo does, so that the bits are the same (G3 has the formulas). Sources: the ring and
+// the bcube of gloo/allreduce.cc.
 //
-//   ring       A buffer is cut into `world` chunks of at least two segments. Data moves from rank r
-//   to r-1: first every chunk
-//              travels around once and is summed up, ending on the rank with its number, then the
-//              sums go around.
-//   bcube      Rounds of groups; in each round the members of a group share out what they hold and
-//   sum up their part, then
-//              the same backwards. The sizes of the groups are the factors 2 of the world, then the
-//              rest.
-//   rank order Every rank gets its share of the elements from all the others, adds them up in the
-//   order of the ranks, and sends the sums to all.
-//   broadcast  From the root from rank to rank in the direction of the ring.
-//   gather     Every contribution goes around the ring.
+//   ring        A buffer is divided into `world` chunks of at least two segments. Data moves from
+//               rank r to r-1. First every chunk travels around the ring once and is summed; it
+//               ends on the rank with its number. Then the sums travel around the ring.
+//   bcube       The ranks form groups in each round. The members of a group divide what they hold
+//               among them, and each sums its part. Then the same rounds run backwards. The sizes
+//               of the groups are the factors 2 of the world, then the rest.
+//   rank order  Every rank receives its share of the elements from all others, adds the shares in
+//               the order of the ranks, and sends the sums to all.
+//   broadcast   The data travels from the root, from rank to rank, in the direction of the ring.
+//   gather      Every contribution travels around the ring.
 //
-// Before any of it agree() compares headers along the ring, so that nobody takes data from a
-// neighbour that means another collective; whoever lacks that agreement never sends, and no result
-// can be complete without every rank.
+// Before any payload moves, agree() compares headers along the ring, so that no rank takes data
+// from a neighbour that runs another collective. A rank that has not agreed never sends, and no
+// result can be complete without every rank.
 //
-// Threads: one fiber of the rank calls. All functions return false when the exchange ended; halt()
-// then says why.
+// Threads: one fiber of the rank calls these functions. All functions return false when the
+// exchange ended early; halt() then says why.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +33,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
 
-// What each rank states of a collective before its payload moves.
+// What each rank announces about a collective before its payload moves.
 struct Header {
   Op op = Op::kAllReduceSum;
   DType dtype = DType::kFloat32;
@@ -58,15 +56,15 @@ struct Halt {
     kReset,
     kTimeout,
     kInterrupted,
-    kOtherHeader,   // `theirs` is the peer's
-    kWrongMessage,  // not the message that had to come: the peer runs another collective
+    kOtherHeader,   // `theirs` is the peer's header
+    kWrongMessage,  // an unexpected message: the peer runs another collective
   };
   Cause cause = Cause::kNone;
   int peer = kNone;
   Header theirs;
 };
 
-// How long one message may be waited for, and where each one that came is counted.
+// How long the exchange waits for one message, and the counter of received messages.
 struct Patience {
   simulation::Scheduler& scheduler;
   Duration timeout;
@@ -78,7 +76,7 @@ struct Patience {
   }
 };
 
-// One collective of one rank: sends and receives in its name until the first trouble.
+// One collective of one rank. It sends and receives on behalf of the rank until the first failure.
 class Exchange {
  public:
   Exchange(Mesh& mesh, int rank, std::int64_t sequence, const Patience& patience)
@@ -86,7 +84,7 @@ class Exchange {
 
   int rank() const { return rank_; }
   int size() const { return mesh_.size(); }
-  int left() const { return rank_ == 0 ? size() - 1 : rank_ - 1; }  // where the ring sends to
+  int left() const { return rank_ == 0 ? size() - 1 : rank_ - 1; }  // the ring sends to this rank
   int right() const { return rank_ == size() - 1 ? 0 : rank_ + 1; }
   const Halt& halt() const { return halt_; }
   void stop(Halt::Cause cause, int peer) { halt_ = Halt{cause, peer, {}}; }

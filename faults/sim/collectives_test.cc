@@ -28,7 +28,7 @@ constexpr Type kTypes[] = {{DType::kFloat64, reference::DType::kFloat64},
                            {DType::kFloat16, reference::DType::kFloat16},
                            {DType::kBFloat16, reference::DType::kBFloat16}};
 
-// Numbers of about the same size, so that every addition rounds and the order shows.
+// The numbers have similar magnitudes, so that every addition rounds and the order has an effect.
 std::vector<std::uint64_t> random_elements(std::mt19937_64& random, reference::DType dtype,
                                            std::uint64_t count) {
   std::uniform_real_distribution<double> draw(-8, 8);
@@ -45,7 +45,7 @@ std::vector<std::byte> pack(std::span<const std::uint64_t> elements, std::size_t
   return out;
 }
 
-// What the declared order makes of the contributions x[rank][element].
+// Sums the contributions x[rank][element] in the declared order.
 template <class Runs>
 std::vector<std::uint64_t> fold(const Runs& runs, reference::DType dtype,
                                 const std::vector<std::vector<std::uint64_t>>& x) {
@@ -71,8 +71,8 @@ struct Case {
   Reduction reduction = Reduction::kNative;
 };
 
-// The elements for which the order made a difference from adding rank by rank, or -1 if a result
-// was wrong.
+// Returns the number of elements for which the order differs from adding rank by rank, or -1 if a
+// result was wrong.
 int check_all_reduce(Job& job, const Case& test, std::mt19937_64& random) {
   std::vector<std::vector<std::uint64_t>> x;
   std::vector<std::vector<std::byte>> data;
@@ -130,7 +130,7 @@ TEST(Collectives, TheRingAddsInTheDeclaredOrder) {
           differing += here;
         }
   }
-  EXPECT_GT(differing, 1000);  // the order could be told from the naive one
+  EXPECT_GT(differing, 1000);  // the order is distinguishable from the naive one
 }
 
 TEST(Collectives, TheBcubeAddsInTheDeclaredOrder) {

@@ -1,5 +1,5 @@
-// SimFrames: the exchange of a verified collective (reducer/comm/verified.h) as messages of the
-// simulated network, and the payload faults of the plan, which act on what a rank is about to send.
+// SimFrames: sends the frames of a verified collective (reducer/comm/verified.h) as messages of the
+// simulated network, and applies the payload faults of the plan to what a rank is about to send.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Job: a scheduler, an injector and a network for tests of the simulated process group. run() gives
-// every rank a fiber, a group and the step 0, and puts down what each of its collectives came to.
+// every rank a fiber, a group and step 0. run_all_reduces() also records the result of each
+// collective.
 #pragma once
 
 #include <cstring>
@@ -20,7 +21,7 @@ struct Job {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) members.push_back(rank);
   }
 
-  // body(rank, group) on a fiber per rank, where the group was just joined.
+  // Runs body(rank, group) on one fiber per rank, after the rank has joined the group.
   simulation::Outcome run(const std::function<void(std::uint32_t, SimProcessGroup&)>& body) {
     scheduler.reset(schedule);
     injector.reset(plan, world, 1);
@@ -35,8 +36,8 @@ struct Job {
     return scheduler.run();
   }
 
-  // run() with one all-reduce of `count` floats after another on every rank until one fails;
-  // statuses[rank] holds what they came to and data[rank] the result.
+  // Like run(). Every rank runs `how_many` all-reduces of `count` floats, one after another, until
+  // one fails. statuses[rank] holds their statuses and data[rank] the last result.
   simulation::Outcome run_all_reduces(int how_many, std::uint64_t count = 24) {
     statuses.assign(world, {});
     data.assign(world, std::vector<float>(count));

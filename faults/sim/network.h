@@ -1,23 +1,25 @@
-// SimNetwork: the links between the ranks of one simulated job, shared by all of them. It stands
-// where TCP stands under Gloo.
+// SimNetwork: the links between the ranks of one simulated job. All ranks share it. It has the role
+// that TCP has under Gloo.
 //
 // A Mesh is the set of links of one process group: one link for each ordered pair of members. A
-// link delivers in the order of sending, after a virtual latency; a fault that delays a message
-// delays what comes after it. Nothing is lost, doubled or changed, but for a stalled link, on which
-// that message and all later ones never arrive, a reset one, on which what was under way is gone,
-// and what a sender takes back with lose_sent(). A closed link still delivers what was sent before;
-// the peer's messages to the side that closed are dropped.
+// link delivers messages in the order of sending, after a virtual latency; a fault that delays a
+// message also delays the messages behind it. No message is lost, duplicated or changed, with three
+// exceptions: on a stalled link the stalled message and all later ones never arrive; on a reset
+// link the messages in flight are lost; and lose_sent() discards what a sender has sent. A closed
+// link still delivers what was sent before; messages from the peer to the side that closed are
+// dropped.
 //
-// Latency is a hash of seed, link and message number, so that a deleted message does not change the
-// others'. Time stands still while anything can run: with a latency above 0 every message comes
-// after all computing. Latency 0 leaves it to the schedule who is first.
+// The latency is a hash of the seed, the link and the message number, so that removing one message
+// does not change the latency of others. Time stands still while any fiber can run: with a latency
+// above 0 every message arrives after all computation. With latency 0 the schedule decides what is
+// first.
 //
-// Threads: fibers of one scheduler. Ranks here are numbers in the mesh; `world rank` is the
-// original number, which faults are planned for, and the scheduler's group. Ownership: the network
-// owns meshes and messages and keeps their memory over reset(); meshes live until then. Failure:
-// send() and receive() say what is wrong with the link; receive() also ends when the time has come,
-// or when its own side was interrupted (by interrupt(), or because the rank exited). Scheduling
-// points: send(), and receive() where it has to wait.
+// Threads: fibers of one scheduler. Here a rank is a number in the mesh; the `world rank` is the
+// original number, which fault plans use and which is also the scheduler's group. Ownership: the
+// network owns meshes and messages and reuses their memory after reset(); meshes live until then.
+// Failure: send() and receive() return the failure of the link. receive() also ends at its
+// deadline, or when its own side was interrupted (by interrupt(), or because the rank exited).
+// Scheduling points: send(), and receive() if it has to wait.
 #pragma once
 
 #include <cstddef>
@@ -41,12 +43,12 @@ struct Message {
   static constexpr std::size_t kNearBytes = 256;
   Message* next = nullptr;
   Duration arrival{};
-  std::int64_t sequence = 0;  // of the collective it belongs to
-  std::uint32_t part = 0;     // which message of that collective
+  std::int64_t sequence = 0;  // of the collective that the message belongs to
+  std::uint32_t part = 0;     // the number of the message in that collective
   std::size_t bytes = 0;
   std::byte* data = near;
   std::size_t capacity = sizeof near;
-  std::unique_ptr<std::byte[]> far;  // for what does not fit in here
+  std::unique_ptr<std::byte[]> far;  // for a payload that does not fit into `near`
   std::byte near[kNearBytes];
 };
 
@@ -54,7 +56,7 @@ enum class Trouble : std::uint8_t { kNone, kClosed, kReset, kTimeout, kInterrupt
 
 struct Latency {
   Duration least{0};
-  Duration spread{0};  // a message takes from `least` to `least + spread`
+  Duration spread{0};  // a latency lies between `least` and `least + spread`
 };
 
 class SimNetwork;
@@ -66,35 +68,36 @@ class Mesh {
   std::span<const std::uint32_t> members() const { return members_; }  // world ranks
   std::int64_t generation() const { return generation_; }
 
-  // Takes the place of a member; once for each. `worker` is the fiber that receives for it, for the
-  // wait-for graph.
+  // Connects a member; each member calls it once. `worker` is the fiber that receives for the
+  // member; the wait-for graph shows it.
   void attach(int rank);
   void set_worker(int rank, simulation::FiberId worker);
 
-  // Hands bytes to the link. kClosed or kReset: they went nowhere.
+  // Sends bytes on the link. With kClosed or kReset the bytes were not sent.
   Trouble send(int from, int to, std::int64_t sequence, std::uint32_t part,
                std::span<const std::byte> bytes);
 
   struct Received {
     Trouble trouble = Trouble::kNone;
-    Message* message = nullptr;  // to be given back with release()
+    Message* message = nullptr;  // the caller returns it with release()
   };
-  // The next message of the link, waiting for it until then. One receive() at a time for each `to`.
+  // Waits until the deadline for the next message of the link. Each `to` may run one receive() at a
+  // time.
   Received receive(int to, int from, Duration until);
   void release(Message* message);
 
   void offer_switch() { scheduler_->point(); }
 
-  // Waits with nothing to come, until the time (kTimeout) or an interruption. `what` is for the
-  // wait-for graph.
+  // Waits without a message until the deadline (kTimeout) or an interruption. `what` is the text
+  // for the wait-for graph.
   Trouble pause(int rank, const char* what, Duration until);
 
-  // What `rank` waits in returns kInterrupted, now and ever after.
+  // Each wait of `rank` returns kInterrupted, now and later.
   void interrupt(int rank);
   bool is_interrupted(int rank) const;
-  // What `rank` has sent and nobody has received is gone.
+  // Discards everything that `rank` has sent and nobody has received.
   void lose_sent(int rank);
-  // Both directions of all links of `rank`.
+  // Closes both directions of all links of `rank`.
   void close(int rank);
 
  private:
@@ -110,7 +113,7 @@ class Mesh {
   };
   struct Endpoint {
     simulation::Place place;
-    int waits_for = kNone;  // the sender
+    int waits_for = kNone;  // the sender it waits for
     simulation::FiberId worker = simulation::kNoFiber;
     bool is_attached = false;
     bool is_interrupted = false;
@@ -130,7 +133,7 @@ class Mesh {
   simulation::Scheduler* scheduler_ = nullptr;
   std::int64_t generation_ = 0;
   std::vector<std::uint32_t> members_;  // world ranks
-  std::vector<Link> links_;             // by from, then to
+  std::vector<Link> links_;             // ordered by sender, then by receiver
   std::vector<Endpoint> endpoints_;
 };
 
@@ -140,16 +143,16 @@ class SimNetwork {
   SimNetwork(const SimNetwork&) = delete;
   SimNetwork& operator=(const SimNetwork&) = delete;
 
-  // Forgets the last run. Scheduler and injector must live until the next reset().
+  // Forgets the last run. The scheduler and the injector must live until the next reset().
   void reset(simulation::Scheduler& scheduler, faults::Injector& injector, Latency latency,
              std::uint64_t seed);
 
-  // The mesh of a group. Its first member opens it; the others must name the same members. World
-  // ranks.
+  // Returns the mesh of a group. The first member opens it, and the others must name the same
+  // members, as world ranks.
   Mesh& mesh(std::int64_t generation, std::span<const std::uint32_t> members);
 
-  // The process of the rank is gone: its links close, its receives are interrupted, also those of
-  // meshes yet to come.
+  // Ends the process of the rank: its links close and its receives are interrupted, in later
+  // meshes, too.
   void exit_rank(std::uint32_t world_rank);
 
   simulation::Scheduler& scheduler() { return *scheduler_; }

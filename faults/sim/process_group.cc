@@ -149,7 +149,7 @@ void SimProcessGroup::abort(const Status& cause) {
   mesh_.interrupt(rank_);
 }
 
-// An exit happens to all groups of a rank at once, and is found here.
+// An exit ends all groups of a rank at once; this detects it.
 void SimProcessGroup::notice_exit() {
   if (!cause_.ok() || !network_.injector().exited(world_rank_)) return;
   Failure failure;
@@ -192,7 +192,7 @@ Status SimProcessGroup::execute(const Entry& entry) {
   return ok ? Status() : describe(entry, exchange.halt());
 }
 
-// What the fault plan has in store for the operation before it begins.
+// Carries out what the fault plan has for the operation before it begins.
 Status SimProcessGroup::wait_as_planned(const Entry& entry) {
   if (entry.fault.error) {
     Failure failure = failure_of(entry, Code::kTransport,
@@ -263,7 +263,8 @@ Failure SimProcessGroup::failure_of(const Entry& entry, Code code, std::string d
   return failure;
 }
 
-// The failure of the operation at hand; the cause of the group's death where it was interrupted.
+// Returns the failure of the current operation. If the operation was interrupted, it is the cause
+// that ended the group.
 Status SimProcessGroup::describe(const Entry& entry, const Halt& halt) {
   const std::string peer = "rank " + std::to_string(halt.peer);
   const auto suspected = [&](Code code, std::string detail) {

@@ -1,27 +1,32 @@
 // SimProcessGroup: the simulated ProcessGroup. It behaves as the one over Gloo does: collectives
-// run in the background in the order of their start, a failure ends the group on this side and
-// closes its links, peers find out when they next need them.
+// run in the background in the order in which they were started. A failure ends the group on this
+// side and closes its links; peers notice this when they next use those links.
 //
-// A worker fiber per group and rank, in the rank's scheduler group, executes what start() queued.
-// No rendezvous is needed: the first member of a generation opens the mesh.
+// One worker fiber per group and rank, in the rank's scheduler group, executes the queue of
+// start(). No rendezvous is needed: the first member of a generation opens the mesh.
 //
-// Faults (faults/plan.h) of operations are counted in start(). An exit and a pause happen there; a
-// delay, a stall and an error when the worker comes to the operation. Message faults happen in the
-// mesh. Failures. `reported_by` is always this rank, `sequence`, `collective`, `pass` and `bucket`
-// are those of the operation at hand.
-//   kCorrupted  definite; what came from `suspect` is not what was to come (F3)
-//   kPeerLost   `suspect` closed its links, or its process is gone. `rank` is not known.
+// Faults (faults/plan.h) of operations are counted in start(). Exits and pauses happen there.
+// Delays, stalls and errors happen when the worker reaches the operation. Message faults happen in
+// the mesh.
+//
+// Failures. `reported_by` is always this rank; `sequence`, `collective`, `pass` and `bucket` are
+// those of the operation that failed.
+//   kCorrupted  definite; the frame from `suspect` is not the one that it should have sent (F3)
+//   kPeerLost   `suspect` closed its links, or its process has ended; `rank` is not known
 //   kTransport  the link to `suspect` was reset; or (definite, `rank` is this one) the transport
-//   failed here kTimeout    nothing came from `suspect`; or (no suspect, `rank` is this one) the
-//   operation could not begin in time kMismatch   definite; `suspect` runs another collective, both
-//   are told kAborted    definite; the process of this rank exited
-// The timeout counts from the last progress of the operation that runs: from its turn, and from
-// each message that it received. What is queued has none. Duration::max() means never: then a hang
-// is a deadlock that the scheduler sees.
+//               failed here
+//   kTimeout    nothing arrived from `suspect`; or (no suspect, `rank` is this one) the operation
+//               could not begin in time
+//   kMismatch   definite; `suspect` runs another collective; the error names both
+//   kAborted    definite; the process of this rank exited
 //
-// Threads: any fiber. Starts come one after the other, in the order in which they got the lock.
-// Ownership: network, scheduler and injector outlive the group. In a run that ended early (a
-// deadlock) a group may be destroyed outside of the run; it then does nothing.
+// The timeout counts from the last progress of the running operation: from its start, and from each
+// message that it received. Queued operations have no timeout. Duration::max() means never: a hang
+// is then a deadlock, which the scheduler detects.
+//
+// Threads: any fiber. Calls of start() are serialized in the order in which they acquired the lock.
+// Ownership: the network, the scheduler and the injector outlive the group. If a run ended early
+// (by a deadlock), a group may be destroyed outside of the run; the destructor then does nothing.
 #pragma once
 
 #include <memory>
@@ -41,15 +46,15 @@ enum class Algorithm : std::uint8_t { kRing, kBcube };  // of all-reduce
 
 struct GroupOptions {
   Algorithm algorithm = Algorithm::kRing;
-  std::size_t max_segment_bytes = 1024 * 1024;  // of the ring; Gloo's default
+  std::size_t max_segment_bytes = 1024 * 1024;  // of the ring; this is Gloo's default
   Duration timeout = Duration::max();
 };
 
 class SimProcessGroup : public ProcessGroup {
  public:
-  // The group of `members` (world ranks; the position in the list is the rank in the group) as
-  // `world_rank` has it. Called in a fiber, once by every member for each generation. A generation
-  // is any number below 65536 that names one group.
+  // Returns the group of `members` as `world_rank` sees it. `members` holds world ranks; the
+  // position in the list is the rank in the group. Every member calls this once for each
+  // generation, in a fiber. A generation is any number below 65536 that names one group.
   static std::unique_ptr<SimProcessGroup> join(SimNetwork& network, std::int64_t generation,
                                                std::span<const std::uint32_t> members,
                                                std::uint32_t world_rank,
@@ -90,17 +95,17 @@ class SimProcessGroup : public ProcessGroup {
   const std::uint32_t world_rank_;
   const GroupOptions options_;
   simulation::FiberId worker_ = simulation::kNoFiber;
-  simulation::Place idle_;  // where the worker waits for work
+  simulation::Place idle_;  // the worker waits here for work
   platform::Mutex starting_{"group.start"};
-  std::vector<Entry> queue_;  // a ring of entries
-  std::size_t first_ = 0;     // of the entries in use
+  std::vector<Entry> queue_;  // a ring buffer
+  std::size_t first_ = 0;     // index of the first entry in use
   std::size_t count_ = 0;
   std::int64_t next_sequence_ = 0;
-  std::uint64_t progress_ = 0;  // messages received, and operations ended
-  FrameMemory frames_;          // of verified collectives
+  std::uint64_t progress_ = 0;  // messages received plus operations ended
+  FrameMemory frames_;          // the memory of verified collectives
   faults::SentBefore sent_before_;
   bool is_closing_ = false;
-  Status cause_;  // of the group's death
+  Status cause_;  // why the group ended
 };
 
 }  // namespace simulated

@@ -169,8 +169,8 @@ TEST(SimProcessGroup, AMismatchIsReportedWithBothSidesAndNobodySucceeds) {
         for (std::uint32_t rank = 0; rank < 4; ++rank)
           ASSERT_THAT(statuses[rank].code(), AnyOf(Code::kMismatch, Code::kPeerLost))
               << difference.what << ", rank " << rank;
-        // Data goes from rank to rank - 1: rank 1 hears from rank 2, or it lost rank 2 because that
-        // heard from rank 3.
+        // Data goes from rank r to rank r - 1: rank 1 receives the header of rank 2, or it lost
+        // rank 2 because rank 2 received that of rank 3.
         int mismatches = 0;
         for (const std::uint32_t rank : {1U, 2U}) {
           if (statuses[rank].code() != Code::kMismatch) continue;

@@ -1,4 +1,5 @@
-// What the simulator costs. Real time; the figures in faults/sim/README.md come from here.
+// Measures the cost of the simulator in real time. The figures in faults/sim/README.md come from
+// this program.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace {
 using simulation::Policy;
 using simulation::Scheduler;
 
-// Executions of 12 fibers (4 ranks x 3) with `points` scheduling points in all.
+// Runs executions of 12 fibers (4 ranks x 3) with `points` scheduling points in total.
 void executions(benchmark::State& state) {
   Scheduler scheduler;
   const auto policy = static_cast<Policy>(state.range(0));
@@ -38,8 +39,8 @@ void executions(benchmark::State& state) {
       benchmark::Counter(static_cast<double>(switches), benchmark::Counter::kIsRate);
 }
 
-// One all-reduce on every rank of a group after another, without faults. Time is per collective,
-// all ranks together.
+// Runs one all-reduce after another on every rank of a group, without faults. The time is per
+// collective, for all ranks together.
 void all_reduce(benchmark::State& state) {
   const auto ranks = static_cast<std::uint32_t>(state.range(0));
   const auto count = static_cast<std::uint64_t>(state.range(1));
@@ -77,7 +78,7 @@ void all_reduce(benchmark::State& state) {
       static_cast<double>(steps) / static_cast<double>(state.iterations() * kPerRun);
 }
 
-// A run that makes a group of 4 ranks, does nothing with it, and ends it.
+// Creates a group of 4 ranks, does nothing with it, and ends it.
 void empty_group(benchmark::State& state) {
   Scheduler scheduler;
   SimNetwork network;

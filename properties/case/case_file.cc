@@ -1,4 +1,4 @@
-// Reading and writing of case files: the part of case_json.h that meets the file system.
+// Reads and writes case files: the part of case_json.h that uses the file system.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -48,7 +48,7 @@ Status cannot_read(const std::string& path, int error) {
           fmt::format("cannot read {}: {}; {}", path, reason(error), what_to_do)};
 }
 
-// Closes a file descriptor at the end of the scope, unless it was taken.
+// Closes a file descriptor at the end of the scope, unless it was released.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -58,7 +58,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return value_; }
-  int close() {  // the error, or 0
+  int close() {  // returns the error, or 0
     const int result = ::close(value_);
     value_ = -1;
     return result == 0 ? 0 : errno;
@@ -68,7 +68,8 @@ class Descriptor {
   int value_;
 };
 
-int write_all(int descriptor, std::string_view text) {  // the error, or 0
+// Returns the error, or 0.
+int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -78,13 +79,14 @@ int write_all(int descriptor, std::string_view text) {  // the error, or 0
   return 0;
 }
 
-int fill(Descriptor& file, std::string_view text) {  // the error, or 0
+// Returns the error, or 0.
+int fill(Descriptor& file, std::string_view text) {
   if (const int error = write_all(file.get(), text); error != 0) return error;
   if (::fsync(file.get()) != 0) return errno;
   return file.close();
 }
 
-// A new file beside `path`, with a name that no other writer uses.
+// Creates a file beside `path`, with a name that no other writer uses.
 int open_temporary(const std::string& path, std::string& temporary) {
   static std::atomic<unsigned> counter{0};
   for (;;) {
@@ -98,7 +100,7 @@ void sync_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.get() >= 0) (void)::fsync(descriptor.get());  // the file itself is safe by now
+  if (descriptor.get() >= 0) (void)::fsync(descriptor.get());  // the file itself is already safe
 }
 
 }  // namespace
@@ -123,7 +125,8 @@ Status write_case(const std::string& path, const Case& value, std::string_view a
 
 namespace {
 
-// Waits where a pipe has nothing to read yet. The number of bytes, 0 at the end, or -1 and errno.
+// Waits if a pipe has nothing to read yet. Returns the number of bytes, 0 at the end, or -1 and
+// errno.
 ssize_t read_some(int descriptor, std::vector<char>& block) {
   for (;;) {
     const ssize_t count = ::read(descriptor, block.data(), block.size());

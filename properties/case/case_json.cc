@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 constexpr std::size_t kMaxNesting = 64;
 constexpr std::size_t kMaxColumns = 100;
 
-// ---- writing ----
+// --- Writing.
 
 template <typename T>
 ordered_json encode(const T& value);
@@ -43,7 +43,7 @@ ordered_json encode(const T& value) {
   }
 }
 
-// Appends the value on one line, and gives up once `out` is longer than `limit`.
+// Appends the value on one line, and stops once `out` is longer than `limit`.
 void append_line(std::string& out, const ordered_json& value, std::size_t limit) {
   if (!value.is_structured()) {
     out += value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -61,7 +61,7 @@ void append_line(std::string& out, const ordered_json& value, std::size_t limit)
   out += value.is_array() ? ']' : '}';
 }
 
-// What fits on a line stands on one; the rest is broken up, one element a line.
+// Prints a value on one line if it fits; otherwise with one element per line.
 void print(std::string& out, const ordered_json& value, std::size_t indent, std::size_t used) {
   std::string line;
   append_line(line, value, kMaxColumns);
@@ -85,14 +85,14 @@ void print(std::string& out, const ordered_json& value, std::size_t indent, std:
   out += '\n' + std::string(indent, ' ') + (value.is_array() ? ']' : '}');
 }
 
-// ---- reading ----
+// --- Reading.
 
 std::string scalar(const ordered_json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// Walks the table and the JSON together. The first error stays; after it nothing more is read.
+// Walks the table and the JSON together. The first error remains; nothing more is read after it.
 class Decoder {
  public:
   template <typename T>
@@ -156,7 +156,7 @@ void Decoder::record(const ordered_json& from, T& to, const std::string& path) {
   if constexpr (requires { to.sizes; }) check_elements(to.sizes, join(path, "sizes"));
 }
 
-// Each dimension may be within its limits, and all together not.
+// Checks the product of the dimensions: each may be within its limits while the product is not.
 void Decoder::check_elements(const std::vector<std::uint32_t>& sizes, const std::string& path) {
   if (error_) return;
   const std::uint64_t count = reference::element_count(sizes);  // at most 4096 to the fourth
@@ -237,7 +237,7 @@ Status refused(const std::string& source, const std::string& what) {
   return {Code::kInvalidArgument, source + ": " + what};
 }
 
-// How deep brackets are nested. A hostile file must not be able to exhaust the stack.
+// Returns how deep brackets are nested, so that a hostile file cannot exhaust the stack.
 std::size_t nesting(std::string_view text) {
   std::size_t depth = 0;
   std::size_t deepest = 0;
@@ -321,7 +321,7 @@ std::string to_json(const Case& value, std::string_view about) {
       parameter = full;
       continue;
     }
-    // normalize() takes all else from the owner
+    // normalize() takes everything else from the owner.
     parameter.shared_with = full.shared_with;
     if (full.shared_with > 0) continue;
     parameter.copy_of = full.copy_of;

@@ -173,7 +173,7 @@ TEST(CaseJson, NamesTheFieldOfAWrongType) {
             "program.steps[0].kind: unknown value \"nosync\"; did you mean \"no_sync\"?");
 }
 
-// It would run with other numbers than the file says, and nobody would be told.
+// Otherwise it would run with other numbers than the file has, without a warning.
 TEST(CaseJson, ANumberOutsideOfItsLimitsIsRefusedWithTheLimits) {
   const auto program = [](const std::string& text) {
     return refusal(R"({"schema": 1, "program": {)" + text + "}}");

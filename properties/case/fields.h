@@ -1,9 +1,9 @@
 // Fields: one table of every field of a Case, by name. The JSON form, equality, the hash and the
-// shrinker all walk this table, so that a field added to a record is added here and nowhere else.
+// shrinker all use this table, so that a new field of a record is added here and nowhere else.
 //
 // A record is a struct with a Table; an enum has Names. Everything else in a Case is an integer, a
-// bool or a vector. Not for general use: the parts of properties/ that treat cases as data include
-// it from their .cc files.
+// bool or a vector. This header is not for general use: only .cc files of properties/ that treat
+// cases as data include it.
 #pragma once
 
 #include <array>
@@ -17,16 +17,17 @@
 
 namespace lockstep::properties::fields {
 
-// What a case file may hold in a field: so many elements in a list; and numbers, of a list its
-// elements, from `least` to `most`. An index has no such limits, as it is taken modulo.
+// The limits of a field in a case file: the most elements of a list, and the range of a number (or
+// of the numbers in a list) from `least` to `most`. An index has no such range, because it is taken
+// modulo.
 struct Limits {
   std::size_t elements = 0;
   std::int64_t least = 0;
-  std::int64_t most = -1;  // below `least`: any number of the type
+  std::int64_t most = -1;  // if it is below `least`, any number of the type is allowed
   constexpr bool is_bounded() const { return least <= most; }
 };
 
-// One field: get(record) is a reference to it.
+// One field: get(record) returns a reference to it.
 template <typename Record, typename T>
 struct Field {
   const char* name;
@@ -52,7 +53,7 @@ constexpr Field<Record, T> bounded(const char* name, T Record::*member, std::int
 constexpr std::size_t kMaxFaults = 64;
 constexpr std::size_t kMaxDeviations = 100'000;
 
-// The list of faults stands in the case itself: a plan has nothing else.
+// The list of faults appears in the case itself, because a plan has nothing else.
 struct FaultList {
   const char* name = "faults";
   Limits limits = {kMaxFaults, 0, -1};
@@ -205,13 +206,13 @@ struct IsVector : std::false_type {};
 template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
-// f(field) for each field of the record, in the order of the table.
+// Calls f(field) for each field of the record, in the order of the table.
 template <typename Record, typename F>
 constexpr void for_each(F&& f) {
   std::apply([&f](const auto&... each) { (f(each), ...); }, Table<Record>::list);
 }
 
-// Field by field.
+// Compares field by field.
 template <typename T>
 bool same(const T& a, const T& b) {
   if constexpr (IsVector<T>::value) {
@@ -228,7 +229,7 @@ bool same(const T& a, const T& b) {
   }
 }
 
-// Names of an enum's values, from 0.
+// The names of an enum's values, from 0.
 template <typename E>
 struct Names;
 

@@ -9,7 +9,7 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr std::size_t kMaxLength = 64;  // longer words are nobody's slip of the finger
+constexpr std::size_t kMaxLength = 64;  // longer words are no typing errors
 
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);

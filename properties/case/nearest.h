@@ -1,4 +1,4 @@
-// nearest: "did you mean" for words that a person typed. Threads: any.
+// nearest: suggests the word that a person may have meant. Threads: any.
 #pragma once
 
 #include <string>
@@ -7,10 +7,11 @@
 
 namespace lockstep::properties {
 
-// The word of `known` that is closest to `word`, by edit distance, or empty when none is close.
+// Returns the word of `known` that is closest to `word` by edit distance, or nothing if none is
+// close.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
-// "did you mean X?", or "known are: A, B, C" when nothing is close.
+// Returns "did you mean X?", or "known are: A, B, C" if no word is close.
 std::string suggestion(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace lockstep::properties

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cli_test.sh PROGRAM SUBJECTS: what the program says and returns for good and bad input.
-# A wrong input gives one line, the right exit code and no partial file.
+# cli_test.sh PROGRAM SUBJECTS: tests the program's output and exit codes for good and bad input.
+# Wrong input gives one line, the right exit code and no incomplete file.
 program=$1
 subjects=$2
 # shellcheck source=properties/cli/expect.sh
@@ -21,7 +21,8 @@ if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
   done
 fi
 
-# Numbers that are none, or outside of their limits: each is refused with the value and the limits.
+# Text that is no number, and numbers outside of their limits, are refused with the value and the
+# limits.
 for value in nan inf -1 0 1e300 1s 0x10; do
   expect 1 "--time: '$value' is not a number of seconds above 0 up to 31536000" "$program" fuzz "--time=$value"
 done
@@ -35,12 +36,12 @@ done
 expect 1 "--cases: '0' is not a whole number from 1 to" "$program" fuzz --cases 0
 expect 0 "seed 18446744073709551615: 5 cases" "$program" fuzz --cases 5 --seed 18446744073709551615
 
-# A case file is not run with other numbers than it has.
+# A case file with invalid numbers is refused, not corrected.
 echo '{"schema": 1, "program": {"world": 1000000000}}' >large.json
 expect 1 "large.json: program.world: expected a whole number from 1 to" "$program" replay large.json
 expect 1 "found 1000000000" "$program" show large.json
 
-# What cannot be written to standard output is on standard error, and the exit code is not 0.
+# Text that cannot be written to standard output goes to standard error, and the exit code is not 0.
 if [[ -w /dev/full ]]; then
   "$program" fuzz --cases 20 --seed 1 >/dev/full 2>err
   [[ $? -eq 1 ]] || fail "a full standard output gave another exit code than 1"
@@ -55,7 +56,7 @@ fi
 "$program" fuzz --cases 20 --seed 1 >&- 2>err
 [[ $? -eq 1 ]] || fail "a closed standard output gave another exit code than 1"
 grep -q "seed 1: 20 cases in" err || fail "the summary is lost with a closed standard output"
-# A pipe that nobody reads, and no SIGPIPE: the program that reads from it ends first.
+# Nobody reads the pipe and SIGPIPE is ignored: the program that reads from it ends first.
 {
   sleep 0.2
   "$program" show static.json 2>err
@@ -89,7 +90,8 @@ expect 1 "--python" "$program" export static.json
 expect 1 "missing.json" "$program" export --python missing.json
 expect 1 "nowhere/static.py" "$program" export --python static.json -o nowhere/static.py
 
-# The case that fuzz has at an index, with the same options; it fails as fuzz says.
+# `generate` returns the case that fuzz runs at an index with the same options; it fails as fuzz
+# says.
 expect 0 '"about": "generated for lane sim: seed 5, case 445"' "$program" generate 5 445
 "$program" generate 5 445 >generated.json
 expect 65 "planted bug R01: reached" "$program" replay generated.json --subject seeded:R01
@@ -102,7 +104,8 @@ expect 1 "index: '1.5' is not a whole number" "$program" generate 1 1.5
 expect 1 "sleepy" "$program" generate 1 1 --faults sleepy
 expect 1 "nowhere/case.json" "$program" generate 1 1 -o nowhere/case.json
 
-# Of a case that passes replay tells what ranks raised, a line a rank and step; also as JSON.
+# For a case that passes, replay lists the errors that ranks raised, one line per rank and step;
+# also as JSON.
 echo '{"schema": 1, "program": {"steps": [{}]}, "faults": [{"kind": "node_throws", "rank": 1}]}' >throws.json
 expect 0 "ok (trace" "$program" replay throws.json --json throws-report.json
 expect_match 0 '^  rank 0, step 0: .*' "$program" replay throws.json
@@ -119,7 +122,8 @@ echo '{"schema": 1, "program": {"options": {"order": "bcube"}}}' >bcube.json
 expect 1 "a script has no means for bcube" "$program" export --python bcube.json -o bcube.py
 [[ -e bcube.py ]] && fail "a refused case left a file"
 
-# Accounts of ranks: clean ones, one that lacks a collective, and files that are none.
+# diagnose reads flight records of ranks: clean ones, one that lacks a collective, and invalid
+# files.
 account() { # account RANK LINE...
   local rank=$1
   shift
@@ -147,7 +151,7 @@ expect 1 "/dev/zero: larger than 64 MiB" "$program" diagnose /dev/zero
 expect 0 "nothing differs" "$program" diagnose rank1.account <(cat rank0.account)
 expect 1 "--help" "$program" diagnose
 
-# A clean run, its reports, and a folder that cannot be written.
+# A clean run writes its reports, and a folder that cannot be written is an error.
 expect 0 "0 failing" "$program" fuzz --cases 300 --seed 5 --json report.json --junit report.xml --out found
 for key in schema lane subject seed commit seconds cases cases_per_second failures coverage faults_fired determinism; do
   grep -q "\"$key\"" report.json || fail "report.json has no $key"
@@ -156,7 +160,8 @@ grep -q '<testsuite' report.xml || fail "report.xml is not a JUnit report"
 touch file
 expect 1 "--out" "$program" fuzz --cases 10 --out file/below
 
-# A planted bug: found, saved, replayed, told in English, shrunk; the production reducer passes the same case.
+# A planted bug is found, saved, replayed, described in English and shrunk; the production reducer
+# passes the same case.
 expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out found --json planted.json
 grep -qE '^planted bug R01: reached [1-9][0-9]*, triggered [1-9]' out || fail "fuzz does not count the planted bug"
 grep -q '"triggered": [1-9]' planted.json || fail "the report does not count the planted bug"
@@ -170,7 +175,8 @@ expect 2 "expected to fail" "$program" replay "$case_file" --expect-fail
 expect 0 "dynamic mode" "$program" show "$case_file"
 expect 65 "case:" "$program" shrink "$case_file" --subject seeded:R01 --budget 10
 expect 2 "does not fail" "$program" shrink "$case_file"
-# Over Gloo the program goes on as lockstep-seeded, under the name that it was called by; alone it says what to build.
+# Over Gloo the program continues as lockstep-seeded, under its original name; without that program
+# it says what to build.
 if [[ -x $(dirname -- "$program")/lockstep-seeded ]]; then
   expect 65 "replay: $program replay" "$program" replay "$case_file" --subject seeded:R01 --lane gloo
   expect_match 65 '^planted bug R01: reached [1-9]' "$program" replay "$case_file" --subject seeded:R01 --lane gloo
@@ -182,20 +188,20 @@ expect 65 "bits" alone/lockstep replay "$case_file" --subject seeded:R01
 mkdir corpus && cp "$case_file" corpus/
 expect 0 "0 failing" "$program" corpus check corpus
 
-# A full disk loses nothing: the case is printed.
+# With a full disk nothing is lost: the case is printed.
 if [[ -w /dev/full ]] && [[ $(id -u) -eq 0 ]] && mkdir small && mount -t tmpfs -o size=4k tmpfs small 2>/dev/null; then
   head -c 8192 /dev/zero >small/fill 2>/dev/null
   expect 65 '"schema"' "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out small
   umount small
 fi
 
-# Subjects from outside: a good one, a faulty one, one that crashes.
+# Subjects from shared libraries: a good one, a faulty one, and one that crashes.
 expect 0 "0 failing" "$program" fuzz --subject "$subjects/liblockstep_example_subject.so" --cases 500 --seed 1 --out found
 expect 68 "crash" "$program" fuzz --subject "$subjects/liblockstep_crashing_subject.so" --time 20 --seed 1 --shrink-time 3 --out found
 "$program" fuzz --subject "$subjects/liblockstep_stale_subject.so" --time 20 --seed 1 --shrink-time 3 --out found >out 2>err
 [[ $? -ge 65 ]] || fail "the stale subject was not found"
 
-# Two subjects on the same cases: that agree, that do not, and what cannot be had.
+# Two subjects run the same cases: some agree, some differ, and some are not available.
 expect 1 "--against: there is no file 'moon'" "$program" fuzz --against moon
 expect 1 "only one of the two" "$program" fuzz --subject seeded:R01 --against seeded:N08
 expect 1 "--faults" "$program" fuzz --against reducer --faults link_reset
@@ -241,7 +247,7 @@ interrupted() {
     sleep 0.05
   done
   [[ $i -lt 200 ]] || fail "$* made no temporary folder within 10 s"
-  # What it ignores, the programs that it starts would ignore, too.
+  # The programs that it starts would ignore the signals that it ignores, too.
   for process in $pid $(cat /proc/$pid/task/$pid/children 2>/dev/null); do
     if ! ignores_sigpipe $$ && ignores_sigpipe "$process"; then fail "$* ignores SIGPIPE"; fi
   done

@@ -24,14 +24,15 @@ namespace {
 
 constexpr int kUsage = static_cast<int>(Failing::kUsage);
 constexpr int kInterrupted = 130;
-constexpr std::size_t kMaxAccountBytes = 64u << 20u;  // of a file that a rank wrote
+constexpr std::size_t kMaxAccountBytes = 64u << 20u;  // for a file that a rank wrote
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "lockstep: %s\n", what.c_str());
   return kUsage;
 }
 
-// A case file that the subject can run, or a line of what is wrong.
+// Returns the case of a file if the subject can run it. Otherwise it prints one line that says what
+// is wrong.
 std::optional<Case> load(const std::string& path, const Subject& subject) {
   Result<Case> c = read_case(path);
   if (!c) {
@@ -48,7 +49,7 @@ std::optional<Case> load(const std::string& path, const Subject& subject) {
   return std::move(*c);
 }
 
-// A failure on a machine that has come to lack what the lane needs proves nothing.
+// A failure proves nothing if the machine has run out of what the lane needs.
 Outcome run_here(CaseServer& server, const Case& c, CaseServer::Request request, LaneKind lane,
                  const Subject& subject) {
   Outcome outcome = server.run(c, request);

@@ -17,7 +17,7 @@ struct ReplayOptions {
   Subject subject;
   std::string trace;         // a file for Chrome's trace format
   std::string json;          // a file for a report
-  bool expect_fail = false;  // success is that it fails
+  bool expect_fail = false;  // the command succeeds if the case fails
   std::string program;
 };
 int run_replay(const ReplayOptions& options);
@@ -31,7 +31,7 @@ struct ShrinkCommandOptions {
 };
 int run_shrink(const ShrinkCommandOptions& options);  // writes CASE.min.json beside the case
 
-// The case that `fuzz` with the same options has at this index of the seed.
+// Writes the case that `fuzz` with the same options runs at this index of the seed.
 struct GenerateCommandOptions {
   std::uint64_t seed = 1;
   std::uint64_t index = 0;
@@ -43,12 +43,12 @@ int run_generate(const GenerateCommandOptions& options);
 
 int run_show(const std::string& case_file);
 
-// Joins the accounts (reducer/diagnosis) that ranks of a job wrote. 0 if all is well, kRanksDiffer
-// if there is something to tell.
+// Joins the flight records (reducer/diagnosis) that the ranks of a job wrote. Returns 0 if nothing
+// is wrong, and kRanksDiffer if there is something to report.
 constexpr int kRanksDiffer = 72;
 int run_diagnose(const std::vector<std::string>& flight_record_files);
 
-// Runs every *.json of the folder on the production reducer, in the sim lane and on Gloo; all must
+// Runs every *.json of the folder on the production reducer, in the sim lane and on Gloo. All must
 // pass.
 int run_corpus_check(const std::string& folder);
 

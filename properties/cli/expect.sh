@@ -1,5 +1,5 @@
-# For tests of the program: source it, do not run it. Afterwards the shell stands in a folder of its own, which goes at
-# the end.
+# Functions for tests of the program: source this file, do not run it. Afterwards the shell is in a
+# folder of its own, which is removed at the end.
 #
 #   expect CODE TEXT COMMAND...         the exit code, and a text in the output; code 1 means one line on standard error
 #   expect_match CODE REGEX COMMAND...  the same with an extended regular expression

@@ -1,5 +1,6 @@
-// `lockstep export`: a case as a script that needs nothing of ours (report/python_script.h).
-// Returns the program's exit code: 0, or that of usage with one line on standard error and no file.
+// `lockstep export`: exports a case as a script that needs nothing of this project
+// (report/python_script.h). Returns the program's exit code: 0, or the code of a usage error, with
+// one line on standard error and no file.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@ namespace lockstep::properties {
 
 struct ExportOptions {
   std::string case_file;
-  bool is_python = false;  // the one language that there is
+  bool is_python = false;  // Python is the only language
   std::string output;      // empty: standard output
 };
 int run_export(const ExportOptions& options);

@@ -21,17 +21,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kUsualEnd = 1;  // seconds that cases in flight take, as a rule
+constexpr double kUsualEnd = 1;  // seconds that cases in flight usually take
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A case of the simulator is all computing. One of the gloo lane mostly waits: for sockets, for the
-// other ranks, and a second or more for a rank that is silent. On a GPU all take turns.
+// A case of the simulator only computes. A case of the gloo lane mostly waits: for sockets, for the
+// other ranks, and a second or more for a silent rank. On a GPU all processes take turns.
 int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
 
-// One line about the run: overwritten on a terminal, elsewhere at powers of two.
+// Shows one line about the run. On a terminal it overwrites the line; elsewhere it prints at powers
+// of two.
 class StatusLine {
  public:
   explicit StatusLine(const RunReport& report)
@@ -51,7 +52,7 @@ class StatusLine {
     std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
     std::fflush(stderr);
   }
-  // Once the time is over.
+  // Shows the cases that are in flight after the time is over.
   void show_waiting(const std::vector<Workers::InFlight>& cases) {
     const double seconds = seconds_since(waiting_shown_);
     if (cases.empty() || seconds < (terminal_ ? 0.25 : 10)) return;
@@ -132,7 +133,7 @@ class LaneFuzz {
     return found.outcome.verdict.failing == Failing::kInconclusive;
   }
 
-  // The end of a run that was not ended by a failure. Cases are in flight only after Ctrl-C.
+  // Ends a run that no failure has ended. Cases are in flight only after Ctrl-C.
   void stop(Workers& workers) {
     const Workers::Stopped stopped = workers.stop();
     const Totals totals = workers.totals();
@@ -149,7 +150,7 @@ class LaneFuzz {
                                                found.outcome.verdict.message));
   }
 
-  // A case of which nothing is known: saved, so that it can be replayed.
+  // Saves a case without a result, so that it can be replayed.
   void add_unanswered(const Workers::InFlight& each) {
     FailureReport unknown = report_of(each.index);
     unknown.outcome.verdict = {Failing::kInconclusive, "progress", ""};
@@ -161,7 +162,7 @@ class LaneFuzz {
                     static_cast<double>(each.left.count()) / 1000, replay_line(unknown)));
   }
 
-  // What the machine lacks by now, or nothing.
+  // Returns what the machine lacks by now, or nothing.
   std::string lacking() const {
     const Status status = check_needs(still_needed(needs_));
     return status.ok() ? "" : status.failure().detail;
@@ -208,7 +209,7 @@ class LaneFuzz {
         [&](const FailureReport& f) { return f.outcome.verdict.same_failure(verdict); });
   }
 
-  // Saves the case as it was found, makes it small, saves that, and prints it.
+  // Saves the case as it was found, shrinks it, saves the result, and prints it.
   void add_failure(const Found& found, double seconds, std::uint64_t executions) {
     if (is_known(found.outcome.verdict)) return;
     status_.clear();
@@ -228,7 +229,7 @@ class LaneFuzz {
     std::fprintf(stderr, "%s in case %llu; making it small...\n",
                  name_of(found.outcome.verdict.failing),
                  static_cast<unsigned long long>(found.index));
-    // That NCCL does not run as pinned is no matter of the case.
+    // It does not depend on the case that NCCL runs otherwise than pinned.
     const bool is_of_case = found.outcome.verdict.failing != Failing::kUnproven;
     Shrunk shrunk = shrink_failure(original, found.outcome, lane_, options_.subject,
                                    is_of_case ? options_.shrink_seconds : 0);
@@ -243,7 +244,7 @@ class LaneFuzz {
     report_.failures.push_back(std::move(failure));
   }
 
-  // A case that cannot be written is printed: nothing that was found gets lost.
+  // A case that cannot be written is printed, so that no finding is lost.
   void save(const std::string& path, FailureReport& failure) {
     const std::string about =
         fmt::format("{} ({}) on subject {}, lane {}: seed {}, case {}",
@@ -337,7 +338,7 @@ int run_fuzz(const FuzzOptions& options) {
     const bool has_none = report.against.empty() ? report.cases == 0 : report.compared == 0;
     if (has_none && code == 0 && !interrupted()) code = static_cast<int>(Failing::kInconclusive);
   }
-  // After Ctrl-C a case that did not come back in time may be one that hangs.
+  // After Ctrl-C a case without a result in time may be one that hangs.
   if (interrupted() && code != static_cast<int>(Failing::kInconclusive)) return 130;
   return code;
 }

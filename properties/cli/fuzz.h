@@ -1,4 +1,4 @@
-// fuzz: generate cases, run them, and make the first failure small. See `lockstep fuzz --help`.
+// fuzz: generates cases, runs them, and shrinks the first failure. See `lockstep fuzz --help`.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,40 @@ namespace lockstep::properties {
 struct FuzzOptions {
   std::vector<LaneKind> lanes = {LaneKind::kSim};
   Subject subject;
-  double seconds = 60;      // of all lanes together; ignored where `cases` is given
-  std::uint64_t cases = 0;  // of each lane
+  double seconds = 60;      // for all lanes together; ignored if `cases` is set
+  std::uint64_t cases = 0;  // for each lane
   std::uint64_t seed = 1;
   int jobs = 0;  // 0: as many as suit the lane
   GenerateOptions generate;
-  bool keep_going = false;  // after a failure: look for others that differ
+  bool keep_going = false;  // after a failure, search for different ones
   double shrink_seconds = 20;
   std::string out = "lockstep-out";
   std::string json;
   std::string junit;
-  std::string program;  // how the user called us, for the replay command
+  std::string program;  // the program's name as the user called it, for the replay command
 };
 
-// What cases of this lane are generated with.
+// Returns the options with which cases of this lane are generated.
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);
 
-// The exit code: 0, the first failure's, 130 after Ctrl-C. A case that is in flight when the time
-// is over has its limit (time_limit.h), and the run waits for it. One that Ctrl-C cut off is named,
-// and the run is inconclusive, as it is where the machine lacks what a lane needs (needs.h).
+// Returns the exit code: 0, the first failure's, or 130 after Ctrl-C. A case that is in flight when
+// the time is over still has its limit (time_limit.h), and the run waits for it. A case that Ctrl-C
+// interrupted is named, and the run is inconclusive. It is also inconclusive if the machine lacks
+// what a lane needs (needs.h).
 int run_fuzz(const FuzzOptions& options);
 
-// Makes a failing case small, and tells what does not matter about it. `outcome` is the failing
-// run's.
+// Shrinks a failing case, and reports what does not matter about it. `outcome` is the outcome of
+// the failing run.
 struct Shrunk {
   Case value;
   Outcome outcome;
   std::uint64_t executions = 0;
   std::vector<std::string> irrelevant;
-  bool reproduced = true;  // false: the failure did not show again, and nothing was made smaller
+  bool reproduced = true;  // false: the failure did not occur again, and nothing was shrunk
 };
 Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
                       const Subject& subject, double seconds);
 
-extern const char* const kCommit;  // of this build
+extern const char* const kCommit;  // the commit of this build
 
 }  // namespace lockstep::properties

@@ -17,7 +17,7 @@ extern "C" void on_interrupt(int) { g_interrupted = true; }
 void watch_for_interrupt() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal has its usual effect
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
   struct sigaction current {};

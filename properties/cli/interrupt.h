@@ -1,5 +1,5 @@
-// Ctrl-C, a terminal that is closed: asks the running command to end in order. A second one ends
-// the process at once.
+// Handles Ctrl-C and a closed terminal: the first signal asks the running command to end in order.
+// A second one ends the process at once.
 #pragma once
 
 namespace lockstep::properties {

@@ -1,4 +1,4 @@
-// The program `lockstep`. Options and exit codes are described in README.md and by --help.
+// The program `lockstep`. README.md and --help describe its options and exit codes.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ int complain(const std::string& what) {
 
 struct Arguments {
   char** argv = nullptr;
-  std::string lane;  // empty: the simulator, but for torch
+  std::string lane;  // empty: the simulator, except for torch
   std::string subject = "reducer";
   std::string against;  // empty: none
   std::string faults = "swarm";
@@ -58,7 +58,7 @@ struct Arguments {
   ExportOptions to_export;
 };
 
-// The second subject. A message when it cannot be had beside the first.
+// Resolves the second subject. Returns an error text if it cannot run beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
   Result<Subject> parsed = find_subject(arguments.against);
   if (!parsed) return "--against: " + parsed.error().failure().detail;
@@ -69,7 +69,7 @@ std::string resolve_against(const Arguments& arguments, Subject& subject) {
   return {};
 }
 
-// Fills in lane and subject; a message when one of them cannot be had.
+// Fills in lane and subject. Returns an error text if one of them is not available.
 std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject) {
   lane = arguments.lane == "gloo"   ? LaneKind::kGloo
          : arguments.lane == "nccl" ? LaneKind::kNccl
@@ -112,7 +112,7 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
                      "far as their contracts expect the same; without faults");
 }
 
-// --transport into the options; a message when the cases would not follow it.
+// Copies --transport into the options. Returns an error text if the cases would not follow it.
 std::string resolve_transport(const Arguments& arguments, FuzzOptions& options) {
   if (arguments.transport.empty()) return {};
   if (options.lanes != std::vector{LaneKind::kSim})
@@ -126,14 +126,14 @@ std::string resolve_transport(const Arguments& arguments, FuzzOptions& options) 
   return {};
 }
 
-// The folder of this program.
+// Returns the folder of this program.
 std::string own_folder() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
 }
 
-// Goes on as lockstep-seeded, the program that has planted bugs in the real lanes, too; or tells
-// why not. Few runs need it, so the program for all others does without, and is built in half the
+// Replaces this program by lockstep-seeded, which has planted bugs in the real lanes, too, or says
+// why it cannot. Few runs need that program, so all others use this one, which builds in half the
 // time.
 int become_seeded(const Arguments& arguments) {
   const std::string program = own_folder() + "/lockstep-seeded";
@@ -144,7 +144,7 @@ int become_seeded(const Arguments& arguments) {
       program, std::strerror(errno)));
 }
 
-// 0 when this machine has what the lane needs; else one line is told.
+// Returns 0 if this machine has what the lane needs; otherwise prints one line.
 int refuse_machine(LaneKind lane, const Subject& subject) {
   const Status status = check_needs(needs_of(lane, subject, 1));
   return status.ok()
@@ -152,12 +152,12 @@ int refuse_machine(LaneKind lane, const Subject& subject) {
              : (complain(status.failure().detail), static_cast<int>(Failing::kInconclusive));
 }
 
-// 0 when the lane can run here; else one line is told.
+// Returns 0 if the lane can run here; otherwise prints one line.
 int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subject) {
   if (!has_lane(lane, Subject()))
     return complain("this program has the simulator's lane alone: build the target lockstep");
   if (!has_lane(lane, subject)) return become_seeded(arguments);
-  if (lane == LaneKind::kSim) return 0;  // was looked at first
+  if (lane == LaneKind::kSim) return 0;  // it was checked first
   if (const int code = refuse_machine(lane, subject); code != 0) return code;
   if (lane != LaneKind::kNccl) return 0;
   const Probe probe = probe_nccl_apart();
@@ -167,7 +167,8 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
   return static_cast<int>(Failing::kInconclusive);
 }
 
-// Lanes, subject and what cases are drawn from; a message when it cannot be had.
+// Resolves the lanes, the subject and the options of the generator. Returns an error text if one is
+// not available.
 std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind& lane) {
   FuzzOptions& options = arguments.fuzz;
   if (const std::string wrong = resolve(arguments, lane, options.subject); !wrong.empty())
@@ -226,8 +227,8 @@ int shrink_command(Arguments& arguments) {
   return run_shrink(options);
 }
 
-// Options that take numbers. The parser refuses what is none, or outside of its limits, with a line
-// that names option, value and limits.
+// The options with numbers. The parser refuses other text, and numbers outside of the limits, with
+// a line that names the option, the value and the limits.
 constexpr double kMaxSeconds = 31'536'000;  // a year
 
 CLI::Option* add_whole(CLI::App& command, const std::string& name, std::uint64_t& value,
@@ -260,7 +261,7 @@ CLI::Option* add_seconds(CLI::App& command, const std::string& name, double& val
       ->default_str(fmt::format("{}", value));
 }
 
-// What cases are drawn from, for `fuzz` and `generate`.
+// Adds the options of the generator, for `fuzz` and `generate`.
 void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
   command
       .add_option("--faults", arguments.faults,
@@ -271,7 +272,7 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
                   "every case on this one, in the simulator: host, staged (a GPU, over the "
                   "host's group), or nccl (a GPU, over NCCL); without it some of each")
       ->check(CLI::IsMember({"host", "staged", "nccl"}));
-  // The name that it had before 0.1.0.
+  // The option had this name before 0.1.0.
   const auto refuse_old_name = [](const std::string&) {
     throw CLI::ValidationError("--fabric", "the option is --transport now");
   };
@@ -397,8 +398,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lockstep::properties::open_standard_streams();
-  // One rank of a lane, or what looks for a GPU, started by ourselves: not for users, so not in
-  // --help.
+  // This program starts itself as one rank of a lane, or to look for a GPU. These commands are not
+  // for users, so --help omits them.
   if (argc == 2 && std::string(argv[1]) == "nccl-probe") return lockstep::properties::probe_nccl();
   if (argc == 3 && std::string(argv[1]) == "rank-server")
     return lockstep::properties::serve_ranks(std::atoi(argv[2]));

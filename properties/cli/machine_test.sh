@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# machine_test.sh PROGRAM: machines that lack what a lane needs. The run is inconclusive (2), says what is missing and what
-# to do, and blames no reducer. Where this user may not make such a machine, it is left out, with a line.
+# machine_test.sh PROGRAM: simulates machines that lack what a lane needs. The run is inconclusive
+# (2), says what is missing and what to do, and blames no reducer. If this user may not simulate
+# such a machine, the test prints a line and skips it.
 program=$(realpath -- "$1")
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
@@ -11,7 +12,7 @@ limited() { # limited LIMIT VALUE COMMAND...
   shift 2
   bash -c "ulimit $limit $value; exec \"\$@\"" limited "$@"
 }
-# In a mount namespace of its own, after the shell command.
+# Runs the shell command, then the program, in a mount namespace of its own.
 mounted() { # mounted COMMAND-OF-A-SHELL COMMAND...
   local mount=$1
   shift
@@ -33,7 +34,7 @@ expect 0 "ok" "$program" replay case.json --lane gloo
 if [[ $(id -u) -eq 0 ]] && command -v setpriv >/dev/null; then
   chmod 777 .
   chmod o+x "$(dirname -- "$program")" 2>/dev/null
-  # A user who has no other process; root has no such limit.
+  # This user has no other process. root has no such limit.
   user=(setpriv --reuid 54321 --clear-groups)
   if "${user[@]}" "$program" --version >/dev/null 2>&1; then
     expect 2 "ulimit -u" limited -u 8 "${user[@]}" "${gloo[@]}"
@@ -51,7 +52,7 @@ if mounted "mount -t tmpfs -o size=64k tmpfs small" true 2>/dev/null; then
   expect 2 "No space left on device" \
     mounted "mount -t tmpfs -o size=64k tmpfs small" env TMPDIR="$PWD/small" "${gloo[@]}"
   expect 2 "mount /proc" mounted "mount -t tmpfs tmpfs /proc" "${gloo[@]}"
-  # Each communicator of NCCL takes 32.6 MiB for each rank.
+  # Each communicator of NCCL uses 32.6 MiB for each rank.
   expect 2 "--shm-size" mounted "mount -t tmpfs -o size=64m tmpfs /dev/shm" "$program" fuzz --lane nccl --cases 8
 else
   echo "left out: machines with a full disk, without /proc, with a small /dev/shm need root"

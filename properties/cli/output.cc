@@ -22,7 +22,7 @@ extern "C" void on_closed_pipe(int) {}
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
-      // Standard output read-only: a write to it is an error that tell() sees.
+      // Standard output is opened read-only, so that a write to it is an error that tell() sees.
       (void)::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   struct sigaction current {};
   if (::sigaction(SIGPIPE, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;

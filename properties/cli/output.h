@@ -1,5 +1,5 @@
-// What the program tells on standard output. A full disk or a closed pipe loses nothing: what
-// cannot be written there goes to standard error, and the program does not end with 0.
+// Writes the program's standard output. A full disk or a closed pipe loses nothing: text that
+// cannot be written there goes to standard error, and the program does not exit with 0.
 //
 // Threads: one caller.
 #pragma once
@@ -8,16 +8,16 @@
 
 namespace lockstep::properties {
 
-// First thing in main(): a standard stream that is closed becomes /dev/null, so that no file or
-// socket of ours takes its number; and a pipe that nobody reads any more is an error of the write,
-// not the end of the program. Programs that this one starts have SIGPIPE as it was.
+// main() must call this first. A closed standard stream becomes /dev/null, so that no file or
+// socket of this program gets its number. A pipe that nobody reads becomes an error of the write,
+// and does not end the program. Programs that this one starts have SIGPIPE as it was.
 void open_standard_streams();
 
-// Writes all of it at once.
+// Writes the whole text at once.
 void tell(std::string_view text);
 
-// The exit code of a command that ended with `code`: 1 in place of 0 if something could not be
-// written.
+// Returns the exit code of a command that ended with `code`: 1 in place of 0 if something could not
+// be written.
 int after_telling(int code);
 
 }  // namespace lockstep::properties

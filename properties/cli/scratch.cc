@@ -31,7 +31,7 @@ ScratchFolder::~ScratchFolder() {
   } else {
     ::unsetenv("TMPDIR");
   }
-  // A rank whose worker was killed may live a moment longer, and make one more file.
+  // A rank whose worker was killed may live a moment longer, and create one more file.
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     std::error_code error;

@@ -1,10 +1,12 @@
-// ScratchFolder: where the processes of a run put their temporary files: a folder of the run's own,
-// below the system's one, which goes with all that is in it when the run ends. Workers are killed
-// when they hang and cannot tidy up behind themselves, so the process that started them does.
+// ScratchFolder: the folder for the temporary files of a run's processes. It lies below the
+// system's temporary folder, belongs to this run, and is removed with its content when the run
+// ends. Workers are killed when they hang and cannot clean up, so the process that started them
+// does.
 //
-// It changes TMPDIR, which they inherit. Make it before any of them, in a process without other
-// threads.
-// Failure: without a folder TMPDIR stays as it is, and whoever needs one says what is wrong.
+// It changes TMPDIR, which the workers inherit. Create it before any of them, in a process without
+// other threads.
+// Failure: without a folder TMPDIR remains unchanged, and the code that needs a folder reports the
+// error.
 #pragma once
 
 #include <string>
@@ -19,7 +21,7 @@ class ScratchFolder {
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
  private:
-  std::string path_;  // empty: none
+  std::string path_;  // empty if there is none
   std::string before_;
   bool had_before_ = false;
 };

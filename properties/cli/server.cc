@@ -90,7 +90,7 @@ Outcome CaseServer::run(const Case& c, Request request, std::chrono::millisecond
                                   {"events", request.events},
                                   {"detailed", request.detailed}};
   std::string answer;
-  // What became of a child that does not take it, receive() says.
+  // If the child does not read the message, receive() reports why.
   (void)child_.send(message.dump());
   switch (receive_unless_interrupted(answer, limit)) {
     case Child::Received::kFinished:

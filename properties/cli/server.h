@@ -1,6 +1,6 @@
 // CaseServer: a child process that runs cases on request, so that a subject that crashes or hangs
-// takes nothing else with it. The child keeps its lane (stacks, connections) from case to case;
-// after a crash or a hang a new one is started.
+// does not take the caller with it. The child reuses its lane (stacks, connections) from case to
+// case. After a crash or a hang a new child is started.
 //
 // Threads: one caller, in a process without other threads (it forks).
 #pragma once
@@ -21,14 +21,14 @@ class CaseServer {
   CaseServer& operator=(const CaseServer&) = delete;
 
   struct Request {
-    bool twice = false;     // check determinism, too
-    bool events = false;    // bring the trace events
-    bool detailed = false;  // and, of a failure, what the ranks tell
+    bool twice = false;     // also check determinism
+    bool events = false;    // return the trace events
+    bool detailed = false;  // and, for a failure, the flight records of the ranks
   };
   // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66). After
-  // Ctrl-C (interrupt.h) it does not wait: the child is killed, and the Outcome is inconclusive.
+  // Ctrl-C (interrupt.h) it does not wait: it kills the child, and the Outcome is inconclusive.
   Outcome run(const Case& c, Request request, std::chrono::milliseconds limit);
-  // With the limit of the case (time_limit.h).
+  // Like the above, with the limit of the case (time_limit.h).
   Outcome run(const Case& c, Request request);
   Outcome run(const Case& c) { return run(c, Request()); }
 
@@ -42,10 +42,10 @@ class CaseServer {
   Child child_;
 };
 
-// The verdict of a case whose process was lost, or hung.
+// The verdict on a case whose process was lost, or hung.
 Verdict crash_of(const Child& child);
 Verdict hang_of(std::chrono::milliseconds limit);
-// Of a run that could not be: `what` is missing, and what to do.
+// The verdict on a run that was impossible: `what` says what is missing, and what to do.
 Verdict not_run(const std::string& what);
 
 }  // namespace lockstep::properties

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A case takes milliseconds; one that hangs is given up long before the limit of a first run.
+// A case takes milliseconds; one that hangs is abandoned long before the limit of a first run.
 std::chrono::milliseconds limit_of(LaneKind lane, const Subject& subject, const Case& c) {
   const int runs = subject.against ? 2 : 1;
   if (lane == LaneKind::kSim) return runs * std::chrono::seconds(3);
@@ -28,10 +28,10 @@ class Shrinker {
         target_(std::move(target)),
         end_(Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000))) {}
 
-  // Real sockets have schedules of their own: there a case is given a few chances.
+  // Real sockets have schedules of their own, so there a case gets several attempts.
   bool fails(const Case& c) { return fails(c, {}); }
 
-  // Once more, with what the ranks tell.
+  // Runs the case once more, with the flight records of the ranks.
   bool fails_in_detail(const Case& c) { return fails(c, {false, false, true}); }
 
   bool out_of_time() const { return interrupted() || Clock::now() >= end_; }
@@ -61,7 +61,7 @@ class Shrinker {
   Outcome last_;
 };
 
-// Changes that say something about the cause when they do not matter.
+// Changes that say something about the cause if they do not matter.
 struct Change {
   const char* name;
   std::function<bool(Case&)> apply;  // false: nothing to change

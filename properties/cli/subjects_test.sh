@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# subjects_test.sh PROGRAM SUBJECTS: subjects that end, hang or damage the process that they run in, or the one that opens
-# them. Each is told as what it is, within a limit; the good one passes.
+# subjects_test.sh PROGRAM SUBJECTS: runs subjects that end, hang or damage the process that runs
+# them, or the one that opens them. Each is reported correctly within a limit; the good one passes.
 program=$1
 subjects=$2
 # shellcheck source=properties/cli/expect.sh
@@ -16,7 +16,7 @@ fuzz() { # fuzz SUBJECT OPTION...
 
 expect 0 "0 failing" fuzz example --time 2 --jobs 2
 
-# A worker that is gone has not come to its end, whatever its status.
+# A worker that has exited is not done, whatever its exit status.
 expect 68 "exited with status 0, without having said that it was done" fuzz exiting --time 20 --jobs 2
 expect 68 "closed its connection" fuzz closing --time 20 --jobs 2
 expect 68 "wrote to a descriptor" fuzz scribbling --time 20 --jobs 2
@@ -24,14 +24,14 @@ case_file=$(ls found/sim-1-*.json | grep -v found.json | tail -n 1)
 expect 68 "wrote to a descriptor" timeout --signal KILL 60 "$program" replay "$case_file" --subject "$(subject scribbling)"
 expect 0 "ok" "$program" replay "$case_file" --subject "$(subject example)"
 
-# On real sockets, with ranks as threads of the worker and as processes.
+# These run on real sockets, with ranks as threads of the worker and as processes.
 expect 68 "crash" fuzz exiting --lane gloo --time 20 --jobs 2
 
-# The time is over with a case in flight: it has its limit.
+# The time is over while a case is in flight: the case still has its limit.
 expect 66 "gave no answer within" fuzz hanging --time 1 --jobs 2
 grep -q "the time is over; waiting for" err || fail "the status line does not say what the run waits for"
 
-# Ctrl-C cuts it off: then the run proves nothing, and names the case.
+# Ctrl-C interrupts the case: then the run proves nothing, and names the case.
 "$program" fuzz --subject "$(subject hanging)" --seed 1 --time 60 --jobs 1 --json cut.json --out found >out 2>err &
 pid=$!
 sleep 3
@@ -43,7 +43,7 @@ grep -q 'inconclusive: case [0-9]* of seed 1 was interrupted' out || fail "the c
 grep -q '"inconclusive"' cut.json || fail "the report does not have the case that was cut off"
 [[ -s $(ls found/sim-1-*.unanswered.json) ]] || fail "the case that was cut off is not saved"
 
-# Libraries that do it while they are opened take nothing else with them.
+# Libraries that fail while they are opened harm nothing else.
 for name in crashing_library aborting_library exiting_library looping_library; do
   expect 1 "while its constructors ran" fuzz "$name" --time 2
 done

@@ -18,8 +18,8 @@ namespace lockstep::properties {
 namespace {
 
 constexpr int kMaxJobs = 64;
-constexpr std::uint64_t kTwiceEvery = 64;     // one case in so many is run twice (sim)
-constexpr std::uint64_t kFeaturesEvery = 16;  // and one in so many is looked at for coverage
+constexpr std::uint64_t kTwiceEvery = 64;     // one case in this many runs twice (sim)
+constexpr std::uint64_t kFeaturesEvery = 16;  // and one in this many is counted for coverage
 constexpr std::int64_t kStopLimitMs = 2000;
 
 std::int64_t now_ms() {
@@ -29,12 +29,12 @@ std::int64_t now_ms() {
 
 }  // namespace
 
-// In memory shared with the workers; each field is written by one worker.
+// The memory that is shared with the workers; one worker writes each field.
 struct Workers::Shared {
   struct Worker {
     std::atomic<std::uint64_t> current{0};
-    std::atomic<std::int64_t> since_ms{0};  // of the case at hand; 0: none
-    std::atomic<std::int64_t> limit_ms{0};  // of this case
+    std::atomic<std::int64_t> since_ms{0};  // start of the current case; 0: none
+    std::atomic<std::int64_t> limit_ms{0};  // its limit
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
@@ -141,17 +141,17 @@ std::optional<Found> Workers::wait(std::chrono::milliseconds limit) {
     if (!slot.done) entries.push_back({slot.child->fd(), POLLIN, 0});
   if (entries.empty()) return std::nullopt;
   (void)::poll(entries.data(), entries.size(), static_cast<int>(limit.count()));
-  // One that has ended may have left its socket to a process that it started.
+  // A worker that has ended may have left its socket to a process that it started.
   for (int w = 0; w < plan_.jobs; ++w)
     if (std::optional<Found> found = collect(w)) return found;
   return std::nullopt;
 }
 
-// Takes a worker's news, if there are any.
+// Reads a worker's message, if there is one.
 std::optional<Found> Workers::collect(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
   if (slot.done) return std::nullopt;
-  // Before the look: a worker that has lost its line may go on for a while.
+  // This comes first, because a worker that has lost its line may continue for a while.
   const std::uint64_t index = shared_->workers[static_cast<std::size_t>(worker)].current;
   std::string text;
   switch (slot.child->receive(text, std::chrono::milliseconds(0))) {
@@ -193,7 +193,7 @@ std::optional<Found> Workers::find_hung() {
   return std::nullopt;
 }
 
-// The case that a worker had at hand when it was lost; a new worker goes on behind it.
+// Reports the current case of a lost worker. A new worker continues behind that case.
 Found Workers::lost(int worker, std::uint64_t index, Verdict verdict) {
   Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(worker)];
   Slot& slot = slots_[static_cast<std::size_t>(worker)];

@@ -1,9 +1,10 @@
-// Workers: child processes that generate and run cases until time, number or a failure ends them.
+// Workers: child processes that generate and run cases until the time, the number of cases or a
+// failure ends them.
 //
-// Case i of a seed is the same whoever runs it: worker k of n takes the indices k, k + n, k + 2n,
-// ... What a worker does is seen through shared memory, so that the case at hand is known when the
-// worker crashes or hangs. A worker is done only when it has said so (child.h); each case has a
-// limit (time_limit.h), at the end of the run, too.
+// Case i of a seed is the same whichever worker runs it: worker k of n runs the indices k, k + n, k
+// + 2n, ... Shared memory shows what a worker does, so that the current case is known when the
+// worker crashes or hangs. A worker is done only when it has reported so (child.h). Each case has a
+// limit (time_limit.h), also at the end of the run.
 //
 // Threads: one caller, in a process without other threads (it forks).
 #pragma once
@@ -39,12 +40,12 @@ struct WorkerPlan {
 struct Totals {
   std::uint64_t cases = 0;
   std::uint64_t ok = 0;          // without a fault that fired
-  std::uint64_t faulted_ok = 0;  // with one
-  std::uint64_t pairs = 0;       // run twice and compared
+  std::uint64_t faulted_ok = 0;  // with a fault that fired
+  std::uint64_t pairs = 0;       // cases that ran twice and were compared
   std::uint64_t mismatches = 0;
-  std::uint64_t compared = 0;        // with another subject, those that both ran
-  std::uint64_t compared_whole = 0;  // and of these, to the last step
-  std::uint64_t coverage_cases = 0;  // the share of cases whose features were counted
+  std::uint64_t compared = 0;        // with another subject: cases that both subjects ran
+  std::uint64_t compared_whole = 0;  // those of them that ran to the last step
+  std::uint64_t coverage_cases = 0;  // how many cases had their features counted
   std::array<std::uint64_t, faults::kKinds> fired{};
   PlantedBug planted;
   std::map<std::string, std::uint64_t> coverage;
@@ -63,14 +64,15 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   Status start();
-  // Waits for news up to `limit`: a failing case, or nothing. A worker that crashed or hung is
-  // replaced. The verdict "inconclusive" is of a worker that could not go on: the run has to end.
+  // Waits up to `limit` for a failing case; may return nothing. A worker that crashed or hung is
+  // replaced. The verdict "inconclusive" comes from a worker that could not continue: the run must
+  // end.
   std::optional<Found> wait(std::chrono::milliseconds limit);
   bool all_done() const;
 
-  // No more cases are begun. Those in flight still have their limits: go on with wait().
+  // Begins no more cases. The cases in flight still have their limits: continue with wait().
   void finish();
-  // A case in flight, by worker.
+  // A case in flight, one per worker.
   struct InFlight {
     std::uint64_t index = 0;
     std::chrono::milliseconds since{0};
@@ -81,10 +83,10 @@ class Workers {
   // Gives the cases in flight two seconds, then kills the workers.
   struct Stopped {
     std::vector<Found> found;          // in these two seconds
-    std::vector<InFlight> unanswered;  // cases that gave no answer
+    std::vector<InFlight> unanswered;  // cases without a result
   };
   Stopped stop();
-  // Why a worker that was lost could not be replaced; empty: none.
+  // Why a lost worker could not be replaced; empty if none was lost for good.
   const std::string& problem() const { return problem_; }
   Totals totals() const;
 

@@ -9,7 +9,7 @@
 namespace lockstep::properties {
 namespace {
 
-// Candidates as RapidCheck wants them.
+// Adapts Candidates to RapidCheck.
 class CandidateSequence {
  public:
   explicit CandidateSequence(const Case& value) : candidates_(value) {}

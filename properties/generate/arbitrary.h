@@ -1,5 +1,5 @@
-// arbitrary: cases for RapidCheck. A seed is drawn, whatever the size, and generate() makes the
-// case; shrinking goes through the structural shrinker. For tests: the program does not link
+// arbitrary: cases for RapidCheck. It draws a seed, whatever the size, and generate() creates the
+// case; shrinking uses the structural shrinker. It is for tests: the program does not link
 // RapidCheck.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace lockstep::properties {
 
 rc::Gen<Case> cases(const GenerateOptions& options = {});
 
-// What RapidCheck prints of a counterexample: the description, then the JSON that `lockstep replay`
+// Prints a counterexample for RapidCheck: the description, then the JSON that `lockstep replay`
 // reads.
 void showValue(const Case& value, std::ostream& out);
 

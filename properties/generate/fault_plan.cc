@@ -15,7 +15,7 @@ namespace {
 using faults::Fault;
 using faults::Kind;
 
-// Kinds that the harness of real processes can carry out (see faults/plan.h).
+// The kinds that the harness of real processes can carry out (see faults/plan.h).
 constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kOperationDelay)
                                       .with(Kind::kOperationStall)
@@ -28,7 +28,7 @@ constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kPayloadSwap)
                                       .with(Kind::kPayloadStale)
                                       .with(Kind::kPayloadShift);
-// And with NCCL's net plug-in (lane/nccl_plan.h), which has no frames to cut.
+// NCCL's net plug-in adds these (lane/nccl_plan.h). It has no frames to truncate.
 constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
                                       .with(Kind::kMessageStall)
                                       .with(Kind::kLinkReset)
@@ -37,26 +37,26 @@ constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
                                       .without(Kind::kPayloadSwap)
                                       .without(Kind::kPayloadStale)
                                       .without(Kind::kPayloadShift);
-constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are dear
+constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are expensive
 constexpr std::uint32_t kGlooFaultPercent = 25;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kMinTimeoutMs = 1'000;
 constexpr std::uint32_t kTimeoutSpreadMs = 800;
-constexpr std::uint32_t kNcclTimes = 4;  // collectives on a shared GPU take so much longer
+constexpr std::uint32_t kNcclTimes = 4;  // collectives on a shared GPU take this many times longer
 
 bool at_message(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kMessageStall || kind == Kind::kLinkReset;
 }
 bool at_node(Kind kind) { return kind == Kind::kNodeThrows || kind == Kind::kSlowThread; }
 
-// Whether something travels here that can be changed, and must not pass unnoticed then (F3).
+// Whether the case has verified payloads, in which a change must not pass unnoticed (F3).
 bool changes_payload(const GenerateOptions& options, const Case& value) {
   return value.program.options.verify && value.program.world > 1 &&
          options.capabilities.has(Capability::kRecovery);
 }
 
-// Where a payload fault acts: a collective has two exchanges of frames, and frames begin with their
-// seals, of 64 bytes, which are as interesting as what follows.
+// Draws where a payload fault acts. A collective has two exchanges of frames. Frames begin with
+// their seals of 64 bytes, which are as interesting as the rest.
 void draw_payload(Random& random, const Case& value, std::uint32_t collectives, Fault& fault) {
   fault.site = random.below(2 * collectives + 2);
   fault.peer = (fault.rank + 1 + random.below(value.program.world - 1)) % value.program.world;
@@ -99,11 +99,11 @@ bool PlanDrawer::usable(Kind kind) const {
   if (options_.lane == GenerateOptions::Lane::kNccl && !kNcclKinds.has(kind)) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
   if (!faults::is_benign(kind) && !options_.capabilities.has(Capability::kRecovery)) return false;
-  // Of what is not verified no change may be noticed; and swarms have a plan of their own for it.
+  // Without verification nobody can notice a change. Swarms draw payload faults separately.
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
-  if (kind == Kind::kCallError) return false;  // has a plan of its own
-  // Alone there are no messages, and nobody who could go on.
+  if (kind == Kind::kCallError) return false;  // drawn separately
+  // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
 }
 
@@ -117,7 +117,8 @@ void PlanDrawer::collect_kinds() {
 
 Kind PlanDrawer::draw_kind() {
   Kind kind = kinds_[random_.below(kind_count_)];
-  // Silence costs its timeout in real time: keep it rare there unless it was asked for.
+  // A silent rank costs a timeout in real time, so these faults are rare there unless the options
+  // request them.
   const bool real = options_.lane != GenerateOptions::Lane::kSim;
   if (real && options_.faults == GenerateOptions::Faults::kSwarm && can_silence(kind) &&
       !random_.percent(15))
@@ -125,7 +126,7 @@ Kind PlanDrawer::draw_kind() {
   return kind;
 }
 
-// Mostly a synced step: the others have no collectives.
+// Draws a synced step most of the time, because the others have no collectives.
 std::uint32_t PlanDrawer::draw_step() {
   const auto count = static_cast<std::uint32_t>(program_.steps.size());
   const std::uint32_t start = random_.below(count);
@@ -161,7 +162,7 @@ std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
   }
 }
 
-// Small and large ones alike: the number of binary digits is drawn, then the number.
+// Small and large values are equally likely: it draws the number of binary digits, then the number.
 std::uint32_t PlanDrawer::draw_duration() {
   const bool real = options_.lane != GenerateOptions::Lane::kSim;
   const std::uint32_t most = real ? kGlooMaxDurationUs : faults::kMaxDurationUs;
@@ -169,7 +170,8 @@ std::uint32_t PlanDrawer::draw_duration() {
   return std::min(most, (1u << (digits - 1)) + random_.below(1u << (digits - 1)));
 }
 
-// A time that no benign fault can use up: every duration of the plan twice, and a second.
+// Draws a time that no benign fault can use up: twice the sum of all durations of the plan, and a
+// second.
 void PlanDrawer::draw_timeout() {
   std::uint32_t durations_us = 0;
   bool silent = false;
@@ -196,7 +198,7 @@ void PlanDrawer::draw() {
   for (std::uint32_t i = 0; i < count; ++i) {
     Fault fault;
     fault.kind = draw_kind();
-    if (fault.kind == Kind::kRankExit && exited) continue;  // somebody has to be left
+    if (fault.kind == Kind::kRankExit && exited) continue;  // somebody must survive
     exited = exited || fault.kind == Kind::kRankExit;
     fault.rank = random_.below(program_.world);
     fault.step = draw_step();
@@ -209,7 +211,7 @@ void PlanDrawer::draw() {
   draw_timeout();
 }
 
-// Mostly nothing else goes wrong, so that it is known what has to come of it.
+// Most of these cases have no other fault, so that the expected result is known.
 void PlanDrawer::draw_payload_plan() {
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
@@ -228,7 +230,7 @@ void PlanDrawer::draw_payload_plan() {
   }
 }
 
-// A collective takes 3 calls, that of all ranks' headers among them, to some 30.
+// A collective takes from 3 to some 30 calls, including those for the headers of all ranks.
 void PlanDrawer::draw_call_plan() {
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;

@@ -1,5 +1,5 @@
-// fault_plan: the part of the generator that draws what goes wrong, and the timeout that goes with
-// it. Internal to generate/.
+// fault_plan: the part of the generator that draws the faults of a case, and the timeout that they
+// need. Internal to generate/.
 #pragma once
 
 #include "properties/generate/random.h"
@@ -7,17 +7,17 @@
 
 namespace lockstep::properties {
 
-// Fills faults and timeout_ms of a case whose program is drawn.
+// Fills the faults and timeout_ms of a case whose program is drawn.
 void draw_faults(Random& random, const GenerateOptions& options, Case& value);
 
-// What a swarm does to what travels, where that is verified (F3); after the other faults, in their
-// place or besides.
+// Draws the payload faults of a swarm, for programs with verified collectives (F3). It runs after
+// the other faults are drawn, and replaces them or adds to them.
 void draw_payload_faults(Random random, const GenerateOptions& options, Case& value);
 
-// What a simulated NCCL does where it carries the collectives out: a call of it fails.
+// Draws a failing library call, for programs whose collectives run over the simulated NCCL.
 void draw_call_faults(Random random, const GenerateOptions& options, Case& value);
 
-// How many buckets the program's parameters make (contract B1).
+// Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);
 
 }  // namespace lockstep::properties

@@ -3,7 +3,7 @@
 namespace lockstep::properties {
 namespace {
 
-// In the order in which they are shown.
+// The names, in the order in which reports show them.
 constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "4 steps or more",
     "1 to 3 steps",

@@ -29,7 +29,7 @@ using reference::RankPass;
 using reference::Step;
 using reference::ZeroGrad;
 
-// What one case has, by name.
+// Collects the names of what one case has.
 class Features {
  public:
   explicit Features(const Case& value) : case_(value), program_(value.program) {
@@ -46,7 +46,7 @@ class Features {
   void add_if(bool condition, const std::string& name) {
     if (condition) found_.insert(name);
   }
-  // Both it has: the way, and what is called `other`.
+  // Adds `way` crossed with `other`, if the case has both.
   void pair(const std::string& way, const char* other, const std::string& name) {
     add_if(found_.count(other) > 0, way + name);
   }
@@ -159,7 +159,7 @@ void Features::parameters() {
   add_if(true, program_.world >= 5 ? "5 to 8 ranks" : "ranks " + std::to_string(program_.world));
 }
 
-// Who uses what in a synced step of a dynamic program.
+// Adds who uses what in a synced step of a dynamic program.
 void Features::use(const Step& step) {
   std::size_t trained = 0;
   std::size_t globally_unused = 0;
@@ -226,7 +226,7 @@ void Features::steps() {
   add_if(program_.steps.size() < 4, "1 to 3 steps");
 }
 
-// Accumulation: no_sync steps and the synced one that ends their window.
+// Adds the accumulation windows: no_sync steps, and the synced step that ends their window.
 void Features::windows() {
   std::size_t length = 0;
   std::set<std::size_t> used_before;
@@ -275,7 +275,7 @@ void Features::nodes(const Step& step, const std::vector<Node>& list, bool in_bo
   }
 }
 
-// The order in which the uses of a pass were created.
+// Returns the order in which the uses of a pass were created.
 std::vector<std::uint32_t> use_order(const RankPass& pass) {
   std::vector<std::uint32_t> out;
   for (const Forward& forward : pass.forwards)
@@ -284,7 +284,7 @@ std::vector<std::uint32_t> use_order(const RankPass& pass) {
   return out;
 }
 
-// Whether no call of the pass starts from some output of it.
+// Whether the pass has an output from which no call starts.
 bool misses_outputs(const RankPass& pass) {
   std::set<std::uint32_t> roots;
   if (pass.backwards.empty()) return false;
@@ -347,7 +347,7 @@ void Features::faults() {
   add_if(case_.timeout_ms > 0, "timeout");
 }
 
-// Of a static program that is legal.
+// Adds the features of a legal static program.
 void Features::static_graph() {
   std::vector<std::uint32_t> owners;
   for (std::uint32_t i = 0; i < program_.parameters.size(); ++i)
@@ -448,7 +448,7 @@ void Features::hooks(const reference::Expectation& expected) {
          "hook: a result elsewhere, gradients as views, 3 synced steps or more");
 }
 
-// S3.
+// Adds the features of values and buffers (S3).
 void Features::state(const reference::Expectation& expected) {
   add_if(program_.options.with_values, "values of parameters");
   const auto& parameters = program_.parameters;
@@ -503,7 +503,7 @@ void Features::state(const reference::Expectation& expected) {
   pair(what, "a fault that ends a step", ", a fault that ends a step");
 }
 
-// What a way to train is crossed with, whatever the way is.
+// Adds the features that are crossed with every way to train.
 void Features::crossed(const std::string& way) {
   pair(way, "window kept up to its synced step", ": local passes before");
   pair(way, "mode dynamic", " in dynamic mode");
@@ -519,7 +519,7 @@ void Features::crossed(const std::string& way) {
   pair(way, "a fault that ends a step", ", a fault that ends a step");
 }
 
-// P15.
+// Adds the features of replicas (P15).
 void Features::replicas() {
   std::vector<std::size_t> copies(program_.parameters.size());
   bool on_other_device = false;
@@ -552,7 +552,7 @@ void Features::replicas() {
   pair(way, "values of parameters", ", values of parameters");
 }
 
-// F7.
+// Adds the features of several reducers (F7).
 void Features::reducers() {
   if (reference::reducer_count(program_) == 1) return;
   const std::string way = "two reducers";
@@ -572,7 +572,7 @@ void Features::reducers() {
   pair(way, "verified", ", verified");
 }
 
-// A reducer after another one.
+// Adds the features of a reducer that follows another one.
 void Features::renewal() {
   if (program_.renewed == 0) return;
   const std::string way = "a reducer after another";
@@ -583,7 +583,7 @@ void Features::renewal() {
   pair(way, "two reducers", ", two reducers");
 }
 
-// Ranks of a group that are not those of the world.
+// Adds the features of groups whose ranks are not those of the world.
 void Features::groups() {
   if (!program_.options.two_groups) return;
   const std::string way = "two groups of ranks";
@@ -620,7 +620,7 @@ void Features::on_a_gpu() {
   pair("a fault that ends a step", ", a fault that ends a step");
 }
 
-// F3.
+// Adds the features of verified collectives (F3).
 void Features::verified() {
   if (!program_.options.verify) return;
   const std::string way = "verified";
@@ -649,7 +649,7 @@ void Features::verified() {
   add_if(changed > 0, change);
   add_if(changed == 1 && plan.size() == 1, change + ", and nothing else goes wrong");
   add_if(changed > 1, change + " twice");
-  // Buffers are the first of a step.
+  // The collectives of buffers are the first of a step.
   add_if(found_.count("buffers") > 0 && !program_.options.keep_buffers &&
              std::any_of(plan.begin(), plan.end(),
                          [](const faults::Fault& fault) {
@@ -658,7 +658,7 @@ void Features::verified() {
          way + ", buffers that are changed on their way");
 }
 
-// S2.
+// Adds the features of uneven inputs (S2).
 void Features::inputs(const reference::Expectation& expected) {
   const auto steps = static_cast<std::uint32_t>(program_.steps.size());
   std::vector<std::uint32_t> inputs;
@@ -730,7 +730,7 @@ void Features::power_sgd(const reference::Expectation& expected, std::size_t red
   add_if(has_matrix && is_rebuilt, "power_sgd: a matrix, buckets rebuilt");
 }
 
-// S1.
+// Adds the features of sparse gradients (S1).
 void Features::sparse(const reference::Expectation& expected) {
   std::size_t dense = 0;
   std::size_t sparse = 0;
@@ -760,7 +760,7 @@ void Features::sparse(const reference::Expectation& expected) {
   pair(way, "pinned layout", ", a pinned layout");
 }
 
-// Whether some ranks look rows up, and others none.
+// Adds whether some ranks look rows up while others look up none.
 void Features::uneven_rows(const Step& step) {
   std::set<bool> looks_up;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
@@ -778,7 +778,7 @@ void Features::uneven_rows(const Step& step) {
   add_if(looks_up.size() > 1, "sparse: a rank without rows in a pass that has some");
 }
 
-// Pairs of the ways in which a program can be run with what else it has.
+// Adds pairs of the ways to run a program with its other features.
 void Features::ways() {
   if (program_.options.manual_sync) {
     const std::string way = "manual sync";
@@ -829,10 +829,10 @@ void Features::ways() {
   }
 }
 
-// Whether outputs are left by this backward call, whatever they lead to.
+// Whether some outputs outlive this backward call, whatever they lead to.
 bool outlives(const RankPass& pass, std::uint32_t call) {
   const std::uint32_t calls = reference::call_count(pass);
-  if (call >= calls) return false;  // it is check_complete()
+  if (call >= calls) return false;  // the call is check_complete()
   const auto is_constant = [](const Forward& each) { return !each.discard && each.constants > 0; };
   return call + 1 < calls || (pass.keep_outputs && (misses_outputs(pass) ||
                                                     std::any_of(pass.forwards.begin(),

@@ -1,6 +1,6 @@
-// Features: what a case has, by name, so that a run can tell what it covered and a test can see
-// that nothing is rare. Pure functions. Costs a run of the model and some tens of microseconds: for
-// a sample of cases.
+// Features: what a case has, by name, so that a run can report what it covered and a test can check
+// that nothing is rare. Pure functions. The cost is a run of the model and some tens of
+// microseconds, so use them on a sample of cases.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace lockstep::properties {
 constexpr std::size_t kFeatures = 352;
 using FeatureSet = std::bitset<kFeatures>;
 
-const char* feature_name(std::size_t index);  // "a parameter unused on some ranks"
-FeatureSet features_of(const Case& value);    // of a normalized case
+const char* feature_name(std::size_t index);  // such as "a parameter unused on some ranks"
+FeatureSet features_of(const Case& value);    // requires a normalized case
 
 }  // namespace lockstep::properties

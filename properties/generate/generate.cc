@@ -21,7 +21,7 @@ using reference::RankPass;
 using reference::Step;
 using reference::ZeroGrad;
 
-// What a case has at all: drawn once (swarm), within what the subject can do.
+// The features that a case may have at all: drawn once (swarm), within the subject's capabilities.
 struct Features {
   GraphFeatures graph;
   bool dynamic = false;
@@ -31,7 +31,7 @@ struct Features {
   bool no_sync = false;
   bool no_grad = false;
   bool errors = false;
-  bool local_only_params = false;  // static: what no synced step uses is accumulated
+  bool local_only_params = false;  // static: parameters that no synced step uses accumulate locally
   bool asymmetric = false;
   bool shared = false;
   bool frozen = false;
@@ -40,8 +40,8 @@ struct Features {
   bool devices = false;
 };
 
-// Whether it is the same tensor as one before, or another replica's copy of it; then all else is
-// made that one's.
+// Whether the parameter is the same tensor as an earlier one, or another replica's copy of it. If
+// so, all its other fields follow that parameter.
 bool follows_owner(Program& program, std::size_t index) {
   Parameter& parameter = program.parameters[index];
   const Parameter own = parameter;
@@ -107,7 +107,8 @@ class ProgramDrawer {
   ParameterSet trains_ = 0;
   ParameterSet frozen_ = 0;
   Names names_;
-  // Static mode: the passes of every legal synced step, once drawn, and what they use.
+  // Static mode: the passes of every legal synced step, once drawn, and the parameters that they
+  // use.
   std::vector<RankPass> same_passes_;
   ParameterSet used_by_same_ = 0;
 };
@@ -146,16 +147,16 @@ void ProgramDrawer::draw_features() {
   g.fan_out = random_.percent(50);
   g.repeat = random_.percent(50);
   g.row_major = f.column_major && random_.percent(60);
-  // What is accumulated must be in use in static mode, and a stop would keep it from that.
+  // In static mode accumulated parameters must be in use, and a stop would prevent that.
   if (f.is_static && f.no_sync) g.stop = false;
-  if (f.errors) {  // most of them need one of these
+  if (f.errors) {  // most errors need one of these
     g.several_backwards = g.several_backwards || on(Capability::kSeveralBackwards, 50);
     g.checkpoint = g.checkpoint || on(Capability::kCheckpoint, 40);
   }
 }
 
 void ProgramDrawer::draw_world() {
-  // Weights for 1 to 8 ranks.
+  // The weights for 1 to 8 ranks.
   const std::uint32_t drawn =
       1 + random_.weighted(std::array<std::uint16_t, 8>{3, 44, 30, 13, 4, 2, 2, 2});
   program_.world = std::clamp(drawn, 1u, std::clamp(options_.max_world, 1u, reference::kMaxWorld));
@@ -175,16 +176,18 @@ void ProgramDrawer::draw_options() {
   const std::uint32_t order = random_.below(100);
   if (can_.has(Capability::kBcube) && order < 20) options.order = reference::Order::kBcube;
   if (can_.has(Capability::kRankOrder) && order >= 75) options.order = reference::Order::kRankOrder;
-  // In bytes, against parameters of mostly 4 to 160: from one bucket each to all in one.
+  // The limits in bytes, for parameters of mostly 4 to 160 bytes: from one bucket per parameter to
+  // one for all.
   constexpr std::array<std::uint16_t, 12> kLimits{1, 1, 8, 16, 32, 64, 65, 100, 128, 200, 256, 400};
-  if (random_.percent(12)) return;  // the defaults
+  if (random_.percent(12)) return;  // uses the defaults
   options.first_bucket_bytes = kLimits[random_.below(kLimits.size())];
   options.bucket_bytes =
       random_.percent(20) ? options.first_bucket_bytes : kLimits[random_.below(kLimits.size())];
 }
 
-// In what way the same program is run. These have numbers of their own, and take as many whatever
-// the subject can do: what else a seed means does not change with them.
+// Draws the options for running the same program. It uses random numbers of its own, and always
+// draws the same count, whatever the subject supports. So the rest of a seed's case does not depend
+// on the subject.
 void ProgramDrawer::draw_ways() {
   reference::Options& options = program_.options;
   const bool manual_sync = way_dice_.percent(18);
@@ -216,7 +219,7 @@ void ProgramDrawer::draw_dtypes() {
   }
 }
 
-// Sizes around what matters: chunks of the ring (W, 2W), 64 bytes, 0 and 1.
+// Draws sizes around the relevant limits: chunks of the ring (W, 2W), 64 bytes, 0 and 1.
 std::uint32_t ProgramDrawer::draw_elements(const Parameter& parameter) {
   if (features_.zero_size && random_.percent(25)) return 0;
   const std::uint32_t world = program_.world;
@@ -281,13 +284,13 @@ void ProgramDrawer::draw_parameters() {
 bool ProgramDrawer::is_shared(std::size_t owner) const {
   for (std::size_t i = owner + 1; i < program_.parameters.size(); ++i) {
     const std::uint32_t distance = program_.parameters[i].shared_with;
-    if (distance > 0 && i - distance <= owner) return true;  // by way of another, perhaps
+    if (distance > 0 && i - distance <= owner) return true;  // possibly through another one
   }
   return false;
 }
 
-// Some parameters frozen, in any place. Often the last one, and then with a dtype of its own when
-// there is one.
+// Freezes some parameters at any position. Often the last one is frozen, and then it has a dtype of
+// its own if there is one.
 void ProgramDrawer::freeze() {
   std::uint32_t own = 0;
   for (const Parameter& parameter : program_.parameters) own += parameter.shared_with == 0 ? 1 : 0;
@@ -314,8 +317,8 @@ void ProgramDrawer::freeze() {
   }
 }
 
-// S3: some parameters that the reducer leaves alone; one at least that trains is not among them.
-// Numbers as for draw_ways().
+// Makes the reducer ignore some parameters (S3). At least one parameter that trains is not ignored.
+// It draws as draw_ways() does.
 void ProgramDrawer::ignore() {
   const bool is_on = way_dice_.percent(22);
   const std::uint32_t count = way_dice_.percent(25) ? 2 : 1;
@@ -335,8 +338,8 @@ void ProgramDrawer::ignore() {
   }
 }
 
-// P15: copies of most parameters, in one more replica or two, often on the other device. Numbers of
-// its own.
+// Adds copies of most parameters in one or two more replicas, often on the other device (P15). It
+// uses random numbers of its own.
 void ProgramDrawer::replicate() {
   Random& random = replica_dice_;
   if (!random.percent(14) || !can_.has(Capability::kReplicas)) return;
@@ -360,7 +363,7 @@ void ProgramDrawer::replicate() {
   }
 }
 
-// What the first replica lists again, another one does, too.
+// If the first replica lists a parameter twice, another replica does, too.
 void ProgramDrawer::tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count) {
   for (std::uint32_t p = original + 1; p < count; ++p) {
     if (reference::owner_of(program_, p) != original || !replica_dice_.percent(80)) continue;
@@ -383,7 +386,7 @@ void ProgramDrawer::collect_names() {
     if (names_.count[owner] < 4)
       names_.of[owner][names_.count[owner]++] = static_cast<std::uint8_t>(i);
     if (owner != i) continue;
-    // What is ignored may be used anywhere, too.
+    // Ignored parameters may be used anywhere, too.
     (reference::is_reduced(parameter) ? trains_ : frozen_) |= ParameterSet{1} << i;
   }
 }
@@ -397,7 +400,7 @@ ParameterSet ProgramDrawer::subset(ParameterSet set, std::uint32_t percent) {
 
 std::uint32_t ProgramDrawer::draw_variant_count() {
   if (!features_.asymmetric || program_.world == 1) return 1;
-  // Large groups of many parameters make dear cases: give them few variants.
+  // Large groups with many parameters make expensive cases, so they get few variants.
   const bool dear = program_.world > 4 && program_.parameters.size() > 5;
   const std::uint32_t most = dear ? 2 : program_.world;
   return random_.percent(70) ? most : random_.between(1, most);
@@ -409,7 +412,7 @@ void ProgramDrawer::draw_kind(Step& step, PassKind before) {
     step.kind = PassKind::kNoSync;
   else if (features_.no_grad && random_.percent(20))
     step.kind = PassKind::kNoGrad;
-  // An accumulation window mostly goes on; the other kinds of zero_grad end it on purpose.
+  // An accumulation window mostly continues; the other kinds of zero_grad end it on purpose.
   const bool window = before == PassKind::kNoSync;
   const std::array<std::uint16_t, 3> weights =
       window ? std::array<std::uint16_t, 3>{18, 14, 68} : std::array<std::uint16_t, 3>{60, 20, 20};
@@ -422,7 +425,8 @@ PassConstraints ProgramDrawer::draw_constraints(PassKind kind, bool may_fail, Pa
   constraints.strict = kind == PassKind::kSynced && !may_fail;
   constraints.single_backward = constraints.strict && features_.dynamic;
   constraints.several_hooks = features_.is_static;
-  // Static mode: what is accumulated besides has to be in use, so that it must be known what is.
+  // In static mode every accumulated parameter must be in use, so the drawn pass must use all of
+  // them.
   const bool all_used = constraints.strict && features_.is_static && features_.no_sync;
   constraints.may_drop =
       !all_used && (!constraints.strict || features_.dynamic || features_.is_static);
@@ -431,7 +435,7 @@ PassConstraints ProgramDrawer::draw_constraints(PassKind kind, bool may_fail, Pa
   const bool reach_all = constraints.strict && !features_.dynamic && !features_.is_static;
   if (reach_all)
     constraints.reach = trains_;
-  else if (!random_.percent(8))  // else nothing at all
+  else if (!random_.percent(8))  // otherwise nothing at all
     constraints.reach = random_.percent(40) ? common : subset(common, 75);
   if (kind == PassKind::kNoSync && !same_passes_.empty() && !features_.local_only_params)
     constraints.reach &= used_by_same_;
@@ -449,8 +453,8 @@ void ProgramDrawer::draw_graph_step(Step& step) {
   const bool discard_all = features_.graph.discard && random_.percent(12);
   const bool same =
       features_.is_static && step.kind == PassKind::kSynced && !may_fail && !discard_all;
-  // Static mode: the first pass ends with its first backward, later ones may spread over several;
-  // after an error the next pass is a first one.
+  // In static mode the first pass ends with its first backward, and later ones may have several.
+  // After an error the next pass is a first one.
   if (same && !same_passes_.empty()) {
     step.variants = same_passes_;
     const bool is_spread = random_.percent(50) && can_.has(Capability::kErrors);
@@ -463,7 +467,7 @@ void ProgramDrawer::draw_graph_step(Step& step) {
     PassConstraints constraints =
         draw_constraints(step.kind, may_fail && random_.percent(60), common);
     constraints.discard_all = discard_all;
-    // Without communication each rank may drop its outputs on its own.
+    // Without communication each rank may drop its outputs independently.
     if (step.kind == PassKind::kNoSync && features_.graph.discard && random_.percent(10))
       constraints.discard_all = true;
     step.variants.push_back(draw_pass(random_, features_.graph, names_, constraints));
@@ -478,7 +482,7 @@ void ProgramDrawer::join_all_calls(Step& step) {
   for (RankPass& pass : step.variants) join_calls(pass);
 }
 
-// No graph is built, so one node says enough; ranks may do it alone.
+// Without a graph one node is enough. Single ranks may run such a step.
 void ProgramDrawer::draw_no_grad_step(Step& step) {
   const std::uint32_t count = draw_variant_count();
   step.variants.resize(count);
@@ -522,7 +526,7 @@ void ProgramDrawer::draw() {
   draw_steps();
 }
 
-// Few parameters are such that compressing them pays: some become matrices that are.
+// Few parameters are large enough for compression, so some become matrices that are.
 void draw_matrices(Random& random, Program& program) {
   const bool all_floats = random.percent(60);
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
@@ -535,7 +539,7 @@ void draw_matrices(Random& random, Program& program) {
   }
 }
 
-// Drawn last, so that it changes nothing else of a case.
+// The hook is drawn last, so that it changes nothing else of a case.
 void draw_hook(Random& random, const GenerateOptions& options, Program& program) {
   if (!options.capabilities.has(Capability::kHooks) || !random.percent(30)) return;
   const std::array<std::uint16_t, 5> weights{15, 25, 25, 35, 50};
@@ -543,7 +547,7 @@ void draw_hook(Random& random, const GenerateOptions& options, Program& program)
   if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(random, program);
 }
 
-// S3. Numbers of its own, as draw_ways() has.
+// Draws the state options (S3). It uses random numbers of its own, as draw_ways() does.
 void draw_state(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(36) || !options.capabilities.has(Capability::kState)) return;
   program.options.with_values = random.percent(45);
@@ -588,7 +592,7 @@ void for_each_node(std::vector<reference::Node>& nodes, const F& f) {
   }
 }
 
-// S1: some parameters become tables of rows. Numbers of its own.
+// Turns some parameters into tables of rows (S1). It uses random numbers of its own.
 void draw_sparse(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(16) || !options.capabilities.has(Capability::kSparse)) return;
   const std::uint32_t share = random.percent(25) ? 100 : 45;
@@ -618,7 +622,7 @@ void draw_sparse(Random random, const GenerateOptions& options, Program& program
       for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw_entries);
 }
 
-// P16: some gradients that are refused, mostly one alone. Numbers of its own.
+// Makes some gradients, mostly one, require a gradient (P16). It uses random numbers of its own.
 void draw_requires_grad(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
   const bool is_able = can.has(Capability::kRequiresGrad) && can.has(Capability::kErrors) &&
@@ -639,9 +643,9 @@ bool fails(const Program& program) {
                      [](const auto& step) { return step.any_error; });
 }
 
-// What is drawn last takes no program's legality: where it would, all is as it was. It can in
-// static mode, where the first pass of all says what the others have to be like; in other modes so
-// rarely that only a subject that must not meet an error is worth the model's time.
+// Applies a change that is drawn last, unless it makes a legal program illegal; then it undoes the
+// change. This can happen in static mode, where the first pass determines what the others must be.
+// In other modes it is so rare that the model runs only for a subject that must not meet an error.
 template <class Change>
 void change_legally(const GenerateOptions& options, Program& program, const Change& change) {
   Program changed = program;
@@ -652,7 +656,7 @@ void change_legally(const GenerateOptions& options, Program& program, const Chan
   if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
 }
 
-// S2. Numbers of its own.
+// Draws uneven inputs (S2). It uses random numbers of its own.
 void draw_join(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
   program.options.join = random.percent(50) ? reference::Join::kByAll : reference::Join::kByActive;
@@ -660,7 +664,8 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
   const bool is_able = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
   program.options.early_termination = random.percent(20) && is_able;
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
-  // Static mode: what is accumulated must be in use, and it is the first pass of all that shows it.
+  // In static mode accumulated parameters must be in use, and the first pass decides which ones
+  // are.
   std::uint32_t least = 0;
   const auto is_local = [](const Step& step) { return step.kind == PassKind::kNoSync; };
   const auto is_pass = [](const Step& step) {
@@ -692,16 +697,16 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
   });
 }
 
-// B1: a list of three limits. Numbers of its own.
+// Draws a list of three bucket limits (B1). It uses random numbers of its own.
 void draw_last_limit(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(40) || !options.capabilities.has(Capability::kThreeLimits)) return;
   constexpr std::array<std::uint16_t, 6> kBytes{1, 8, 32, 64, 128, 400};
   program.options.last_bucket_bytes = kBytes[random.below(kBytes.size())];
 }
 
-// Gives parameters the sizes of one before, so that their gradients can be swapped.
+// Gives parameters the sizes of an earlier one, so that their gradients can be swapped.
 void make_alike(Random& random, std::vector<Parameter>& parameters) {
-  std::vector<bool> has_like(parameters.size());  // shares or copies that have its sizes
+  std::vector<bool> has_like(parameters.size());  // its shares or copies have its sizes
   for (std::size_t i = 0; i < parameters.size(); ++i)
     has_like[i - parameters[i].copy_of - parameters[i].shared_with] = !is_original(parameters[i]);
   const auto may_be = [&](std::size_t i) {
@@ -717,11 +722,12 @@ void make_alike(Random& random, std::vector<Parameter>& parameters) {
   }
 }
 
-// P10, B7: before some steps the user sets other gradients, in place of leaving those that are
-// there. Numbers of its own.
+// Before some steps the user replaces gradients instead of leaving the existing ones (P10, B7). It
+// uses random numbers of its own.
 void draw_set_gradients(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(30) || !options.capabilities.has(Capability::kSetGradients)) return;
-  if (program.options.mode == reference::Mode::kStatic && fails(program)) return;  // as it is to
+  if (program.options.mode == reference::Mode::kStatic && fails(program))
+    return;  // the failure is intended
   change_legally(options, program, [&](Program& changed) {
     if (random.percent(75)) make_alike(random, changed.parameters);
     for (Step& step : changed.steps) {
@@ -731,7 +737,8 @@ void draw_set_gradients(Random random, const GenerateOptions& options, Program& 
   });
 }
 
-// F3. Numbers of its own. It brings the order of additions along that it needs.
+// Draws verification and the order of additions that it needs (F3). It uses random numbers of its
+// own.
 void draw_verify(Random random, const GenerateOptions& options, Program& program) {
   const bool is_able = options.capabilities.has(Capability::kVerify) &&
                        options.capabilities.has(Capability::kRankOrder);
@@ -740,9 +747,9 @@ void draw_verify(Random random, const GenerateOptions& options, Program& program
   program.options.verify = true;
 }
 
-// F7: some parameters go to a second reducer, on a group of its own or on that of the first one; if
-// buckets are reduced while backward runs, hooks may come in another order on every rank there, and
-// that is a mismatch. Numbers of its own.
+// Moves some parameters to a second reducer, with a group of its own or the group of the first one
+// (F7). If buckets are reduced while backward runs, hooks may run in a different order on every
+// rank of a shared group; that is a mismatch. It uses random numbers of its own.
 void draw_reducers(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
   const bool is_after = random.percent(60) && can.has(Capability::kAfterBackward);
@@ -751,9 +758,9 @@ void draw_reducers(Random random, const GenerateOptions& options, Program& progr
     program.options.launch = reference::Launch::kAfterBackward;
   const bool is_able = can.has(Capability::kRecovery) && can.has(Capability::kErrors);
   if (!program.options.group_each && !is_after && !is_able) program.options.group_each = true;
-  // Buckets that are alike in everything could be taken for each other.
+  // Buckets that are equal in everything could be confused with each other.
   const bool are_alike = !program.options.group_each && !is_after && random.percent(60);
-  std::uint32_t own = 0;  // of the first reducer, that train
+  std::uint32_t own = 0;  // parameters of the first reducer that train
   std::uint32_t others = 0;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     Parameter& parameter = program.parameters[p];
@@ -769,13 +776,13 @@ void draw_reducers(Random random, const GenerateOptions& options, Program& progr
   }
 }
 
-// A reducer after another one. Numbers of its own.
+// Draws a reducer that follows another one. It uses random numbers of its own.
 void draw_renewal(Random random, Program& program) {
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
   if (steps > 1) program.renewed = random.between(1, steps - 1);
 }
 
-// Two groups of ranks that train apart. Numbers of its own.
+// Draws two groups of ranks that train separately. It uses random numbers of its own.
 void draw_groups(Random random, const GenerateOptions& options, Program& program) {
   const bool is_small = program.world == 2 && !random.percent(30);
   const bool is_on = random.percent(17) && options.capabilities.has(Capability::kTwoGroups);
@@ -819,7 +826,7 @@ void draw_schedule(Random& random, GenerateOptions::Lane lane, Schedule& schedul
   }
 }
 
-// On a GPU that ranks share each collective takes some 10 to 20 ms.
+// On a GPU that ranks share, each collective takes some 10 to 20 ms.
 GenerateOptions sized_for_lane(GenerateOptions options) {
   if (options.lane != GenerateOptions::Lane::kNccl) return options;
   options.max_world = std::min(options.max_world, 3U);

@@ -1,9 +1,10 @@
-// generate: a Case from (seed, index), the same on every machine. Total and without rejection:
-// every pair gives a case, it is normalized already, and it costs a few microseconds.
+// generate: creates a Case from (seed, index), the same on every machine. It is total and rejects
+// nothing: every pair gives a case, which is already normalized, at a cost of a few microseconds.
 //
-// Swarm: each case first draws which features and which kinds of faults it has at all, then uses
-// those often. Most programs are legal. About one in seven may leave parameters out in plain mode,
-// use one twice, or call backward once too often: then an error is what the contract wants.
+// Swarm: each case first draws which features and which kinds of faults it has at all, and then
+// uses those often. Most programs are legal. About one in seven may leave parameters unused in
+// plain mode, use one twice, or call backward once too often: for these the contract requires an
+// error.
 //
 // Threads: any; there is no state.
 #pragma once
@@ -38,24 +39,24 @@ class FaultKinds {
   std::uint32_t bits_ = 0;
 };
 
-// Whether a fault of this kind keeps its rank (or a link of it) from ever answering, so that the
-// others need a timeout.
+// Whether a fault of this kind keeps its rank (or a link of the rank) from ever answering, so that
+// the others need a timeout.
 bool can_silence(faults::Kind kind);
-// Whether waits of this case have no end in the sim lane: see Case::timeout_ms.
+// Whether waits of this case never time out in the sim lane: see Case::timeout_ms.
 bool never_times_out(const Case& value);
 
 struct GenerateOptions {
   enum class Lane : std::uint8_t { kSim, kGloo, kNccl };
   enum class Faults : std::uint8_t { kSwarm, kNone, kList };
-  // kGloo: only faults that processes can have, and times that people can wait for. kNccl: those
-  // and the net plug-in's; on a GPU, by NCCL, and small, as each collective takes some 10 to 20
-  // ms.
+  // kGloo: only faults that processes can have, and durations that people can wait for. kNccl:
+  // those and the net plug-in's; the parameters are on a GPU, and the cases are small, because each
+  // collective takes some 10 to 20 ms.
   Lane lane = Lane::kSim;
   Capabilities capabilities = Capabilities::all();
-  // In the simulator: every case on this one; of all kinds without it.
+  // In the simulator: the transport of every case. Without a value, cases draw a transport.
   std::optional<reference::Transport> transport;
   Faults faults = Faults::kSwarm;
-  FaultKinds kinds = FaultKinds::all();  // kList: these, in every case that has a place for them
+  FaultKinds kinds = FaultKinds::all();  // for kList: these kinds, in every case that can have them
   std::uint32_t max_world = reference::kMaxWorld;
   std::uint32_t max_parameters = 12;
   std::uint32_t max_steps = 8;
@@ -63,7 +64,7 @@ struct GenerateOptions {
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options = {});
 
-// "swarm", "none" or a list of kinds with commas between them, into the two fields of the options.
+// Reads "swarm", "none" or a comma-separated list of kinds into the two fields of the options.
 Status parse_faults(std::string_view text, GenerateOptions& options);
 
 }  // namespace lockstep::properties

@@ -16,21 +16,23 @@ using reference::RankPass;
 
 constexpr std::uint32_t kMaxSegments = 3;
 constexpr std::uint32_t kMaxTokens = 200;  // of one forward: below kMaxNodes with joins and bodies
-constexpr std::uint32_t kManyParameters = 16;  // from here on no parameter is used twice in a graph
+// With this many parameters or more, no parameter is used twice in a graph.
+constexpr std::uint32_t kManyParameters = 16;
 constexpr std::uint32_t kMaxBodyDepth = 2;
 constexpr std::uint32_t kMaxLoose = 3;  // outputs of one segment
 static_assert(kMaxSegments * 2 <= reference::kMaxOutputs);
 
-// A node to be, before it has a place in the graph. Tokens are shuffled, then become nodes.
-// No initial values: an array of them is made for every pass.
+// A future node that has no position in the graph yet. Tokens are shuffled, then become nodes. The
+// members have no initial values, because every pass creates an array of tokens.
 struct Token {
   Node::Kind kind;
   std::uint8_t tensor;  // kUse
-  ParameterSet body;    // kCheckpoint: the tensors used in it
-  bool frozen_body;     // none of them trains
+  ParameterSet body;    // kCheckpoint: the tensors that its body uses
+  bool frozen_body;     // no tensor of the body trains
 };
 
-// A part of a forward's graph, not connected to its other parts, and reached by one backward call.
+// A part of a forward's graph that is not connected to its other parts. One backward call reaches
+// it.
 struct Segment {
   std::uint32_t forward = 0;
   std::uint32_t call = 0;
@@ -58,7 +60,7 @@ std::int32_t draw_factor(Random& random, bool zero) {
   return kFactors[random.below(4)];
 }
 
-// The nodes of one forward, or of one body, while they are drawn.
+// The nodes of one forward or of one body while they are drawn.
 class GraphDrawer {
  public:
   GraphDrawer(Random& random, const GraphFeatures& features, const Names& names, bool strict,
@@ -71,7 +73,8 @@ class GraphDrawer {
 
   void emit(const Token& token, std::uint32_t segment, std::uint32_t depth = 0);
 
-  // Makes one node of all that nothing consumes yet; of more than a node's inputs, several.
+  // Joins all nodes without a consumer into one node, or several nodes if they exceed a node's
+  // inputs.
   void join(std::uint32_t segment) {
     while (parts_[segment].dangling_count > 1) join_once(parts_[segment]);
   }
@@ -79,13 +82,13 @@ class GraphDrawer {
   std::uint32_t dangling_count(std::uint32_t segment) const {
     return parts_[segment].dangling_count;
   }
-  // What nothing consumes, as outputs.
+  // Adds the nodes without a consumer as outputs.
   void add_outputs(std::uint32_t segment, std::vector<Input>& outputs) {
     const Part& part = parts_[segment];
     for (std::uint32_t i = 0; i < part.dangling_count; ++i)
       outputs.push_back(output_of(part.dangling[i]));
   }
-  // Any node of the segment once more, unless it is an output already.
+  // Adds any node of the segment as a further output, unless it is an output already.
   bool add_spare_output(std::uint32_t segment, std::vector<Input>& outputs) {
     const Part& part = parts_[segment];
     const Input drawn = output_of(part.members[random_.below(part.member_count)]);
@@ -162,7 +165,7 @@ void GraphDrawer::draw_inputs(Part& part, std::uint32_t index, Node::Kind kind) 
     const std::uint32_t place = random_.below(part.dangling_count);
     const std::uint8_t target = part.dangling[place];
     add_input(index, target);
-    if (strict_ && kind == Node::Kind::kDetach) continue;  // somebody else has to reach it
+    if (strict_ && kind == Node::Kind::kDetach) continue;  // another path must reach it
     if (strict_ && kind == Node::Kind::kStop && solid_[target]) continue;
     if (solid_[target]) solid_[index] = true;
     part.dangling[place] = part.dangling[--part.dangling_count];
@@ -202,7 +205,7 @@ void GraphDrawer::emit(const Token& token, std::uint32_t segment, std::uint32_t 
   add_member(parts_[segment], index);
 }
 
-// One pass of one rank, from the plan of its segments to nodes, outputs and calls.
+// Draws one pass of one rank, from the plan of its segments to nodes, outputs and calls.
 class PassDrawer {
  public:
   PassDrawer(Random& random, const GraphFeatures& features, const Names& names,
@@ -246,7 +249,8 @@ class PassDrawer {
   std::uint32_t token_count_ = 0;
   Token tokens_[kMaxTokens];
   std::uint8_t segment_of_[kMaxTokens];
-  // Outputs of all kept forwards, in order: which call starts from each; kMaxSegments for none.
+  // Which call starts from each output of the forwards that are not dropped, in order; kMaxSegments
+  // for none.
   std::uint32_t output_count_ = 0;
   std::uint8_t call_of_output_[reference::kMaxNodes * kMaxSegments];
   bool explicit_roots_ = false;
@@ -262,8 +266,8 @@ void PassDrawer::plan_segments() {
   for (std::uint32_t s = 0; s < segment_count_; ++s) segments_[s] = {s % forwards_, s % calls_, 0};
 }
 
-// Every tensor to reach goes to one call (strict) or anywhere; the last call has one in any case,
-// as without one it would be a second backward of a complete pass.
+// Assigns every tensor that the pass must reach to one call (strict) or to any. The last call
+// always has a tensor, because without one it would be a second backward of a complete pass.
 void PassDrawer::place_tensors() {
   const bool many = std::popcount(constraints_.reach) > static_cast<int>(kManyParameters);
   ParameterSet rest = constraints_.reach;
@@ -282,8 +286,7 @@ void PassDrawer::place_tensors() {
   }
 }
 
-// A forward of its own that uses nothing says little: mostly it uses a tensor of its call once
-// more.
+// A forward that uses nothing tests little, so mostly it uses a tensor of its call once more.
 void PassDrawer::fill_segments() {
   const std::uint32_t placed = token_count_;
   for (std::uint32_t s = 0; s < segment_count_ && placed > 0; ++s) {
@@ -298,8 +301,8 @@ void PassDrawer::fill_segments() {
   }
 }
 
-// Moves some tensors into checkpoints. Strict: with all their uses, so that each is reached in one
-// place.
+// Moves some tensors into checkpoints. In a strict pass all uses of a tensor move, so that it is
+// reached at one position.
 void PassDrawer::place_checkpoints() {
   if (!features_.checkpoint || !random_.percent(60)) return;
   const ParameterSet trains =
@@ -325,7 +328,7 @@ void PassDrawer::place_checkpoints() {
   } while (rest != 0);
   const bool may_stay = !constraints_.strict || constraints_.several_hooks;
   if (trains == 0 || (may_stay && random_.percent(50))) return;
-  std::uint32_t kept = 0;  // drop the uses outside
+  std::uint32_t kept = 0;  // drops the uses outside
   for (std::uint32_t i = 0; i < token_count_; ++i) {
     const bool inside =
         tokens_[i].kind == Node::Kind::kUse && (trains >> tokens_[i].tensor & 1u) != 0;
@@ -362,7 +365,8 @@ void PassDrawer::shuffle() {
     std::swap(tokens_[i - 1], tokens_[j]);
     std::swap(segment_of_[i - 1], segment_of_[j]);
   }
-  // What stands first in its segment has no inputs: a use makes more of that than the other kinds.
+  // The first node of a segment has no inputs, so it is preferably a use: other kinds do little
+  // without inputs.
   bool begun[kMaxSegments] = {};
   for (std::uint32_t i = 0; i < token_count_; ++i) {
     const std::uint8_t segment = segment_of_[i];
@@ -406,7 +410,7 @@ void PassDrawer::draw_forward(std::uint32_t forward) {
   out.nodes = graph.take();
 }
 
-// A forward whose outputs are dropped at once: a graph of its own, over any parameters.
+// Draws a forward whose outputs are dropped at once: a graph of its own, over any parameters.
 Forward PassDrawer::draw_discarded() {
   ParameterSet rest = subset(random_, constraints_.reach | constraints_.frozen, 50);
   GraphDrawer graph(random_, features_, names_, false,

@@ -1,9 +1,10 @@
 // graph: the part of the generator that draws what one rank does in one step: forwards, graphs,
 // outputs, backward calls. Internal to generate/.
 //
-// A strict pass is legal by construction where every parameter has to be reached once: in plain
-// mode, synced. Each parameter to reach belongs to one backward call, and there either to the graph
-// itself or to one checkpoint; nothing cuts it off. A loose pass does what it likes.
+// A strict pass must reach every parameter once (a synced pass in plain mode), and is legal by
+// construction. Each parameter that it must reach belongs to one backward call, and there either to
+// the graph itself or to one checkpoint; nothing cuts the parameter off. A pass that is not strict
+// has no such limits.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,18 @@
 
 namespace lockstep::properties {
 
-// Parameters as a set of bits, by index. The first 64 are all there may be.
+// A set of parameters as a bit mask, by index. A program has at most 64 parameters.
 using ParameterSet = std::uint64_t;
 static_assert(reference::kMaxParameters <= 64);
 
-// What a case draws once, and its passes then use.
+// Features that a case draws once, and that its passes then use.
 struct GraphFeatures {
   bool checkpoint = false;
   bool several_forwards = false;
   bool several_backwards = false;
   bool discard = false;
   bool keep_outputs = false;
-  bool unused_outputs = false;  // outputs that no backward starts from
+  bool unused_outputs = false;  // outputs from which no backward starts
   bool stop = false;
   bool detach = false;
   bool split = false;
@@ -38,24 +39,24 @@ struct GraphFeatures {
 struct PassConstraints {
   bool strict = false;
   bool single_backward = false;  // dynamic and synced: one call completes the pass
-  bool may_drop = false;         // outputs may be left out of the loss
+  bool may_drop = false;         // the loss may leave outputs out
   bool several_hooks = false;  // static: a parameter may be used inside and outside of checkpoints
-  bool bodies_train = false;   // checkpoints may hold parameters that train
+  bool bodies_train = false;   // checkpoints may contain parameters that train
   bool discard_all = false;    // every forward is dropped
-  bool extra_discard = false;  // one more forward, dropped, beside the kept ones
-  ParameterSet reach =
-      0;  // parameters to use (one bit per tensor: the first index of a shared one)
-  ParameterSet frozen = 0;  // further ones, which may be used anywhere
+  bool extra_discard = false;  // one more forward, which is dropped, beside the others
+  // The parameters to use (one bit per tensor: the first index of a shared one).
+  ParameterSet reach = 0;
+  ParameterSet frozen = 0;  // further parameters, which may be used anywhere
 };
 
-// For a shared tensor any of its names may be drawn: `names[i]` are the indices that mean tensor i.
+// A shared tensor may be drawn by any of its names: `names[i]` are the indices that mean tensor i.
 struct Names {
   std::uint8_t count[reference::kMaxParameters] = {};
   std::uint8_t of[reference::kMaxParameters][4] = {};
 };
 
-// One call that starts from all the roots of the pass's calls. Of a strict pass it fires the same
-// hooks as they do together.
+// Replaces the pass's backward calls by one call that starts from all their roots. In a strict pass
+// it fires the same hooks as those calls together.
 void join_calls(reference::RankPass& pass);
 
 reference::RankPass draw_pass(Random& random, const GraphFeatures& features, const Names& names,

@@ -1,6 +1,6 @@
-// Dice: the generator's own random numbers. Draw number n of (seed, index) is a hash of the three,
-// so the same everywhere: no state but a counter, no distribution of the standard library (those
-// differ between implementations). Not thread-safe; one object a case.
+// Random: the generator's own random numbers. Number n of (seed, index) is a hash of the three, and
+// so the same everywhere: there is no state but a counter, and no distribution of the standard
+// library (those differ between implementations). Not thread-safe; use one object per case.
 #pragma once
 
 #include <array>
@@ -17,16 +17,16 @@ class Random {
   std::uint64_t bits() { return mix(state_ += kStep); }
   std::uint32_t word() { return static_cast<std::uint32_t>(bits() >> 32u); }
 
-  // 0 .. n - 1, and 0 for n = 0.
+  // Returns a number from 0 to n - 1, or 0 if n is 0.
   std::uint32_t below(std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{word()} * n) >> 32u);
   }
-  std::uint32_t between(std::uint32_t low, std::uint32_t high) {  // both included
+  std::uint32_t between(std::uint32_t low, std::uint32_t high) {  // both ends are included
     return low + below(high - low + 1);
   }
   bool percent(std::uint32_t chance) { return below(100) < chance; }
 
-  // An index, drawn with weights.
+  // Draws an index with these weights.
   template <std::size_t N>
   std::uint32_t weighted(const std::array<std::uint16_t, N>& weights) {
     std::uint32_t total = 0;
@@ -41,7 +41,7 @@ class Random {
 
  private:
   static constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15u;
-  static constexpr std::uint64_t mix(std::uint64_t z) {  // the finaliser of splitmix64
+  static constexpr std::uint64_t mix(std::uint64_t z) {  // the finalizer of splitmix64
     z = (z ^ (z >> 30u)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27u)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31u);

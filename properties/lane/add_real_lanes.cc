@@ -1,4 +1,4 @@
-// Compiled once per build of the reducer: see real_lanes.h.
+// This file is compiled once per build of the reducer: see real_lanes.h.
 #include "properties/lane/real_lanes.h"
 #include "reducer/platform/platform.h"
 

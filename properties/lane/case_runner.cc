@@ -28,7 +28,7 @@ const char* name_of(LaneKind kind) {
 
 namespace {
 
-// The case as the nccl lane runs it, whatever it says of what moves its gradients.
+// Returns the case as the nccl lane runs it, whatever transport the case names.
 Case on_gpu(Case c) {
   c.program.options.transport = reference::Transport::kNccl;
   normalize(c);
@@ -57,9 +57,9 @@ Verdict CaseRunner::run(const Case& c) {
   return run_modelled(shorter);
 }
 
-// Ranks of torch that end in the middle of collectives wait for each other until the timeout, so
-// that a program that must fail, or a plan that can make it fail, is given a short one. What only a
-// busy machine makes of that does not count; other bits than expected are no matter of time.
+// Ranks of torch that end in the middle of collectives wait for each other until the timeout.
+// Therefore a program that must fail, or a plan that can make it fail, gets a short timeout.
+// Failures that only a busy machine causes do not count; wrong bits never depend on time.
 Verdict CaseRunner::run_modelled(const Case& c) {
   reference::run(c.program, contract_, {}, {}, expectation_);
   const bool fails = std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
@@ -78,7 +78,7 @@ Verdict CaseRunner::run_modelled(const Case& c) {
   return run_once(timed);
 }
 
-// `expectation_` is the one without recoveries.
+// `expectation_` is the model's, without recoveries.
 Verdict CaseRunner::run_once(const Case& c) {
   observation_.clear();
   const PlantedBug before{seeded::reached(), seeded::triggered()};
@@ -120,7 +120,7 @@ Verdict CaseRunner::run_beside(const Case& c) {
   return compare(shorter, std::move(mine), std::move(theirs));
 }
 
-// First what the two have to say of each other, then each by its own contract.
+// First compares the two subjects with each other, then judges each by its own contract.
 Verdict CaseRunner::compare(const Case& c, Verdict mine, Verdict theirs) {
   const auto told_of = [](const std::string& name, Verdict verdict) {
     if (!verdict.ok()) verdict.message = fmt::format("subject {}: {}", name, verdict.message);
@@ -131,7 +131,7 @@ Verdict CaseRunner::compare(const Case& c, Verdict mine, Verdict theirs) {
   using End = Observation::End;
   if (observation_.end != End::kFinished) return mine;
   if (other_->observation_.end != End::kFinished) return theirs;
-  // Once more: buckets were laid out in the order that the runs took.
+  // This is computed again, because buckets follow the order that the runs observed.
   const std::uint32_t steps = comparable_steps(c.program, expectation_, other_->expectation_).steps;
   compared_steps_ = steps;
   const Verdict verdict =

@@ -1,7 +1,6 @@
-// CaseRunner: one case from the model to the verdict: the whole way of the data in one call. With
-// Subject::against the case takes it twice, on either subject, and what comes out of the two is
-// compared first.
-// Threads: one caller. Keeps its memory between cases.
+// CaseRunner: runs one case, from the model to the verdict, in one call. With Subject::against it
+// runs the case twice, on either subject, and first compares the results of the two.
+// Threads: one caller. It reuses its memory between cases.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +17,19 @@ class CaseRunner {
  public:
   CaseRunner(LaneKind kind, const Subject& subject);
 
-  // Of a program only the steps that the subject's contract tells something about (torch_model.h),
-  // and with another subject only those of which both contracts expect the same. Inconclusive
-  // (oracle "comparable") where no step is left to compare.
+  // Runs only the steps of the program for which the subject's contract makes a promise
+  // (torch_model.h), and with another subject only those for which both contracts expect the same.
+  // Inconclusive (oracle "comparable") if no step is left to compare.
   Verdict run(const Case& c);
-  // Runs it twice; not the same trace is a failure of its own (sim lane).
+  // Runs the case twice; a different trace is a failure of its own (sim lane).
   Verdict run_twice(const Case& c);
 
-  // From the next run on: see Observation::detailed.
+  // Takes effect with the next run: see Observation::detailed.
   void set_detailed(bool detailed) { observation_.detailed = detailed; }
 
   LaneKind kind() const { return kind_; }
   const Observation& observation() const { return observation_; }
-  // With another subject: the steps of the last case that were compared.
+  // With another subject: returns the steps of the last case that were compared.
   std::uint32_t compared_steps() const { return compared_steps_; }
 
  private:

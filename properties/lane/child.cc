@@ -33,13 +33,13 @@ constexpr std::size_t kPrefixBytes = sizeof(std::uint64_t) + 1;  // the nonce, a
 
 constexpr auto kSendLimit = std::chrono::seconds(10);
 constexpr auto kMessageLimit = std::chrono::seconds(10);  // from its first byte to its last
-constexpr auto kEndLimit = std::chrono::seconds(1);       // to end, once the socket was closed
-constexpr auto kLook = std::chrono::milliseconds(50);     // how often an end is looked for
+constexpr auto kEndLimit = std::chrono::seconds(1);       // to end after the socket was closed
+constexpr auto kLook = std::chrono::milliseconds(50);     // how often the parent looks for an end
 
 constexpr const char* kWrote =
     "wrote to a descriptor that is not the subject's, its connection to this program";
 
-// This process's ends of the lines to its children. A child must not have those to the others.
+// This process's ends of the lines to its children. A child must not hold the lines to the others.
 std::vector<int>& open_lines() {
   static std::vector<int> lines;
   return lines;
@@ -118,7 +118,8 @@ Child::Received Child::receive(std::string& text, std::chrono::milliseconds limi
   if (!is_running()) return Received::kLost;
   const Clock::time_point deadline = Clock::now() + limit;
   while (true) {
-    // Before the look at the socket: what the child said before its end is there by then.
+    // This comes before the look at the socket, so that everything the child sent before its end is
+    // there.
     const bool ended = has_ended();
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());

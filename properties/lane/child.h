@@ -1,10 +1,10 @@
-// Child: a process forked off this one that runs a subject, with a socket between the two. The
-// subject shares the child's process, and may do anything to it: end it, hang it, close its
-// descriptors or write to them. So the child says that it is done, with a number that only the two
-// know; whatever else ends the connection is a crash. Every wait here has a limit.
+// Child: a forked process that runs a subject, with a socket between it and the parent. The subject
+// shares the child's process, and may do anything to it: end it, hang it, close its descriptors or
+// write to them. Therefore the child reports that it is done with a number that only the two
+// processes know; any other end of the connection is a crash. Every wait here has a limit.
 //
-// Threads: one caller, in a process without other threads (it forks). Failure: start() says what
-// the system refused; how a child was lost is a text for a person.
+// Threads: one caller, in a process without other threads (it forks). Failure: start() returns the
+// system's error; how_lost() says in words how a child was lost.
 #pragma once
 
 #include <sys/types.h>
@@ -22,12 +22,12 @@ namespace lockstep::properties {
 class ChildLine {
  public:
   ChildLine(int fd, std::uint64_t nonce) : fd_(fd), nonce_(nonce) {}
-  bool send(const std::string& text);     // false when the other end is gone
-  bool receive(std::string& text) const;  // waits; false when the other end is gone
-  // Ends the child if a subject has closed its end: between two cases, so that the right one is
-  // blamed.
+  bool send(const std::string& text);     // false if the other end is gone
+  bool receive(std::string& text) const;  // waits; false if the other end is gone
+  // Ends the child if a subject has closed the child's end. Called between two cases, so that the
+  // right case is blamed.
   void check() const;
-  // Says that the child is done, and ends it as it stands: nothing is destroyed.
+  // Reports that the child is done, and ends it as it is: nothing is destroyed.
   [[noreturn]] void finish();
 
  private:
@@ -45,16 +45,17 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // `body` runs in the child, which has none of the lines to other children. When it returns, the
-  // child finishes.
+  // Runs `body` in the child, which has none of the lines to other children. When `body` returns,
+  // the child finishes.
   Status start(const std::function<void(ChildLine&)>& body);
 
   bool is_running() const { return pid_ > 0; }
   int fd() const { return fd_; }  // for poll()
-  // Whether receive() has something to tell: the child has ended, whoever holds its socket.
+  // Whether the child has ended, so that receive() returns at once, even if another process still
+  // holds the child's socket.
   bool has_ended() const;
 
-  // False when the child does not take it within some seconds.
+  // Returns false if the child does not read the text within some seconds.
   bool send(const std::string& text);
 
   enum class Received : std::uint8_t {
@@ -67,7 +68,7 @@ class Child {
   // "was killed by signal 6 (Aborted)"
   const std::string& how_lost() const { return how_lost_; }
 
-  // Kills the child, and the processes of its group.
+  // Kills the child and the processes of its group.
   void end();
 
  private:

@@ -1,4 +1,4 @@
-// Claims: a child is done only when it says so; whatever else ends it, or its line, is told, and
+// Claims: a child is done only when it reports so; any other end of it, or of its line, is reported
 // within a limit; a process that it leaves behind delays nothing.
 #include "properties/lane/child.h"
 

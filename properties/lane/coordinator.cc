@@ -10,7 +10,7 @@ properties::Resume Coordinator::meet(std::uint32_t rank, bool finished, std::uin
   meeting_.arrive(rank, finished, next_step);
   const std::uint32_t mine = count_;
   decide();
-  // A rank that never comes is a hang of the subject: the lane sees it, as a deadlock or by its
+  // A rank that never arrives is a hang of the subject. The lane detects it as a deadlock or by its
   // watchdog.
   decided_.wait(lock, platform::Deadline::never(), [&] { return count_ != mine; });
   return resume_;

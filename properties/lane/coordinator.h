@@ -1,8 +1,8 @@
-// Coordinator: where the ranks of a case meet, outside of the reducer under test: at the end, and
-// after an error. It stands for whatever restarts a job in real life. Ranks are threads or fibers
-// of one process.
+// Coordinator: lets the ranks of a case meet outside of the reducer under test: at the end, and
+// after an error. In a real job the launcher that restarts it has this role. Ranks are threads or
+// fibers of one process.
 //
-// Threads: all calls from any rank's thread.
+// Threads: all calls come from any rank's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ class Coordinator {
  public:
   explicit Coordinator(std::uint32_t world) : meeting_(world) {}
 
-  // Blocks until every live rank has come to the meeting.
+  // Blocks until every live rank has reached the meeting.
   properties::Resume meet(std::uint32_t rank, bool finished, std::uint32_t next_step);
-  // `rank` is gone for good; others do not wait for it any more.
+  // `rank` has ended; others no longer wait for it.
   void leave(std::uint32_t rank);
 
   std::vector<reference::Recovery> recoveries() const;
@@ -31,7 +31,7 @@ class Coordinator {
   mutable platform::Mutex mutex_{"coordinator"};
   platform::CondVar decided_{"coordinator.decided"};
   properties::Meeting meeting_;
-  std::uint32_t count_ = 0;  // of meetings that were decided
+  std::uint32_t count_ = 0;  // the number of meetings that were decided
   properties::Resume resume_;
 };
 

@@ -1,8 +1,8 @@
-// ExpectedErrors: the steps of a program in which some rank must come to an error, as the model has
-// it, also after recoveries. The ranks of one process share it, so that the model runs once for all
-// of them.
+// ExpectedErrors: the steps of a program in which some rank must return an error according to the
+// model, also after recoveries. The ranks of one process share it, so that the model runs once for
+// all of them.
 //
-// Threads: any. Ownership: keeps the program and the expectation by reference.
+// Threads: any. Ownership: it refers to the program and the expectation, which must outlive it.
 #pragma once
 
 #include <deque>
@@ -17,12 +17,12 @@ namespace lockstep::properties {
 
 class ExpectedErrors {
  public:
-  // `expectation`: without recoveries.
+  // `expectation` must be without recoveries.
   ExpectedErrors(const reference::Program& program, const reference::Expectation& expectation)
       : program_(program), expectation_(expectation) {}
 
-  // A bit for each step. After a recovery static mode counts its passes anew, and a join begins
-  // anew; else the same steps end in errors as before.
+  // Returns a bit for each step. After a recovery static mode counts its passes anew, and a join
+  // begins anew; otherwise the same steps end in errors as before.
   std::vector<bool> after(const std::vector<reference::Recovery>& recoveries);
 
  private:
@@ -33,7 +33,8 @@ class ExpectedErrors {
 
   const reference::Program& program_;
   const reference::Expectation& expectation_;
-  std::mutex mutex_;  // not the platform's: nothing that a schedule has a part in happens under it
+  // This is not the platform's mutex, because nothing that depends on a schedule happens under it.
+  std::mutex mutex_;
   std::deque<Known> known_;
 };
 

@@ -33,7 +33,7 @@ Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(const Place& 
                               place.size(), options);
 }
 
-// Others have connections of their own.
+// Other programs have connections of their own.
 bool GlooEnvironment::has_usual_context() const {
   return !changes_payload() && !program().options.two_groups;
 }

@@ -1,5 +1,5 @@
-// GlooEnvironment: the world of one rank on the gloo lane: it connects over TCP on the loopback
-// interface, and changes what travels as the fault plan says (F3).
+// GlooEnvironment: the environment of one rank on the gloo lane. It connects over TCP on the
+// loopback interface, and changes payloads as the fault plan says (F3).
 //
 // Threads: as RankEnvironment says. One object per rank and case.
 #pragma once
@@ -14,13 +14,14 @@ inline namespace LOCKSTEP_NS {
 
 class GlooEnvironment final : public RealEnvironment {
  public:
-  // `first_context`: of generation 0, from an earlier case; null: connect.
+  // `first_context`: the context of generation 0, from an earlier case. If it is null, the
+  // environment connects.
   explicit GlooEnvironment(Setup setup, std::shared_ptr<GlooContext> first_context = nullptr)
       : RealEnvironment(std::move(setup)), first_context_(std::move(first_context)) {}
 
   Result<Memberships> connect(const Roster& roster) override;
 
-  // The context of generation 0, for the next case; null if it must not be used again.
+  // Returns the context of generation 0 for the next case, or null if it must not be used again.
   std::shared_ptr<GlooContext> reusable_context() const;
 
  private:
@@ -30,7 +31,7 @@ class GlooEnvironment final : public RealEnvironment {
   bool changes_payload() const;
 
   const std::shared_ptr<GlooContext> first_context_;
-  std::shared_ptr<GlooContext> context_;  // of the first group of the first reducer
+  std::shared_ptr<GlooContext> context_;  // the context of the first group of the first reducer
   std::uint32_t generation_ = 0;
 };
 

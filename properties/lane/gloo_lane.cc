@@ -1,6 +1,6 @@
-// The gloo lane: real Gloo over TCP on the loopback interface. Ranks are threads of this process,
-// or, where a fault ends or stops a process and in a share of all cases, processes
-// (process_ranks.h). Compiled once per reducer variant.
+// The gloo lane: real Gloo over TCP on the loopback interface. Ranks are threads of this process.
+// In cases with a fault that ends or stops a process, and in a share of all cases, they are
+// processes (process_ranks.h). Compiled once per build of the reducer.
 #include <algorithm>
 #include <future>
 #include <map>
@@ -23,7 +23,8 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
-constexpr std::uint32_t kProcessesEvery = 8;  // one case in so many, by its key
+constexpr std::uint32_t kProcessesEvery =
+    8;  // one case in this many uses processes; its key decides
 
 bool needs_processes(const Case& c) {
   const auto& faults = c.faults.faults;
@@ -53,7 +54,7 @@ class GlooLane final : public properties::Lane {
     const std::uint32_t world = c.program.world;
     Contexts& contexts = contexts_[world];
     contexts.resize(world);
-    // All ranks use what they have, or all connect anew.
+    // Either all ranks reuse their context, or all connect anew.
     if (std::find(contexts.begin(), contexts.end(), nullptr) != contexts.end())
       contexts.assign(world, nullptr);
     Coordinator coordinator(world);
@@ -83,7 +84,7 @@ class GlooLane final : public properties::Lane {
     finish(environments, devices, contexts, observation);
   }
 
-  // A thread for each rank; all begin, or, where one cannot be started, none.
+  // Runs the body on a thread for each rank. If one thread cannot be started, no rank begins.
   template <class Body>
   static bool run_each(std::uint32_t world, Observation& observation, Body body) {
     std::promise<bool> all_are_there;
@@ -121,7 +122,7 @@ class GlooLane final : public properties::Lane {
       for (auto& device : devices[rank]) {
         if (device->allocated_bytes() == 0) continue;
         observation.leaked_bytes += device->allocated_bytes();
-        (void)device.release();  // what leaked still points to it
+        (void)device.release();  // leaked storages still point to it
       }
     }
   }

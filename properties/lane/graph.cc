@@ -52,7 +52,7 @@ double value_of_scalar(const Tensor& scalar) {
 
 }  // namespace
 
-// All kinds but kUse: scalars in, scalars out.
+// A node of any kind but kUse: its inputs and outputs are scalars.
 class ProgramNode : public Node {
  public:
   ProgramNode(GraphBuilder& builder, const reference::Node& record, std::vector<Edge> edges,
@@ -122,7 +122,7 @@ class ProgramNode : public Node {
   }
 };
 
-// A use of a parameter: passes s on, and s*c to the parameter.
+// A use of a parameter: it passes s on, and sends s*c to the parameter.
 class UseNode final : public ProgramNode {
  public:
   UseNode(GraphBuilder& builder, const reference::Node& record, std::vector<Edge> edges,
@@ -194,7 +194,7 @@ class UseNode final : public ProgramNode {
 
   static constexpr std::size_t kFewElements = 256;
 
-  const std::uint32_t index_;  // of the owner among the program's parameters
+  const std::uint32_t index_;  // the index of the owner among the program's parameters
   const bool wants_gradient_;
   const std::uint32_t step_key_;
 };
@@ -215,7 +215,7 @@ std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
 std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
                                       const std::vector<reference::Input>& outputs) {
   LOCKSTEP_CHECK(!nodes.empty());
-  std::vector<Ref<Node>> made;  // a checkpoint's body is built on a worker, beside others
+  std::vector<Ref<Node>> made;  // a worker builds a checkpoint's body beside others
   made.reserve(nodes.size());
   const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
     return Edge{made[index], slot % made[index]->outputs()};
@@ -245,8 +245,8 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
   return edges;
 }
 
-// A checkpoint runs where the first parameter of its body lies; where the order of additions shows
-// in bits, the model wants checkpoints one after the other.
+// A checkpoint runs on the worker of the first parameter of its body. If the order of additions
+// changes bits, the model requires checkpoints to run one after another.
 int GraphBuilder::worker_of(const reference::Node& record) const {
   if (program_.values != reference::Values::kExact || program_.parameters.empty()) return 0;
   const auto count = static_cast<std::uint32_t>(program_.parameters.size());

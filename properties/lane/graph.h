@@ -1,7 +1,8 @@
-// GraphBuilder: makes the nodes of a program's graph (reference/program.h) for our autograd engine.
+// GraphBuilder: creates the nodes of a program's graph (reference/program.h) for our autograd
+// engine.
 //
-// Threads: one builder per rank; build() from the training thread, and from inside a checkpoint's
-// node while its backward runs.
+// Threads: one builder per rank. The training thread calls build(), as does a checkpoint's node
+// while its backward runs.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ inline namespace LOCKSTEP_NS {
 
 class GraphBuilder {
  public:
-  // `parameters`: per parameter of the program; shared ones appear as the same object.
+  // `parameters` has one entry per parameter of the program; shared parameters are the same object.
   GraphBuilder(const reference::Program& program, RankEnvironment& environment, Engine& engine,
                Device& scalars, const std::vector<Ref<Parameter>>& parameters)
       : program_(program),
@@ -33,18 +34,18 @@ class GraphBuilder {
     step_key_ = step_key;
   }
 
-  // One edge per element of `outputs`.
+  // Returns one edge per element of `outputs`.
   std::vector<Edge> build(const std::vector<reference::Node>& nodes,
                           const std::vector<reference::Input>& outputs);
 
-  // A scalar, as gradients of nodes are.
+  // Creates a scalar; the gradients of nodes are scalars.
   Result<Tensor> scalar(double value);
 
  private:
   friend class ProgramNode;
   int worker_of(const reference::Node& record) const;
   friend class UseNode;
-  using Positions = std::vector<std::uint32_t>;  // by row-major index: the place in memory
+  using Positions = std::vector<std::uint32_t>;  // the position in memory, by row-major index
   static std::vector<Positions> memory_orders(const reference::Program& program);
 
   const reference::Program& program_;
@@ -52,7 +53,7 @@ class GraphBuilder {
   Engine& engine_;
   Device& scalars_;  // the host's
   const std::vector<Ref<Parameter>>& parameters_;
-  const std::vector<Positions> memory_of_;  // by parameter; empty where it is the row-major order
+  const std::vector<Positions> memory_of_;  // by parameter; empty for the row-major order
   std::uint32_t step_key_ = 0;
   TensorMemory memory_;
 };

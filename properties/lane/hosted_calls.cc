@@ -215,7 +215,7 @@ std::int32_t HostedCalls::wait(std::uint64_t ticket, lockstep_error* error) {
     return tell(Status(Code::kInvalidArgument,
                        "there is no ticket " + std::to_string(ticket) + ", or it was waited for"),
                 LOCKSTEP_OTHER, error);
-  // The group ends every collective itself; this is the line behind that line.
+  // The group ends every collective itself; this is a second line of defence.
   Status status = wait_behind(slot->work, {&group()});
   if (!slot->work.done()) {
     group().abort(status);
@@ -247,8 +247,8 @@ void HostedCalls::release(std::uint32_t index) {
   free_slots_.push_back(index);
 }
 
-// Fills in what the host knows of a failure: the pass, and whose bucket it was. A dead group
-// answers with the bucket that it died of, whatever is asked of it.
+// Fills in what the host knows of a failure: the pass and the bucket. A dead group answers every
+// call with the bucket of its first failure.
 std::int32_t HostedCalls::tell(Status status, std::int32_t bucket, lockstep_error* error) {
   Failure& failure = status.failure();
   if (failure.pass == kNone) failure.pass = pass();

@@ -1,9 +1,9 @@
-// HostedCalls: what the host does for a subject from outside (lockstep_host): collectives on the
-// rank's process group, gradients, a lock, the group's store.
+// HostedCalls: the functions of the host for a subject from a shared library (lockstep_host):
+// collectives on the rank's process group, gradients, a lock, the group's store.
 //
-// Threads: the functions of get() from any thread of the rank; set_pass(), take_trace() and
-// enter_group() from the training thread. Ownership: the data of a collective is the subject's; the
-// handles of collectives in flight are kept here, and quiesce() ends them.
+// Threads: any thread of the rank may call the functions of get(); only the training thread calls
+// set_pass(), take_trace() and enter_group(). Ownership: the subject owns the data of a collective.
+// This object owns the handles of collectives in flight, and quiesce() ends those.
 #pragma once
 
 #include <deque>
@@ -25,31 +25,32 @@ class HostedCalls {
 
   const lockstep_host* get() const { return &host_; }
 
-  // Collectives go to this group from now on. None is in flight.
+  // Sends later collectives to this group. No collective may be in flight.
   void enter_group(Membership membership);
   ProcessGroup& group() { return *membership_.group; }
 
-  // Ends what is in flight: afterwards nobody touches the subject's memory. Aborts the group if
-  // anything was.
+  // Ends the collectives in flight: afterwards nobody accesses the subject's memory. Aborts the
+  // group if there were any.
   void quiesce();
 
-  // Collectives from now on belong to pass `number`; kNone: to none.
+  // Later collectives belong to pass `number`; with kNone, to no pass.
   void set_pass(std::int64_t number);
   std::int64_t pass() const;
-  // Counts those of passes since the last forget_launched().
+  // Counts the collectives of passes since the last forget_launched().
   std::int64_t launched() const;
   void forget_launched();
 
-  // Collectives of passes since the last call.
+  // Appends the collectives of passes since the last call.
   void take_trace(std::vector<properties::ObservedCollective>& out);
 
  private:
-  struct Slot {  // of a collective
+  // The slot of a collective.
+  struct Slot {
     Work work;
     std::uint32_t uses = 0;  // the upper half of its tickets
     bool is_taken = false;
     std::int32_t bucket = LOCKSTEP_OTHER;
-    std::uint64_t entry = kNoEntry;  // of the trace, counted from the first one of all
+    std::uint64_t entry = kNoEntry;  // of the trace, counted from the first entry ever recorded
   };
   static constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
 
@@ -76,14 +77,14 @@ class HostedCalls {
   Membership membership_;
 
   mutable platform::Mutex mutex_{"hosted.calls"};  // guards the next six; never held over a call
-  std::deque<Slot> slots_;                         // stay where they are
+  std::deque<Slot> slots_;                         // slots never move
   std::vector<std::uint32_t> free_slots_;
   std::vector<properties::ObservedCollective> trace_;
   std::uint64_t first_entry_ = 0;  // number of trace_[0]
   std::int64_t pass_ = kNone;
   std::int64_t launched_ = 0;
 
-  platform::Mutex subject_mutex_{"subject"};           // what lock() takes
+  platform::Mutex subject_mutex_{"subject"};           // lock() acquires it
   std::unique_ptr<platform::MutexLock> subject_lock_;  // its holder's
 };
 

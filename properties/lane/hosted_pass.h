@@ -1,9 +1,9 @@
-// HostedPass and HostedOutput: how the host learns, for a subject from outside, which synced pass a
-// backward belongs to (contract P1). Outputs of a synced forward go through HostedOutput nodes,
-// which hold the pass; the engine finds them when a backward begins, before any node has run.
+// HostedPass and HostedOutput: how the host finds the synced pass of a backward for a subject from
+// a shared library (P1). Outputs of a synced forward pass through HostedOutput nodes, which own the
+// pass; the engine finds them when a backward begins, before any node has run.
 //
-// What to make of it is for the subject: nothing here judges whether a backward is allowed.
-// Threads: outputs may be dropped on any thread; the rest is the training thread's.
+// The subject decides what follows: this code does not judge whether a backward is allowed.
+// Threads: any thread may drop outputs; only the training thread does the rest.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ inline namespace LOCKSTEP_NS {
 class HostedOutput;
 class HostedPass;
 
-// The subject's side. Gone before its passes are: it closes them.
+// The subject's side. It may be destroyed before its passes; it then closes them.
 class HostedBackwards {
  public:
   virtual ~HostedBackwards() = default;
@@ -29,13 +29,13 @@ class HostedPass final : public RefCounted, public BackwardObserver, public Back
  public:
   explicit HostedPass(HostedBackwards* owner) : owner_(owner) {}
 
-  std::int64_t number = -1;  // from the first backward on
+  std::int64_t number = -1;  // set by the first backward
   bool has_begun() const { return number >= 0; }
 
-  // Its subject was reset or is gone; outputs may outlive that.
+  // The subject was reset or destroyed; outputs may outlive that.
   void close() { owner_ = nullptr; }
 
-  // Outputs that live, and that no backward has used up.
+  // Returns the number of live outputs that no backward has used up.
   std::uint32_t usable_outputs();
   void append_outputs(std::vector<Node*>& nodes);
 
@@ -53,7 +53,7 @@ class HostedPass final : public RefCounted, public BackwardObserver, public Back
   std::vector<HostedOutput*> outputs_;
 };
 
-// Hands gradients through unchanged.
+// Passes gradients through unchanged.
 class HostedOutput final : public Node {
  public:
   HostedOutput(Ref<HostedPass> pass, std::vector<Edge> inputs, std::uint64_t sequence);
@@ -62,8 +62,9 @@ class HostedOutput final : public Node {
                const BackwardContext& context) override;
   void release() override { pass_->remove(this); }
 
-  // Puts nodes in front of `outputs`: one each, so that a backward visits what is behind its own
-  // roots; or, if `shared`, one for all, so that it visits what is behind any of them.
+  // Inserts nodes in front of `outputs`. There is one node for each, so that a backward visits what
+  // is behind its own roots; or, if `shared`, one for all, so that it visits what is behind any of
+  // them.
   static void put_in_front(const Ref<HostedPass>& pass, bool shared, Engine& engine,
                            std::vector<Edge>& outputs);
 

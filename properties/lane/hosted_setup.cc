@@ -22,14 +22,14 @@ std::uint32_t to_c(DType dtype) {
       return LOCKSTEP_BFLOAT16;
     case DType::kInt32:
       return LOCKSTEP_INT32;
-    case DType::kComplex64:  // no subject is given one
+    case DType::kComplex64:  // no subject has parameters of this type
     case DType::kByte:
       break;
   }
   return LOCKSTEP_BYTE;
 }
 
-// Rounded up, so that a short wait does not become none.
+// Rounds up, so that a short wait does not become none.
 std::uint32_t milliseconds(platform::Duration duration) {
   constexpr std::int64_t kNone32 = std::numeric_limits<std::uint32_t>::max();
   const std::int64_t whole =

@@ -1,5 +1,6 @@
-// HostedSetup: what a subject from outside is told of its group and of what is trained, with the
-// memory behind it. A value that stays where it is; it does not change once made.
+// HostedSetup: the group and the parameters as the C interface describes them to a subject, with
+// the memory behind the description. The object must not move, and does not change after
+// construction.
 #pragma once
 
 #include <vector>

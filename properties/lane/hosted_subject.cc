@@ -61,14 +61,14 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   Status backward_succeeded(HostedPass& pass) override;
   Status backward_failed(HostedPass& pass, Status failure) override;
 
-  // Calls the subject with an error that says nothing yet, and makes a Status of what comes back.
+  // Calls the subject with an empty error, and converts the result to a Status.
   template <class F>
   Status call(F function) {
     lockstep_error error = HostedErrors::nothing(calls_->pass());
     const std::int32_t code = function(&error);
     return code == LOCKSTEP_OK ? Status() : errors_->to_status(code, error, calls_->group().rank());
   }
-  // One byte per parameter, or null where the mode does not ask for it.
+  // Returns one byte per parameter, or null if the mode does not need it.
   const std::uint8_t* reachable_from(const std::vector<Node*>& roots);
   Status create();
   void destroy();
@@ -84,15 +84,15 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   std::optional<HostedCalls> calls_;
   std::unique_ptr<HostedSetup> setup_;
 
-  std::vector<Ref<HostedPass>> passes_;  // whose outputs may live; the last may be open
+  std::vector<Ref<HostedPass>> passes_;  // passes whose outputs may live; the last may be open
   std::int64_t next_pass_ = 0;
-  // The outermost backward that was announced to the subject. Written by the training thread before
-  // and after the backward's nodes run, read by hooks.
+  // The outermost backward that was announced to the subject. The training thread writes it before
+  // and after the backward's nodes run; hooks read it.
   GraphTask* running_task_ = nullptr;
   ParameterSearch search_;
-  NodeMap numbers_;  // of the parameters
+  NodeMap numbers_;  // the parameters' numbers
   std::vector<std::uint8_t> reachable_;
-  std::vector<std::uint8_t> had_hook_;  // by parameter, in the pass that runs
+  std::vector<std::uint8_t> had_hook_;  // by parameter, in the current pass
   std::vector<Node*> roots_;
 };
 
@@ -181,7 +181,7 @@ const std::uint8_t* HostedSubject::reachable_from(const std::vector<Node*>& root
   return reachable_.data();
 }
 
-// Called by the engine before any node of the backward has run.
+// The engine calls this before any node of the backward has run.
 Status HostedSubject::backward_begins(HostedPass& pass, GraphTask& task) {
   if (running_task_ == &task.outermost()) return {};  // a nested backward
   const bool is_first = !pass.has_begun();
@@ -224,7 +224,8 @@ Status HostedSubject::backward_succeeded(HostedPass& pass) {
   return status;
 }
 
-// Those that lead to a parameter that had no hook yet; what a checkpoint reaches cannot be seen.
+// Counts the outputs that lead to a parameter without a hook call so far. What a checkpoint reaches
+// is not visible here.
 std::uint32_t HostedSubject::outputs_left(HostedPass& pass) {
   roots_.clear();
   pass.append_outputs(roots_);
@@ -261,7 +262,7 @@ void HostedSubject::abort(const Status& cause) {
   table_.abort(self_, &error);
 }
 
-// A subject without reset() is replaced by a new one, as a restarted job would do it.
+// A subject without reset() is replaced by a new one, as in a restarted job.
 Status HostedSubject::reset(Memberships memberships) {
   end_passes();
   next_pass_ = 0;

@@ -1,8 +1,9 @@
-// make_hosted_subject(): a reducer from a shared library (properties/subject/lockstep_subject.h) as
-// a TrainingSubject. The same library runs in every lane: it sees our parameters, engine and
-// process group only through C functions, and those of a lane are compiled for its platform.
+// make_hosted_subject(): wraps a reducer from a shared library
+// (properties/subject/lockstep_subject.h) as a TrainingSubject. The same library runs in every
+// lane: it sees our parameters, engine and process group only through C functions, which each lane
+// compiles for its platform.
 //
-// `table` must stay as it is for as long as the subject lives.
+// `table` must remain unchanged for as long as the subject lives.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
-// Claims: a subject from outside is told of forwards, backwards and hooks in the order that
-// lockstep_subject.h promises, with the right pass; what the host does for it is right; its errors
-// come out as it made them. Method: one rank, a subject that writes down how it is called, and a
-// process group in memory that stands for two equal ranks.
+// Claims: the host calls a subject from a shared library for forwards, backwards and hooks in the
+// order that lockstep_subject.h promises, with the right pass; the functions of the host are
+// correct; and the subject's errors reach the caller unchanged. Method: one rank, a subject that
+// records its calls, and a process group in memory that represents two equal ranks.
 #include "properties/lane/hosted_subject.h"
 
 #include <gmock/gmock.h>

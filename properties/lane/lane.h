@@ -1,9 +1,10 @@
-// Lane: where a case is run on a subject. `sim` is deterministic, on one thread, in virtual time;
-// `gloo` is real TCP, with ranks as threads or as processes; `nccl` is a GPU, with ranks as
-// processes.
+// Lane: an environment in which a case runs on a subject. `sim` is deterministic, on one thread, in
+// virtual time; `gloo` is real TCP, with ranks as threads or as processes; `nccl` is a GPU, with
+// ranks as processes.
 //
-// Threads: one caller. A lane keeps what is dear to set up (stacks, connections) from one case to
-// the next. Failure: what goes wrong in the case is in the Observation. A subject may end or hang
+// Threads: one caller. A lane reuses what is expensive to set up (stacks, connections) from one
+// case to the next. Failure: the Observation holds any failure of the case. A subject may end or
+// hang the process: see cli/server.h.
 // the process: see cli/server.h.
 #pragma once
 
@@ -24,7 +25,7 @@ namespace lockstep::properties {
 enum class LaneKind : std::uint8_t { kSim, kGloo, kNccl };
 const char* name_of(LaneKind kind);
 
-// Which reducer is under test.
+// Selects the reducer under test.
 struct Subject {
   enum class Kind : std::uint8_t {
     kProduction,
@@ -34,38 +35,42 @@ struct Subject {
   };
   Kind kind = Kind::kProduction;
   std::string id;
-  // kHosted, once the library is open in this process, where it stays until the process ends.
+  // For kHosted: set after the library was opened in this process, where it remains open until the
+  // process ends.
   const lockstep_subject* table = nullptr;
   Capabilities capabilities = Capabilities::all();
-  // What it is held to.
+  // The contract that the subject must meet.
   reference::Contract contract = reference::Contract::lockstep();
-  std::string rank_program;  // kTorch: what ranks run in
-  // kProduction: what save() wrote, pinned whatever the case says; and whether it is to write.
+  std::string rank_program;  // kTorch: the program of the ranks
+  // For kProduction: a layout that save() wrote, pinned whatever the case says; and whether to
+  // write one.
   std::string pinned_layout;
   bool saves_layout = false;
-  // A second one that runs every case, too, and must agree with this one (CaseRunner); or null.
+  // A second subject that runs every case, too, and must agree with this one (CaseRunner); or null.
   std::shared_ptr<const Subject> against;
 
   std::string name() const;  // as on the command line: reducer, seeded:R01, torch, ./libmine.so
 };
 
-// What cases may ask of the subject, or of both, if there are two: then no error either, as errors
-// are told in other calls and other words.
+// Returns what cases may require of the subject, or of both subjects if there are two. With two,
+// cases have no errors either, because two subjects report errors in different calls and words.
 Capabilities common_capabilities(const Subject& subject);
 
-// The id of the planted bug in the subject, or in the one beside it; empty: none.
+// Returns the id of the planted bug in the subject, or in the one beside it; empty if there is
+// none.
 std::string planted_bug_of(const Subject& subject);
 
-// Reads "reducer", "seeded:ID", "torch" or a path; otherwise one line of what is wrong and what to
-// do. A library is opened, in this process.
+// Reads "reducer", "seeded:ID", "torch" or a path. On failure, returns one line that says what is
+// wrong and what to do. Opens a library in this process.
 Result<Subject> parse_subject(const std::string& text);
 
-// The same, but a library is opened in a child process alone, so that one which ends or hangs
-// whatever opens it takes nothing else with it. The subject has no table: open_subject() comes
-// later, where the cases are run.
+// Like parse_subject(), but opens a library only in a child process, so that a library that ends or
+// hangs its process does no harm. The subject has no table: open_subject() follows later, in the
+// process that runs the cases.
 Result<Subject> find_subject(const std::string& text);
 
-// Opens in this process what of the subject, and of the one that it runs against, is not open yet.
+// Opens in this process the libraries of the subject, and of the one that it runs against, that are
+// not open yet.
 Status open_subject(Subject& subject);
 
 class Lane {
@@ -79,6 +84,6 @@ class Lane {
 // Whether this program has the lane for the subject, and for the one beside it (real_lanes.h).
 bool has_lane(LaneKind kind, const Subject& subject);
 
-std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);  // has_lane()
+std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject);  // requires has_lane()
 
 }  // namespace lockstep::properties

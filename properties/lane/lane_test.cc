@@ -423,7 +423,7 @@ TEST(Lanes, TheSameCaseHasTheSameBitsInSimulationAndOnGloo) {
     const Verdict on_gloo = gloo.run(c);
     ASSERT_TRUE(in_sim.ok()) << in_sim.message;
     ASSERT_TRUE(on_gloo.ok()) << on_gloo.message;
-    if (c.program.values != reference::Values::kSpecial) {  // the bits of a NaN are not told
+    if (c.program.values != reference::Values::kSpecial) {  // the bits of a NaN are not specified
       for (std::size_t r = 0; r < c.program.world; ++r) {
         EXPECT_EQ(sim.observation().ranks[r].bits, gloo.observation().ranks[r].bits)
             << "case " << i;

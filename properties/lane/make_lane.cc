@@ -1,6 +1,6 @@
-// Which build of the reducer a subject runs on. Each build brings its own copy of the lanes, in its
-// own namespace. The simulator's are in every program; the real ones where they are linked
-// (real_lanes.h).
+// Selects the build of the reducer on which a subject runs. Each build has its own copy of the
+// lanes, in its own namespace. Every program has the simulator's lanes; the real ones exist where
+// they are linked (real_lanes.h).
 #include <fmt/format.h>
 
 #include <array>
@@ -43,7 +43,7 @@ bool names_library(const std::string& text) {
 
 bool is_seeded(const Subject& subject) { return subject.kind == Subject::Kind::kSeeded; }
 
-// Those that this program has, by whether bugs are planted in their reducer.
+// The real lanes of this program, by whether bugs are planted in their reducer.
 std::array<std::optional<RealLanes>, 2>& real_lanes() {
   static std::array<std::optional<RealLanes>, 2> lanes;
   return lanes;

@@ -1,5 +1,5 @@
-// Meeting: decides, when all live ranks of a case have come, what happens next. Plain logic; who
-// waits and how is the caller's business (Coordinator for threads and fibers, ProcessRanks for
+// Meeting: decides what happens next when all live ranks of a case have arrived. It is plain logic;
+// the caller implements the waiting (Coordinator for threads and fibers, ProcessRanks for
 // processes).
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace lockstep::properties {
 
-// Who trains, in which generation: recoveries begin new ones.
+// The ranks that train, and the generation. A recovery begins a new generation.
 struct Roster {
   std::uint32_t generation = 0;
-  std::vector<std::uint32_t>
-      members;  // original ranks, ascending; a rank's number in the group is its position
+  // Original ranks, ascending. A rank's number in the group is its position.
+  std::vector<std::uint32_t> members;
 };
 
-// What a meeting of all live ranks decided.
+// The decision of a meeting of all live ranks.
 struct Resume {
-  bool recover = false;    // a new generation begins; false: everyone came to the end
-  std::uint32_t step = 0;  // to go on with; may be the number of steps
+  bool recover = false;    // a new generation begins; false: every rank has reached the end
+  std::uint32_t step = 0;  // the next step; may be the number of steps
   Roster roster;
 };
 
@@ -31,10 +31,10 @@ class Meeting {
 
   // `next_step`: the first step that the rank has not begun.
   void arrive(std::uint32_t rank, bool finished, std::uint32_t next_step);
-  void leave(std::uint32_t rank);  // for good
+  void leave(std::uint32_t rank);  // the rank never returns
 
-  // Once every live rank has arrived: if one of them did not finish, all of them recover, and go on
-  // with the highest next step among them. The next meeting begins.
+  // Decides once every live rank has arrived: if one of them did not finish, all of them recover,
+  // and continue with the highest next step among them. Then the next meeting begins.
   std::optional<Resume> decide();
 
   const std::vector<reference::Recovery>& recoveries() const { return recoveries_; }

@@ -27,7 +27,7 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> limit) {
   return Clock::now() + *limit;
 }
 
-// False when the deadline is over. Without one the call that follows waits by itself.
+// Returns false if the deadline has passed. Without a deadline the following call blocks by itself.
 bool wait_until_ready(int fd, short event, const Deadline& deadline) {
   while (deadline) {
     const auto left =
@@ -77,7 +77,7 @@ bool send_message(int fd, const std::string& text, std::optional<std::chrono::mi
 Receive receive_message(int fd, std::string& text, std::optional<std::chrono::milliseconds> limit) {
   const Deadline deadline = deadline_of(limit);
   Header header;
-  // The mark by itself: foreign bytes may be fewer than a header has.
+  // This reads the mark alone, because foreign bytes may be fewer than a header has.
   Receive got =
       receive_all(fd, reinterpret_cast<char*>(&header.mark), sizeof header.mark, deadline);
   if (got != Receive::kMessage) return got;

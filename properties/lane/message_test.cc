@@ -1,4 +1,4 @@
-// Claims: a message comes as it was sent; bytes that are none are told at once, however few or many
+// Claims: a message arrives as it was sent; foreign bytes are reported at once, however few or many
 // they are; and no wait is longer than its limit.
 #include "properties/lane/message.h"
 

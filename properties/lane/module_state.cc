@@ -9,7 +9,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// f(e, at) for each element, in row-major order; `at` is where it lies in memory, in elements.
+// Calls f(e, at) for each element, in row-major order; `at` is its position in memory, in elements.
 template <class F>
 void for_each_element(const Shape& shape, F&& f) {
   const std::int64_t count = shape.elements();
@@ -27,7 +27,7 @@ void for_each_element(const Shape& shape, F&& f) {
 
 std::uint64_t load(const std::byte* memory, std::size_t width) {
   std::uint64_t bits = 0;
-  std::memcpy(&bits, memory, width);  // little-endian, as all that the tool is built for
+  std::memcpy(&bits, memory, width);  // little-endian, as every supported machine
   return bits;
 }
 
@@ -65,7 +65,7 @@ const Tensor& LaneState::value(std::size_t tensor) const {
                                      : buffers_[tensor - parameters_.size()]->value();
 }
 
-// One number of `bits` for each element, in row-major order.
+// Writes one number of `bits` for each element, in row-major order.
 void LaneState::write(const Tensor& tensor, const std::vector<std::uint64_t>& bits) {
   const std::size_t width = size_of(tensor.dtype());
   const Status status = memory_.fill(tensor, [&](std::byte* memory) {

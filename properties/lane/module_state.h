@@ -1,7 +1,7 @@
-// LaneState: one rank's values of parameters and buffers (S3), as reference/state.h has them, and
-// the forwards that change them.
+// LaneState: one rank's values of parameters and buffers (S3), as reference/state.h defines them,
+// and the forwards that change them.
 //
-// Threads: the one that trains. Ownership: parameters and devices outlive it.
+// Threads: the training thread. Ownership: parameters and devices outlive it.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class LaneState {
 
   const std::vector<Ref<Buffer>>& buffers() const { return buffers_; }
 
-  // Before the reducer is made and before a reset.
+  // Call this before the reducer is constructed and before a reset.
   void start();
   void run_forward(std::uint32_t step_key, std::uint32_t forward);
   void train(std::uint32_t step_key);
-  // One hash_of_state() a tensor.
+  // Appends one hash_of_state() per tensor.
   void record(std::vector<std::uint64_t>& hashes);
 
  private:
@@ -39,8 +39,8 @@ class LaneState {
   const std::vector<reference::StateTensor> tensors_;
   const std::vector<Device*> devices_;  // by the program's numbers
   TensorMemory memory_;
-  std::vector<Ref<Parameter>> parameters_;  // those of the first tensors
-  std::vector<Ref<Buffer>> buffers_;        // those of the last ones
+  std::vector<Ref<Parameter>> parameters_;  // of the first tensors
+  std::vector<Ref<Buffer>> buffers_;        // of the last tensors
 };
 
 }  // namespace LOCKSTEP_NS

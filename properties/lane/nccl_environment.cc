@@ -7,8 +7,8 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Processes take turns on the GPU, by slices of some milliseconds: what a communicator takes to
-// be made is many of them.
+// Processes take turns on the GPU in slices of some milliseconds, and the initialization of a
+// communicator needs many slices.
 constexpr platform::Duration kConnectTimeout = std::chrono::seconds(40);
 
 NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)

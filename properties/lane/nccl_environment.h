@@ -1,9 +1,9 @@
-// NcclEnvironment: the world of one rank on the nccl lane, in a process of its own: its tensors lie
-// on the GPU, NCCL moves their gradients, and the net plug-in's faults are put in force in the
-// steps that they are planned for.
+// NcclEnvironment: the environment of one rank on the nccl lane, in a process of its own. Its
+// tensors are on the GPU, NCCL reduces their gradients, and the net plug-in's faults are in force
+// in the steps for which they are planned.
 //
-// Threads: as RankEnvironment says. One object per rank and case. Ownership: the GPU, the table
-// and the plan outlive it.
+// Threads: as RankEnvironment says. One object per rank and case. Ownership: the GPU, the table and
+// the plan outlive it.
 #pragma once
 
 #include <vector>
@@ -22,14 +22,14 @@ class NcclEnvironment final : public RealEnvironment {
   struct Nccl {
     Device* gpu = nullptr;
     const NcclApi* api = nullptr;
-    faults::net::NetPlan* plan = nullptr;  // of net_faults_of(the case), or null
+    faults::net::NetPlan* plan = nullptr;  // the plan of net_faults_of(the case), or null
   };
   NcclEnvironment(Setup setup, const Nccl& nccl);
 
   Device* gpu() override { return nccl_.gpu; }
   void begin_step(std::uint32_t step) override;
-  bool has_groups() const { return has_groups_; }  // some were made
-  bool has_led() const { return has_led_; }        // of several ranks, and was the first
+  bool has_groups() const { return has_groups_; }  // some were created
+  bool has_led() const { return has_led_; }  // in a group of several ranks, this rank was the first
   const NcclGroups& groups() const { return groups_; }
 
  private:

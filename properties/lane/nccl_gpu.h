@@ -1,7 +1,8 @@
-// What opens the GPU that the ranks of the nccl lane share. It depends on the build: CUDA's
-// (nccl_gpu_cuda.cc), or an error where the CUDA parts are not built (nccl_gpu_none.cc).
+// Opens the GPU that the ranks of the nccl lane share. The function depends on the build: it opens
+// a CUDA device (nccl_gpu_cuda.cc), or returns an error if the CUDA parts are not built
+// (nccl_gpu_none.cc).
 //
-// Threads: set before ranks run. Failure: kInvalidArgument with what to do, where there is no GPU.
+// Threads: set it before ranks run. Failure: kInvalidArgument with what to do if there is no GPU.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@ inline namespace LOCKSTEP_NS {
 
 using OpenGpu = Result<std::unique_ptr<Device>> (*)();
 
-// Tests without a GPU put another function in its place.
+// Tests without a GPU replace the function.
 OpenGpu& open_gpu();
 
 }  // namespace LOCKSTEP_NS

@@ -8,8 +8,8 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Whether the group of `place` is to have some of the ranks of the last one and no others, and each
-// of them has that one.
+// Whether the group of `place` has only ranks of the last group, but not all of them, and each of
+// its ranks has created the last group.
 bool NcclGroups::can_shrink(const Last& last, const Place& place) {
   const std::vector<std::uint32_t>& before = last.place.members;
   if (place.generation != last.place.generation + 1) return false;
@@ -25,7 +25,7 @@ bool NcclGroups::can_shrink(const Last& last, const Place& place) {
 
 Result<std::shared_ptr<ProcessGroup>> NcclGroups::make(const Place& place, NcclOptions options) {
   options.keeps_for_shrink = keeps_;
-  // Whatever comes of this one, the next is not made of an older one.
+  // Even if this group fails, the next one is not created from an older one.
   const Last last = std::exchange(last_[place.series], {});
   const bool is_shrunk = shrinks_ && last.group != nullptr && can_shrink(last, place);
   const auto made = [&]() -> Result<std::unique_ptr<NcclProcessGroup>> {

@@ -1,15 +1,17 @@
-// NcclGroups: makes the NCCL groups of one rank, and remembers the last one of each series, which
-// are those that follow one another in the recoveries of one reducer. Where a group has fewer ranks
-// than the one before it, half of the programs shrink that one (F4) and the others connect anew;
-// half of them keep communicators for it. Their key decides, so that all ranks do the same.
+// NcclGroups: creates the NCCL groups of one rank, and remembers the last group of each series. A
+// series is the groups that follow one another in the recoveries of one reducer. If a group has
+// fewer ranks than its predecessor, half of the programs shrink the predecessor (F4) and the others
+// connect anew; half of them keep communicators for this. The program's key decides, so that all
+// ranks do the same.
 //
-// A job may also go on with fewer ranks though nothing has failed: in half of the programs all last
-// groups do so at the end, without the last rank of each, which nobody waits for.
+// A job may also continue with fewer ranks although nothing has failed. In half of the programs all
+// last groups do so at the end, without the last rank of each, and nobody waits for that rank.
 //
-// shrink() is for all who are left: each rank says in the store of a group that it has it, and all
-// see the same of the last one, as they have met since.
+// All remaining ranks must call shrink() together. Each rank writes into the store of a group that
+// it has created the group, and all ranks see the same keys for the last group, because they have
+// met since.
 //
-// Threads: the rank's own. Ownership: the GPU outlives it; it shares the last groups.
+// Threads: the rank's own. Ownership: the GPU outlives it; it shares ownership of the last groups.
 #pragma once
 
 #include <cstdint>
@@ -38,19 +40,21 @@ class NcclGroups {
     std::int64_t series = 0;
     std::uint32_t generation = 0;
     std::vector<std::uint32_t> members;  // original ranks, ascending
-    int rank = 0;                        // its position among them
+    int rank = 0;                        // its position in `members`
     std::shared_ptr<Store> store;
   };
-  // The options' keeps_for_shrink is set here.
+  // make() sets the options' keeps_for_shrink.
   Result<std::shared_ptr<ProcessGroup>> make(const Place& place, NcclOptions options);
 
-  // Makes the smaller groups of a program that scales down, and adds up in each. The ranks that
-  // leave have ended their last step, or are in it.
+  // Creates the smaller groups of a program that scales down, and runs an all-reduce in each. The
+  // ranks that leave have ended their last step, or are in it.
   Status scale_down(NcclOptions options);
 
   std::uint32_t scaled_down() const { return scaled_down_; }
-  std::uint32_t shrunk() const { return shrunk_; }  // how many were made by shrink()
-  std::uint32_t shrunk_by_nccl() const { return shrunk_by_nccl_; }  // and by ncclCommShrink
+  std::uint32_t shrunk() const { return shrunk_; }  // how many groups shrink() created
+  std::uint32_t shrunk_by_nccl() const {
+    return shrunk_by_nccl_;
+  }  // and how many of those ncclCommShrink created
 
  private:
   struct Last {

@@ -36,13 +36,13 @@ class NcclLane final : public Lane {
   }
 
  private:
-  // A plug-in before version 11 takes its plan once, when its process begins to use it; and what a
-  // fault leaves behind in NCCL ends with the processes, too.
+  // A plug-in before version 11 reads its plan once, when its process first uses it. The effects of
+  // a fault in NCCL also end with the processes.
   void run_with_plan(const Case& c, const std::vector<PlannedNetFault>& planned,
                      Observation& observation) {
     std::vector<NetFault> faults;
     for (const PlannedNetFault& each : planned) faults.push_back(each.fault);
-    remove_net_plan_of(::getpid());  // of one that had this number, and was killed
+    remove_net_plan_of(::getpid());  // of a killed process that had the same number
     Result<NetPlan> plan = NetPlan::create(net_plan_of(::getpid()), faults);
     if (!plan) {
       observation.end = Observation::End::kNotRun;

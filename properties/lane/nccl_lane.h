@@ -1,9 +1,9 @@
-// The nccl lane: one process per rank, all on one GPU. NCCL carries what they send over our net
-// plug-in, or over sockets, and is pinned to one way of adding; what it logs has to prove that, or
-// the case is Failing::kUnproven. There is one lane for all builds of the reducer, as ranks are
-// processes in which each finds its own.
+// The nccl lane: one process per rank, all on one GPU. NCCL sends over our net plug-in, or over
+// sockets, and is pinned to one order of addition. NCCL's log must prove that, or the case is
+// Failing::kUnproven. There is one lane for all builds of the reducer, because ranks are processes,
+// in which each finds its own build.
 //
-// Threads: one caller. The process of the lane itself never touches CUDA: it forks.
+// Threads: one caller. The process of the lane never uses CUDA itself, because it forks.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@ namespace lockstep::properties {
 
 std::unique_ptr<Lane> make_nccl_lane(const Subject& subject);
 
-// The name of the fault plan that this process has while its lane runs a case: one at a time.
+// Returns the name of this process's fault plan while its lane runs a case. There is one at a time.
 std::string net_plan_of(pid_t process);
-// After a process of the lane was killed.
+// Call this after a process of the lane was killed.
 void remove_net_plan_of(pid_t process);
 
 }  // namespace lockstep::properties

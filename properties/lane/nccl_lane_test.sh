@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# nccl_lane_test.sh PROGRAM LIBRARY PLUGIN: the nccl lane from end to end without a GPU. PROGRAM plays one on the host,
-# LIBRARY is the small NCCL of the tests, PLUGIN the real net plug-in.
+# nccl_lane_test.sh PROGRAM LIBRARY PLUGIN: tests the whole nccl lane without a GPU. PROGRAM has a
+# stand-in on the host for a GPU, LIBRARY is the small NCCL of the tests, and PLUGIN is the real net
+# plug-in.
 program=$1
 export LOCKSTEP_NCCL=$2 LOCKSTEP_NCCL_PLUGIN=$3
 export LOCKSTEP_NCCL_SHM_MIB=0 # the small NCCL takes none of /dev/shm
@@ -10,26 +11,26 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"
 
 touch started
 
-# Good cases stay good, with faults of the rank, of its process, and of NCCL's network.
+# Good cases pass, with faults of the rank, of its process, and of NCCL's network.
 expect_match 0 '60 cases .* 0 failing' "$program" fuzz --lane nccl --seed 1 --cases 60 --faults none
 expect_match 0 ' message_delay [0-9]' "$program" fuzz --lane nccl --seed 1 --cases 30 --faults message_delay
 expect_match 0 ' payload_flip [0-9]' "$program" fuzz --lane nccl --seed 2 --cases 150 --faults payload_flip
 expect_match 0 ' link_reset [0-9]' "$program" fuzz --lane nccl --seed 3 --cases 12 --faults link_reset
 expect_match 0 ' rank_(exit|pause) [0-9]' "$program" fuzz --lane nccl --seed 4 --cases 12 --faults rank_exit,rank_pause
 
-# A planted bug is found, so that a run without a finding means something.
+# A planted bug is found, so that a run without a finding is meaningful.
 expect_match 71 'seeded:C01' "$program" fuzz --lane nccl --subject seeded:C01 --seed 5 --cases 200 --shrink-time 2
-# ci/gpu begins with this case of it.
+# ci/gpu begins with this case.
 expect_match 71 'seeded:C01' "$program" replay "$corpus/c01.json" --lane nccl --subject seeded:C01
 expect_match 0 'subject reducer: ok' "$program" replay "$corpus/c01.json" --lane nccl
 
-# NCCL that went another way proves nothing, whatever the gradients are.
+# A run in which NCCL used another algorithm or network proves nothing, whatever the gradients are.
 expect_match 75 'rank 0: a collective did not go by one channel' \
   env SMALL_NCCL_PRETENDS=tree "$program" fuzz --lane nccl --seed 1 --cases 30
 expect_match 75 'uses the network Socket instead of Lockstep' \
   env SMALL_NCCL_PRETENDS=socket "$program" fuzz --lane nccl --seed 1 --cases 30
 
-# A case of another lane runs, too, and a fault that never happened is told.
+# A case of another lane runs, too, and a fault that never fired is reported.
 cat >case.json <<'JSON'
 {"schema": 1, "program": {"world": 2, "parameters": [{"sizes": [4]}], "steps": [{"kind": "synced", "variants": [
 {"forwards": [{"nodes": [{"kind": "use"}]}]}]}]}, "faults": [{"kind": "payload_flip", "rank": 0, "peer": 1, "step": 0},
@@ -39,11 +40,11 @@ expect_match 0 'rank 0 -> 1, connection 1, message 0\) never fired: no connectio
   "$program" replay case.json --lane nccl
 expect_match 0 'never fired: the connection carried [0-9]+ messages while it was armed' "$program" replay case.json --lane nccl
 
-# What the rank's operations count is nothing of the plug-in's.
+# The plug-in does not count the operations of the rank itself.
 sed 's/"payload_flip", "rank": 0, "peer": 1, "step": 0/"operation_error", "rank": 0, "site": 2/' case.json >error.json
 expect_match 0 'fault 0 \(error, .* never fired' "$program" replay error.json --lane nccl
 
-# What is chosen and cannot be had is one line, before anything runs.
+# If a chosen library or plug-in is not available, the program prints one line before anything runs.
 expect 1 "cannot load '/no/such/nccl.so'" env LOCKSTEP_NCCL=/no/such/nccl.so "$program" fuzz --lane nccl
 expect 1 'it has no ncclGetVersion' env LOCKSTEP_NCCL="$LOCKSTEP_NCCL_PLUGIN" "$program" fuzz --lane nccl
 expect 1 'is not our net plug-in' env LOCKSTEP_NCCL_PLUGIN="$LOCKSTEP_NCCL" "$program" fuzz --lane nccl

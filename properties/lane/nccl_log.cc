@@ -9,19 +9,19 @@ namespace lockstep::properties {
 namespace {
 
 // A line is `HOST:PID:TID [DEVICE] NCCL INFO TEXT`, or `NCCL WARN TEXT` behind a time and with the
-// place in the source (src/debug.cc).
+// source location (src/debug.cc).
 constexpr std::string_view kInfo = "NCCL INFO ";
 constexpr std::string_view kWarn = "NCCL WARN ";
 
-// src/plugin/net/net_v11.cc; before 2.26 src/net.cc.
+// The source is src/plugin/net/net_v11.cc; before 2.26 it is src/net.cc.
 constexpr std::string_view kLoaded = "NET/Plugin: Loaded net plugin ";
 constexpr std::string_view kUsing = "Using network ";  // src/init.cc
-// src/graph/rings.cc: "Channel 00/01 : 0 1 2", by the first rank. src/transport/net.cc, p2p.cc and
-// shm.cc: "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Lockstep/0".
+// src/graph/rings.cc: the first rank logs "Channel 00/01 : 0 1 2". src/transport/net.cc, p2p.cc and
+// shm.cc log "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Lockstep/0".
 constexpr std::string_view kChannel = "Channel ";
 constexpr std::string_view kVia = " via ";
-// src/enqueue.cc: "AllReduce: 64 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}", by the
-// first rank; 2.22: "64 Bytes -> Algo 1 proto 2 time 12.5".
+// src/enqueue.cc: the first rank logs "AllReduce: 64 Bytes -> Algo RING proto SIMPLE
+// channel{Lo..Hi}={0..0}"; 2.22 logs "64 Bytes -> Algo 1 proto 2 time 12.5".
 constexpr std::string_view kWay = " Bytes -> Algo ";
 
 std::string_view behind(std::string_view text, std::string_view what) {
@@ -77,7 +77,7 @@ void NcclLog::add_ring(std::string_view text) {
   bool is_ordered = true;
   for (int more = 0; std::sscanf(line.c_str() + used, "%d%n", &rank, &more) == 1; used += more)
     is_ordered = is_ordered && rank == ranks++;
-  if (ranks < 2) return;  // alone it adds nothing
+  if (ranks < 2) return;  // a single rank adds nothing
   tells_ring_ = true;
   channels_ = std::max(channels_, count);
   if (!is_ordered) wrong_.insert("the ring is not in the order of ranks: " + line);

@@ -1,9 +1,9 @@
-// NcclLog: what NCCL's own log (NCCL_DEBUG=INFO, subsystems INIT, NET and TUNING) says of how it
-// ran, so that a run in which it chose another way than the one that was pinned is noticed: it may
-// take another network in silence, and other algorithms add in another order.
+// NcclLog: reads NCCL's own log (NCCL_DEBUG=INFO, subsystems INIT, NET and TUNING), and checks that
+// NCCL ran as it was pinned. NCCL may silently use another network, and other algorithms add in
+// another order.
 //
-// Lines are those of NCCL 2.22 to 2.30; the sources of their forms are in nccl_log.cc. Others are
-// passed over. Pure; nothing fails: what cannot be read proves nothing.
+// It knows the lines of NCCL 2.22 to 2.30 (nccl_log.cc names the sources of their forms) and skips
+// others. Pure; nothing fails: an unreadable log proves nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace lockstep::properties {
 
 class NcclLog {
  public:
-  // Whole lines, as they come.
+  // Takes whole lines of the log, in order.
   void add(std::string_view text);
 
-  // Forgets all but the plug-ins, which NCCL loads once a process: what comes next has to prove the
-  // next case by itself.
+  // Forgets everything except the plug-ins, which NCCL loads once per process: the next lines must
+  // prove the next case by themselves.
   void begin_case();
 
-  // Ok when all that was logged of the case is as pinned: the network and, if that is a plug-in,
-  // that it was loaded; one channel, the ring in the order of ranks, Ring and Simple, no connection
-  // past the network. `has_run`: at least one communicator was made. `has_led`: one of several
-  // ranks, of which this was the first, which logs the ring. `has_summed`: that one has run
-  // collectives, whose way the first rank alone logs.
+  // Returns ok if the log of the case shows only what was pinned: the network and, if that is a
+  // plug-in, that it was loaded; one channel, the ring in the order of ranks, Ring and Simple, no
+  // connection outside of the network. `has_run`: at least one communicator was created. `has_led`:
+  // one of them had several ranks, and this rank was its first, which logs the ring. `has_summed`:
+  // that communicator has run collectives, whose algorithm only the first rank logs.
   struct Made {
     bool has_run = false;
     bool has_led = false;
@@ -43,11 +43,12 @@ class NcclLog {
 
   std::set<std::string> plugins_;   // that were loaded
   std::set<std::string> networks_;  // that communicators use
-  std::set<std::string> ways_;      // of connections, up to the first number: NET/Lockstep
-  std::uint32_t channels_ = 0;      // the most of any communicator
+  // The transports of connections, up to the first number: NET/Lockstep.
+  std::set<std::string> ways_;
+  std::uint32_t channels_ = 0;  // the most of any communicator
   bool tells_ring_ = false;
   bool tells_way_ = false;
-  std::set<std::string> wrong_;  // lines that say what was not pinned
+  std::set<std::string> wrong_;  // lines that differ from what was pinned
   std::string last_warning_;
 };
 

@@ -11,12 +11,13 @@ using faults::Kind;
 using faults::net::NetFault;
 using faults::net::NetKind;
 
-constexpr std::int64_t kSystemError = 2;  // ncclSystemError, as plug-ins are to say it
+constexpr std::int64_t kSystemError = 2;  // ncclSystemError, the code that plug-ins should return
 
-// NCCL connects a rank to the next one of the ring with the communicator, and by one connection
-// more, for send and receive, when the first verified payload goes there. To other ranks nothing
-// else goes, however many connections there are. Later communicators go on counting, so that only a
-// program with one group at a time has numbers that are known; of its recoveries nothing is known.
+// NCCL connects a rank to the next rank of the ring when it initializes the communicator, and by
+// one more connection, for send and receive, when the first verified payload goes there. Nothing
+// else goes to other ranks, however many connections there are. Later communicators continue the
+// count, so the numbers are known only for a program with one group at a time, and not after its
+// recoveries.
 bool has_one_group(const reference::Program& program) {
   const reference::Options& options = program.options;
   const bool has_second = options.launch == reference::Launch::kAfterBackward && options.own_group;

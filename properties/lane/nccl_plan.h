@@ -1,11 +1,11 @@
-// The faults of a case that NCCL's net plug-in carries out (faults/nccl_net), in its terms. Each
-// waits until its rank begins the step that it lies in.
+// Translates the faults of a case that NCCL's net plug-in carries out (faults/nccl_net) into the
+// plug-in's terms. Each waits until its rank begins the step in which it is planned.
 //
-// What becomes of them: a fault of the message number `site` concerns every connection from that
-// rank: each that is there when it first fires has it at that message, later ones never. A flip is
-// for the connection of verified payloads alone (see nccl_plan.cc), and is left out where its
-// number is not known. Other kinds are those of the rank itself (real_environment.h), or of no use
-// here: NCCL has no frames to cut.
+// A fault of message number `site` acts on every connection from that rank that exists when the
+// fault first fires, at that message of the connection; it never acts on later connections. A flip
+// acts only on the connection of verified payloads (see nccl_plan.cc), and is omitted if the number
+// of that connection is not known. The rank itself carries out other kinds (real_environment.h);
+// the rest do not apply here, because NCCL has no frames to truncate.
 //
 // Pure; any thread; nothing fails.
 #pragma once
@@ -26,7 +26,7 @@ struct PlannedNetFault {
   faults::net::NetFault fault;
 };
 
-// The same for every process that asks.
+// The result is the same for every process.
 std::vector<PlannedNetFault> net_faults_of(const Case& c);
 
 }  // namespace lockstep::properties

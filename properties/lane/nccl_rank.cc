@@ -1,5 +1,5 @@
-// One rank of a case of the nccl lane, in its own process. Compiled once per reducer variant; a
-// process runs one of them.
+// Runs one rank of a case of the nccl lane, in its own process. Compiled once per build of the
+// reducer; a process runs one of them.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -28,16 +28,16 @@ namespace {
 using properties::NcclLog;
 using properties::NcclSetup;
 
-// NCCL as this process has it from its first case on: it reads its variables once, and its log is
-// one file, of which each case reads what is new. The file is memory, where the system opens that
-// by its name: a rank that is killed leaves none behind. Else it is removed once NCCL has opened
-// it, and a rank that is killed before leaves it.
+// The NCCL of this process, from its first case on. NCCL reads its variables once, and its log is
+// one file; each case reads the new part of it. The file is in memory if the system can open such a
+// file by name; a killed rank then leaves no file behind. Otherwise it is removed after NCCL has
+// opened it, and a rank that is killed before that leaves it behind.
 class LoadedNccl {
  public:
   LoadedNccl() = default;
   LoadedNccl(const LoadedNccl&) = delete;
   LoadedNccl& operator=(const LoadedNccl&) = delete;
-  ~LoadedNccl() {  // of one that could not be loaded
+  ~LoadedNccl() {  // for an NCCL that could not be loaded
     if (log_ >= 0) ::close(log_);
     remove_file();
   }
@@ -59,12 +59,12 @@ class LoadedNccl {
   // See RankObservation.
   const std::string& lacking() const { return lacking_; }
   const NcclApi& api() const { return api_; }
-  // What is logged from now on is of the next case.
+  // Later log lines belong to the next case.
   void begin_case() {
     log();
     parsed_.begin_case();
   }
-  // All that was logged of the case up to now.
+  // Returns the log of the case up to now.
   const NcclLog& log() {
     char text[4096];
     ssize_t got = 0;
@@ -106,14 +106,14 @@ class LoadedNccl {
   NcclSetup setup_;
   NcclApi api_;
   int log_ = -1;
-  std::string file_;  // of the log, if it has to be removed
+  std::string file_;  // the log file, if it must be removed
   off_t read_ = 0;
   std::string rest_;
   NcclLog parsed_;
   std::string lacking_;
 };
 
-// Never destroyed: NCCL has threads of its own.
+// This is never destroyed, because NCCL has threads of its own.
 Result<LoadedNccl*> nccl_of(std::uint32_t rank, std::string& lacking) {
   static LoadedNccl* loaded = nullptr;
   if (loaded != nullptr) return loaded;
@@ -125,7 +125,7 @@ Result<LoadedNccl*> nccl_of(std::uint32_t rank, std::string& lacking) {
   return loaded;
 }
 
-// The plan is in the environment when NCCL initializes the plug-in.
+// The plan must be in the environment when NCCL initializes the plug-in.
 Result<std::optional<faults::net::NetPlan>> take_plan(const std::string& name) {
   properties::set_variables({{LOCKSTEP_NET_PLAN, name}});
   if (name.empty()) return std::optional<faults::net::NetPlan>();
@@ -134,9 +134,9 @@ Result<std::optional<faults::net::NetPlan>> take_plan(const std::string& name) {
   return std::optional<faults::net::NetPlan>(std::move(*plan));
 }
 
-// What a case takes of pinned memory is there before its first step (CudaDevice keeps what is
-// released as spare, by powers of two): in a backward the driver may wait for all that runs on the
-// GPU, for a collective that waits for us, too.
+// Allocates the pinned memory of a case before its first step (CudaDevice caches released memory by
+// powers of two). In a backward an allocation may make the driver wait for everything that runs on
+// the GPU, including a collective that waits for this rank.
 Status make_pinned_spare(Device& gpu, const reference::Program& program) {
   constexpr int kSmall = 64;
   constexpr std::size_t kSmallBytes = 4096;
@@ -194,10 +194,10 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
     if (!proof.ok()) observation.unproven = proof.failure().detail;
   }
   observation.leaked_bytes = (*gpu)->allocated_bytes();
-  if (observation.leaked_bytes > 0) (void)gpu->release();  // what leaked still points to it
+  if (observation.leaked_bytes > 0) (void)gpu->release();  // leaked storages still point to it
 }
 
-// main() of a process that looks whether the lane can run (nccl_setup.h).
+// main() of a process that checks whether the lane can run (nccl_setup.h).
 Status probe_nccl_here(std::string& found, bool& lacks_device) {
   auto setup = properties::nccl_setup();
   if (!setup) return setup.error();
@@ -208,7 +208,7 @@ Status probe_nccl_here(std::string& found, bool& lacks_device) {
     found = "NCCL " + nccl_version_text(api->version);
     return properties::check_nccl_version(api->version, api->library);
   };
-  // What a user chose is looked at first; what is usual, once there is a GPU to use it with.
+  // The user's choices are checked first; the defaults, once there is a GPU to use them with.
   if (names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
   auto gpu = open_gpu()();
   lacks_device = !gpu && gpu.error().code() == Code::kInvalidArgument;

@@ -32,7 +32,7 @@ fs::path own_program() {
   return fs::read_symlink("/proc/self/exe", ignored);
 }
 
-// In the build folder, beside an installed program, or in the folder of its libraries.
+// Searches the build folder, the folder of an installed program, and the folder of its libraries.
 std::string usual_plugin() {
   const fs::path folder = own_program().parent_path();
   for (const fs::path& place :
@@ -65,18 +65,19 @@ Result<NcclSetup> nccl_setup() {
 Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::uint32_t rank,
                          const std::string& log) {
   Variables out = {
-      // Every rank a machine of its own: else NCCL refuses two of them on one GPU.
+      // Every rank is a machine of its own; otherwise NCCL refuses two of them on one GPU.
       {"NCCL_HOSTID", fmt::format("lockstep-{}-r{}", run, rank)},
       {"NCCL_P2P_DISABLE", "1"},
       {"NCCL_SHM_DISABLE", "1"},
       {"NCCL_NET", setup.network()},  // so that NCCL fails where it would take another one
       {"NCCL_NET_PLUGIN", setup.uses_plugin ? "lockstep" : "none"},
-      // Else 2.28 unloads the plug-in with the process's last communicator, and its name is lost to
-      // the next one (nccl#1978).
+      // Otherwise 2.28 unloads the plug-in with the process's last communicator, and the next one
+      // cannot find the plug-in by its name (nccl#1978).
       {"NCCL_NET_PLUGIN_REF_COUNT", "1"},
       {"NCCL_IB_DISABLE", "1"},
       {"NCCL_SOCKET_IFNAME", "lo"},
-      // One way of adding, which the model has a formula for. Its chunk follows from the buffer.
+      // This pins the one order of addition for which the model has a formula. The size of its
+      // chunks follows from the buffer.
       {"NCCL_ALGO", "Ring"},
       {"NCCL_PROTO", "Simple"},
       {"NCCL_BUFFSIZE", "4194304"},
@@ -88,11 +89,11 @@ Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::ui
       {"NCCL_NVLS_ENABLE", "0"},
       {"NCCL_MNNVL_ENABLE", "0"},
       {"NCCL_CUMEM_HOST_ENABLE", "0"},  // needs NUMA, which containers lack
-      // Connections of the ring are made with the communicator, not within a collective's time.
+      // Connections of the ring are created with the communicator, not within a collective's time.
       {"NCCL_RUNTIME_CONNECT", "0"},
       {"NCCL_RAS_ENABLE", "0"},
       {"CUDA_MODULE_LOADING", "EAGER"},  // loading a kernel may wait for those that run
-      // For nccl_log.h.
+      // NcclLog reads these lines (nccl_log.h).
       {"NCCL_DEBUG", "INFO"},
       {"NCCL_DEBUG_SUBSYS", "INIT,NET,TUNING"},
       {"NCCL_DEBUG_FILE", log},
@@ -119,7 +120,7 @@ Status load_plugin(const NcclSetup& setup) {
   std::error_code error;
   if (!fs::exists(setup.plugin, error))
     return refused(fmt::format("there is no net plug-in {}: {}", setup.plugin, advice));
-  // Never closed: NCCL takes what is loaded under that name, wherever it lies.
+  // The library is never closed: NCCL uses what is loaded under that name, wherever it is stored.
   void* const library = ::dlopen(setup.plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return refused(fmt::format("the net plug-in cannot be loaded ({}): {}", ::dlerror(), advice));
@@ -150,7 +151,7 @@ Probe probe_nccl_apart() {
   }
   std::array<char, 1000> text{};
   while (std::fgets(text.data(), text.size(), pipe) != nullptr) {
-    probe.line = text.data();  // the last one: libraries may have had something to say before it
+    probe.line = text.data();  // the last line, because libraries may print others before it
     while (!probe.line.empty() && probe.line.back() == '\n') probe.line.pop_back();
   }
   const int status = ::pclose(pipe);

@@ -26,8 +26,8 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::size_t kTrialStackBytes = std::size_t{64} << 10;
 constexpr auto kTrialLimit = std::chrono::seconds(30);
 
-// What a communicator of NCCL takes of /dev/shm for each of its ranks: 32.6 MiB were measured.
-// LOCKSTEP_NCCL_SHM_MIB=N is for an NCCL that takes something else.
+// The bytes of /dev/shm that a communicator of NCCL uses for each of its ranks: 32.6 MiB were
+// measured. LOCKSTEP_NCCL_SHM_MIB=N is for an NCCL that uses a different amount.
 std::uint64_t shared_bytes_per_rank() {
   const char* text = std::getenv("LOCKSTEP_NCCL_SHM_MIB");
   std::uint64_t mebibytes = 33;
@@ -36,7 +36,7 @@ std::uint64_t shared_bytes_per_rank() {
 }
 
 constexpr std::uint64_t kNcclRanks = 3;
-// Two reducers with two groups each.
+// There are at most two reducers with two groups each.
 constexpr std::uint64_t kNcclGroups = 4;
 
 Status lacks(const std::string& what) { return Status(Code::kInvalidArgument, what); }
@@ -140,7 +140,8 @@ int write_whole(int fd, std::uint64_t bytes) {
 }
 
 Status try_files(const Needs& needs) {
-  // As it is named, not as it is found: what is missing has to be told, too.
+  // This uses the name that the user gave, because the error must name a folder that does not
+  // exist, too.
   const char* named = std::getenv("TMPDIR");
   const std::string folder = named != nullptr && *named != '\0' ? named : "/tmp";
   const int error = try_file_in(folder, needs.file_bytes);
@@ -192,7 +193,7 @@ void raise_descriptors(std::uint64_t wanted) {
   const rlim_t enough = wanted + 64;  // with those that are open already
   if (limit.rlim_cur >= enough || limit.rlim_max <= limit.rlim_cur) return;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, enough);
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // the trial tells whether it is enough
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // the trial shows whether it is enough
 }
 
 }  // namespace
@@ -202,7 +203,7 @@ int try_file_in(const std::string& folder, std::uint64_t bytes) {
   const int fd = ::mkostemp(file.data(), O_CLOEXEC);
   if (fd < 0) return errno;
   int error = write_whole(fd, bytes);
-  // Some file systems tell of a full disk only here.
+  // Some file systems report a full disk only here.
   if (::close(fd) != 0 && error == 0) error = errno;
   ::unlink(file.c_str());
   return error;
@@ -213,7 +214,8 @@ Status refused_by_system(const std::string& what, int error) {
                 fmt::format("{}: {}; {}", what, std::strerror(error), advice_for(error)));
 }
 
-// Measured over many cases (the largest process, and all of them together), with a margin.
+// The figures were measured over many cases (the largest process, and all processes together), with
+// a margin.
 Needs needs_of(LaneKind lane, const Subject& subject, int jobs) {
   const auto workers = static_cast<std::uint64_t>(std::max(jobs, 1));
   Needs needs;

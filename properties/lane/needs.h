@@ -1,6 +1,6 @@
-// What a lane needs of the machine, looked for before it runs: a lane that lacks descriptors,
-// threads, memory or a place for files makes ranks fail in ways that look like failures of the
-// reducer. Where something is missing the run is inconclusive, and says what, and what to do.
+// Checks the resources of the machine before a lane runs: a lane that lacks descriptors, threads,
+// memory or a place for files makes ranks fail in ways that look like failures of the reducer. If
+// something is missing, the run is inconclusive, and the error says what is missing and what to do.
 //
 // Threads: one caller, in a process without other threads (it forks).
 #pragma once
@@ -14,28 +14,30 @@
 namespace lockstep::properties {
 
 struct Needs {
-  std::string who;                  // "the gloo lane with 4 jobs": in what is told
+  std::string who;                  // for the error text, such as "the gloo lane with 4 jobs"
   std::uint64_t descriptors = 0;    // in one process
-  std::uint64_t threads = 0;        // at once, of all processes; each process counts as one
+  std::uint64_t threads = 0;        // at once, in all processes; each process counts as one
   std::uint64_t address_bytes = 0;  // in one process
   std::uint64_t file_bytes = 0;     // in the folder for temporary files
   std::uint64_t shared_bytes = 0;   // in /dev/shm
-  bool own_program = false;         // by the name that /proc has for it
+  bool own_program = false;         // found by the name that /proc has for it
 };
 
 Needs needs_of(LaneKind lane, const Subject& subject, int jobs);
 
-// What there must be beside a lane that runs, and has its part already.
+// Returns what must still be available beside a lane that runs and already holds its part.
 Needs still_needed(Needs needs);
 
-// Tries to get all of it, in a process of its own, and gives it back. The descriptors that one
-// process may have are raised to the hard limit first, if that is enough.
+// Tries to allocate all of it in a process of its own, and releases it. First raises the limit of
+// descriptors of a process to the hard limit, if that is enough.
 Status check_needs(const Needs& needs);
 
-// Writes a file of so many bytes in the folder, and removes it: 0, or the error of the system.
+// Writes a file of `bytes` bytes in the folder, and removes it. Returns 0, or the error of the
+// system.
 int try_file_in(const std::string& folder, std::uint64_t bytes);
 
-// An error of the system's in what is ours, not the subject's, with what to do about it.
+// Describes an error of the system in our own resources (not the subject's), with what to do about
+// it.
 Status refused_by_system(const std::string& what, int error);
 
 }  // namespace lockstep::properties

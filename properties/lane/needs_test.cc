@@ -1,6 +1,6 @@
-// Claims: what a lane lacks is told before it runs, with what to do; a machine that has it is let
-// through. Controls: the same needs without the shortage. Each shortage is one of a child process,
-// as limits that were lowered stay.
+// Claims: a shortage of the lane's resources is reported before the lane runs, with what to do; a
+// machine with the resources passes. Controls: the same needs without the shortage. Each shortage
+// exists in a child process only, because lowered limits cannot be raised again.
 #include "properties/lane/needs.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ Needs small() {
   return needs;
 }
 
-// What is told where `shortage` has happened.
+// Returns the error text after `shortage`.
 std::string told_after(const std::function<void()>& shortage, const Needs& needs = small()) {
   Child child;
   EXPECT_TRUE(child

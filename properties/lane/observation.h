@@ -1,6 +1,6 @@
-// Observation: what one run of a case did. Lanes fill it, oracles judge it. Plain data, and the
-// same for every lane and subject; clear() keeps the memory, so that a fuzzing loop does not
-// allocate.
+// Observation: what one run of a case did. Lanes fill it, and oracles judge it. It is plain data,
+// and the same for every lane and subject. clear() retains the memory, so that a fuzzing loop does
+// not allocate.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,19 @@ namespace lockstep::properties {
 
 struct ObservedGradient {
   bool defined = false;
-  bool same_storage =
-      false;  // the storage is the one it was just before the step's first forward, after zero_grad
-  std::uint64_t offset =
-      0;  // of the first element in RankObservation::bits; row-major order of elements
-  // Where it lies: the first parameter whose gradient has the same storage, and the byte in it.
+  // Whether the storage is the one of just before the step's first forward, after zero_grad.
+  bool same_storage = false;
+  // The index of the first element in RankObservation::bits; elements are in row-major order.
+  std::uint64_t offset = 0;
+  // Where the gradient is stored: the first parameter whose gradient has the same storage, and the
+  // byte offset in it.
   std::uint32_t shares_with = 0;
   std::uint64_t byte_in_storage = 0;
 };
 
-struct ObservedCollective {  // from the subject's own trace (T1); those of construction and reset
-                             // are not listed
+// A collective from the subject's own trace (T1). Collectives of construction and reset are not
+// listed.
+struct ObservedCollective {
   enum class Op : std::uint8_t {
     kAllReduceBucket,
     kAllReduceUsage,
@@ -38,7 +40,7 @@ struct ObservedCollective {  // from the subject's own trace (T1); those of cons
     kOther
   };
   Op op = Op::kOther;
-  std::uint32_t reducer = 0;  // of those that the program has
+  std::uint32_t reducer = 0;  // the number of the program's reducer
   std::int32_t bucket = kNone;
   std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
@@ -52,33 +54,35 @@ struct ObservedStep {
   std::uint64_t begin_us = 0;  // on the lane's clock
   std::uint64_t end_us = 0;
   Status status;  // the first call of the step that failed, or ok
-  std::int32_t failed_call =
-      kNone;  // which call it was: backward calls from 0, then check_complete(); -1 a forward
-  bool poisoned = false;  // after a failure: the subject refuses further work until reset
-  bool launched =
-      false;  // after a failure: a collective of this pass had been started on this rank
+  // The call that failed: backward calls from 0, then check_complete(); -1 for a forward.
+  std::int32_t failed_call = kNone;
+  bool poisoned = false;  // after a failure: whether the subject refuses further work until reset
+  // After a failure: whether this rank had started a collective of this pass.
+  bool launched = false;
   std::vector<ObservedGradient> gradients;  // per parameter of the program; empty after a failure
   std::vector<std::uint64_t> state;         // S3: as ExpectedRankStep::state; empty after a failure
   std::vector<ObservedCollective> collectives;
-  // B2. Owners of parameters in the order of their hooks in this step, as a hook of the harness saw
-  // them; one that fired several times stands where it did last. One with copies (P15) stands where
-  // the last of them did, if all had hooks; else it is not there.
+  // The owners of parameters in the order of their hooks in this step (B2), recorded by a hook of
+  // the harness. A parameter whose hook fired several times has the position of the last one. A
+  // parameter with replicas (P15) has the position of the last replica if all replicas had hooks;
+  // otherwise it is not listed.
   std::vector<std::uint32_t> hook_order;
-  std::vector<std::uint32_t> rebuilt_order;  // which the buckets follow, if they were rebuilt in
-                                             // it: of one reducer after the other
+  // The order that the buckets follow, if they were rebuilt in this step: one reducer after
+  // another.
+  std::vector<std::uint32_t> rebuilt_order;
 };
 
-// What the rank told of itself in one group (T1): when a step failed, or at the end of its program.
+// The rank's flight record in one group (T1), from a failed step or from the end of its program.
 struct ObservedFlightRecord {
   std::uint32_t generation = 0;
   std::uint32_t group = 0;  // reference::group_of() the rank
   FlightRecord record;
 };
 
-// How often the planted bug under test (faults/seeded) came to act; 0 without one.
+// How often the planted bug under test (faults/seeded) acted; 0 without one.
 struct PlantedBug {
-  std::uint64_t reached = 0;    // its place in the code
-  std::uint64_t triggered = 0;  // the outcome differed
+  std::uint64_t reached = 0;    // how often its code ran
+  std::uint64_t triggered = 0;  // how often the outcome differed
   void operator+=(const PlantedBug& other) {
     reached += other.reached;
     triggered += other.triggered;
@@ -87,32 +91,34 @@ struct PlantedBug {
 
 struct RankObservation {
   Status construction;
-  std::vector<ObservedStep> steps;  // in the order they were run
+  std::vector<ObservedStep> steps;  // in the order in which they ran
   std::vector<std::uint64_t> bits;
   Status recovery;  // the last reset()
-  Status joining;   // S2: the last end_join() that failed, also if all was well after a recovery
-  // S2: what there is after the end_join() that went well; its step is the number of steps.
+  Status joining;   // S2: the last failed end_join(), even if a recovery succeeded later
+  // The state after the end_join() that succeeded (S2). Its step is the number of steps.
   std::vector<ObservedStep> ending;
-  // One of each generation if Observation::detailed; else of half of the programs, and of a part of
-  // those generations in which no call failed.
+  // One record of each generation if Observation::detailed. Otherwise the records of half of the
+  // programs, and of a part of the generations in which no call failed.
   std::vector<ObservedFlightRecord> records;
-  std::string layout;         // as text, the last one (B3), with Subject::saves_layout
-  std::uint32_t retries = 0;  // attempts to construct or reset that failed and were made again
-  bool finished = false;      // came to the end of its program
+  std::string layout;         // the last layout as text (B3), with Subject::saves_layout
+  std::uint32_t retries = 0;  // failed attempts to construct or reset that were repeated
+  bool finished = false;      // whether it reached the end of its program
   bool exited = false;        // by a fault
-  bool silenced = false;      // by a fault that keeps it from ever answering (stall)
-  // What the system refused to the lane, not to the subject, in this rank: it proves nothing.
+  bool silenced = false;      // by a fault after which it never answers (a stall)
+  // What the system refused to the lane (not to the subject) in this rank; then the run proves
+  // nothing.
   std::string lacking;
-  // nccl lane: why what it observed proves nothing: NCCL did not run as it was pinned, or not at
-  // all.
+  // nccl lane: why the observation proves nothing: NCCL did not run as it was pinned, or did not
+  // run at all.
   std::string unproven;
   std::uint64_t leaked_bytes = 0;  // nccl lane: on the GPU, as Observation::leaked_bytes
-  // Groups over NCCL that were made by shrinking the one before, and those of them that NCCL made.
+  // The groups over NCCL that were created by shrinking the one before, and those of them that NCCL
+  // created.
   std::uint32_t shrunk = 0;
   std::uint32_t shrunk_by_nccl = 0;
   PlantedBug planted;  // of a rank that is a process
-  std::uint32_t scaled_down =
-      0;  // sim lane: groups that went on without their last rank at the end
+  // sim lane: the groups that continued without their last rank at the end.
+  std::uint32_t scaled_down = 0;
 };
 
 struct Observation {
@@ -124,34 +130,36 @@ struct Observation {
     kHung,
     kNotRun,  // the machine lacks what the lane itself needs; see needs.h
   };
-  // Asked of the lane: all accounts, and the collectives of steps that fail, too.
+  // Set by the caller: record all flight records, and the collectives of failed steps, too.
   bool detailed = false;
   End end = End::kFinished;
-  // Of a deadlock or livelock: one line a fiber, then who waits for whom. Of other ends but
+  // For a deadlock or livelock: one line per fiber, then who waits for whom. For other ends but
   // kFinished: what happened.
   std::string wait_graph;
-  std::vector<RankObservation> ranks;                       // by original rank
-  std::vector<reference::Recovery> recoveries;              // those that really took place
-  std::vector<reference::ReadyOrder> ready_orders() const;  // of all steps, as each rank tells
-  // What the ranks of one group told in one generation, to be joined (diagnosis.h).
+  std::vector<RankObservation> ranks;           // by original rank
+  std::vector<reference::Recovery> recoveries;  // those that really took place
+  std::vector<reference::ReadyOrder> ready_orders()
+      const;  // of all steps, as each rank observed them
+  // Returns the flight records of the ranks of one group in one generation, to be joined
+  // (diagnosis.h).
   std::vector<FlightRecord> flight_records_of(std::uint32_t generation, std::uint32_t group) const;
   faults::Fired fired;
-  PlantedBug planted;            // on all ranks, those apart that a crash or a fault ended
+  PlantedBug planted;            // on all ranks, except those that a crash or a fault ended
   std::uint64_t trace_hash = 0;  // sim lane: of every scheduling choice, message and completion
   std::uint64_t choices = 0;     // sim lane: scheduling points with a choice
-  std::vector<std::pair<std::uint32_t, std::uint32_t>>
-      deviations;                 // sim lane: from the default schedule (choice, fiber)
+  // sim lane: the deviations from the default schedule (choice, fiber).
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> deviations;
   std::uint32_t preemptions = 0;  // sim lane
   std::uint64_t leaked_fibers = 0;
-  // Uses of a GPU's memory that nothing put in order (faults/sim/device/finding.h), and calls of
-  // NCCL against its rules (faults/sim/nccl/sim_nccl.h), as text.
+  // Unordered uses of a GPU's memory (faults/sim/device/finding.h), and calls that violate NCCL's
+  // rules (faults/sim/nccl/sim_nccl.h), as text.
   std::vector<std::string> races;
-  // The subject's errors have room for what a rank saw itself, besides the cause (F2). Those of a
-  // subject from outside (lockstep_error) do not.
+  // Whether the subject's errors can contain what a rank observed itself, besides the cause (F2).
+  // Those of a subject from a shared library (lockstep_error) cannot.
   bool attaches = true;
-  // A group that ends tells its peers no reason: of the simulator's own one.
+  // Whether a group that ends gives its peers no reason, as the simulator's own group does.
   bool closes_silently = false;
-  // nccl lane: planned faults of the network that never fired, and why; one sentence each.
+  // nccl lane: the planned faults of the network that never fired, and why; one sentence each.
   std::vector<std::string> unfired;
   std::uint64_t leaked_communicators = 0;  // neither aborted nor destroyed
   std::uint64_t leaked_bytes = 0;          // tensor memory alive after everything was destroyed

@@ -10,7 +10,7 @@
 namespace lockstep::properties {
 namespace {
 
-// What the child says: that the library is open, then one of the other two.
+// The child's messages: first that the library is open, then one of the other two.
 constexpr char kOpened = 'o';
 constexpr char kClaims = 'c';
 constexpr char kRefused = 'r';

@@ -1,9 +1,9 @@
 // probe_library(): opens a subject's library in a child process, and asks for its table there. The
-// constructors of the library, and its entry point, may crash, exit or hang.
+// constructors of the library and its entry point may crash, exit or hang.
 //
 // Threads: one caller, in a process without other threads (it forks). Failure: one line that says
-// what the library did, or what load_subject() has to say; kInvalidArgument, as whatever is wrong
-// is wrong with what the user named.
+// what the library did, or the error of load_subject(). The code is kInvalidArgument, because any
+// error is in the library that the user named.
 #pragma once
 
 #include <chrono>

@@ -22,7 +22,7 @@ std::string describe_end(int wait_status) {
 bool has_ended(pid_t child) {
   siginfo_t info{};
   const int result = ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT);
-  return result != 0 || info.si_pid == child;  // ECHILD: somebody has waited for it
+  return result != 0 || info.si_pid == child;  // ECHILD: another caller has waited for it
 }
 
 std::optional<int> end_within(pid_t child, std::chrono::milliseconds limit) {

@@ -1,4 +1,4 @@
-// One rank of a case in its own process. Compiled once per reducer variant.
+// Runs one rank of a case in its own process. Compiled once per build of the reducer.
 #include "properties/lane/gloo_environment.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/training.h"

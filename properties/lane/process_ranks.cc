@@ -43,7 +43,7 @@ void ProcessRanks::end_all() {
     for (std::uint32_t rank = 0; rank < processes->size(); ++rank) (void)end(*processes, rank);
 }
 
-// One process for `count` ranks.
+// Starts one process for `count` ranks.
 Status ProcessRanks::start(Processes& processes, std::uint32_t first, std::uint32_t count) {
   LOCKSTEP_CHECK(count == 1 || !subject_.rank_program.empty());
   std::vector<int> ours;
@@ -86,7 +86,7 @@ std::string ProcessRanks::end(Processes& processes, std::uint32_t rank,
   return status ? describe_end(*status) : "closed its connection and went on, and was killed";
 }
 
-// One case.
+// The run of one case.
 class ProcessRanks::Run {
  public:
   Run(ProcessRanks& owner, Processes& processes, const Case& c, Observation& observation,
@@ -148,7 +148,7 @@ class ProcessRanks::Run {
     }
   }
 
-  // Threads are made for every world at once.
+  // Threads are started for the largest world at once.
   Status start(std::uint32_t rank) {
     if (&processes_ == &owner_.processes_) return owner_.start(processes_, rank, 1);
     LOCKSTEP_CHECK_EQ(rank, 0u);
@@ -171,7 +171,7 @@ class ProcessRanks::Run {
       if (entries[i].revents != 0) hear(owners[i]);
   }
 
-  // Those that are stopped for good, once nobody else has anything left to do.
+  // Continues ranks that are stopped permanently, once no other rank has work left.
   void wake_stopped() {
     for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
       if (running_[rank] && !waiting_[rank] && !stopped_[rank]) return;
@@ -183,13 +183,14 @@ class ProcessRanks::Run {
   void wake_paused() {
     for (std::uint32_t rank = 0; rank < wake_at_.size(); ++rank) {
       if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
-      // A rank may have ended while it was stopped: kill(-1) would reach every process of the
+      // A rank may have ended while it was stopped. kill(-1) would signal every process of the
       // machine.
       if (const pid_t pid = processes_[rank].pid; pid > 0) {
         siginfo_t stop{};
         const bool is_child =
             ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG) == 0;
-        if (is_child && stop.si_pid == 0) continue;  // it said so, and has not stopped yet
+        if (is_child && stop.si_pid == 0)
+          continue;  // it announced its stop, and has not stopped yet
         ::kill(pid, SIGCONT);
       }
       wake_at_[rank] = {};
@@ -240,7 +241,7 @@ class ProcessRanks::Run {
     }
   }
 
-  // A planned end: the process has said so, and kills itself.
+  // Handles a planned exit: the process has announced it, and kills itself.
   void exited(std::uint32_t rank, const std::string& bytes) {
     RankObservation seen;
     gather(rank, bytes, seen);

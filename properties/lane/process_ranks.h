@@ -1,12 +1,12 @@
-// ProcessRanks: the ranks of a case as processes of their own, so that they can be killed and
-// stopped for real. Each process is this program, started as `rank-server`, or comes from
-// the nursery of the one that the subject names (Subject::rank_program), and serves one rank of
-// case after case until it is killed. From a nursery ranks may also come as threads of one process
+// ProcessRanks: runs the ranks of a case as processes, so that they can really be killed and
+// stopped. Each process is this program, started as `rank-server`, or comes from the fork server of
+// the program that the subject names (Subject::rank_program). It serves one rank of case after case
+// until it is killed. With a fork server, ranks can also be threads of one process
 // (run_as_threads()), for cases in which no rank is killed or stopped.
 //
-// The parent hands out the case, decides the meetings, wakes stopped ranks up again, and gathers
-// what the ranks observed. Threads: one caller. Failure: a rank that crashes, or ranks that give no
-// answer, are in the Observation.
+// The parent distributes the case, decides the meetings, continues stopped ranks, and collects what
+// the ranks observed. Threads: one caller. Failure: the Observation reports ranks that crash or do
+// not answer.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +36,7 @@ class ProcessRanks {
   // `net_plan`: see RankJob.
   void run(const Case& c, Observation& observation, const std::string& net_plan = "");
   void run_as_threads(const Case& c, Observation& observation);
-  // The next case has processes of its own.
+  // After this, the next case starts new processes.
   void end_all();
 
  private:
@@ -45,25 +45,26 @@ class ProcessRanks {
     pid_t pid = -1;
     int fd = -1;
   };
-  // One process a rank, by rank; or one and the same for all.
+  // One process per rank, by rank; or the same process for all ranks.
   using Processes = std::vector<Process>;
   Status start(Processes& processes, std::uint32_t first, std::uint32_t count);
-  // Kills the rank's process, unless it ends by itself within `patience`; says how it ended.
+  // Kills the rank's process, unless it ends by itself within `patience`. Returns in words how it
+  // ended.
   static std::string end(Processes& processes, std::uint32_t rank,
                          std::chrono::milliseconds patience = {});
 
   const Subject subject_;
   const LaneKind lane_;
-  RankForkServer nursery_;  // of the subject's rank program, if it names one
+  RankForkServer nursery_;  // for the subject's rank program, if it names one
   Processes processes_;
   Processes threads_;
 };
 
-// Runs the rank on the variant of the reducer that the subject asks for.
+// Runs the rank on the build of the reducer that the subject selects.
 void run_rank(const Subject& subject, const RankJob& job, RankObservation& observation,
               faults::Fired& fired);
 
-// main() of a rank's process that this program is (rank_server.h).
+// main() of a rank's process, if that process is this program (rank_server.h).
 int serve_ranks(int fd);
 
 }  // namespace lockstep::properties

@@ -16,7 +16,7 @@ namespace {
 using properties::ObservedCollective;
 using reference::PassKind;
 
-// The production reducer, or several of them (F7), held by their users' class.
+// The production reducer, or several of them (F7), in the class that users use.
 class ProductionSubject final : public TrainingSubject {
  public:
   ProductionSubject(std::string pinned_layout, bool saves_layout)
@@ -82,8 +82,8 @@ class ProductionSubject final : public TrainingSubject {
     });
   }
 
-  // Asks the way a user would find out: the next forward is refused. Where ranks may have to meet
-  // in a local forward, only one that says that it is poisoned can be asked.
+  // This asks as a user would: the next forward is refused. If ranks may have to meet in a local
+  // forward, only a reducer that reports its poisoned state can be asked.
   bool poisoned() const override {
     return std::any_of(users_.begin(), users_.end(), [this](const User& user) {
       if (meets_in_forwards_ && user.parallel->poisoned().ok()) return false;
@@ -145,11 +145,11 @@ class ProductionSubject final : public TrainingSubject {
  private:
   struct User {
     std::unique_ptr<DataParallel> parallel;
-    std::int64_t seen = 0;  // of its trace
+    std::int64_t seen = 0;  // how much of its trace was read
     void see_all() { seen = parallel->reducer().trace().next_sequence(); }
   };
 
-  // The first failure ends it.
+  // Calls each reducer; the first failure ends the loop.
   template <class Call>
   Status each(const Call& call) {
     for (User& user : users_) LOCKSTEP_RETURN_IF_ERROR(call(user));
@@ -202,7 +202,7 @@ class ProductionSubject final : public TrainingSubject {
     return options;
   }
 
-  // P15: what the first replica has.
+  // Returns the parameters of the first replica (P15).
   static std::vector<Ref<Parameter>> originals(const std::vector<Ref<Parameter>>& parameters,
                                                const reference::Program& program) {
     std::vector<Ref<Parameter>> first;
@@ -212,7 +212,7 @@ class ProductionSubject final : public TrainingSubject {
     return first;
   }
 
-  // The other replicas, whose lists go along with that of the originals.
+  // Adds the other replicas, whose lists correspond to that of the originals.
   static void add_replicas(const std::vector<Ref<Parameter>>& parameters,
                            const std::vector<Ref<Buffer>>& buffers,
                            const reference::Program& program, ReducerOptions& options) {
@@ -237,7 +237,7 @@ class ProductionSubject final : public TrainingSubject {
       if (original == i) continue;
       Replica& of = replica(copies[original]++);
       of.parameters[place[original]] = parameters[i];
-      // Where the first replica lists it again.
+      // The index at which the first replica lists it again.
       std::uint32_t listed_again = original;
       for (std::uint32_t again = i + 1; again < parameters.size(); ++again) {
         if (reference::owner_of(program, again) != i) continue;
@@ -289,7 +289,7 @@ class ProductionSubject final : public TrainingSubject {
     return nullptr;
   }
 
-  // What a run that had this order would have saved.
+  // Returns the layout that a run with this order would have saved.
   static Layout drawn_layout(const std::vector<Ref<Parameter>>& parameters,
                              const reference::Program& program) {
     std::vector<ParameterInfo> infos;
@@ -327,7 +327,7 @@ class ProductionSubject final : public TrainingSubject {
     return ObservedCollective::Op::kOther;
   }
 
-  // Parameters are called p0, p1, ...
+  // The parameters' names are p0, p1, ...
   static std::uint32_t number_of(const std::string& name) {
     return static_cast<std::uint32_t>(std::stoul(name.substr(1)));
   }
@@ -338,7 +338,7 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::vector<User> users_;
-  std::uint32_t reducers_ = 0;  // that there are to be
+  std::uint32_t reducers_ = 0;  // how many there are to be
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;

@@ -24,11 +24,11 @@ namespace lockstep::properties {
 namespace {
 
 constexpr int kServerFd = 3;                            // of the socket, in the other process
-constexpr auto kStartLimit = std::chrono::seconds(60);  // of a busy machine that loads libtorch
+constexpr auto kStartLimit = std::chrono::seconds(60);  // for a busy machine that loads libtorch
 
 constexpr std::size_t kMaxDescriptors = reference::kMaxWorld;
 
-// A message of one byte that carries descriptors.
+// The control data of a message of one byte that carries descriptors.
 union Carrier {
   cmsghdr header;
   char bytes[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
@@ -53,7 +53,7 @@ bool send_descriptors(int fd, const std::vector<int>& sent) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
 }
 
-// None when the other end is gone.
+// Returns no descriptors if the other end is gone.
 std::vector<int> receive_descriptors(int fd) {
   char byte = 0;
   iovec text{&byte, 1};
@@ -73,8 +73,9 @@ std::vector<int> receive_descriptors(int fd) {
   return received;
 }
 
-// Forks twice: the child's child is nobody's child once the one in between has ended. Its pid, or
-// 0 in that process itself, or below 0: what the system says, as -errno.
+// Forks twice, so that the grandchild has no parent in this process once the intermediate process
+// has ended. Returns the grandchild's pid, 0 in the grandchild itself, or the system's error as
+// -errno.
 pid_t fork_rank() {
   int ends[2];
   if (::pipe(ends) != 0) return -errno;

@@ -1,14 +1,14 @@
-// Nursery: a process of a rank program that forks ranks' processes off itself, so that what is dear
-// to load (libtorch: a second of a processor) is loaded once for all of them, and a rank that was
-// killed is there again at once.
+// RankForkServer: starts a process of a rank program that forks the ranks' processes, so that what
+// is expensive to load (libtorch: a second of a processor) is loaded once for all of them, and a
+// killed rank is replaced at once.
 //
-// A rank's process is not the nursery's child for long: the process in between ends, and the rank
-// falls to this process, which can wait for it as for any child of its own (it becomes a subreaper
-// for that). Ranks outlive their nursery, but not this process.
+// A rank's process is a child of the fork server only briefly: the process in between ends, and the
+// rank becomes a child of this process, which can wait for it as for any child of its own (this
+// process becomes a subreaper for that). Ranks outlive their fork server, but not this process.
 //
-// Threads: one caller. The rank program must have one thread when it begins to serve. Failure: a
-// nursery that has ended is an error of the next make(), kPeerLost, and is started anew by the one
-// after it. Any other error is what the system refused.
+// Threads: one caller. The rank program must have one thread when it begins to serve. Failure: if
+// the fork server has ended, the next make() returns kPeerLost, and the make() after it starts a
+// new one. Any other error is the system's.
 #pragma once
 
 #include <sys/types.h>
@@ -23,14 +23,14 @@ namespace lockstep::properties {
 
 class RankForkServer {
  public:
-  // `program` is started as `program rank-nursery FD` when the first rank is asked for.
+  // The first make() starts `program rank-nursery FD`.
   explicit RankForkServer(std::string program) : program_(std::move(program)) {}
   ~RankForkServer() { end(); }
   RankForkServer(const RankForkServer&) = delete;
   RankForkServer& operator=(const RankForkServer&) = delete;
 
-  // A process that serves ranks on copies of `fds`, each on a thread of its own if there are
-  // several (rank_server.h). At most reference::kMaxWorld.
+  // Creates a process that serves ranks on copies of `fds`. If there are several, each has a thread
+  // of its own (rank_server.h). There are at most reference::kMaxWorld.
   Result<pid_t> make(const std::vector<int>& fds);
 
  private:
@@ -45,7 +45,7 @@ class RankForkServer {
 // Starts `program COMMAND 3`, whose descriptor 3 is `fd`.
 Result<pid_t> spawn_server(const std::string& program, const char* command, int fd);
 
-// main() of a nursery; `fd` is its end of the socket. Returns the exit status, in each of its
+// main() of a fork server; `fd` is its end of the socket. Returns the exit status, in each of its
 // ranks, too.
 int serve_nursery(int fd, RankProgram& program);
 

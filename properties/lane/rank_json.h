@@ -1,5 +1,5 @@
-// What a rank's process and its parent, two processes of one build, send each other: as text
-// (JSON), and what the rank observed as bytes (CBOR).
+// The messages between a rank's process and its parent, two processes of one build: text (JSON),
+// and the rank's observation as bytes (CBOR).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace lockstep::properties {
 
-struct RankRequest {  // to run a case
+// A request to run a case.
+struct RankRequest {
   std::string case_text;
   std::uint32_t rank = 0;
   std::string directory;
@@ -23,12 +24,13 @@ struct RankRequest {  // to run a case
 std::string to_text(const RankRequest& request);
 RankRequest rank_request_from(const std::string& text);
 
-struct Arrival {  // at a meeting
+// The arrival of a rank at a meeting.
+struct Arrival {
   bool finished = false;
   std::uint32_t next_step = 0;
 };
 std::string to_text(const Arrival& arrival);
-std::optional<Arrival> arrival_from(const std::string& text);  // none: it is no arrival
+std::optional<Arrival> arrival_from(const std::string& text);  // nothing if the text is no arrival
 
 std::string to_text(const Resume& resume);
 Resume resume_from(const std::string& text);

@@ -22,7 +22,8 @@ class RankServer {
   int serve() {
     std::string text;
     while (receive_message(fd_, text, std::nullopt) == Receive::kMessage) {
-      // Not before: one from a nursery (rank_fork_server.h) gets its lasting parent in between.
+      // This must not come earlier: a rank from a fork server (rank_fork_server.h) gets its final
+      // parent only shortly before.
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (!run(rank_request_from(text))) return 1;
     }
@@ -67,8 +68,8 @@ class RankServer {
     return resume_from(text);
   }
 
-  // As a machine that loses power: nothing is unwound, nothing is said to the peers. `fired` has
-  // this exit, and what fired before it.
+  // Ends the process as a loss of power does: nothing is unwound, and the peers get no message.
+  // `fired` includes this exit and what fired before it.
   [[noreturn]] void exit_process(const faults::Fired& fired) {
     send_message(fd_, kExit + to_bytes(RankObservation(), fired));
     ::raise(SIGKILL);

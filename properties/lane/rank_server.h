@@ -1,8 +1,8 @@
-// RankServer: a rank's end of ProcessRanks (process_ranks.h), in a process of its own: it is handed
-// one rank of case after case, runs it, and answers with what it observed.
+// RankServer: a rank's end of ProcessRanks (process_ranks.h), in a process of its own. It receives
+// one rank of case after case, runs it, and answers with the observation.
 //
-// Threads: one caller. Failure: a request that cannot be read ends the process, which the other end
-// reports.
+// Threads: one caller. Failure: a request that cannot be read ends the process, and the other end
+// reports this.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 
 namespace lockstep::properties {
 
-// Messages to the parent start with a letter that says what they are.
+// Messages to the parent begin with a letter that names their type.
 constexpr char kMeet = 'm';
 constexpr char kPause = 'p';
 constexpr char kStop = 's';
 constexpr char kExit = 'x';
 constexpr char kDone = 'd';
 
-// What a rank's process is asked to do.
+// The work of a rank's process.
 struct RankJob {
   const Case* c = nullptr;
   const reference::Expectation* expectation = nullptr;
   std::uint32_t rank = 0;
-  std::string directory;   // of the file store
+  std::string directory;   // the directory of the file store
   bool detailed = false;   // see Observation
-  bool is_nccl = false;    // on the nccl lane, else on the gloo lane
+  bool is_nccl = false;    // true on the nccl lane, false on the gloo lane
   std::string net_plan;    // nccl lane: the name of the net plug-in's fault plan, or empty
   bool is_thread = false;  // other ranks run in this process
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
@@ -41,17 +41,19 @@ struct RankJob {
   std::function<void()> stop_process;  // until all others have given up or are done
 };
 
-// What runs ranks in this process; on several threads, if ranks are threads of it.
+// Runs ranks in this process. If several ranks are threads of the process, it runs on several
+// threads.
 class RankProgram {
  public:
   virtual ~RankProgram() = default;
-  virtual Status load(const std::string& subject) = 0;      // as on the command line
-  virtual const reference::Contract& contract() const = 0;  // of the subject
+  virtual Status load(const std::string& subject) = 0;      // the name, as on the command line
+  virtual const reference::Contract& contract() const = 0;  // the subject's contract
   virtual void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) = 0;
 };
 
-// main() of a process of ranks, one for each of `fds`, their ends of sockets to the parent. Several
-// are threads of it; then no job may end or stop the process. Returns the exit status.
+// main() of a process that serves one rank on each of `fds`, its ends of sockets to the parent.
+// Several ranks are threads of the process; then no job may end or stop the process. Returns the
+// exit status.
 int serve_ranks(const std::vector<int>& fds, RankProgram& program);
 
 }  // namespace lockstep::properties

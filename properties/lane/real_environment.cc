@@ -15,8 +15,8 @@ inline namespace LOCKSTEP_NS {
 
 namespace {
 
-// The store of the lane. Its files are no business of the reducer under test: where it fails, the
-// system is asked at once whether it takes files at all.
+// The store of the lane. Its files are not the business of the reducer under test: if the store
+// fails, it checks at once whether the system accepts files at all.
 class WatchedStore final : public Store {
  public:
   explicit WatchedStore(const std::string& directory) : directory_(directory), files_(directory) {}
@@ -60,7 +60,8 @@ class WatchedStore final : public Store {
 RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
   faults::FaultPlan plan;
   for (const faults::Fault& fault : setup_.c->faults.faults) {
-    if (fault.kind == faults::Kind::kOperationError) continue;  // NCCL's plug-in has it, Gloo none
+    if (fault.kind == faults::Kind::kOperationError)
+      continue;  // NCCL's plug-in carries it out; Gloo has none
     const bool needs_process =
         fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
     if (!needs_process || setup_.exit_process) plan.faults.push_back(fault);

@@ -1,6 +1,6 @@
-// RealEnvironment: the world of one rank on the lanes in real time, gloo and nccl, for ranks as
-// threads and as processes. It carries out the faults of the plan on its own rank; what moves data
-// between the ranks is the lane's (make_group).
+// RealEnvironment: the environment of one rank on the lanes in real time, gloo and nccl, for ranks
+// as threads and as processes. It carries out the faults of the plan on its own rank. The lane
+// implements the transport between the ranks (make_group).
 //
 // Threads: as RankEnvironment says. One object per rank and case.
 #pragma once
@@ -32,7 +32,8 @@ class RealEnvironment : public RankEnvironment {
     std::function<Resume(bool finished, std::uint32_t next_step)> meet;
     bool detailed = false;
     std::function<std::string()> lacking;  // see RankObservation; may be empty
-    // Ranks as processes: what an exit and a pause do. Without them those faults do not fire.
+    // For ranks as processes: these carry out an exit and a pause. Without them those faults do not
+    // fire.
     std::function<void(const faults::Fired& fired)> exit_process;
     std::function<void(std::uint32_t duration_us)> pause_process;
   };
@@ -44,7 +45,7 @@ class RealEnvironment : public RankEnvironment {
   platform::Duration failure_grace() const override;
   void begin_step(std::uint32_t step) override;
   void visit_node() override;
-  bool exited() const override { return false; }  // a process that exits does not come back to ask
+  bool exited() const override { return false; }  // a process that exits never asks again
   Resume meet(bool finished, std::uint32_t next_step) override {
     return setup_.meet(finished, next_step);
   }
@@ -54,14 +55,14 @@ class RealEnvironment : public RankEnvironment {
   std::string lacking() const { return setup_.lacking ? setup_.lacking() : std::string(); }
 
  protected:
-  // One of the groups that the rank is in.
+  // One of the groups of the rank.
   struct Place {
     std::shared_ptr<Store> store;  // of this group alone
-    const char* name;              // "first", or "second" of the reducer's two
+    const char* name;  // "first", or "second" for the second of the reducer's two groups
     std::vector<std::uint32_t> members;
     std::uint32_t generation;
     std::uint32_t reducer;
-    int rank;  // in it
+    int rank;  // the rank in this group
     int size() const { return static_cast<int>(members.size()); }
     bool is_first() const { return generation == 0 && reducer == 0 && name[0] == 'f'; }
   };
@@ -70,7 +71,7 @@ class RealEnvironment : public RankEnvironment {
   const properties::Case& the_case() const { return *setup_.c; }
   const reference::Program& program() const { return setup_.c->program; }
   platform::Duration timeout() const;
-  // Calls body(injector), one thread at a time.
+  // Calls body(injector) on one thread at a time.
   template <class Body>
   auto with_injector(Body body) {
     const std::scoped_lock lock(mutex_);

@@ -1,7 +1,7 @@
-// The lanes gloo and nccl of one build of the reducer. A program has those that it links: the
-// object library lockstep_real_lanes, or the one with planted bugs, lockstep_seeded_real_lanes,
-// which adds itself before main(). A program for quick work has neither, and only
-// lockstep-seeded has the one with planted bugs.
+// The gloo and nccl lanes of one build of the reducer. A program has the lanes that it links: the
+// object library lockstep_real_lanes, or the one with planted bugs, lockstep_seeded_real_lanes. The
+// library registers itself before main(). A program for quick work links neither, and only
+// lockstep-seeded links the one with planted bugs.
 #pragma once
 
 #include <memory>
@@ -20,6 +20,6 @@ struct RealLanes {
   Status (*probe_nccl)(std::string& found, bool& lacks_device);
 };
 
-bool add_real_lanes(const RealLanes& lanes, bool is_seeded);  // true, for an initializer
+bool add_real_lanes(const RealLanes& lanes, bool is_seeded);  // returns true, for an initializer
 
 }  // namespace lockstep::properties

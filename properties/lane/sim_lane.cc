@@ -1,5 +1,5 @@
-// The sim lane: every rank a fiber, one OS thread, virtual time, simulated links. Compiled once per
-// reducer variant.
+// The sim lane: every rank is a fiber; one OS thread, virtual time, simulated links. Compiled once
+// per build of the reducer.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -29,10 +29,10 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
-// NCCL has a watchdog, which needs an end: of what never ends without one.
+// NCCL has a watchdog, which needs a limit even for cases that otherwise never time out.
 constexpr platform::Duration kLongest = std::chrono::minutes(1);
 constexpr platform::Duration kWatch = std::chrono::milliseconds(20);
-constexpr std::int64_t kGenerations = 4096;  // of each of the groups that ranks may be in
+constexpr std::int64_t kGenerations = 4096;  // for each of the groups of a rank
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
 simulation::Schedule to_simulation(const properties::Schedule& schedule) {
@@ -58,8 +58,8 @@ simulation::Schedule to_simulation(const properties::Schedule& schedule) {
   return out;
 }
 
-// Some programs see messages at once, others late: with a latency every message comes after all
-// computing.
+// Some programs receive messages at once, others late: with a latency every message arrives after
+// all computation.
 simulated::Latency latency_of(std::uint32_t key) {
   using std::chrono::microseconds;
   switch (key % 3) {
@@ -72,8 +72,8 @@ simulated::Latency latency_of(std::uint32_t key) {
   }
 }
 
-// What one run shares between its ranks. After a deadlock its fibers are abandoned with pointers to
-// it, so it is, too.
+// The state that the ranks of one run share. After a deadlock its fibers are abandoned with
+// pointers to it, so this state is abandoned, too.
 struct World {
   faults::Injector injector;
   simulated::SimNetwork network;
@@ -81,12 +81,12 @@ struct World {
   std::shared_ptr<Store> store;
   std::vector<std::vector<std::unique_ptr<HostDevice>>> devices;  // by rank
   simulated::GroupOptions group;
-  std::optional<simulated::SimNccl> nccl;  // of a case that goes by NCCL
+  std::optional<simulated::SimNccl> nccl;  // for a case that uses NCCL
   bool detailed = false;
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
 
-// The store as a rank's process sees it: a process that is gone writes nothing any more.
+// The store as a rank's process sees it: a process that has exited writes nothing.
 class RankStore final : public Store {
  public:
   RankStore(std::shared_ptr<Store> inner, const faults::Injector& injector, std::uint32_t rank)
@@ -123,8 +123,9 @@ class SimEnvironment final : public RankEnvironment {
   std::uint32_t rank() const override { return rank_; }
   Device* gpu() override { return gpu_.get(); }
 
-  // The GPU's own account, when nothing of the rank is left on it; the GPU ends here. One that
-  // has leaked memory stays, as what leaked still points to it.
+  // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
+  // destroys the GPU. A GPU with leaked memory remains, because the leaked storages still point to
+  // it.
   void close_gpu(Observation& observation) {
     if (nccl_) {
       observation.ranks[rank_].shrunk = nccl_->shrunk();
@@ -202,7 +203,7 @@ class SimEnvironment final : public RankEnvironment {
     return world_.coordinator->meet(rank_, finished, next_step);
   }
 
-  // NCCL's communicators end in peace one by one.
+  // NCCL's communicators end one by one without an error.
   bool leaves_at_once() const override { return world_.nccl && case_.faults.faults.empty(); }
 
   Status go_on_with_fewer() override {
@@ -228,7 +229,7 @@ class SimEnvironment final : public RankEnvironment {
     NcclOptions options;
     options.timeout = std::min(world_.group.timeout, kLongest);
     options.connect_timeout = options.timeout;
-    options.poll = kWatch;  // virtual time costs
+    options.poll = kWatch;  // polling costs virtual time
     options.notice = kWatch;
     return options;
   }
@@ -284,7 +285,7 @@ class SimLane final : public properties::Lane {
     if (c.program.options.transport == reference::Transport::kNccl) {
       simulated::SimNcclOptions options;
       options.disturbs_frames = c.program.options.verify;
-      // Where ranks give up, others may still be in the step before.
+      // If ranks give up, others may still be in the step before.
       options.aborts_lose =
           c.faults.faults.empty() && c.program.options.join == reference::Join::kNone;
       world_->nccl.emplace(world_->network, options);
@@ -297,7 +298,7 @@ class SimLane final : public properties::Lane {
     world_->group.algorithm = c.program.options.order == reference::Order::kBcube
                                   ? simulated::Algorithm::kBcube
                                   : simulated::Algorithm::kRing;
-    // F7: of two ranks with an error each, in passes of different reducers, both may wait.
+    // If two ranks have one error each, in passes of different reducers, both may wait (F7).
     const bool never = properties::never_times_out(c) && reference::reducer_count(c.program) == 1;
     const auto limit =
         std::chrono::milliseconds(c.timeout_ms == 0 ? properties::kDefaultTimeoutMs : c.timeout_ms);
@@ -347,7 +348,7 @@ class SimLane final : public properties::Lane {
       for (auto& device : devices) {
         if (device->allocated_bytes() == 0) continue;
         observation.leaked_bytes += device->allocated_bytes();
-        (void)device.release();  // what leaked still points to it
+        (void)device.release();  // leaked storages still point to it
       }
     }
   }

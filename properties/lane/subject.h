@@ -1,5 +1,6 @@
-// TrainingSubject: a reducer under test, as the training loop drives it. The production reducer is
-// one, a user's reducer from a shared library (properties/subject) is another.
+// TrainingSubject: the interface through which the training loop drives a reducer under test. The
+// production reducer is one; a user's reducer from a shared library (properties/subject) is
+// another.
 //
 // Threads and order are those of DataParallel: all calls but the hooks come from the rank's own
 // thread.
@@ -27,29 +28,31 @@ class TrainingSubject {
                            const std::vector<Ref<Buffer>>& buffers, Engine& engine,
                            const reference::Program& program, RankEnvironment& environment,
                            Memberships memberships) = 0;
-  // The last construct() failed: there is nothing to reset. It may be called again at any time
-  // between two steps, and replaces what there was.
+  // Whether the last construct() failed, so that there is nothing to reset. The loop may call
+  // construct() again at any time between two steps; it replaces the earlier reducer.
   virtual bool has_failed_to_begin() const { return false; }
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;
-  // Manual sync (P13): after the last forward of a synced step.
+  // For manual sync (P13): called after the last forward of a synced step.
   virtual Status sync_gradients(std::vector<Edge>&) { return {}; }
-  // Uneven inputs (S2): before the first step and after a reset; and when there are no more.
+  // For uneven inputs (S2): begin_join() is called before the first step and after a reset,
+  // end_join() when the rank has no more inputs.
   virtual Status begin_join(const reference::Program&) { return {}; }
   virtual Status end_join() { return {}; }
   virtual Status check_complete() = 0;
   virtual void abort(const Status& cause) = 0;
   virtual Status reset(Memberships memberships) = 0;
-  // Refuses further work because of an earlier failure.
+  // Whether it refuses further work because of an earlier failure.
   virtual bool poisoned() const = 0;
   virtual bool launched_in_pass() const = 0;
-  // The parameters' indices in the order that the buckets follow (B2); empty before they do.
+  // Returns the parameters' indices in the order that the buckets follow (B2); empty before the
+  // rebuild.
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
-  // The layout that is in force, as text (B3), if it was asked for.
+  // Returns the current layout as text (B3), if the case asked for it.
   virtual std::string saved_layout() const { return {}; }
-  // What the rank tells of itself (T1), if it can.
+  // Returns the rank's flight record (T1), if the subject has one.
   virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
-  // Collectives of passes since the last call.
+  // Appends the collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };
 

@@ -1,8 +1,8 @@
-// TensorMemory: how a lane writes to tensors and reads them, whether they lie on the host or on a
-// GPU. On the host that is where they are; on a GPU it is pinned memory, from which the GPU
-// copies when its stream gets there, as it does with what a user's kernels compute.
+// TensorMemory: writes and reads tensors for a lane, in host memory or on a GPU. For host tensors
+// it accesses their memory directly. For a GPU it uses pinned memory, from which the GPU copies
+// when its stream gets there, in the same way as with the results of a user's kernels.
 //
-// Threads: fill() from any engine worker of the rank; the rest from the training thread.
+// Threads: any engine worker of the rank may call fill(); only the training thread calls the rest.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class TensorMemory {
   TensorMemory& operator=(const TensorMemory&) = delete;
   ~TensorMemory() { settle(); }
 
-  // Calls write(memory), which fills all elements of a dense tensor, in their order in memory.
+  // Calls write(memory), which fills all elements of a dense tensor, in their memory order.
   template <class Write>
   Status fill(const Tensor& tensor, const Write& write) {
     if (tensor.device().is_host()) {
@@ -37,19 +37,20 @@ class TensorMemory {
     return {};
   }
 
-  // The tensor's first element and all up to its last one, when everything that was submitted is
-  // done. Valid until the next call, on the host as long as the tensor.
+  // Waits for everything that was submitted, and returns the memory from the tensor's first element
+  // to its last. It is valid until the next call; on the host, as long as the tensor.
   const std::byte* read(const Tensor& tensor);
 
-  // Waits for the GPU, and gives its pinned memory back.
+  // Waits for the GPU, and releases the pinned memory.
   void settle();
 
  private:
   void submit(PinnedMemory pinned, const Tensor& tensor, std::size_t bytes);
 
   platform::Mutex mutex_{"harness.memory"};
-  std::vector<PinnedMemory> in_use_;  // by copies that may be ahead; guarded by mutex_
-  Device* device_ = nullptr;          // theirs
+  // The memory of copies that may not have run yet. Guarded by mutex_.
+  std::vector<PinnedMemory> in_use_;
+  Device* device_ = nullptr;  // the device of in_use_
   std::vector<std::byte> copy_;
 };
 

@@ -1,5 +1,5 @@
-// A GPU for the nccl lane that is played on the host: streams are threads (test_queue_device.h).
-// Linked into lockstep_on_host, once for each build of the reducer.
+// A stand-in on the host for the GPU of the nccl lane: its streams are threads
+// (test_queue_device.h). It is linked into lockstep_on_host, once for each build of the reducer.
 #include "properties/lane/test_host_gpu.h"
 
 #include "properties/lane/nccl_gpu.h"

@@ -1,5 +1,5 @@
-// How the small NCCL of the tests (test_libraries) puts work on a stream of the played GPU, and
-// finds what is at an address of the GPU.
+// Functions with which the small NCCL of the tests (test_libraries) submits work to a stream of the
+// host's stand-in for a GPU, and finds the memory at an address of that GPU.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace lockstep::properties {
 
 using HostGpuSubmit = void (*)(void* stream, void (*body)(void*), void* data);
 using HostGpuReach = std::byte* (*)(void* stream, const void* data);
-extern HostGpuSubmit host_gpu_submit;  // of the GPU that this process has opened
+extern HostGpuSubmit host_gpu_submit;  // for the GPU that this process has opened
 extern HostGpuReach host_gpu_reach;
 
 }  // namespace lockstep::properties

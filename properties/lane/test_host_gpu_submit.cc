@@ -5,7 +5,7 @@ HostGpuSubmit host_gpu_submit = nullptr;
 HostGpuReach host_gpu_reach = nullptr;
 }  // namespace lockstep::properties
 
-// Found by name (dlsym) from the library.
+// The library finds this function by its name (dlsym).
 extern "C" __attribute__((visibility("default"))) void lockstep_test_submit(void* stream,
                                                                             void (*body)(void*),
                                                                             void* data) {

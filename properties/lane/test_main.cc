@@ -1,5 +1,5 @@
-// main() of tests that run the gloo lane: ranks as processes are this program, started anew (see
-// process_ranks.h), and must serve instead of running the tests once more.
+// main() of tests that run the gloo lane. Ranks as processes are this program, started again (see
+// process_ranks.h). They must serve, and not run the tests once more.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kSimLimit = seconds(20);  // of computing alone
+constexpr milliseconds kSimLimit = seconds(20);  // for computation alone
 constexpr milliseconds kNcclLimit = seconds(150);
 constexpr milliseconds kTorchLimit = seconds(60);
 constexpr milliseconds kBusyMachine = seconds(10);
@@ -24,7 +24,7 @@ milliseconds gloo_limit(const Case& c) {
   return std::min(kBusyMachine + (harmful + 1) * 2 * timeout, most);
 }
 
-// Of what the process does besides the run of the ranks.
+// The time for what the process does besides the run of the ranks.
 milliseconds allowance(LaneKind lane, const Subject& subject) {
   if (lane == LaneKind::kSim) return milliseconds(0);
   if (lane == LaneKind::kNccl) return seconds(50);

@@ -1,5 +1,5 @@
-// How long a case may take before it counts as hung: the watchdog's limits. Functions of the case,
-// so that a case that cannot be slow is given up soon.
+// The watchdog's limits: how long a case may take before it counts as hung. They are functions of
+// the case, so that the watchdog soon gives up a case that cannot be slow.
 #pragma once
 
 #include <chrono>
@@ -8,23 +8,23 @@
 
 namespace lockstep::properties {
 
-// For the ranks of one run, in the lanes in real time.
+// The limit for the ranks of one run, in the lanes in real time.
 //
-// Over Gloo every wait of a rank ends after the case's timeout, so a run in which nothing at all
-// moves for that long fails by its errors. What is left for the watchdog is a wait that has no end.
-// A harmful fault may cost the others one timeout until they notice and one until they have
-// connected anew; so may the last collectives of the program. What all the rest takes,
-// milliseconds, has ten seconds, because the machine may be busy. Faults seldom cost that much one
-// after the other, so a minute is the most, unless the timeout is longer than usual.
+// Over Gloo every wait of a rank ends after the case's timeout, so a run in which nothing moves for
+// that long fails by its errors. The watchdog remains for a wait that never ends. A harmful fault
+// may cost the others one timeout until they notice it and one more until they have connected anew;
+// so may the last collectives of the program. All the rest takes milliseconds; its limit is ten
+// seconds, because the machine may be busy. Faults seldom add up to that much, so the limit is at
+// most a minute, unless the timeout is longer than usual.
 //
-// On a GPU processes take turns by slices of milliseconds, and a rank that was killed has to begin
-// with CUDA anew; libtorch takes seconds to load, and a case may run twice (CaseRunner). These have
-// constants.
+// On a GPU processes take turns in slices of milliseconds, and a rank that was killed must
+// initialize CUDA anew; libtorch takes seconds to load, and a case may run twice (CaseRunner).
+// These costs are constants.
 std::chrono::milliseconds run_limit(LaneKind lane, const Subject& subject, const Case& c);
 
-// For the answer of the process that runs the case, or both runs of it, on the subject and on
-// Subject::against. More than the above: where ranks are processes, the lane knows best which of
-// them hangs.
+// The limit for the answer of the process that runs the case, or both runs of it, on the subject
+// and on Subject::against. It is larger than run_limit(): if ranks are processes, the lane knows
+// best which of them hangs.
 std::chrono::milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c);
 
 }  // namespace lockstep::properties

@@ -16,7 +16,7 @@ namespace lockstep::properties {
 namespace {
 
 constexpr const char* kProgram = "lockstep-torch";
-constexpr std::uint32_t kProcessesEvery = 4;  // one case in so many, by its key
+constexpr std::uint32_t kProcessesEvery = 4;  // one case in this many; its key decides
 
 bool needs_processes(const Case& c) {
   using enum faults::Kind;
@@ -29,7 +29,7 @@ bool needs_processes(const Case& c) {
 class TorchLane final : public Lane {
  public:
   explicit TorchLane(const Subject& subject) : processes_(subject) {
-    ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which tell of every hook otherwise
+    ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which otherwise log every hook
   }
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
     if (needs_processes(c) || c.program.key % kProcessesEvery == 0)
@@ -42,7 +42,7 @@ class TorchLane final : public Lane {
   ProcessRanks processes_;
 };
 
-// The first line that the program prints, on either stream.
+// Returns the first line that the program prints, on either stream.
 std::string first_line_of(const std::filesystem::path& program) {
   std::FILE* pipe = ::popen(fmt::format("'{}' --probe 2>&1", program.string()).c_str(), "r");
   if (pipe == nullptr) return {};

@@ -1,8 +1,8 @@
 // The subject `torch`: PyTorch's reducer. Its ranks are processes of another program,
-// lockstep-torch (properties/subject/torch), so that this one does not link libtorch. There is one
-// lane for it, as it brings its own engine and its own process group.
+// lockstep-torch (properties/subject/torch), so that this program does not link libtorch. It has
+// one lane, because it has its own engine and its own process group.
 //
-// Threads: one caller. Failure: torch_subject() tells in one line why there is no such subject.
+// Threads: one caller. Failure: torch_subject() says in one line why the subject is not available.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +12,16 @@
 
 namespace lockstep::properties {
 
-// What the program has to answer to `lockstep-torch --probe`, before the version.
+// What the program must answer to `lockstep-torch --probe`, before the version.
 constexpr const char* kTorchGreeting = "lockstep-torch 1, libtorch ";
 
-// Its program is looked for beside this one, or in `folder`.
+// Searches for the program beside this one, or in `folder`.
 Result<Subject> torch_subject();
 Result<Subject> torch_subject(const std::filesystem::path& folder);
 
 std::unique_ptr<Lane> make_torch_lane(const Subject& subject);
 
-// What cases may ask of it.
+// Returns what cases may require of the subject.
 Capabilities torch_capabilities();
 
 }  // namespace lockstep::properties

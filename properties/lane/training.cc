@@ -23,11 +23,11 @@ using reference::Program;
 
 constexpr int kForwardCall = -1;  // ObservedStep::failed_call
 constexpr int kMaxJoinAttempts = 3;
-// Accounts cost time: one program in so many has them, and where all ends well one in so many.
+// Flight records cost time: one program in kTold has them, and one in kToldEnds if all ends well.
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 
-// Writes down the order of hooks, after the subject's own have run.
+// Records the order of hooks, after the subject's own hooks have run.
 class HookRecorder final : public GradientHook {
  public:
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
@@ -36,8 +36,9 @@ class HookRecorder final : public GradientHook {
     return {};
   }
   void begin() { order_.clear(); }
-  // Of parameters with copies the first, where the last of them had its last hook: when that is, if
-  // one had none, cannot be seen from here, and it is left out (P15).
+  // Of a parameter with replicas it lists the first replica, at the position of the last replica's
+  // last hook. If a replica had no hook, that position cannot be known here, and the parameter is
+  // omitted (P15).
   std::vector<std::uint32_t> order(const Program& program) const {
     const auto had_hook = [this](std::uint32_t part) {
       return std::find(order_.begin(), order_.end(), part) != order_.end();
@@ -133,16 +134,16 @@ class Training {
     return static_cast<int>(last);
   }
 
-  // Ranks must not fire their hooks in one order.
+  // The ranks must not fire their hooks in one common order.
   static std::uint64_t tie_seed(const Program& program, std::uint32_t rank) {
     return (std::uint64_t{program.key} << 8) + rank + 1;
   }
 
-  // Joins a group of `roster` with `enter`. A peer may have gone ahead, met a fault, and left us in
-  // the middle: then everyone meets again, and goes on from `step`.
+  // Joins a group of `roster` with `enter`. A peer may have continued, met a fault, and left this
+  // rank in the middle of the join: then all ranks meet again, and continue from `step`.
   template <class Enter>
   Status join(Roster roster, std::uint32_t& step, Enter enter) {
-    // Whoever goes ahead has begun a step, so that it cannot happen more often than there are
+    // A rank that continues has begun a step, so this cannot happen more often than there are
     // steps.
     const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
@@ -175,26 +176,26 @@ class Training {
         observation_.finished = true;
         break;
       }
-      // A rank whose own step went well keeps its group until all have met: peers may still be in
-      // the middle of the step.
+      // A rank whose own step succeeded keeps its group until all ranks have met, because peers may
+      // still be in the middle of the step.
       Resume resume = environment_.meet(!recovering, step);
       observation_.finished = !resume.recover;
       if (observation_.finished) break;
-      note_account();  // of a rank that was well, and learns here that peers were not
+      note_account();  // for a healthy rank, which learns here that its peers failed
       if (!recover(resume)) break;
       step = resume.step;
     }
   }
 
-  // F5: nobody needs this rank any more. Reducers that share a group may still end in a mismatch
-  // (F7), of other ranks, and all recover.
+  // Whether no other rank needs this rank any more (F5). Reducers that share a group may still end
+  // in a mismatch of other ranks (F7), and then all recover.
   bool leaves_at_once() const {
     if (reference::reducer_count(program_) > 1 && !program_.options.group_each) return false;
     const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
     return !may_fail && !joins() && environment_.leaves_at_once();
   }
 
-  // Up to the end of the program, or until everyone recovers: then it is true.
+  // Trains up to the end of the program, or until all ranks recover; returns true if they recover.
   bool train_on(std::uint32_t& step) {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     do {
@@ -205,14 +206,14 @@ class Training {
         if (train_step(step++)) return true;
       }
       if (joins() && !join_others(step, end == steps)) return true;
-      // What a rank had no inputs for may end in an error of the other group.
+      // Steps without inputs for this rank may end in an error of the other group.
       while (step < end)
         if (step_errs_[step++]) return true;
     } while (step < steps);
     return false;
   }
 
-  // Other reducers, of the same parameters on the same groups.
+  // Creates other reducers of the same parameters on the same groups.
   bool renew() {
     environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
     const Status status = subject_->construct(parameters_, state_->buffers(), engine_, program_,
@@ -225,12 +226,12 @@ class Training {
 
   bool joins() const { return program_.options.join != reference::Join::kNone; }
 
-  // S2: takes part until no rank has inputs any more; `step` is the first that this one has none
-  // for.
+  // Takes part until no rank has inputs any more (S2); `step` is the first one for which this rank
+  // has none.
   bool join_others(std::uint32_t step, bool is_last) {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     const bool shadows = !reference::has_input(program_, environment_.rank(), step);
-    environment_.begin_step(shadows ? step : steps);  // where no fault lies
+    environment_.begin_step(shadows ? step : steps);  // no fault is planned there
     const Status status = subject_->end_join();
     if (environment_.exited()) return false;
     environment_.begin_step(steps);
@@ -250,7 +251,7 @@ class Training {
     return true;
   }
 
-  // True if everyone recovers after this step, as far as this rank knows.
+  // Returns true if all ranks recover after this step, as far as this rank knows.
   bool train_step(std::uint32_t step) {
     environment_.begin_step(step);
     observation_.steps.emplace_back().step = step;
@@ -267,7 +268,7 @@ class Training {
       subject_->abort(observed.status);
     }
     const bool peers_fail = step_errs_[step];
-    // Ranks without inputs wait for what comes next, and nothing does.
+    // Ranks without inputs wait for the next pass, which never comes.
     if (peers_fail && observed.status.ok() && joins())
       subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
     return !observed.status.ok() || peers_fail;
@@ -277,7 +278,7 @@ class Training {
     return environment_.detailed() || program_.key % one_in == 0;
   }
 
-  // The first account of a generation stays.
+  // Only the first flight record of a generation is stored.
   void note_account() {
     if (!tells(kTold)) return;
     auto& records = observation_.records;
@@ -287,7 +288,7 @@ class Training {
       records.push_back({generation_, group, std::move(*record)});
   }
 
-  // Nothing runs any more: what there is to tell of the step that this rank is in.
+  // Called when nothing runs any more: records the state of this rank's current step.
   void note_end() {
     note_account();
     if (observation_.steps.empty() || !subject_->flight_record()) return;
@@ -303,7 +304,7 @@ class Training {
   bool recover(Resume& resume) {
     expect_after(resume);
     environment_.begin_step(
-        static_cast<std::uint32_t>(program_.steps.size()));  // no fault lies there
+        static_cast<std::uint32_t>(program_.steps.size()));  // no fault is planned there
     observation_.recovery =
         join(std::move(resume.roster), resume.step, [this](Memberships memberships) {
           return subject_->has_failed_to_begin()
@@ -363,7 +364,8 @@ class Training {
     return {};
   }
 
-  // Another tensor of the same elements: row-major, column-major, or with gaps.
+  // Replaces the gradient by another tensor of the same elements: row-major, column-major, or with
+  // gaps.
   static Status replace_gradient(Parameter& parameter, std::size_t way) {
     const Tensor& old = parameter.grad();
     if (!old.defined() || old.is_sparse()) return {};
@@ -378,7 +380,7 @@ class Training {
     return {};
   }
 
-  // Outputs without a graph go to `constants`.
+  // Runs the forwards. Outputs without a graph go to `constants`.
   Status run_forwards(const reference::Step& step, const reference::RankPass& pass,
                       std::vector<Edge>& outputs, std::vector<Edge>& constants) {
     std::uint32_t number = 0;
@@ -403,7 +405,7 @@ class Training {
     return status;
   }
 
-  // The last `count` of `from`, to the end of `to`.
+  // Moves the last `count` elements of `from` to the end of `to`.
   static void move_last(std::vector<Edge>& from, std::size_t count, std::vector<Edge>& to) {
     LOCKSTEP_CHECK_GE(from.size(), count);
     const auto first = from.end() - static_cast<std::ptrdiff_t>(count);
@@ -476,7 +478,7 @@ class Training {
         observed.rebuilt_order = subject_->rebuilt_order();
   }
 
-  // The first parameter whose gradient has the storage of parameter `i`'s.
+  // Returns the first parameter whose gradient has the storage of parameter `i`'s gradient.
   std::uint32_t first_in_storage(std::size_t i) const {
     const Ref<Storage>& storage = parameters_[i]->grad().storage();
     std::uint32_t first = 0;
@@ -484,7 +486,7 @@ class Training {
     return first;
   }
 
-  // As reference::gradient_words() says.
+  // Appends the rows in the format of reference::gradient_words().
   void append_rows(const Tensor& tensor, const Shape& whole) {
     Result<Tensor> rows = coalesce(tensor, whole);
     LOCKSTEP_CHECK(rows.has_value());
@@ -506,7 +508,7 @@ class Training {
     }
   }
 
-  // The elements in row-major order, whatever the strides.
+  // Appends the elements in row-major order, whatever the strides.
   void append_bits(const Tensor& given) {
     const Tensor tensor = given.as_real();
     switch (size_of(tensor.dtype())) {
@@ -550,7 +552,7 @@ class Training {
 
   const Program& program_;
   properties::ExpectedErrors& expected_errors_;
-  std::vector<bool> step_errs_;  // some rank is to come to an error there
+  std::vector<bool> step_errs_;  // whether some rank must return an error in the step
   RankEnvironment& environment_;
   RankObservation& observation_;
   Engine engine_;
@@ -558,7 +560,7 @@ class Training {
   std::optional<LaneState> state_;
   std::optional<GraphBuilder> builder_;
   TensorMemory memory_;
-  Tensor one_;             // the gradient that every root starts with
+  Tensor one_;             // every root starts with this gradient
   HookRecorder recorder_;  // outlives the subject's use of the parameters
   std::vector<std::vector<Edge>>
       held_;  // outputs of the step before, which may outlive the subject

@@ -17,7 +17,7 @@ class UserHook final : public CommunicationHook {
   std::string name() const override { return "user"; }
 
   Status start(HookBucket& bucket) override {
-    const bool begins = bucket.is_first();  // a pass, also after one that failed or a reset
+    const bool begins = bucket.is_first();  // a pass, also after a failed one or a reset
     if (begins) next_ = 0;
     expect(has_gaps_ ? bucket.index() >= next_ : bucket.index() == next_,
            "its buckets do not come in order");

@@ -25,7 +25,7 @@ bool same_words(const reference::Parameter& parameter, const std::uint64_t* one,
   return true;
 }
 
-// Why the contracts differ on a gradient, or nothing.
+// Returns why the contracts differ on a gradient, or nothing.
 std::string difference(const reference::Parameter& parameter, const Expectation& one,
                        const ExpectedGradient& a, const Expectation& other,
                        const ExpectedGradient& b) {
@@ -66,7 +66,7 @@ struct Place {
   }
 };
 
-// Two lines, a name each, below one another.
+// Returns two lines below one another, each with a subject's name.
 std::string side_by_side(const Side& one, const std::string& a, const Side& other,
                          const std::string& b) {
   const std::size_t width = std::max(one.name.size(), other.name.size());

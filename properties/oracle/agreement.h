@@ -1,8 +1,8 @@
-// Agreement: two subjects that ran one case must have come to the same gradients, bit for bit,
-// whatever a model says of them. What is looked at are the leading steps of which both contracts
-// expect the same, and no error: beyond them the subjects are meant to differ.
+// Agreement: two subjects that ran one case must have the same gradients, bit for bit, whatever a
+// model says of them. It compares the leading steps for which both contracts expect the same result
+// and no error; beyond those steps the subjects are meant to differ.
 //
-// Pure functions of their arguments.
+// These are pure functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace lockstep::properties {
 
 struct Comparable {
   std::uint32_t steps = 0;
-  bool has_synced_pass = false;  // among them; without one there is nothing to compare
-  std::string why;               // not the next one; empty: these are all
+  bool has_synced_pass = false;  // among these steps; without one there is nothing to compare
+  std::string why;               // why the next step is not comparable; empty if all steps are
 };
 
-// Both expectations are of `program`, by the contracts of the two.
+// Both expectations are for `program`, each under the contract of its subject.
 Comparable comparable_steps(const reference::Program& program, const reference::Expectation& one,
                             const reference::Expectation& other);
 
 struct Side {
-  std::string name;  // of the subject
+  std::string name;  // the subject's name
   const reference::Expectation& expectation;
   const Observation& observation;
 };
 
-// Compares the first `steps` steps: who failed, which gradients are defined, their bits. Both have
-// come to an end.
+// Compares the first `steps` steps: which ranks failed, which gradients are defined, and their
+// bits. Both runs must have finished.
 Verdict judge_agreement(const Case& c, std::uint32_t steps, const Side& one, const Side& other);
 
 }  // namespace lockstep::properties

@@ -1,4 +1,5 @@
-// Agreement of two subjects, on observations of the simulator, of which each test spoils one thing.
+// Tests the agreement of two subjects on observations of the simulator. Each test corrupts one part
+// of one observation.
 #include "properties/oracle/agreement.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +98,7 @@ TEST_F(Agreement, IsAskedForWhereContractsAgree) {
   EXPECT_TRUE(found.why.empty());
 }
 
-// By profile `torch` what only the step under no_sync used is forgotten (P9).
+// Under the profile `torch` a use in only the no_sync step is forgotten (P9).
 TEST_F(Agreement, IsNotAskedForWhereContractsDiffer) {
   use_one_parameter();
   const Comparable found = compared_with_torch();
@@ -114,7 +115,7 @@ TEST_F(Agreement, IsNotAskedForWhereAnErrorIsExpected) {
   EXPECT_EQ(found.why, "step 1: an error is expected");
 }
 
-// The whole way of the data, in the simulator.
+// Tests the whole run of a case in the simulator.
 TEST_F(Agreement, OfAPlantedBugAndTheReducerEnds) {
   Result<Subject> planted = parse_subject("seeded:N08");
   ASSERT_TRUE(planted);

@@ -1,6 +1,5 @@
-// Oracle on what the ranks tell (T1, F6): each account against the steps that its rank went
-// through, and what is joined from them against what the model and the plan of faults leave no
-// doubt about.
+// The oracle on the flight records of the ranks (T1, F6). It compares each record with the steps of
+// its rank, and the joined diagnosis with what the model and the fault plan determine beyond doubt.
 #include "reducer/diagnosis/diagnosis.h"
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@ namespace {
 using reference::Error;
 using reference::Outcome;
 
-// Of the first reducer of one group of ranks, between two recoveries.
+// Judges the first reducer of one group of ranks, between two recoveries.
 class DiagnosisOracle {
  public:
   DiagnosisOracle(const Case& c, const reference::Expectation& expectation,
@@ -77,23 +76,24 @@ class DiagnosisOracle {
     return last == rank.steps.rend() ? nullptr : &*last;
   }
 
-  // The step that the reducers of `step` began with: they may have been made anew.
+  // Returns the first step of the reducers of `step`, which may have been recreated before it.
   std::uint32_t first_step(std::uint32_t step) const {
     return program_.renewed <= step ? std::max(begin_, program_.renewed) : begin_;
   }
 
-  // The account may be that of reducers that have seen no step yet.
+  // The record may come from recreated reducers that have not run a step yet.
   bool may_be_renewed(const ObservedStep& last) const {
     return program_.renewed != 0 && program_.renewed == last.step + 1;
   }
 
-  // Of the pass that the step has, or that would come next in it.
+  // Returns the number of the step's pass, or of the pass that would come next in the step.
   std::int64_t pass_number(std::uint32_t step) const {
     return std::count_if(share_.steps.begin() + first_step(step), share_.steps.begin() + step,
                          [](const auto& each) { return each.is_reduced; });
   }
 
-  // What one rank tells of its collectives, against its own trace of the steps that ended well.
+  // Compares one rank's record of its collectives with the rank's own trace of the successful
+  // steps.
   std::string judge_flight_record(const FlightRecord& record) const {
     if (record.size != static_cast<int>(members_.size())) return "tells another size of its group";
     for (std::size_t i = 1; i < record.collectives.size(); ++i) {
@@ -106,7 +106,7 @@ class DiagnosisOracle {
     if (last == nullptr || may_be_renewed(*last)) return "";
     for (const ObservedStep& step : seen(record).steps) {
       if (!step.status.ok() || !is_of_generation(step)) continue;
-      if (step.step < first_step(last->step)) continue;  // other reducers'
+      if (step.step < first_step(last->step)) continue;  // steps of other reducers
       std::string lie = judge_step(record, step);
       if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
     }
@@ -140,7 +140,7 @@ class DiagnosisOracle {
     return "";
   }
 
-  // Where its pass stood and why, against the step that it is in.
+  // Compares the state of the rank's pass and the reason for it with the rank's current step.
   std::string judge_place(const FlightRecord& record) const {
     const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
@@ -149,8 +149,8 @@ class DiagnosisOracle {
       const std::int64_t next = number + (share_.steps[last->step].is_reduced ? 1 : 0);
       return record.pass == next ? "" : fmt::format("comes to pass {}, not {}", next, record.pass);
     }
-    // The error of a pass that was complete (P7), or of a backward that is the engine's alone, is
-    // none of the reducer's.
+    // A second backward of a complete pass (P7), or an error of a backward that only the engine
+    // runs, is not an error of the reducer.
     if (last->status.code() == Code::kSecondBackward) return "";
     if (program_.steps[last->step].kind != reference::PassKind::kSynced) return "";
     if (!record.failure) return "does not tell its failure: " + last->status.to_string();
@@ -163,7 +163,7 @@ class DiagnosisOracle {
                                                                     : judge_missing(record, *last);
   }
 
-  // B2: a layout that followed a ready order in a step that failed is told by nobody.
+  // If the buckets follow a ready order from a step that failed, no rank reports the layout (B2).
   bool knows_layout(std::uint32_t step) const {
     if (!program_.options.rebuild || pass_number(step) == 0) return true;
     const auto tells = [&](const ObservedStep& each) {
@@ -175,7 +175,8 @@ class DiagnosisOracle {
     });
   }
 
-  // What the next bucket lacks lies in it; of an incomplete pass it is all that is missing there.
+  // The missing parameters must lie in the next bucket. For an incomplete pass they must be all
+  // that the bucket lacks.
   std::string judge_missing(const FlightRecord& record, const ObservedStep& step) const {
     const auto& buckets = reference::buckets_of(share_, share_.steps[step.step]);
     const auto index = static_cast<std::size_t>(record.next_bucket);
@@ -205,7 +206,8 @@ class DiagnosisOracle {
                        record.missing.to_string(), record.next_bucket, lacking);
   }
 
-  // T1: as far as ranks have come they started the same. Each rank stands on one side.
+  // Up to the common progress of the ranks, all started the same collectives (T1). Each rank is on
+  // one side of a difference.
   Verdict judge_sides() const {
     if (!diagnosis_.difference) return {};
     std::vector<int> ranks;
@@ -221,7 +223,7 @@ class DiagnosisOracle {
     return {};
   }
 
-  // For those that have not come, and for nobody else.
+  // A wait must list exactly the ranks that have not arrived.
   Verdict judge_waits() const {
     for (const Diagnosis::Wait& wait : diagnosis_.waits) {
       const auto own =
@@ -249,7 +251,7 @@ class DiagnosisOracle {
   }
 
   bool is_well() const {
-    if (joins_ && !is_last_) return false;  // others may be without inputs when one fails
+    if (joins_ && !is_last_) return false;  // other ranks may have no inputs when one fails
     const auto is_well = [&](std::uint32_t rank) {
       const RankObservation& seen = observation_.ranks[rank];
       if (seen.exited || !seen.joining.ok() || seen.retries > 0) return false;
@@ -263,10 +265,10 @@ class DiagnosisOracle {
 
   struct Culprit {
     std::size_t rank = 0;
-    bool is_certain = false;  // it says so, or tells nothing
+    bool is_certain = false;  // the rank reports its own error, or reports nothing
   };
 
-  // The one rank at which something goes wrong in this generation, if it is one.
+  // Returns the one rank that fails first in this generation, if there is exactly one.
   std::optional<Culprit> culprit() const {
     std::vector<Culprit> all;
     for (const faults::Fault& fault : fatal_) {
@@ -280,7 +282,7 @@ class DiagnosisOracle {
     for (std::uint32_t step = begin_; step < end_; ++step)
       for (const std::uint32_t rank : members_) {
         const reference::ExpectedRankStep& expected = share_.steps[step].ranks[rank];
-        // P7: it is none of the reducer's failures.
+        // A second backward is not a failure of the reducer (P7).
         if (expected.outcome == Outcome::kOwnError)
           all.push_back({rank, expected.error != Error::kSecondBackward});
       }
@@ -288,14 +290,14 @@ class DiagnosisOracle {
     return all[0];
   }
 
-  // F6. Under join ranks that are well end the group, too (S2).
+  // The diagnosis must suspect the culprit (F6). Under join, healthy ranks end the group, too (S2).
   Verdict judge_odd() const {
     const std::optional<Culprit> culprit = this->culprit();
     if (!culprit || !has_one_reducer_ || joins_ || diagnosis_.clean()) return {};
     const auto is_it = [&](int rank) {
       return members_[static_cast<std::size_t>(rank)] == culprit->rank;
     };
-    const auto& silent = diagnosis_.silent;  // others may not have begun (training.cc, join())
+    const auto& silent = diagnosis_.silent;  // other ranks may not have begun (training.cc, join())
     if (!std::all_of(silent.begin(), silent.end(), is_it)) return {};
     if (diagnosis_.suspects.empty() && !culprit->is_certain) return {};
     if (diagnosis_.suspects.size() == 1 && is_it(diagnosis_.suspects[0])) return {};
@@ -311,7 +313,7 @@ class DiagnosisOracle {
   const bool has_one_reducer_;
   const bool joins_;
   bool is_last_ = false;
-  std::uint32_t begin_ = 0;  // steps of the generation
+  std::uint32_t begin_ = 0;  // the steps of the generation
   std::uint32_t end_ = 0;
   std::vector<std::uint32_t> members_;  // by rank in the group
 };

@@ -10,8 +10,8 @@
 namespace lockstep::properties {
 namespace {
 
-// Three ranks, two parameters in a bucket each, two steps. What the ranks tell comes from the
-// simulator, and each test spoils one thing of it, or of what was joined.
+// Three ranks, two parameters in one bucket each, two steps. The flight records come from the
+// simulator. Each test corrupts one part of them, or of the joined diagnosis.
 class DiagnosisOracleTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -84,7 +84,8 @@ TEST_F(DiagnosisOracleTest, F6AnotherRankThanTheOneAtFaultIsSeen) {
   expect_wrong([](Diagnosis& d) { d.suspects.clear(); });
 }
 
-// Nobody knows who is silent, so that no rank may be named, and no wrong one.
+// Nobody knows who is silent, so the diagnosis must not name a rank, and in particular no wrong
+// one.
 TEST_F(DiagnosisOracleTest, F6OfASilentTransportNobodyMayBeNamedButNoOther) {
   fail_on_rank_1(faults::Kind::kOperationStall);
   observe();

@@ -1,10 +1,11 @@
-// Oracle on errors of a subject that works hook by hook: each comes in the call where it must, and
-// none elsewhere. What errors name is not looked at, unless the contract has them name a lost rank.
+// The oracle on errors of a subject that works hook by hook: each error must occur in the call
+// where it is expected, and in no other call. The oracle ignores what errors name, unless the
+// contract requires them to name a lost rank.
 //
-// With faults: who needs a rank that is lost must not end its step well, and must not wait for long
-// after the timeout; before a fault, and after the recovery, all is judged as without one. Of a
-// plan with several fatal faults it is not known which of them fired: then only what could be
-// judged without that is, and the verdict says so.
+// With faults: a rank that needs a lost rank must not complete its step, and must not wait for long
+// after the timeout. Steps before a fault and after the recovery are judged as without faults. If a
+// plan has several fatal faults, the oracle does not know which of them fired: then it judges only
+// what does not depend on that, and the verdict says so.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,8 +46,8 @@ std::string name_of_call(std::int32_t call) {
   return call < 0 ? std::string("a forward") : fmt::format("backward call {}", call);
 }
 
-// A call that fails ends at most so long after the two timeouts that it may have waited for: one in
-// a forward, and one in a backward.
+// A failing call must end within this time after the two timeouts that it may have waited for: one
+// in a forward, and one in a backward.
 constexpr std::uint64_t kGraceMs = 10'000;
 
 class ErrorCallOracle {
@@ -73,7 +74,7 @@ class ErrorCallOracle {
   }
 
  private:
-  // The rank that is lost, and the first collective of the step that it did not start.
+  // The lost rank, and the first collective of the step that it did not start.
   struct Loss {
     faults::Fault fault;
     std::size_t first_missing = 0;
@@ -86,7 +87,7 @@ class ErrorCallOracle {
     return Loss{fault, thrown->collectives.size()};
   }
 
-  // Where the rank at fault was when the fault fired.
+  // Returns the step of the faulty rank when the fault fired.
   const ObservedStep* step_of(const faults::Fault& fault) const {
     const auto& steps = observation_.ranks[fault.rank].steps;
     const auto found = std::find_if(steps.begin(), steps.end(),
@@ -144,7 +145,7 @@ class ErrorCallOracle {
     return {};
   }
 
-  // A step that the fault can reach.
+  // Judges a step that the fault can reach.
   Verdict judge_loss(const ObservedStep& step, const ExpectedRankStep& expected) const {
     if (!loss_) return {};
     const faults::Fault& fault = loss_->fault;
@@ -173,7 +174,7 @@ class ErrorCallOracle {
                          [](const auto& rank) { return rank.present; }) == 1;
   }
 
-  // F1. A rank that is stopped goes on when the others have given up.
+  // Judges how long a call waited (F1). A stopped rank continues when the others have given up.
   Verdict judge_wait(const ObservedStep& step) const {
     const bool is_stopped = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
       return fault.kind == faults::Kind::kOperationStall && fault.rank == rank_;

@@ -1,5 +1,5 @@
-// The oracle on errors of a subject that works hook by hook, under faults: each test has a right
-// observation of three steps on two ranks, and spoils one thing.
+// Tests the oracle on errors of a subject that works hook by hook, under faults. Each test has a
+// correct observation of three steps on two ranks, and corrupts one part of it.
 #include <gtest/gtest.h>
 
 #include "properties/oracle/oracles.h"
@@ -24,7 +24,7 @@ class ErrorCalls : public ::testing::Test {
     }
   }
 
-  // Rank 1 is at fault in step 1, and all recover after it.
+  // Rank 1 is faulty in step 1, and all ranks recover after it.
   void plan(Kind kind, bool fired = true) {
     faults::Fault fault;
     fault.kind = kind;

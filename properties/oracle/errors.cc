@@ -1,5 +1,5 @@
-// Oracle on errors: each one is there that must be, none that must not, and each names what
-// contract F2 says.
+// The oracle on errors: every expected error is present, no other error is, and each names what the
+// contract requires (F2).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Code code_of(Error error) {
       return Code::kRequiresGrad;
     case Error::kUnevenInputs:
       return Code::kUnevenInputs;
-    case Error::kUndefinedSparse:  // no error of the contract's
+    case Error::kUndefinedSparse:  // not an error of the contract
     case Error::kNone:
       break;
   }
@@ -62,7 +62,8 @@ class ErrorOracle {
         return wrong("reuse",
                      "the reducer could be constructed or reset only at a further attempt");
       for (std::size_t i = 0; i < seen.steps.size(); ++i) {
-        if (seen.exited && i + 1 == seen.steps.size()) break;  // a rank that is gone owes nothing
+        if (seen.exited && i + 1 == seen.steps.size())
+          break;  // a rank that has exited owes no error
         if (Verdict verdict = judge_step(seen.steps[i]); !verdict.ok()) return verdict;
       }
       if (Verdict verdict = judge_joining(seen.joining); !verdict.ok()) return verdict;
@@ -83,7 +84,7 @@ class ErrorOracle {
     return wrong(oracle, fmt::format("step {}: {}", step.step, what), failing);
   }
 
-  // S2: a rank without inputs learns why the passes of others ended.
+  // A rank without inputs must report why the passes of others ended (S2).
   Verdict judge_joining(const Status& joining) {
     if (joining.ok()) return {};
     if (fatal_.empty() && !program_fails())
@@ -98,14 +99,15 @@ class ErrorOracle {
       return wrong("error", "end_join does not tell the sequence number of the collective: " +
                                 joining.to_string());
     if (is_error_of_a_step(joining.failure())) return {};
-    // The peer that had it may have left before its account was there.
+    // The peer with the error may have left before its flight record was stored.
     if (program_fails() && (code == Code::kAborted || code == Code::kPeerLost)) return {};
     if (fatal_.empty())
       return wrong("error", "end_join tells no error of the program: " + joining.to_string());
     return judge_fault_in_join(joining.failure());
   }
 
-  // An own error of some rank, told rightly. In which step the others are, nobody has told.
+  // Whether the failure correctly reports the own error of some rank. No rank reports in which step
+  // the others are.
   bool is_error_of_a_step(const Failure& failure) const {
     for (std::uint32_t at = 0; at < expectation_.steps.size(); ++at) {
       ObservedStep here;
@@ -137,7 +139,8 @@ class ErrorOracle {
 
   Verdict judge_step(const ObservedStep& step) {
     const ExpectedRankStep& expected = expectation_.steps[step.step].ranks[rank_];
-    if (!expected.present) return {};  // gone, and ahead of those who recovered without it
+    if (!expected.present)
+      return {};  // the rank has exited; it was ahead of those who recovered without it
     const bool must_fail =
         expected.outcome == Outcome::kOwnError || expected.outcome == Outcome::kPeerError;
     if (step.status.ok()) {
@@ -163,8 +166,8 @@ class ErrorOracle {
                       hung ? Failing::kDeadlock : Failing::kWrongError);
   }
 
-  // F2: a collective has a sequence number; whose error is that of a peer, has seen something
-  // itself, and tells that, too.
+  // A failed collective has a sequence number. A rank that reports a peer's error has observed
+  // something itself, and must report that, too (F2).
   Verdict judge_attached(const ObservedStep& step, const Failure& failure) {
     if (lacks_sequence(failure))
       return wrong_step(
@@ -187,7 +190,7 @@ class ErrorOracle {
     return !failure.collective.empty() && failure.sequence < 0;
   }
 
-  // The step that the group, or the reducers, of this step began with.
+  // Returns the first step of this step's group, or of its reducers.
   std::uint32_t begin_of_group(std::uint32_t step) const {
     std::uint32_t begin = 0;
     const auto note = [&](std::uint32_t first) {
@@ -200,7 +203,7 @@ class ErrorOracle {
     return begin;
   }
 
-  // The number of the pass that the step has, or that would come next in it.
+  // Returns the number of the step's pass, or of the pass that would come next in the step.
   std::int64_t pass_number(const reference::Expectation& share, std::uint32_t step) const {
     return pass_number(share, step, begin_of_group(step));
   }
@@ -212,8 +215,8 @@ class ErrorOracle {
     return std::count_if(first, end, [](const auto& each) { return each.is_reduced; });
   }
 
-  // Steps in which a peer may be while this rank is in `step`: the last one that it could leave
-  // without the peer's end, and the next one that it cannot.
+  // Return the steps in which a peer may be while this rank is in `step`: from the last step that
+  // this rank could finish without the peer, to the next step that the peer cannot finish alone.
   std::uint32_t first_reached(std::uint32_t step) const {
     const std::uint32_t begin = begin_of_group(step);
     while (step > begin && !holds_together(--step)) {
@@ -228,13 +231,14 @@ class ErrorOracle {
   }
 
   bool is_pass_of(const Failure& failure, std::uint32_t first, std::uint32_t last) const {
-    // Who is ahead is in the same group still, also where all recover before they come there.
+    // A rank that is ahead is still in the same group, even if all ranks recover before the others
+    // reach its step.
     const std::uint32_t begin = begin_of_group(first);
     for (std::uint32_t at = first; at <= last; ++at)
       if (any_share(
               [&](const auto& share) { return failure.pass == pass_number(share, at, begin); }))
         return true;
-    // S2: where a peer is that has no inputs any more, the next pass is announced to it.
+    // A peer without inputs receives the announcement of the next pass (S2).
     if (case_.program.options.join == reference::Join::kNone) return false;
     return any_share([&](const auto& share) {
       return last < share.steps.size() && share.steps[last].is_reduced &&
@@ -242,8 +246,8 @@ class ErrorOracle {
     });
   }
 
-  // Of any step, or of what would have come after it in its group. Of a rank that a fault took,
-  // nobody knows how many of its passes were shadowed.
+  // Whether the pass belongs to any step, or to a step that would have followed in its group. For a
+  // rank that a fault ended, nobody knows how many of its passes were shadowed.
   bool is_pass_of_join(const Failure& failure) const {
     const auto& steps = case_.program.steps;
     const auto is_synced = [](const auto& each) {
@@ -262,8 +266,8 @@ class ErrorOracle {
     return false;
   }
 
-  // B2: where buckets follow an order that no rank told, as the step failed in which they were laid
-  // out anew, nobody knows them.
+  // If the buckets follow an order that no rank reported, because the step of the rebuild failed,
+  // their layout is unknown (B2).
   bool knows_layout(const reference::Expectation& share, std::uint32_t step) const {
     if (share.steps[step].layout == 0) return true;
     const std::uint32_t begin = begin_of_group(step);
@@ -277,8 +281,8 @@ class ErrorOracle {
     return false;
   }
 
-  // The parameters named lie in the bucket named: the first one of an own error; of what befell the
-  // bucket all that are in it.
+  // Whether the named parameters are in the named bucket: the first one for an own error; all of
+  // them for a failure of the bucket.
   bool is_bucket_of(const reference::Expectation& share, std::uint32_t step,
                     const Failure& failure) const {
     if (failure.bucket == kNone) return failure.parameters.empty();
@@ -308,9 +312,9 @@ class ErrorOracle {
     return false;
   }
 
-  // S2: a rank that ended the step well leaves its group, if a peer must fail in it.
-  // Others may hear of that before they hear of the error, and before their own last bytes came: a
-  // second backward is then not reached. No other own error is excused so.
+  // A rank that completed the step leaves its group if a peer must fail in the step (S2). Other
+  // ranks may notice this before they receive the error, and before their own last bytes arrive:
+  // then they never reach a second backward. No other own error is excused in this way.
   bool is_left_by_peer(const ObservedStep& step, const Failure& failure) const {
     const reference::ExpectedStep& expected = expectation_.steps[step.step];
     return case_.program.options.join != reference::Join::kNone && expected.any_error &&
@@ -320,7 +324,8 @@ class ErrorOracle {
            (failure.code == Code::kAborted || failure.code == Code::kPeerLost);
   }
 
-  // A rank to look at; but of a lost peer NCCL does not say which one it is.
+  // Whether the failure names a rank to examine. For a lost peer, NCCL does not say which rank it
+  // is.
   bool has_rank(const Failure& failure) const {
     const bool is_nameless = case_.program.options.transport == reference::Transport::kNccl &&
                              failure.code == Code::kPeerLost && case_.program.world > 2;
@@ -334,7 +339,7 @@ class ErrorOracle {
     return properties::is_peer(case_.program, rank, other);
   }
 
-  // Calls `is` with what each reducer of this rank is to come to, until one is true.
+  // Calls `is` with the expectation of each reducer of this rank, until one call returns true.
   template <class Is>
   bool any_share(const Is& is) const {
     for (std::uint32_t r = 0; r < reference::reducer_count(case_.program); ++r)
@@ -353,8 +358,8 @@ class ErrorOracle {
                        [](const auto& step) { return step.any_error; });
   }
 
-  // Whether the failure is the own error of some rank, told rightly: of this step, or of a later
-  // one that a peer has reached already. A peer cannot be ahead by more than one step that
+  // Whether the failure correctly reports the own error of some rank, in this step or in a later
+  // one that a peer has already reached. A peer cannot be ahead by more than one step that
   // communicates.
   bool is_caused_by_program(const ObservedStep& step, const Failure& failure) const {
     if (failure.reported_by != group_rank(step.step, rank_)) return false;
@@ -388,7 +393,7 @@ class ErrorOracle {
     return false;
   }
 
-  // S2: the rank that an early termination names.
+  // Returns the rank that an early termination must name (S2).
   std::size_t first_without_inputs(std::uint32_t step) const {
     const auto& ranks = expectation_.steps[step].ranks;
     std::uint32_t rank = 0;
@@ -440,10 +445,10 @@ class ErrorOracle {
     });
   }
 
-  // F7: an error in the pass of one reducer breaks off that of the other in the middle, which tells
-  // of that what it knows; and of two ranks that lack something in passes of different reducers
-  // neither may come to raise its error before the timeout. In this step, or in a later one that a
-  // peer has reached already.
+  // An error in the pass of one reducer interrupts the pass of the other, which reports what it
+  // knows of that (F7). If two ranks lack something in passes of different reducers, neither may
+  // raise its error before the timeout. This holds in this step, or in a later one that a peer has
+  // already reached.
   bool breaks_passes_off(const ObservedStep& step) const {
     if (reference::reducer_count(case_.program) == 1) return false;
     for (std::uint32_t at = step.step; at < expectation_.steps.size(); ++at) {
@@ -453,8 +458,9 @@ class ErrorOracle {
     return false;
   }
 
-  // F7: two reducers of one group, and one backward for both. Reduced after backward they come one
-  // after the other, unless one of them has to wait for a further backward, or fails.
+  // Whether two reducers of one group that share a backward may mismatch (F7). If they reduce after
+  // backward, they run one after the other, unless one of them must wait for a further backward, or
+  // fails.
   bool may_mismatch() const {
     const reference::Program& program = case_.program;
     if (reference::reducer_count(program) == 1 || program.options.group_each) return false;
@@ -465,22 +471,22 @@ class ErrorOracle {
     });
   }
 
-  // F7: a rank that has lost a peer in the group of one reducer gives up the other, whose own group
-  // knows nothing of that. There it is the cause, and the peer the suspect.
+  // A rank that has lost a peer in the group of one reducer aborts the other reducer, whose own
+  // group knows nothing of the loss (F7). There the rank is the cause, and the peer the suspect.
   bool is_given_up_elsewhere(const Failure& failure) const {
     const reference::Program& program = case_.program;
     return reference::reducer_count(program) > 1 && program.options.group_each &&
            failure.rank != failure.reported_by;
   }
 
-  // What an error that a fault brought about must tell (F2).
+  // Judges what an error that a fault caused must report (F2).
   Verdict judge_fault_error(const ObservedStep& step, const Failure& failure) {
     const auto lacks = [&](const std::string& what) {
       return wrong_step("error", step,
                         "the error does not tell " + what + ": " + failure.to_string());
     };
     if (failure.code == Code::kInternal || failure.code == Code::kPoisoned) return lacks("a cause");
-    // A local backward is the engine's alone, which knows of no rank and no pass.
+    // Only the engine runs a local backward, and the engine knows no rank and no pass.
     if (is_local(step) && failure.code == Code::kUserFailure) return {};
     if (failure.reported_by != group_rank(step.step, rank_)) return lacks("who reports it");
     const std::uint32_t first = first_reached(step.step);
@@ -498,16 +504,17 @@ class ErrorOracle {
     return judge_culprit(step, failure);
   }
 
-  // Nothing was to go wrong but that one operation stalls, and it did.
+  // Whether the only planned fault is a stalled operation, and it fired.
   bool is_one_stall() const {
     return case_.faults.faults.size() == 1 && fatal_.size() == 1 &&
            fatal_[0].kind == faults::Kind::kOperationStall && !program_fails() &&
            reference::reducer_count(case_.program) == 1;
   }
 
-  // F2: then nobody innocent is suspected, and nobody has left, as all wait. A message that stalls
-  // is not judged so: all wait for each other in a circle then, and nobody can tell where it began.
-  // Nor are two reducers (F7): the ranks at which their groups end need not be the same.
+  // Then no innocent rank is suspected, and no rank has left, because all wait (F2). A stalled
+  // message is not judged in this way: all ranks then wait for each other in a cycle, and nobody
+  // can tell where it began. Nor are two reducers (F7), because their groups need not end at the
+  // same rank.
   Verdict judge_stall(const ObservedStep& step, const Failure& failure) {
     const int stalled = group_rank(step.step, fatal_[0].rank);
     const bool names_rank =
@@ -528,7 +535,7 @@ class ErrorOracle {
            fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
   }
 
-  // One of the ranks at fault is the cause, where it is known of all of them who that is.
+  // One of the faulty ranks must be the cause, if the culprit of every fault is known.
   Verdict judge_culprit(const ObservedStep& step, const Failure& failure) {
     std::vector<int> culprits;
     std::string names;
@@ -544,7 +551,7 @@ class ErrorOracle {
       return rank != kNone && std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
     };
     if (is_culprit(failure.rank)) return judge_pass_of_node(step, failure);
-    // Over NCCL a lost peer may have no name: see has_rank().
+    // Over NCCL the error may not name a lost peer: see has_rank().
     const bool is_nameless = failure.suspect == kNone &&
                              case_.program.options.transport == reference::Transport::kNccl &&
                              failure.code == Code::kPeerLost;
@@ -556,9 +563,9 @@ class ErrorOracle {
                                   failure.to_string()));
   }
 
-  // A node that throws does so in its own pass, and nothing else does.
+  // A node that throws fails its own pass, and no other.
   Verdict judge_pass_of_node(const ObservedStep& step, const Failure& failure) {
-    // S2: what a rank without inputs runs, it runs in the passes of others.
+    // A rank without inputs runs the passes of others (S2).
     const bool joins = case_.program.options.join != reference::Join::kNone;
     if (failure.code != Code::kUserFailure || fatal_.size() != 1 || joins) return {};
     const std::uint32_t thrown = fatal_[0].step;
@@ -569,14 +576,14 @@ class ErrorOracle {
                                   thrown, failure.to_string()));
   }
 
-  // Nothing went wrong but what was changed on its way.
+  // Whether the only fatal faults are payload faults.
   bool is_all_payload() const {
     return !fatal_.empty() && std::all_of(fatal_.begin(), fatal_.end(), [](const auto& fault) {
       return faults::is_payload(fault.kind);
     });
   }
 
-  // F3: the error says so on every rank, and names who sent it.
+  // Every rank must report the corruption, and name the sender (F3).
   Verdict judge_sender(const ObservedStep& step, const Failure& failure) {
     if (is_closed_elsewhere(failure)) return {};
     if (failure.code != Code::kCorrupted)
@@ -592,9 +599,9 @@ class ErrorOracle {
         "the error does not name the sender of what was changed: " + failure.to_string());
   }
 
-  // F7: whose group of one reducer ends, and closes, may be waiting in the group of another. Of a
-  // transport that closes without a word the others hear of a lost peer, the next one, and nothing
-  // else.
+  // A rank may wait in the group of one reducer while a peer's group of another reducer ends and
+  // closes (F7). Over a transport that closes silently, the others notice only that their next peer
+  // is lost.
   bool is_closed_elsewhere(const Failure& failure) const {
     const reference::Program& program = case_.program;
     return observation_.closes_silently && reference::reducer_count(program) > 1 &&
@@ -608,7 +615,7 @@ class ErrorOracle {
     return receiver == sender ? (receiver + 1) % world : receiver;
   }
 
-  // Whether every payload fault of the plan that acts on this rank has surely fired.
+  // Whether every payload fault of the plan that acts on this rank has certainly fired.
   bool was_deceived() const {
     const auto& plan = case_.faults.faults;
     return std::any_of(plan.begin(), plan.end(), [&](const faults::Fault& fault) {
@@ -621,8 +628,8 @@ class ErrorOracle {
     });
   }
 
-  // F3: who received something else than was sent has to notice. Where other things go wrong as
-  // well, it may fail of them before.
+  // A rank that received other bytes than were sent must notice it (F3). If other things fail as
+  // well, it may fail because of those first.
   Verdict judge_unnoticed(const RankObservation& seen) {
     if (!is_all_payload() || program_fails() || may_mismatch() || !was_deceived()) return {};
     const bool failed = std::any_of(seen.steps.begin(), seen.steps.end(),
@@ -631,30 +638,31 @@ class ErrorOracle {
     return wrong("error", "what it received was not what was sent, and it did not notice");
   }
 
-  // P12: poisoned if a collective was launched in the pass or the group itself failed; otherwise
-  // still usable.
+  // The subject must be poisoned if it launched a collective in the pass or the group itself
+  // failed; otherwise it must remain usable (P12).
   Verdict judge_poison(const ObservedStep& step) {
     const Failure& failure = step.status.failure();
     const bool own = is_own_error(failure.code) && failure.rank == failure.reported_by;
     bool must = !own || (step.launched && !is_local(step));
     if (own && failure.code == Code::kSecondBackward) must = false;
-    // S2. A rank that raised it may have left before others had heard of it.
+    // A rank that raised the error may have left before others received it (S2).
     if (failure.code == Code::kUnevenInputs) must = !failure.collective.empty();
-    // P14: a backward that failed by itself had started nothing. A communication hook fails when
-    // backward has ended, and what static mode counts is looked at then.
+    // A backward that failed by itself had started nothing (P14). A communication hook fails after
+    // backward has ended, and static mode checks its counts at that time, too.
     const bool after = case_.program.options.launch == reference::Launch::kAfterBackward;
     const bool has_hook = case_.program.options.hook == reference::Hook::kElsewhere;
     const bool is_static = case_.program.options.mode == reference::Mode::kStatic;
     const bool in_backward = failure.code == Code::kReadyTwice ||
                              (failure.code == Code::kRequiresGrad && !is_static) ||
                              (failure.code == Code::kUserFailure && !has_hook);
-    const bool joins = case_.program.options.join != reference::Join::kNone;  // that is announced
+    const bool joins = case_.program.options.join !=
+                       reference::Join::kNone;  // joining ranks announce their passes
     if (after && own && in_backward && step.launched && !is_local(step) && !joins)
       return wrong_step(
           "schedule", step,
           "collectives were started before the backward ended: " + failure.to_string());
     if (step.poisoned == must) return {};
-    // What was launched may be the other reducer's, which has not failed.
+    // The launched collective may belong to the other reducer, which has not failed.
     if (own && reference::reducer_count(case_.program) > 1 && !step.poisoned) return {};
     return wrong_step(
         "poison", step,

@@ -51,7 +51,7 @@ bool reaches(const Case& c, const reference::Expectation& expectation,
   if (step < earliest) return false;
   const std::uint32_t low = std::min(fault.step, step);
   const std::uint32_t high = std::max(fault.step, step);
-  // A rank that shadows others (S2) has not begun the step that its faults lie in.
+  // A rank that shadows others (S2) has not begun the step of its faults.
   const bool shadows = !reference::has_input(c.program, fault.rank, fault.step);
   return std::none_of(observation.recoveries.begin(), observation.recoveries.end(),
                       [&](const auto& r) {

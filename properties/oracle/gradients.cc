@@ -1,4 +1,5 @@
-// Oracles on values: equal on all ranks, bits against the model, defined or not, untouched.
+// The oracles on values: equal bits on all ranks, bits against the model, defined or undefined
+// gradients, and untouched storage.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +30,8 @@ namespace {
 using reference::ExpectedGradient;
 using reference::Outcome;
 
-// What each rank put in: the model, with the step turned into a local one, leaves it in the
-// gradients.
+// Lists the contribution of each rank. The model computes it: it runs the step as a local one,
+// which leaves the contribution in the gradients.
 std::string contributions(const Case& c, const Observation& observation, std::uint32_t step,
                           std::uint32_t parameter, std::uint64_t element) {
   reference::Program local = c.program;
@@ -103,8 +104,8 @@ Verdict compare_gradient(const Case& c, const reference::Expectation& expectatio
   return verdict;
 }
 
-// B7: the gradient is the bucket's view. All gradients that lie in one bucket have one storage, of
-// no other bucket, and each lies where the layout has it.
+// The gradient must be the bucket's view (B7). All gradients of one bucket share one storage, which
+// belongs to no other bucket, and each lies at the offset of the layout.
 Verdict compare_places(const Case& c, const reference::Expectation& whole, const Place& place) {
   const reference::Expectation& expectation = reference::share_of(
       c.program, whole, place.rank, c.program.parameters[place.parameter].reducer);
@@ -139,7 +140,7 @@ Verdict compare_places(const Case& c, const reference::Expectation& whole, const
   return {};
 }
 
-// Ranks that ended the step well hold the same bits, whatever the model says.
+// Ranks that completed the step must hold the same bits, whatever the model says.
 Verdict compare_ranks(const Case& c, const Observation& observation, const Place& place,
                       const ObservedStep& other, std::size_t other_rank) {
   const ObservedGradient& a = place.step.gradients[place.parameter];
@@ -181,13 +182,14 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
       const ObservedStep& step = seen.steps[s];
       if (!step.status.ok() || step.gradients.empty()) continue;
       const reference::ExpectedStep& expected = expectation.steps[step.step];
-      // A rank that is gone may have been ahead of those who recovered without it.
+      // A rank that has exited may have been ahead of those who recovered without it.
       if (!expected.ranks[rank].present) continue;
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
         const std::uint32_t owner = reference::owner_of(c.program, p);
         const bool frozen = c.program.parameters[owner].frozen;
-        // What nobody used may differ, or be defined on one rank only: it was never reduced (G5).
+        // A gradient that nobody used may differ, or be defined on one rank only, because it was
+        // never reduced (G5).
         const bool shared =
             !frozen && expected.ranks[rank].gradients[p].reduced &&
             (expected.ranks[peer].gradients[p].reduced || !expected.ranks[peer].present);
@@ -201,7 +203,7 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
         if (!verdict.ok()) return verdict;
       }
     }
-    // S2: a rank without inputs has what the others' passes gave it.
+    // A rank without inputs has the results of the others' passes (S2).
     for (const ObservedStep& step : seen.ending) {
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         Verdict verdict =

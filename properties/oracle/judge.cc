@@ -32,7 +32,7 @@ Verdict judge_end(const Observation& observation) {
   return {};
 }
 
-// Whatever the bits were in this schedule.
+// A race is a failure, whatever the bits were in this schedule.
 Verdict judge_races(const Observation& observation) {
   if (observation.races.empty()) return {};
   return {Failing::kRace, "race", fmt::format("{}", fmt::join(observation.races, "\n"))};
@@ -88,7 +88,7 @@ lockstep::DType observed_as(reference::DType dtype) {
   return DType::kFloat32;
 }
 
-// The step in which the pass was recorded that a rebuild of steps[at] follows: the one synced pass
+// Returns the step whose pass recorded the order for the rebuild of steps[at]: the one synced pass
 // that this rank has completed in its group.
 const ObservedStep* recorded_before(const reference::Expectation& expectation,
                                     const RankObservation& rank, std::size_t at) {
@@ -98,7 +98,7 @@ const ObservedStep* recorded_before(const reference::Expectation& expectation,
   return nullptr;
 }
 
-// B2, of one reducer in one group.
+// Judges the rebuild of one reducer in one group (B2).
 class RebuildOracle {
  public:
   RebuildOracle(const Case& c, const reference::Expectation& share, const Observation& observation,
@@ -127,7 +127,7 @@ class RebuildOracle {
   }
 
  private:
-  // Of this reducer.
+  // Returns the parameters that belong to this reducer.
   std::vector<std::uint32_t> own(const std::vector<std::uint32_t>& parameters) const {
     std::vector<std::uint32_t> out = parameters;
     std::erase_if(out,
@@ -135,7 +135,7 @@ class RebuildOracle {
     return out;
   }
 
-  // Another rank's order of the same step, the first one's.
+  // Returns the order that the first rank observed in the same step.
   std::vector<std::uint32_t> order_of(std::uint32_t step) const {
     const std::uint32_t groups = reference::group_count(case_.program);
     for (std::size_t r = first_rank_; r < observation_.ranks.size(); r += groups)
@@ -179,13 +179,13 @@ class RebuildOracle {
   const std::size_t first_rank_;
   const std::uint32_t reducer_;
   bool one_device_ = false;
-  std::vector<std::uint32_t> all_;  // that are trained
+  std::vector<std::uint32_t> all_;  // the parameters that are trained
 };
 
 }  // namespace
 
-// B2: every parameter that is trained once, the same order on every rank, and that of the hooks of
-// the first rank: hooks run one after the other when there is one device.
+// The order must contain every trained parameter once, be the same on every rank, and be the order
+// of hooks on the first rank: with one device, hooks run one after another (B2).
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation) {
   if (!c.program.options.rebuild) return {};
@@ -199,7 +199,7 @@ Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
   return {};
 }
 
-// S3: values of parameters and buffers.
+// Judges the values of parameters and buffers (S3).
 Verdict judge_state(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation) {
   const std::vector<reference::StateTensor> tensors = reference::state_tensors(c.program);
@@ -239,7 +239,7 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
 
 namespace {
 
-// T2, of one step of one rank and reducer.
+// Judges the collectives of one step of one rank and reducer (T2).
 Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expected,
                           const std::vector<ObservedCollective>& observed,
                           const std::string& where) {
@@ -277,7 +277,7 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
   std::vector<ObservedCollective> own;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
-      // A rank that is gone may have been ahead of those who recovered without it.
+      // A rank that has exited may have been ahead of those who recovered without it.
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
       if (!expectation.steps[step.step].knows_collectives) continue;
       for (std::uint32_t r = 0; r < reducers; ++r) {
@@ -324,7 +324,7 @@ Verdict judge(const Case& c, const reference::Contract& contract,
   if (Verdict verdict = judge_trace(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict v = judge_diagnosis(c, expectation, observation); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
-  return errors;  // which may say what could not be judged
+  return errors;  // this verdict may say what could not be judged
 }
 
 }  // namespace lockstep::properties

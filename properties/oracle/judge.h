@@ -1,12 +1,12 @@
-// judge(): the oracles. It compares what a run did with what the contract says must come out, and
-// finds the first thing wrong.
+// judge(): runs the oracles. It compares what a run did with what the contract requires, and
+// returns the first failure.
 //
-// In this order: progress (deadlock, livelock, crash, hang), races on a GPU, errors (missing,
+// The order is: progress (deadlock, livelock, crash, hang), races on a GPU, errors (missing,
 // unexpected, wrongly named), reuse after reset, equal bits on all ranks, bits against the model,
-// defined and undefined, untouched storage, the trace of collectives (each bucket once, ascending,
-// counts and dtypes), what the ranks tell of a failure, leaks.
+// defined and undefined gradients, untouched storage, the trace of collectives (each bucket once,
+// ascending, counts and dtypes), what the ranks report about a failure, leaks.
 //
-// What is right depends on what went wrong: an error is justified only by the program itself
+// What is right depends on what failed: an error is justified only by the program itself
 // (Expectation), or by a fault of the plan that fired, is not benign, and lies in that step or an
 // earlier one.
 #pragma once
@@ -19,9 +19,9 @@
 
 namespace lockstep::properties {
 
-// `expectation` is the model's for the case and for observation.recoveries, by `contract`. Of a
-// subject that works hook by hook (contract.h) an error must come in the call where it is expected;
-// what it names is its own affair.
+// `expectation` is the model's for the case and for observation.recoveries, under `contract`. A
+// subject that works hook by hook (contract.h) must return an error in the call where it is
+// expected; the error may name anything.
 Verdict judge(const Case& c, const reference::Contract& contract,
               const reference::Expectation& expectation, const Observation& observation);
 inline Verdict judge(const Case& c, const reference::Expectation& expectation,

@@ -9,8 +9,8 @@
 namespace lockstep::properties {
 namespace {
 
-// Two ranks, one parameter, one synced step: a right observation of it comes from the simulator,
-// and each test spoils one thing.
+// Two ranks, one parameter, one synced step. A correct observation comes from the simulator, and
+// each test corrupts one part of it.
 class JudgeTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -55,7 +55,7 @@ class JudgeTest : public ::testing::Test {
     CaseRunner runner(LaneKind::kSim, Subject{});
     ASSERT_TRUE(runner.run(case_).ok());
     observation_ = runner.observation();
-    // They would not tell what a test spoils; diagnosis_test.cc is about them.
+    // The flight records do not contain what a test corrupts; diagnosis_test.cc tests them.
     for (RankObservation& rank : observation_.ranks) rank.records.clear();
     expectation_ = reference::run(case_.program, reference::Contract::lockstep(), {},
                                   observation_.ready_orders());
@@ -190,7 +190,7 @@ TEST_F(JudgeTest, AValueThatIsNotWhatItMustBeIsSeen) {
   expect(Failing::kWrongBits, "state");
 }
 
-// S2: rank 1 has no inputs.
+// Rank 1 has no inputs (S2).
 TEST_F(JudgeTest, WhatARankWithoutInputsEndsWithIsSeen) {
   case_.program.options.join = reference::Join::kByAll;
   case_.program.inputs = {1, 0};
@@ -262,7 +262,8 @@ TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 
-// F2: rank 1 does not use the second parameter in the second pass, and each has its own bucket.
+// Rank 1 does not use the second parameter in the second pass, and each parameter has its own
+// bucket (F2).
 TEST_F(JudgeTest, F2WhatAnErrorOfTheProgramTellsIsLookedAtOnEveryRank) {
   use({2, 5},
       [](reference::Options& options) { options.first_bucket_bytes = options.bucket_bytes = 1; });
@@ -301,7 +302,7 @@ TEST_F(JudgeTest, F2WhatAnErrorOfTheProgramTellsIsLookedAtOnEveryRank) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 
-// F2: nodes of ranks 1 and 2 throw.
+// Nodes of ranks 1 and 2 throw (F2).
 TEST_F(JudgeTest, F2OfSeveralRanksAtFaultOneMustBeTheCause) {
   case_.program.world = 3;
   observe();
@@ -322,7 +323,7 @@ TEST_F(JudgeTest, F2OfSeveralRanksAtFaultOneMustBeTheCause) {
             std::string::npos);
 }
 
-// F2: one operation of rank 2 of four stalls, and nothing else goes wrong.
+// One operation of rank 2 of four stalls, and nothing else fails (F2).
 TEST_F(JudgeTest, F2OfOneStallAloneNobodyElseIsSuspected) {
   case_.program.world = 4;
   case_.timeout_ms = 2000;
@@ -480,7 +481,8 @@ TEST_F(JudgeTest, EndsAndLeaksHaveTheirOwnVerdicts) {
   expect(Failing::kLeak, "leak");
 }
 
-// What the system refuses to the lane is no failure of the reducer, whatever the ranks then raise.
+// If the system refuses something to the lane, that is no failure of the reducer, whatever errors
+// the ranks return.
 TEST_F(JudgeTest, WhatTheMachineLacksIsInconclusive) {
   observation_.end = Observation::End::kNotRun;
   expect(Failing::kInconclusive, "environment");
@@ -497,7 +499,7 @@ TEST_F(JudgeTest, ARankThatLeavesEarlyIsSeen) {
   expect(Failing::kWrongError, "progress");
 }
 
-// F3. Rank 0 sends rank 1 something else than it has.
+// Rank 0 sends rank 1 other bytes than it has (F3).
 class JudgePayload : public JudgeTest {
  protected:
   void SetUp() override {

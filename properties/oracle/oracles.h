@@ -1,4 +1,5 @@
-// The single oracles behind judge(). Each gives an ok Verdict, or the first failure that it finds.
+// The single oracles behind judge(). Each returns an ok Verdict, or the first failure that it
+// finds.
 #pragma once
 
 #include "properties/oracle/judge.h"
@@ -20,13 +21,15 @@ Verdict judge_state(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
 Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
-// T1, F6: of all accounts, and of what is joined from those of one group in one generation.
+// Judge T1 and F6: all flight records, and the diagnosis that is joined from the records of one
+// group in one generation.
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation);
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, std::uint32_t generation,
                         std::uint32_t group, const Diagnosis& diagnosis);
-// A word of a gradient (reference::gradient_words), for a person: its value, and which one it is.
+// Describe a word of a gradient (reference::gradient_words) for a person: its value, and which word
+// it is.
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);
 Verdict judge_races(const Observation& observation);

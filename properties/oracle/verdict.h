@@ -1,4 +1,5 @@
-// Verdict: what the oracles say of one observation. Exit codes are part of the program's interface.
+// Verdict: the oracles' judgement of one observation. The exit codes are part of the program's
+// interface.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +17,22 @@ enum class Failing : std::uint8_t {
   kCrash = 68,
   kNotDeterministic = 69,
   kLeak = 70,
-  kWrongError = 71,  // wrong or missing error
-  // 72: see cli/commands.h
-  kSubjectsDiffer = 73,  // two subjects on one case (agreement.h)
-  kRace = 74,            // on the memory of a GPU
+  kWrongError = 71,  // a wrong or a missing error
+  // Exit code 72: see cli/commands.h.
+  kSubjectsDiffer = 73,  // two subjects differ on one case (agreement.h)
+  kRace = 74,            // a race on the memory of a GPU
   kUnproven = 75,        // NCCL did not run as it was pinned (nccl lane)
 };
 const char* name_of(Failing failing);
 
 struct Verdict {
   Failing failing = Failing::kNothing;
-  std::string oracle;  // "bits", "equal", "definedness", "untouched", "trace", "order", "progress",
-                       // "error", "reuse", ...
-  std::string message;  // several lines for a person: the first wrong element, or the wait-for
-                        // graph; of one that is ok: what could not be judged
+  // One of "bits", "equal", "definedness", "untouched", "trace", "order", "progress", "error",
+  // "reuse", ...
+  std::string oracle;
+  // Several lines for a person: the first wrong element, or the wait-for graph. If the verdict is
+  // ok: what could not be judged.
+  std::string message;
   bool ok() const { return failing == Failing::kNothing; }
   bool same_failure(const Verdict& other) const {
     return failing == other.failing && oracle == other.oracle;

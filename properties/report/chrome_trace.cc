@@ -19,8 +19,8 @@ struct Placed {
   std::uint32_t thread = kSteps;
 };
 
-// Slices of one thread must lie beside or inside of each other. Collectives of a rank overlap as
-// they like, so each takes the first thread that is free when it starts.
+// Slices of one thread must be disjoint or nested. Collectives of a rank may overlap in any way, so
+// each takes the first thread that is free when it starts.
 std::vector<Placed> place(const std::vector<TraceEvent>& events) {
   std::vector<Placed> placed;
   for (const TraceEvent& event : events) placed.push_back({&event, kSteps});
@@ -82,11 +82,11 @@ Json arrow(const char* phase, std::int64_t id, const Placed& at) {
   Json out = {
       {"ph", phase},           {"id", id},         {"name", "collective"},    {"cat", "collective"},
       {"pid", at.event->rank}, {"tid", at.thread}, {"ts", at.event->begin_us}};
-  if (*phase == 'f') out["bp"] = "e";  // ends at the slice around it, not at the next one
+  if (*phase == 'f') out["bp"] = "e";  // ends at the enclosing slice, not at the next one
   return out;
 }
 
-// From the rank that started first: an arrow must not go back in time.
+// Adds arrows from the rank that started first, because an arrow must not go back in time.
 void add_arrows(const std::vector<Placed>& placed, Json& out) {
   std::map<std::pair<std::uint32_t, std::int64_t>, std::vector<const Placed*>> collectives;
   for (const Placed& each : placed)

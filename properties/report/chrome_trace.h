@@ -1,6 +1,7 @@
-// A run as a picture, in Chrome's trace format, which ui.perfetto.dev opens: a process per rank, in
-// it a thread with its steps and one or more with its collectives, and arrows from the first rank
-// that started a collective to the others. Times are those of the lane: virtual in the simulator.
+// Writes a run in Chrome's trace format, which ui.perfetto.dev opens. Each rank is a process with
+// one thread for its steps and one or more for its collectives. Arrows lead from the first rank
+// that started a collective to the others. The times are those of the lane: virtual in the
+// simulator.
 #pragma once
 
 #include <string>

@@ -52,8 +52,8 @@ std::string bytes(std::uint64_t count) {
   return plural(count, "byte");
 }
 
-// Items with `separator` between them, on as few lines as they need. Later lines are indented like
-// the first's text.
+// Adds the items with `separator` between them, on as few lines as they need. Later lines are
+// indented to the first line's text.
 void add_wrapped(std::vector<std::string>& lines, const std::string& label,
                  const std::vector<std::string>& items, const std::string& separator) {
   std::string line = label;
@@ -100,7 +100,7 @@ void describe_parameters(const Program& program, std::vector<std::string>& lines
   add_wrapped(lines, count == 1 ? "parameter " : "parameters ", items, ",");
 }
 
-// S2: who has inputs for how many steps.
+// Describes which ranks have inputs for how many steps (S2).
 void describe_join(const Program& program, std::vector<std::string>& lines) {
   if (program.options.join == reference::Join::kNone) return;
   std::vector<std::string> items;
@@ -183,7 +183,8 @@ std::string step_label(const Step& step, std::size_t index) {
   return out + "): ";
 }
 
-// The backward calls over the outputs of the kept forwards: "backward of p0(p1), then of p2".
+// Describes the backward calls over the outputs of the forwards that are not dropped: "backward of
+// p0(p1), then of p2".
 std::string describe_calls(const RankPass& pass, const std::vector<std::string>& outputs) {
   std::vector<std::string> calls;
   const auto all = fmt::format("{}", fmt::join(outputs, ", "));
@@ -199,7 +200,7 @@ std::string describe_calls(const RankPass& pass, const std::vector<std::string>&
   }
   if (calls.empty()) calls.push_back(all);
   std::string out = "backward of " + fmt::format("{}", fmt::join(calls, ", then of "));
-  // Outputs that no call starts from are there all the same.
+  // Outputs from which no call starts are listed, too.
   std::vector<bool> used(outputs.size(), pass.backwards.empty());
   for (const reference::Backward& call : pass.backwards) {
     if (call.roots.empty()) used.assign(outputs.size(), true);
@@ -263,7 +264,7 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   return out;
 }
 
-// "every rank", "rank 1", "ranks 0, 2": those that take one of the variants in `same`.
+// Returns "every rank", "rank 1" or "ranks 0, 2": the ranks that use one of the variants in `same`.
 std::string ranks_text(std::uint32_t world, const std::vector<bool>& same) {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t rank = 0; rank < world; ++rank)
@@ -337,7 +338,8 @@ std::string schedule_text(const Case& value) {
   return out + fmt::format("; timeout {} ms", timeout_ms);
 }
 
-// Each step in full if there is room, else in one line; what is too much even so is counted.
+// Describes each step in full if there is room, and otherwise in one line; steps beyond that are
+// counted.
 void add_steps(const Program& program, std::size_t room, std::vector<std::string>& lines) {
   std::vector<std::string> full;
   for (std::size_t i = 0; i < program.steps.size(); ++i)
@@ -355,7 +357,7 @@ void add_steps(const Program& program, std::size_t room, std::vector<std::string
   lines.insert(lines.end(), full.begin(), full.end());
 }
 
-// What happens to what travels; nothing does where it is not verified.
+// Describes how a fault changes a payload. It changes nothing if payloads are not verified.
 std::string describe_payload(const faults::Fault& fault) {
   using faults::Kind;
   const std::string where =

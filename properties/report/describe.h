@@ -1,9 +1,9 @@
-// describe: a case as about ten lines of English, for people who write reducers. A small case is
-// told completely, but for values and keys; of a large one each step becomes a summary, and never
-// more than kMaxDescriptionLines lines come out.
+// describe: describes a case in about ten lines of English, for people who write reducers. The
+// description of a small case is complete except for values and keys. In a large case each step
+// becomes a summary, and the description never has more than kMaxDescriptionLines lines.
 //
-// Graphs are written as expressions: `p0(p1)` is a use of parameter p0 whose input is a use of p1,
-// so that backward reaches p0 first. `const` is a node without inputs, `a.1` the second output of
+// Graphs are expressions: `p0(p1)` is a use of parameter p0 whose input is a use of p1, so that
+// backward reaches p0 first. `const` is a node without inputs, and `a.1` is the second output of
 // the split a. Threads: any.
 #pragma once
 
@@ -16,11 +16,11 @@ namespace lockstep::properties {
 
 constexpr std::size_t kMaxDescriptionLines = 25;
 
-// Lines end with a newline.
+// Each line ends with a newline.
 std::string describe(const Case& value);
 
-// One fault as a sentence without its full stop: "rank 1's process exits at its 2nd collective of
-// step 3".
+// Returns one fault as a sentence without its full stop, such as "rank 1's process exits at its 2nd
+// collective of step 3".
 std::string describe(const faults::Fault& fault);
 
 }  // namespace lockstep::properties

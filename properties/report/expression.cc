@@ -24,8 +24,7 @@ std::uint32_t count_of(const std::vector<Node>& nodes) {
   return static_cast<std::uint32_t>(nodes.size());
 }
 
-// Nodes from which something flows to one of the roots, in the sense of the text: also through
-// detach.
+// Finds the nodes from which the text has a path to one of the roots, also through detach.
 std::vector<bool> behind(const std::vector<Node>& nodes, const std::vector<std::uint32_t>& roots,
                          bool through_detach) {
   std::vector<bool> out(nodes.size(), false);
@@ -41,7 +40,7 @@ std::string parameter_name(const Program& program, const Node& node) {
   return fmt::format("p{}", node.parameter % program.parameters.size());
 }
 
-// One list of nodes (a forward's or a body's) as expressions.
+// Writes one list of nodes (a forward's or a body's) as expressions.
 class Writer {
  public:
   Writer(const Program& program, const std::vector<Node>& nodes,
@@ -88,7 +87,7 @@ class Writer {
     switch (node.kind) {
       case Node::Kind::kUse: {
         std::string name = parameter_name(program_, node);
-        // Strides are the same either way unless the parameter's own are column-major.
+        // The strides are the same either way unless the parameter's own strides are column-major.
         const auto& parameter = program_.parameters[node.parameter % program_.parameters.size()];
         if (node.row_major && parameter.column_major) name += ":row-major";
         if (node.requires_grad) name += ":requires-grad";

@@ -58,7 +58,7 @@ nlohmann::ordered_json to_record(const FailureReport& failure) {
             {"preemptions", failure.outcome.preemptions}}}};
 }
 
-// Which share of the programs says something about both subjects.
+// Returns the share of the programs that both subjects could run comparably.
 std::string compared_line(const RunReport& report) {
   const auto percent = [&report](std::uint64_t count) {
     return 100.0 * static_cast<double>(count) /

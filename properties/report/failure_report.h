@@ -1,5 +1,5 @@
-// FailureReport: what a person is told about a failing case, and the files about a whole run.
-// Pure functions of their arguments.
+// FailureReport: the report of a failing case for a person, and the report files of a whole run.
+// These are pure functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -13,51 +13,53 @@
 namespace lockstep::properties {
 
 struct FailureReport {
-  Case value;  // as it was shrunk
+  Case value;  // after shrinking
   Outcome outcome;
   std::string lane;
   std::string subject;
-  std::string against;  // the other subject; empty: none
+  std::string against;  // the other subject; empty if there is none
   std::uint64_t seed = 0;
-  std::uint64_t index = 0;  // of the case, under the seed
+  std::uint64_t index = 0;  // the case's index under the seed
   double seconds_to_find = 0;
   std::uint64_t executions_to_find = 0;
   std::uint64_t shrink_executions = 0;
-  std::vector<std::string> irrelevant;  // what can be changed without an effect
+  std::vector<std::string> irrelevant;  // what can change without an effect on the failure
   std::string case_file;
-  std::string program;  // how to call it in the replay command
+  std::string program;  // the program's name in the replay command
   std::string commit;
 };
 
 struct RunReport {
   std::string lane;
   std::string subject;
-  std::string against;  // the other subject; empty: none
+  std::string against;  // the other subject; empty if there is none
   std::uint64_t seed = 0;
   std::string commit;
   double seconds = 0;
   std::uint64_t cases = 0;
   std::uint64_t ok = 0;
   std::uint64_t faulted_ok = 0;
-  std::uint64_t compared = 0;        // with `against`: programs that both ran
-  std::uint64_t compared_whole = 0;  // and of these, to the last step
+  std::uint64_t compared = 0;        // with `against`: the programs that both subjects ran
+  std::uint64_t compared_whole = 0;  // those of them that ran to the last step
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;
   std::map<std::string, std::uint64_t> faults_fired;
-  std::string planted_bug;  // its id; empty: none
-  PlantedBug planted;       // in all cases
+  std::string planted_bug;  // its id; empty if there is none
+  PlantedBug planted;       // counted over all cases
   std::uint64_t determinism_pairs = 0;
   std::uint64_t determinism_mismatches = 0;
   std::vector<FailureReport> failures;
-  // Why the run says less than it should: cases without an answer, what the machine lacks.
+  // The reasons why the run proves less than it should: cases without an answer, or resources that
+  // the machine lacks.
   std::vector<std::string> inconclusive;
 
   double cases_per_second() const { return seconds > 0 ? static_cast<double>(cases) / seconds : 0; }
 };
 
 std::string planted_line(const std::string& id, const PlantedBug& planted);  // empty without an id
-// Of one run of a case, whatever came of it.
-std::string errors_block(const std::vector<RankError>& errors);  // a line each; empty without one
+// The following report one run of a case, whether it failed or not.
+std::string errors_block(
+    const std::vector<RankError>& errors);  // one line per error; empty without one
 std::string json_replay(const FailureReport& replay, const std::string& planted_bug);
 
 std::string replay_line(const FailureReport& report);  // the command for its case file

@@ -10,7 +10,7 @@ namespace lockstep::properties {
 
 namespace {
 
-// Which group this is of, where there are several. Ranks are numbered anew in each.
+// Returns a heading that names the group, if there are several. Ranks are numbered anew in each.
 std::string heading(const Observation& observation, std::uint32_t generation, std::uint32_t group,
                     std::uint32_t groups) {
   if (generation == 0 && groups == 1) return "";

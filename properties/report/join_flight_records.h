@@ -1,6 +1,7 @@
-// What the ranks of a run told, joined (T1): the odd one out, the first difference between their
-// collectives, who waits for whom. One block for each group of ranks in which there is something to
-// tell: a recovery begins a new one, with ranks numbered anew. Empty where all is well.
+// Joins the flight records of the ranks of a run (T1): the suspects, the first difference between
+// the collectives of the ranks, and who waits for whom. The result has one block for each group of
+// ranks in which something is wrong; a recovery begins a new group, in which ranks are numbered
+// anew. The result is empty if nothing is wrong.
 #pragma once
 
 #include <string>

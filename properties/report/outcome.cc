@@ -38,7 +38,7 @@ void add_events(const Observation& observation, std::vector<TraceEvent>& events)
       };
       const auto generation = static_cast<std::uint32_t>(
           std::count_if(observation.recoveries.begin(), observation.recoveries.end(), begun));
-      // A rank that stood still in its last step has no end of it.
+      // The last step of a rank that hung has no end time.
       const std::uint64_t end_us =
           std::max(step.end_us, step.end_us == 0 ? observation.elapsed_us : std::uint64_t{0});
       const std::string outcome =
@@ -57,7 +57,7 @@ void add_events(const Observation& observation, std::vector<TraceEvent>& events)
   }
 }
 
-// In one line, whatever the text has.
+// Puts any text into one line.
 std::string one_line(std::string text) {
   for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at))
     text.replace(at, 1, at + 1 == text.size() ? "" : "; ");
@@ -110,7 +110,7 @@ std::string to_json(const Outcome& outcome) {
   for (const TraceEvent& event : outcome.events)
     json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
                               event.sequence, event.generation});
-  // A message may quote bytes of a subject: what is not UTF-8 must not stop the report.
+  // A message may quote bytes of a subject, and invalid UTF-8 must not prevent the report.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

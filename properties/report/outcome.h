@@ -1,5 +1,6 @@
-// Outcome: what came of running one case, small enough to be sent from the process that ran it to
-// the one that reports. Plain data; JSON both ways, for pipes between processes of one build.
+// Outcome: the result of running one case, small enough to send from the process that ran it to the
+// one that reports it. Plain data; it converts to and from JSON, for pipes between processes of one
+// build.
 #pragma once
 
 #include <array>
@@ -12,19 +13,21 @@
 
 namespace lockstep::properties {
 
-struct TraceEvent {  // of one rank, for a picture of the run
+// An event of one rank, for a picture of the run.
+struct TraceEvent {
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
   std::string name;
   std::uint64_t begin_us = 0;
   std::uint64_t end_us = 0;
-  std::int64_t sequence = kNone;  // of a collective: the same on all ranks
-  std::uint32_t generation = 0;   // of its group: sequence numbers begin anew in each
+  std::int64_t sequence = kNone;  // for a collective: the same number on all ranks
+  std::uint32_t generation = 0;   // of its group; sequence numbers restart in each generation
 };
 
-struct RankError {  // that a call of the subject raised
+// An error that a call of the subject returned.
+struct RankError {
   std::uint32_t rank = 0;
-  std::int64_t step = kNone;  // kNone: not of a step, but of construction, reset or end_join
+  std::int64_t step = kNone;  // kNone: the call was construction, reset or end_join, not a step
   std::string text;           // one line
 };
 
@@ -36,9 +39,10 @@ struct Outcome {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> deviations;
   std::array<std::uint64_t, faults::kKinds> fired{};
   PlantedBug planted;
-  std::vector<RankError> errors;   // rank by rank, the steps in order
-  std::vector<TraceEvent> events;  // only where asked for
-  std::string diagnosis;           // what the ranks told, joined; only of a failure, and likewise
+  std::vector<RankError> errors;   // rank by rank, with the steps in order
+  std::vector<TraceEvent> events;  // only on request
+  std::string
+      diagnosis;  // the joined flight records of the ranks; only for a failure, and on request
 };
 
 Outcome outcome_of(const Verdict& verdict, const Observation& observation,

@@ -1,5 +1,5 @@
-// The part of an exported script (python_script.h) that is the same in all of them: it trains what
-// the data above it says with DistributedDataParallel, and compares. Internal to report/.
+// The part of an exported script (python_script.h) that is the same in every script: it trains the
+// data above it with DistributedDataParallel and compares the gradients. Internal to report/.
 #pragma once
 
 namespace lockstep::properties {

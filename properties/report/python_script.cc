@@ -34,9 +34,9 @@ using reference::PassKind;
 using reference::Program;
 
 constexpr std::size_t kLineLength = 98;
-constexpr double kRoundings = 16;  // how many a tolerance lets pass
+constexpr double kRoundings = 16;  // the roundings that a tolerance accepts
 
-// What DistributedDataParallel cannot do, or what a script cannot tell of.
+// Lists what DistributedDataParallel cannot do, or what a script cannot express.
 std::vector<std::string> obstacles(const Case& c) {
   std::vector<std::string> out;
   const Capabilities lacks = missing(c, torch_capabilities().without(Capability::kIgnored));
@@ -60,7 +60,7 @@ std::vector<std::string> obstacles(const Case& c) {
 
 std::string python_bool(bool value) { return value ? "True" : "False"; }
 
-// Python reads back the same double.
+// Returns a text from which Python reads the same double.
 std::string python_float(double value) {
   if (std::isnan(value)) return "nan";
   std::string out = fmt::format("{}", value);
@@ -68,7 +68,7 @@ std::string python_float(double value) {
   return out;
 }
 
-// Items between brackets, on as many lines as they need.
+// Returns the items between brackets, on as many lines as they need.
 std::string python_list(const std::vector<std::string>& items, std::size_t indent) {
   std::string out = "[";
   std::size_t line = indent + 1;
@@ -94,9 +94,9 @@ std::string python_floats(const std::vector<double>& values, std::size_t indent)
   return python_list(items, indent);
 }
 
-// As comments, none of which is longer than the other lines.
+// Returns the text as comments, none of which is longer than the other lines.
 std::string commented(std::string text) {
-  for (char& c : text)  // Python takes some of them for the end of a line
+  for (char& c : text)  // Python treats some of them as the end of a line
     if (c != '\n' && (static_cast<unsigned char>(c) < ' ' || c == '\x7f')) c = ' ';
   std::string out;
   std::size_t begin = 0;
@@ -121,7 +121,7 @@ const char* python_dtype(DType dtype) {
   return dtype == DType::kFloat16 ? "float16" : "float32";
 }
 
-// Where one dimension at most has several elements, the order of strides says nothing, and
+// If at most one dimension has several elements, the order of strides has no effect, and
 // DistributedDataParallel refuses some parameters whose strides are not the usual ones.
 bool has_column_order(const reference::Parameter& parameter) {
   const auto several = std::count_if(parameter.sizes.begin(), parameter.sizes.end(),
@@ -137,7 +137,7 @@ class ScriptWriter {
         about_(about),
         expectation_(reference::run(c.program, reference::Contract::lockstep())) {}
 
-  // Or why there is none.
+  // Returns the script, or the reason why there is none.
   Result<std::string> write() {
     const auto refused = [](std::string why) {
       return failed(Status(Code::kInvalidArgument, std::move(why)));
@@ -162,7 +162,7 @@ class ScriptWriter {
   struct Use {
     std::uint32_t parameter = 0;  // the owner
     std::uint32_t key = 0;
-    std::uint32_t entries = 0;  // that it looks up at most
+    std::uint32_t entries = 0;  // the most entries that it looks up
     bool operator<(const Use& other) const {
       return std::tie(parameter, key, entries) <
              std::tie(other.parameter, other.key, other.entries);
@@ -209,7 +209,7 @@ class ScriptWriter {
   const std::string_view about_;
   const reference::Expectation expectation_;
   std::vector<Constants> constants_of_;    // by step
-  std::map<std::size_t, double> largest_;  // magnitude, by first owner
+  std::map<std::size_t, double> largest_;  // the largest magnitude, by first owner
   std::uint64_t numbers_ = 0;
   std::string steps_;
   std::string constants_;
@@ -300,9 +300,9 @@ void ScriptWriter::note(const Program& program, std::size_t parameter,
     if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
 }
 
-// At two ranks the one addition has no order, but those within a sparse gradient have. At more it
-// has that of PyTorch's layout of buckets: does the model, given that layout, still get the same
-// bits?
+// Whether the model computes the same bits with PyTorch's layout of buckets. At two ranks the one
+// addition has no order, but additions within a sparse gradient have one. With more ranks the order
+// is that of PyTorch's layout.
 bool are_bits_certain(const Program& program, const reference::Expectation& expected) {
   const auto is_sparse = [](const auto& parameter) { return parameter.sparse; };
   if (program.world <= 2 &&
@@ -396,7 +396,7 @@ std::string ScriptWriter::nodes_text(const std::vector<Node>& nodes, std::size_t
   return out + std::string(indent, ' ') + "]";
 }
 
-// The roots of each backward call.
+// Returns the roots of each backward call.
 std::string roots_text(const reference::RankPass& pass, std::uint32_t outputs) {
   std::vector<std::string> calls;
   const std::uint32_t count = outputs == 0 ? 0 : reference::call_count(pass);

@@ -1,14 +1,16 @@
-// python_script: a case as one Python script that trains it with plain PyTorch (torch.distributed,
-// DistributedDataParallel, Gloo), one spawned process a rank, and compares the gradients with what
-// the profile `lockstep` of the contract expects. It needs nothing else of ours: the program, the
-// constants of its uses and what is expected are data in it.
+// python_script: exports a case as one Python script that trains it with plain PyTorch
+// (torch.distributed, DistributedDataParallel, Gloo), with one spawned process per rank, and
+// compares the gradients with what the profile `lockstep` of the contract expects. The script needs
+// nothing else of this project: it contains the program, the constants of its uses and the expected
+// gradients as data.
 //
-// Bits: every element is compared exactly, where the model gets the same bits with the buckets that
-// PyTorch 1.13 makes: at one and two ranks always. Elsewhere a difference up to some roundings is
-// let pass, and the elements that have one are counted. The script says which of the two it is.
+// Bits: the script compares every element exactly if the model computes the same bits with the
+// buckets that PyTorch 1.13 creates; at one and two ranks it always does. Otherwise the script
+// accepts a difference of up to some roundings, and counts the elements that have one. The script
+// says which of the two comparisons it makes.
 //
-// Threads: any. Failure: kInvalidArgument with one line that names what a script has no means for,
-// or what is too large to be read by a person.
+// Threads: any. Failure: kInvalidArgument with one line that names what a script cannot express, or
+// what is too large for a person to read.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,8 @@
 
 namespace lockstep::properties {
 
-constexpr std::uint64_t kMaxScriptNumbers = 200'000;  // in constants and expected gradients
+constexpr std::uint64_t kMaxScriptNumbers =
+    200'000;  // the limit of constants plus expected gradients
 
 // `about`: the case file's free text, or empty.
 Result<std::string> python_script(const Case& given, std::string_view about = {});

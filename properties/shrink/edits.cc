@@ -15,8 +15,8 @@ using reference::Program;
 using reference::RankPass;
 using reference::Step;
 
-// Chunks of a list: level 0 is the whole, level 1 its halves, and so on down to single items; chunk
-// 0 is the last one.
+// Divides a list into chunks: level 0 is the whole list, level 1 its halves, and so on down to
+// single items. Chunk 0 is the last one.
 std::size_t chunk_size(std::size_t count, std::uint32_t level) {
   return std::max<std::size_t>(1, (count + (std::size_t{1} << level) - 1) >> level);
 }
@@ -27,7 +27,8 @@ Range chunk(std::size_t count, std::uint32_t level, std::uint32_t index) {
   return {last - std::min(last, size), last};
 }
 
-// Choices for one field, simplest first. Those that are no simpler are sorted out by size.
+// Lists the choices for one field, simplest first. Choices that are no simpler are rejected by
+// size.
 constexpr std::uint32_t kChoices = 3;
 template <typename T>
 T choice_of(const T& now, const T& simplest, std::uint32_t choice) {
@@ -46,7 +47,7 @@ T choice_of(const T& now, const T& simplest, std::uint32_t choice) {
   }
 }
 
-// One element, all elements in one dimension, or a change of one dimension.
+// The choices are one element, all elements in one dimension, or a change of one dimension.
 constexpr std::size_t shape_choices(std::size_t dims) { return 2 + 4 * dims; }
 std::vector<std::uint32_t> reshaped(const std::vector<std::uint32_t>& sizes, std::uint32_t choice) {
   std::vector<std::uint32_t> out = sizes;
@@ -92,7 +93,8 @@ class Lister {
     edits_.push_back({move, static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b),
                       static_cast<std::uint32_t>(c)});
   }
-  // Chunks of a list that is the third index of an edit, or the second for whole lists.
+  // Adds the chunks of a list. The chunk is the third index of an edit, or the second for whole
+  // lists.
   template <typename Add>
   void chunks(std::size_t count, const Add& add_chunk) {
     for (std::uint32_t level = 0; count > 0; ++level) {
@@ -108,7 +110,7 @@ class Lister {
   void details();
 
   const Case& case_;
-  Case copy_;  // node_lists() and the walk want to change what they visit
+  Case copy_;  // node_lists() and the walk need a mutable case
   std::vector<Edit> edits_;
 };
 

@@ -1,6 +1,6 @@
-// Edits: the moves of the shrinker as plain data. An edit names one change of a case, by position;
-// applying it to the case it was listed for makes a copy with something deleted or simplified. Not
-// every edit makes a case smaller: the caller compares sizes. Internal to shrink/.
+// Edits: the moves of the shrinker as plain data. An edit names one change of a case by position.
+// Applying it to the case for which it was listed deletes or simplifies something. Not every edit
+// makes a case smaller: the caller compares sizes. Internal to shrink/.
 #pragma once
 
 #include <compare>
@@ -11,27 +11,28 @@
 
 namespace lockstep::properties {
 
-// Most drastic first. Positions count from the end where later things are likelier to be of no use.
+// The most drastic moves come first. Positions count from the end where later items are more likely
+// to be irrelevant.
 enum class Move : std::uint8_t {
   kDefaultSchedule,    // the default policy, no deviations
   kDropSteps,          // level, chunk: a half of them, a quarter, ... one
-  kSetWorld,           // ranks above go
-  kDropRank,           // one rank goes; the others keep what they do
+  kSetWorld,           // removes the ranks above
+  kDropRank,           // removes one rank; the others do what they did
   kDropFaults,         // level, chunk
-  kDropParameters,     // level, chunk: uses of them become sums
-  kDropInputs,         // all ranks have all
+  kDropParameters,     // level, chunk: their uses become sums
+  kDropInputs,         // all ranks have all inputs
   kDropBuffer,         // buffer, from the last
-  kMergeParameter,     // parameter: uses of it become uses of the one before
+  kMergeParameter,     // parameter: its uses become uses of the one before
   kPlainProgram,       // every step becomes one forward that uses every parameter
   kUnifyProgram,       // every rank does what rank 0 does
   kPlainStep,          // step
   kUnifyStep,          // step, variant: every rank does what this one does
   kPlainPass,          // step, variant
   kDropForward,        // step, variant, forward
-  kMergeForward,       // step, variant, forward: its graph goes into the one before
+  kMergeForward,       // step, variant, forward: its graph moves into the one before
   kDropBackwards,      // step, variant, how many stay
-  kDefaultEverywhere,  // field number: in every record
-  kDropNodes,          // list, level, chunk: what consumes them gets their inputs
+  kDefaultEverywhere,  // the number of a field: in every record
+  kDropNodes,          // list, level, chunk: their consumers get their inputs
   kDropBody,           // list, node: the checkpoint becomes a sum
   kInlineBody,         // list, node: the body becomes part of the graph
   kDropInput,          // list, node, input

@@ -33,7 +33,7 @@ void for_each_node(reference::Program& program, const F& f) {
       for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, f);
 }
 
-// An edge by the index of the node that it points at.
+// An edge, by the index of the node to which it points.
 struct Edge {
   std::uint32_t target = 0;
   std::uint32_t slot = 0;
@@ -59,7 +59,7 @@ Edges edges_of(const std::vector<Input>& outputs, std::uint32_t count) {
   return out;
 }
 
-// `from` is the index of the consumer; of outputs, the number of nodes.
+// `from` is the index of the consumer; for outputs, the number of nodes.
 std::vector<Input> inputs_of(const Edges& edges, std::uint32_t from) {
   std::vector<Input> out;
   for (const Edge& edge : edges) out.push_back({from - 1 - edge.target, edge.slot});
@@ -70,8 +70,8 @@ void add_once(Edges& edges, const Edge& edge) {
   if (std::find(edges.begin(), edges.end(), edge) == edges.end()) edges.push_back(edge);
 }
 
-// The edges with each that points into `range` replaced by where its target's inputs lead, and the
-// rest moved down. The sources of dropped nodes are resolved before those of later ones.
+// Replaces each edge into `range` by the edges of its target's inputs, and moves the other edges
+// down. The sources of dropped nodes are resolved before those of later ones.
 Edges resolve(const Edges& edges, const std::vector<Edges>& resolved, Range range) {
   Edges out;
   for (Edge edge : edges) {
@@ -86,7 +86,7 @@ Edges resolve(const Edges& edges, const std::vector<Edges>& resolved, Range rang
   return out;
 }
 
-// The smallest number of variants that say the same for every rank.
+// Reduces the variants to the smallest number that means the same for every rank.
 void fold_variants(std::vector<RankPass>& variants) {
   for (std::size_t count = 1; count < variants.size(); ++count) {
     bool periodic = true;
@@ -162,7 +162,7 @@ void drop_parameters(reference::Program& program, Range range) {
     for (std::size_t k = 0; k < kept.size(); ++k) {
       const auto distance = static_cast<std::uint32_t>(kept.size() - k);
       if (kept_owners[k] == owners[i]) parameter.shared_with = distance;
-      // The first one left is copied by the others.
+      // The others become copies of the first one that remains.
       if (kept_originals[k] == originals[i] && is_original(kept[k])) parameter.copy_of = distance;
     }
     kept.push_back(std::move(parameter));

@@ -9,7 +9,7 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr std::uint32_t kSeedStep = 0x9e3779b9;  // from one seed to the next to try
+constexpr std::uint32_t kSeedStep = 0x9e3779b9;  // the distance between the seeds that are tried
 
 class Shrinker {
  public:
@@ -38,8 +38,8 @@ class Shrinker {
     return over_;
   }
 
-  // All edits once. After one that was taken it goes on at the same place: what moved there has not
-  // been tried.
+  // Tries all edits once. After an accepted edit it continues at the same position, because the
+  // edit that moved there has not been tried.
   void pass() {
     std::vector<Edit> edits = edits_of(case_);
     for (std::size_t i = 0; i < edits.size() && !is_over();) {
@@ -56,7 +56,7 @@ class Shrinker {
     }
   }
 
-  // Takes the candidate if it is smaller and fails.
+  // Accepts the candidate if it is smaller and fails.
   bool offer(Case candidate) {
     const std::uint32_t seed = candidate.schedule.seed;
     const bool random = candidate.schedule.policy == Schedule::Policy::kRandomWalk ||
@@ -91,7 +91,7 @@ class Shrinker {
   const ShrinkOptions& options_;
   Case case_;
   Size size_;
-  std::unordered_set<std::uint64_t> tried_;  // hashes; never walked
+  std::unordered_set<std::uint64_t> tried_;  // hashes; never iterated
   std::uint64_t executions_ = 0;
   std::uint64_t accepted_ = 0;
   bool over_ = false;

@@ -1,10 +1,10 @@
-// shrink: makes a failing case smaller while it goes on failing in the same way. Structural: it
-// deletes steps, ranks, parameters, forwards, nodes and faults, and moves every option towards its
-// default, as all of these are legal cases.
+// shrink: makes a failing case smaller while it still fails in the same way. The shrinker is
+// structural: it deletes steps, ranks, parameters, forwards, nodes and faults, and moves every
+// option towards its default; all results are legal cases.
 //
-// Candidates lists the smaller neighbours of a case, one after the other, the most drastic first.
-// shrink() takes the first that still fails and goes on from there, until no neighbour fails or the
-// budget is spent. A candidate that is taken is strictly smaller (size.h), so it ends.
+// Candidates lists the smaller neighbours of a case, the most drastic first. shrink() takes the
+// first one that still fails and continues from there, until no neighbour fails or the budget is
+// spent. An accepted candidate is strictly smaller (size.h), so the search ends.
 //
 // Threads: objects are not shared; `test` runs on the caller's thread.
 #pragma once
@@ -22,8 +22,8 @@ namespace lockstep::properties {
 
 struct Edit;
 
-// The smaller neighbours of a case, made when asked for. Copies share the list and go on by
-// themselves.
+// The smaller neighbours of a case, created on demand. Copies share the list, and each has its own
+// position.
 class Candidates {
  public:
   explicit Candidates(const Case& value);
@@ -38,13 +38,13 @@ class Candidates {
 
 struct ShrinkOptions {
   std::uint64_t max_executions = 2'000;
-  std::function<bool()> stop;  // asked before each execution: whether time is up; empty: never
-  // Under a random policy a smaller program meets another schedule. Each candidate that passes the
-  // test is tried with so many further seeds before it is given up.
+  std::function<bool()> stop;  // called before each execution: whether time is up; empty: never
+  // Under a random policy a smaller program has another schedule. Each candidate that no longer
+  // fails is tried with this many further seeds before it is rejected.
   std::uint32_t extra_seeds = 0;
-  // The deviations from the default policy that a run of the case made. Where given, a case that
-  // cannot be made any smaller gets them in place of its random policy, and then they are dropped
-  // one by one.
+  // Returns the deviations from the default policy that a run of the case made. If set, a case that
+  // cannot become smaller gets them in place of its random policy, and then they are dropped one by
+  // one.
   std::function<std::optional<std::vector<Schedule::Deviation>>(const Case&)> record;
 };
 
@@ -52,10 +52,10 @@ struct ShrinkResult {
   Case value;
   std::uint64_t executions = 0;
   std::uint64_t accepted = 0;
-  bool finished = false;  // no neighbour fails; false: the budget was spent before
+  bool finished = false;  // no neighbour fails; false: the budget was spent first
 };
 
-// `test` says whether a case still fails in the same way. The case given is taken to fail.
+// `test` returns whether a case still fails in the same way. `value` itself must fail.
 ShrinkResult shrink(const Case& value, const std::function<bool(const Case&)>& test,
                     const ShrinkOptions& options = {});
 

@@ -13,7 +13,7 @@ std::uint64_t bits_of(std::uint32_t key) { return static_cast<std::uint64_t>(std
 
 void add_nodes(const std::vector<Node>& nodes, std::uint64_t depth, Size& size) {
   for (const Node& node : nodes) {
-    // A node in a checkpoint is dearer than one outside.
+    // A node in a checkpoint counts more than one outside.
     size.records += 1 + depth + node.inputs.size();
     size.detail += bits_of(node.key);
     add_nodes(node.body, depth + 1, size);
@@ -33,8 +33,8 @@ void add_step(const reference::Step& step, Size& size) {
   }
 }
 
-// One element is simplest. A second dimension is dearer than many elements; no element is a special
-// case.
+// One element is simplest. A second dimension counts more than many elements; a parameter without
+// elements is a special case.
 void add_parameter(const reference::Parameter& parameter, Size& size) {
   constexpr std::uint64_t kFurtherDimension = 64;
   size.detail += bits_of(parameter.key) + parameter.shared_with + parameter.copy_of;
@@ -53,7 +53,7 @@ Size size_of(const Case& value) {
   size.faults = value.faults.faults.size();
   for (const reference::Step& step : program.steps) add_step(step, size);
   for (const reference::Parameter& parameter : program.parameters) add_parameter(parameter, size);
-  // Uneven inputs are dearer than the few variants that they can stand for.
+  // Uneven inputs count more than the few variants that they can replace.
   constexpr std::uint64_t kJoin = 16;
   if (!program.inputs.empty()) size.records += kJoin + program.inputs.size();
   for (const reference::Buffer& buffer : program.buffers) {

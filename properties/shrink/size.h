@@ -1,5 +1,5 @@
-// Size: how large a case is, for shrinking. Sizes are compared from the first member to the last;
-// every member is a natural number, so no endless sequence of ever smaller cases exists. Plain
+// Size: how large a case is, for shrinking. Sizes are compared from the first member to the last.
+// Every member is a natural number, so no endless sequence of ever smaller cases exists. Plain
 // values; threads: any.
 #pragma once
 
@@ -17,9 +17,9 @@ struct Size {
   std::uint64_t parameters = 0;
   std::uint64_t faults = 0;
   std::uint64_t records = 0;          // passes, forwards, nodes, edges, backward calls, roots
-  std::uint64_t random_schedule = 0;  // 1: a policy other than kDefault
+  std::uint64_t random_schedule = 0;  // 1 for a policy other than kDefault
   std::uint64_t deviations = 0;
-  std::uint64_t detail = 0;  // how far all the other fields are from their defaults
+  std::uint64_t detail = 0;  // the distance of all other fields from their defaults
 
   auto operator<=>(const Size& other) const = default;
 };

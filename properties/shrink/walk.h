@@ -1,6 +1,6 @@
 // walk: visits every simple field of a case that shrinking may move towards its default, in a fixed
-// order. Left out are what has moves of its own (world, sizes, keys, the schedule) and what is no
-// choice (deviations). Internal to shrink/.
+// order. It omits fields that have moves of their own (world, sizes, keys, the schedule) and
+// deviations, which are not choices. Internal to shrink/.
 #pragma once
 
 #include <bit>
@@ -13,14 +13,14 @@
 
 namespace lockstep::properties {
 
-// Visit is called as visit(field number, reference, default). The number is the same for the same
-// field of all records of one type, and below kFieldNumbers.
+// Calls visit(field number, reference, default). The number is the same for the same field of all
+// records of one type, and below kFieldNumbers.
 constexpr std::uint32_t kFieldNumbers = 256;
 
 namespace walk_detail {
 
 template <typename T>
-constexpr std::uint32_t first_number = 0;  // of a record's fields
+constexpr std::uint32_t first_number = 0;  // the number of a record's first field
 template <>
 inline constexpr std::uint32_t first_number<Case> = 16;
 template <>
@@ -89,7 +89,7 @@ void walk_fields(AnyCase& value, Visit&& visit) {
   walk_detail::walk(value, visit);
 }
 
-// How far a value is from its default: 0 there, more the further away.
+// Returns how far a value is from its default: 0 at the default, and more the further away it is.
 template <typename T>
 std::uint64_t distance(const T& value, const T& simplest) {
   if (value == simplest) return 0;

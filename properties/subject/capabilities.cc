@@ -72,7 +72,7 @@ class Collector {
     const reference::Parameter& parameter = program.parameters[index];
     const bool shared = parameter.shared_with > 0 && parameter.shared_with <= index;
     add_if(shared, Capability::kShared);
-    if (shared) return;  // everything else is the owner's
+    if (shared) return;  // everything else belongs to the owner
     using reference::DType;
     add_if(parameter.frozen, Capability::kFrozen);
     add_if(parameter.ignored, Capability::kIgnored);

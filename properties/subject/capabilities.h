@@ -1,6 +1,6 @@
 // Capabilities: what a subject (a reducer under test) supports, as a set of named features. The
-// generator stays within the set; a replayed case that needs more is refused with the names of what
-// is missing. Plain values; threads: any.
+// generator stays within the set. A replayed case that needs more is refused, and the error names
+// what is missing. Plain values; threads: any.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace lockstep::properties {
 enum class Capability : std::uint8_t {
   kDynamic,           // detection of unused parameters (mode dynamic)
   kNoSync,            // accumulation without communication
-  kNoGrad,            // forwards without gradients, also on some ranks alone
+  kNoGrad,            // forwards without gradients, also on single ranks
   kCheckpoint,        // nested backward
-  kSeveralForwards,   // several forwards before a backward (dropped ones not counted)
+  kSeveralForwards,   // several forwards before a backward (dropped ones do not count)
   kSeveralBackwards,  // several backward calls of one step
   kDiscard,           // forwards whose outputs are dropped
   kKeepOutputs,       // outputs that outlive the backward, and check_complete()
@@ -26,33 +26,33 @@ enum class Capability : std::uint8_t {
   kFloat64,
   kFloat16,
   kBFloat16,
-  kStrides,   // column-major parameters, and gradients in other strides than the parameter's
+  kStrides,   // column-major parameters, and gradients with other strides than the parameter
   kZeroSize,  // parameters without elements
   kTwoDevices,
   kBcube,          // the order of additions of Gloo's bcube all-reduce
   kSpecial,        // NaN, infinities, subnormals, -0
-  kErrors,         // programs that end in an error of their own (P5, P6, P7)
-  kRecovery,       // reset after an error, and going on with the survivors
-  kStatic,         // the same graph in every synced pass, several hooks a parameter (mode static)
+  kErrors,         // programs that end in an error of a rank's own (P5, P6, P7)
+  kRecovery,       // reset after an error, and training with the survivors
+  kStatic,         // the same graph in every synced pass, several hooks per parameter (mode static)
   kViews,          // gradients that are views of their buckets
   kRankOrder,      // sums in the order of the ranks
-  kRebuild,        // buckets that follow the order in which gradients get ready
-  kHooks,          // communication hooks: the built-in ones and one of the user's
+  kRebuild,        // buckets that follow the order in which gradients become ready
+  kHooks,          // communication hooks: the built-in ones and one of a user
   kManualSync,     // sync_gradients(outputs) instead of synced forwards
-  kPinned,         // a layout that is given
-  kAfterBackward,  // buckets that are reduced when backward has ended
-  kState,          // values of parameters and buffers that are broadcast
-  kIgnored,        // parameters that are left alone
+  kPinned,         // a layout that the caller gives
+  kAfterBackward,  // buckets that are reduced after backward has ended
+  kState,          // broadcast of the values of parameters and buffers
+  kIgnored,        // parameters that the reducer ignores
   kJoin,           // ranks that run out of inputs before others
   kSparse,         // parameters with sparse gradients
   kRequiresGrad,   // gradients that require a gradient themselves, which must be refused (P16)
   kComplex64,      // pairs of 32-bit floats
-  kVerify,         // what travels is checked on arrival
+  kVerify,         // payloads are verified on arrival
   kReplicas,       // several copies of the model in one process
-  kReducers,       // several reducers of one model, at once or one after the other
-  kTwoGroups,      // groups of ranks that train apart at the same time
+  kReducers,       // several reducers of one model, at once or one after another
+  kTwoGroups,      // groups of ranks that train separately at the same time
   kGpu,            // parameters on a GPU
-  kThreeLimits,    // another limit for the third bucket, and those behind it
+  kThreeLimits,    // another limit for the third bucket and those behind it
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
   kConstants,      // outputs without a graph
   kHoldOutputs,    // outputs that outlive the next step
@@ -81,7 +81,7 @@ class Capabilities {
   constexpr bool empty() const { return bits_ == 0; }
   constexpr bool operator==(const Capabilities& other) const = default;
 
-  // For the C interface of subjects from outside. Unknown bits are dropped.
+  // These are for the C interface of subjects. from_bits() drops unknown bits.
   constexpr std::uint64_t bits() const { return bits_; }
   static constexpr Capabilities from_bits(std::uint64_t bits) {
     return Capabilities(bits & all().bits_);
@@ -97,14 +97,15 @@ class Capabilities {
 
 std::vector<std::string> names(Capabilities capabilities);
 
-// What the case needs. For kErrors the model is asked whether the program ends in an error.
+// Returns the capabilities that the case needs. For kErrors it asks the model whether the program
+// ends in an error.
 Capabilities needed(const Case& value);
 
-// What the case needs and the subject lacks; empty when it can run.
+// Returns what the case needs and the subject lacks. It is empty if the case can run.
 Capabilities missing(const Case& value, Capabilities capabilities);
 
-// One line for a person, or empty: "the case needs dynamic (unused detection), which the subject
-// 'x' does not support".
+// Returns one line for a person, or nothing if nothing is missing: "the case needs dynamic (unused
+// detection), which the subject 'x' does not support".
 std::string missing_message(const Case& value, Capabilities capabilities, std::string_view subject);
 
 }  // namespace lockstep::properties

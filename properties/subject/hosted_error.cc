@@ -9,7 +9,7 @@
 namespace lockstep::properties {
 namespace {
 
-// Fixed by the interface, whatever the order of our own enumerators.
+// The interface fixes these numbers, whatever the order of our own enumerators.
 constexpr std::array<std::pair<std::int32_t, Code>, 17> kCodes{{
     {LOCKSTEP_OK, Code::kOk},
     {LOCKSTEP_INVALID_ARGUMENT, Code::kInvalidArgument},
@@ -32,7 +32,7 @@ constexpr std::array<std::pair<std::int32_t, Code>, 17> kCodes{{
 
 constexpr std::array<const char*, 2> kCollectives{"all_reduce", "broadcast"};
 
-// -1 is the only negative value that means something.
+// The only negative value with a meaning is -1.
 int number(std::int64_t value) { return value < 0 ? kNone : static_cast<int>(value); }
 
 Status broken(std::string detail) {

@@ -1,5 +1,5 @@
-// Failures on their way between our Status and the C structure of subjects from outside.
-// Threads: any; a HostedErrors does not change once made.
+// Converts failures between our Status and the C structure of subjects from shared libraries.
+// Threads: any; a HostedErrors does not change after construction.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace lockstep::properties {
 
 class HostedErrors {
  public:
-  // `names`: of the parameters, in the order in which the subject knows them.
+  // `names`: the names of the parameters, in the order in which the subject knows them.
   explicit HostedErrors(std::vector<std::string> names) : names_(std::move(names)) {}
 
-  // "Nothing known", but the pass.
+  // Returns an error that says "nothing known" except for the pass.
   static lockstep_error nothing(std::int64_t pass);
   lockstep_error to_c(const Failure& failure) const;
-  // `code` is what the subject's function returned. LOCKSTEP_OK gives an ok Status; a code or a
-  // parameter that does not exist gives kInternal, which says so.
+  // `code` is what the subject's function returned. LOCKSTEP_OK gives an ok Status. A code or a
+  // parameter that does not exist gives kInternal with a text that says so.
   Status to_status(std::int32_t code, const lockstep_error& error, int reported_by) const;
 
   const std::vector<std::string>& names() const { return names_; }

@@ -38,7 +38,7 @@ tl::unexpected<Status> refused(std::string what) {
   return failed(Status(Code::kInvalidArgument, std::move(what)));
 }
 
-// The functions that are missing, by name.
+// Lists the missing functions by name.
 std::string holes(const lockstep_subject& table, Capabilities capabilities) {
   std::string found;
   const auto need = [&found](bool is_there, const char* name) {
@@ -96,7 +96,7 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
   if (const std::string missing = holes(*table, capabilities); !missing.empty())
     return refused(
         fmt::format("the table of the subject '{}' lacks functions: {}", whose, missing));
-  // The host does these: the interface is the same with them.
+  // The host implements these: the interface is the same with them.
   const Capabilities with_constants = capabilities.with(Capability::kConstants);
   return LoadedSubject{table, capabilities.has(Capability::kKeepOutputs)
                                   ? with_constants.with(Capability::kHoldOutputs)

@@ -1,7 +1,9 @@
-// load_subject(): a user's reducer from a shared library (lockstep_subject.h).
+// load_subject(): loads a user's reducer from a shared library (lockstep_subject.h).
 //
-// What is wrong with a library is found here, and told in one line that says what to do: no such
-// file, not a library, no entry point, another version of the interface, a table with holes. The
+// The loader checks the library and reports any error in one line that says what to do: the file
+// does not exist, is no library, has no entry point or another version of the interface, or its
+// table lacks functions. The library remains loaded until the process ends. Threads: any, one call
+// at a time.
 // library stays loaded until the process ends. Threads: any, one call at a time.
 #pragma once
 
@@ -14,8 +16,8 @@
 
 namespace lockstep::properties {
 
-// Those that the interface has constants for. What it has no means for yet: static mode, views,
-// sums in the order of the ranks.
+// The capabilities for which the interface has constants. It does not support static mode, views,
+// or sums in the order of the ranks yet.
 constexpr Capabilities hosted_capabilities() {
   return Capabilities::from_bits(2 * LOCKSTEP_CAN_RECOVER - 1);
 }
@@ -25,13 +27,14 @@ struct LoadedSubject {
   Capabilities capabilities;
 };
 
-// `path` is taken as a path, never looked up in the linker's folders. `opened` is called when the
-// library's constructors have run, before its entry point is. All of these may do anything to this
-// process: a program that has to outlive them asks another one first (find_subject()).
+// `path` is a path; the loader never searches the linker's folders for it. `opened` is called after
+// the library's constructors have run and before its entry point. All of these may do anything to
+// this process: a program that has to survive them first tests the library in another process
+// (find_subject()).
 Result<LoadedSubject> load_subject(const std::string& path,
                                    const std::function<void()>& opened = {});
 
-// The same for a table at hand. `whose` names it in errors.
+// Checks a table that is already loaded. `whose` names it in errors.
 Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::string& whose);
 
 }  // namespace lockstep::properties

@@ -1,6 +1,6 @@
-// Claims: what can be wrong with a user's library is found when it is loaded, and told in one line
-// that says what to do. Controls: the example, and a table with all its functions, are accepted.
-// The libraries are built with the tests: LOCKSTEP_SUBJECT_DIR is where they are.
+// Claims: the loader finds every fault of a user's library, and reports it in one line that says
+// what to do. Controls: the loader accepts the example, and a table with all its functions. The
+// libraries are built with the tests, in LOCKSTEP_SUBJECT_DIR.
 #include "properties/subject/loader.h"
 
 #include <dlfcn.h>

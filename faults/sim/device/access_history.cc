@@ -22,7 +22,7 @@ void AccessHistory::add(const Access& access, const VectorClock& clock,
       next_.push_back(std::move(earlier));
       continue;
     }
-    // What lies outside of the new access is kept.
+    // The part outside of the new access remains.
     if (earlier.begin < access.begin) {
       next_.push_back(earlier);
       next_.back().end = access.begin;

@@ -1,10 +1,10 @@
-// AccessHistory: who read and wrote which bytes of one block of memory, as far as a later access
-// could still conflict with it. An access that happened before a later write of the same bytes is
-// forgotten, and so is a read before a later read: whoever is in no order with the first is in no
-// order with the second either, or comes after both.
+// AccessHistory: which actors read and wrote which bytes of one block of memory, as far as a later
+// access could still conflict with them. An access that happened before a later write of the same
+// bytes is forgotten. So is a read that happened before a later read: an access that is unordered
+// with the first read is also unordered with the second, or comes after both.
 //
-// Threads: none; the device's mutex guards it. Cost: each access is compared with those that are
-// kept of its block: a few, in programs that order what they do.
+// Threads: the device's mutex guards it. Cost: each access is compared with the remembered ones of
+// its block. These are few in programs that order what they do.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
 
-// What accesses memory: one submitted operation, or one access of the host.
+// An actor accesses memory: it is one submitted operation, or one access of the host.
 struct Actor {
-  std::size_t line = 0;  // of the vector clocks
+  std::size_t line = 0;  // its line in the vector clocks
   std::uint64_t sequence = 0;
-  std::string thread;  // of the host
+  std::string thread;  // the thread, for an access of the host
   std::string operation;
 };
 
@@ -32,20 +32,20 @@ struct Access {
   std::size_t begin = 0;  // bytes from the block's start
   std::size_t end = 0;
   bool is_write = false;
-  std::uint64_t allocation = 0;  // that had the block
+  std::uint64_t allocation = 0;  // the allocation that had the block
 };
 
 class AccessHistory {
  public:
-  // Adds an access that happens after all that is in `clock`; calls conflict(earlier) for each kept
-  // one that it races with. Accesses of one actor are in no conflict.
+  // Adds an access that happens after all that is in `clock`. Calls conflict(earlier) for each
+  // remembered access that it races with. Accesses of one actor do not conflict.
   void add(const Access& access, const VectorClock& clock,
            const std::function<void(const Access& earlier)>& conflict);
   std::size_t kept() const { return kept_.size(); }
 
  private:
-  std::vector<Access> kept_;  // in the order they came
-  std::vector<Access> next_;  // of the access that is being added, for its memory
+  std::vector<Access> kept_;  // in the order in which they were added
+  std::vector<Access> next_;  // scratch memory of add()
 };
 
 }  // namespace simulated

@@ -1,6 +1,6 @@
-// BorrowedMemory: the device of storages over memory that somebody else owns. A queued operation
-// has its operands as tensors of such storages: they reach the bytes and keep nothing alive, so
-// that what is released too early is seen to be. Nothing can be allocated or submitted here.
+// BorrowedMemory: the device of storages over memory that has another owner. The operands of a
+// queued operation are tensors of such storages: they access the bytes and keep nothing alive, so
+// that a premature release is detected. This device can neither allocate nor submit.
 #pragma once
 
 #include "reducer/base/check.h"

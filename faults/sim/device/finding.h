@@ -1,7 +1,7 @@
-// Finding: a use of device memory that nothing put in order, or of memory that was not there to be
-// used, with both places. Findings are collected and end nothing: what a test or an oracle makes of
-// them is its own affair. They name memory by label and offset, never by address, so that the same
-// case gives the same text.
+// Finding: an unordered use of device memory, or a use of memory that did not exist, with both
+// accesses. Findings are collected and end nothing; the test or the oracle decides what they mean.
+// They name memory by label and offset, never by address, so that the same case gives the same
+// text.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 
 enum class FindingKind : std::uint8_t {
-  kRace,     // two accesses that conflict, and neither happens before the other
-  kFreed,    // submitted, or done by the host, after the memory was released
-  kForeign,  // outside of any memory of the device; the operation was not executed
+  kRace,   // two accesses conflict, and neither happens before the other
+  kFreed,  // an operation was submitted, or the host accessed memory, after its release
+  // The access is outside of any memory of the device; the operation was not executed.
+  kForeign,
 };
 
-// One access: "stream 1 #4 unpack_bucket reads bucket 0 [0, 64)".
+// One access, such as "stream 1 #4 unpack_bucket reads bucket 0 [0, 64)".
 struct Place {
   std::string who;             // "stream 1", "host thread rank 0"
-  std::uint64_t sequence = 0;  // of the access on that line
+  std::uint64_t sequence = 0;  // the number of the access on that line
   std::string operation;
   bool is_write = false;
   std::string memory;  // label, or number of the allocation, and range of bytes in it
@@ -35,8 +36,9 @@ struct Place {
 
 struct Finding {
   FindingKind kind = FindingKind::kRace;
-  Place later;    // in the order of submission
-  Place earlier;  // of a race; of kFreed the release; else empty
+  Place later;  // in the order of submission
+  // For a race, the other access; for kFreed, the release; otherwise empty.
+  Place earlier;
 
   std::string to_string() const {
     switch (kind) {

@@ -15,7 +15,7 @@ using platform::Deadline;
 using platform::MutexLock;
 using simulation::Scheduler;
 
-constexpr int kPointBits = 40;  // of an event's handle; above them the line
+constexpr int kPointBits = 40;  // of an event's handle; the bits above are the line
 constexpr std::uint64_t kPointMask = (std::uint64_t{1} << kPointBits) - 1;
 
 std::uint32_t running_fiber() {
@@ -40,7 +40,7 @@ std::string text_of_range(const Touch& touch) {
 
 SimDevice::SimDevice(DeviceOptions options) : options_(std::move(options)) {
   LOCKSTEP_CHECK(Scheduler::running() != nullptr);
-  lines_.emplace_back();  // the host
+  lines_.emplace_back();  // the host's line
   const std::string name = "device " + std::to_string(options_.index);
   LOCKSTEP_CHECK_EQ(add_line(name + " reclaiming"), kReclaim);
   LOCKSTEP_CHECK_EQ(add_line(name + " stream 0"), kFirstStream);
@@ -97,7 +97,7 @@ void SimDevice::stop() {
   changed_.notify_all();
 }
 
-// The life of a stream.
+// Runs the tasks of a stream.
 void SimDevice::run_line(std::size_t number) {
   MutexLock lock(mutex_);
   Line& line = lines_[number];
@@ -135,7 +135,7 @@ void SimDevice::execute(Line& line, Task task, MutexLock& lock) {
   changed_.notify_all();
 }
 
-// --- What is submitted, and in which order.
+// --- Submission and its order.
 
 void SimDevice::advance(std::size_t number) {
   Line& line = lines_[number];
@@ -156,7 +156,7 @@ std::shared_ptr<const Actor> SimDevice::begin_on_host(std::string operation) {
 }
 
 void SimDevice::push(std::size_t number, Task task) {
-  if (is_over()) return;  // its point is never passed
+  if (is_over()) return;  // the point of this task is never passed
   lines_[number].queue.push_back(std::move(task));
   changed_.notify_all();
 }
@@ -222,7 +222,7 @@ void SimDevice::submit_on(std::size_t number, std::string name, std::span<const 
                           std::function<void()> body) {
   if (options_.uses == Uses::kNoted)
     for (const Touch& touched : touches) {
-      if (touched.bytes == 0) continue;  // behind the end of a block another one may begin
+      if (touched.bytes == 0) continue;  // another block may begin behind the end of a block
       if (Block* block = memory_.find(touched.data)) note(number, *block);
     }
   Task task;
@@ -241,7 +241,7 @@ void SimDevice::submit_on(std::size_t number, std::string name, std::span<const 
   push(number, std::move(task));
 }
 
-// --- What is accessed. False: it is not the device's, and must be left alone.
+// --- Accesses. touch() returns false if the memory is not the device's and must not be accessed.
 
 bool SimDevice::touch(const std::shared_ptr<const Actor>& actor, const Touch& touch) {
   if (touch.bytes == 0 || !failure_.ok()) return true;
@@ -299,8 +299,8 @@ void SimDevice::host_write(std::byte* data, std::span<const std::byte> from, std
     std::memcpy(data, from.data(), from.size());
 }
 
-// Without the mutex: taking it would be a scheduling point that the memcpy behind this does not
-// have, and what is looked at here is whole at all of them.
+// This does not acquire the mutex: that would be a scheduling point which the following memcpy does
+// not have, and the state read here is consistent at all scheduling points.
 void SimDevice::note_host_read(const std::byte* data, std::size_t bytes) {
   touch(begin_on_host("read"), {data, bytes, false});
 }
@@ -328,7 +328,7 @@ Result<Ref<Storage>> SimDevice::allocate(std::size_t bytes) {
     return failed(Status(Code::kOutOfMemory, "simulated device " + std::to_string(options_.index) +
                                                  " has no memory left for " +
                                                  std::to_string(bytes) + " bytes of a tensor"));
-  // What others did with a block that was waited for is over: the allocator has seen that.
+  // The allocator waited for the other users of this block, so their accesses happened before.
   if (block->free_from != 0) lines_[home + kFirstStream].clock.join(block->released);
   block->free_from = 0;
   allocated_ += bytes;
@@ -374,7 +374,7 @@ Result<PinnedMemory> SimDevice::allocate_pinned(std::size_t bytes) {
   return PinnedMemory(*this, block->data, bytes, block->capacity);
 }
 
-// A write of the host, for which a copy that is ahead is one with no order.
+// The release is a write of the host. A copy that is still queued is unordered with it.
 void SimDevice::release_pinned(std::byte* data, std::size_t capacity) {
   MutexLock lock(mutex_);
   Block* const block = memory_.find(data);

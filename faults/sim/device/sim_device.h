@@ -1,32 +1,36 @@
 // SimDevice: a Device of the simulator with the asynchrony of a GPU. What is submitted to a stream
-// is queued, and executed by the stream's own fiber as early or as late as the schedule likes; the
-// host goes on at once. The arithmetic is HostDevice's, and so are the bits.
+// is queued, and the stream's own fiber executes it as early or as late as the schedule decides;
+// the host continues at once. HostDevice does the arithmetic, so the bits are the same.
 //
-// Order. Each access of memory, by an operation or by the host, is compared with those before it by
-// vector clocks: two that conflict (not both reads), and of which neither happens before the other,
-// are a race, and a Finding (finding.h) names both, whatever the values were in this schedule. An
-// operation happens after what was submitted to its stream before it, after what its stream waited
-// for, and after what the host knew when it submitted it: what it did itself, and what it waited
-// for with synchronize(). All of this is decided when something is submitted, so a program that
-// submits the same in every schedule has the same findings in every schedule.
-//   A simplification: the threads of the host count as one. Between them the mutexes and atomics of
-//   the program make an order that is not seen here, so races among host threads are not found, and
-//   none is reported that is not there.
+// Order. Vector clocks compare each access of memory, by an operation or by the host, with the
+// earlier ones. Two accesses that conflict (not both are reads), and of which neither happens
+// before the other, are a race, and a Finding (finding.h) names both, whatever the values were in
+// this schedule. An operation happens after what was submitted to its stream before it, after what
+// its stream waited for, and after what the host knew when it submitted the operation: what the
+// host did itself, and what it waited for with synchronize(). All of this is decided at submission,
+// so a program that submits the same operations in every schedule has the same findings in every
+// schedule.
+//   A simplification: the threads of the host count as one. The mutexes and atomics of the program
+//   order those threads, and that order is not visible here. So races among host threads are not
+//   found, and no false race is reported.
 //
 // Memory (sim_memory.h): a storage belongs to the stream that is current when it is allocated, its
-// home. Releasing it overwrites it with poison in the order of the home stream, which is a write as
-// any other. Another stream that works on it must be ordered behind that, or be noted (note_use, a
-// `record_stream`): then the release waits for it. Uses::kNoted notes all that goes through this
-// class by itself and lets the first use wait for the home, as CudaDevice does; kDeclared, stricter
-// and the default, is what PyTorch's allocator does.
+// home. Releasing it overwrites it with poison in the order of the home stream; that is a write
+// like any other. Another stream that uses the storage must be ordered behind the allocation, or
+// must be recorded as a user (note_use, PyTorch's `record_stream`): then the release waits for it.
+// With Uses::kNoted this class records every use by itself, and lets the first use wait for the
+// home, as CudaDevice does. kDeclared is stricter and the default; it is what PyTorch's allocator
+// does.
 //
-// Faults: an operation that fails makes the device fail for good, nothing that is not done by then
-// happens any more, and synchronize() says so for all events that were not reached. A device that
-// stops executes nothing any more and says nothing: synchronize() ends at its deadline.
+// Faults: an operation that fails makes the device fail permanently. Nothing that is not done by
+// then happens any more, and synchronize() returns the failure for all events that were not
+// reached. A device that stops executes nothing any more and reports nothing: synchronize() ends at
+// its deadline.
 //
-// Threads: as Device says; made, used and destroyed in fibers of one run. Events of other devices
-// cannot be waited for. Ownership: outlives its storages; the destructor executes what is queued,
-// unless the device failed or stopped. Clocks of events are kept as long as the device.
+// Threads: as Device says; it is created, used and destroyed in fibers of one run. It cannot wait
+// for events of other devices. Ownership: it outlives its storages. The destructor executes what is
+// queued, unless the device failed or stopped. The clocks of events are stored as long as the
+// device lives.
 #pragma once
 
 #include <array>
@@ -54,17 +58,18 @@ namespace simulated {
 enum class Uses : std::uint8_t { kDeclared, kNoted };
 
 struct DeviceOptions {
-  int index = 1;  // 0 is the host's
+  int index = 1;  // index 0 is the host's
   Uses uses = Uses::kDeclared;
-  // Virtual time that an operation takes, by stream, name and bytes; empty: none.
+  // The virtual time that an operation takes, by stream, name and bytes. If empty, an operation
+  // takes no time.
   std::function<platform::Duration(const Stream&, std::string_view, std::size_t)> duration;
-  // Counted from 1; 0: never.
+  // These count from 1; 0 means never.
   std::uint64_t failing_operation = 0;  // in the order of submission
   std::uint64_t stopping_operation = 0;
   std::uint64_t failing_allocation = 0;
 };
 
-// Bytes that an operation accesses.
+// The bytes that an operation accesses.
 struct Touch {
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -87,9 +92,9 @@ class SimDevice final : public Device {
   void note_host_write(const std::byte* data, std::size_t bytes) override;
 
   Stream current_stream() override;      // of the calling fiber: see StreamGuard
-  Result<Stream> new_stream() override;  // 63 in all
+  Result<Stream> new_stream() override;  // at most 63 in total
   void* native(const Stream& stream) override;
-  static Stream stream_of(void* native);  // what native() came from
+  static Stream stream_of(void* native);  // the inverse of native()
   Event record(const Stream& stream) override;
   void wait(const Stream& stream, const Event& event) override;
   Status synchronize(const Event& event, platform::Deadline deadline) override;
@@ -109,32 +114,35 @@ class SimDevice final : public Device {
   void download(const Stream& stream, const std::byte* from, const PinnedMemory& to,
                 std::size_t offset, std::size_t bytes) override;
 
-  // The same with any memory of the host. Where it is not pinned, upload() takes a copy before it
-  // returns, and download() waits for the stream.
+  // Like the functions above, with any memory of the host. If it is not pinned, upload() copies it
+  // before it returns, and download() waits for the stream.
   void upload(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
   void download(const Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
-  // Work of others on a stream: a collective, a user's kernel. `body` runs on the stream's fiber.
+  // Submits work of other components to a stream: a collective, or a user's kernel. `body` runs on
+  // the stream's fiber.
   void submit(const Stream& stream, std::string name, std::vector<Touch> touches,
               std::function<void()> body);
 
-  // The host, at once, without waiting for anything.
+  // The host accesses memory at once, without waiting for anything.
   void host_read(const std::byte* data, std::span<std::byte> into, std::string name = "read");
   void host_write(std::byte* data, std::span<const std::byte> from, std::string name = "write");
   void host_access(const Touch& touch, std::string name);
 
-  // What findings call these bytes, until they are released.
+  // Sets the name of these bytes in findings, until they are released.
   void label(const std::byte* data, std::size_t bytes, std::string name);
   const std::vector<Finding>& findings() const { return findings_; }
 
-  void stop();  // now
+  void stop();  // stops the device now
 
  private:
   friend class StreamGuard;
   struct Task {
     std::string name;
-    std::uint64_t number = 0;      // among operations; 0: it is none, and no fault of the plan
-    std::size_t awaited_line = 0;  // a wait: until that line has passed
-    std::uint64_t awaited = 0;     // this point; 0: no wait
+    // The number among the operations. Zero means that the task is no operation, and that no fault
+    // of the plan acts on it.
+    std::uint64_t number = 0;
+    std::size_t awaited_line = 0;  // for a wait: the line it waits for
+    std::uint64_t awaited = 0;     // it waits until that line has passed this point; 0: no wait
     platform::Duration duration{0};
     std::function<void()> body;
   };
@@ -142,9 +150,9 @@ class SimDevice final : public Device {
     SimDevice* device = nullptr;
     std::uint64_t handle = 0;
     std::deque<Task> queue;
-    std::uint64_t submitted = 0;  // points: tasks so far
+    std::uint64_t submitted = 0;  // the number of tasks so far; a task's number is its point
     std::uint64_t passed = 0;
-    VectorClock clock;  // of what was submitted last
+    VectorClock clock;  // the clock of the last submission
     std::map<std::uint64_t, VectorClock> events;
     platform::Thread thread;
   };
@@ -156,7 +164,7 @@ class SimDevice final : public Device {
   bool is_over() const { return is_stopped_ || !failure_.ok(); }
   void execute(Line& line, Task task, platform::MutexLock& lock);
 
-  // With the mutex held:
+  // These require the mutex.
   void advance(std::size_t line);
   std::shared_ptr<const Actor> begin(std::size_t line, std::string operation);
   std::shared_ptr<const Actor> begin_on_host(std::string operation);
@@ -171,7 +179,7 @@ class SimDevice final : public Device {
                  std::function<void()> body);
 
   static constexpr std::size_t kHost = 0;
-  static constexpr std::size_t kReclaim = 1;  // waits for the users of what is released
+  static constexpr std::size_t kReclaim = 1;  // it waits for the users of released memory
   static constexpr std::size_t kFirstStream = 2;
   static constexpr std::size_t kMaxLines = kFirstStream + 63;
 
@@ -181,9 +189,9 @@ class SimDevice final : public Device {
   platform::Atomic<std::uint64_t> allocated_{0};
   platform::Atomic<bool> is_left_{false};
 
-  platform::Mutex mutex_{"sim.device"};  // guards what is below
+  platform::Mutex mutex_{"sim.device"};  // guards the members below
   platform::CondVar changed_{"sim.device"};
-  std::deque<Line> lines_;  // by number; the host's has a clock and nothing else
+  std::deque<Line> lines_;  // by number; the host's line uses only its clock
   SimMemory memory_;
   std::map<std::uint32_t, std::vector<std::uint64_t>> current_;  // handles, by fiber
   std::vector<Finding> findings_;
@@ -195,7 +203,7 @@ class SimDevice final : public Device {
   bool is_closing_ = false;
 };
 
-// The current stream of the calling fiber, while it lives. Guards nest.
+// Sets the current stream of the calling fiber while the guard lives. Guards nest.
 class StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);

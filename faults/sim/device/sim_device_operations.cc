@@ -1,4 +1,5 @@
-// The operations of SimDevice: HostDevice's arithmetic, put into queues, with the bytes it touches.
+// The operations of SimDevice: they queue HostDevice's arithmetic together with the bytes it
+// accesses.
 #include <algorithm>
 #include <cstring>
 
@@ -10,8 +11,8 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 namespace {
 
-// The ranges of memory that elements lie in: one where they are dense; else as many as there are
-// gaps, so that interleaved views are not taken for each other.
+// Adds the ranges of memory that contain the elements: one range if they are dense, and otherwise
+// one per gap, so that interleaved views are not confused.
 void add_touches(std::vector<Touch>& touches, const std::byte* data, DType dtype,
                  const Shape& shape, bool is_write) {
   const auto count = static_cast<std::size_t>(shape.elements());
@@ -51,7 +52,7 @@ std::vector<Touch> from_to(const Tensor& from, const Tensor& to) {
   return touches;
 }
 
-// Copies of what the transfers point to, as they are gone when the operation runs.
+// Copies of what the transfers point to, because the originals are gone when the operation runs.
 struct KeptTransfer {
   Tensor gradient;
   std::byte* slot;
@@ -157,7 +158,7 @@ void SimDevice::upload(const Stream& stream, const std::byte* from, std::byte* t
   bool is_pinned = false;
   {
     platform::MutexLock lock(mutex_);
-    is_pinned = bytes == 0 || memory_.find(from) != nullptr;  // at the end of a block is none
+    is_pinned = bytes == 0 || memory_.find(from) != nullptr;  // no bytes: no memory need be there
   }
   if (is_pinned) {
     submit(stream, "upload", {{from, bytes, false}, {to, bytes, true}},
@@ -175,13 +176,13 @@ void SimDevice::download(const Stream& stream, const std::byte* from, std::byte*
   bool is_pinned = false;
   {
     platform::MutexLock lock(mutex_);
-    is_pinned = bytes == 0 || memory_.find(to) != nullptr;  // as above
+    is_pinned = bytes == 0 || memory_.find(to) != nullptr;  // no bytes: no memory need be there
   }
   std::vector<Touch> touches{{from, bytes, false}};
   if (is_pinned) touches.push_back({to, bytes, true});
   submit(stream, "download", std::move(touches),
          [from, to, bytes] { std::memcpy(to, from, bytes); });
-  // A failure shows wherever the caller waits for the stream.
+  // A failure is reported when the caller waits for the stream.
   if (!is_pinned) synchronize(record(stream), platform::Deadline::never()).ignore();
 }
 

@@ -1,13 +1,13 @@
-// SimMemory: the memory of a simulated device, in blocks that are cached by the stream they belong
-// to (their home), as the caching allocators of GPUs do it. A block that goes back is at once free
-// for the next allocation of its home, whatever other streams still do with it, unless those were
-// noted as users: then it waits until they are done. Blocks of a size class are taken last in,
-// first out, so that memory comes back as soon as it can.
+// SimMemory: the memory of a simulated device. Blocks are cached by the stream they belong to
+// (their home), as the caching allocators of GPUs do. A block that is returned is at once free for
+// the next allocation of its home, whatever other streams still do with it. If such streams were
+// recorded as users, it becomes free when they are done. The blocks of a size class are used last
+// in, first out, so that memory is reused as soon as possible.
 //
-// New and released memory holds kPoison in every 16 bits: a NaN in all floating dtypes, a
-// signalling one in float64. (No pattern signals in all of them.)
+// New and released memory holds kPoison in every 16 bits. This is a NaN in all floating dtypes, and
+// a signalling NaN in float64. (No pattern is signalling in all of them.)
 //
-// Threads: none; the device's mutex guards it. Ownership: blocks live as long as this.
+// Threads: the device's mutex guards it. Ownership: the blocks live as long as this object.
 #pragma once
 
 #include <cstddef>
@@ -38,19 +38,21 @@ struct Block {
 
   std::byte* data = nullptr;
   std::size_t capacity = 0;
-  std::size_t bytes = 0;     // that were asked for
-  std::uint64_t number = 0;  // of the allocation that has it, or had it last
+  std::size_t bytes = 0;     // the requested size
+  std::uint64_t number = 0;  // the number of its current or last allocation
   bool is_live = false;
-  bool is_pinned = false;       // memory of the host
-  std::uint64_t home = 0;       // a stream's handle
-  std::uint64_t used_by = 0;    // the bits of other streams' handles
-  std::uint64_t free_from = 0;  // the point of the reclaiming line that has to be passed; 0: none
-  VectorClock released;         // what the release came after, itself included
+  bool is_pinned = false;     // memory of the host
+  std::uint64_t home = 0;     // a stream's handle
+  std::uint64_t used_by = 0;  // a bit mask of other streams' handles
+  // The point that the reclaiming line must have passed before the block is free; 0 if there is
+  // none.
+  std::uint64_t free_from = 0;
+  VectorClock released;  // what the release came after, the release included
   Access release;
-  std::vector<Label> labels;  // of former allocations, too
+  std::vector<Label> labels;  // also those of former allocations
   AccessHistory history;
 
-  // Words for what is accessed.
+  // Describes in words what `access` accesses.
   std::string describe(const Access& access) const;
 };
 
@@ -61,21 +63,21 @@ class SimMemory {
   SimMemory(const SimMemory&) = delete;
   SimMemory& operator=(const SimMemory&) = delete;
 
-  // The block whose memory `data` is in, live or not; null for foreign memory.
+  // Returns the block whose memory contains `data`, live or not; null for foreign memory.
   Block* find(const std::byte* data);
 
-  // A block for `bytes`, of `home`; of those with noted users one whose free_from is not beyond
-  // `reclaimed`. Null when the host has no memory left.
+  // Returns a block for `bytes`, of `home`. A block with recorded users qualifies only if its
+  // free_from is not beyond `reclaimed`. Returns null if the host has no memory left.
   Block* take(std::size_t bytes, std::uint64_t home, std::uint64_t reclaimed);
   Block* take_pinned(std::size_t bytes);
-  // The next take() may have it, subject to free_from.
+  // Makes the block available for the next take(), subject to free_from.
   void give_back(Block& block);
 
  private:
   Block* add(std::size_t capacity);
 
   std::map<const std::byte*, std::unique_ptr<Block>> blocks_;
-  std::vector<Block*> free_;  // the last one that came is the first to go
+  std::vector<Block*> free_;  // last in, first out
   std::uint64_t allocations_ = 0;
 };
 

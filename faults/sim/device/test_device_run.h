@@ -1,5 +1,5 @@
-// What tests of SimDevice share: a run of one rank's fiber with a device, floats in and out, and
-// the schedules that a claim is checked under.
+// A helper for tests of SimDevice: it runs one rank's fiber with a device, moves floats in and out,
+// and lists the schedules under which a claim is checked.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@ struct Bench {
     device.label(tensor.data(), tensor.storage()->bytes(), name);
     return tensor;
   }
-  // value[i] = what on `stream`, by its name.
+  // Sets every value[i] = `value` on `stream`, in an operation called `name`.
   void set(const Stream& stream, const Tensor& tensor, float value, const char* name = "kernel") {
     auto* data = reinterpret_cast<float*>(tensor.data());
     const std::int64_t count = tensor.elements();
     device.submit(stream, name, {{tensor.data(), tensor.storage()->bytes(), true}},
                   [=] { std::fill(data, data + count, value); });
   }
-  // What a collective with one other rank does: each value times two.
+  // Does what a collective with one other rank does: it doubles each value.
   void reduce(const Stream& stream, const Tensor& tensor) {
     auto* data = reinterpret_cast<float*>(tensor.data());
     const std::int64_t count = tensor.elements();
@@ -45,7 +45,7 @@ struct Bench {
   Status finish(const Stream& stream) {
     return device.synchronize(device.record(stream), platform::Deadline::in(std::chrono::hours(1)));
   }
-  // The host looks, without waiting. Whether all is `value`.
+  // The host reads, without waiting. Returns whether all values equal `value`.
   bool holds(const Tensor& tensor, float value) {
     std::vector<float> got(static_cast<std::size_t>(tensor.elements()));
     device.host_read(tensor.data(), std::as_writable_bytes(std::span(got)));

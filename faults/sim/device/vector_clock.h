@@ -1,8 +1,8 @@
-// VectorClock: how far each line of execution is known to have come. A device has one line for the
-// host and one for each stream; every access on a line has a number there, counted from 1. What has
-// number n on line l happened before whatever has a clock with at(l) >= n.
+// VectorClock: how far each line of execution is known to have advanced. A device has one line for
+// the host and one for each stream; every access on a line has a number there, counted from 1. The
+// access with number n on line l happened before everything whose clock has at(l) >= n.
 //
-// Threads: a value; whoever shares one guards it. A line that was never heard of is at 0.
+// Threads: a VectorClock is a value; whoever shares one must guard it. An unknown line is at 0.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class VectorClock {
     if (line >= parts_.size()) parts_.resize(line + 1);
     parts_[line] = number;
   }
-  // What either knows.
+  // Takes the maximum of both clocks on every line.
   void join(const VectorClock& other) {
     if (parts_.size() < other.parts_.size()) parts_.resize(other.parts_.size());
     for (std::size_t line = 0; line < other.parts_.size(); ++line)

@@ -1,10 +1,10 @@
-// liblockstep_nccl_sim.so: NCCL's interface by name, in front of a table of its functions that the
-// program puts there (lockstep_nccl_sim_install), so that what loads an NCCL library by its path
-// finds a simulated one. It knows nothing of simulators: the table is the program's.
+// liblockstep_nccl_sim.so: exports NCCL's functions by name, and forwards them to a table that the
+// program installs (lockstep_nccl_sim_install). So code that loads an NCCL library by its path
+// finds a simulated one. The library knows nothing of simulators: the program owns the table.
 //
-// Before a table is installed, and for functions that the table lacks, a call gives
-// ncclInvalidUsage, and ncclGetVersion the version below: a loader looks at it before anybody had
-// the time to install one. A library has one table for all; null takes it back.
+// Before a table is installed, and for functions that the table lacks, a call returns
+// ncclInvalidUsage, and ncclGetVersion returns the version below, because a loader asks for it
+// before anybody could install a table. A library has one table for all threads; null removes it.
 #include "reducer/comm/nccl/nccl_api.h"
 
 #define LOCKSTEP_NCCL_EXPORT extern "C" __attribute__((visibility("default")))

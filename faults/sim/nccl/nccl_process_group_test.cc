@@ -543,7 +543,8 @@ TEST(NcclGroupInSimulator, F4ShrinkingAHealthyGroupLeavesThePeersTheirLastCollec
   }
 }
 
-// A rank that is in a collective which the others leave out is told at once, and goes along.
+// A rank in a collective that the others do not enter because they shrink the group gets kAborted
+// at once, and takes part in the shrink.
 TEST(NcclGroupInSimulator, F4WhatAShrinkingRankNeverEntersEndsAtItsPeers) {
   Circumstances setup;
   setup.options.keeps_for_shrink = true;

@@ -18,9 +18,9 @@ constexpr std::size_t kAlignment = 16;  // of a chunk, in bytes
 
 std::size_t divided_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// The float next to x such that a later rounding to fewer bits is as if it were the only one: x
-// itself, or of its two neighbours the one with an odd last bit. `rest` is what x lacks to the
-// number that is meant.
+// Returns the float next to x such that a later rounding to fewer bits gives the same result as a
+// single rounding: x itself, or the one of its two neighbours with an odd last bit. `rest` is the
+// exact number minus x.
 float rounded_to_odd(double x, double rest) {
   const auto near = static_cast<float>(x);
   const double missing = (x - static_cast<double>(near)) + rest;
@@ -29,7 +29,8 @@ float rounded_to_odd(double x, double rest) {
   return std::nextafter(near, missing > 0 ? HUGE_VALF : -HUGE_VALF);
 }
 
-// x * k + sum for numbers whose product is exact in double, as one number and what it lacks.
+// Returns x * k + sum, rounded as a fused operation rounds. The product of x and k must be exact in
+// double.
 float multiply_and_add(float x, float k, float sum) {
   const double product = static_cast<double>(x) * static_cast<double>(k);
   const auto other = static_cast<double>(sum);
@@ -96,7 +97,7 @@ struct Arithmetic<Half> : NarrowArithmetic<Half> {};
 template <>
 struct Arithmetic<Bfloat> : NarrowArithmetic<Bfloat> {};
 
-// visit(an element) of the C++ type that stands for an element of `type`.
+// Calls visit(an element) with the C++ type for elements of `type`.
 template <class Visitor>
 void with_type(NcclDataType type, Visitor&& visit) {
   switch (type) {
@@ -203,8 +204,8 @@ bool Lane::receive(int from, std::span<std::byte> bytes) {
 
 namespace {
 
-// One loop of the ring: `bytes` bytes from `in` to `out`, a chunk of `chunk` bytes a rank; the last
-// ones may be short or empty.
+// One iteration of the ring: it moves `bytes` bytes from `in` to `out`, with a chunk of `chunk`
+// bytes per rank; the last chunks may be short or empty.
 struct Loop {
   const std::byte* in;
   std::byte* out;
@@ -220,7 +221,7 @@ bool reduce_loop(Lane& lane, NcclDataType type, const NcclReduction& reduction, 
                  std::vector<std::byte>& sum) {
   const std::size_t n = loop.size;
   const auto rank = static_cast<std::size_t>(lane.rank());
-  // Chunk `c` of this rank, added to what came; into the sum.
+  // Adds this rank's chunk `c` to what was received, into `sum`.
   const auto take = [&](std::size_t c) {
     const std::span<std::byte> part(sum.data(), loop.length(c));
     if (!lane.receive(lane.previous(), part)) return false;

@@ -1,22 +1,22 @@
-// What a simulated NCCL communicator moves between ranks for one operation, and in which order it
-// adds: as NCCL 2.22 and newer do with one channel, the ring algorithm and the Simple protocol,
-// where the ring is 0 -> 1 -> ... -> 0.
+// The data that a simulated NCCL communicator moves between ranks for one operation, and the order
+// in which it adds. It follows NCCL 2.22 and newer with one channel, the ring algorithm and the
+// Simple protocol, where the ring is 0 -> 1 -> ... -> 0.
 //
-//   all-reduce      A loop takes one chunk a rank; the last one cuts what is left evenly, to whole
-//                   16 bytes. Chunk c starts with rank c+1, goes once around and ends with rank c,
-//                   then the sums go around.
+//   all-reduce      One iteration takes one chunk per rank; the last one divides the remainder
+//                   evenly, in whole units of 16 bytes. Chunk c starts with rank c+1, travels once
+//                   around the ring and ends with rank c; then the sums travel around the ring.
 //   reduce-scatter  The part of rank d starts with rank d+1 and ends with rank d.
-//   broadcast, all-gather  travel around the ring.
+//   broadcast, all-gather  The data travels around the ring.
 //
-// One rounding to the element's type per addition. Of an operation made with a factor
-// (ncclRedOpCreatePreMulSum) the first rank gives round(x * k), each later one adds with one
-// rounding in all, fma(x, k, sum).
+// Each addition rounds once to the element's type. If the operation has a factor
+// (ncclRedOpCreatePreMulSum), the first rank computes round(x * k), and each later rank adds with a
+// single rounding, fma(x, k, sum).
 //
-// As in NCCL nothing is agreed on before: a message is taken as far as it fits. Ranks that call
-// different operations wait for ever, or get garbage within the smaller count.
+// As in NCCL, the ranks agree on nothing beforehand: a rank takes as much of a message as fits.
+// Ranks that call different operations wait for ever, or get garbage within the smaller count.
 //
-// Threads: one fiber of the rank calls. All functions return false when a link is in trouble;
-// trouble() says which.
+// Threads: one fiber of the rank calls these functions. All functions return false when a link has
+// failed; trouble() says how.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
 
-// 0: NCCL has no such type.
+// Returns 0 if NCCL has no such type.
 std::size_t size_of(NcclDataType type);
 
 struct NcclReduction {
@@ -39,12 +39,12 @@ struct NcclReduction {
   double factor = 1;
 };
 
-// A scalar of this type.
+// Reads a scalar of this type.
 double read_scalar(NcclDataType type, const std::byte* data);
-// out[i] = round(x[i] * factor), or x[i] where the reduction does not scale.
+// Sets out[i] = round(x[i] * factor), or x[i] if the reduction does not scale.
 void begin_sum(NcclDataType type, const NcclReduction& reduction, std::byte* out,
                const std::byte* x, std::size_t bytes);
-// out[i] = round(x[i] * factor + sum[i]); `out` may be either of the two.
+// Sets out[i] = round(x[i] * factor + sum[i]). `out` may be `x` or `sum`.
 void add_to_sum(NcclDataType type, const NcclReduction& reduction, std::byte* out,
                 const std::byte* x, const std::byte* sum, std::size_t bytes);
 
@@ -58,10 +58,10 @@ class Lane {
   int next() const { return (rank_ + 1) % size(); }
   int previous() const { return (rank_ + size() - 1) % size(); }
   Trouble trouble() const { return trouble_; }
-  int peer() const { return peer_; }  // the one with the trouble
+  int peer() const { return peer_; }  // the peer at the other end of the failed link
 
   bool send(int to, std::span<const std::byte> bytes);
-  // As much as came, and fits.
+  // Copies as much of the message as fits.
   bool receive(int from, std::span<std::byte> bytes);
 
  private:
@@ -75,7 +75,7 @@ class Lane {
 
 bool nccl_ring_all_reduce(Lane& lane, NcclDataType type, const NcclReduction& reduction,
                           std::span<const std::byte> in, std::byte* out, std::size_t chunk_bytes);
-// `in` holds one part a rank.
+// `in` holds one part per rank.
 bool nccl_ring_reduce_scatter(Lane& lane, NcclDataType type, const NcclReduction& reduction,
                               std::span<const std::byte> in, std::byte* out);
 bool nccl_ring_all_gather(Lane& lane, std::span<const std::byte> mine, std::byte* out);

@@ -95,7 +95,7 @@ std::vector<std::vector<std::vector<std::byte>>> reduced(int ranks, const Type& 
 
 class RingOfSimNccl : public testing::TestWithParam<int> {};
 
-// The fold in rank order, and the ring of Gloo, must differ, so that agreement means something.
+// The sum in rank order and Gloo's ring must differ, so that agreement means something.
 TEST_P(RingOfSimNccl, AddsInTheOrderOfTheModel) {
   const int n = GetParam();
   const auto ranks = static_cast<std::uint32_t>(n);

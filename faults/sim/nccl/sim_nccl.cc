@@ -14,7 +14,8 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 namespace {
 
-constexpr std::int64_t kFirstGeneration = 4096;  // of meshes; those before are of other groups
+constexpr std::int64_t kFirstGeneration =
+    4096;  // of meshes; other groups have the generations below
 constexpr const char* kIdPrefix = "simulated nccl ";
 
 }  // namespace
@@ -39,7 +40,7 @@ std::size_t SimNccl::open_communicators() const {
       }));
 }
 
-// --- Calls.
+// --- The frame of a call.
 
 SimNccl::Call::Call(SimNccl& nccl, const char* function, NcclComm comm) {
   simulation::Scheduler& scheduler = nccl.scheduler_;
@@ -71,7 +72,7 @@ SimNccl::Call::~Call() {
   if (comm_ != nullptr) comm_->inside = simulation::kNoFiber;
 }
 
-// Each once: who asks until something changes would say it without end.
+// Each misuse is recorded once: a caller that polls would otherwise repeat it without end.
 void SimNccl::note_misuse(const char* function, const Communicator& comm, const std::string& how) {
   std::string text = std::string(function) + " of " + comm.name + how;
   if (std::find(misuses_.begin(), misuses_.end(), text) == misuses_.end())
@@ -90,13 +91,14 @@ NcclResult SimNccl::refuse(NcclResult result, std::string why) {
   return result;
 }
 
-// Besides those that move data.
+// The functions that count as calls for collectives, besides those that move data.
 bool SimNccl::is_about_collectives(std::string_view function) {
   return function == "ncclGroupStart" || function == "ncclGroupEnd" ||
          function == "ncclRedOpCreatePreMulSum" || function == "ncclRedOpDestroy";
 }
 
-// Counts the call; what the plan has for it: a result at once, or `fault` for what it begins.
+// Counts the call and applies the planned fault: either a result to return at once, or `fault` for
+// what the call begins.
 NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimNcclFault** fault) {
   leave_if_exited();
   if (has_exited()) return refuse(NcclResult::kSystemError, "the process exited");
@@ -132,7 +134,7 @@ NcclResult SimNccl::ready(Communicator& comm) {
   return state;
 }
 
-// --- Jobs: what a call on a non-blocking communicator goes on with in a fiber of its own.
+// --- Jobs: the part of a call on a non-blocking communicator that runs in a fiber of its own.
 
 NcclResult SimNccl::run_job(Communicator& comm, const std::string& name, const Job& job) {
   if (comm.is_blocking) return job();
@@ -151,7 +153,7 @@ void SimNccl::finish_job(Communicator& comm) {
   if (job != simulation::kNoFiber) scheduler_.join(job);
 }
 
-// The same for what nobody ever asks about.
+// Runs a job whose result nobody queries.
 void SimNccl::run_behind(Communicator& comm, const std::string& name, const Job& job) {
   if (comm.is_blocking) {
     static_cast<void>(job());
@@ -204,7 +206,7 @@ NcclResult SimNccl::wait_for_work(Communicator& comm, const char* what) {
   return is_done ? NcclResult::kSuccess : NcclResult::kInternalError;
 }
 
-// --- Communicators come up.
+// --- Initialization of communicators.
 
 SimNccl::Communicator& SimNccl::make(int rank, int size, bool is_blocking) {
   Communicator& comm = communicators_.emplace_back();
@@ -245,7 +247,7 @@ void SimNccl::join(CliqueState& clique, Communicator& comm) {
   scheduler_.wake_all(clique.gathering);
 }
 
-// What is left to do when all ranks have come.
+// Completes the initialization after all ranks have joined.
 NcclResult SimNccl::carry_out(Communicator& comm, const SimNcclFault* fault) {
   const bool hangs = fault != nullptr && fault->kind == SimNcclFault::Kind::kHang;
   if (hangs) wait_for(comm, comm.changed, "what hangs by the plan", [] { return false; });
@@ -306,7 +308,7 @@ NcclResult SimNccl::init(NcclComm* to, int ranks, const NcclUniqueId& id, int ra
   return result;
 }
 
-// --- Communicators of others.
+// --- Communicators created from others.
 
 void SimNccl::complete(SplitRendezvous& meeting, const std::string& key) {
   std::sort(meeting.arrivals.begin(), meeting.arrivals.end(), [](const auto& a, const auto& b) {
@@ -332,8 +334,8 @@ void SimNccl::complete(SplitRendezvous& meeting, const std::string& key) {
   scheduler_.wake_all(meeting.gathering);
 }
 
-// The job behind split and shrink. `child` is null for a rank that is in none. One that could not
-// be made is handed out, too, and does not say so itself.
+// The job of split and shrink. `child` is null for a rank that is in no child. A child that could
+// not be created is returned, too, and does not report that itself.
 NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::size_t expected,
                                int color, int order, Communicator* child, NcclComm* to,
                                const SimNcclFault* fault) {
@@ -349,7 +351,7 @@ NcclResult SimNccl::make_child(Communicator& comm, const std::string& key, std::
   return result;
 }
 
-// What split and shrink give: never kInProgress, though the child is not there yet.
+// Returns the result of split and shrink: never kInProgress, though the child does not exist yet.
 NcclResult SimNccl::accepted(NcclResult result) {
   return result == NcclResult::kInProgress ? NcclResult::kSuccess : result;
 }
@@ -405,7 +407,7 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   std::string name = comm.clique->key + " shrink " + std::to_string(comm.shrinks++) + " without";
   for (const int rank : gone) name += " " + std::to_string(rank);
   Communicator* child = &make(0, 1, is_blocking);
-  // As getParentRanks() counts: a rank that is named twice is two less.
+  // This counts as getParentRanks() does: a rank that is named twice reduces the count by two.
   int rank = 0;
   for (int old = 0; old < comm.rank; ++old)
     if (!std::binary_search(gone.begin(), gone.end(), old)) ++rank;
@@ -419,7 +421,7 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   }));
 }
 
-// --- Communicators end.
+// --- The end of communicators.
 
 void SimNccl::wake(Communicator& comm) {
   scheduler_.wake_all(comm.changed);
@@ -427,7 +429,7 @@ void SimNccl::wake(Communicator& comm) {
   for (auto& [key, meeting] : meetings_) scheduler_.wake_all(meeting.gathering);
 }
 
-// Ends what it has in flight.
+// Ends everything that the communicator has in flight.
 void SimNccl::cancel_in_flight(Communicator& comm) {
   comm.is_cut = true;
   if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
@@ -435,7 +437,8 @@ void SimNccl::cancel_in_flight(Communicator& comm) {
     mesh->interrupt(comm.rank);
 }
 
-// What this rank's operations have put out, and nobody has taken: finalizing would have waited.
+// Discards what this rank's operations have sent and nobody has received. Finalizing would have
+// waited for it.
 void SimNccl::lose_what_is_sent(Communicator& comm) {
   if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
   for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
@@ -448,7 +451,7 @@ void SimNccl::close_links(Communicator& comm) {
     mesh->close(comm.rank);
 }
 
-// An exit happens in the middle of something, and is found here.
+// An exit happens at any time; this detects it.
 void SimNccl::leave_if_exited() {
   for (Communicator& comm : communicators_) {
     if (comm.is_leaving || !is_ending(comm)) continue;
@@ -464,7 +467,7 @@ NcclResult SimNccl::abort(NcclComm handle) {
   if (call.is_refused()) return NcclResult::kInvalidArgument;
   if (handle == nullptr) return NcclResult::kSuccess;
   Communicator& comm = of(handle);
-  // NCCL's first act is to end what runs; a fault of the plan comes behind it.
+  // NCCL first ends what runs; a fault of the plan acts after that.
   const NcclResult result = start_call("ncclCommAbort", false, nullptr);
   comm.is_leaving = true;
   cancel_in_flight(comm);
@@ -474,7 +477,7 @@ NcclResult SimNccl::abort(NcclComm handle) {
   if (options_.aborts_lose && !has_flushed) lose_what_is_sent(comm);
   close_links(comm);
   comm.life = Communicator::Life::kAborted;
-  // A non-blocking one does this behind the call: what it had in flight may still run.
+  // A non-blocking communicator does this after the call: its work in flight may still run.
   if (comm.is_blocking)
     while (comm.in_flight > 0) {
       comm.changed.what = "work of a communicator that was aborted";

@@ -1,43 +1,48 @@
 // SimNccl: the NCCL of all processes of one simulated job, as a table of its functions (NcclApi),
-// so that the code that runs on NCCL runs in the simulator. A process is a group of the scheduler's
-// fibers, numbered as the ranks of the world are; streams are those of SimDevice.
+// so that code that uses NCCL runs in the simulator. A process is a group of the scheduler's
+// fibers, with the same number as its rank in the world. Streams are those of SimDevice.
 //
-// It does what NCCL 2.28.9 does, and keeps the rest open to the schedule (README.md has the list):
-//   Communicators come up when all their ranks have come, and not before. On a non-blocking one
-//   every call with work to do returns kInProgress and goes on in a fiber of its own, so that what
-//   a group launches reaches its stream some time *after* the call; any other call in between is
-//   kInvalidArgument, and an error of a call stays. Split and shrink go on so, too, but return
-//   kSuccess: the child is null until the job on the parent is over, and one that could not be made
-//   is handed out as well, of which only the parent says that it was not.
+// It does what NCCL 2.28.9 does. What NCCL leaves open, the schedule decides (README.md has the
+// list):
+//   A communicator is ready when all its ranks have joined, and not before. On a non-blocking one,
+//   every call that has work to do returns kInProgress and continues in a fiber of its own, so that
+//   what a group launches reaches its stream some time *after* the call. Any other call in between
+//   returns kInvalidArgument. The error of a call persists. Split and shrink continue in the same
+//   way, but return kSuccess: the child is null until the job on the parent is over. A child that
+//   could not be created is returned as well, and only the parent reports that it failed.
 //   Nothing of a group runs before its outermost end. What one group launches on a communicator is
-//   one operation on a stream, which reads and writes its buffers there (races are SimDevice's to
-//   find). Operations of one communicator on several streams run in the order of their calls.
-//   Nothing is agreed on before, nothing has a deadline. A link that breaks shows as an
-//   asynchronous error of the communicator, on the ranks that use that link; the operation does not
-//   end before abort or revoke. Those end what this rank has under way; nobody else notices before
-//   they use a link to it, which an abort has closed and a revocation has not.
-//   Destroying a communicator waits for its work, or, where it has failed, gives the error and
-//   leaves the calling thread inside of a group, as NCCL does: what it calls after that never runs.
+//   one operation on a stream. The operation reads and writes its buffers on that stream (SimDevice
+//   detects races). Operations of one communicator on several streams run in the order of their
+//   calls.
+//   The ranks agree on nothing beforehand, and nothing has a deadline. A link that breaks causes an
+//   asynchronous error of the communicator on the ranks that use that link; the operation does not
+//   end before abort or revoke. Those end what this rank has in flight. No other rank notices until
+//   it uses a link to this rank, which an abort has closed and a revocation has not.
+//   Destroying a communicator waits for its work. If the communicator has failed, destroy returns
+//   the error and leaves the calling thread inside a group, as NCCL does: what the thread calls
+//   afterwards never runs.
 //
-//   With Options::aborts_lose, what an aborted communicator has sent, and nobody has taken yet, is
-//   lost, unless it was finalized before; and so is that of one that is shrunk with the flag to
-//   abort, as NCCL's proxy drops what it has not sent. Else it arrives. NCCL promises neither.
+//   With Options::aborts_lose, messages that an aborted communicator has sent and nobody has
+//   received are lost, unless it was finalized before. The same holds for a communicator that is
+//   shrunk with the flag to abort, because NCCL's proxy drops what it has not sent. Without the
+//   option these messages arrive. NCCL promises neither.
 //
-// Faults: the injector of the network acts on messages, once a launch on operations, on calls that
-// carry collectives out (of groups, of factors, and that move data), and, where
-// Options::disturbs_frames, on what a group sends to all other ranks alike (faults/injector.h);
+// Faults: the injector of the network acts on messages; once per launch on operations; on calls
+// that carry collectives out (calls for groups, for factors, and calls that move data); and, with
+// Options::disturbs_frames, on what a group sends to all other ranks alike (faults/injector.h).
 // Options::faults act on calls by name.
 //
-// Noted in misuses(), once each: two threads inside of calls for one communicator at once; use of a
-// communicator after abort or destroy, a second end among that, or by another process; destroying
-// one that has failed, or whose last call goes on; revoking one whose last call goes on, or was not
-// asked about until it had succeeded; use, but for the abort, of a child that could not be made.
-// Of what is gone a call does nothing and gives kInvalidArgument, where NCCL would use memory that
-// is not there any more.
+// misuses() records these misuses, once each: two threads in calls for one communicator at once;
+// use of a communicator after abort or destroy (a second abort or destroy is such a use), or by
+// another process; destroying a communicator that has failed, or whose last call is still in
+// progress; revoking one whose last call is in progress, or whose success nobody has queried; any
+// use but abort of a child that could not be created. A call for a communicator that no longer
+// exists does nothing and returns kInvalidArgument, where NCCL would use freed memory.
 //
-// Threads: one SimNccl at a time; calls from fibers of the network's scheduler. Ownership: the
-// network outlives it; it keeps communicators until it goes, which is after the run. Bounds: kSum
-// and sums with a factor; Scalable, Grow, Suspend, MemAlloc and Register are null in the table.
+// Threads: one SimNccl at a time; fibers of the network's scheduler call it. Ownership: the network
+// outlives it. SimNccl owns its communicators until it is destroyed, which is after the run.
+// Limits: kSum and sums with a factor; Scalable, Grow, Suspend, MemAlloc and Register are null in
+// the table.
 #pragma once
 
 #include <cstddef>
@@ -61,27 +66,27 @@ namespace simulated {
 
 struct SimNcclFault {
   enum class Kind : std::uint8_t {
-    kResult,      // the call does nothing (but for an abort) and returns `result`
+    kResult,      // the call (except an abort) does nothing and returns `result`
     kAsyncError,  // what the call began fails with `result`, and does not end before abort
     kHang,        // what the call began does not end before abort
   };
   Kind kind = Kind::kResult;
-  int process = kNone;       // kNone: in each, counted there
-  std::string function;      // "ncclAllReduce"; empty: any that moves data
-  std::uint64_t number = 1;  // of the calls of that function in that process, from 1
+  int process = kNone;       // kNone: in every process; each counts its own calls
+  std::string function;      // such as "ncclAllReduce"; empty: any function that moves data
+  std::uint64_t number = 1;  // the number of the call of that function in that process, from 1
   NcclResult result = NcclResult::kInternalError;
 };
 
 struct SimNcclOptions {
-  int version = 22809;  // decides which functions the table has
+  int version = 22809;  // determines which functions the table has
   std::size_t chunk_bytes = std::size_t{2} << 20;
-  Duration init_time{0};          // from when the last rank has come
-  Duration launch_time{0};        // of non-blocking launches, before they reach the stream
-  bool peers_are_noticed = true;  // false: a broken link hangs and says nothing
-  // A sender of more than this waits until the receiver has taken it.
+  Duration init_time{0};          // counted from when the last rank has joined
+  Duration launch_time{0};        // the delay of non-blocking launches before they reach the stream
+  bool peers_are_noticed = true;  // if false, a broken link hangs and reports nothing
+  // The sender of a larger message waits until the receiver has taken it.
   std::size_t buffered_bytes = 0;
-  // Grouped sends of one length, one to each other rank, are frames (verified.h) that the payload
-  // faults of the plan act on: for runs in which all that is summed is checked.
+  // If true, grouped sends of one length, one to each other rank, are frames (verified.h), and the
+  // payload faults of the plan act on them. This is for runs in which all sums are verified.
   bool disturbs_frames = false;
   bool aborts_lose = false;
   std::vector<SimNcclFault> faults;
@@ -94,12 +99,15 @@ class SimNccl {
   SimNccl(const SimNccl&) = delete;
   SimNccl& operator=(const SimNccl&) = delete;
 
-  // Of a run that was given up, with all that it holds: another one may take its place.
+  // Forgets the SimNccl of a run that was abandoned, with all that it owns, so that another one can
+  // run.
   static void abandon() { running_ = nullptr; }
 
   NcclApi api() const;
-  const std::vector<std::string>& misuses() const { return misuses_; }  // "FUNCTION of WHICH, HOW"
-  // Communicators that were made and neither aborted nor destroyed, by processes that live.
+  const std::vector<std::string>& misuses() const {
+    return misuses_;
+  }  // each is "FUNCTION of WHICH, HOW"
+  // Counts the communicators that live processes have created and neither aborted nor destroyed.
   std::size_t open_communicators() const;
 
  private:
@@ -111,12 +119,12 @@ class SimNccl {
   struct Group;
   struct Process;
   struct AsyncCall;
-  struct Functions;  // what the table points to
+  struct Functions;  // the table points to these
   class Call;
 
   using Job = std::function<NcclResult()>;
 
-  // sim_nccl.cc: communicators.
+  // --- sim_nccl.cc: communicators.
   static Communicator& of(NcclComm comm) { return *reinterpret_cast<Communicator*>(comm); }
   void note_misuse(const char* function, const Communicator& comm, const std::string& how);
   Process& process();
@@ -161,7 +169,7 @@ class SimNccl {
   NcclResult async_error(NcclComm comm, NcclResult* error);
   NcclResult property(const char* function, NcclComm comm, int* value);
 
-  // sim_nccl_operations.cc: what moves data.
+  // --- sim_nccl_operations.cc: the operations that move data.
   NcclResult create_factor(NcclRedOp* op, const void* scalar, NcclDataType type,
                            NcclScalarResidence residence, NcclComm comm);
   NcclResult destroy_factor(NcclRedOp op, NcclComm comm);
@@ -190,7 +198,8 @@ class SimNccl {
   simulation::Scheduler& scheduler_;
   const SimNcclOptions options_;
   std::deque<Communicator> communicators_;
-  std::map<std::string, CliqueState> cliques_;  // by unique id, or by what made it of another one
+  // The key is the unique id, or it names the operation that created the clique from another one.
+  std::map<std::string, CliqueState> cliques_;
   std::map<std::string, SplitRendezvous> meetings_;
   std::map<std::uint32_t, Process> processes_;
   std::map<simulation::FiberId, Group> groups_;

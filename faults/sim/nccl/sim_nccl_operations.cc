@@ -1,4 +1,4 @@
-// What moves data through SimNccl: calls, groups, and operations on streams.
+// The part of SimNccl that moves data: calls, groups, and operations on streams.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -14,8 +14,8 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 namespace {
 
-constexpr int kFirstSilentVersion = 21800;  // a broken link is not reported from this one
-constexpr int kLastSilentVersion = 21899;   // to this one
+constexpr int kFirstSilentVersion = 21800;  // from this version on, a broken link is not reported
+constexpr int kLastSilentVersion = 21899;   // up to this version
 
 std::chrono::microseconds microseconds(std::uint32_t count) {
   return std::chrono::microseconds(count);
@@ -57,7 +57,7 @@ NcclResult SimNccl::destroy_factor(NcclRedOp op, NcclComm handle) {
   return NcclResult::kSuccess;
 }
 
-// --- Calls.
+// --- Calls that move data.
 
 NcclResult SimNccl::check(const Communicator& comm, Operation& operation, CudaStreamHandle stream) {
   using Kind = Operation::Kind;
@@ -111,7 +111,8 @@ NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation ope
   }
   const NcclResult ended = leave_group(group);
   if (comm.is_blocking) return result != NcclResult::kSuccess ? result : ended;
-  if (state_of(comm) == NcclResult::kSuccess) finish_job(comm);  // it asks itself
+  if (state_of(comm) == NcclResult::kSuccess)
+    finish_job(comm);  // this call itself queries the state
   return state_of(comm);
 }
 
@@ -158,7 +159,7 @@ NcclResult SimNccl::leave_group(Group& group) {
   return result;
 }
 
-// What a rank sends to itself it takes in the same group.
+// A rank that sends to itself must receive it in the same group.
 NcclResult SimNccl::check_group(const std::vector<Launch>& launches) {
   for (const Launch& launch : launches) {
     if (launch.comm->is_blocking != launches.front().comm->is_blocking)
@@ -202,7 +203,7 @@ NcclResult SimNccl::begin(std::vector<Launch> launches) {
   return result;
 }
 
-// --- On the stream.
+// --- Execution on the stream.
 
 const char* SimNccl::Operation::name() const {
   switch (kind) {
@@ -222,7 +223,7 @@ const char* SimNccl::Operation::name() const {
   return "";
 }
 
-// The bytes that it reads and writes. One that is in place reads what it writes.
+// Adds the bytes that the operation reads and writes. An in-place operation reads what it writes.
 void SimNccl::Operation::add_touches(std::vector<Touch>& touches, int rank,
                                      std::size_t ranks) const {
   const bool reads = kind != Kind::kReceive && (kind != Kind::kBroadcast || peer == rank);
@@ -273,7 +274,7 @@ void SimNccl::execute(Launch& launch) {
                    static_cast<std::uint64_t>(launch.sequence));
 }
 
-// False: the operation never gets to its exchange.
+// Returns false if the operation never reaches its exchange.
 bool SimNccl::wait_as_planned(Launch& launch) {
   Communicator& comm = *launch.comm;
   if (launch.fault != nullptr) {
@@ -291,8 +292,8 @@ bool SimNccl::wait_as_planned(Launch& launch) {
   return comm.clique->ring->pause(comm.rank, "the end of a delay", until) == Trouble::kTimeout;
 }
 
-// Copies of the frames that this launch sends, by rank, with what the plan does to them; the own
-// one is zeros. Empty where it sends none.
+// Returns copies of the frames that this launch sends, by rank, with the planned faults applied;
+// the frame for this rank is zeros. Returns nothing if the launch sends no frames.
 std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
   Communicator& comm = *launch.comm;
   if (!options_.disturbs_frames || comm.process >= network_.injector().world()) return {};
@@ -317,7 +318,7 @@ std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
   return frames;
 }
 
-// What is sent directly first, as all of a group begins together and links hold what is sent.
+// Sends come first, because all operations of a group begin together and links buffer what is sent.
 bool SimNccl::exchange(Launch& launch) {
   using Kind = Operation::Kind;
   Communicator& comm = *launch.comm;

@@ -1,4 +1,4 @@
-// The state behind SimNccl, for its own files.
+// The state behind SimNccl. Only SimNccl's own files include this header.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
 
-// All ranks of one communicator. It is complete when each of them has come.
+// All ranks of one communicator. It is complete when every rank has joined.
 struct SimNccl::CliqueState {
   std::string key;
-  std::vector<Communicator*> members;  // by rank; null: did not come yet
+  std::vector<Communicator*> members;  // by rank; null until the rank joins
   int missing = 0;
-  Mesh* ring = nullptr;      // of collectives
-  Mesh* direct = nullptr;    // of send and receive
-  Mesh* receipts = nullptr;  // of what was received
+  Mesh* ring = nullptr;      // links for collectives
+  Mesh* direct = nullptr;    // links for send and receive
+  Mesh* receipts = nullptr;  // links for acknowledgements of what was received
   simulation::Place gathering;
 };
 
-// Where ranks of a communicator meet to make others of it.
+// Where the ranks of a communicator meet to create other communicators from it.
 struct SimNccl::SplitRendezvous {
   struct Arrival {
     int color;
@@ -45,7 +45,7 @@ struct SimNccl::Communicator {
   struct Factor {
     NcclDataType type;
     double value = 1;
-    const std::byte* on_device = nullptr;  // read when the operation runs
+    const std::byte* on_device = nullptr;  // in device memory; read when the operation runs
   };
 
   NcclComm handle() { return reinterpret_cast<NcclComm>(this); }
@@ -58,14 +58,15 @@ struct SimNccl::Communicator {
   Life life = Life::kOpen;
   bool is_revoked = false;
   bool is_finalized = false;
-  bool has_failed_init = false;  // a child that was handed out all the same
-  bool is_cut = false;           // its work ends, and none begins any more
-  bool is_leaving = false;       // its jobs end, too
+  bool has_failed_init =
+      false;                // the communicator is a child that failed but was returned all the same
+  bool is_cut = false;      // its work ends, and no new work begins
+  bool is_leaving = false;  // its jobs end, too
   NcclResult state = NcclResult::kSuccess;
   NcclResult link_error = NcclResult::kSuccess;
   CliqueState* clique = nullptr;
   std::uint64_t in_flight = 0;  // launched and not over
-  simulation::Place changed;    // something of the above
+  simulation::Place changed;    // notified when a member above changes
   simulation::FiberId job = simulation::kNoFiber;
   std::optional<Stream> last_stream;
   std::int64_t sequence = 0;
@@ -73,7 +74,7 @@ struct SimNccl::Communicator {
   std::uint64_t shrinks = 0;
   std::map<int, Factor> factors;
   int next_factor = 16;
-  simulation::FiberId inside = simulation::kNoFiber;  // the fiber within a call
+  simulation::FiberId inside = simulation::kNoFiber;  // the fiber that is within a call
   faults::SentBefore sent_before;                     // in exchanges of frames
 };
 
@@ -92,7 +93,7 @@ struct SimNccl::Operation {
   std::size_t count = 0;
   NcclDataType type = NcclDataType::kFloat32;
   NcclRedOp op = NcclRedOp::kSum;
-  int peer = 0;  // or root
+  int peer = 0;  // the peer, or the root
   NcclReduction reduction{};
   const std::byte* device_factor = nullptr;
 
@@ -102,11 +103,11 @@ struct SimNccl::Operation {
   void add_touches(std::vector<Touch>& touches, int rank, std::size_t ranks) const;
 };
 
-// What one group has for one communicator.
+// What one group launches on one communicator.
 struct SimNccl::Launch {
   Communicator* comm = nullptr;
   std::vector<Operation> operations;
-  std::vector<Stream> streams;  // the first is the one it runs on
+  std::vector<Stream> streams;  // it runs on the first stream
   const SimNcclFault* fault = nullptr;
   faults::OperationFault planned;
   std::int64_t sequence = 0;
@@ -124,7 +125,7 @@ struct SimNccl::Process {
   std::vector<std::pair<simulation::FiberId, std::shared_ptr<bool>>> background;
 };
 
-// Counts a launch until it is over, or dropped by its device.
+// Counts a launch as in flight until it is over, or until its device drops it.
 struct SimNccl::AsyncCall {
   AsyncCall(Communicator& of, simulation::Scheduler& scheduler) : comm(of), at(scheduler) {
     ++comm.in_flight;
@@ -139,8 +140,8 @@ struct SimNccl::AsyncCall {
   simulation::Scheduler& at;
 };
 
-// A call for a communicator. One that is refused does nothing: what it is for is gone, or not the
-// caller's.
+// A call for a communicator. A refused call does nothing, because its communicator no longer exists
+// or belongs to another process.
 class SimNccl::Call {
  public:
   Call(SimNccl& nccl, const char* function, NcclComm comm);

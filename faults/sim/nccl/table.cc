@@ -1,4 +1,4 @@
-// The table of SimNccl's functions, and those functions: they find the SimNccl that there is.
+// The table of SimNccl's functions, and those functions. They find the current SimNccl.
 #include "faults/sim/nccl/sim_nccl.h"
 #include "faults/sim/nccl/state.h"
 
@@ -6,7 +6,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
 
-// Without a SimNccl, or outside of a run, every call is wrong usage.
+// Without a SimNccl, or outside of a run, every call returns the error for invalid usage.
 struct SimNccl::Functions {
   static SimNccl* nccl() {
     return simulation::Scheduler::running() == nullptr ? nullptr : running_;

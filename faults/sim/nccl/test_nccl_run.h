@@ -1,5 +1,5 @@
-// What tests of SimNccl share: a run of some processes, each with a device, as the ranks that a
-// NcclUnderTest stands for.
+// A helper for tests of SimNccl: it runs some processes, each with a device, as the ranks that
+// NcclUnderTest represents.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class SimRank;
 struct NcclRun {
   explicit NcclRun(int of) : ranks(of) {}
 
-  // body(rank) on a fiber per rank.
+  // Runs body(rank) on one fiber per rank.
   simulation::End run(const std::function<void(SimRank&)>& body);
   std::string findings_text() const {
     std::string all;
@@ -36,14 +36,14 @@ struct NcclRun {
   Latency latency;
   SimNcclOptions options;
   DeviceOptions device;
-  std::function<void(int rank, DeviceOptions&)> gpus;  // what differs from rank to rank
-  std::function<void(NcclApi&)> before;                // the run: what to do with the table
-  // What came of it.
-  std::vector<std::string> findings;  // of all devices
+  std::function<void(int rank, DeviceOptions&)> gpus;  // changes the device options of single ranks
+  std::function<void(NcclApi&)> before;                // changes the table before the run
+  // The results of the run.
+  std::vector<std::string> findings;  // from all devices
   std::vector<std::string> misuses;
   std::size_t left_open = 0;
   std::string wait_graph;
-  // Of the run.
+  // The objects of the run.
   simulation::Scheduler scheduler;
   faults::Injector injector;
   SimNetwork network;
@@ -74,14 +74,14 @@ class SimRank final : public NcclUnderTest {
     ++run_.came;
     while (run_.came < round * run_.ranks) pause();
   }
-  // meet() of all but so many; the last one of the run.
+  // Like meet(), but without `missing` of the ranks. It must be the last meeting of the run.
   void meet_without(int missing) {
     const int before = meetings_ * run_.ranks;
     ++run_.came;
     while (run_.came < before + run_.ranks - missing) pause();
   }
   std::shared_ptr<Store> store() override { return run_.store; }
-  // Not too long, as ranks that are done look for the others every microsecond.
+  // This is short, because ranks that are done look for the others every microsecond.
   platform::Duration long_time() override { return std::chrono::milliseconds(200); }
   platform::Duration short_time() override { return std::chrono::milliseconds(5); }
   void pause() override {

@@ -1,9 +1,9 @@
-// Clock: virtual time, and who waits for it.
+// Clock: the virtual time, and the timers that wait for it.
 //
 // Time stands still while anything can run; the scheduler calls advance() when nothing can. There
-// is one timer per index: the fibers come first, then the groups (a paused group waits to go on).
-// Threads: none. Cost: arming and cancelling set a bit; advance() looks at every armed timer, and
-// there are few.
+// is one timer per index: the fibers have the first indices, the groups the next ones (a paused
+// group waits to go on). Threads: the caller serializes all calls. Cost: arming and cancelling set
+// one bit; advance() looks at every armed timer, and there are few.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace lockstep::simulation {
 using Duration = std::chrono::nanoseconds;
 constexpr Duration kNever = Duration::max();
 
-constexpr std::uint32_t kMaxFibers = 512;  // alive at a time
+constexpr std::uint32_t kMaxFibers = 512;  // the most that can be alive at a time
 constexpr std::uint32_t kMaxGroups = 64;
 
 class Clock {
@@ -29,8 +29,8 @@ class Clock {
   Duration now() const { return now_; }
   bool idle() const { return armed_.empty(); }
 
-  // `timer` must not be armed. A time in the past expires at the next advance(), and time does not
-  // go back for it.
+  // `timer` must not be armed. A time in the past expires at the next advance(), and the clock does
+  // not go back for it.
   void arm(std::uint32_t timer, Duration at) {
     at_[timer] = at;
     armed_.insert(timer);
@@ -39,8 +39,8 @@ class Clock {
   void cancel(std::uint32_t timer) { armed_.erase(timer); }
   Duration at(std::uint32_t timer) const { return at_[timer]; }
 
-  // Goes to the earliest armed time and calls expired(timer) for every timer that is due then, in
-  // ascending order, disarmed. The clock must not be idle.
+  // Advances to the earliest armed time. Disarms every timer that expires then, and calls
+  // expired(timer) for each, in ascending order. The clock must not be idle.
   template <class Expired>
   void advance(Expired expired) {
     Duration next = kNever;

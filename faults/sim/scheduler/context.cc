@@ -26,7 +26,7 @@ std::size_t guard_bytes() {
 
 StickyFloatFlags::StickyFloatFlags() {
 #ifdef __SSE__
-  // Invalid, denormal, divide by zero, overflow, underflow, inexact.
+  // The flags are invalid, denormal, divide by zero, overflow, underflow and inexact.
   constexpr unsigned int kAllFlags = 0x3f;
   before_ = _mm_getcsr();
   _mm_setcsr(before_ | kAllFlags);

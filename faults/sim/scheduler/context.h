@@ -1,18 +1,18 @@
-// Context: a stack of its own and the registers saved on it; switch_context() goes from one to
-// another in a few nanoseconds.
+// Context: a stack, and the registers that are saved on it. switch_context() switches between
+// contexts in a few nanoseconds.
 //
-// It stands on Boost.Context's fcontext. The class boost::context::fiber above it is not used for
-// two reasons: a fiber that will never run again (a deadlock) must be forgotten and not unwound,
-// and the sanitizers must hear of a stack before the first jump to it, while that class jumps to a
-// new stack when it is built.
+// It uses fcontext of Boost.Context. It does not use the class boost::context::fiber above
+// fcontext, for two reasons: a fiber that will never run again (after a deadlock) must be abandoned
+// and not unwound, and the sanitizers must know a stack before the first jump to it, while that
+// class jumps to a new stack in its constructor.
 //
-// Threads: one OS thread; all contexts of a program belong to it.
-// Ownership: a Context owns its stack (mapped memory, a guard page below it) until it is destroyed.
-// rewind() starts over at the top of the stack, whatever frames were there: their destructors do
-// not run, what they owned on the heap is lost. Under AddressSanitizer rewind() takes a new stack
-// and keeps the old one mapped and known to the leak checker. Exceptions: the state that the C++
-// runtime keeps per OS thread is saved and restored, so a switch inside a handler is fine. An
-// exception must not leave the entry function.
+// Threads: one OS thread. All contexts of a program belong to it.
+// Ownership: a Context owns its stack (mapped memory with a guard page below) until it is
+// destroyed. rewind() starts over at the top of the stack, whatever frames are on it: their
+// destructors do not run, and what they owned on the heap is leaked. Under AddressSanitizer
+// rewind() takes a new stack, and leaves the old one mapped and known to the leak checker.
+// Exceptions: the state that the C++ runtime stores per OS thread is saved and restored, so a
+// switch inside a handler is allowed. An exception must not leave the entry function.
 #pragma once
 
 #include <cxxabi.h>
@@ -45,16 +45,16 @@
 
 namespace lockstep::simulation {
 
-// Where an execution stopped: what switch_context() needs to go on there. The program's own stack
-// has one too.
+// Where an execution stopped: what switch_context() needs in order to resume there. The program's
+// own stack has one, too.
 struct SwitchPoint {
   void* registers = nullptr;  // an fcontext_t
   void* caught_exceptions = nullptr;
   unsigned int uncaught_exceptions = 0;
   const void* stack_bottom = nullptr;  // the lowest address
   std::size_t stack_bytes = 0;
-  void* fake_stack = nullptr;  // AddressSanitizer's
-  void* tsan_fiber = nullptr;  // ThreadSanitizer's
+  void* fake_stack = nullptr;  // for AddressSanitizer
+  void* tsan_fiber = nullptr;  // for ThreadSanitizer
 };
 
 // The layout that the C++ ABI gives to __cxa_eh_globals.
@@ -63,17 +63,17 @@ struct ExceptionState {
   unsigned int uncaught_exceptions;
 };
 
-void before_switch(SwitchPoint& from,
-                   SwitchPoint& to);  // tell the sanitizers; nothing without them
+// These notify the sanitizers, and do nothing without them.
+void before_switch(SwitchPoint& from, SwitchPoint& to);
 void after_switch(SwitchPoint& here, SwitchPoint& from);
 
-// The first thing that an entry function calls, with what it was given.
+// An entry function calls this first, with its argument.
 inline void arrive(boost::context::detail::transfer_t transfer,
                    [[maybe_unused]] SwitchPoint& here) {
   auto& from = *static_cast<SwitchPoint*>(transfer.data);
   from.registers = transfer.fctx;
 #ifdef LOCKSTEP_FIBER_ASAN
-  // The bounds of the program's own stack are learned here, when it is left for the first time.
+  // The bounds of the program's own stack become known here, when it is left for the first time.
   const void* bottom = nullptr;
   std::size_t bytes = 0;
   __sanitizer_finish_switch_fiber(here.fake_stack, &bottom, &bytes);
@@ -85,9 +85,9 @@ inline void arrive(boost::context::detail::transfer_t transfer,
 #endif
 }
 
-// The sanitizers are told in this very function, and not in one that it calls: ThreadSanitizer
-// keeps a call stack for each fiber, and a function that is entered on one and left on the other
-// would unbalance both.
+// This function notifies the sanitizers itself, and does not call another one for it:
+// ThreadSanitizer has a call stack for each fiber, and a function that is entered on one fiber and
+// left on another would unbalance both.
 inline void switch_context(SwitchPoint& from, SwitchPoint& to, ExceptionState& exceptions) {
   from.caught_exceptions = exceptions.caught_exceptions;
   from.uncaught_exceptions = exceptions.uncaught_exceptions;
@@ -103,12 +103,13 @@ inline void switch_context(SwitchPoint& from, SwitchPoint& to, ExceptionState& e
   arrive(boost::context::detail::jump_fcontext(to.registers, &from), from);
 }
 
-// The exception state of the calling OS thread.
+// Returns the exception state of the calling OS thread.
 inline ExceptionState& exception_state() {
   return *reinterpret_cast<ExceptionState*>(abi::__cxa_get_globals());
 }
 
-// Sets the sticky floating-point flags of the calling thread, and restores them.
+// The constructor sets the sticky floating-point flags of the calling thread; the destructor
+// restores them.
 class StickyFloatFlags {
  public:
   StickyFloatFlags();
@@ -124,14 +125,15 @@ class Context {
  public:
   using Entry = void (*)(boost::context::detail::transfer_t);
 
-  // `colour` moves the first frame down a little, so that the stacks of different fibers do not
-  // meet in the same cache sets.
+  // `colour` moves the first frame down a little, so that the stacks of different fibers use
+  // different cache sets.
   Context(std::size_t stack_bytes, std::uint32_t colour);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Makes `point` the beginning of `entry`, which must never return. The same `point` each time.
+  // Makes `point` the beginning of `entry`, which must never return. Every call must pass the same
+  // `point`.
   void rewind(Entry entry, SwitchPoint& point);
 
  private:
@@ -139,8 +141,8 @@ class Context {
 
   std::size_t stack_bytes_;
   std::size_t colour_;
-  std::byte* mapping_ = nullptr;  // guard page, then the stack
-  bool used_ = false;             // frames may be there
+  std::byte* mapping_ = nullptr;  // the guard page, then the stack
+  bool used_ = false;             // whether the stack may hold frames
   void* tsan_fiber_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Fiber: one simulated thread, as the scheduler and its primitives see it. Not for users of the
-// scheduler: see scheduler.h.
+// Fiber: one simulated thread, as the scheduler and its primitives see it. This header is internal;
+// users of the scheduler include scheduler.h.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ constexpr FiberId kNoFiber = 0xffff'ffff;
 struct Fiber;
 class MutexCore;
 
-// Fibers that wait for one thing, in the order they came. A fiber is in one queue at most.
+// The fibers that wait for one object, in the order of their arrival. A fiber is in at most one
+// queue.
 struct FiberQueue {
   Fiber* head = nullptr;
   Fiber* tail = nullptr;
@@ -34,21 +35,23 @@ enum class WaitKind : std::uint8_t { kNothing, kMutex, kCondVar, kJoin, kSleep, 
 
 struct Fiber {
   enum class State : std::uint8_t { kUnused, kReady, kWaiting, kFinished };
-  static constexpr std::uint32_t kMaxHeld = 16;  // mutexes at a time
+  static constexpr std::uint32_t kMaxHeld = 16;  // the most mutexes that a fiber can hold at a time
 
-  SwitchPoint point;  // first: every switch reads and writes it
+  // This is the first member because every switch reads and writes it.
+  SwitchPoint point;
   FiberId id = 0;
   std::uint32_t group = 0;
   State state = State::kUnused;
   bool timed_out = false;  // how the last wait ended
   WaitKind wait_kind = WaitKind::kNothing;
   const void* wait_object = nullptr;  // a MutexCore, CondVarCore, Fiber or Place, by wait_kind
-  MutexCore* retake = nullptr;  // the mutex that a wait on a condition variable has to take again
-  FiberQueue* queue = nullptr;  // the one it is in
+  // The mutex that a wait on a condition variable has to acquire again.
+  MutexCore* retake = nullptr;
+  FiberQueue* queue = nullptr;  // the queue that the fiber is in
   Fiber* previous = nullptr;
   Fiber* next = nullptr;
   std::uint32_t held_count = 0;
-  std::array<MutexCore*, kMaxHeld> held{};  // in the order they were taken
+  std::array<MutexCore*, kMaxHeld> held{};  // in the order of acquisition
   FiberQueue joiners;
   std::unique_ptr<Context> context;
   std::function<void()> body;

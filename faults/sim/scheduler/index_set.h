@@ -1,8 +1,8 @@
-// IndexSet: a set of small numbers as a bit mask. The scheduler keeps its runnable fibers in one.
+// IndexSet: a set of small numbers as a bit mask. The scheduler stores its runnable fibers in one.
 //
-// Threads: none. insert() wants a number that is not in the set, erase() one that is; lowest(),
-// after() and nth() want a set that is not empty. Nothing is checked here: these are the innermost
-// steps of the simulator.
+// Threads: the caller serializes all calls. insert() requires a number that is not in the set,
+// erase() one that is; lowest(), after() and nth() require a set that is not empty. Nothing is
+// checked here, because these are the innermost steps of the simulator.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ class IndexSet {
     return first_of(word, words_[word]);
   }
 
-  // The smallest member above `index`; the lowest one when there is none.
+  // Returns the smallest member above `index`, or the lowest member if there is none.
   std::uint32_t after(std::uint32_t index) const {
     std::uint32_t word = index >> 6;
     const std::uint32_t shift = index & 63;
@@ -50,14 +50,15 @@ class IndexSet {
     return first_of(word, rest);
   }
 
-  // The n-th member in ascending order, n < count().
+  // Returns the n-th member in ascending order; requires n < count().
   std::uint32_t nth(std::uint32_t n) const {
     for (std::uint32_t word = 0;; ++word)
       for (std::uint64_t rest = words_[word]; rest != 0; rest &= rest - 1)
         if (n-- == 0) return first_of(word, rest);
   }
 
-  // Calls visit(index) for every member, ascending. The visitor may erase the member it is given.
+  // Calls visit(index) for every member in ascending order. The visitor may erase the member it is
+  // given.
   template <class Visit>
   void for_each(Visit visit) const {
     if (count_ == 0) return;
@@ -76,8 +77,8 @@ class IndexSet {
   std::uint32_t count_ = 0;
 };
 
-// RunSet: an IndexSet that also keeps its members in an array, in an order that depends on nothing
-// but the history of calls, so that a random member is found without a search.
+// RunSet: an IndexSet that also stores its members in an array, so that a random member is found
+// without a search. The order of the array depends only on the history of calls.
 template <std::uint32_t kWords>
 class RunSet {
  public:
@@ -99,7 +100,7 @@ class RunSet {
   bool empty() const { return set_.empty(); }
   std::uint32_t lowest() const { return set_.lowest(); }
   std::uint32_t after(std::uint32_t index) const { return set_.after(index); }
-  std::uint32_t any(std::uint32_t n) const { return members_[n]; }  // n < count()
+  std::uint32_t any(std::uint32_t n) const { return members_[n]; }  // requires n < count()
   const IndexSet<kWords>& set() const { return set_; }
 
  private:

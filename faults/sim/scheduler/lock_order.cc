@@ -10,8 +10,8 @@ namespace lockstep::simulation {
 
 namespace {
 
-// Names by number, and a small cache from the address of a literal to its number. The cached text
-// is compared again, as the address may come back with another text.
+// The names by number, and a small cache from the address of a literal to its number. The cached
+// text is compared again, because another text may later have the same address.
 struct NameTable {
   static constexpr std::size_t kCache = 256;
   std::deque<std::string> names;
@@ -91,7 +91,7 @@ std::vector<std::uint32_t> LockOrder::path(NameId from, NameId to) const {
 
 std::vector<std::string> LockOrder::violations() const {
   std::vector<std::string> out;
-  std::vector<std::vector<std::uint32_t>> seen;  // circles as sorted lists of edges
+  std::vector<std::vector<std::uint32_t>> seen;  // cycles as sorted lists of edges
   for (std::uint32_t e = 0; e < edges_.size(); ++e) {
     std::vector<std::uint32_t> circle{e};
     if (edges_[e].held != edges_[e].wanted) {

@@ -1,10 +1,11 @@
-// LockOrder: which mutexes were taken while which were held, by the mutexes' names, in one run.
+// LockOrder: records which mutexes were acquired while which were held in one run, by the names of
+// the mutexes.
 //
-// Mutexes of one name are one node: "reducer" of rank 0 and of rank 3 are taken by the same code.
-// An order that runs in a circle is a violation, also when no run ever deadlocked in it; so is
-// taking a second mutex of a name that is already held. Threads: one OS thread. Names are compared
-// as text, live as long as the process, and at most kMaxNames differ; what comes after those shares
-// the last number and is not judged. Cost: acquire() sets one bit for each mutex held.
+// Mutexes with the same name are one node: the same code acquires "reducer" of rank 0 and of rank
+// 3. A cycle in the order is a violation, even if no run ever deadlocked in it. Acquiring a second
+// mutex with a name that is already held is a violation, too. Threads: one OS thread. Names are
+// compared as text and live as long as the process. At most kMaxNames names can differ; all later
+// names share the last number and are not judged. Cost: acquire() sets one bit for each held mutex.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ using NameId = std::uint32_t;
 constexpr std::uint32_t kMaxNames = 128;
 constexpr NameId kUnjudgedName = kMaxNames - 1;
 
-// The number of a name, the same for equal texts. The text is copied.
+// Returns the number of a name; equal texts have the same number. The text is copied.
 NameId intern_name(const char* name);
 const char* name_of(NameId id);
 
@@ -28,26 +29,27 @@ class LockOrder {
  public:
   void reset();
 
-  // `fiber` holds `held` and asks for `wanted`.
+  // `fiber` holds `held` and requests `wanted`.
   void acquire(NameId held, NameId wanted, std::uint32_t fiber) {
     if (after_[held].contains(wanted)) return;
     add(held, wanted, fiber);
   }
 
-  // One line for each circle: "a -> b (fiber 3) -> a (fiber 5)", and each circle once.
+  // Returns one line for each cycle: "a -> b (fiber 3) -> a (fiber 5)". Each cycle is listed once.
   std::vector<std::string> violations() const;
 
  private:
   struct Edge {
     NameId held;
     NameId wanted;
-    std::uint32_t fiber;  // the first that took them so
+    std::uint32_t fiber;  // the first fiber that acquired them in this order
   };
   void add(NameId held, NameId wanted, std::uint32_t fiber);
-  std::vector<std::uint32_t> path(NameId from, NameId to) const;  // edges, shortest; empty if none
+  // Returns the edges of a shortest path, or nothing if there is no path.
+  std::vector<std::uint32_t> path(NameId from, NameId to) const;
 
   std::array<IndexSet<kMaxNames / 64>, kMaxNames> after_;
-  std::vector<Edge> edges_;  // in the order they came up
+  std::vector<Edge> edges_;  // in the order in which they occurred
 };
 
 }  // namespace lockstep::simulation

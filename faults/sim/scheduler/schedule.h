@@ -1,7 +1,7 @@
-// Schedule: how the scheduler picks the next fiber where it has a choice; plain data.
+// Schedule: how the scheduler picks the next fiber when it has a choice. It is plain data.
 //
 // A choice is a scheduling point at which more than one fiber could run, or a notify_one() with
-// more than one waiter. Choices are counted from 0 over a run. Whatever the policy, the scheduler
+// more than one waiter. Choices are counted from 0 over a run. Under every policy the scheduler
 // records the deviations of its run from the default policy: the same program under kDefault with
 // these deviations does the same thing.
 #pragma once
@@ -12,21 +12,23 @@
 namespace lockstep::simulation {
 
 enum class Policy : std::uint8_t {
-  kDefault,     // stay on the running fiber, else the lowest id; but `deviations` come first
+  // Stays on the running fiber if it can run, and otherwise takes the lowest id. `deviations` have
+  // precedence.
+  kDefault,
   kRandomWalk,  // any runnable fiber, uniformly
-  kStayBiased,  // stay with probability 7/8, else a step of the random walk
+  kStayBiased,  // stays with probability 7/8, and otherwise steps as the random walk does
   kRoundRobin,  // the next runnable id after the running one
 };
 
 struct Deviation {
   std::uint32_t choice = 0;
-  std::uint32_t fiber = 0;  // ignored when it is not runnable at that choice
+  std::uint32_t fiber = 0;  // ignored if it is not runnable at that choice
 };
 
 struct Schedule {
   Policy policy = Policy::kDefault;
   std::uint64_t seed = 0;
-  std::vector<Deviation> deviations;  // read under kDefault only; ascending by choice
+  std::vector<Deviation> deviations;  // used under kDefault only; ascending by choice
 };
 
 }  // namespace lockstep::simulation

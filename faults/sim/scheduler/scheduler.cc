@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kReservedDeviations = 8192;
 
-// Bodies that frames which never end still use. They are kept and never destroyed: what they
-// captured may be locked, or wait for something.
+// Bodies that abandoned frames still use. They are never destroyed: what they captured may be
+// locked, or wait for something.
 std::vector<std::function<void()>>& lost_bodies() {
   static auto* bodies = new std::vector<std::function<void()>>();
   return *bodies;
@@ -157,8 +157,8 @@ const Outcome& Scheduler::run() {
   return outcome_;
 }
 
-// Every fiber runs this once and for ever: a finished one waits in finish_current() for its next
-// body.
+// Every fiber runs this function once and never leaves it: a finished fiber waits in
+// finish_current() for its next body.
 void Scheduler::fiber_main(boost::context::detail::transfer_t transfer) {
   arrive(transfer, running_->current_->point);
   for (;;) {
@@ -246,8 +246,8 @@ FiberId Scheduler::follow_deviations(const IndexSet<kMaxFibers / 64>& candidates
   return is_legal ? wanted : by_default;
 }
 
-// By default the one that has waited longest; any of them is right, as with a real condition
-// variable.
+// By default this picks the fiber that has waited longest. Any of them is correct, as with a real
+// condition variable.
 Fiber& Scheduler::choose_waiter(const FiberQueue& waiters) {
   if (waiters.head->next == nullptr) return *waiters.head;
   IndexSet<kMaxFibers / 64> candidates;

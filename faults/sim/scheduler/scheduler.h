@@ -1,26 +1,27 @@
 // Scheduler: runs simulated threads (fibers) on one OS thread, one at a time, and decides at every
-// scheduling point who goes on. The same bodies under the same Schedule do the same thing, bit for
-// bit.
+// scheduling point which one runs next. The same bodies under the same Schedule do the same thing,
+// bit for bit.
 //
-// Scheduling points: taking a mutex, waiting, waking somebody up, sending a message, spawn, join,
-// yield(). Where only one fiber can run there is nothing to choose: nothing is counted and nothing
-// is switched.
+// Scheduling points: acquiring a mutex, waiting, waking a fiber, sending a message, spawn, join,
+// yield(). If only one fiber can run, there is no choice: nothing is counted and no switch happens.
 //
-// Time is virtual: it goes to the next timer when no fiber can run. When there is no timer either,
-// the run is over: that is a deadlock (or everybody has finished), found at once and not after a
-// timeout. A run that goes on for too many scheduling points is a livelock. A body that loops
-// without reaching a scheduling point hangs the simulator: nothing in it can stop that.
+// Time is virtual: it advances to the next timer when no fiber can run. If there is no timer
+// either, the run ends: every fiber has finished, or the run has deadlocked. The scheduler sees
+// this at once and not after a timeout. A run that passes too many scheduling points is a livelock.
+// A body that loops without reaching a scheduling point hangs the simulator, and the simulator
+// cannot stop it.
 //
-// yield() is the one point at which the default policy does not stay: the next runnable fiber goes
+// yield() is the one point at which the default policy does not stay: the next runnable fiber runs
 // first, so that a loop around yield() lets others run under every policy.
 //
-// Threads: one OS thread, and at most one scheduler in run() at a time. Objects with a mutex can be
-// made and destroyed outside of a run as well; there nothing can wait. Failure: after a deadlock or
-// a livelock the fibers that are left are abandoned: they never run again, their frames are not
-// unwound, and what those own on the heap is lost. Their stacks are used again. Objects that they
-// touched must not be used in a later run. Programmer errors (joining twice, unlocking what is not
-// held, too many fibers) end the process. Cost: a choice and a switch take a few tens of
-// nanoseconds and allocate nothing; reset() keeps stacks and memory.
+// Threads: one OS thread, and at most one scheduler in run() at a time. Objects with a mutex can
+// also be created and destroyed outside of a run, where nothing can wait.
+// Failure: after a deadlock or a livelock the remaining fibers are abandoned: they never run again,
+// their frames are not unwound, and what those own on the heap is leaked. Their stacks are used
+// again. Objects that they touched must not be used in a later run. Programmer errors (joining
+// twice, unlocking a mutex that is not held, too many fibers) end the process.
+// Cost: a choice and a switch take a few tens of nanoseconds and allocate nothing. reset() retains
+// stacks and memory.
 #pragma once
 
 #include <array>
@@ -43,24 +44,25 @@ enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock };
 
 struct Outcome {
   End end = End::kFinished;
-  std::string wait_graph;           // empty when finished; else see wait_graph.h
-  std::uint32_t leaked_fibers = 0;  // abandoned
+  std::string wait_graph;           // empty if finished; else see wait_graph.h
+  std::uint32_t leaked_fibers = 0;  // how many fibers were abandoned
 };
 
-// Something that fibers of the simulator itself wait for, with words for the wait-for graph:
+// An object of the simulator itself for which fibers wait, with a text for the wait-for graph:
 // "message on link 2 -> 1".
 struct Place {
   const char* what = "";
-  std::uint32_t from = kNoFiber;  // two numbers for the text; kNoFiber: left out
+  std::uint32_t from = kNoFiber;  // two numbers for the text; kNoFiber omits them
   std::uint32_t to = kNoFiber;
-  FiberId waker = kNoFiber;  // the fiber that could end the wait, where it is known
+  FiberId waker = kNoFiber;  // the fiber that could end the wait, if it is known
   FiberQueue waiters;
 };
 
 class Scheduler {
  public:
   struct Options {
-    std::uint64_t step_limit = 2'000'000;  // scheduling points; beyond is a livelock
+    std::uint64_t step_limit =
+        2'000'000;  // scheduling points; a run beyond the limit is a livelock
     std::size_t stack_bytes = kDefaultStackBytes;
   };
 
@@ -70,20 +72,20 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // --- Outside of a run.
+  // --- These functions are for use outside of a run.
 
-  // Forgets the last run. Must be called between runs.
+  // Forgets the last run. It must be called between runs.
   void reset(const Schedule& schedule);
   void set_step_limit(std::uint64_t limit) { options_.step_limit = limit; }
 
-  // Runs all fibers until none is left, or none can go on. At least one must have been spawned.
+  // Runs all fibers until none is left, or none can run. At least one must have been spawned.
   const Outcome& run();
 
-  // --- What the run did; after run(), or within.
+  // --- These functions describe the run, after run() or during it.
   Duration now() const { return clock_.now(); }
   std::uint64_t trace_hash() const { return trace_hash_; }
   std::uint64_t choices() const { return choices_; }
-  std::uint64_t steps() const { return steps_; }  // scheduling points, without a choice included
+  std::uint64_t steps() const { return steps_; }  // scheduling points, also those without a choice
   std::uint64_t switches() const { return switches_; }
   std::uint32_t preemptions() const {
     return preemptions_;
@@ -91,21 +93,21 @@ class Scheduler {
   const std::vector<Deviation>& deviations() const { return taken_; }
   std::vector<std::string> lock_order_violations() const { return lock_order_.violations(); }
 
-  // --- Anywhere.
+  // --- These functions can be called anywhere.
 
-  // Adds a fiber. Ids are given from 0 upwards; the id of a joined fiber is used again.
+  // Adds a fiber. Ids begin at 0; the id of a joined fiber is used again.
   FiberId spawn(std::string_view name, std::uint32_t group, std::function<void()> body);
 
-  // Goes into the trace hash: whatever must be equal in two runs of one case.
+  // Adds `value` to the trace hash. Callers trace whatever must be equal in two runs of one case.
   void trace(std::uint64_t value) {
     trace_hash_ = (trace_hash_ ^ value) * 0x9e37'79b9'7f4a'7c15U;
     trace_hash_ ^= trace_hash_ >> 29;
   }
 
-  // The scheduler whose fiber calls; null outside of a run.
+  // Returns the scheduler whose fiber calls, or null outside of a run.
   static Scheduler* running() { return running_; }
 
-  // --- From a fiber.
+  // --- These functions are for fibers.
   FiberId current_id() const { return current_->id; }
   std::uint32_t current_group() const { return current_->group; }
   const std::string& current_name() const { return current_->name; }
@@ -120,14 +122,15 @@ class Scheduler {
   void sleep_until(Duration when);
   void join(FiberId fiber);
 
-  // No fiber of `group` runs before `until`; timers of the group go on. The longest pause wins. The
-  // caller may be in the group.
+  // Prevents the fibers of `group` from running before `until`; timers of the group continue. The
+  // longest pause wins. The caller may be in the group.
   void pause_group(std::uint32_t group, Duration until);
 
-  // Waits until wake_all(place), or until the time (false). The caller looks again at what it waits
-  // for: a wake-up says only that something may have changed. A time that has come returns at once.
+  // Waits until wake_all(place) (true) or the deadline (false). The caller must test its condition
+  // again, because a wake-up says only that something may have changed. A deadline in the past
+  // returns at once.
   bool wait_at(Place& place, Duration until);
-  // Lets everyone go who waits there. Not a scheduling point.
+  // Wakes every fiber that waits there. This is not a scheduling point.
   void wake_all(Place& place);
 
  private:
@@ -147,10 +150,10 @@ class Scheduler {
   void abandon_all();
   Fiber& free_fiber();
 
-  // Takes the current fiber off the processor until make_ready(); the caller has filled in what it
-  // waits for.
+  // Takes the current fiber off the processor until make_ready(). The caller has already recorded
+  // what it waits for.
   void park();
-  // The same with a timer; false: it went off. The fiber is then in no queue any more.
+  // Like park(), with a timer. Returns false if the timer expired; the fiber is then in no queue.
   bool park_until(Duration until);
   void make_ready(Fiber& fiber);
   void remove_from_wait(Fiber& fiber);
@@ -160,7 +163,7 @@ class Scheduler {
   FiberId follow_deviations(const IndexSet<kMaxFibers / 64>& candidates, FiberId by_default);
   void record(FiberId picked, FiberId by_default);
   Fiber& choose_waiter(const FiberQueue& waiters);
-  Fiber* next_to_run();  // null: nobody can ever run again
+  Fiber* next_to_run();  // null: no fiber can ever run again
   void switch_to(Fiber& next);
   void leave_run();
   void timer_expired(std::uint32_t timer);
@@ -178,8 +181,8 @@ class Scheduler {
 
   Options options_;
   Fiber* current_ = nullptr;
-  RunSet<kMaxFibers / 64> runnable_;  // and not paused
-  IndexSet<kMaxFibers / 64> held_;    // would be runnable, but the group is paused
+  RunSet<kMaxFibers / 64> runnable_;  // without the fibers of paused groups
+  IndexSet<kMaxFibers / 64> held_;    // runnable fibers of paused groups
   IndexSet<kMaxGroups / 64> paused_;  // groups
   std::uint64_t steps_ = 0;
   std::uint64_t switches_ = 0;
@@ -189,17 +192,18 @@ class Scheduler {
   std::uint32_t preemptions_ = 0;
   std::uint32_t live_ = 0;
   Policy policy_ = Policy::kDefault;
-  std::uint64_t next_deviation_ = ~std::uint64_t{0};  // its choice; none: never reached
+  // The choice of the next deviation. Without one, a value that no choice reaches.
+  std::uint64_t next_deviation_ = ~std::uint64_t{0};
   std::size_t deviation_cursor_ = 0;
   std::vector<Deviation> given_;
   std::vector<Deviation> taken_;
   Clock clock_;
   LockOrder lock_order_;
   std::deque<Fiber> fibers_;                // by id; grows and never shrinks
-  std::array<Fiber*, kMaxFibers> by_id_{};  // the same, found faster
-  IndexSet<kMaxFibers / 64> free_ids_;      // below fibers_.size()
+  std::array<Fiber*, kMaxFibers> by_id_{};  // by id, for fast access
+  IndexSet<kMaxFibers / 64> free_ids_;      // free ids below fibers_.size()
   ExceptionState* exceptions_ = nullptr;
-  SwitchPoint root_;  // where run() waits
+  SwitchPoint root_;  // run() waits here
   Outcome outcome_;
 };
 

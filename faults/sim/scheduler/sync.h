@@ -1,10 +1,11 @@
-// MutexCore and CondVarCore: what the simulated platform's Mutex and CondVar consist of.
+// MutexCore and CondVarCore: the implementation of the simulated platform's Mutex and CondVar.
 //
-// Threads: fibers of one scheduler. Outside of a run locking does nothing, as there is nobody to
-// keep out. Order: a released mutex goes to whoever takes it first; the one that has waited longest
-// is made runnable. A fiber that is woken from a condition variable while the mutex is held goes
-// straight to the mutex's queue: it could do nothing else. Failure: unlocking what the fiber does
-// not hold, or destroying what a fiber waits for, is a programmer error.
+// Threads: fibers of one scheduler. Outside of a run locking does nothing, because there is no
+// other fiber. Order: a released mutex goes to the fiber that acquires it first; the fiber that has
+// waited longest becomes runnable. A fiber that is woken from a condition variable while the mutex
+// is held moves directly to the mutex's queue, because it could do nothing else. Failure: unlocking
+// a mutex that the fiber does not hold, or destroying an object that a fiber waits for, is a
+// programmer error.
 #pragma once
 
 #include "faults/sim/scheduler/scheduler.h"
@@ -41,8 +42,9 @@ class CondVarCore {
   CondVarCore(const CondVarCore&) = delete;
   CondVarCore& operator=(const CondVarCore&) = delete;
 
-  // Gives the mutex back, waits, takes it again. False: the time has come first. A scheduling point
-  // lies before all that, while the mutex is held: a wake-up without the mutex can be lost.
+  // Releases the mutex, waits, and acquires the mutex again. Returns false if the deadline passed
+  // first. A scheduling point comes before all that, while the mutex is held, so that a
+  // notification without the mutex can be lost.
   bool wait(MutexCore& mutex, Duration until);
   void notify_one();
   void notify_all();

@@ -1,5 +1,5 @@
-// For tests whose runs end in a deadlock: the simulator gives its fibers up then, and what their
-// stacks own is not destroyed. What is allocated while a MayLeak lives is no leak to LeakSanitizer.
+// For tests whose runs end in a deadlock: the simulator then abandons its fibers, and what their
+// stacks own is not destroyed. LeakSanitizer ignores what is allocated while a MayLeak lives.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -24,7 +24,7 @@ std::string describe_place(const Place& place) {
   return out;
 }
 
-// The one fiber that could end the wait of `fiber`, where that is known.
+// Returns the one fiber that could end the wait of `fiber`, if it is known.
 FiberId waker_of(const Fiber& fiber) {
   if (fiber.state != Fiber::State::kWaiting) return kNoFiber;
   switch (fiber.wait_kind) {
@@ -76,7 +76,7 @@ std::string describe_wait(const Fiber& fiber, const Fibers& fibers) {
   return "can run";
 }
 
-// Follows waker_of() from every fiber; each circle is told once, from its lowest id.
+// Follows waker_of() from every fiber. Each cycle is described once, from its lowest id.
 template <class Fibers>
 std::string describe_circles(const Fibers& fibers) {
   std::string out;

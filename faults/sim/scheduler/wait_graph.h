@@ -1,5 +1,6 @@
-// The wait-for graph of a run that cannot go on, as text: one line for each live fiber, saying what
-// it waits for, who holds or could give that where it is known, and then the circles among them.
+// Describes the waits of a run that cannot go on, as text: one line for each live fiber, which says
+// what the fiber waits for and who holds it or could provide it, if that is known; then the cycles
+// among the fibers.
 #pragma once
 
 #include <string>

@@ -1,17 +1,17 @@
-// libsmall_nccl.so: for the tests of the nccl lane, an NCCL without a GPU. Its ranks are
-// processes; memory and streams are those of a QueueDevice, which the program lends
-// (lockstep_test_reach, lockstep_test_submit). What ranks send goes over the real net plug-in, by
-// its table of version 11, so that the plug-in's faults have their effects: an error of the
-// plug-in's is the communicator's, and the operation stands until it is aborted, as in NCCL.
+// libsmall_nccl.so: an NCCL without a GPU, for the tests of the nccl lane. Its ranks are processes.
+// Memory and streams are those of a QueueDevice of the program (lockstep_test_reach,
+// lockstep_test_submit). Ranks send over the real net plug-in, through its table of version 11, so
+// that the plug-in's faults have their effects: an error of the plug-in becomes an error of the
+// communicator, and the operation hangs until it is aborted, as in NCCL.
 //
-// Operations are NCCL's with one channel, Ring and Simple: the ring 0 -> 1 -> ... -> 0 in chunks of
-// 2 MiB, one message a chunk, and one connection more to each peer for send and receive, made when
-// it is first used. It logs what NCCL 2.28.9 logs of that, in the same lines.
+// The operations are NCCL's with one channel, Ring and Simple: the ring is 0 -> 1 -> ... -> 0 in
+// chunks of 2 MiB, with one message per chunk. Each peer has one more connection for send and
+// receive, which is created at its first use. The log has the same lines as NCCL 2.28.9's.
 //
-// Without NCCL_NET_PLUGIN_REF_COUNT the plug-in goes with the process's last communicator, and the
-// next one finds none, as in 2.28.
+// Without NCCL_NET_PLUGIN_REF_COUNT the plug-in is unloaded with the process's last communicator,
+// and the next communicator finds none, as in 2.28.
 //
-// SMALL_NCCL_PRETENDS=tree|socket: it says in its log that it went another way.
+// With SMALL_NCCL_PRETENDS=tree|socket the log claims another algorithm or network.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -54,7 +54,7 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-// --- the log -------------------------------------------------------------------------------------
+// --- The log.
 
 void log(int level, unsigned long, const char* file, int line, const char* format, ...) {
   static std::mutex mutex;
@@ -79,8 +79,7 @@ void log(int level, unsigned long, const char* file, int line, const char* forma
 }
 #define INFO(...) log(faults::net::kLogInfo, 1, "", 0, __VA_ARGS__)
 
-// --- meeting: what ncclUniqueId is for
-// ------------------------------------------------------------
+// --- The meeting of ranks through ncclUniqueId.
 
 bool all_of(int fd, void* data, std::size_t bytes, bool is_read,
             const std::atomic<bool>* is_aborted = nullptr) {
@@ -109,7 +108,8 @@ struct Hello {
   int ranks;
 };
 
-// Gathers what each rank says, of the size that it says, and gives all of it to all of them.
+// Collects the data of each rank, in the size that the rank states, and sends all of it to all
+// ranks.
 void serve_meeting(int listener) {
   std::map<int, int> sockets;
   std::map<int, std::vector<char>> said;
@@ -129,17 +129,16 @@ void serve_meeting(int listener) {
   ::close(listener);
 }
 
-// --- communicators
-// --------------------------------------------------------------------------------
+// --- Communicators.
 
 struct Link {
   void* sender = nullptr;
   void* listener = nullptr;  // for the peer's sender
   void* receiver = nullptr;
-  NetHandle theirs{};  // where our sender connects to
+  NetHandle theirs{};  // our sender connects to this
 };
 
-// plugin/net.cc: what communicators share of the plug-in.
+// The communicators' shared use of the plug-in, as in plugin/net.cc.
 class PluginUses {
  public:
   bool is_forgotten() {
@@ -172,12 +171,12 @@ struct Comm {
   int ranks = 1;
   const TableV11* net = nullptr;
   void* context = nullptr;
-  Link ring;  // its sender goes to the next rank, its receiver comes from the one before
+  Link ring;  // its sender connects to the next rank, its receiver to the previous one
   std::vector<Link> peers;
   std::atomic<int> state{static_cast<int>(NcclResult::kInProgress)};
   std::atomic<bool> is_aborted{false};
   std::thread maker;
-  std::mutex busy;  // held by what runs on a stream
+  std::mutex busy;  // held by the operation that runs on a stream
 
   ~Comm() {
     if (net == nullptr) return;
@@ -195,8 +194,8 @@ struct Comm {
   int next() const { return (rank + 1) % ranks; }
   int previous() const { return (rank + ranks - 1) % ranks; }
   void fail(int code) { state = code; }
-  // Tries until it is true; false when the communicator was aborted or has failed: as the kernel
-  // on a GPU, it stands there until it is aborted.
+  // Tries until `is_done` returns true. Returns false if the communicator was aborted or has
+  // failed: as a kernel on a GPU does, the call then hangs until the abort.
   bool wait(const std::function<bool()>& is_done) {
     while (!is_aborted) {
       const int now = state;
@@ -216,7 +215,7 @@ using CommRef = std::shared_ptr<Comm>;
 CommRef& at(NcclComm comm) { return *reinterpret_cast<CommRef*>(comm); }
 std::atomic<const char*> last_error{""};
 
-// Any thread; the text stays for whoever was given it.
+// Any thread may call this; the text remains valid for callers that received it.
 void note_error(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> texts;
@@ -250,7 +249,8 @@ bool connect(Comm& comm, Link& link, bool has_sender, bool has_receiver) {
   });
 }
 
-// One listener for the ring, and one for each peer; all ranks hear of all of them.
+// Opens one listener for the ring and one for each peer, and exchanges their handles among all
+// ranks.
 bool exchange(Comm& comm, int port) {
   std::vector<NetHandle> mine(static_cast<std::size_t>(comm.ranks) + 1);
   comm.peers.resize(static_cast<std::size_t>(comm.ranks));
@@ -263,7 +263,7 @@ bool exchange(Comm& comm, int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in address = loopback(port);
   Hello hello{comm.rank, comm.ranks};
-  const timeval turn{0, 20000};  // to look for an abort
+  const timeval turn{0, 20000};  // the interval at which it looks for an abort
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &turn, sizeof turn);
   std::vector<NetHandle> all(mine.size() * static_cast<std::size_t>(comm.ranks));
   const bool is_met =
@@ -306,8 +306,7 @@ void make(Comm& comm, int port) {
   comm.state = 0;
 }
 
-// --- moving
-// ---------------------------------------------------------------------------------------
+// --- Moving data.
 
 struct Move {
   void* connection = nullptr;
@@ -318,7 +317,7 @@ struct Move {
   bool is_done = false;
 };
 
-// All at once.
+// Moves all of them at once.
 bool move(Comm& comm, std::vector<Move> moves) {
   std::erase_if(moves, [](const Move& each) { return each.bytes == 0; });
   return comm.wait([&] {
@@ -394,7 +393,7 @@ void add(NcclDataType type, std::byte* to, const std::byte* from, std::size_t by
   }
 }
 
-// src/device/all_reduce.h, runRing.
+// This follows src/device/all_reduce.h, runRing.
 bool all_reduce(Comm& comm, NcclDataType type, std::byte* data, std::size_t bytes) {
   const auto n = static_cast<std::size_t>(comm.ranks);
   const auto rank = static_cast<std::size_t>(comm.rank);
@@ -451,10 +450,9 @@ bool broadcast(Comm& comm, std::byte* data, std::size_t bytes, int root) {
   return comm.next() == root || pass_on(comm, data, bytes, nullptr, 0);
 }
 
-// --- submitting
-// -----------------------------------------------------------------------------------
+// --- Submission to streams.
 
-// The program's: runs body(data) when the stream gets there.
+// A function of the program: it runs body(data) when the stream reaches it.
 using Submit = void (*)(void* stream, void (*body)(void*), void* data);
 
 NcclResult submit(NcclComm handle, void* stream, std::function<bool(Comm&)> body) {
@@ -526,7 +524,7 @@ NcclResult add_transfer(const Transfer& transfer) {
   return end_group();
 }
 
-// The program's: where an operation of the stream finds what is at an address of the GPU.
+// A function of the program: it returns the memory of a GPU address for an operation of the stream.
 std::byte* bytes_at(void* stream, const void* data) {
   using Reach = std::byte* (*)(void* stream, const void* data);
   static const auto reach = reinterpret_cast<Reach>(::dlsym(RTLD_DEFAULT, "lockstep_test_reach"));
@@ -567,7 +565,7 @@ SMALL_EXPORT NcclResult ncclCommInitRankConfig(NcclComm* out, int ranks, NcclUni
   return NcclResult::kInProgress;
 }
 
-// What runs on a stream keeps the communicator until it has noticed.
+// An operation on a stream keeps the communicator alive until it has noticed the abort.
 SMALL_EXPORT NcclResult ncclCommAbort(NcclComm comm) {
   auto* const own = reinterpret_cast<CommRef*>(comm);
   (*own)->is_aborted = true;
@@ -608,7 +606,7 @@ SMALL_EXPORT NcclResult ncclRedOpDestroy(NcclRedOp, NcclComm) { return NcclResul
 SMALL_EXPORT NcclResult ncclBroadcast(const void* send, void* receive, std::size_t count,
                                       NcclDataType type, int root, NcclComm comm, void* stream) {
   const std::size_t bytes = count * width_of(type);
-  if (root < 0 || root >= at(comm)->ranks) {  // stays with the communicator
+  if (root < 0 || root >= at(comm)->ranks) {  // the error belongs to the communicator
     note_error("Broadcast : invalid root " + std::to_string(root));
     at(comm)->state = static_cast<int>(NcclResult::kInvalidArgument);
     return NcclResult::kInvalidArgument;

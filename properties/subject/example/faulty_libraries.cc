@@ -1,7 +1,10 @@
-// Libraries that are wrong before they have a table to show. LOCKSTEP_EXAMPLE_FAULT says how: a
-// constructor, which runs when the library is opened, or the entry point
-//   1  crashes there   2  aborts   3  exits with status 0   4  loops   5  crashes in the entry
-//   point
+// Libraries that fail before they return a table. LOCKSTEP_EXAMPLE_FAULT selects the fault of the
+// constructor, which runs when the library is opened, or of the entry point:
+//  1  the constructor crashes
+//  2  it aborts
+//  3  it exits with status 0
+//  4  it loops
+//  5  the entry point crashes
 #include <signal.h>
 
 #include <cstdlib>

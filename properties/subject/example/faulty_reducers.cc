@@ -1,16 +1,16 @@
-// Reducers that are wrong on purpose: they show that a subject's fault is found, and that one which
-// ends or hangs the process takes nothing else with it. Each is flat_reducer.cc with a function or
-// two replaced. LOCKSTEP_EXAMPLE_FAULT says which:
-//   1  stale: a hook under no_sync fills the parameter's place in its bucket, and the hook of the
-//      synced pass leaves it as it is; what the synced pass brought is lost
-//   2  crashes in the second synced pass
-//   3  hangs there: never returns
-//   4  leaves the second synced pass out on rank 0; the others wait for it
-//   5  exits there, with status 0
-//   6  closes the descriptors of its process there
-//   7  writes to them there
-//   8  stops its process there (SIGSTOP)
-// The first is a mistake that a real reducer could make; the others are for the harness.
+// Reducers with deliberate faults. They show that a subject's fault is found, and that a subject
+// which ends or hangs its process harms nothing else. Each is flat_reducer.cc with a function or
+// two replaced. LOCKSTEP_EXAMPLE_FAULT selects the fault:
+//  1  stale: a hook under no_sync copies the gradient into the bucket, and the hook of the synced
+//     pass leaves the bucket unchanged; the gradient of the synced pass is lost
+//  2  crashes in the second synced pass
+//  3  hangs there: never returns
+//  4  omits the second synced pass on rank 0; the others wait for it
+//  5  exits there, with status 0
+//  6  closes the descriptors of its process there
+//  7  writes to them there
+//  8  stops its process there (SIGSTOP)
+// A real reducer could have the first fault; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -24,10 +24,11 @@
 
 namespace {
 
-// More than the flat reducer has: that one is the first member, so that its functions still work.
+// The flat reducer with further members. The flat reducer is the first member, so that its
+// functions still work.
 struct FaultyReducer {
   FlatReducer flat;
-  std::vector<std::vector<double>> early;  // by parameter: its bits as the first hook saw them
+  std::vector<std::vector<double>> early;  // by parameter: its bits at the first hook
   int passes;
 };
 
@@ -61,7 +62,7 @@ int32_t gradient_ready_faulty(void* self, uint32_t parameter, int64_t pass, lock
   return gradient_ready(self, parameter, pass, error);
 }
 
-// Puts the early copies where the flat reducer gathers from.
+// Puts the early copies where the flat reducer packs its buckets from.
 int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
                             lockstep_error* error) {
   FaultyReducer& reducer = faulty(self);

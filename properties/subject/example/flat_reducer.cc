@@ -1,11 +1,12 @@
-// A small reducer, to start your own from: when backward has ended it copies all gradients into
-// their buckets, scaled by 1/N, all-reduces the buckets, and copies the sums back. It knows plain
-// mode and no_sync, float32 and float64. Correct, and slow: nothing overlaps with backward.
+// A small reducer, as a template for your own. After backward has ended it copies all gradients
+// into their buckets, scaled by 1/N, all-reduces the buckets, and copies the sums back. It supports
+// plain mode and no_sync, float32 and float64. It is correct, and slow: nothing overlaps with
+// backward.
 //
-//   c++ -shared -fPIC -O2 -o libflat.so flat_reducer.cc && lockstep fuzz --subject ./libflat.so
+//  c++ -shared -fPIC -O2 -o libflat.so flat_reducer.cc && lockstep fuzz --subject ./libflat.so
 //
-// It claims only what it can do. Of errors it raises its own (P5 to P7), but it does not tell the
-// other ranks of them, as the contract wants; so it claims neither errors nor recovery.
+// It claims only what it supports. It raises its own errors (P5 to P7), but does not report them to
+// the other ranks, as the contract requires; so it claims neither errors nor recovery.
 #include <cstdio>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace {
 struct FlatReducer {
   const lockstep_setup* setup;
   const lockstep_host* host;
-  std::vector<std::vector<double>> buckets;  // the memory: double for the sake of alignment
+  std::vector<std::vector<double>> buckets;  // the memory; double for alignment
   std::vector<uint64_t> tickets;             // by bucket
   std::vector<unsigned char> is_ready;       // by parameter: its hook ran in this pass
   bool is_open;                              // a pass has begun and is not complete
@@ -26,13 +27,13 @@ FlatReducer& of(void* self) { return *static_cast<FlatReducer*>(self); }
 
 int32_t fail(const FlatReducer& reducer, int32_t code, const char* detail, lockstep_error* error) {
   error->rank = static_cast<int32_t>(reducer.setup->rank);
-  error->definite = 1;  // our own error, not inferred from what a peer did
+  error->definite = 1;  // our own error, not inferred from a peer's behaviour
   std::snprintf(error->detail, sizeof error->detail, "%s", detail);
   return code;
 }
 
-// Contract G1, G2: scaled before the sum, by a multiplication with the rounded 1/N. An undefined
-// gradient counts as zeros.
+// Gradients are scaled before the sum, by a multiplication with the rounded 1/N (G1, G2). An
+// undefined gradient counts as zeros.
 template <class T>
 void gather(const FlatReducer& reducer, const lockstep_member& member, T* bucket) {
   const T factor = T(1) / static_cast<T>(reducer.setup->world);
@@ -82,7 +83,7 @@ int32_t finish_bucket(FlatReducer& reducer, uint32_t index, lockstep_error* erro
   return LOCKSTEP_OK;
 }
 
-// P5: all parameters that the pass still lacks.
+// Reports all parameters that the pass still lacks (P5).
 int32_t incomplete(FlatReducer& reducer, lockstep_error* error) {
   for (uint32_t p = 0; p < reducer.setup->parameter_count; ++p) {
     const bool is_expected = reducer.setup->parameters[p].requires_grad != 0;
@@ -103,7 +104,7 @@ void* create(const lockstep_setup* setup, const lockstep_host* host, lockstep_er
 
 void destroy(void* self) { delete &of(self); }
 
-// The next forward is where a pass that was left incomplete comes to light.
+// The next forward detects a pass that was left incomplete.
 int32_t check_complete(void* self, lockstep_error* error) {
   FlatReducer& reducer = of(self);
   if (!reducer.is_open) return LOCKSTEP_OK;
@@ -126,10 +127,11 @@ int32_t backward_begin(void* self, int64_t, uint32_t is_first, const uint8_t*,
   return fail(reducer, LOCKSTEP_SECOND_BACKWARD, "this pass was reduced already", error);
 }
 
-// From two threads at once if there are two devices: each touches its own parameters only.
+// With two devices, two threads may call this at once; each accesses its own parameters only.
 int32_t gradient_ready(void* self, uint32_t parameter, int64_t pass, lockstep_error* error) {
   FlatReducer& reducer = of(self);
-  if (pass == LOCKSTEP_LOCAL) return LOCKSTEP_OK;  // no_sync: the gradient keeps the sum for us
+  if (pass == LOCKSTEP_LOCAL)
+    return LOCKSTEP_OK;  // no_sync: the gradient accumulates the sum for us
   if (reducer.is_ready[parameter]) {
     error->parameters[error->parameter_count++] = parameter;
     return fail(reducer, LOCKSTEP_READY_TWICE, "its hook ran twice in one pass", error);
@@ -143,7 +145,7 @@ int32_t backward_end(void* self, int64_t, uint32_t outputs_left, lockstep_error*
   if (const int32_t code = incomplete(reducer, error); code != LOCKSTEP_OK) {
     if (outputs_left == 0) return code;
     *error = {};
-    return LOCKSTEP_OK;  // a further backward of the pass may bring them
+    return LOCKSTEP_OK;  // a further backward of the pass may produce them
   }
   reducer.is_open = false;
   for (uint32_t b = 0; b < reducer.setup->bucket_count; ++b)
@@ -155,7 +157,7 @@ int32_t backward_end(void* self, int64_t, uint32_t outputs_left, lockstep_error*
 
 int32_t backward_failed(void* self, int64_t, lockstep_error*) {
   of(self).is_open = false;
-  return LOCKSTEP_OK;  // nothing was launched, and the engine's error says what there is to say
+  return LOCKSTEP_OK;  // nothing was launched, and the engine's error says everything
 }
 
 lockstep_subject make_table() {

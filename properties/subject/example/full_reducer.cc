@@ -1,7 +1,7 @@
-// A reducer with everything that the interface has: it starts each bucket as soon as its members
-// are ready, finds unused parameters, tells peers of errors, and goes on after reset(). Only 16-bit
-// floats are left out. Read flat_reducer.cc first; this shows how the contract's clauses on failure
-// can be met. The clauses are named where they are met.
+// A reducer that uses the whole interface: it starts each bucket as soon as its members are ready,
+// detects unused parameters, reports errors to peers, and continues after reset(). Only 16-bit
+// floats are missing. Read flat_reducer.cc first. This file shows how to meet the contract's
+// clauses on failure, and names each clause where it meets it.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace {
 
 struct Bucket {
-  std::vector<double> memory;  // double for the sake of alignment
+  std::vector<double> memory;  // double for alignment
   uint32_t pending;            // members that are not ready
   uint64_t ticket;
 };
@@ -30,11 +30,11 @@ struct FullReducer {
   int64_t pass;
   bool unused_marked;                     // in this pass
   bool has_launched;                      // in this pass
-  uint32_t next_bucket;                   // to be started
+  uint32_t next_bucket;                   // the next bucket to start
   std::vector<unsigned char> is_ready;    // by parameter
-  std::vector<unsigned char> is_used;     // by parameter, as of when it became ready
+  std::vector<unsigned char> is_used;     // by parameter, from when it became ready
   std::vector<unsigned char> is_reached;  // by parameter
-  lockstep_error poison;                  // code LOCKSTEP_OK: it is not
+  lockstep_error poison;                  // code LOCKSTEP_OK: it is not poisoned
 
   bool is_dynamic() const { return setup->mode == LOCKSTEP_DYNAMIC; }
   int32_t rank() const { return static_cast<int32_t>(setup->rank); }
@@ -42,7 +42,7 @@ struct FullReducer {
 
 FullReducer& of(void* self) { return *static_cast<FullReducer*>(self); }
 
-// ---- failure ----
+// --- Failure.
 
 int32_t own_error(const FullReducer& reducer, int32_t code, const char* detail,
                   lockstep_error* error) {
@@ -60,8 +60,8 @@ bool concerns_group(int32_t code) {
 
 std::string key_of(uint32_t rank) { return "failure/" + std::to_string(rank); }
 
-// The others' accounts, by rank; code LOCKSTEP_OK where there is none. All of them write at about
-// the same time, so the grace is waited for once.
+// Returns the others' flight records, by rank; code LOCKSTEP_OK if a rank has none. All of them
+// write at about the same time, so this waits only once for the grace period.
 std::vector<lockstep_error> read_flight_records(const FullReducer& reducer,
                                                 const lockstep_error& own) {
   std::vector<lockstep_error> records(reducer.setup->world);
@@ -83,8 +83,8 @@ std::vector<lockstep_error> read_flight_records(const FullReducer& reducer,
   return records;
 }
 
-// F2: every survivor names the same first cause. A definite one comes first, that of the lowest
-// pass and rank; then a rank that said nothing; then the one that had got least far.
+// Every survivor must name the same first cause (F2). A definite error comes first, the one of the
+// lowest pass and rank; then a rank that reported nothing; then the rank with the least progress.
 lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
   if (own.definite) return own;
   const std::vector<lockstep_error> records = read_flight_records(reducer, own);
@@ -107,8 +107,8 @@ lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
   return settled;
 }
 
-// Tells the peers, wakes them by closing the group, finds the first cause, and refuses further
-// work.
+// Reports the error to the peers, wakes them by closing the group, finds the first cause, and
+// refuses further work.
 int32_t fail(FullReducer& reducer, lockstep_error* error) {
   if (error->rank < 0) error->rank = error->suspect;
   lockstep_error ignored;
@@ -120,7 +120,7 @@ int32_t fail(FullReducer& reducer, lockstep_error* error) {
   return error->code;
 }
 
-// P12: with nothing launched no peer is in the middle of anything, and the reducer stays usable.
+// If nothing was launched, no peer waits in a collective, and the reducer remains usable (P12).
 int32_t give_up(FullReducer& reducer, lockstep_error* error) {
   if (reducer.has_launched || concerns_group(error->code)) return fail(reducer, error);
   reducer.is_open = false;
@@ -134,7 +134,7 @@ int32_t incomplete(FullReducer& reducer, lockstep_error* error) {
   return own_error(reducer, LOCKSTEP_INCOMPLETE, "backward ended with parameters missing", error);
 }
 
-// ---- the way of a gradient ----
+// --- From gradient to result.
 
 template <class T>
 void gather(T* slot, const void* gradient, uint64_t count, uint32_t world) {
@@ -176,7 +176,7 @@ int32_t start(FullReducer& reducer, void* data, uint64_t count, uint32_t dtype, 
   return code;
 }
 
-// P3: in index order, whatever order they become ready in.
+// Starts buckets in index order, whatever the order in which they become ready (P3).
 int32_t start_ready_buckets(FullReducer& reducer, lockstep_error* error) {
   for (uint32_t& b = reducer.next_bucket; b < reducer.buckets.size(); ++b) {
     Bucket& bucket = reducer.buckets[b];
@@ -210,7 +210,8 @@ void scatter(FullReducer& reducer, uint32_t b, const lockstep_member& member, vo
   if (member.count > 0) std::memcpy(gradient, memory + member.offset * width, member.count * width);
 }
 
-// Everything is waited for, and then written back: what nobody used stays untouched (G5).
+// Waits for all collectives, and then writes the results. Gradients that nobody used stay untouched
+// (G5).
 int32_t finish(FullReducer& reducer, lockstep_error* error) {
   uint64_t usage_ticket = 0;
   const bool has_usage = reducer.is_dynamic() && !reducer.trained.empty();
@@ -241,7 +242,7 @@ int32_t finish(FullReducer& reducer, lockstep_error* error) {
   return LOCKSTEP_OK;
 }
 
-// ---- the interface ----
+// --- The interface.
 
 void start_over(FullReducer& reducer, const lockstep_setup* setup) {
   reducer.setup = setup;
@@ -307,18 +308,18 @@ int32_t backward_begin(void* self, int64_t pass, uint32_t is_first, const uint8_
       reducer.is_reached.assign(reachable, reachable + reducer.is_reached.size());
   }
   if (reducer.is_open && pass == reducer.pass) return LOCKSTEP_OK;
-  own_error(reducer, LOCKSTEP_SECOND_BACKWARD, "this pass was reduced already", error);  // P7
+  own_error(reducer, LOCKSTEP_SECOND_BACKWARD, "this pass was reduced already", error);  // see P7
   error->pass = pass;
   return error->code;
 }
 
 int32_t gradient_ready(void* self, uint32_t parameter, int64_t pass, lockstep_error* error) {
   FullReducer& reducer = of(self);
-  if (pass == LOCKSTEP_LOCAL) return LOCKSTEP_OK;  // P9
-  reducer.host->lock(reducer.host);                // hooks of two devices may come at once
+  if (pass == LOCKSTEP_LOCAL) return LOCKSTEP_OK;  // see P9
+  reducer.host->lock(reducer.host);                // hooks of two devices may run at once
   const int32_t code = hook(reducer, parameter, error);
   reducer.host->unlock(reducer.host);
-  return code;  // backward_failed() hears of it
+  return code;  // the engine then calls backward_failed()
 }
 
 int32_t backward_end(void* self, int64_t, uint32_t outputs_left, lockstep_error* error) {

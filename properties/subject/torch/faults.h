@@ -1,10 +1,10 @@
-// RankFaults: carries out the faults of a case on one rank of torch, whose process it may stop or
-// end: a collective that begins late (the thread that starts it sleeps) or not at all (the process
-// is stopped until all others have given up), a process that is stopped for a while or killed, a
-// node that throws or is slow.
+// RankFaults: carries out the faults of a case on one rank of torch, and may stop or end its
+// process. A collective begins late (the thread that starts it sleeps) or never (the process is
+// stopped until all others have given up); a process is stopped for a while, or killed; a node
+// throws or is slow.
 //
-// Threads: nodes run on any thread of the engine's, collectives start on any; the rest is the
-// training thread's.
+// Threads: nodes run on any thread of the engine, and any thread may start collectives; only the
+// training thread calls the rest.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class RankFaults {
   explicit RankFaults(const properties::RankJob& job);
 
   void begin_step(std::uint32_t step);
-  void end_step();  // nothing fires until the next one begins
+  void end_step();  // nothing fires until the next step begins
 
   void at_collective();
   void at_node();  // may throw

@@ -131,7 +131,7 @@ class GraphBuilder::ProgramNode final : public Node {
     return out;
   }
 
-  // As an embedding sends it.
+  // Returns the gradient as an embedding sends it.
   at::Tensor entries(const reference::Parameter& parameter, double s) const {
     const reference::Entries sent = reference::entries_of(
         builder_.program_, parameter, builder_.rank_, {step_key_, record_.key, record_.entries}, s);
@@ -150,7 +150,7 @@ class GraphBuilder::ProgramNode final : public Node {
   GraphBuilder& builder_;
   const reference::Node& record_;
   const std::uint32_t step_key_;
-  const std::uint32_t parameter_;  // of the owner
+  const std::uint32_t parameter_;  // the owner's index
   const bool wants_gradient_;      // its edge is the last one
 };
 

@@ -1,8 +1,8 @@
-// GraphBuilder: makes the nodes of a program's graph (reference/program.h) for torch's autograd
-// engine. Every node sends one scalar, a double; a use sends its parameter a tensor as well.
+// GraphBuilder: creates the nodes of a program's graph (reference/program.h) for torch's autograd
+// engine. Every node sends one scalar, a double; a use also sends its parameter a tensor.
 //
-// Threads: one builder per rank; build() from the training thread, and from inside a checkpoint's
-// node while its backward runs.
+// Threads: one builder per rank. The training thread calls build(), as does a checkpoint's node
+// while its backward runs.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -17,14 +17,14 @@ namespace lockstep::torch_subject {
 
 class GraphBuilder {
  public:
-  // `parameters`: per parameter of the program; shared ones are the same tensor. `visit_node` is
-  // called as each node begins to run.
+  // `parameters` has one tensor per parameter of the program; shared parameters are the same
+  // tensor. Each node calls `visit_node` when it begins to run.
   GraphBuilder(const reference::Program& program, std::uint32_t rank,
                const std::vector<at::Tensor>& parameters, std::function<void()> visit_node);
 
   void begin_step(std::uint32_t step_key) { step_key_ = step_key; }
 
-  // One variable per element of `outputs`.
+  // Returns one variable per element of `outputs`.
   std::vector<at::Tensor> build(const std::vector<reference::Node>& nodes,
                                 const std::vector<reference::Input>& outputs);
 
@@ -41,7 +41,7 @@ class GraphBuilder {
   std::uint32_t step_key_ = 0;
 };
 
-// As the parameter's own, or row-major; of its dtype.
+// Creates a tensor of the parameter's dtype, with the parameter's own strides or row-major.
 at::Tensor empty_like(const reference::Parameter& parameter, bool is_row_major);
 
 }  // namespace lockstep::torch_subject

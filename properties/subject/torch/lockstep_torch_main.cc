@@ -1,6 +1,6 @@
-// The program `lockstep-torch`: a nursery of ranks' processes of the subject `torch`, which have
-// one thread until they train. lockstep starts it; a person has no use for it but `lockstep-torch
-// --probe`, which says with which libtorch it runs.
+// The program `lockstep-torch`: a fork server for ranks' processes of the subject `torch`, which
+// have one thread until they train. lockstep starts it. For a person only `lockstep-torch --probe`
+// is useful; it prints the version of libtorch.
 #include <torch/version.h>
 
 #include <cstdio>

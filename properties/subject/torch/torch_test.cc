@@ -256,7 +256,7 @@ TEST_F(Torch, RanksAreProcessesOrThreadsOfOne) {
   {
     ProcessRanks ranks(subject_);
     ranks.run_as_threads(c, seen[0]);
-    EXPECT_EQ(children(), 2u);  // the other is the nursery
+    EXPECT_EQ(children(), 2u);  // the other is the fork server
     ranks.run(c, seen[1]);
     EXPECT_EQ(children(), 2u + 3u);
   }

@@ -40,7 +40,8 @@ constexpr std::size_t kMaxMessage = 400;
 
 using StoreRef = c10::intrusive_ptr<c10d::Store>;
 
-// Of ranks that are threads of this process: the same for one name, as long as one of them has it.
+// Returns the store for ranks that are threads of this process: one store per name, as long as one
+// of them holds it.
 StoreRef store_of_process(const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, c10::weak_intrusive_ptr<c10d::HashStore>> stores;  // of live cases
@@ -107,8 +108,8 @@ class Training {
   faults::Fired fired() const { return faults_.fired(); }
 
  private:
-  // Faults have recoveries of their own, after which static mode counts anew: other steps fail, and
-  // the model may not know what comes of others.
+  // Faults have recoveries of their own, after which static mode counts anew. Then other steps
+  // fail, and the model may not know the results of further steps.
   void expect_after(const Resume& resume) {
     recoveries_.push_back({resume.step, resume.roster.members});
     reference::run(program_, reference::Contract::torch(), recoveries_, {}, recovered_);
@@ -150,13 +151,13 @@ class Training {
     });
   }
 
-  // Peers that wait for this rank hear of it as its connections close.
+  // Peers that wait for this rank notice the loss when its connections close.
   void leave() {
     (void)caught([this] { wrapper_.reset(); });
     (void)caught([this] { group_.reset(); });
   }
 
-  // True if everyone recovers after this step, as far as this rank knows.
+  // Returns true if all ranks recover after this step, as far as this rank knows.
   bool train_step(std::uint32_t step) {
     observation_.steps.emplace_back().step = step;
     ObservedStep& observed = observation_.steps.back();
@@ -246,7 +247,7 @@ class Training {
                                                      : at::Storage());
   }
 
-  // Of a sparse gradient: of its values.
+  // Returns the storage of a gradient; for a sparse gradient, the storage of its values.
   static at::Storage storage_of(const at::Tensor& gradient) {
     return gradient.is_sparse() ? gradient._values().storage() : gradient.storage();
   }
@@ -280,8 +281,8 @@ class Training {
     observed.collectives = group_->take();
   }
 
-  // As reference::gradient_words() says. A gradient of which nothing is known may be written to at
-  // this moment, by a reduction that nobody waits for.
+  // Appends the rows in the format of reference::gradient_words(). If the contract promises nothing
+  // about a gradient, a reduction that nobody waits for may write to it at this moment.
   void append_rows(const at::Tensor& gradient, std::size_t parameter, ObservedGradient& seen) {
     seen.shares_with = static_cast<std::uint32_t>(parameter);
     seen.offset = observation_.bits.size();
@@ -302,7 +303,7 @@ class Training {
     (void)reference::append_bits(record, entries, observation_.bits);
   }
 
-  // In row-major order.
+  // Appends the elements in row-major order.
   void append_bits(const at::Tensor& gradient) {
     const auto count = static_cast<std::size_t>(gradient.numel());
     const auto append = [&](const auto* values) {
@@ -320,7 +321,7 @@ class Training {
   const Program& program_;
   properties::RankObservation& observation_;
   const reference::Expectation* expectation_;
-  std::uint32_t end_;  // of the steps of which the model tells something
+  std::uint32_t end_;  // the end of the steps for which the model makes a promise
   std::vector<reference::Recovery> recoveries_;
   reference::Expectation recovered_;
   RankFaults faults_;
@@ -351,7 +352,7 @@ void prepare_process() {
 void train(const properties::RankJob& job, properties::RankObservation& observation,
            faults::Fired& fired, Planted planted) {
   {
-    // It is counted by thread, and mends a pool of the process that a fork has broken.
+    // The setting is counted by thread, and repairs a pool of the process that a fork has broken.
     static std::mutex mutex;
     const std::scoped_lock lock(mutex);
     at::set_num_threads(1);

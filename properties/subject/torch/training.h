@@ -1,8 +1,7 @@
-// train(): one rank of a case on torch: the text of reference/program.h, driven through torch's
-// autograd engine and torch's reducer. The counterpart of properties/lane/training.h.
+// train(): trains one rank of a case on torch. It follows reference/program.h with torch's autograd
+// engine and torch's reducer. It is the counterpart of properties/lane/training.h.
 //
-// Threads: one caller; torch has threads of its own. Failure: what goes wrong is in the
-// observation.
+// Threads: one caller; torch has threads of its own. Failure: the observation holds any error.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +10,11 @@
 
 namespace lockstep::torch_subject {
 
-// Once, before anything else.
+// Must be called once, before anything else.
 void prepare_process();
 
-// What can be planted, for the oracles to find: calls that fail are told as if they had ended well.
+// What a test can plant, so that the oracles must find it: with kSwallowedErrors, calls that fail
+// are reported as if they had succeeded.
 enum class Planted : std::uint8_t { kNothing, kSwallowedErrors };
 
 void train(const properties::RankJob& job, properties::RankObservation& observation,

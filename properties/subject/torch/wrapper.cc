@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Undefined gradients stay undefined. When the backward ends, `at_end` is called, if it is there.
+// Undefined gradients stay undefined. When the backward ends, it calls `at_end` if that is set.
 class Sink final : public Node {
  public:
   explicit Sink(std::function<void()> at_end) : at_end_(std::move(at_end)) {}

@@ -1,8 +1,9 @@
-// Wrapper: what the Python class DistributedDataParallel does around c10d::Reducer, which is the
-// reducer under test: how buckets are first laid out, what happens at every forward, the identity
-// function that outputs go through when unused parameters are searched, no_sync.
+// Wrapper: does what the Python class DistributedDataParallel does around c10d::Reducer, which is
+// the reducer under test: it computes the first layout of the buckets, does the work at every
+// forward, passes outputs through an identity function when the reducer searches for unused
+// parameters, and implements no_sync.
 //
-// Threads: one. Failure: exceptions, those of libtorch.
+// Threads: one. Failure: it throws the exceptions of libtorch.
 #pragma once
 
 #include <c10d/ProcessGroupGloo.hpp>
@@ -19,8 +20,8 @@
 
 namespace lockstep::torch_subject {
 
-// ProcessGroupGloo on the loopback interface, that writes down which collectives it starts; before
-// each it calls `at_collective`, from the thread that starts it.
+// ProcessGroupGloo on the loopback interface. It records which collectives it starts. Before each
+// it calls `at_collective`, on the thread that starts it.
 class RecordingGroup final : public c10d::ProcessGroupGloo {
  public:
   RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -31,7 +32,7 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;
 
-  // Since the last call.
+  // Returns the collectives since the last call.
   std::vector<properties::ObservedCollective> take();
 
  private:
@@ -44,16 +45,16 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
 
 class Wrapper {
  public:
-  // `parameters`: those that are reduced, each once, and which of them have sparse gradients. A
-  // hook of the user's own calls `visit_hook` twice: before its sum begins, and on a thread of the
-  // group's when that is there. It may throw.
+  // `parameters`: the parameters to reduce, each once. `is_sparse` says which of them have sparse
+  // gradients. A user's communication hook calls `visit_hook` twice: before its all-reduce begins,
+  // and on a thread of the group when the sum is there. It may throw.
   Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
           const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
           std::function<void()> visit_hook);
 
-  // A forward with gradients begins; not synced: under no_sync.
+  // Begins a forward with gradients. If it is not synced, it runs under no_sync.
   void begin_forward(bool is_synced);
-  // Takes what the module gave, and gives what the user gets.
+  // Takes the module's outputs and returns the outputs for the user.
   std::vector<at::Tensor> end_forward(bool is_synced, std::vector<at::Tensor> outputs);
 
  private:
@@ -61,7 +62,7 @@ class Wrapper {
   const bool is_static_;
   int synced_forwards_ = 0;
   std::shared_ptr<c10d::Reducer> reducer_;
-  std::shared_ptr<c10d::Logger> logger_;  // goes first
+  std::shared_ptr<c10d::Logger> logger_;  // destroyed before reducer_
 };
 
 }  // namespace lockstep::torch_subject

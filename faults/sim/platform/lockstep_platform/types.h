@@ -1,9 +1,9 @@
-// The platform `sim`: fibers of the simulator. See reducer/platform/platform.h for the interface
-// and faults/sim/scheduler for what stands behind it. A thread joins the group (the rank) of the
-// fiber that makes it.
+// The platform `sim`: threads are fibers of the simulator. reducer/platform/platform.h documents
+// the interface, and faults/sim/scheduler implements it. A thread joins the group (the rank) of the
+// fiber that creates it.
 //
-// Outside of a run there are no threads: locks do nothing, time is 0, a wait whose predicate does
-// not hold must have a deadline.
+// Outside of a run there are no threads: locks do nothing, the time is 0, and a wait whose
+// predicate does not hold must have a deadline.
 #pragma once
 
 #ifndef LOCKSTEP_NS
@@ -107,7 +107,7 @@ class Thread {
   Thread() = default;
   Thread(std::string name, std::function<void()> body) {
     simulation::Scheduler* scheduler = simulation::Scheduler::running();
-    LOCKSTEP_CHECK(scheduler != nullptr);  // threads are made by fibers
+    LOCKSTEP_CHECK(scheduler != nullptr);  // only fibers create threads
     fiber_ = scheduler->spawn(name, scheduler->current_group(), std::move(body));
   }
   Thread(Thread&& other) noexcept : fiber_(std::exchange(other.fiber_, simulation::kNoFiber)) {}

@@ -1,5 +1,5 @@
-// The reducer's header includes this one of libtorch, which packages of it leave out. These are the
-// two names that it needs; the layout of its classes does not depend on them.
+// The reducer's header includes this header of libtorch, which packages of libtorch omit. It needs
+// only these two names; the layout of its classes does not depend on them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
