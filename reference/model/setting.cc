@@ -1,5 +1,7 @@
 #include "reference/model/setting.h"
 
+#include <numeric>
+
 namespace lockstep::reference {
 namespace {
 
@@ -7,6 +9,11 @@ std::vector<std::uint32_t> positions_of(const Parameter& parameter) {
   std::vector<std::uint32_t> positions;
   if (parameter.sparse) return positions;
   const std::uint64_t count = value_count(parameter);
+  if (!parameter.column_major) {
+    positions.resize(count);
+    std::iota(positions.begin(), positions.end(), 0u);
+    return positions;
+  }
   positions.reserve(count);
   for (std::uint64_t value = 0; value < count; ++value)
     positions.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, value)));

@@ -83,8 +83,23 @@ std::vector<lockstep_error> read_flight_records(const FullReducer& reducer,
   return records;
 }
 
+// Each rank suspects the one that it waited for, which may have waited itself. Returns the record
+// at which the chain of suspicions ends, or `first` if it runs in a circle or to a silent rank.
+const lockstep_error* end_of_suspicions(const std::vector<lockstep_error>& records,
+                                        const lockstep_error* first) {
+  const lockstep_error* record = first;
+  for (std::size_t steps = 0; steps < records.size(); ++steps) {
+    if (record->suspect < 0) return record;
+    const auto next = static_cast<std::size_t>(record->suspect);
+    if (next >= records.size() || records[next].code == LOCKSTEP_OK) return first;
+    record = &records[next];
+  }
+  return first;
+}
+
 // Every survivor must name the same first cause (F2). A definite error comes first, the one of the
-// lowest pass and rank; then a rank that reported nothing; then the rank with the least progress.
+// lowest pass and rank; then a rank that reported nothing; then the rank at which the suspicions
+// end, beginning with the rank that has made the least progress.
 lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
   if (own.definite) return own;
   const std::vector<lockstep_error> records = read_flight_records(reducer, own);
@@ -101,6 +116,7 @@ lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
     if (each.definite && (definite == nullptr || each.pass < definite->pass)) definite = &each;
     if (least == nullptr || each.sequence < least->sequence) least = &each;
   }
+  if (definite == nullptr && silent < 0) least = end_of_suspicions(records, least);
   lockstep_error settled = definite != nullptr ? *definite : silent >= 0 ? own : *least;
   if (definite == nullptr && silent >= 0) settled.rank = settled.suspect = silent;
   if (settled.pass < 0) settled.pass = own.pass;  // a peer may have failed between two passes
