@@ -520,6 +520,7 @@ class ErrorOracle {
     const bool names_rank =
         failure.suspect == kNone && case_.program.options.transport != reference::Transport::kNccl;
     const int named = names_rank ? failure.rank : failure.suspect;
+    if (is_done_or_dead_over_nccl(step.step)) return {};
     if (named != stalled && named != kNone)
       return wrong_step("error", step,
                         fmt::format("rank {} stalled, and the error suspects another: {}",
@@ -528,6 +529,16 @@ class ErrorOracle {
     return wrong_step("error", step,
                       fmt::format("rank {} stalled, and the error says that it left: {}",
                                   fatal_[0].rank, failure.to_string()));
+  }
+
+  // Over NCCL a rank that has completed the collective, as the root of a broadcast may, reports
+  // nothing. The stalled rank knows that all have entered, and cannot tell a rank that is done from
+  // one that died afterwards.
+  bool is_done_or_dead_over_nccl(std::uint32_t step) const {
+    if (case_.program.options.transport != reference::Transport::kNccl) return false;
+    return std::any_of(observation_.ranks.begin(), observation_.ranks.end(), [&](const auto& rank) {
+      return rank.steps.size() > step && rank.steps[step].status.ok();
+    });
   }
 
   static bool tells_culprit(const faults::Fault& fault) {
