@@ -327,8 +327,8 @@ CLI::App* add_export(CLI::App& app, ExportOptions& options) {
 
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
-      "diagnose", "join what the ranks of a job told of themselves (Reducer::account)");
-  command->add_option("account", arguments.records, "a file from each rank")->required();
+      "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
+  command->add_option("record", arguments.records, "a file from each rank")->required();
   return command;
 }
 
@@ -358,7 +358,7 @@ int run(int argc, char** argv) {
   add_lane_and_subject(*shrink_app, arguments, false);
   add_seconds(*shrink_app, "--budget", arguments.shrink.budget_seconds, "seconds");
 
-  CLI::App* show_app = app.add_subcommand("show", "tell a case in English");
+  CLI::App* show_app = app.add_subcommand("show", "print a case in English");
   show_app->add_option("case", arguments.case_file, "a case file")->required();
 
   CLI::App* generate_app = add_generate(app, arguments);

@@ -34,7 +34,7 @@ constexpr auto kEndLimit = std::chrono::milliseconds(500);  // of a rank that ha
 }  // namespace
 
 ProcessRanks::ProcessRanks(Subject subject, LaneKind lane)
-    : subject_(std::move(subject)), lane_(lane), nursery_(subject_.rank_program) {}
+    : subject_(std::move(subject)), lane_(lane), fork_server_(subject_.rank_program) {}
 
 ProcessRanks::~ProcessRanks() { end_all(); }
 
@@ -63,7 +63,7 @@ Status ProcessRanks::start(Processes& processes, std::uint32_t first, std::uint3
   }
   const Result<pid_t> made = subject_.rank_program.empty()
                                  ? spawn_server("/proc/self/exe", "rank-server", theirs[0])
-                                 : nursery_.make(theirs);
+                                 : fork_server_.make(theirs);
   close_all(theirs);
   if (!made) {
     close_all(ours);

@@ -55,7 +55,7 @@ class ProcessRanks {
 
   const Subject subject_;
   const LaneKind lane_;
-  RankForkServer nursery_;  // for the subject's rank program, if it names one
+  RankForkServer fork_server_;  // for the subject's rank program, if it names one
   Processes processes_;
   Processes threads_;
 };

@@ -121,7 +121,7 @@ Status RankForkServer::start() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
     return refused_by_system("no socket for a process of ranks can be made", errno);
-  const Result<pid_t> pid = spawn_server(program_, "rank-nursery", fds[1]);
+  const Result<pid_t> pid = spawn_server(program_, "rank-fork-server", fds[1]);
   ::close(fds[1]);
   if (!pid) {
     ::close(fds[0]);
@@ -154,7 +154,7 @@ Result<pid_t> RankForkServer::make(const std::vector<int>& fds) {
   return failed(Status(Code::kPeerLost, fmt::format("{} has ended", program_)));
 }
 
-int serve_nursery(int fd, RankProgram& program) {
+int serve_rank_forks(int fd, RankProgram& program) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   while (true) {
     const std::vector<int> served = receive_descriptors(fd);

@@ -23,7 +23,7 @@ namespace lockstep::properties {
 
 class RankForkServer {
  public:
-  // The first make() starts `program rank-nursery FD`.
+  // The first make() starts `program rank-fork-server FD`.
   explicit RankForkServer(std::string program) : program_(std::move(program)) {}
   ~RankForkServer() { end(); }
   RankForkServer(const RankForkServer&) = delete;
@@ -47,6 +47,6 @@ Result<pid_t> spawn_server(const std::string& program, const char* command, int 
 
 // main() of a fork server; `fd` is its end of the socket. Returns the exit status, in each of its
 // ranks, too.
-int serve_nursery(int fd, RankProgram& program);
+int serve_rank_forks(int fd, RankProgram& program);
 
 }  // namespace lockstep::properties

@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     std::printf("%s%s\n", lockstep::properties::kTorchGreeting, TORCH_VERSION);
     return 0;
   }
-  if (argc != 3 || command != "rank-nursery") {
+  if (argc != 3 || command != "rank-fork-server") {
     std::fprintf(stderr, "lockstep-torch: started by lockstep --subject torch, not by hand\n");
     return 1;
   }
@@ -47,5 +47,5 @@ int main(int argc, char** argv) {
   const char* planted = std::getenv("LOCKSTEP_TORCH_PLANTED");  // for tests of the oracles
   const bool swallows = planted != nullptr && std::string(planted) == "swallowed-errors";
   TorchRanks ranks(swallows ? Planted::kSwallowedErrors : Planted::kNothing);
-  return lockstep::properties::serve_nursery(std::atoi(argv[2]), ranks);
+  return lockstep::properties::serve_rank_forks(std::atoi(argv[2]), ranks);
 }

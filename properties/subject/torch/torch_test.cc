@@ -189,10 +189,10 @@ TEST_F(TorchBeside, APlantedBugIsFound) {
 class TorchNursery : public Torch {
  protected:
   // A rank without work; `fd` is the end of its socket that is ours.
-  static Result<pid_t> make_rank(RankForkServer& nursery, int& fd) {
+  static Result<pid_t> make_rank(RankForkServer& fork_server, int& fd) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    Result<pid_t> made = nursery.make({fds[1]});
+    Result<pid_t> made = fork_server.make({fds[1]});
     ::close(fds[1]);
     fd = fds[0];
     return made;
@@ -205,10 +205,10 @@ class TorchNursery : public Torch {
 };
 
 TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
-  RankForkServer nursery(subject_.rank_program);
+  RankForkServer fork_server(subject_.rank_program);
   int fds[2] = {-1, -1};
-  const Result<pid_t> first = make_rank(nursery, fds[0]);
-  const Result<pid_t> second = make_rank(nursery, fds[1]);
+  const Result<pid_t> first = make_rank(fork_server, fds[0]);
+  const Result<pid_t> second = make_rank(fork_server, fds[1]);
   ASSERT_TRUE(first && second);
   ::kill(*first, SIGKILL);
   EXPECT_EQ(WTERMSIG(end_of(*first)), SIGKILL);
@@ -218,20 +218,20 @@ TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
 }
 
 TEST_F(TorchNursery, RanksOutliveIt) {
-  auto nursery = std::make_unique<RankForkServer>(subject_.rank_program);
+  auto fork_server = std::make_unique<RankForkServer>(subject_.rank_program);
   int fd = -1;
-  const Result<pid_t> rank = make_rank(*nursery, fd);
+  const Result<pid_t> rank = make_rank(*fork_server, fd);
   ASSERT_TRUE(rank);
-  nursery.reset();
+  fork_server.reset();
   EXPECT_EQ(::waitpid(*rank, nullptr, WNOHANG), 0);
   ::close(fd);
   EXPECT_EQ(end_of(*rank), 0);
 }
 
 TEST(RankForkServer, ThatCannotServeIsAnError) {
-  RankForkServer nursery("/bin/false");
+  RankForkServer fork_server("/bin/false");
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const Result<pid_t> made = nursery.make({0});
+    const Result<pid_t> made = fork_server.make({0});
     ASSERT_FALSE(made);
     EXPECT_NE(made.error().failure().detail.find("/bin/false"), std::string::npos);
   }
