@@ -36,6 +36,13 @@ done
 expect 1 "--cases: '0' is not a whole number from 1 to" "$program" fuzz --cases 0
 expect 0 "seed 18446744073709551615: 5 cases" "$program" fuzz --cases 5 --seed 18446744073709551615
 
+# What this machine can run.
+expect 0 "lane sim      ready" "$program" doctor
+expect 0 "lane gloo     ready: 4 processes at once" "$program" doctor
+if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
+  expect 0 "lane nccl     no: " "$program" doctor
+fi
+
 # Arrays of NumPy: two ranks with the floats 1 and 3 have the average 2; the sum 4 is a mistake.
 npy() {  # FILE BYTES..., one float
   printf '\x93NUMPY\x01\x00\x3b\x00%s' "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }  " >"$1"

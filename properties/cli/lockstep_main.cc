@@ -15,6 +15,7 @@
 #include <string>
 
 #include "properties/cli/commands.h"
+#include "properties/cli/doctor.h"
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
@@ -386,6 +387,9 @@ int run(int argc, char** argv) {
   CLI::App* diagnose_app = add_diagnose(app, arguments);
   CLI::App* explain_app = add_explain_bits(app, arguments.explain);
 
+  CLI::App* doctor_app = app.add_subcommand(
+      "doctor", "say what this machine can run, and what is missing for the rest");
+
   CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
   corpus_app->require_subcommand(1);
   CLI::App* check_app =
@@ -410,6 +414,7 @@ int run(int argc, char** argv) {
   if (*generate_app) return generate_command(arguments, *generate_app);
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.records);
+  if (*doctor_app) return run_doctor();
   if (*explain_app) return run_explain_bits(arguments.explain);
   if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
   return run_corpus_check(arguments.corpus);
