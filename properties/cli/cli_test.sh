@@ -53,7 +53,7 @@ npy two.npy '\x00\x00\x00\x40'
 npy three.npy '\x00\x00\x40\x40'
 npy four.npy '\x00\x00\x80\x40'
 npy noise.npy '\x12\x34\x56\x70'
-expect 0 "two.npy: the average, added in rank order" "$program" explain-bits two.npy --rank one.npy --rank three.npy
+expect 0 "two.npy: the average, in any order of additions" "$program" explain-bits two.npy --rank one.npy --rank three.npy
 expect 65 "but it is the sum and not the average" "$program" explain-bits four.npy --rank one.npy --rank three.npy
 expect 2 "nothing that is known here gives these bits" "$program" explain-bits noise.npy --rank one.npy --rank three.npy
 expect 1 "none.npy: there is no such file" "$program" explain-bits two.npy --rank none.npy

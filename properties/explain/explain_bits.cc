@@ -19,6 +19,7 @@ using Values = std::vector<double>;
 
 constexpr std::uint64_t kGlooSegmentBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostShift = 64;  // in values
+constexpr std::size_t kOrders = 4;
 
 struct DeclaredOrder {
   const char* name;
@@ -271,8 +272,10 @@ std::string to_text(const std::vector<BitsExplanation>& explanations, std::uint6
       out += mistake;
       continue;
     }
-    out += fmt::format("the average, added in {}{}{}", fmt::join(orders, " or "),
-                       mistake.empty() ? "" : ", but ", mistake);
+    out += orders.size() == kOrders
+               ? std::string("the average, in any order of additions")
+               : fmt::format("the average, added in {}", fmt::join(orders, " or "));
+    if (!mistake.empty()) out += ", but " + mistake;
   }
   if (by_mistake.size() > kMostListed)
     out += fmt::format("; or {} more", by_mistake.size() - kMostListed);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "properties/explain/explain_bits.h"
 #include "properties/oracle/oracles.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -30,27 +32,35 @@ namespace {
 using reference::ExpectedGradient;
 using reference::Outcome;
 
-// Lists the contribution of each rank. The model computes it: it runs the step as a local one,
-// which leaves the contribution in the gradients.
+// What each rank contributes to the sums of a step. The model computes it: it runs the step as a
+// local one, which leaves the contributions in the gradients. Nothing for a step that is local.
+std::optional<reference::Expectation> contributions_to(const Case& c,
+                                                       const Observation& observation,
+                                                       std::uint32_t step) {
+  reference::Program local = c.program;
+  if (step >= local.steps.size()) return std::nullopt;
+  local.steps.resize(step + 1);
+  if (local.steps[step].kind != reference::PassKind::kSynced) return std::nullopt;
+  local.steps[step].kind = reference::PassKind::kNoSync;
+  return reference::run(local, reference::Contract::lockstep(), observation.recoveries,
+                        observation.ready_orders());
+}
+
+// Lists the contribution of each rank to one element.
 std::string contributions(const Case& c, const Observation& observation, std::uint32_t step,
                           std::uint32_t parameter, std::uint64_t element) {
-  reference::Program local = c.program;
-  if (step >= local.steps.size()) return {};
-  local.steps.resize(step + 1);
-  if (local.steps[step].kind != reference::PassKind::kSynced) return {};
-  local.steps[step].kind = reference::PassKind::kNoSync;
-  const reference::Expectation expectation = reference::run(
-      local, reference::Contract::lockstep(), observation.recoveries, observation.ready_orders());
+  const auto expectation = contributions_to(c, observation, step);
+  if (!expectation) return {};
   std::string out;
-  for (std::size_t rank = 0; rank < expectation.steps[step].ranks.size(); ++rank) {
-    const auto& expected = expectation.steps[step].ranks[rank];
+  for (std::size_t rank = 0; rank < expectation->steps[step].ranks.size(); ++rank) {
+    const auto& expected = expectation->steps[step].ranks[rank];
     if (!expected.present || parameter >= expected.gradients.size()) continue;
     const ExpectedGradient& gradient = expected.gradients[parameter];
     const reference::Parameter& record = c.program.parameters[parameter];
-    out += fmt::format("\n  rank {} contributes {}", rank,
-                       gradient.defined
-                           ? show_word(record, expectation.bits[gradient.offset + element], element)
-                           : std::string("nothing (undefined)"));
+    out += fmt::format(
+        "\n  rank {} contributes {}", rank,
+        gradient.defined ? show_word(record, expectation->bits[gradient.offset + element], element)
+                         : std::string("nothing (undefined)"));
   }
   return out;
 }
@@ -65,7 +75,56 @@ struct Place {
   }
 };
 
-Verdict compare_bits(const Case& c, const Observation& observation, const Place& place,
+// Where the parameter lies in its bucket, in values.
+void find_in_buckets(const std::vector<reference::ExpectedBucket>& buckets, std::uint32_t parameter,
+                     std::uint32_t parts, AverageInputs& inputs) {
+  for (const reference::ExpectedBucket& bucket : buckets) {
+    const auto member = std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter);
+    if (member == bucket.parameters.end()) continue;
+    inputs.buffer_count = bucket.count * parts;
+    inputs.offset =
+        bucket.offsets[static_cast<std::size_t>(member - bucket.parameters.begin())] * parts;
+  }
+}
+
+// A line that says which mistake gives the bits seen, if one that reducers make gives all of them.
+std::string likely_mistake(const Case& c, const reference::Expectation& expectation,
+                           const Observation& observation, const Place& place,
+                           const std::uint64_t* seen) {
+  const reference::Parameter& parameter = c.program.parameters[place.parameter];
+  const std::uint32_t s = place.step.step;
+  const auto local = contributions_to(c, observation, s);
+  if (!local || parameter.sparse) return {};
+  const std::uint64_t count = reference::value_count(parameter);
+  const auto bits_of = [&](const reference::Expectation& of, const ExpectedGradient& gradient) {
+    if (!gradient.defined) return std::vector<std::uint64_t>(count);
+    const auto begin = of.bits.begin() + static_cast<std::ptrdiff_t>(gradient.offset);
+    return std::vector<std::uint64_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+  };
+  AverageInputs inputs;
+  inputs.dtype = parameter.dtype;
+  const std::uint32_t group =
+      reference::group_of(c.program, static_cast<std::uint32_t>(place.rank));
+  for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
+    const auto& of_rank = local->steps[s].ranks[rank];
+    if (of_rank.present && reference::group_of(c.program, rank) == group)
+      inputs.ranks.push_back(bits_of(*local, of_rank.gradients[place.parameter]));
+  }
+  const reference::Expectation& share =
+      reference::share_of(c.program, expectation, place.rank, parameter.reducer);
+  find_in_buckets(buckets_of(share, share.steps[s]),
+                  reference::owner_of(c.program, place.parameter),
+                  reference::parts_of(parameter.dtype), inputs);
+  if (s > 0)
+    inputs.before =
+        bits_of(expectation, expectation.steps[s - 1].ranks[place.rank].gradients[place.parameter]);
+  const auto found = explain_bits(inputs, {seen, seen + count});
+  if (found.empty() || found.front().matches < count || found.front().mistake.empty()) return {};
+  return "\n  these bits are " + to_text(found, count);
+}
+
+Verdict compare_bits(const Case& c, const reference::Expectation& expectation,
+                     const Observation& observation, const Place& place,
                      const std::uint64_t* expected, const std::uint64_t* seen) {
   const reference::Parameter& parameter = c.program.parameters[place.parameter];
   const std::uint64_t count = reference::gradient_words(parameter);
@@ -73,10 +132,11 @@ Verdict compare_bits(const Case& c, const Observation& observation, const Place&
     if (expected[e] == seen[e] || reference::same_bits(parameter.dtype, expected[e], seen[e]))
       continue;
     return {Failing::kWrongBits, "bits",
-            fmt::format("{}, {}:\n  expected {}\n  got      {}{}", place.text(),
+            fmt::format("{}, {}:\n  expected {}\n  got      {}{}{}", place.text(),
                         name_of_word(parameter, e), show_word(parameter, expected[e], e),
                         show_word(parameter, seen[e], e),
-                        contributions(c, observation, place.step.step, place.parameter, e))};
+                        contributions(c, observation, place.step.step, place.parameter, e),
+                        likely_mistake(c, expectation, observation, place, seen))};
   }
   return {};
 }
@@ -93,8 +153,9 @@ Verdict compare_gradient(const Case& c, const reference::Expectation& expectatio
   if (!expected.defined) return {};
   Verdict verdict;
   if (expected.known)
-    verdict = compare_bits(c, observation, place, expectation.bits.data() + expected.offset,
-                           observation.ranks[place.rank].bits.data() + seen.offset);
+    verdict =
+        compare_bits(c, expectation, observation, place, expectation.bits.data() + expected.offset,
+                     observation.ranks[place.rank].bits.data() + seen.offset);
   if (verdict.ok() && expected.untouched && !seen.same_storage) {
     return {
         Failing::kWrongBits, "untouched",
