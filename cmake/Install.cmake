@@ -2,7 +2,7 @@
 #   bin/lockstep, lockstep-seeded   the program, and what it goes on as for planted bugs in the real lanes
 #   lib/libnccl-net-lockstep.so     the net plug-in, which its nccl lane gives to NCCL
 #   lib/                            the reducer and its base, static
-#   include/lockstep/reducer/...    their headers; the include root is include/lockstep, as the root of the sources is here
+#   include/lockstep/reducer/...    their public headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
 #   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
 #                                   lockstep::cuda, the device of a GPU, where the CUDA parts are built
@@ -46,34 +46,39 @@ endif()
 install(EXPORT lockstep_targets NAMESPACE lockstep:: FILE lockstepTargets.cmake
         DESTINATION ${lockstep_package} COMPONENT library)
 
-# lockstep_needs_gloo(OUT HEADER...): those that include a header of Gloo, themselves or through one of the others. They are
-# for the inside of reducer/comm/gloo; a user of the package needs the library of Gloo, but not its headers.
-function(lockstep_needs_gloo out)
+# The headers that users include. What these include is installed as well, and nothing else is.
+set(lockstep_public_headers
+  reducer/data_parallel.h
+  reducer/comm/gloo/file_store.h
+  reducer/comm/gloo/gloo_process_group.h
+  reducer/comm/nccl/nccl_process_group.h
+  reducer/device/host/host_device.h
+  reducer/hooks/builtin_hooks.h
+  reducer/hooks/power_sgd_hook.h
+  reducer/tensor/half.h
+  reducer/tensor/sparse.h)
+if(LOCKSTEP_HAVE_CUDA)
+  list(APPEND lockstep_public_headers reducer/device/cuda/cuda_device.h)
+endif()
+
+# lockstep_with_included(OUT HEADER...): the headers and those of ours that they include, directly or through others.
+function(lockstep_with_included out)
   set(found)
-  set(before none)
-  while(NOT "${found}" STREQUAL "${before}")
-    set(before "${found}")
-    foreach(header ${ARGN})
-      file(STRINGS ${PROJECT_SOURCE_DIR}/${header} includes REGEX "^#include [<\"](gloo|reducer/comm/gloo)/")
-      foreach(include ${includes})
-        string(REGEX REPLACE "^#include [<\"]([^>\"]*).*" "\\1" include "${include}")
-        if((include MATCHES "^gloo/" OR include IN_LIST found) AND NOT header IN_LIST found)
-          list(APPEND found ${header})
-        endif()
-      endforeach()
-    endforeach()
+  set(next ${ARGN})
+  while(next)
+    list(POP_FRONT next header)
+    if(NOT header IN_LIST found)
+      list(APPEND found ${header})
+      file(STRINGS ${PROJECT_SOURCE_DIR}/${header} includes REGEX "^#include \"reducer/")
+      list(TRANSFORM includes REPLACE "^#include \"([^\"]*)\".*" "\\1")
+      list(APPEND next ${includes})
+    endif()
   endwhile()
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-file(GLOB_RECURSE lockstep_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/reducer/*.h)
-list(FILTER lockstep_headers EXCLUDE REGEX "(_test[a-z_]*|/test_[a-z_]*)\\.h$")
-list(FILTER lockstep_headers EXCLUDE REGEX "/test_[a-z_]*/")
-if(NOT LOCKSTEP_HAVE_CUDA)
-  list(FILTER lockstep_headers EXCLUDE REGEX "/device/cuda/")
-endif()
-lockstep_needs_gloo(internal_headers ${lockstep_headers})
-list(REMOVE_ITEM lockstep_headers "" ${internal_headers})
+lockstep_with_included(lockstep_headers ${lockstep_public_headers})
+list(APPEND lockstep_headers reducer/platform/os/lockstep_platform/types.h)  # platform.h's, by a path of the platform
 # One rule a file, and not install(DIRECTORY): that would leave empty folders behind.
 foreach(header ${lockstep_headers})
   get_filename_component(folder ${header} DIRECTORY)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reference/model.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -14,6 +16,15 @@ constexpr milliseconds kTorchLimit = seconds(60);
 constexpr milliseconds kBusyMachine = seconds(10);
 constexpr milliseconds kLongestGloo = seconds(60);
 
+// The steps in which reducers with groups of their own may wait for each other until the timeout,
+// because ranks err in passes of different reducers (F7).
+std::int64_t count_steps_that_wait(const reference::Program& program) {
+  if (reference::reducer_count(program) == 1) return 0;
+  const auto expected = reference::run(program, reference::Contract::lockstep());
+  return std::count_if(expected.steps.begin(), expected.steps.end(),
+                       [](const auto& step) { return step.any_error; });
+}
+
 milliseconds gloo_limit(const Case& c) {
   const milliseconds timeout(c.timeout_ms == 0 ? kDefaultTimeoutMs : c.timeout_ms);
   const auto& faults = c.faults.faults;
@@ -21,7 +32,8 @@ milliseconds gloo_limit(const Case& c) {
     return !faults::is_benign(each.kind);
   });
   const milliseconds most = std::max(kLongestGloo, kBusyMachine + 4 * timeout);
-  return std::min(kBusyMachine + (harmful + 1) * 2 * timeout, most);
+  return std::min(kBusyMachine + (harmful + 1) * 2 * timeout, most) +
+         count_steps_that_wait(c.program) * timeout;
 }
 
 // The time for what the process does besides the run of the ranks.

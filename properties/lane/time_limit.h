@@ -15,7 +15,8 @@ namespace lockstep::properties {
 // may cost the others one timeout until they notice it and one more until they have connected anew;
 // so may the last collectives of the program. All the rest takes milliseconds; its limit is ten
 // seconds, because the machine may be busy. Faults seldom add up to that much, so the limit is at
-// most a minute, unless the timeout is longer than usual.
+// most a minute, unless the timeout is longer than usual. Where a program has two reducers, each
+// step that must err adds a timeout: neither rank may learn of the other's error before.
 //
 // On a GPU processes take turns in slices of milliseconds, and a rank that was killed must
 // initialize CUDA anew; libtorch takes seconds to load, and a case may run twice (CaseRunner).

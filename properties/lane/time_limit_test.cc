@@ -36,13 +36,34 @@ TEST(TimeLimit, IsAMinuteAtMostUnlessTheTimeoutIsLong) {
   EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c), seconds(410));
 }
 
+// Two ranks may lack gradients of different reducers. Then each waits in a group whose other rank
+// does not come, in every step anew.
+TEST(TimeLimit, LeavesRoomForEveryStepInWhichTwoReducersErr) {
+  Case c;
+  c.program.world = 2;
+  c.program.options.group_each = true;
+  c.program.parameters.resize(2);
+  c.program.parameters[1].reducer = 1;
+  reference::Forward forward;
+  forward.nodes.emplace_back().parameter = 0;  // nothing reaches parameter 1
+  forward.outputs.emplace_back();
+  reference::Step step;
+  step.variants.emplace_back().forwards.push_back(forward);
+  for (std::int64_t steps = 1; steps < 8; ++steps) {
+    c.program.steps.push_back(step);
+    EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c), seconds(30 + 10 * steps));
+  }
+  c.program.parameters[1].reducer = 0;  // with one reducer the rank that errs tells the others
+  EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c), seconds(30));
+}
+
 TEST(TimeLimit, OfGeneratedGlooCasesIsHalfAMinuteForMost) {
   GenerateOptions options;
   options.lane = GenerateOptions::Lane::kGloo;
   int short_ones = 0;
   for (std::uint64_t index = 0; index < 2000; ++index) {
     const auto limit = answer_limit(LaneKind::kGloo, Subject(), generate(1, index, options));
-    EXPECT_LE(limit, seconds(65)) << "case " << index;
+    EXPECT_LE(limit, seconds(65 + 80)) << "case " << index;
     short_ones += limit <= seconds(35) ? 1 : 0;
   }
   EXPECT_GT(short_ones, 1500);
