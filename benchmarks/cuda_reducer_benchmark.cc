@@ -40,7 +40,7 @@
 #include "benchmarks/workload.h"
 #include "reducer/comm/gloo/file_store.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
-#include "reducer/comm/test_single_rank_group.h"
+#include "reducer/comm/single_rank_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "reducer/comm/test_mirror_peer_group.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 

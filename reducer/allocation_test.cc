@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "reducer/comm/test_mirror_peer_group.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 #include "reducer/hooks/builtin_hooks.h"

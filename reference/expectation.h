@@ -90,7 +90,7 @@ struct ExpectedStep {
   // Of the step if it succeeds everywhere, in order (T2).
   std::vector<ExpectedCollective> collectives;
   bool is_reduced = false;  // it has a synced pass
-  // False: the model cannot tell what comes of this step and of those after it (torch_model.h).
+  // False: the model cannot tell what comes of this step and of those after it (PyTorch's alone).
   bool is_modelled = true;
   // False: a part of the collectives was launched, by which ranks is not said.
   bool knows_collectives = true;

@@ -37,8 +37,4 @@ Expectation run(const Program& program, const Contract& contract,
                 const std::vector<Recovery>& recoveries = {},
                 const std::vector<ReadyOrder>& ready_orders = {});
 
-// The same into `out`: what was in it does not matter.
-void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
-         const std::vector<ReadyOrder>& ready_orders, Expectation& out);
-
 }  // namespace lockstep::reference

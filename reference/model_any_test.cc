@@ -73,48 +73,6 @@ std::vector<Recovery> recoveries_of(const Program& program, std::uint64_t seed) 
   return {recovery};
 }
 
-bool equal(const ExpectedRankStep& a, const ExpectedRankStep& b) {
-  return a.present == b.present && a.outcome == b.outcome && a.error == b.error &&
-         a.error_call == b.error_call && a.parameters == b.parameters &&
-         std::equal(a.gradients.begin(), a.gradients.end(), b.gradients.begin(), b.gradients.end(),
-                    [](const ExpectedGradient& x, const ExpectedGradient& y) {
-                      return x.known == y.known && x.defined == y.defined &&
-                             x.untouched == y.untouched && x.reduced == y.reduced &&
-                             x.in_bucket == y.in_bucket && x.offset == y.offset;
-                    });
-}
-
-bool equal(const ExpectedBucket& a, const ExpectedBucket& b) {
-  return a.dtype == b.dtype && a.device == b.device && a.count == b.count &&
-         a.parameters == b.parameters && a.offsets == b.offsets;
-}
-
-bool equal(const ExpectedStep& a, const ExpectedStep& b) {
-  return a.any_error == b.any_error && a.collectives.size() == b.collectives.size() &&
-         a.is_reduced == b.is_reduced && a.layout == b.layout &&
-         std::equal(
-             a.ranks.begin(), a.ranks.end(), b.ranks.begin(), b.ranks.end(),
-             [](const ExpectedRankStep& x, const ExpectedRankStep& y) { return equal(x, y); });
-}
-
-bool equal(const Expectation& a, const Expectation& b) {
-  return a.bits == b.bits && a.rebuilt.size() == b.rebuilt.size() &&
-         std::equal(a.buckets.begin(), a.buckets.end(), b.buckets.begin(), b.buckets.end(),
-                    [](const ExpectedBucket& x, const ExpectedBucket& y) { return equal(x, y); }) &&
-         std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(),
-                    [](const ExpectedStep& x, const ExpectedStep& y) { return equal(x, y); });
-}
-
-TEST(ModelOfAnyProgram, UsesMemoryAgainWithoutATrace) {
-  Expectation used;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    const Program program = small_program(seed);
-    const std::vector<Recovery> recoveries = recoveries_of(program, seed);
-    run(program, Contract::lockstep(), recoveries, {}, used);
-    ASSERT_TRUE(equal(used, run(program, Contract::lockstep(), recoveries))) << seed;
-  }
-}
-
 // Whether sums in the wide types are exact: see Values::kExact. A gradient that is kept is divided
 // once more by each reduction.
 bool has_integers(const Program& program, const ExpectedStep& step) {

@@ -36,6 +36,31 @@ done
 expect 1 "--cases: '0' is not a whole number from 1 to" "$program" fuzz --cases 0
 expect 0 "seed 18446744073709551615: 5 cases" "$program" fuzz --cases 5 --seed 18446744073709551615
 
+# What this machine can run.
+expect 0 "lane sim      ready" "$program" doctor
+expect 0 "lane gloo     ready: 4 processes at once" "$program" doctor
+if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
+  expect 0 "lane nccl     no: " "$program" doctor
+fi
+
+# Arrays of NumPy: two ranks with the floats 1 and 3 have the average 2; the sum 4 is a mistake.
+npy() {  # FILE BYTES..., one float
+  printf '\x93NUMPY\x01\x00\x3b\x00%s' "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }  " >"$1"
+  printf '%b' "$2" >>"$1"
+}
+npy one.npy '\x00\x00\x80\x3f'
+npy two.npy '\x00\x00\x00\x40'
+npy three.npy '\x00\x00\x40\x40'
+npy four.npy '\x00\x00\x80\x40'
+npy noise.npy '\x12\x34\x56\x70'
+expect 0 "two.npy: the average, added in rank order" "$program" explain-bits two.npy --rank one.npy --rank three.npy
+expect 65 "but it is the sum and not the average" "$program" explain-bits four.npy --rank one.npy --rank three.npy
+expect 2 "nothing that is known here gives these bits" "$program" explain-bits noise.npy --rank one.npy --rank three.npy
+expect 1 "none.npy: there is no such file" "$program" explain-bits two.npy --rank none.npy
+expect 1 "--rank is required" "$program" explain-bits two.npy
+echo text >text.npy
+expect 1 "text.npy: it is not an array that numpy.save() wrote" "$program" explain-bits two.npy --rank text.npy
+
 # A case file with invalid numbers is refused, not corrected.
 echo '{"schema": 1, "program": {"world": 1000000000}}' >large.json
 expect 1 "large.json: program.world: expected a whole number from 1 to" "$program" replay large.json

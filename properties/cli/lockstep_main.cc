@@ -15,6 +15,8 @@
 #include <string>
 
 #include "properties/cli/commands.h"
+#include "properties/cli/doctor.h"
+#include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/numbers.h"
@@ -56,6 +58,7 @@ struct Arguments {
   ShrinkCommandOptions shrink;
   GenerateCommandOptions generate;
   ExportOptions to_export;
+  ExplainOptions explain;
 };
 
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
@@ -325,6 +328,24 @@ CLI::App* add_export(CLI::App& app, ExportOptions& options) {
   return command;
 }
 
+CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "explain-bits", "say which computation makes the bits of an averaged gradient");
+  command->add_option("result", options.result, "the average, as a file of numpy.save()")
+      ->required();
+  command
+      ->add_option("--rank", options.ranks,
+                   "what a rank contributed, before the average; once for each rank, in order")
+      ->required();
+  command->add_option("--before", options.before, "the average of the pass before");
+  add_whole(*command, "--divisor", options.divisor,
+            "of the average; the number of ranks if left out", 1);
+  add_whole(*command, "--offset", options.offset,
+            "elements before the array in the buffer that was reduced");
+  add_whole(*command, "--count", options.count, "elements of that buffer, if it is larger", 1);
+  return command;
+}
+
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
@@ -364,6 +385,10 @@ int run(int argc, char** argv) {
   CLI::App* generate_app = add_generate(app, arguments);
   CLI::App* export_app = add_export(app, arguments.to_export);
   CLI::App* diagnose_app = add_diagnose(app, arguments);
+  CLI::App* explain_app = add_explain_bits(app, arguments.explain);
+
+  CLI::App* doctor_app = app.add_subcommand(
+      "doctor", "say what this machine can run, and what is missing for the rest");
 
   CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
   corpus_app->require_subcommand(1);
@@ -389,6 +414,8 @@ int run(int argc, char** argv) {
   if (*generate_app) return generate_command(arguments, *generate_app);
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.records);
+  if (*doctor_app) return run_doctor();
+  if (*explain_app) return run_explain_bits(arguments.explain);
   if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
   return run_corpus_check(arguments.corpus);
 }

@@ -10,8 +10,8 @@
 #include "properties/generate/fault_plan.h"
 #include "properties/report/expression.h"
 #include "reference/arithmetic.h"
-#include "reference/graph.h"
 #include "reference/model.h"
+#include "reference/model/engine.h"
 #include "reference/power_sgd.h"
 #include "reference/sparse.h"
 #include "reference/state.h"
@@ -354,7 +354,6 @@ void Features::static_graph() {
     owners.push_back(trains(i) ? i : reference::kNotTrained);
   for (std::uint32_t i = 0; i < program_.parameters.size(); ++i)
     if (!owns(i)) owners[i] = owners[reference::owner_of(program_, i)];
-  reference::Graph graph(owners);
   std::size_t synced = 0;
   for (const Step& step : program_.steps) {
     if (step.kind != PassKind::kSynced || !kept(step.variants[0])) continue;
@@ -367,8 +366,8 @@ void Features::static_graph() {
       reached.insert(reached_by(program_, pass));
       std::vector<std::uint32_t> hooks(program_.parameters.size(), 0);
       for (std::uint32_t call = 0; call < reference::call_count(pass); ++call)
-        for (const reference::Event& event : graph.backward(pass, call))
-          hooks[event.parameter] += event.kind == reference::Event::Kind::kHook ? 1 : 0;
+        for (const reference::AutogradHook& hook : reference::run_backward(owners, pass, call))
+          ++hooks[hook.parameter];
       add_if(std::any_of(hooks.begin(), hooks.end(), [](std::uint32_t n) { return n > 1; }),
              "static: several hooks of a parameter in one pass");
     }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "reference/graph.h"
+#include "reference/model/engine.h"
 
 namespace lockstep::properties {
 namespace {

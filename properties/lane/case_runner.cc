@@ -8,7 +8,6 @@
 #include "faults/seeded/seeded.h"
 #include "properties/oracle/agreement.h"
 #include "properties/oracle/judge.h"
-#include "reference/torch_model.h"
 
 namespace lockstep::properties {
 
@@ -40,7 +39,7 @@ Case on_gpu(Case c) {
 CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
     : kind_(kind),
       name_(subject.name()),
-      contract_(subject.contract),
+      profile_(subject.profile),
       attaches_(subject.kind != Subject::Kind::kHosted),
       lane_(make_lane(kind, subject)) {
   if (subject.against) other_ = std::make_unique<CaseRunner>(kind, *subject.against);
@@ -50,7 +49,7 @@ Verdict CaseRunner::run(const Case& c) {
   if (kind_ == LaneKind::kNccl && c.program.options.transport != reference::Transport::kNccl)
     return run(on_gpu(c));
   if (other_) return run_beside(c);
-  const std::uint32_t steps = reference::modelled_steps(c.program, contract_);
+  const std::uint32_t steps = modelled_steps(c.program, profile_);
   if (steps == c.program.steps.size()) return run_modelled(c);
   Case shorter = c;
   shorter.program.steps.resize(steps);
@@ -61,19 +60,19 @@ Verdict CaseRunner::run(const Case& c) {
 // Therefore a program that must fail, or a plan that can make it fail, gets a short timeout.
 // Failures that only a busy machine causes do not count; wrong bits never depend on time.
 Verdict CaseRunner::run_modelled(const Case& c) {
-  reference::run(c.program, contract_, {}, {}, expectation_);
+  expectation_ = expectation_of(c.program, profile_);
   const bool fails = std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
                                  [](const auto& step) { return step.any_error; });
   const auto& faults = c.faults.faults;
   const bool may_fail = fails || std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
                           return !faults::is_benign(fault.kind);
                         });
-  if (!contract_.is_hook_by_hook || !may_fail) return run_once(c);
+  if (!profile_.is_torch() || !may_fail) return run_once(c);
   Case timed = c;
   if (c.timeout_ms == 0) timed.timeout_ms = kHurriedTimeoutMs;
   Verdict verdict = run_once(timed);
   if (verdict.ok() || verdict.failing == Failing::kWrongBits) return verdict;
-  reference::run(c.program, contract_, {}, {}, expectation_);
+  expectation_ = expectation_of(c.program, profile_);
   timed.timeout_ms = std::max(c.timeout_ms, kDefaultTimeoutMs);
   return run_once(timed);
 }
@@ -88,8 +87,8 @@ Verdict CaseRunner::run_once(const Case& c) {
   observation_.attaches = attaches_;
   const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
   if (!observation_.recoveries.empty() || !ready_orders.empty())
-    reference::run(c.program, contract_, observation_.recoveries, ready_orders, expectation_);
-  Verdict verdict = judge(c, contract_, expectation_, observation_);
+    expectation_ = expectation_of(c.program, profile_, observation_.recoveries, ready_orders);
+  Verdict verdict = judge(c, profile_, expectation_, observation_);
   for (const std::string& each : observation_.unfired)
     verdict.message += (verdict.message.empty() ? "" : "\n") + each;
   return verdict;
@@ -104,10 +103,10 @@ Verdict CaseRunner::run_beside(const Case& c) {
     return refuse("faults meet two subjects at different times: such a case is not compared");
   Case shorter = c;
   reference::Program& program = shorter.program;
-  program.steps.resize(std::min(reference::modelled_steps(program, contract_),
-                                reference::modelled_steps(program, other_->contract_)));
-  reference::run(program, contract_, {}, {}, expectation_);
-  reference::run(program, other_->contract_, {}, {}, other_->expectation_);
+  program.steps.resize(
+      std::min(modelled_steps(program, profile_), modelled_steps(program, other_->profile_)));
+  expectation_ = expectation_of(program, profile_);
+  other_->expectation_ = expectation_of(program, other_->profile_);
   const Comparable found = comparable_steps(program, expectation_, other_->expectation_);
   if (!found.has_synced_pass)
     return refuse(fmt::format(

@@ -17,8 +17,8 @@ class CaseRunner {
  public:
   CaseRunner(LaneKind kind, const Subject& subject);
 
-  // Runs only the steps of the program for which the subject's contract makes a promise
-  // (torch_model.h), and with another subject only those for which both contracts expect the same.
+  // Runs only the steps of the program of which the model of the subject's profile can tell what
+  // comes out, and with another subject only those for which both contracts expect the same.
   // Inconclusive (oracle "comparable") if no step is left to compare.
   Verdict run(const Case& c);
   // Runs the case twice; a different trace is a failure of its own (sim lane).
@@ -40,7 +40,7 @@ class CaseRunner {
 
   LaneKind kind_;
   const std::string name_;
-  const reference::Contract contract_;
+  const Profile profile_;
   const bool attaches_;  // see Observation
   std::unique_ptr<Lane> lane_;
   reference::Expectation expectation_;

@@ -15,7 +15,7 @@
 #include "properties/case/case.h"
 #include "properties/lane/observation.h"
 #include "properties/subject/capabilities.h"
-#include "reference/contract.h"
+#include "properties/subject/profile.h"
 #include "reference/expectation.h"
 
 struct lockstep_subject;
@@ -39,8 +39,7 @@ struct Subject {
   // process ends.
   const lockstep_subject* table = nullptr;
   Capabilities capabilities = Capabilities::all();
-  // The contract that the subject must meet.
-  reference::Contract contract = reference::Contract::lockstep();
+  Profile profile;           // whose behaviour it is held to
   std::string rank_program;  // kTorch: the program of the ranks
   // For kProduction: a layout that save() wrote, pinned whatever the case says; and whether to
   // write one.

@@ -160,7 +160,7 @@ class OwnRanks final : public RankProgram {
     subject_ = std::move(*parsed);
     return {};
   }
-  const reference::Contract& contract() const override { return subject_.contract; }
+  const Profile& profile() const override { return subject_.profile; }
   void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) override {
     run_rank(subject_, job, observation, fired);
     observation.planted = {seeded::reached(), seeded::triggered()};  // since load()

@@ -35,7 +35,7 @@ class RankServer {
     const Result<Case> c = from_json(request.case_text, "request");
     if (!c || !program_.load(request.subject).ok()) return false;
     reference::Expectation expectation;
-    reference::run(c->program, program_.contract(), {}, {}, expectation);
+    expectation = expectation_of(c->program, program_.profile());
     observation_ = RankObservation();
     RankJob job;
     job.c = &*c;

@@ -14,7 +14,7 @@
 #include "properties/case/case.h"
 #include "properties/lane/meeting.h"
 #include "properties/lane/observation.h"
-#include "reference/contract.h"
+#include "properties/subject/profile.h"
 
 namespace lockstep::properties {
 
@@ -46,8 +46,8 @@ struct RankJob {
 class RankProgram {
  public:
   virtual ~RankProgram() = default;
-  virtual Status load(const std::string& subject) = 0;      // the name, as on the command line
-  virtual const reference::Contract& contract() const = 0;  // the subject's contract
+  virtual Status load(const std::string& subject) = 0;  // the name, as on the command line
+  virtual const Profile& profile() const = 0;           // the subject's
   virtual void run(const RankJob& job, RankObservation& observation, faults::Fired& fired) = 0;
 };
 

@@ -108,7 +108,7 @@ Result<Subject> torch_subject(const std::filesystem::path& folder) {
                                said.empty() ? "nothing" : said));
   subject.rank_program = program.string();
   subject.capabilities = torch_capabilities();
-  subject.contract = reference::Contract::torch();
+  subject.profile = Profile::torch();
   return subject;
 }
 

@@ -47,7 +47,7 @@ class Agreement : public ::testing::Test {
   }
   Comparable compared_with_torch() const {
     return comparable_steps(case_.program, expectation_,
-                            reference::run(case_.program, Contract::torch()));
+                            expectation_of(case_.program, Profile::torch()));
   }
 
   void use_one_parameter() {

@@ -52,10 +52,10 @@ constexpr std::uint64_t kGraceMs = 10'000;
 
 class ErrorCallOracle {
  public:
-  ErrorCallOracle(const Case& c, const reference::Contract& contract,
+  ErrorCallOracle(const Case& c, const torch_model::Policies& policies,
                   const reference::Expectation& expectation, const Observation& observation)
       : case_(c),
-        contract_(contract),
+        policies_(policies),
         expectation_(expectation),
         observation_(observation),
         fatal_(fatal_faults(c, observation)) {
@@ -154,7 +154,7 @@ class ErrorCallOracle {
     if (!step.status.ok()) {
       const bool names_it = step.status.failure().rank ==
                             group_rank(case_.program, observation_, step.step, fault.rank);
-      if (contract_.names_no_lost_rank || is_own || names_it) return {};
+      if (policies_.names_no_lost_rank || is_own || names_it) return {};
       return wrong_step(
           step, fmt::format("rank {} is lost ({}), and the error does not name it: {}", fault.rank,
                             faults::name_of(fault.kind), step.status.to_string()));
@@ -189,7 +189,7 @@ class ErrorCallOracle {
   }
 
   const Case& case_;
-  const reference::Contract& contract_;
+  const torch_model::Policies& policies_;
   const reference::Expectation& expectation_;
   const Observation& observation_;
   const std::vector<faults::Fault> fatal_;
@@ -199,10 +199,10 @@ class ErrorCallOracle {
 
 }  // namespace
 
-Verdict judge_error_calls(const Case& c, const reference::Contract& contract,
+Verdict judge_error_calls(const Case& c, const torch_model::Policies& policies,
                           const reference::Expectation& expectation,
                           const Observation& observation) {
-  return ErrorCallOracle(c, contract, expectation, observation).judge();
+  return ErrorCallOracle(c, policies, expectation, observation).judge();
 }
 
 }  // namespace lockstep::properties

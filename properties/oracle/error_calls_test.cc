@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "properties/oracle/oracles.h"
-#include "reference/model.h"
+#include "properties/subject/torch/model/hook_model.h"
 
 namespace lockstep::properties {
 namespace {
@@ -45,9 +45,9 @@ class ErrorCalls : public ::testing::Test {
     step(rank, index).failed_call = 0;
   }
 
-  Verdict verdict(const reference::Contract& contract = reference::Contract::torch()) const {
-    return judge_error_calls(case_, contract,
-                             reference::run(case_.program, contract, observation_.recoveries),
+  Verdict verdict(const torch_model::Policies& policies = {}) const {
+    return judge_error_calls(case_, policies,
+                             torch_model::run(case_.program, policies, observation_.recoveries),
                              observation_);
   }
   void expect_wrong(const std::string& text, Failing failing = Failing::kWrongError) const {
@@ -138,16 +138,16 @@ TEST_F(ErrorCalls, OfSeveralFaultsItSaysWhatWasNotJudged) {
 
 TEST_F(ErrorCalls, ByTheContractItNamesTheLostRank) {
   plan(Kind::kRankExit);
-  reference::Contract contract = reference::Contract::torch();
-  contract.names_no_lost_rank = false;
-  EXPECT_NE(verdict(contract).message.find("the error does not name it"), std::string::npos);
+  torch_model::Policies policies;
+  policies.names_no_lost_rank = false;
+  EXPECT_NE(verdict(policies).message.find("the error does not name it"), std::string::npos);
   Failure failure = step(0, 1).status.failure();
   failure.rank = 0;
   step(0, 1).status = failure;
-  EXPECT_FALSE(verdict(contract).ok());
+  EXPECT_FALSE(verdict(policies).ok());
   failure.rank = 1;
   step(0, 1).status = failure;
-  EXPECT_TRUE(verdict(contract).ok()) << verdict(contract).message;
+  EXPECT_TRUE(verdict(policies).ok()) << verdict(policies).message;
 }
 
 }  // namespace

@@ -309,13 +309,13 @@ Verdict judge_proof(const Observation& observation) {
 
 }  // namespace
 
-Verdict judge(const Case& c, const reference::Contract& contract,
+Verdict judge(const Case& c, const Profile& profile,
               const reference::Expectation& expectation, const Observation& observation) {
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
-  Verdict errors = contract.is_hook_by_hook
-                       ? judge_error_calls(c, contract, expectation, observation)
+  Verdict errors = profile.is_torch()
+                       ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;
   if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;

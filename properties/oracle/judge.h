@@ -14,19 +14,19 @@
 #include "properties/case/case.h"
 #include "properties/lane/observation.h"
 #include "properties/oracle/verdict.h"
-#include "reference/contract.h"
+#include "properties/subject/profile.h"
 #include "reference/expectation.h"
 
 namespace lockstep::properties {
 
-// `expectation` is the model's for the case and for observation.recoveries, under `contract`. A
-// subject that works hook by hook (contract.h) must return an error in the call where it is
-// expected; the error may name anything.
-Verdict judge(const Case& c, const reference::Contract& contract,
-              const reference::Expectation& expectation, const Observation& observation);
+// `expectation` is the model's for the case and for observation.recoveries, under `profile`. Under
+// that of PyTorch a subject must return an error in the call where it is expected; the error may
+// name anything.
+Verdict judge(const Case& c, const Profile& profile, const reference::Expectation& expectation,
+              const Observation& observation);
 inline Verdict judge(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation) {
-  return judge(c, reference::Contract::lockstep(), expectation, observation);
+  return judge(c, Profile::lockstep(), expectation, observation);
 }
 
 }  // namespace lockstep::properties

@@ -10,7 +10,7 @@ namespace lockstep::properties {
 Verdict judge_end(const Observation& observation);
 Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation);
-Verdict judge_error_calls(const Case& c, const reference::Contract& contract,
+Verdict judge_error_calls(const Case& c, const torch_model::Policies& policies,
                           const reference::Expectation& expectation,
                           const Observation& observation);
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,

@@ -14,9 +14,10 @@
 #include "properties/report/describe.h"
 #include "properties/report/python_runner.h"
 #include "properties/subject/capabilities.h"
+#include "properties/subject/torch/model/hook_model.h"
 #include "reference/arithmetic.h"
-#include "reference/graph.h"
 #include "reference/model.h"
+#include "reference/model/engine.h"
 #include "reference/sparse.h"
 #include "reference/values.h"
 
@@ -308,11 +309,11 @@ bool are_bits_certain(const Program& program, const reference::Expectation& expe
   if (program.world <= 2 &&
       std::none_of(program.parameters.begin(), program.parameters.end(), is_sparse))
     return true;
-  reference::Contract layout_alone = reference::Contract::torch();
+  torch_model::Policies layout_alone;
   layout_alone.rounds_factor = layout_alone.divides_views = false;
   layout_alone.divides_sparse = false;
   layout_alone.divides_in_hooks = layout_alone.compresses_first = false;
-  const reference::Expectation other = reference::run(program, layout_alone);
+  const reference::Expectation other = torch_model::run(program, layout_alone);
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
     if (expected.steps[s].any_error) return true;  // the script ends here
     if (!other.steps[s].is_modelled || other.steps[s].any_error) return false;

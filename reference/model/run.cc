@@ -6,7 +6,6 @@
 #include "reference/model.h"
 #include "reference/model/group.h"
 #include "reference/model/multi_reducer.h"
-#include "reference/torch_model.h"
 
 namespace lockstep::reference {
 namespace {
@@ -70,9 +69,11 @@ void run_all(const Program& program, const Shares& shares, const std::vector<Rec
   }
 }
 
-Expectation run_by_contract(const Program& program, const Contract& contract,
-                            const std::vector<Recovery>& recoveries,
-                            const std::vector<ReadyOrder>& ready_orders) {
+}  // namespace
+
+Expectation run(const Program& program, const Contract& contract,
+                const std::vector<Recovery>& recoveries,
+                const std::vector<ReadyOrder>& ready_orders) {
   const std::uint32_t reducers = reducer_count(program);
   const std::uint32_t groups = group_count(program);
   std::vector<Program> programs;  // as each reducer sees it
@@ -89,22 +90,6 @@ Expectation run_by_contract(const Program& program, const Contract& contract,
   for (const auto& share : shares) expectation.shares.push_back(std::move(share->expectation));
   merge_expectations(program, expectation);
   return expectation;
-}
-
-}  // namespace
-
-void run(const Program& program, const Contract& contract, const std::vector<Recovery>& recoveries,
-         const std::vector<ReadyOrder>& ready_orders, Expectation& out) {
-  if (contract.is_hook_by_hook) return run_hook_by_hook(program, contract, recoveries, out);
-  out = run_by_contract(program, contract, recoveries, ready_orders);
-}
-
-Expectation run(const Program& program, const Contract& contract,
-                const std::vector<Recovery>& recoveries,
-                const std::vector<ReadyOrder>& ready_orders) {
-  Expectation out;
-  run(program, contract, recoveries, ready_orders, out);
-  return out;
 }
 
 }  // namespace lockstep::reference

@@ -19,7 +19,7 @@ class TorchRanks final : public lockstep::properties::RankProgram {
  public:
   explicit TorchRanks(Planted planted) : planted_(planted) {}
   lockstep::Status load(const std::string&) override { return {}; }
-  const lockstep::reference::Contract& contract() const override { return contract_; }
+  const lockstep::properties::Profile& profile() const override { return profile_; }
   void run(const lockstep::properties::RankJob& job,
            lockstep::properties::RankObservation& observation,
            lockstep::faults::Fired& fired) override {
@@ -28,7 +28,7 @@ class TorchRanks final : public lockstep::properties::RankProgram {
 
  private:
   const Planted planted_;
-  const lockstep::reference::Contract contract_ = lockstep::reference::Contract::torch();
+  const lockstep::properties::Profile profile_ = lockstep::properties::Profile::torch();
 };
 
 }  // namespace

@@ -47,23 +47,23 @@ class Torch : public ::testing::Test {
 // by the profile with that policy taken back, by our own contract.
 TEST_F(Torch, ShowsEveryPolicyOfItsProfile) {
   const std::unique_ptr<Lane> lane = make_torch_lane(subject_);
-  for (const reference::Policy& policy : reference::kPolicies) {
+  for (const torch_model::Policy& policy : torch_model::kPolicies) {
     const std::string name(policy.name);
     const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + name + ".json");
     ASSERT_TRUE(c) << c.error().to_string();
     Observation observation;
-    lane->run(*c, reference::run(c->program, reference::Contract::torch()), observation);
-    const auto judged_by = [&](const reference::Contract& contract) {
+    lane->run(*c, expectation_of(c->program, Profile::torch()), observation);
+    const auto judged_by = [&](const Profile& profile) {
       const reference::Expectation expectation =
-          reference::run(c->program, contract, observation.recoveries);
-      return judge(*c, contract, expectation, observation);
+          expectation_of(c->program, profile, observation.recoveries);
+      return judge(*c, profile, expectation, observation);
     };
-    const Verdict verdict = judged_by(reference::Contract::torch());
+    const Verdict verdict = judged_by(Profile::torch());
     EXPECT_TRUE(verdict.ok()) << name << ": " << verdict.message;
-    reference::Contract taken_back = reference::Contract::torch();
-    taken_back.*policy.member = false;
+    Profile taken_back = Profile::torch();
+    taken_back.policies.*policy.member = false;
     EXPECT_FALSE(judged_by(taken_back).ok()) << name;
-    EXPECT_FALSE(judged_by(reference::Contract::lockstep()).ok()) << name;
+    EXPECT_FALSE(judged_by(Profile::lockstep()).ok()) << name;
   }
 }
 
@@ -261,9 +261,9 @@ TEST_F(Torch, RanksAreProcessesOrThreadsOfOne) {
     EXPECT_EQ(children(), 2u + 3u);
   }
   EXPECT_EQ(children(), 0u);
-  const reference::Expectation expected = reference::run(c.program, subject_.contract);
+  const reference::Expectation expected = expectation_of(c.program, subject_.profile);
   for (const Observation& each : seen) {
-    const Verdict verdict = judge(c, subject_.contract, expected, each);
+    const Verdict verdict = judge(c, subject_.profile, expected, each);
     EXPECT_TRUE(verdict.ok()) << verdict.message;
     ASSERT_EQ(each.ranks.size(), 3u);
     EXPECT_EQ(each.ranks[2].steps.size(), 2u);

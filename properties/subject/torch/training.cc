@@ -19,11 +19,10 @@
 
 #include "properties/subject/torch/faults.h"
 #include "properties/subject/torch/graph.h"
+#include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch/wrapper.h"
 #include "reference/arithmetic.h"
-#include "reference/graph.h"
 #include "reference/sparse.h"
-#include "reference/torch_model.h"
 
 namespace lockstep::torch_subject {
 namespace {
@@ -112,9 +111,9 @@ class Training {
   // fail, and the model may not know the results of further steps.
   void expect_after(const Resume& resume) {
     recoveries_.push_back({resume.step, resume.roster.members});
-    reference::run(program_, reference::Contract::torch(), recoveries_, {}, recovered_);
+    recovered_ = properties::torch_model::run(program_, {}, recoveries_);
     expectation_ = &recovered_;
-    end_ = reference::modelled_steps(recovered_);
+    end_ = properties::torch_model::modelled_steps(recovered_);
   }
 
   template <class Call>

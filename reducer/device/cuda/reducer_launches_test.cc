@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "reducer/comm/test_single_rank_group.h"
+#include "reducer/comm/single_rank_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/cuda/cuda_device.h"
 #include "reducer/device/cuda/test_fake_cuda.h"

@@ -9,7 +9,11 @@
 #include "reference/model/engine.h"
 #include "reference/program.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using reference::Forward;
+using reference::Node;
+using reference::RankPass;
 
 struct Event {
   enum class Kind : std::uint8_t {
@@ -41,11 +45,6 @@ class Graph {
   // Of the last call: at how many of those it started.
   std::uint32_t whole_forwards_begun() const { return whole_forwards_begun_; }
 
-  // P5: whether an output that lives after backward call `call`, and that no call has used up,
-  // leads to one of `parameters`, or to a checkpoint: what its body uses cannot be seen.
-  bool leaves_a_way(const RankPass& pass, std::uint32_t call,
-                    const std::vector<std::uint32_t>& parameters) const;
-
  private:
   // What arrives at the slots of one node.
   struct Arrived {
@@ -64,8 +63,6 @@ class Graph {
   void visit_all(const std::vector<Node>& nodes, std::size_t base, std::uint32_t depth);
   void visit_use(const Node& node, const Arrived& arrived, std::uint32_t depth);
   void run_body(const std::vector<Node>& body, double seed, std::uint32_t depth);
-  bool leads_to(const Forward& forward, std::vector<std::uint8_t> reached,
-                const std::vector<std::uint32_t>& parameters) const;
 
   std::vector<std::uint32_t> owners_;
   std::vector<Arrived> arrived_;  // nodes of all kept forwards, then of bodies being run
@@ -74,4 +71,4 @@ class Graph {
   std::uint32_t whole_forwards_begun_ = 0;
 };
 
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

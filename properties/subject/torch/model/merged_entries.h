@@ -1,9 +1,12 @@
-// How PyTorch adds sparse gradients (torch_model.h). Pure; any thread; nothing fails.
+// How PyTorch adds sparse gradients (hook_model.h). Pure; any thread; nothing fails.
 #pragma once
 
 #include "reference/sparse.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using reference::Entries;
+using reference::Parameter;
 
 // The sum of two lists of entries: whichever of their next entries has the lower row goes first, if
 // both have the same one their sum does. Lists whose rows are not ascending are walked the same
@@ -15,4 +18,4 @@ Entries merged(const Parameter& parameter, const Entries& one, const Entries& ot
 // algorithm that is free to exchange equal ones. Two have the same sum in either order.
 bool has_stable_order(const Entries& entries);
 
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "reference/graph.h"
+#include "properties/subject/torch/model/graph.h"
 #include "reference/program.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using reference::Program;
 
 class ParameterMemory {
  public:
@@ -46,4 +48,4 @@ class ParameterMemory {
   std::vector<double> arrived_;           // the tensor of one use
 };
 
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

@@ -1,4 +1,4 @@
-#include "reference/graph.h"
+#include "properties/subject/torch/model/graph.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,9 @@
 
 #include "reference/test_programs.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using namespace reference;  // NOLINT
 namespace {
 
 using namespace testing;
@@ -149,39 +151,5 @@ TEST(Graph, AWholeForwardIsReachedFromOneOfItsOutputs) {
   EXPECT_EQ(events_of(pass, 0, {0, 1, 2, 3}, true), "p1:1*k2 p1! p0?");
 }
 
-// P5. Output 0 leads to parameter 1, output 1 to parameter 0.
-TEST(Graph, AWayIsLeftByOutputsThatLiveAreNotUsedUpAndLeadThere) {
-  const Graph walks({0, 1, kNotTrained});
-  RankPass pass = graph({use(0, 1), use(1, 2)}, {{0, 0}, {1, 0}});
-  pass.backwards = {{{0}}, {{1}}};
-  EXPECT_TRUE(walks.leaves_a_way(pass, 0, {0}));
-  EXPECT_TRUE(walks.leaves_a_way(pass, 0, {1}));   // the call retains the graph
-  EXPECT_FALSE(walks.leaves_a_way(pass, 1, {1}));  // let go before it
-  pass.keep_outputs = true;
-  EXPECT_TRUE(walks.leaves_a_way(pass, 1, {1}));
-  EXPECT_FALSE(walks.leaves_a_way(pass, 1, {0}));  // used up
-  pass.backwards = {};
-  EXPECT_FALSE(walks.leaves_a_way(pass, 0, {0, 1}));
-}
-
-TEST(Graph, AWayGoesByEdgesAndMayHideInACheckpoint) {
-  const Graph walks({0, 1, kNotTrained});
-  const auto leads = [&](std::vector<Node> nodes, std::uint32_t parameter) {
-    RankPass pass = graph(std::move(nodes), {{0, 0}, {1, 0}});
-    pass.backwards = {{{1}}};
-    pass.keep_outputs = true;
-    return walks.leaves_a_way(pass, 0, {parameter});
-  };
-  EXPECT_TRUE(leads({use(0, 1), node(Kind::kStop, {{0, 0}})}, 0));
-  EXPECT_FALSE(leads({use(0, 1), node(Kind::kDetach, {{0, 0}})}, 0));
-  EXPECT_FALSE(leads({use(0, 1), use(2, 2)}, 0));
-  EXPECT_FALSE(leads({use(0, 1), use(1, 2, {{0, 0}})}, 2));  // frozen
-  EXPECT_TRUE(leads({use(0, 1), checkpoint({use(0, 2)})}, 1));
-  RankPass constant = graph({use(0, 1)});
-  constant.forwards[0].constants = 1;
-  constant.keep_outputs = true;
-  EXPECT_FALSE(walks.leaves_a_way(constant, 0, {0, 1}));
-}
-
 }  // namespace
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

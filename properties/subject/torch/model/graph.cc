@@ -1,10 +1,13 @@
-#include "reference/graph.h"
+#include "properties/subject/torch/model/graph.h"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using namespace reference;  // NOLINT: the vocabulary of programs
+
 namespace {
 
 // x modulo n; most indices are in range already, and a division is slow.
@@ -91,39 +94,6 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
   return events_;
 }
 
-bool Graph::leaves_a_way(const RankPass& pass, std::uint32_t call,
-                         const std::vector<std::uint32_t>& parameters) const {
-  const bool is_last = call + 1 == call_count(pass);
-  if (is_last && !pass.keep_outputs) return false;  // all but the roots of the call were let go
-  const std::uint32_t outputs = kept_outputs(pass);
-  std::uint32_t output = 0;
-  for (const Forward& forward : pass.forwards) {
-    if (forward.discard) continue;
-    std::vector<std::uint8_t> is_left(forward.nodes.size(), 0);
-    for (const Input& input : forward.outputs) {
-      const bool is_used_up = is_last && is_root(pass, call, output, outputs);
-      ++output;
-      if (!is_used_up) is_left[output_of(forward, input).node] = 1;
-    }
-    if (leads_to(forward, std::move(is_left), parameters)) return true;
-  }
-  return false;
-}
-
-bool Graph::leads_to(const Forward& forward, std::vector<std::uint8_t> reached,
-                     const std::vector<std::uint32_t>& parameters) const {
-  for (std::size_t i = forward.nodes.size(); i-- > 0;) {
-    const Node& node = forward.nodes[i];
-    if (!reached[i]) continue;
-    if (node.kind == Node::Kind::kCheckpoint) return true;
-    const std::uint32_t owner = owner_of_use(node);
-    if (std::find(parameters.begin(), parameters.end(), owner) != parameters.end()) return true;
-    if (i == 0 || !passes_to_inputs(node)) continue;
-    for (const Input& input : node.inputs) reached[edge_of(forward.nodes, i, input).node] = 1;
-  }
-  return false;
-}
-
 std::uint32_t Graph::owner_of_use(const Node& node) const {
   if (node.kind != Node::Kind::kUse) return kNotTrained;
   return owners_[modulo(node.parameter, static_cast<std::uint32_t>(owners_.size()))];
@@ -203,4 +173,4 @@ void Graph::run_body(const std::vector<Node>& body, double seed, std::uint32_t d
   end.depth = depth;
 }
 
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

@@ -1,20 +1,23 @@
-#include "reference/torch_model.h"
+#include "properties/subject/torch/model/hook_model.h"
 
 #include <algorithm>
 #include <cassert>
 #include <numeric>
 #include <utility>
 
+#include "properties/subject/torch/model/graph.h"
+#include "properties/subject/torch/model/merged_entries.h"
+#include "properties/subject/torch/model/parameter_memory.h"
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
-#include "reference/graph.h"
 #include "reference/order.h"
-#include "reference/parameter_memory.h"
 #include "reference/sparse.h"
-#include "reference/torch_sparse.h"
 #include "reference/values.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using namespace reference;  // NOLINT: the vocabulary of programs
+
 namespace {
 
 // Gloo's float16 looks before it takes a value over whether it has that already, and compares its
@@ -26,6 +29,14 @@ void add_as_gloo(double* into, const double* from, std::size_t count) {
     if (sum != round_from_double(DType::kFloat16, static_cast<double>(own)))
       into[i] = to_double(DType::kFloat16, sum);
   }
+}
+
+// PyTorch aligns no member of a bucket.
+Contract layout_rules(const Policies& policies) {
+  Contract contract;
+  contract.alignment_bytes = 0;
+  contract.starts_without_limits = policies.starts_without_limits;
+  return contract;
 }
 
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
@@ -61,7 +72,7 @@ struct Rank {
 
 class HookModel {
  public:
-  HookModel(const Program& program, const Contract& contract, Expectation& out);
+  HookModel(const Program& program, const Policies& policies, Expectation& out);
   void run(const std::vector<Recovery>& recoveries);
 
  private:
@@ -121,14 +132,14 @@ class HookModel {
     return hook == Hook::kAllReduce || hook == Hook::kFloat16 ? hook : Hook::kNone;
   }
   bool has_views() const { return program_.options.views; }
-  bool may_rebuild() const { return contract_.rebuilds_unless_dynamic && !is_dynamic(); }
+  bool may_rebuild() const { return policies_.rebuilds_unless_dynamic && !is_dynamic(); }
   const std::vector<ExpectedBucket>& buckets() const {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
   }
   std::vector<std::uint32_t> missing(const Rank& rank) const;
 
   const Program& program_;
-  const Contract contract_;
+  const Policies policies_;
   Expectation& out_;
   ParameterMemory memory_;
   Graph graph_;
@@ -156,9 +167,9 @@ class HookModel {
   std::uint32_t layout_ = 0;                   // 0, or 1 + the index into Expectation::rebuilt
 };
 
-HookModel::HookModel(const Program& program, const Contract& contract, Expectation& out)
-    : program_(program), contract_(contract), out_(out), memory_(program), graph_(memory_.owners) {
-  assign_buckets(program_, contract_, nullptr, out_.buckets);
+HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
+    : program_(program), policies_(policies), out_(out), memory_(program), graph_(memory_.owners) {
+  assign_buckets(program_, layout_rules(policies_), nullptr, out_.buckets);
   out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
@@ -202,7 +213,7 @@ void HookModel::place_in_buckets() {
     }
     if (count > 0)
       orders_.push_back(gloo_ring(count, bucket.count, size_of(wire_dtype(hook(), bucket.dtype)),
-                                  contract_.max_segment_bytes));
+                                  layout_rules(policies_).max_segment_bytes));
   }
 }
 
@@ -216,7 +227,7 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
   if (std::none_of(survivors_.begin(), survivors_.end(), is_due)) return;
   assert(std::all_of(survivors_.begin(), survivors_.end(), is_due));
   const std::vector<std::uint32_t> order = ranks_[survivors_.front()].order;
-  assign_buckets(program_, contract_, &order, out_.rebuilt.emplace_back());
+  assign_buckets(program_, layout_rules(policies_), &order, out_.rebuilt.emplace_back());
   order_rebuilt(order, out_.rebuilt.back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
   place_in_buckets();
@@ -328,15 +339,15 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
     entries(rank, parameter) = {};
     zeroed.shapeless = zeroed.defined && program_.parameters[parameter].sizes.size() > 1;
-    if (!contract_.forgets_local_use) ranks_[rank].used[parameter] = 0;
+    if (!policies_.forgets_local_use) ranks_[rank].used[parameter] = 0;
   }
 }
 
 void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  if (!contract_.stays_armed && kept_outputs(pass) == 0) return;
-  if (!contract_.stays_armed) rank.is_armed = false;
+  if (!policies_.stays_armed && kept_outputs(pass) == 0) return;
+  if (!policies_.stays_armed) rank.is_armed = false;
   rank.whole_forwards = 0;
   for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
     if (rank.is_unfinished) {
@@ -347,7 +358,7 @@ void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRan
     }
     if (step.kind == PassKind::kSynced) {
       rank.is_armed = true;
-      if (f == 0 || contract_.counts_one_static_forward) ++rank.forwards;
+      if (f == 0 || policies_.counts_one_static_forward) ++rank.forwards;
       begin_pass(rank);
       if (is_dynamic()) search_unused(pass, f, rank);
     }
@@ -355,11 +366,11 @@ void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRan
   }
 }
 
-// Outputs of one forward; by the contract those of all that are kept.
+// The outputs of one forward; without the policy those of all that are kept.
 void HookModel::search_unused(const RankPass& pass, std::size_t last, Rank& rank) {
   RankPass searched;
   for (std::size_t f = 0; f <= last; ++f) {
-    if (contract_.searches_last_forward ? f != last : pass.forwards[f].discard) continue;
+    if (policies_.searches_last_forward ? f != last : pass.forwards[f].discard) continue;
     searched.forwards.push_back(pass.forwards[f]);
     searched.forwards.back().discard = false;
   }
@@ -377,10 +388,10 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
   while (rank.next_call < call_count(pass) && !rank.is_complete) {
     if (!run_call(step, number, expected)) return;
     const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
-    if (!contract_.stays_out_without_hooks && is_dynamic() && is_silent)
+    if (!policies_.stays_out_without_hooks && is_dynamic() && is_silent)
       for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
   }
-  if (contract_.reports_missing_later || !rank.is_unfinished || rank.is_complete) return;
+  if (policies_.reports_missing_later || !rank.is_unfinished || rank.is_complete) return;
   expected.error = Error::kIncomplete;
   expected.error_call = rank.next_call - 1;
   expected.parameters = missing(rank);
@@ -421,7 +432,7 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   const bool is_local = step.kind == PassKind::kNoSync;
   const std::uint32_t ends = !is_first_static(rank) ? 0 : is_local ? begun : 1;
   for (std::uint32_t end = 0; end < ends && expected.error == Error::kNone; ++end)
-    if (end == 0 || contract_.repeats_first_static_pass) expected.error = end_first_static(number);
+    if (end == 0 || policies_.repeats_first_static_pass) expected.error = end_first_static(number);
   // The first pass is then ended in a call that had no hook.
   if (is_static() && !is_first_static(rank) && rank.whole_forwards > 0) is_open_ = true;
   if (expected.error != Error::kNone) {
@@ -437,7 +448,7 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
 Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
   if (!rank.is_armed || rank.is_complete) {
-    if (!contract_.repeats_first_static_pass) return Error::kNone;
+    if (!policies_.repeats_first_static_pass) return Error::kNone;
     for (const std::uint32_t parameter : memory_.reduced) note_launch(number, parameter);
     return Error::kSecondBackward;
   }
@@ -453,9 +464,9 @@ Error HookModel::take_hook(std::uint32_t number, const Event& event) {
   Rank& rank = ranks_[number];
   if (!is_reduced(program_.parameters[event.parameter])) return Error::kNone;
   const bool has_gradient =
-      contract_.counts_stale_as_use ? gradient(number, event.parameter).defined : event.defined;
+      policies_.counts_stale_as_use ? gradient(number, event.parameter).defined : event.defined;
   const bool notes_use = is_dynamic() || is_first_static(rank);
-  if (notes_use && has_gradient && (rank.is_armed || !contract_.forgets_local_use))
+  if (notes_use && has_gradient && (rank.is_armed || !policies_.forgets_local_use))
     rank.used[event.parameter] = 1;
   if (!rank.is_armed) return Error::kNone;
   if (is_first_static(rank)) {
@@ -492,7 +503,7 @@ Error HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
   if (rank.ready[parameter]) return Error::kReadyTwice;
   rank.is_unfinished = true;
   if (is_sparse(parameter)) {
-    if (contract_.refuses_undefined_sparse && !gradient(number, parameter).defined)
+    if (policies_.refuses_undefined_sparse && !gradient(number, parameter).defined)
       return Error::kUndefinedSparse;
     give_entries(number, parameter);
   } else {
@@ -517,15 +528,15 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
   std::fill_n(out, place.count, 0.0);
   if (own.defined && hook() != Hook::kNone) {
     std::copy_n(values, place.count, out);
-  } else if (own.defined && own.in_bucket && contract_.divides_views) {
+  } else if (own.defined && own.in_bucket && policies_.divides_views) {
     for (std::size_t e = 0; e < place.count; ++e) out[e] = divided(dtype, values[e], count);
   } else if (own.defined) {
     const double exact = scale_factor(dtype, count);
-    const double factor = contract_.rounds_factor ? nearest(dtype, exact) : exact;
+    const double factor = policies_.rounds_factor ? nearest(dtype, exact) : exact;
     scale_values(dtype, out, values, factor, place.count);
   }
   const bool is_kept =
-      is_dynamic() && !contract_.reduces_unused_views && ranks_[number].used[parameter] == 0;
+      is_dynamic() && !policies_.reduces_unused_views && ranks_[number].used[parameter] == 0;
   if (own.defined && has_views() && !is_kept) {
     std::copy_n(out, place.count, values);
     own.in_bucket = own.touched = true;
@@ -554,12 +565,12 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   if (!own.defined) return;
   note_launch(number, parameter);
   const bool is_kept =
-      is_dynamic() && !contract_.reduces_unused_sparse && ranks_[number].used[parameter] == 0;
+      is_dynamic() && !policies_.reduces_unused_sparse && ranks_[number].used[parameter] == 0;
   if (is_kept) return;
   const Parameter& record = program_.parameters[parameter];
   Entries& held = entries(number, parameter);
   const auto count = static_cast<std::uint32_t>(survivors_.size());
-  if (contract_.divides_sparse) {
+  if (policies_.divides_sparse) {
     for (double& value : held.values) value = divided(record.dtype, value, count);
   } else {
     held = entries_of(coalesced(record, held));
@@ -589,7 +600,7 @@ void HookModel::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t
                             {step_key, event.node_key, event.entries}, event.scalar);
   if (event.first) {
     sum = std::move(sent);
-  } else if (contract_.merges_sparse) {  // the one that came last goes first
+  } else if (policies_.merges_sparse) {  // the one that came last goes first
     add_entries(event.parameter, sent, sum);
     sum = std::move(sent);
   } else {
@@ -615,7 +626,7 @@ void HookModel::add_entries(std::uint32_t parameter, Entries& into, const Entrie
   const Parameter& record = program_.parameters[parameter];
   // Which is an error of torch's, of a kernel that there is not.
   if (record.dtype == DType::kFloat16 && !into.rows.empty() && !next.rows.empty()) is_open_ = true;
-  if (contract_.merges_sparse)
+  if (policies_.merges_sparse)
     into = merged(record, into, next);
   else
     append(into, next);
@@ -682,7 +693,7 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     ExpectedRankStep& each = expected.ranks[rank];
     while (ranks_[rank].next_call < call_count(pass) && each.error == Error::kNone) {
       const bool is_second = ranks_[rank].next_event == 0 && step.kind == PassKind::kSynced;
-      if (contract_.later_backwards_are_local || !is_second) {
+      if (policies_.later_backwards_are_local || !is_second) {
         if (run_call(step, rank, each)) continue;
       } else {
         each.error = Error::kSecondBackward;
@@ -734,7 +745,7 @@ void HookModel::run_hook(std::uint32_t parameter) {
   const DType dtype = program_.parameters[parameter].dtype;
   const DType wire = wire_dtype(hook(), dtype);
   const bool divides =
-      hook() == Hook::kFloat16 ? contract_.compresses_first : contract_.divides_in_hooks;
+      hook() == Hook::kFloat16 ? policies_.compresses_first : policies_.divides_in_hooks;
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   for (const std::uint32_t rank : survivors_) {
     double* values = given(rank, parameter);
@@ -750,7 +761,7 @@ void HookModel::run_hook(std::uint32_t parameter) {
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
   if (is_sparse(parameter)) {
-    if (is_used || contract_.reduces_unused_sparse) reduce_entries(parameter);
+    if (is_used || policies_.reduces_unused_sparse) reduce_entries(parameter);
     end_reduction(parameter, is_used);
     return;
   }
@@ -766,7 +777,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
       const Addition& addition = run.additions[i];
       double* const into = given(survivors_[addition.into], parameter) + begin;
       const double* const from = given(survivors_[addition.from], parameter) + begin;
-      if (dtype == DType::kFloat16 && contract_.loses_half_sums)
+      if (dtype == DType::kFloat16 && policies_.loses_half_sums)
         add_as_gloo(into, from, end - begin);
       else
         add_values(dtype, into, from, end - begin);
@@ -774,7 +785,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
     const double* result = given(survivors_[run.result], parameter) + begin;
     for (const std::uint32_t rank : survivors_) {
       const bool takes = is_used || (has_views() && gradient(rank, parameter).in_bucket &&
-                                     contract_.reduces_unused_views);
+                                     policies_.reduces_unused_views);
       if (takes) std::copy_n(result, end - begin, elements(rank, parameter) + begin);
     }
     begin = end;
@@ -844,9 +855,11 @@ void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
 
 }  // namespace
 
-void run_hook_by_hook(const Program& program, const Contract& contract,
-                      const std::vector<Recovery>& recoveries, Expectation& out) {
-  HookModel(program, contract, out).run(recoveries);
+reference::Expectation run(const Program& program, const Policies& policies,
+                           const std::vector<Recovery>& recoveries) {
+  Expectation expectation;
+  HookModel(program, policies, expectation).run(recoveries);
+  return expectation;
 }
 
 std::uint32_t modelled_steps(const Expectation& expectation) {
@@ -855,11 +868,4 @@ std::uint32_t modelled_steps(const Expectation& expectation) {
   return static_cast<std::uint32_t>(first - expectation.steps.begin());
 }
 
-std::uint32_t modelled_steps(const Program& program, const Contract& contract) {
-  if (!contract.is_hook_by_hook) return static_cast<std::uint32_t>(program.steps.size());
-  Expectation expectation;
-  run_hook_by_hook(program, contract, {}, expectation);
-  return modelled_steps(expectation);
-}
-
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

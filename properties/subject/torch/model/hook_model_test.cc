@@ -1,33 +1,40 @@
 // The model of profile `torch`, on programs small enough to compute by hand: with every policy, and
 // with one of them taken back.
-#include "reference/torch_model.h"
+#include "properties/subject/torch/model/hook_model.h"
 
 #include <gtest/gtest.h>
 
 #include "reference/arithmetic.h"
 #include "reference/test_programs.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
 namespace {
 
-using namespace testing;
+using namespace reference;           // NOLINT
+using namespace reference::testing;  // NOLINT
 
-Case by(Case t, const Contract& contract = Contract::torch()) {
+Case by(Case t, const Policies& policies = {}) {
   normalize(t.program);
-  t.expectation = run(t.program, contract);
+  t.expectation = run(t.program, policies);
   return t;
 }
 
-Contract without(bool Contract::*policy) {
-  Contract contract = Contract::torch();
-  contract.*policy = false;
-  return contract;
+Case by_contract(Case t) {
+  normalize(t.program);
+  t.expectation = reference::run(t.program, Contract::lockstep());
+  return t;
+}
+
+Policies without(bool Policies::*policy) {
+  Policies policies;
+  policies.*policy = false;
+  return policies;
 }
 
 TEST(TorchModel, AMeanOfTwoIsThatOfTheContract) {
   const Case t = Case(2, Mode::kPlain, 2).step({uses({0, 1})});
   const Case torch = by(t);
-  const Case own = by(t, Contract::lockstep());
+  const Case own = by_contract(t);
   for (const std::uint32_t p : {0U, 1U}) EXPECT_EQ(torch.value(0, 1, p), own.value(0, 1, p));
   EXPECT_EQ(torch.value(0, 0, 0), torch.c(0, 0, 0) * 0.5F + torch.c(0, 1, 0) * 0.5F);
 }
@@ -39,7 +46,7 @@ TEST(TorchModel, TheFactorOfFloat16IsRounded) {
   t.program.parameters[0].sizes = {64};
   t.step({uses({0})});
   const Case rounded = by(t);
-  const Case exact = by(t, without(&Contract::rounds_factor));
+  const Case exact = by(t, without(&Policies::rounds_factor));
   bool is_same = true;
   for (std::uint64_t e = 0; e < 64; ++e)
     is_same = is_same && rounded.bits(0, 0, 0, e) == exact.bits(0, 0, 0, e);
@@ -53,7 +60,7 @@ TEST(TorchModel, AGradientInItsBucketIsDivided) {
   t.step({uses({0})}).step({uses({0})}, PassKind::kSynced, ZeroGrad::kFill);
   t.program.options.order = Order::kRing;
   const Case divided_views = by(t);
-  const Case multiplied = by(t, without(&Contract::divides_views));
+  const Case multiplied = by(t, without(&Policies::divides_views));
   bool is_same = true;
   for (std::uint64_t e = 0; e < 64; ++e) {
     EXPECT_EQ(divided_views.bits(0, 0, 0, e), multiplied.bits(0, 0, 0, e));
@@ -72,7 +79,7 @@ TEST(TorchModel, AnUnusedGradientInItsBucketIsAveraged) {
   EXPECT_EQ(averaged.value(2, 0, 0), own / 2 + (mean + averaged.c(1, 1, 0)) / 2);
   EXPECT_FALSE(averaged.gradient(2, 0, 0).untouched);
   EXPECT_TRUE(averaged.gradient(2, 0, 0).known);
-  const Case untouched = by(t, without(&Contract::reduces_unused_views));
+  const Case untouched = by(t, without(&Policies::reduces_unused_views));
   EXPECT_EQ(untouched.value(2, 0, 0), own);
   EXPECT_TRUE(untouched.gradient(2, 0, 0).untouched);
 }
@@ -82,7 +89,7 @@ TEST(TorchModel, AStaleGradientCountsAsUse) {
   const Case t = Case(2, Mode::kDynamic, 2).step({uses({0})}, PassKind::kNoSync).step({stopped});
   const Case used = by(t);
   EXPECT_EQ(used.value(1, 0, 0), used.c(0, 0, 0) * 0.5F + used.c(0, 1, 0) * 0.5F);
-  const Case kept = by(t, without(&Contract::counts_stale_as_use));
+  const Case kept = by(t, without(&Policies::counts_stale_as_use));
   EXPECT_EQ(kept.value(1, 0, 0), kept.c(0, 0, 0));
 }
 
@@ -90,7 +97,7 @@ TEST(TorchModel, WhatLocalPassesUsedIsForgotten) {
   const Case t = Case(2, Mode::kDynamic, 2).step({uses({0})}, PassKind::kNoSync).step({uses({1})});
   const Case forgotten = by(t);
   EXPECT_EQ(forgotten.value(1, 1, 0), forgotten.c(0, 1, 0));
-  const Case kept = by(t, without(&Contract::forgets_local_use));
+  const Case kept = by(t, without(&Policies::forgets_local_use));
   EXPECT_EQ(kept.value(1, 1, 0), kept.c(0, 0, 0) * 0.5F + kept.c(0, 1, 0) * 0.5F);
 }
 
@@ -98,7 +105,7 @@ TEST(TorchModel, ADroppedForwardArmsTheNextBackward) {
   const Case t =
       Case(2, Mode::kPlain, 1).step({discarded(uses({0}))}).step({uses({0})}, PassKind::kNoSync);
   EXPECT_TRUE(by(t).expectation.steps[1].is_reduced);
-  EXPECT_FALSE(by(t, without(&Contract::stays_armed)).expectation.steps[1].is_reduced);
+  EXPECT_FALSE(by(t, without(&Policies::stays_armed)).expectation.steps[1].is_reduced);
 }
 
 TEST(TorchModel, TheUnusedSearchSeesTheLastForwardAlone) {
@@ -106,7 +113,7 @@ TEST(TorchModel, TheUnusedSearchSeesTheLastForwardAlone) {
   both.forwards.push_back(uses({1}).forwards[0]);
   const Case t = Case(2, Mode::kDynamic, 2).step({both});
   EXPECT_EQ(by(t).at(0, 1).error, Error::kReadyTwice);
-  EXPECT_FALSE(by(t, without(&Contract::searches_last_forward)).expectation.steps[0].any_error);
+  EXPECT_FALSE(by(t, without(&Policies::searches_last_forward)).expectation.steps[0].any_error);
 }
 
 TEST(TorchModel, MissingParametersAreToldOfAtTheNextForward) {
@@ -120,7 +127,7 @@ TEST(TorchModel, MissingParametersAreToldOfAtTheNextForward) {
   EXPECT_EQ(late.at(2, 0).error, Error::kIncomplete);
   EXPECT_EQ(late.at(2, 0).error_call, kForwardCall);
   EXPECT_EQ(late.at(2, 0).parameters, (Indices{1}));
-  const Case early = by(t, without(&Contract::reports_missing_later));
+  const Case early = by(t, without(&Policies::reports_missing_later));
   EXPECT_EQ(early.at(0, 0).error, Error::kIncomplete);
 }
 
@@ -136,7 +143,7 @@ TEST(TorchModel, ASecondBackwardIsLocal) {
   const Case local = by(t);
   const float mean = local.c(0, 0, 0) * 0.5F + local.c(0, 1, 0) * 0.5F;
   EXPECT_EQ(local.value(0, 1, 0), mean + local.c(0, 1, 0));
-  const Case refused = by(t, without(&Contract::later_backwards_are_local));
+  const Case refused = by(t, without(&Policies::later_backwards_are_local));
   EXPECT_EQ(refused.at(0, 1).error, Error::kSecondBackward);
 }
 
@@ -151,7 +158,7 @@ TEST(TorchModel, APassThatANestedBackwardCompletesIsReducedWhenThatEnds) {
 TEST(TorchModel, ARankWithoutHooksJoinsNothing) {
   const Case t = Case(2, Mode::kDynamic, 1).step({uses({0}), nothing()});
   EXPECT_EQ(by(t).at(0, 0).outcome, Outcome::kPeerError);
-  const Case joined = by(t, without(&Contract::stays_out_without_hooks));
+  const Case joined = by(t, without(&Policies::stays_out_without_hooks));
   EXPECT_EQ(joined.value(0, 1, 0), joined.c(0, 0, 0) * 0.5F);
 }
 
@@ -166,8 +173,8 @@ TEST(TorchModel, BucketsHaveLimitsOnceTheyAreRebuilt) {
   ASSERT_EQ(torch.expectation.rebuilt[0].size(), 3U);
   EXPECT_EQ(torch.expectation.rebuilt[0][0].parameters, (Indices{2}));
   EXPECT_EQ(torch.expectation.steps[1].collectives.size(), 2U + 3U);
-  EXPECT_TRUE(by(t, without(&Contract::rebuilds_unless_dynamic)).expectation.rebuilt.empty());
-  const Case limited = by(t, without(&Contract::starts_without_limits));
+  EXPECT_TRUE(by(t, without(&Policies::rebuilds_unless_dynamic)).expectation.rebuilt.empty());
+  const Case limited = by(t, without(&Policies::starts_without_limits));
   EXPECT_EQ(limited.expectation.buckets.size(), 3U);
 }
 
@@ -180,7 +187,7 @@ TEST(TorchModel, ALocalPassAfterTheFirstOfAStaticGraphFails) {
   EXPECT_FALSE(failing.expectation.steps[0].any_error);
   EXPECT_EQ(failing.at(1, 0).outcome, Outcome::kOwnError);
   EXPECT_EQ(failing.at(1, 0).error_call, 0U);
-  const Case local = by(t, without(&Contract::repeats_first_static_pass));
+  const Case local = by(t, without(&Policies::repeats_first_static_pass));
   EXPECT_FALSE(local.expectation.steps[1].any_error);
   EXPECT_TRUE(local.expectation.steps[2].is_reduced);
 }
@@ -193,7 +200,7 @@ TEST(TorchModel, OneBackwardOfTwoLocalForwardsEndsTheFirstStaticPassTwice) {
   const Case failing = by(t);
   EXPECT_TRUE(failing.expectation.steps[1].is_modelled);
   EXPECT_EQ(failing.at(1, 0).error, Error::kSecondBackward);
-  EXPECT_FALSE(by(t, without(&Contract::repeats_first_static_pass)).expectation.steps[1].any_error);
+  EXPECT_FALSE(by(t, without(&Policies::repeats_first_static_pass)).expectation.steps[1].any_error);
 }
 
 TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
@@ -204,7 +211,7 @@ TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
   EXPECT_TRUE(failing.expectation.steps[0].is_modelled);
   EXPECT_EQ(failing.at(0, 0).error, Error::kUsageChanged);
   EXPECT_EQ(failing.at(0, 0).error_call, 0U);
-  const Case as_one = by(t, without(&Contract::counts_one_static_forward));
+  const Case as_one = by(t, without(&Policies::counts_one_static_forward));
   EXPECT_TRUE(as_one.expectation.steps[0].is_reduced);
   EXPECT_FALSE(as_one.expectation.steps[1].any_error);
   // One pass is over: then there may be several.
@@ -275,27 +282,27 @@ bool same_bits(const Case& one, const Case& other) {
 
 TEST(TorchModel, ASparseGradientIsDividedEntryByEntry) {
   const Case t = with_table(3, Mode::kPlain).step({looks_up({12})});
-  EXPECT_FALSE(same_bits(by(t), by(t, without(&Contract::divides_sparse))));
+  EXPECT_FALSE(same_bits(by(t), by(t, without(&Policies::divides_sparse))));
 }
 
 TEST(TorchModel, SparseGradientsAreMerged) {
   Case t = with_table(1, Mode::kPlain).step({looks_up({7, 7, 7})});
-  EXPECT_FALSE(same_bits(by(t), by(t, without(&Contract::merges_sparse))));
+  EXPECT_FALSE(same_bits(by(t), by(t, without(&Policies::merges_sparse))));
   t.program.values = Values::kExact;
-  EXPECT_TRUE(same_bits(by(t), by(t, without(&Contract::merges_sparse))));
+  EXPECT_TRUE(same_bits(by(t), by(t, without(&Policies::merges_sparse))));
 }
 
 TEST(TorchModel, ASparseParameterWithoutAGradientIsAnError) {
   const Case t = with_table(2, Mode::kDynamic, 2).step({uses({1})});
   EXPECT_EQ(by(t).at(0, 0).error, Error::kUndefinedSparse);
-  EXPECT_EQ(by(t, without(&Contract::refuses_undefined_sparse)).at(0, 0).error, Error::kNone);
+  EXPECT_EQ(by(t, without(&Policies::refuses_undefined_sparse)).at(0, 0).error, Error::kNone);
 }
 
 TEST(TorchModel, AnUnusedSparseGradientIsAveraged) {
   Case t = with_table(2, Mode::kDynamic, 2);
   t.step({looks_up({12})}, PassKind::kNoSync).step({uses({1})});
   EXPECT_TRUE(by(t).gradient(1, 0, 0).reduced);
-  EXPECT_TRUE(by(t, without(&Contract::reduces_unused_sparse)).gradient(1, 0, 0).untouched);
+  EXPECT_TRUE(by(t, without(&Policies::reduces_unused_sparse)).gradient(1, 0, 0).untouched);
 }
 
 TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {
@@ -334,9 +341,9 @@ TEST(TorchModel, TellsWhereItDoesNotKnow) {
   frozen.program.parameters[0].frozen = true;
   frozen.step({uses({0})});
   normalize(frozen.program);
-  EXPECT_EQ(modelled_steps(frozen.program, Contract::torch()), 0U);
-  EXPECT_EQ(modelled_steps(frozen.program, Contract::lockstep()), 1U);
+  EXPECT_EQ(modelled_steps(run(frozen.program)), 0U);
+  EXPECT_EQ(modelled_steps(by_contract(frozen).expectation), 1U);
 }
 
 }  // namespace
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

@@ -1,4 +1,4 @@
-#include "reference/torch_sparse.h"
+#include "properties/subject/torch/model/merged_entries.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,9 @@
 
 #include "reference/arithmetic.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using namespace reference;  // NOLINT: the vocabulary of programs
 
 Entries merged(const Parameter& parameter, const Entries& one, const Entries& other) {
   if (one.rows.empty()) return other;
@@ -40,4 +42,4 @@ bool has_stable_order(const Entries& entries) {
                       [&count](std::uint32_t row) { return ++count[row] > 2; });
 }
 
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

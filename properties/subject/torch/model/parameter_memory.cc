@@ -1,9 +1,11 @@
-#include "reference/parameter_memory.h"
+#include "properties/subject/torch/model/parameter_memory.h"
 
 #include "reference/arithmetic.h"
 #include "reference/values.h"
 
-namespace lockstep::reference {
+namespace lockstep::properties::torch_model {
+
+using namespace reference;  // NOLINT: the vocabulary of programs
 
 ParameterMemory::ParameterMemory(const Program& program) : program_(program) {
   places.resize(program.parameters.size());
@@ -46,4 +48,4 @@ std::uint64_t ParameterMemory::append_bits(std::uint32_t parameter, const double
   return offset;
 }
 
-}  // namespace lockstep::reference
+}  // namespace lockstep::properties::torch_model

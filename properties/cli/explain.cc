@@ -1,0 +1,66 @@
+#include "properties/cli/explain.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "properties/cli/output.h"
+#include "properties/explain/explain_bits.h"
+#include "properties/explain/npy.h"
+#include "properties/oracle/verdict.h"
+
+namespace lockstep::properties {
+namespace {
+
+int complain(const std::string& what) {
+  std::fprintf(stderr, "lockstep: %s\n", what.c_str());
+  return static_cast<int>(Failing::kUsage);
+}
+
+Status does_not_fit(const std::string& file, const NpyArray& array, const NpyArray& first) {
+  const auto refused = [&](const std::string& what) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: it has {} than the result", file, what));
+  };
+  if (array.dtype != first.dtype) return refused("another dtype");
+  if (array.sizes != first.sizes) return refused("another shape");
+  if (array.is_column_major != first.is_column_major) return refused("another order in memory");
+  return {};
+}
+
+}  // namespace
+
+int run_explain_bits(const ExplainOptions& options) {
+  const Result<NpyArray> result = read_npy(options.result);
+  if (!result) return complain(result.error().failure().detail);
+  if (result->bits.empty()) return complain(options.result + ": it has no elements");
+  if (options.ranks.size() > reference::kMaxWorld)
+    return complain(fmt::format("--rank: {} arrays; the orders are known for up to {} ranks",
+                                options.ranks.size(), reference::kMaxWorld));
+  AverageInputs inputs;
+  inputs.dtype = result->dtype;
+  inputs.divisor = static_cast<std::uint32_t>(options.divisor);
+  const std::uint64_t parts = reference::parts_of(result->dtype);
+  inputs.offset = options.offset * parts;
+  inputs.buffer_count = options.count * parts;
+  const auto read = [&](const std::string& file, std::vector<std::uint64_t>& bits) -> Status {
+    Result<NpyArray> array = read_npy(file);
+    if (!array) return array.error();
+    bits = std::move(array->bits);
+    array->bits.clear();
+    return does_not_fit(file, *array, *result);
+  };
+  for (const std::string& file : options.ranks)
+    if (const Status status = read(file, inputs.ranks.emplace_back()); !status.ok())
+      return complain(status.failure().detail);
+  if (!options.before.empty())
+    if (const Status status = read(options.before, inputs.before); !status.ok())
+      return complain(status.failure().detail);
+  const auto found = explain_bits(inputs, result->bits);
+  tell(fmt::format("{}: {}\n", options.result, to_text(found, result->bits.size())));
+  if (found.empty() || found.front().matches < result->bits.size())
+    return static_cast<int>(Failing::kInconclusive);
+  return found.front().mistake.empty() ? 0 : static_cast<int>(Failing::kWrongBits);
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,35 @@
+// Profile: whose behaviour a subject is held to. Lockstep's is CONTRACT.md; PyTorch's is what its
+// reducer does instead (properties/subject/torch/model). Plain data; any thread; nothing fails.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "properties/subject/torch/model/policies.h"
+#include "reference/expectation.h"
+#include "reference/model.h"
+#include "reference/program.h"
+
+namespace lockstep::properties {
+
+struct Profile {
+  enum class Kind : std::uint8_t { kLockstep, kTorch };
+
+  Kind kind = Kind::kLockstep;
+  torch_model::Policies policies;  // kTorch
+
+  static Profile lockstep() { return {}; }
+  static Profile torch() { return {Kind::kTorch, {}}; }
+  bool is_torch() const { return kind == Kind::kTorch; }
+};
+
+// What the profile's model expects of the program. The profile of PyTorch takes no `ready_orders`:
+// its model knows in which order gradients get ready.
+reference::Expectation expectation_of(const reference::Program& program, const Profile& profile,
+                                      const std::vector<reference::Recovery>& recoveries = {},
+                                      const std::vector<reference::ReadyOrder>& ready_orders = {});
+
+// The steps of the program before the first one of which the model cannot tell what comes out.
+std::uint32_t modelled_steps(const reference::Program& program, const Profile& profile);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,94 @@
+// Policies: what PyTorch's reducer does instead of what CONTRACT.md says, one by one, as found in
+// version 1.13.1 (FINDINGS.md has a case for each). Each can be taken back alone, which shows that
+// a case depends on it. Plain data; nothing here fails.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace lockstep::properties::torch_model {
+
+struct Policies {
+  // The factor of an average is rounded to the gradient's dtype, as float16 shows (G2).
+  bool rounds_factor = true;
+  // A gradient that lies in its bucket already is divided instead of multiplied (G2).
+  bool divides_views = true;
+  // The communication hook that averages divides the bucket (S4).
+  bool divides_in_hooks = true;
+  // The one that compresses rounds to 16 bits first, and divides then (S4).
+  bool compresses_first = true;
+  // In view mode a gradient that lies there is scaled and summed also if no rank used it (G5).
+  bool reduces_unused_views = true;
+  // A sparse gradient is divided, and that before entries of one row are added to each other (S1).
+  bool divides_sparse = true;
+  // Lists of entries are merged where the contract has one after the other: another order of
+  // additions, and a row of -0 that one of two lists has is +0 in their sum (S1, G9).
+  bool merges_sparse = true;
+  // A sparse gradient that is undefined when its hook, or the unused search, marks it is an error
+  // (S1, G7, G8).
+  bool refuses_undefined_sparse = true;
+  // A sparse gradient that is there is scaled and summed also if no rank used it (G5).
+  bool reduces_unused_sparse = true;
+  // A gradient that is there counts as used when its hook comes without one (G6).
+  bool counts_stale_as_use = true;
+  // What is used in local passes alone counts as not used (P9).
+  bool forgets_local_use = true;
+  // A forward whose output was dropped arms the next backward, a local one too (P1, P2).
+  bool stays_armed = true;
+  // The unused search looks at the outputs of the last forward alone (P1).
+  bool searches_last_forward = true;
+  // Missing parameters are an error of the next forward with gradients (P5).
+  bool reports_missing_later = true;
+  // After the pass is complete further backwards are local, without an error (P7).
+  bool later_backwards_are_local = true;
+  // A rank without a hook in its pass joins no collective (P8).
+  bool stays_out_without_hooks = true;
+  // Without unused detection there is one bucket per dtype until the first pass is complete (B1).
+  bool starts_without_limits = true;
+  // Static mode: until the second synced forward every backward ends as the first pass does, and if
+  // that is over already, in an error (P9, P11).
+  bool repeats_first_static_pass = true;
+  // Static mode: the first pass is what belongs to the very first forward; with a second one before
+  // its backward every hook is one too many (P1, P11).
+  bool counts_one_static_forward = true;
+  // Buckets are rebuilt without unused detection, and only then (B2).
+  bool rebuilds_unless_dynamic = true;
+  // A sum of two float16 is left out where it has the bits of the number that the bits of the
+  // receiver's own value are, read as an integer: that value stays (G1, G3). Of Gloo's type.
+  bool loses_half_sums = true;
+  // Who needs a rank that is lost has an error that does not name it (F2).
+  bool names_no_lost_rank = true;
+};
+
+struct Policy {
+  std::string_view name;
+  bool Policies::*member;
+};
+
+// The policies, by name.
+constexpr std::array<Policy, 22> kPolicies{{
+    {"rounds_factor", &Policies::rounds_factor},
+    {"divides_views", &Policies::divides_views},
+    {"divides_in_hooks", &Policies::divides_in_hooks},
+    {"compresses_first", &Policies::compresses_first},
+    {"reduces_unused_views", &Policies::reduces_unused_views},
+    {"divides_sparse", &Policies::divides_sparse},
+    {"merges_sparse", &Policies::merges_sparse},
+    {"refuses_undefined_sparse", &Policies::refuses_undefined_sparse},
+    {"reduces_unused_sparse", &Policies::reduces_unused_sparse},
+    {"counts_stale_as_use", &Policies::counts_stale_as_use},
+    {"forgets_local_use", &Policies::forgets_local_use},
+    {"stays_armed", &Policies::stays_armed},
+    {"searches_last_forward", &Policies::searches_last_forward},
+    {"reports_missing_later", &Policies::reports_missing_later},
+    {"later_backwards_are_local", &Policies::later_backwards_are_local},
+    {"stays_out_without_hooks", &Policies::stays_out_without_hooks},
+    {"starts_without_limits", &Policies::starts_without_limits},
+    {"repeats_first_static_pass", &Policies::repeats_first_static_pass},
+    {"counts_one_static_forward", &Policies::counts_one_static_forward},
+    {"rebuilds_unless_dynamic", &Policies::rebuilds_unless_dynamic},
+    {"loses_half_sums", &Policies::loses_half_sums},
+    {"names_no_lost_rank", &Policies::names_no_lost_rank},
+}};
+
+}  // namespace lockstep::properties::torch_model
