@@ -205,7 +205,7 @@ Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
                 sizeof number);
     if (number == Number{})
       return Status(Code::kInternal, "the system gives rank " + std::to_string(r) +
-                                         " no random numbers: ranks cannot be told apart");
+                                         " no random numbers: ranks cannot be distinguished");
   }
   LOCKSTEP_RETURN_IF_ERROR(all_gather(second, mine.data(), sizeof mine, of_second, work));
   if (of_first == of_second) return {};

@@ -105,9 +105,10 @@ void blame_silent(Failure& failure, int silent) {
   const bool is_named = failure.suspect == silent;
   failure.rank = failure.suspect = silent;
   if (is_named) return;
-  failure.detail = "rank " + std::to_string(silent) +
-                   " has told no cause of its own: it is gone, or it hangs, or it has not come to "
-                   "this collective";
+  failure.detail =
+      "rank " + std::to_string(silent) +
+      " has reported no cause of its own: it is gone, or it hangs, or it has not come to "
+      "this collective";
 }
 
 }  // namespace

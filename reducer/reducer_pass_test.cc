@@ -436,6 +436,21 @@ TEST_F(ReducerNested, P6InDynamicModeANestedBackwardIsNotSeenByTheUnusedSearch) 
   EXPECT_EQ(status.failure().parameters, Names{"q"});
 }
 
+TEST_F(ReducerPass, P6WhatABackwardReachesBesideTheOutputsIsReadyTwiceInDynamicModeAlone) {
+  for (const bool dynamic : {false, true}) {
+    create(dynamic);
+    const auto outputs = rank_.forward_of({p_});
+    const Status status = rank_.backward({outputs[0], {q_, 0}}, 6);
+    if (!dynamic) {
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(group_->sums(), 2);
+      continue;
+    }
+    ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
+    EXPECT_EQ(status.failure().parameters, Names{"q"});
+  }
+}
+
 TEST_F(ReducerPass, P5TheCallThatLeavesParametersMissingNamesEveryOneOfThem) {
   const auto r = rank_.add("r");
   const auto s = rank_.add("s");

@@ -70,7 +70,7 @@ expect 1 "found 1000000000" "$program" show large.json
 if [[ -w /dev/full ]]; then
   "$program" fuzz --cases 20 --seed 1 >/dev/full 2>err
   [[ $? -eq 1 ]] || fail "a full standard output gave another exit code than 1"
-  grep -q "cannot write to standard output: No space left on device" err || fail "nobody was told of the full output"
+  grep -q "cannot write to standard output: No space left on device" err || fail "no message says that the output is full"
   grep -q "seed 1: 20 cases in" err || fail "the summary is lost"
   "$program" --help >/dev/full 2>err
   [[ $? -eq 1 ]] || fail "a help text that was lost gave another exit code than 1"
@@ -162,8 +162,8 @@ account 0 "$first" >rank0.account
 account 1 "$first" >rank1.account
 expect 0 "nothing differs" "$program" diagnose rank1.account rank0.account
 account 0 "$first" "$second" >ahead.account
-expect 72 "the odd one out: rank 1" "$program" diagnose ahead.account rank1.account
-expect 72 "the odd one out: rank 1 (told nothing" "$program" diagnose rank0.account
+expect 72 "suspect: rank 1" "$program" diagnose ahead.account rank1.account
+expect 72 "suspect: rank 1 (left no flight record" "$program" diagnose rank0.account
 expect 1 "two accounts of rank 0" "$program" diagnose rank0.account rank0.account
 expect 1 "missing.account" "$program" diagnose missing.account
 expect 1 "no account of a rank" "$program" diagnose truncated.json

@@ -4,20 +4,27 @@
 
 #include <atomic>
 
+#include "properties/lane/child.h"
+
 namespace lockstep::properties {
 namespace {
 
 std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // written by a signal handler
 
-extern "C" void on_interrupt(int) { g_interrupted = true; }
+extern "C" void on_signal(int signal, siginfo_t* info, void*) {
+  const bool has_sender = info->si_code == SI_USER || info->si_code == SI_QUEUE;
+  if (has_sender && is_signal_of_child(signal, info->si_pid)) return;
+  g_interrupted = true;
+  ::signal(signal, SIG_DFL);  // the second signal has its usual effect
+}
 
 }  // namespace
 
 void watch_for_interrupt() {
   struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal has its usual effect
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
   struct sigaction current {};

@@ -289,7 +289,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   add_lane_and_subject(*fuzz_app, arguments, true);
   auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to run");
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
-  add_whole(*fuzz_app, "--seed", f.seed, "of the cases; drawn and told when left out");
+  add_whole(*fuzz_app, "--seed", f.seed, "of the cases; drawn and printed when left out");
   fuzz_app
       ->add_option(
           "--jobs", f.jobs,

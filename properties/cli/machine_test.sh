@@ -59,4 +59,4 @@ else
   echo "left out: machines with a full disk, without /proc, with a small /dev/shm need root"
 fi
 
-finish "every machine is told as what it is"
+finish "every machine is reported as what it is"

@@ -89,14 +89,14 @@ std::vector<Change> changes_of_options() {
              order == reference::Order::kRing ? reference::Order::kBcube : reference::Order::kRing;
          return true;
        }},
-      {"what moves the gradients",
+      {"the transport",
        [](Case& c) {
          auto& transport = c.program.options.transport;
          transport = transport == reference::Transport::kHost ? reference::Transport::kStaged
                                                               : reference::Transport::kHost;
          return true;
        }},
-      {"checks of what travels",
+      {"verified payloads",
        [](Case& c) {
          c.program.options.verify = !c.program.options.verify;
          if (c.program.options.verify) c.program.options.order = reference::Order::kRankOrder;

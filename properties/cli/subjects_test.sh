@@ -20,6 +20,7 @@ expect 0 "0 failing" fuzz example --time 2 --jobs 2
 expect 68 "exited with status 0, without having said that it was done" fuzz exiting --time 20 --jobs 2
 expect 68 "closed its connection" fuzz closing --time 20 --jobs 2
 expect 68 "wrote to a descriptor" fuzz scribbling --time 20 --jobs 2
+expect 68 "sent signal 15" fuzz signalling --time 20 --jobs 2
 case_file=$(ls found/sim-1-*.json | grep -v found.json | tail -n 1)
 expect 68 "wrote to a descriptor" timeout --signal KILL 60 "$program" replay "$case_file" --subject "$(subject scribbling)"
 expect 0 "ok" "$program" replay "$case_file" --subject "$(subject example)"
@@ -50,4 +51,4 @@ done
 expect 1 "in lockstep_subject_entry()" fuzz crashing_entry --time 2
 expect 1 "--against: the subject" "$program" fuzz --against "$(subject exiting_library)" --time 2
 
-finish "every subject is told as what it is"
+finish "every subject is reported as what it is"

@@ -644,7 +644,7 @@ void Features::verified() {
   const auto changed = std::count_if(plan.begin(), plan.end(), [](const faults::Fault& fault) {
     return faults::is_payload(fault.kind);
   });
-  const std::string change = way + ", what travels is changed";
+  const std::string change = way + ", a payload is changed";
   add_if(changed > 0, change);
   add_if(changed == 1 && plan.size() == 1, change + ", and nothing else goes wrong");
   add_if(changed > 1, change + " twice");

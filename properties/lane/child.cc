@@ -1,6 +1,7 @@
 #include "properties/lane/child.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -9,10 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "properties/lane/message.h"
@@ -39,6 +44,44 @@ constexpr auto kLook = std::chrono::milliseconds(50);     // how often the paren
 constexpr const char* kWrote =
     "wrote to a descriptor that is not the subject's, its connection to this program";
 
+// The process groups of this process's children, each named by its child, and the signal that one
+// of its processes has sent to this process. A signal handler uses them, too.
+struct ChildGroup {
+  std::atomic<pid_t> id{0};  // 0: none
+  std::atomic<int> signal{0};
+};
+static_assert(std::atomic<pid_t>::is_always_lock_free);
+static_assert(std::atomic<int>::is_always_lock_free);
+constexpr std::size_t kMaxGroups = 128;  // signals of further children count as the user's
+std::array<ChildGroup, kMaxGroups> g_groups;
+
+ChildGroup* find_group(pid_t id) noexcept {
+  const auto at = std::find_if(g_groups.begin(), g_groups.end(),
+                               [id](const ChildGroup& group) { return group.id == id; });
+  return at == g_groups.end() ? nullptr : at;
+}
+
+int signal_of(pid_t child) {
+  const ChildGroup* const group = find_group(child);
+  return group == nullptr ? 0 : group->signal.load();
+}
+
+// While one lives, this process handles no signals.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // This process's ends of the lines to its children. A child must not hold the lines to the others.
 std::vector<int>& open_lines() {
   static std::vector<int> lines;
@@ -51,6 +94,16 @@ std::uint64_t make_nonce() {
 }
 
 }  // namespace
+
+bool is_signal_of_child(int signal, pid_t sender) noexcept {
+  if (sender <= 0) return false;
+  const int error = errno;
+  ChildGroup* const group = find_group(::getpgid(sender));
+  errno = error;
+  if (group == nullptr) return false;
+  group->signal = signal;
+  return true;
+}
 
 bool ChildLine::say(char kind, const std::string& text) const {
   check();
@@ -83,6 +136,8 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
   nonce_ = make_nonce();
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
+  // Until the child's group is known, so that no signal of the child's comes before.
+  std::optional<SignalsBlocked> blocked(std::in_place);
   const pid_t pid = ::fork();
   if (pid < 0) {
     const int error = errno;
@@ -97,6 +152,8 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
     ::setpgid(0, 0);  // Ctrl-C is for the parent, which ends its children in order
+    for (ChildGroup& group : g_groups) group.id = 0;
+    blocked.reset();
     ChildLine line(fds[1], nonce_);
     body(line);
     line.finish();
@@ -105,6 +162,10 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
   pid_ = pid;
   fd_ = fds[0];
   open_lines().push_back(fd_);
+  if (ChildGroup* const group = find_group(0)) {
+    group->signal = 0;
+    group->id = pid_;
+  }
   return {};
 }
 
@@ -118,6 +179,9 @@ Child::Received Child::receive(std::string& text, std::chrono::milliseconds limi
   if (!is_running()) return Received::kLost;
   const Clock::time_point deadline = Clock::now() + limit;
   while (true) {
+    if (const int signal = signal_of(pid_); signal != 0)
+      return lose_now(fmt::format("sent signal {} ({}) to the program that runs it", signal,
+                                  ::strsignal(signal)));
     // This comes before the look at the socket, so that everything the child sent before its end is
     // there.
     const bool ended = has_ended();
@@ -167,6 +231,7 @@ void Child::end() {
   remove_net_plan_of(pid_);
   std::erase(open_lines(), fd_);
   ::close(fd_);
+  if (ChildGroup* const group = find_group(pid_)) group->id = 0;
   pid_ = -1;
   fd_ = -1;
 }

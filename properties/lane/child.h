@@ -3,6 +3,10 @@
 // write to them. Therefore the child reports that it is done with a number that only the two
 // processes know; any other end of the connection is a crash. Every wait here has a limit.
 //
+// A child may also send a signal to this program. Where the program's handler asks
+// is_signal_of_child(), such a signal is a crash of the child, and not the user's wish to end the
+// program. A signal that cannot be handled (SIGKILL, SIGSTOP) ends or stops the program.
+//
 // Threads: one caller, in a process without other threads (it forks). Failure: start() returns the
 // system's error; how_lost() says in words how a child was lost.
 #pragma once
@@ -17,6 +21,11 @@
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
+
+// Returns whether `sender` is a child of this process, or a process of a child's group. The next
+// receive() from that child then says that it is lost. For signal handlers, with the number of the
+// signal and the process that sent it, which is 0 for a signal of the kernel's (Ctrl-C).
+bool is_signal_of_child(int signal, pid_t sender) noexcept;
 
 // The child's end.
 class ChildLine {

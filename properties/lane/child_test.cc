@@ -60,6 +60,44 @@ TEST(Child, ThatCrashesIsLost) {
   EXPECT_THAT(loss([] { ::raise(SIGKILL); }), HasSubstr("killed by signal 9"));
 }
 
+extern "C" void on_signal(int signal, siginfo_t* info, void*) {
+  if (!is_signal_of_child(signal, info->si_pid)) ::_exit(3);
+}
+
+void watch_for_sigterm() {
+  struct sigaction action = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+TEST(Child, ThatSignalsItsParentIsLost) {
+  watch_for_sigterm();
+  const pid_t self = ::getpid();
+  const auto signal_test = [self] {
+    ::kill(self, SIGTERM);
+    ::pause();
+  };
+  const std::string expected = "sent signal 15 (Terminated) to the program that runs it";
+  EXPECT_EQ(loss(signal_test), expected);
+  EXPECT_EQ(loss([&signal_test] {  // A process of its own does so.
+              if (::fork() == 0) signal_test();
+              ::pause();
+            }),
+            expected);
+  ::signal(SIGTERM, SIG_DFL);
+}
+
+TEST(Child, ASignalFromAnotherProcessIsNotOfAChild) {
+  Child child;
+  ASSERT_TRUE(child.start([](ChildLine&) { ::pause(); }).ok());
+  EXPECT_FALSE(is_signal_of_child(SIGTERM, ::getpid()));
+  EXPECT_FALSE(is_signal_of_child(SIGTERM, ::getppid()));
+  EXPECT_FALSE(is_signal_of_child(SIGTERM, 0));  // The kernel's, as for Ctrl-C.
+  std::string text;
+  EXPECT_EQ(child.receive(text, milliseconds(20)), Received::kNothing);
+}
+
 TEST(Child, ThatClosesItsLineIsLost) {
   EXPECT_THAT(loss([] {
                 for (int fd = 3; fd < 256; ++fd) ::close(fd);

@@ -41,30 +41,6 @@ constexpr std::uint64_t kNcclGroups = 4;
 
 Status lacks(const std::string& what) { return Status(Code::kInvalidArgument, what); }
 
-std::string advice_for(int error) {
-  switch (error) {
-    case EMFILE:
-      return "raise the number of open files that a process may have (ulimit -n)";
-    case ENFILE:
-      return "raise the number of open files of this machine (fs.file-max)";
-    case EAGAIN:
-      return "raise the number of processes and threads of this user (ulimit -u) or of the "
-             "container (its pids limit), or use fewer --jobs";
-    case ENOMEM:
-      return "give it more memory: raise the limit on the address space (ulimit -v) or that of "
-             "the container, or use fewer --jobs";
-    case ENOSPC:
-    case EDQUOT:
-    case EROFS:
-    case EACCES:
-    case ENOENT:
-    case ENOTDIR:
-      return "free some space, or name another folder with TMPDIR";
-    default:
-      return "see what this machine or its container forbids";
-  }
-}
-
 Status try_descriptors(const Needs& needs) {
   std::vector<int> opened;
   int error = 0;
@@ -207,11 +183,6 @@ int try_file_in(const std::string& folder, std::uint64_t bytes) {
   if (::close(fd) != 0 && error == 0) error = errno;
   ::unlink(file.c_str());
   return error;
-}
-
-Status refused_by_system(const std::string& what, int error) {
-  return Status(Code::kInternal,
-                fmt::format("{}: {}; {}", what, std::strerror(error), advice_for(error)));
 }
 
 // The figures were measured over many cases (the largest process, and all processes together), with

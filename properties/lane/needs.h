@@ -9,6 +9,7 @@
 #include <string>
 
 #include "properties/lane/lane.h"
+#include "properties/lane/system_error.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
@@ -35,9 +36,5 @@ Status check_needs(const Needs& needs);
 // Writes a file of `bytes` bytes in the folder, and removes it. Returns 0, or the error of the
 // system.
 int try_file_in(const std::string& folder, std::uint64_t bytes);
-
-// Describes an error of the system in our own resources (not the subject's), with what to do about
-// it.
-Status refused_by_system(const std::string& what, int error);
 
 }  // namespace lockstep::properties

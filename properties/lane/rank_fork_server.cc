@@ -14,7 +14,7 @@
 #include <cstring>
 
 #include "properties/lane/message.h"
-#include "properties/lane/needs.h"
+#include "properties/lane/system_error.h"
 #include "reducer/base/check.h"
 #include "reference/program.h"
 

@@ -42,7 +42,7 @@ std::string difference(const Program& program, std::size_t step, const Expectati
                        const Expectation& other) {
   const reference::ExpectedStep& a = one.steps[step];
   const reference::ExpectedStep& b = other.steps[step];
-  if (!a.is_modelled || !b.is_modelled) return "the model cannot tell what comes out";
+  if (!a.is_modelled || !b.is_modelled) return "the model does not know what comes out";
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     if (a.any_error || b.any_error || a.ranks[rank].outcome != Outcome::kSuccess ||
         b.ranks[rank].outcome != Outcome::kSuccess)

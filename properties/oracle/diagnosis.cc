@@ -51,14 +51,15 @@ class DiagnosisOracle {
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
-    if (is_well() && !diagnosis_.clean()) return wrong("nothing failed, and that is not told");
+    if (is_well() && !diagnosis_.clean())
+      return wrong("nothing failed, and the diagnosis does not say so");
     return judge_odd();
   }
 
  private:
   Verdict wrong(const std::string& what) const {
     return {Failing::kWrongError, "diagnosis",
-            fmt::format("of what ranks {} told: {}\n{}", fmt::join(members_, " "), what,
+            fmt::format("the diagnosis of ranks {}: {}\n{}", fmt::join(members_, " "), what,
                         diagnosis_.to_string())};
   }
 
@@ -153,12 +154,12 @@ class DiagnosisOracle {
     // runs, is not an error of the reducer.
     if (last->status.code() == Code::kSecondBackward) return "";
     if (program_.steps[last->step].kind != reference::PassKind::kSynced) return "";
-    if (!record.failure) return "does not tell its failure: " + last->status.to_string();
+    if (!record.failure) return "does not record its failure: " + last->status.to_string();
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
-      return "does not tell the failure that it had: " + last->status.to_string();
+      return "does not record the failure that it had: " + last->status.to_string();
     if (record.pass != number)
-      return fmt::format("failed in pass {}, and tells pass {}", number, record.pass);
+      return fmt::format("failed in pass {}, and records pass {}", number, record.pass);
     return record.next_bucket == kNone || !knows_layout(last->step) ? ""
                                                                     : judge_missing(record, *last);
   }
@@ -232,7 +233,8 @@ class DiagnosisOracle {
       const RecordedCollective* const open =
           own == diagnosis_.records.end() ? nullptr : own->find(wait.sequence);
       if (open == nullptr || open->state == RecordedCollective::State::kCompleted)
-        return wrong(fmt::format("rank {} waits in nothing that it told", wait.rank));
+        return wrong(
+            fmt::format("rank {} waits in a collective that it has not recorded", wait.rank));
       for (const FlightRecord& other : diagnosis_.records) {
         const RecordedCollective* const there = other.find(wait.sequence);
         const bool has_come =
@@ -301,7 +303,7 @@ class DiagnosisOracle {
     if (!std::all_of(silent.begin(), silent.end(), is_it)) return {};
     if (diagnosis_.suspects.empty() && !culprit->is_certain) return {};
     if (diagnosis_.suspects.size() == 1 && is_it(diagnosis_.suspects[0])) return {};
-    return wrong(fmt::format("the odd one out is what was rank {}{}", culprit->rank,
+    return wrong(fmt::format("the suspect must be rank {} of the program{}", culprit->rank,
                              culprit->is_certain ? "" : ", or none"));
   }
 
@@ -335,7 +337,7 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
       const Result<Diagnosis> diagnosis = diagnose(std::move(records));
       if (!diagnosis)
         return {Failing::kWrongError, "diagnosis",
-                "what the ranks told cannot be joined: " + diagnosis.error().to_string()};
+                "the flight records cannot be joined: " + diagnosis.error().to_string()};
       Verdict verdict = judge_diagnosis(c, expectation, observation, generation, group, *diagnosis);
       if (!verdict.ok()) return verdict;
     }

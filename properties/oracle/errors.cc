@@ -94,15 +94,15 @@ class ErrorOracle {
       return wrong("error", "end_join does not say what was changed: " + joining.to_string());
     const bool is_no_pass = !is_pass_of_join(joining.failure());
     if (code == Code::kInternal || code == Code::kPoisoned || is_no_pass)
-      return wrong("error", "end_join does not tell a cause: " + joining.to_string());
+      return wrong("error", "end_join does not name a cause: " + joining.to_string());
     if (lacks_sequence(joining.failure()))
-      return wrong("error", "end_join does not tell the sequence number of the collective: " +
+      return wrong("error", "end_join does not name the sequence number of the collective: " +
                                 joining.to_string());
     if (is_error_of_a_step(joining.failure())) return {};
     // The peer with the error may have left before its flight record was stored.
     if (program_fails() && (code == Code::kAborted || code == Code::kPeerLost)) return {};
     if (fatal_.empty())
-      return wrong("error", "end_join tells no error of the program: " + joining.to_string());
+      return wrong("error", "end_join names no error of the program: " + joining.to_string());
     return judge_fault_in_join(joining.failure());
   }
 
@@ -120,7 +120,7 @@ class ErrorOracle {
 
   Verdict judge_fault_in_join(const Failure& failure) {
     const auto lacks = [&](const std::string& what) {
-      return wrong("error", "end_join does not tell " + what + ": " + failure.to_string());
+      return wrong("error", "end_join does not name " + what + ": " + failure.to_string());
     };
     if (!has_rank(failure)) return lacks("a rank to look at");
     if (failure.bucket == kNone && failure.collective.empty() && !is_own_error(failure.code))
@@ -172,7 +172,7 @@ class ErrorOracle {
     if (lacks_sequence(failure))
       return wrong_step(
           "error", step,
-          "the error does not tell the sequence number of the collective: " + failure.to_string());
+          "the error does not name the sequence number of the collective: " + failure.to_string());
     const bool is_of_peer = is_own_error(failure.code) && failure.rank != failure.reported_by &&
                             failure.rank != kNone && failure.reported_by != kNone;
     if (!is_of_peer || failure.code == Code::kUnevenInputs || !observation_.attaches) return {};
@@ -183,7 +183,7 @@ class ErrorOracle {
     if (is_told) return {};
     return wrong_step(
         "error", step,
-        "the error of a peer does not tell what this rank saw: " + failure.to_string());
+        "the error of a peer does not say what this rank saw: " + failure.to_string());
   }
 
   static bool lacks_sequence(const Failure& failure) {
@@ -483,7 +483,7 @@ class ErrorOracle {
   Verdict judge_fault_error(const ObservedStep& step, const Failure& failure) {
     const auto lacks = [&](const std::string& what) {
       return wrong_step("error", step,
-                        "the error does not tell " + what + ": " + failure.to_string());
+                        "the error does not name " + what + ": " + failure.to_string());
     };
     if (failure.code == Code::kInternal || failure.code == Code::kPoisoned) return lacks("a cause");
     // Only the engine runs a local backward, and the engine knows no rank and no pass.

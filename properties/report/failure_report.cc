@@ -88,8 +88,7 @@ std::string failure_block(const FailureReport& report) {
                                 verdict.oracle, static_cast<int>(verdict.failing));
   out += describe(report.value) + "\n" + verdict.message;
   if (!out.empty() && out.back() != '\n') out += '\n';
-  if (!report.outcome.diagnosis.empty())
-    out += "\nwhat the ranks tell: " + report.outcome.diagnosis;
+  if (!report.outcome.diagnosis.empty()) out += "\nflight records: " + report.outcome.diagnosis;
   if (!report.irrelevant.empty()) {
     out += "\ndoes not matter:";
     for (std::size_t i = 0; i < report.irrelevant.size(); ++i)

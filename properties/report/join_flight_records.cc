@@ -22,7 +22,7 @@ std::string heading(const Observation& observation, std::uint32_t generation, st
   std::erase_if(members, [&](std::uint32_t rank) { return rank % groups != group; });
   std::string out = "in the group";
   if (generation > 0) out += fmt::format(" after recovery {}", generation);
-  return out + fmt::format(", of what were ranks {}:\n", fmt::join(members, " "));
+  return out + fmt::format(" of ranks {}, numbered anew:\n", fmt::join(members, " "));
 }
 
 }  // namespace

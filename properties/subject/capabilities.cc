@@ -52,7 +52,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"sparse", "sparse gradients"},
     {"requires_grad", "gradients that require a gradient"},
     {"complex64", "complex numbers"},
-    {"verify", "checksums of what travels"},
+    {"verify", "verified payloads (checksums)"},
     {"replicas", "several replicas in a process"},
     {"reducers", "several reducers of one model"},
     {"two_groups", "groups of ranks that train apart"},

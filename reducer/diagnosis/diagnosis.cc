@@ -161,7 +161,7 @@ void find_odd(Diagnosis& diagnosis) {
   if (diagnosis.suspects.empty()) judge_failures(diagnosis);
   if (diagnosis.suspects.empty() && !diagnosis.silent.empty()) {
     diagnosis.suspects = diagnosis.silent;
-    diagnosis.reason = "told nothing: it died, stands still, or has not met the failure yet";
+    diagnosis.reason = "left no flight record: it died, hangs, or has not met the failure yet";
   }
   if (diagnosis.suspects.empty()) judge_progress(diagnosis);
 }
@@ -207,7 +207,7 @@ void tell_ranks(const Diagnosis& diagnosis, std::string& out) {
     }
     if (record.failure) out += rank + record.failure->to_string() + "\n";
   }
-  if (!diagnosis.silent.empty()) out += "  " + rank_list(diagnosis.silent) + ": told nothing\n";
+  if (!diagnosis.silent.empty()) out += "  " + rank_list(diagnosis.silent) + ": no flight record\n";
 }
 
 constexpr std::int64_t kRowsBefore = 4;
@@ -295,15 +295,16 @@ std::string Diagnosis::to_string() const {
   const std::string all = std::to_string(size) + (size == 1 ? " rank" : " ranks");
   if (clean()) return all + ": nothing differs, nobody waits, nothing failed\n";
   std::string out = all + ", ";
-  out += suspects.empty() ? "no odd one\n"
-                          : "the odd one out: " + rank_list(suspects) + " (" + reason + ")\n";
+  out += suspects.empty() ? "no suspect\n"
+                          : (suspects.size() == 1 ? "suspect: " : "suspects: ") +
+                                rank_list(suspects) + " (" + reason + ")\n";
   if (difference) {
     out += "the first difference is in collective #" + std::to_string(difference->sequence) + ":\n";
     for (const Side& side : difference->sides)
       out += "  " + rank_list(side.ranks) + ": " +
              (side.collective ? side.collective->to_string() : "not started") + "\n";
   } else {
-    out += "the ranks that told started the same collectives\n";
+    out += "the ranks with a flight record started the same collectives\n";
   }
   out += "where each rank is:\n";
   tell_ranks(*this, out);

@@ -113,7 +113,7 @@ TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
   ASSERT_TRUE(diagnosis.difference.has_value());
   EXPECT_EQ(diagnosis.difference->sequence, 1);
   EXPECT_EQ(diagnosis.to_string(),
-            "3 ranks, the odd one out: rank 1 (its collective #1 is another one than that of most "
+            "3 ranks, suspect: rank 1 (its collective #1 is another one than that of most "
             "ranks)\n"
             "the first difference is in collective #1:\n"
             "  ranks 0 2: pass 0, all_reduce of the usage map, 3 int32\n"

@@ -10,6 +10,7 @@
 //  6  closes the descriptors of its process there
 //  7  writes to them there
 //  8  stops its process there (SIGSTOP)
+//  9  sends SIGTERM to the parent of its process there
 // A real reducer could have the first fault; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
@@ -97,6 +98,8 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
     if (::write(fd, kText, sizeof kText) < 0) continue;
 #elif LOCKSTEP_EXAMPLE_FAULT == 8
   if (is_second) ::raise(SIGSTOP);
+#elif LOCKSTEP_EXAMPLE_FAULT == 9
+  if (is_second) ::kill(::getppid(), SIGTERM);
 #else
   if (is_second && reducer.flat.setup->rank == 0) {
     reducer.flat.is_open = false;
@@ -109,9 +112,9 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {"",        "stale",      "crashing",
-                                           "hanging", "skipping",   "exiting",
-                                           "closing", "scribbling", "stopping"};
+  static constexpr const char* kNames[] = {"",         "stale",     "crashing", "hanging",
+                                           "skipping", "exiting",   "closing",  "scribbling",
+                                           "stopping", "signalling"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""by_hand.py [NAME...]: the findings of FINDINGS.md that need what the C++ side of PyTorch has not.
+"""by_hand.py [NAME...]: the findings of FINDINGS.md that PyTorch's C++ interface cannot show.
 
-Plain PyTorch over Gloo, ranks as processes of this machine; nothing of this project is needed.
-Each finding runs by itself, tells what every rank saw, and ends in a line `NAME: shows` or
-`NAME: does not show`. Without names all are run. `--list` names them.
+Each finding is a script of plain PyTorch over Gloo, with ranks as processes of this machine; it
+needs nothing of this project. It prints what every rank saw, and ends in a line `NAME: shows` or
+`NAME: does not show`. Without names all findings run. `--list` names them.
 
 Exit code: 0 if all show, 1 if one does not, 2 if there is no PyTorch to run them with.
 """
@@ -33,25 +33,25 @@ RUN_SECONDS = 60  # a rank that has not ended by then hangs
 
 
 class Rank:
-    """What the body of a finding is given: its number, and a way to tell what it sees."""
+    """What the body of a finding is given: its number, and a way to report what it sees."""
 
     def __init__(self, number, pipe):
         self.number = number
         self.pipe = pipe
 
-    def tell(self, name, value):
+    def report(self, name, value):
         self.pipe.send((name, value))
 
     def attempt(self, name, call):
-        """Tells "ok", or the first line of the error; returns whether it went well."""
+        """Reports "ok", or the first line of the error; returns whether it went well."""
         begin = time.monotonic()
         try:
             call()
             result = "ok"
         except Exception as error:  # whatever PyTorch raises is what is looked at
             result = str(error).strip().split("\n")[0][:300]
-        self.tell(name, result)
-        self.tell(name + " seconds", round(time.monotonic() - begin, 1))
+        self.report(name, result)
+        self.report(name + " seconds", round(time.monotonic() - begin, 1))
         return result == "ok"
 
 
@@ -80,9 +80,9 @@ def is_end_of_connection(text):
     return "closed by peer" in text or "reset by peer" in text
 
 
-def run(body, world=2, tend=None):
-    """Runs body(rank) in `world` processes. Per rank: what it told, by name, and "end".
-    `tend(processes)` is called again and again meanwhile."""
+def run(body, world=2, tend=None, seconds=RUN_SECONDS):
+    """Runs body(rank) in `world` processes, for `seconds` at most. Returns for each rank what it
+    reported, by name, and "end". Meanwhile `tend(processes, seen)` is called again and again."""
     context = multiprocessing.get_context("fork")  # this process runs no operation of torch
     seen = [{} for _ in range(world)]
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +94,7 @@ def run(body, world=2, tend=None):
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
-        limit = time.monotonic() + RUN_SECONDS
+        limit = time.monotonic() + seconds
         open_pipes = dict(enumerate(pipes))
         while open_pipes and time.monotonic() < limit:
             for number in multiprocessing.connection.wait(list(open_pipes.values()), 0.05):
@@ -110,8 +110,8 @@ def run(body, world=2, tend=None):
             process.join(max(0.0, limit - time.monotonic()) if number not in open_pipes else 0)
             if "end" not in seen[number] or process.exitcode != 0:
                 seen[number]["end"] = how_ended(process)
-    for number, told in enumerate(seen):
-        for name, value in told.items():
+    for number, reported in enumerate(seen):
+        for name, value in reported.items():
             if not name.endswith(" seconds"):
                 print("  rank %d: %s: %s" % (number, name, value))
     return seen
@@ -168,7 +168,7 @@ def train_with_a_hook_that_fails(where):
             model.zero_grad(set_to_none=True)
             loss = model(["p"], 1.0 + 2 * rank.number)
             rank.attempt("pass %d" % index, loss.backward)
-            rank.tell("gradient %d" % index, values_of(model.module.p))
+            rank.report("gradient %d" % index, values_of(model.module.p))
 
     return run(body)
 
@@ -226,7 +226,7 @@ def join_sends_the_last_map():
             for index, used in enumerate(inputs):
                 model.zero_grad(set_to_none=True)
                 model(used, 1.0).backward()
-                rank.tell("b after input %d" % index, values_of(model.module.b))
+                rank.report("b after input %d" % index, values_of(model.module.b))
 
     _, second = run(body)
     return second["b after input 1"] == [0.0]
@@ -243,7 +243,7 @@ def average_by_place(names_of):
         loss = model(["a"], 1.0) + model.module(["b"], 10.0)
         rank.attempt("backward", loss.backward)
         for name in ("a", "b"):
-            rank.tell(name, values_of(getattr(module, name)))
+            rank.report(name, values_of(getattr(module, name)))
 
     first, second = run(body)
     return (first["backward"] == second["backward"] == "ok" and first["a"] == [5.5]
@@ -269,7 +269,7 @@ def other_frozen_is_averaged():
         model = DistributedDataParallel(module)
         rank.attempt("backward", model("ab"[rank.number], 1.0 + 9 * rank.number).backward)
         for name in ("a", "b"):
-            rank.tell(name, values_of(getattr(model.module, name)))
+            rank.report(name, values_of(getattr(model.module, name)))
 
     first, second = run(body)
     return (first["backward"] == second["backward"] == "ok" and first["a"] == [5.5]
@@ -277,7 +277,7 @@ def other_frozen_is_averaged():
 
 
 def construct_and_train(rank, make, passes=2, factor=1.0):
-    """Tells how it went; stops at the first error."""
+    """Reports how it went; stops at the first error."""
     models = []
     if not rank.attempt("construction", lambda: models.append(make())):
         return
@@ -286,7 +286,7 @@ def construct_and_train(rank, make, passes=2, factor=1.0):
             return
 
 
-def other_detection_is_not_told():
+def other_detection_is_not_reported():
     """One rank with find_unused_parameters, the other without."""
 
     def body(rank):
@@ -340,7 +340,7 @@ def other_sparsity_times_out():
             and any("Timed out" in each.get("pass 0", "") for each in seen))
 
 
-def other_sizes_are_told_to_one():
+def other_sizes_are_reported_on_one_rank():
     """Two elements on rank 0, three on rank 1."""
 
     def body(rank):
@@ -371,9 +371,9 @@ def hooks_see_index_zero():
         model.register_comm_hook(None, hook)
         for index in range(3):
             model(["a", "b"], 1.0).backward()
-            rank.tell("buckets of pass %d (index, is last, strides)" % index, list(noted))
+            rank.report("buckets of pass %d (index, is last, strides)" % index, list(noted))
             noted.clear()
-        rank.tell("strides of b, and of its gradient",
+        rank.report("strides of b, and of its gradient",
                   [tuple(model.module.b.stride()), tuple(model.module.b.grad.stride())])
 
     seen = run(body)[0]
@@ -398,7 +398,7 @@ def lost_rank(how, tend=None):
         model.zero_grad(set_to_none=True)
         loss = model(names, 1.0 + rank.number)
         if rank.number == 2:
-            rank.tell("it", how)
+            rank.report("it", how)
             if how == "exits":
                 os._exit(3)
             if how == "is killed":
@@ -408,7 +408,7 @@ def lost_rank(how, tend=None):
             if how == "is slow":
                 time.sleep(2)
         rank.attempt("backward", loss.backward)
-        rank.tell("gradient", values_of(model.module.p0)[:1])
+        rank.report("gradient", values_of(model.module.p0)[:1])
         rank.attempt("the next one", lambda: model(names, 1.0).backward())
 
     return run(body, world=3, tend=tend)
@@ -455,7 +455,7 @@ def half_sums_are_lost():
         for name, inputs in (("lost", (5236.0, 48576.0)), ("kept", (48576.0, 5236.0))):
             model.zero_grad()
             model(torch.full((1, 1), inputs[rank.number])).sum().backward()
-            rank.tell(name, model.module.weight.grad.item())
+            rank.report(name, model.module.weight.grad.item())
 
     seen = run(body)
     return all(each["lost"] == 2618.0 and each["kept"] == 26912.0 for each in seen)
@@ -474,7 +474,7 @@ def swap_on_one_rank(views):
             if rank.number == 0 and factor == 1.0:
                 module.a.grad, module.b.grad = module.b.grad, module.a.grad
         for name in ("a", "b"):
-            rank.tell(name, values_of(getattr(module, name)))
+            rank.report(name, values_of(getattr(module, name)))
 
     seen = run(body)
     return (all(each["backward"] == "ok" for each in seen)
@@ -491,15 +491,384 @@ def swapped_gradients():
     return swap_on_one_rank(False)
 
 
+# ---- what a forward has armed ----
+
+
+def local_backward_is_averaged():
+    """A synced forward, then a forward under no_sync. The backward of the local output comes first,
+    then that of the synced one."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        synced = model(["p"], 1.0 + rank.number)
+        with model.no_sync():
+            local = model(["p"], 10.0 + 10 * rank.number)
+        local.backward()
+        rank.report("after the local backward", values_of(model.module.p))
+        rank.attempt("synced backward", synced.backward)
+        rank.report("after the synced backward", values_of(model.module.p))
+
+    first, second = run(body)
+    return (all(each["after the local backward"] == [15.0] for each in (first, second))
+            and first["after the synced backward"] == [16.0]
+            and second["after the synced backward"] == [17.0])
+
+
+class Outputs(Table):
+    """The outputs are the losses of the parameters that `used` names, one each."""
+
+    def forward(self, used, factor):
+        return [(getattr(self, name) * factor).sum() for name in used]
+
+
+def spare_output_ends_static_graph():
+    """Static graph; the model has two outputs, and the loss uses the first one, in every pass."""
+
+    def body(rank):
+        model = DistributedDataParallel(Outputs(a=torch.zeros(1), b=torch.zeros(1)),
+                                        static_graph=True)
+        for index in range(3):
+            model.zero_grad(set_to_none=True)
+            rank.attempt("pass %d" % index,
+                         lambda: model(["a", "b"], 1.0 + rank.number)[0].backward())
+            rank.report("a after pass %d" % index, values_of(model.module.a))
+
+    first, second = run(body)
+    return (all(each["pass 0"] == each["pass 1"] == "ok" and each["a after pass 0"] == [1.5]
+                and each["pass 2"].startswith("Expected to have finished reduction")
+                for each in (first, second))
+            and first["a after pass 1"] == [1.0] and second["a after pass 1"] == [2.0])
+
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+class Boxed(Table):
+    def forward(self, used, factor):
+        return Box(super().forward(used, factor))
+
+
+def hidden_output_is_ready_twice():
+    """find_unused_parameters; the model returns its output in an object of a class of its own."""
+
+    def body(rank):
+        model = DistributedDataParallel(Boxed(a=torch.zeros(1), b=torch.zeros(1)),
+                                        find_unused_parameters=True)
+        rank.attempt("backward", lambda: model(["a"], 1.0).content.backward())
+
+    return all("mark a variable ready only once" in each["backward"] for each in run(body))
+
+
+class RaisesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("the node raises")
+
+
+def failed_backward_blocks_the_next():
+    """A node raises in the first backward, on both ranks: the gradient of b is there, that of a
+    is not, and no collective has been launched. Then two more passes."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(a=torch.zeros(1), b=torch.zeros(1)))
+        failing = RaisesInBackward.apply(model.module.a * 1.0).sum()
+        loss = failing + model(["b"], 1.0)
+        rank.attempt("backward", loss.backward)
+        for index in range(2):
+            rank.attempt("pass %d" % index, lambda: model(["a", "b"], 1.0).backward())
+
+    return all("the node raises" in each["backward"]
+               and all("parameters that were not used" in each["pass %d" % index]
+                       for index in range(2)) for each in run(body))
+
+
+def create_graph_is_averaged():
+    """backward(create_graph=True): the gradients require grad themselves."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.ones(1)))
+        loss = model(["p"], 1.0) ** 2 * (1 + rank.number)
+        rank.attempt("backward", lambda: loss.backward(create_graph=True))
+        gradient = model.module.p.grad
+        rank.report("gradient, and whether it requires grad",
+                    (gradient.tolist(), gradient.requires_grad))
+
+    return all(each["backward"] == "ok"
+               and each["gradient, and whether it requires grad"] == ([3.0], True)
+               for each in run(body))
+
+
+def two_checkpoints_of_the_model_work():
+    """A checkpoint around the whole model, twice in one backward: each is reduced by itself, and
+    the gradient is right."""
+    from torch.utils.checkpoint import checkpoint
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        inputs = torch.ones(1, requires_grad=True)
+
+        def forward(factor):
+            return model(["p"], factor * (1.0 + rank.number))
+
+        loss = checkpoint(forward, inputs) + checkpoint(forward, inputs * 3)
+        rank.attempt("backward", loss.sum().backward)
+        rank.report("gradient", values_of(model.module.p))
+
+    return all(each["backward"] == "ok" and each["gradient"] == [6.0] for each in run(body))
+
+
+def subnormals_follow_the_thread():
+    """The application flushes subnormal numbers to zero. The mean of 1e-38 on both ranks."""
+
+    def body(rank):
+        torch.set_flush_denormal(True)
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        model(["p"], 1e-38).backward()
+        torch.set_flush_denormal(False)
+        rank.report("gradient", values_of(model.module.p))
+
+    return all(each["gradient"] == [0.0] for each in run(body))
+
+
+# ---- communication hooks ----
+
+
+def hook_with_a_backward_hangs():
+    """A communication hook runs a backward that reaches a parameter of the model."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+
+        def hook(state, bucket):
+            with torch.enable_grad():
+                (model.module.p * 2).sum().backward()
+            return starts_all_reduce(bucket)
+
+        model.register_comm_hook(None, hook)
+        rank.attempt("backward", model(["p"], 1.0).backward)
+
+    return all(each["end"] == "hangs" for each in run(body, seconds=2 * TIMEOUT_SECONDS))
+
+
+def hook_without_an_end_hangs():
+    """The hook of rank 0 returns a future that nothing completes."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        futures = []
+
+        def hook(state, bucket):
+            futures.append(torch.futures.Future())
+            if rank.number == 1:
+                futures[-1].set_result(bucket.buffer())
+            return futures[-1]
+
+        model.register_comm_hook(None, hook)
+        rank.attempt("backward", model(["p"], 1.0).backward)
+
+    first, second = run(body, seconds=2 * TIMEOUT_SECONDS)
+    return first["end"] == "hangs" and second["backward"] == "ok"
+
+
+# ---- buffers, and what is ignored ----
+
+
+class Buffered(Table):
+    """Has a buffer, `seen`."""
+
+    def __init__(self, **parameters):
+        super().__init__(**parameters)
+        self.register_buffer("seen", torch.zeros(1))
+
+
+def evaluation_skips_buffers():
+    """A forward under no_grad between two training passes. Before each forward rank r sets its
+    buffer to r + 1."""
+
+    def body(rank):
+        model = DistributedDataParallel(Buffered(p=torch.zeros(1)))
+
+        def forward(name):
+            model.module.seen.fill_(rank.number + 1.0)
+            loss = model(["p"], 1.0)
+            rank.report("buffer in " + name, model.module.seen.tolist())
+            return loss
+
+        forward("pass 0").backward()
+        with torch.no_grad():
+            forward("the evaluation")
+        forward("pass 1").backward()
+        forward("pass 2").backward()
+
+    second = run(body)[1]
+    return ([second["buffer in " + name] for name in
+             ("pass 0", "the evaluation", "pass 1", "pass 2")] == [[1.0], [1.0], [2.0], [1.0]])
+
+
+def ignored_parameter_of_the_root_is_averaged():
+    """Parameter a of the outermost module is to be ignored, by its name; so is a name that nothing
+    has."""
+
+    def body(rank):
+        module = Table(a=torch.zeros(1), b=torch.zeros(1))
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            module, ["a", "nothing"])
+        model = DistributedDataParallel(module)
+        model(["a", "b"], 1.0 + rank.number).backward()
+        rank.report("a", values_of(module.a))
+
+    return all(each["a"] == [1.5] for each in run(body))
+
+
+# ---- uneven inputs ----
+
+
+def join_hook_divides_by_all():
+    """Under join with divide_by_initial_world_size=False; rank 0 has one input, rank 1 two. Without
+    a hook, then with the built-in hook that averages."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    def body(rank):
+        for name in ("without", "with"):
+            model = DistributedDataParallel(Table(p=torch.zeros(1)))
+            if name == "with":
+                model.register_comm_hook(None, allreduce_hook)
+            with Join([model], divide_by_initial_world_size=False):
+                for _ in range(1 + rank.number):
+                    model.zero_grad(set_to_none=True)
+                    model(["p"], 8.0).backward()
+            rank.report("last gradient %s the hook" % name, values_of(model.module.p))
+
+    second = run(body)[1]
+    return (second["last gradient without the hook"] == [8.0]
+            and second["last gradient with the hook"] == [4.0])
+
+
+def joined_rank_keeps_its_gradient():
+    """Rank 0 has one input, rank 1 two, with another gradient; what rank 0 holds in the end."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        with Join([model]):
+            for index in range(1 + rank.number):
+                model.zero_grad(set_to_none=True)
+                model(["p"], 2.0 + 6 * index).backward()
+        rank.report("last gradient", values_of(model.module.p))
+
+    first, second = run(body)
+    return first["last gradient"] == [2.0] and second["last gradient"] == [4.0]
+
+
+def join_goes_on_after_its_end():
+    """A join that all ranks have left; then a training pass, for which rank r sets its buffer to
+    r + 1. Counts the all-reduces of the forward."""
+
+    def body(rank):
+        model = DistributedDataParallel(Buffered(p=torch.zeros(1)))
+        with Join([model]):
+            model(["p"], 1.0).backward()
+        calls = []
+        all_reduce = dist.all_reduce
+
+        def counted(*arguments, **options):
+            calls.append(None)
+            return all_reduce(*arguments, **options)
+
+        dist.all_reduce = counted
+        model.module.seen.fill_(rank.number + 1.0)
+        model(["p"], 1.0)
+        dist.all_reduce = all_reduce
+        rank.report("all-reduces of a forward", len(calls))
+        rank.report("buffer", model.module.seen.tolist())
+
+    return all(each["all-reduces of a forward"] == 3 and each["buffer"] == [2.0]
+               for each in run(body))
+
+
+def joined_rank_rebuilds_in_its_own_order():
+    """Three parameters of 1, 2 and 3 elements, a bucket for each; the gradient of the last comes
+    first. Rank 0, which decides the order of the buckets, has no inputs, then one."""
+
+    def body(rank):
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 4
+        for inputs in (0, 1):
+            model = DistributedDataParallel(
+                Table(a=torch.zeros(1), b=torch.zeros(2), c=torch.zeros(3)),
+                bucket_cap_mb=4 / 1024 / 1024)
+            with Join([model]):
+                for _ in range(inputs if rank.number == 0 else 2):
+                    model(["a", "b", "c"], 1.0).backward()
+            rank.report("buckets, with %d inputs of rank 0" % inputs,
+                        [bucket.buffer().numel()
+                         for bucket in model.reducer._get_zeros_like_grad_buckets()])
+
+    second = run(body)[1]
+    return (second["buckets, with 0 inputs of rank 0"] == [1, 2, 3]
+            and second["buckets, with 1 inputs of rank 0"] == [3, 2, 1])
+
+
+def static_join(inputs_of_rank_0, detection):
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)), static_graph=True,
+                                        find_unused_parameters=detection)
+
+        def train():
+            with Join([model]):
+                for _ in range(inputs_of_rank_0 + 2 * rank.number):
+                    model(["p"], 1.0).backward()
+
+        rank.attempt("join", train)
+
+    return [each.get("join", each["end"]) for each in run(body)]
+
+
+def static_join_fails():
+    """Static graph under join: rank 0 has no input; then two inputs, and unused detection is on,
+    too; as a control, two inputs without the detection."""
+    return (all(each != "ok" for each in static_join(0, False))
+            and all(each != "ok" for each in static_join(2, True))
+            and static_join(2, False) == ["ok", "ok"])
+
+
+def sparse_join_is_refused_late():
+    """An embedding with sparse gradients under join; rank 0 has no input."""
+
+    def body(rank):
+        model = DistributedDataParallel(torch.nn.Embedding(3, 1, sparse=True))
+
+        def train():
+            with Join([model]):
+                for _ in range(rank.number):
+                    model(torch.tensor([1])).sum().backward()
+
+        rank.attempt("join", train)
+
+    first, second = run(body)
+    return "undefined Tensor" in first["join"] and second["join"] != "ok"
+
+
 CONTROL = {call.__name__.replace("_", "-"): call for call in (
     same_order, swapped_gradients)}  # run by name alone
 FINDINGS = {call.__name__.replace("_", "-"): call for call in (
     one_hook_fails, failed_hook_stays_failed, join_sends_the_last_map, other_order_is_averaged,
-    other_frozen_is_averaged, other_detection_is_not_told, other_dtype_aborts,
-    other_bucket_cap_aborts, other_sparsity_times_out, other_sizes_are_told_to_one,
+    other_frozen_is_averaged, other_detection_is_not_reported, other_dtype_aborts,
+    other_bucket_cap_aborts, other_sparsity_times_out, other_sizes_are_reported_on_one_rank,
     hooks_see_index_zero, gone_rank_is_an_error, stopped_rank_is_an_error,
     slow_rank_is_waited_for, half_sums_are_lost,
-    swapped_views_are_taken_for_each_other)}
+    swapped_views_are_taken_for_each_other,
+    local_backward_is_averaged, spare_output_ends_static_graph, hidden_output_is_ready_twice,
+    failed_backward_blocks_the_next, create_graph_is_averaged,
+    two_checkpoints_of_the_model_work, subnormals_follow_the_thread, hook_with_a_backward_hangs,
+    hook_without_an_end_hangs, evaluation_skips_buffers,
+    ignored_parameter_of_the_root_is_averaged, join_hook_divides_by_all,
+    joined_rank_keeps_its_gradient, join_goes_on_after_its_end,
+    joined_rank_rebuilds_in_its_own_order, static_join_fails, sparse_join_is_refused_late)}
 
 
 def main(names):
@@ -518,7 +887,7 @@ def main(names):
         try:
             shows = known[name]()
         except KeyError as error:
-            print("  not told by a rank: %s" % error)
+            print("  no rank reported: %s" % error)
             shows = False
         print("%s: %s" % (name, "shows" if shows else "does not show"), flush=True)
         failed += not shows

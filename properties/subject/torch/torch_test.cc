@@ -186,7 +186,7 @@ TEST_F(TorchBeside, APlantedBugIsFound) {
 }
 
 // Where ranks' processes come from (properties/lane/rank_fork_server.h).
-class TorchNursery : public Torch {
+class TorchRankForkServer : public Torch {
  protected:
   // A rank without work; `fd` is the end of its socket that is ours.
   static Result<pid_t> make_rank(RankForkServer& fork_server, int& fd) {
@@ -204,7 +204,7 @@ class TorchNursery : public Torch {
   }
 };
 
-TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
+TEST_F(TorchRankForkServer, RanksAreOurChildrenAndEndWithTheirSocket) {
   RankForkServer fork_server(subject_.rank_program);
   int fds[2] = {-1, -1};
   const Result<pid_t> first = make_rank(fork_server, fds[0]);
@@ -217,7 +217,7 @@ TEST_F(TorchNursery, RanksAreOurChildrenAndEndWithTheirSocket) {
   EXPECT_EQ(end_of(*second), 0);
 }
 
-TEST_F(TorchNursery, RanksOutliveIt) {
+TEST_F(TorchRankForkServer, RanksOutliveIt) {
   auto fork_server = std::make_unique<RankForkServer>(subject_.rank_program);
   int fd = -1;
   const Result<pid_t> rank = make_rank(*fork_server, fd);

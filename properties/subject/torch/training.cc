@@ -22,6 +22,7 @@
 #include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch/wrapper.h"
 #include "reference/arithmetic.h"
+#include "reference/model/engine.h"
 #include "reference/sparse.h"
 
 namespace lockstep::torch_subject {

@@ -67,7 +67,7 @@ TEST(NcclApi, LibraryOfTheNextMajorVersionIsAnError) {
 }
 
 TEST(NcclApi, LibraryThatDoesNotTellItsVersionIsAnError) {
-  EXPECT_THAT(error_of(fake("mute")), HasSubstr("does not tell its version"));
+  EXPECT_THAT(error_of(fake("mute")), HasSubstr("does not report its version"));
 }
 
 TEST(NcclApi, MissingFunctionIsAnErrorThatNamesIt) {

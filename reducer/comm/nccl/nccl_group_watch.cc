@@ -76,7 +76,7 @@ Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t
   heard_.read(header_offset(index), compared_.data(), compared_.size() * sizeof(CollectiveHeader));
   const CollectiveHeader own = header_of(operation.collective, operation.sequence);
   if (compared_[static_cast<std::size_t>(rank_)] != own)
-    return Status(Code::kTransport, "what this rank told of its " + describe(own) +
+    return Status(Code::kTransport, "what this rank sent about its " + describe(own) +
                                         " came back from NCCL as something else");
   return compare_headers(compared_, rank_);
 }
@@ -157,7 +157,7 @@ void NcclProcessGroup::Impl::publish(Status& own, const Failure& for_peers) {
   // The other ranks saw only a consequence of this failure.
   if (own.failure().definite && !first.definite) {
     own.failure().later.push_back("rank " + std::to_string(rank_) +
-                                  " is told: " + first.to_string());
+                                  " learned: " + first.to_string());
     return;
   }
   first.later.push_back("rank " + std::to_string(rank_) + ": " + own.to_string());

@@ -224,6 +224,22 @@ TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
   EXPECT_FALSE(by(Case(2, Mode::kStatic, 1).step({none})).expectation.steps[0].is_modelled);
 }
 
+// All outputs of the first forward go through one function, so that p1 has a hook in that pass;
+// later passes wait for it, and reduce nothing.
+TEST(TorchModel, AHookBehindASpareOutputOfAStaticGraphIsAwaitedInVain) {
+  const RankPass spare =
+      with_backwards(graph({use(0, 100), use(1, 101)}, {{1, 0}, {0, 0}}), {Backward{{0}}});
+  const Case t = by(Case(2, Mode::kStatic, 2).step({spare}).step({spare}).step({spare}));
+  EXPECT_TRUE(t.expectation.steps[0].is_reduced);
+  EXPECT_FALSE(t.gradient(0, 0, 1).defined);
+  EXPECT_FALSE(t.expectation.steps[1].any_error);
+  EXPECT_FALSE(t.expectation.steps[1].is_reduced);
+  EXPECT_NE(t.value(1, 0, 0), t.value(1, 1, 0));
+  EXPECT_EQ(t.at(2, 0).error, Error::kIncomplete);
+  EXPECT_EQ(t.at(2, 0).error_call, kForwardCall);
+  EXPECT_EQ(t.at(2, 0).parameters, (Indices{1}));
+}
+
 TEST(TorchModel, AHookDividesAndCompressesFirst) {
   Case t(3, Mode::kPlain, 1);
   t.step({uses({0})});
