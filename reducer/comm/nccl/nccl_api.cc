@@ -140,7 +140,8 @@ Result<NcclApi> load_nccl(const std::string& name) {
                           "give the path of a libnccl.so.2"));
   api.library = file_of(reinterpret_cast<void*>(api.get_version), name);
   if (const NcclResult result = api.get_version(&api.version); result != NcclResult::kSuccess)
-    return failed(refused("'" + api.library + "' does not report its version (ncclGetVersion gave " +
+    return failed(refused("'" + api.library +
+                          "' does not report its version (ncclGetVersion gave " +
                           std::to_string(static_cast<int>(result)) + "): use another copy"));
   if (Status status = check_version(api); !status.ok()) return failed(std::move(status));
 
