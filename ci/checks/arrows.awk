@@ -33,6 +33,43 @@ function may_use(from, to) {
   return from == "properties" && (to == "reference" || to == "reducer" || to == "faults")
 }
 
+# The rooms of a folder, from the ground up: a room may use those of lower levels and itself.
+# Rooms of one level do not use each other, but for tensor and device, which are one thing in two folders.
+function add_rooms(folder, list,   rooms, parts, i, j, count) {
+  count = split(list, rooms, " ")
+  for (i = 1; i <= count; ++i) {
+    split(rooms[i], parts, ",")
+    for (j = 1; j in parts; ++j) level[folder "/" parts[j]] = i
+  }
+}
+
+BEGIN {
+  add_rooms("properties", "case generate shrink explain process observe subject oracle lane report run cli")
+  add_rooms("reducer", "base platform bucket,diagnosis,core device,tensor autograd,comm,device/host,device/cuda " \
+                       "hooks,comm/gloo,comm/nccl . example")
+}
+
+# room_of(PATH): "properties/lane", "reducer/comm/gloo", "reducer/." for a file of the folder itself. The program of PyTorch's
+# ranks stands on the lanes, as the program lockstep does.
+function room_of(path) {
+  if (path ~ /^properties\/subject\/torch\// && path !~ /^properties\/subject\/torch\/model\//) return "properties/cli"
+  sub(/\/[^\/]*$/, "", path)
+  if (path == "reducer") return "reducer/."
+  while (!(path in level) && index(path, "/") > 0) sub(/\/[^\/]*$/, "", path)
+  return path
+}
+
+# Returns whether it complains.
+function check_rooms(path, where, header,   from, to) {
+  if (is_test(path) || folder_of(path) != folder_of(header)) return 0
+  from = room_of(path)
+  to = room_of(header)
+  if (from == to || !(from in level) || !(to in level) || level[to] < level[from]) return 0
+  if (from ~ /^reducer\/(tensor|device)$/ && to ~ /^reducer\/(tensor|device)$/) return 0
+  complain(where, header ": " from "/ must not use " to "/, which stands above or beside it (ci/checks/arrows has the order)")
+  return 1
+}
+
 # Includes in angle brackets: the world outside.
 function check_outside(from, path, where, header) {
   if (is_standard(header)) {
@@ -65,11 +102,7 @@ function check_reducer_part(from, path, where, header) {
   if (path ~ /^reducer\/example\//) return
   if (header ~ /^reducer\/example\//) complain(where, header " is an example: nothing stands on it")
   else if (from == "reducer") {
-    if (path ~ /^reducer\/base\// && header !~ /^reducer\/base\//)
-      complain(where, "reducer/base/ includes " header ": base stands on nothing")
-    else if (path ~ /^reducer\/platform\// && header !~ /^reducer\/(base|platform)\//)
-      complain(where, "reducer/platform/ includes " header ": it stands on base alone")
-    else if (header ~ /^reducer\/comm\/gloo\// && path !~ /^reducer\/comm\/gloo\//)
+    if (header ~ /^reducer\/comm\/gloo\// && path !~ /^reducer\/comm\/gloo\//)
       complain(where, header " outside reducer/comm/gloo/: use the interfaces in reducer/comm/")
     else if (header ~ /^reducer\/comm\/nccl\// && path !~ /^reducer\/comm\/nccl\//)
       complain(where, header " outside reducer/comm/nccl/: use the interfaces in reducer/comm/")
@@ -101,6 +134,7 @@ function check_own(from, path, where, header, to) {
     return
   }
   if (is_test(header) && !is_test(path)) complain(where, header " is for tests")
+  if (check_rooms(path, where, header)) return
   if (!may_use(from, to) && !(from == "faults" && to == "reference" && is_test(path)))
     complain(where, from "/ includes " header ": " from "/ must not know " to "/")
   else if (to == "reducer")
@@ -155,7 +189,22 @@ function may_link_gloo(from, target, test) {
   return 1
 }
 
+# find_cycle(TARGET, WAY): complains of targets that need each other; each target is visited once.
+function find_cycle(target, way,   count, list, i) {
+  if (state[target] == "done") return
+  if (state[target] == "open") {
+    complain("target " target, "it needs itself:" way " " target)
+    return
+  }
+  state[target] = "open"
+  count = split(links[target], list, ";")
+  for (i = 1; i <= count; ++i)
+    if (list[i] in folder) find_cycle(list[i], way " " target " ->")
+  state[target] = "done"
+}
+
 END {
+  for (i = 1; i <= targets; ++i) find_cycle(names[i], "")
   for (i = 1; i <= targets; ++i) {
     if (folder[names[i]] == "cmake") continue
     count = split(links[names[i]], list_of, ";")

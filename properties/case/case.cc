@@ -74,4 +74,15 @@ std::uint64_t hash_of(const Case& value) {
   return hash;
 }
 
+bool can_silence(faults::Kind kind) {
+  using faults::Kind;
+  return kind == Kind::kMessageStall || kind == Kind::kOperationStall || kind == Kind::kRankExit;
+}
+
+bool never_times_out(const Case& value) {
+  return value.timeout_ms == 0 &&
+         std::none_of(value.faults.faults.begin(), value.faults.faults.end(),
+                      [](const faults::Fault& fault) { return can_silence(fault.kind); });
+}
+
 }  // namespace lockstep::properties

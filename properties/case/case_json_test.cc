@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "properties/generate/arbitrary.h"
 #include "properties/generate/random.h"
+#include "properties/shrink/arbitrary.h"
 
 namespace lockstep::properties {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "properties/case/case_json.h"
+#include "properties/case/describe.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
@@ -15,7 +16,6 @@
 #include "properties/cli/server.h"
 #include "properties/lane/needs.h"
 #include "properties/report/chrome_trace.h"
-#include "properties/report/describe.h"
 #include "properties/report/failure_report.h"
 #include "reducer/diagnosis/diagnosis.h"
 

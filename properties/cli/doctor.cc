@@ -11,8 +11,8 @@
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
-#include "properties/lane/torch_lane.h"
 #include "properties/oracle/verdict.h"
+#include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "properties/lane/child.h"
+#include "properties/process/child.h"
 
 namespace lockstep::properties {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "properties/case/case_json.h"
 #include "properties/cli/interrupt.h"
-#include "properties/lane/case_runner.h"
 #include "properties/lane/time_limit.h"
+#include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
 
@@ -59,7 +59,7 @@ Outcome CaseServer::lost() const {
 
 // Waits for an answer, until the limit has passed or the user has interrupted the program.
 Child::Received CaseServer::receive_unless_interrupted(std::string& answer,
-                                                    std::chrono::milliseconds limit) {
+                                                       std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kTurn(100);
   const Clock::time_point end = Clock::now() + limit;

@@ -8,8 +8,9 @@
 #include <chrono>
 #include <string>
 
-#include "properties/lane/child.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/nccl_lane.h"
+#include "properties/process/child.h"
 #include "properties/report/outcome.h"
 
 namespace lockstep::properties {
@@ -39,7 +40,7 @@ class CaseServer {
 
   LaneKind kind_;
   Subject subject_;
-  Child child_;
+  Child child_{remove_net_plan_of};
 };
 
 // The verdict on a case whose process was lost, or hung.

@@ -10,9 +10,10 @@
 
 #include "properties/cli/server.h"
 #include "properties/generate/features.h"
-#include "properties/lane/case_runner.h"
+#include "properties/lane/nccl_lane.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/time_limit.h"
+#include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
 namespace {
@@ -67,7 +68,7 @@ Status Workers::start() {
 
 Status Workers::launch(int worker, std::uint64_t first) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
-  slot = {std::make_unique<Child>(), false};
+  slot = {std::make_unique<Child>(remove_net_plan_of), false};
   const Status status =
       slot.child->start([this, worker, first](ChildLine& line) { work(worker, first, line); });
   slot.done = !status.ok();

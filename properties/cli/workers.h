@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "properties/generate/generate.h"
-#include "properties/lane/child.h"
 #include "properties/lane/lane.h"
+#include "properties/process/child.h"
 #include "properties/report/outcome.h"
 
 namespace lockstep::properties {

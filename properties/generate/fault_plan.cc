@@ -245,16 +245,6 @@ void PlanDrawer::draw_call_plan() {
 
 }  // namespace
 
-bool can_silence(Kind kind) {
-  return kind == Kind::kMessageStall || kind == Kind::kOperationStall || kind == Kind::kRankExit;
-}
-
-bool never_times_out(const Case& value) {
-  return value.timeout_ms == 0 &&
-         std::none_of(value.faults.faults.begin(), value.faults.faults.end(),
-                      [](const Fault& fault) { return can_silence(fault.kind); });
-}
-
 void draw_faults(Random& random, const GenerateOptions& options, Case& value) {
   if (value.program.steps.empty()) return;
   PlanDrawer(random, options, value).draw();

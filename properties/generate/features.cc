@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
-#include "properties/report/expression.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"

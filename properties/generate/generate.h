@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "properties/case/capabilities.h"
 #include "properties/case/case.h"
-#include "properties/subject/capabilities.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
@@ -38,12 +38,6 @@ class FaultKinds {
   }
   std::uint32_t bits_ = 0;
 };
-
-// Whether a fault of this kind keeps its rank (or a link of the rank) from ever answering, so that
-// the others need a timeout.
-bool can_silence(faults::Kind kind);
-// Whether waits of this case never time out in the sim lane: see Case::timeout_ms.
-bool never_times_out(const Case& value);
 
 struct GenerateOptions {
   enum class Lane : std::uint8_t { kSim, kGloo, kNccl };

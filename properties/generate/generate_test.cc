@@ -10,10 +10,10 @@
 #include <string>
 
 #include "properties/case/case_json.h"
-#include "properties/generate/arbitrary.h"
-#include "properties/generate/random.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/features.h"
+#include "properties/generate/random.h"
+#include "properties/shrink/arbitrary.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {

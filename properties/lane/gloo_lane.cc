@@ -7,13 +7,14 @@
 #include <system_error>
 #include <thread>
 
-#include "properties/lane/coordinator.h"
 #include "properties/lane/gloo_environment.h"
-#include "properties/lane/hosted_subject.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
-#include "properties/lane/training.h"
+#include "properties/observe/coordinator.h"
+#include "properties/observe/training.h"
+#include "properties/subject/hosted_subject.h"
+#include "properties/subject/subject_factory.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

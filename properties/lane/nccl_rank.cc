@@ -12,14 +12,15 @@
 #include <memory>
 #include <optional>
 
-#include "properties/lane/graph.h"
 #include "properties/lane/nccl_environment.h"
 #include "properties/lane/nccl_gpu.h"
 #include "properties/lane/nccl_log.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
-#include "properties/lane/training.h"
+#include "properties/observe/graph_builder.h"
+#include "properties/observe/training.h"
+#include "properties/subject/subject_factory.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

@@ -17,7 +17,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "properties/lane/child.h"
+#include "properties/process/child.h"
 
 namespace lockstep::properties {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "properties/lane/lane.h"
-#include "properties/lane/system_error.h"
+#include "properties/process/system_error.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {

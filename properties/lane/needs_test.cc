@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "properties/lane/child.h"
+#include "properties/process/child.h"
 
 namespace lockstep::properties {
 namespace {

@@ -1,7 +1,8 @@
 // Runs one rank of a case in its own process. Compiled once per build of the reducer.
 #include "properties/lane/gloo_environment.h"
 #include "properties/lane/process_ranks.h"
-#include "properties/lane/training.h"
+#include "properties/observe/training.h"
+#include "properties/subject/subject_factory.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

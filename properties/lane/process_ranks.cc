@@ -15,12 +15,12 @@
 #include <filesystem>
 
 #include "properties/case/case_json.h"
-#include "properties/lane/message.h"
 #include "properties/lane/needs.h"
-#include "properties/lane/process_end.h"
 #include "properties/lane/rank_json.h"
 #include "properties/lane/rank_server.h"
 #include "properties/lane/time_limit.h"
+#include "properties/process/message.h"
+#include "properties/process/process_end.h"
 #include "reducer/base/check.h"
 
 namespace lockstep::properties {

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "properties/lane/lane.h"
-#include "properties/lane/meeting.h"
 #include "properties/lane/rank_fork_server.h"
 #include "properties/lane/rank_server.h"
+#include "properties/observe/meeting.h"
 
 namespace lockstep::properties {
 

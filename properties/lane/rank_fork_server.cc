@@ -13,8 +13,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "properties/lane/message.h"
-#include "properties/lane/system_error.h"
+#include "properties/process/message.h"
+#include "properties/process/system_error.h"
 #include "reducer/base/check.h"
 #include "reference/program.h"
 

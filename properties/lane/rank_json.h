@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "properties/lane/meeting.h"
-#include "properties/lane/observation.h"
+#include "properties/observe/meeting.h"
+#include "properties/observe/observation.h"
 
 namespace lockstep::properties {
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "properties/case/case_json.h"
-#include "properties/lane/message.h"
 #include "properties/lane/rank_json.h"
+#include "properties/process/message.h"
 
 namespace lockstep::properties {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "faults/injector.h"
 #include "properties/case/case.h"
-#include "properties/lane/meeting.h"
-#include "properties/lane/observation.h"
+#include "properties/observe/meeting.h"
+#include "properties/observe/observation.h"
 #include "properties/subject/profile.h"
 
 namespace lockstep::properties {

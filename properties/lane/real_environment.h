@@ -13,7 +13,7 @@
 
 #include "faults/injector.h"
 #include "properties/case/case.h"
-#include "properties/lane/environment.h"
+#include "properties/observe/environment.h"
 #include "reducer/comm/store.h"
 
 namespace lockstep::properties {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "properties/case/case.h"
-#include "properties/lane/observation.h"
+#include "properties/observe/observation.h"
 #include "properties/oracle/verdict.h"
 #include "reference/expectation.h"
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "properties/lane/case_runner.h"
+#include "properties/run/case_runner.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::properties {

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "properties/lane/case_runner.h"
 #include "properties/oracle/oracles.h"
+#include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
 namespace {

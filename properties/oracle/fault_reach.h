@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "properties/case/case.h"
-#include "properties/lane/observation.h"
+#include "properties/observe/observation.h"
 #include "reference/expectation.h"
 
 namespace lockstep::properties {

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "properties/case/case.h"
-#include "properties/lane/observation.h"
+#include "properties/observe/observation.h"
 #include "properties/oracle/verdict.h"
 #include "properties/subject/profile.h"
 #include "reference/expectation.h"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "properties/lane/case_runner.h"
+#include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
 namespace {

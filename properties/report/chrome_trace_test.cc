@@ -9,7 +9,7 @@
 
 #include "faults/sim/scheduler/test_leaks.h"
 #include "properties/generate/generate.h"
-#include "properties/lane/case_runner.h"
+#include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
 namespace {

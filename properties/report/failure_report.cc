@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "properties/report/describe.h"
+#include "properties/case/describe.h"
 
 namespace lockstep::properties {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "properties/lane/observation.h"
+#include "properties/observe/observation.h"
 
 namespace lockstep::properties {
 

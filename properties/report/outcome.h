@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/lane/observation.h"
+#include "properties/observe/observation.h"
 #include "properties/oracle/verdict.h"
 
 namespace lockstep::properties {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "properties/lane/torch_lane.h"
-#include "properties/report/describe.h"
+#include "properties/case/capabilities.h"
+#include "properties/case/describe.h"
 #include "properties/report/python_runner.h"
-#include "properties/subject/capabilities.h"
 #include "properties/subject/torch/model/hook_model.h"
+#include "properties/subject/torch_subject.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "properties/case/case_json.h"
-#include "properties/generate/arbitrary.h"
-#include "properties/report/describe.h"
-#include "properties/report/expression.h"
+#include "properties/case/describe.h"
+#include "properties/case/expression.h"
+#include "properties/shrink/arbitrary.h"
 #include "properties/shrink/edits.h"
 #include "reference/model.h"
 

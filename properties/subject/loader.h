@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-#include "properties/subject/capabilities.h"
+#include "properties/case/capabilities.h"
 #include "properties/subject/lockstep_subject.h"
 #include "reducer/base/status.h"
 

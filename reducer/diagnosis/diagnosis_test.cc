@@ -1,5 +1,5 @@
 // Flight records as text, and the diagnosis of those of all ranks: clauses T1 and F6.
-// reducer_diagnosis_test.cc tests ranks that really run, and properties/lane/diagnosis_test.cc the
+// reducer_diagnosis_test.cc tests ranks that really run, and properties/run/diagnosis_test.cc the
 // planted bugs.
 #include "reducer/diagnosis/diagnosis.h"
 

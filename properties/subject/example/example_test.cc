@@ -8,8 +8,8 @@
 #include "faults/sim/scheduler/test_leaks.h"
 #include "properties/cli/server.h"
 #include "properties/generate/generate.h"
-#include "properties/lane/case_runner.h"
-#include "properties/lane/probe_library.h"
+#include "properties/run/case_runner.h"
+#include "properties/subject/probe_library.h"
 
 namespace lockstep::properties {
 namespace {

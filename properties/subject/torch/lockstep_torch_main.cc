@@ -8,8 +8,8 @@
 #include <string>
 
 #include "properties/lane/rank_fork_server.h"
-#include "properties/lane/torch_lane.h"
 #include "properties/subject/torch/training.h"
+#include "properties/subject/torch_subject.h"
 
 namespace {
 

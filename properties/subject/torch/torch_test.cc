@@ -20,11 +20,12 @@
 
 #include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
-#include "properties/lane/case_runner.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/rank_fork_server.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/oracle/judge.h"
+#include "properties/run/case_runner.h"
+#include "properties/subject/torch_subject.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {

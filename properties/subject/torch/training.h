@@ -1,5 +1,5 @@
 // train(): trains one rank of a case on torch. It follows reference/program.h with torch's autograd
-// engine and torch's reducer. It is the counterpart of properties/lane/training.h.
+// engine and torch's reducer. It is the counterpart of properties/observe/training.h.
 //
 // Threads: one caller; torch has threads of its own. Failure: the observation holds any error.
 #pragma once

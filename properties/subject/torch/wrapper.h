@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/lane/observation.h"
+#include "properties/observe/observation.h"
 #include "reference/program.h"
 
 namespace lockstep::torch_subject {

@@ -1,0 +1,446 @@
+#include "properties/case/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "properties/case/expression.h"
+#include "properties/case/fields.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Forward;
+using reference::Parameter;
+using reference::PassKind;
+using reference::Program;
+using reference::RankPass;
+using reference::Step;
+
+constexpr std::size_t kLineLength = 100;
+constexpr std::size_t kMaxExpression = 70;
+constexpr std::size_t kMaxListed = 6;
+
+std::string plural(std::size_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string ordinal(std::uint32_t from_zero) {
+  const std::uint64_t number = std::uint64_t{from_zero} + 1;
+  const std::uint64_t tens = number % 100;
+  const char* suffix = "th";
+  if (tens < 11 || tens > 13) {
+    if (number % 10 == 1) suffix = "st";
+    if (number % 10 == 2) suffix = "nd";
+    if (number % 10 == 3) suffix = "rd";
+  }
+  return fmt::format("{}{}", number, suffix);
+}
+
+std::string duration(std::uint32_t us) {
+  if (us < 1000) return fmt::format("{} us", us);
+  if (us % 1000 == 0) return fmt::format("{} ms", us / 1000);
+  return fmt::format("{:.1f} ms", us / 1000.0);
+}
+
+std::string bytes(std::uint64_t count) {
+  constexpr std::uint64_t kMiB = 1024 * 1024;
+  if (count > 0 && count % kMiB == 0) return fmt::format("{} MiB", count / kMiB);
+  return plural(count, "byte");
+}
+
+// Adds the items with `separator` between them, on as few lines as they need. Later lines are
+// indented to the first line's text.
+void add_wrapped(std::vector<std::string>& lines, const std::string& label,
+                 const std::vector<std::string>& items, const std::string& separator) {
+  std::string line = label;
+  bool first = true;
+  for (const std::string& item : items) {
+    if (!first) line += separator;
+    if (!first && line.size() + 1 + item.size() > kLineLength) {
+      lines.push_back(line);
+      line = std::string(label.size(), ' ') + item;
+    } else {
+      line += (first ? "" : " ") + item;
+    }
+    first = false;
+  }
+  lines.push_back(line);
+}
+
+std::string describe_parameter(const Program& program, std::size_t index) {
+  const Parameter& parameter = program.parameters[index];
+  std::string out = fmt::format("p{} ", index);
+  if (parameter.shared_with > 0) return out + fmt::format("is p{}", index - parameter.shared_with);
+  if (parameter.copy_of > 0) {
+    out += fmt::format("is a replica's copy of p{}", index - parameter.copy_of);
+    return parameter.device > 0 ? out + fmt::format(" on device {}", parameter.device) : out;
+  }
+  out += fields::name_of(parameter.dtype);
+  if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
+  if (parameter.column_major) out += " column-major";
+  if (parameter.sparse) out += " sparse";
+  if (parameter.frozen) out += " frozen";
+  if (parameter.ignored) out += " ignored";
+  if (parameter.reducer > 0) out += " of the second reducer";
+  if (parameter.device > 0) out += fmt::format(" on device {}", parameter.device);
+  return out;
+}
+
+void describe_parameters(const Program& program, std::vector<std::string>& lines) {
+  constexpr std::size_t kShown = 16;
+  std::vector<std::string> items;
+  const std::size_t count = program.parameters.size();
+  for (std::size_t i = 0; i < std::min(count, kShown); ++i)
+    items.push_back(describe_parameter(program, i));
+  if (count > kShown) items.push_back(fmt::format("and {} more", count - kShown));
+  add_wrapped(lines, count == 1 ? "parameter " : "parameters ", items, ",");
+}
+
+// Describes which ranks have inputs for how many steps (S2).
+void describe_join(const Program& program, std::vector<std::string>& lines) {
+  if (program.options.join == reference::Join::kNone) return;
+  std::vector<std::string> items;
+  for (std::uint32_t rank = 0; rank < program.inputs.size(); ++rank) {
+    if (program.second_join == 0 && program.inputs[rank] >= program.steps.size()) continue;
+    items.push_back(fmt::format("rank {} for {}", rank, plural(program.inputs[rank], "step")));
+  }
+  if (items.empty()) items.emplace_back("all ranks for all steps");
+  add_wrapped(lines, "inputs: ", items, ",");
+  const bool by_all = program.options.join == reference::Join::kByAll;
+  lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
+  if (program.second_join > 0)
+    lines.back() += fmt::format("; and once more from step {} on", program.second_join);
+  if (program.options.early_termination) lines.back() += "; raises as soon as some have none";
+}
+
+void describe_state(const Program& program, std::vector<std::string>& lines) {
+  const reference::Options& options = program.options;
+  if (options.with_values) lines.emplace_back("parameters have values, equal on all ranks");
+  if (program.buffers.empty()) return;
+  std::vector<std::string> items;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const reference::Buffer& buffer = program.buffers[i];
+    std::string item = fmt::format("b{} {}", i, fields::name_of(buffer.dtype));
+    if (buffer.copy_of > 0)
+      item = fmt::format("b{} is a replica's copy of b{}", i, i - buffer.copy_of);
+    if (buffer.copy_of == 0 && !buffer.sizes.empty())
+      item += fmt::format("[{}]", fmt::join(buffer.sizes, ", "));
+    if (buffer.column_major) item += " column-major";
+    if (buffer.device > 0) item += fmt::format(" on device {}", buffer.device);
+    if (buffer.ignored) item += " ignored";
+    if (buffer.replaced) item += " replaced by each forward";
+    items.push_back(item);
+  }
+  add_wrapped(lines, "buffers ", items, ",");
+  lines.back() += options.keep_buffers
+                      ? "; broadcast at construction alone"
+                      : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
+}
+
+std::string header(const Program& program) {
+  const reference::Options& options = program.options;
+  const std::string hook = options.hook == reference::Hook::kNone
+                               ? ""
+                               : fmt::format("; hook {}", fields::name_of(options.hook));
+  std::string pinned;
+  if (options.pinned != 0)
+    pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::pinned_order(program), " p"));
+  std::string launch;
+  if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
+  if (!launch.empty() && options.own_group) launch += ", on a group of its own";
+  std::string reducers;
+  if (reference::reducer_count(program) > 1)
+    reducers = fmt::format("; two reducers, {}",
+                           options.group_each ? "each on groups of its own" : "on the same groups");
+  if (program.renewed > 0) reducers += fmt::format("; made anew before step {}", program.renewed);
+  if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
+  std::string transport;
+  if (options.transport == reference::Transport::kStaged)
+    transport = "; on a GPU, staged on the host";
+  if (options.transport == reference::Transport::kNccl) transport = "; on a GPU, by NCCL";
+  std::string limits = bytes(options.bucket_bytes);
+  if (options.last_bucket_bytes != 0) limits += ", then " + bytes(options.last_bucket_bytes);
+  return fmt::format(
+      "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
+      plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
+      options.verify ? ", verified" : "", fields::name_of(program.values),
+      bytes(options.first_bucket_bytes), limits, options.rebuild ? ", rebuilt in ready order" : "",
+      options.views ? "; gradients are views of them" : "", hook,
+      options.manual_sync ? "; synced by hand" : "", pinned, launch, transport, reducers);
+}
+
+std::string step_label(const Step& step, std::size_t index) {
+  constexpr std::array<const char*, 5> kZeroed{"zero_grad to none", "zero_grad to zeros",
+                                               "no zero_grad", "gradients replaced",
+                                               "gradients swapped"};
+  std::string out = fmt::format("step {} ({}", index, fields::name_of(step.kind));
+  if (index > 0)  // before the first step there is no gradient
+    out += fmt::format(", {}", kZeroed[static_cast<std::size_t>(step.zero_grad)]);
+  return out + "): ";
+}
+
+// Describes the backward calls over the outputs of the forwards that are not dropped: "backward of
+// p0(p1), then of p2".
+std::string describe_calls(const RankPass& pass, const std::vector<std::string>& outputs) {
+  std::vector<std::string> calls;
+  const auto all = fmt::format("{}", fmt::join(outputs, ", "));
+  for (const reference::Backward& call : pass.backwards) {
+    std::vector<std::size_t> roots;
+    for (const std::uint32_t root : call.roots) {
+      const std::size_t index = root % outputs.size();
+      if (std::find(roots.begin(), roots.end(), index) == roots.end()) roots.push_back(index);
+    }
+    std::vector<std::string> names;
+    for (const std::size_t root : roots) names.push_back(outputs[root]);
+    calls.push_back(call.roots.empty() ? all : fmt::format("{}", fmt::join(names, ", ")));
+  }
+  if (calls.empty()) calls.push_back(all);
+  std::string out = "backward of " + fmt::format("{}", fmt::join(calls, ", then of "));
+  // Outputs from which no call starts are listed, too.
+  std::vector<bool> used(outputs.size(), pass.backwards.empty());
+  for (const reference::Backward& call : pass.backwards) {
+    if (call.roots.empty()) used.assign(outputs.size(), true);
+    for (const std::uint32_t root : call.roots) used[root % outputs.size()] = true;
+  }
+  std::vector<std::string> left;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (!used[i]) left.push_back(outputs[i]);
+  if (!left.empty()) out += fmt::format(", not of output {}", fmt::join(left, ", "));
+  return out;
+}
+
+std::string unused_text(const Program& program, const RankPass& pass) {
+  const std::vector<bool> reached = reached_by(program, pass);
+  std::vector<std::string> unused;
+  std::size_t trains = 0;
+  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+    const Parameter& parameter = program.parameters[i];
+    if (parameter.frozen || parameter.shared_with > 0) continue;
+    ++trains;
+    if (!reached[i]) unused.push_back(fmt::format("p{}", i));
+  }
+  if (unused.empty()) return {};
+  if (unused.size() == trains) return "; uses no parameter";
+  const std::size_t count = unused.size();
+  if (count > kMaxListed) unused.resize(kMaxListed);
+  std::string out = fmt::format("; does not use {}", fmt::join(unused, ", "));
+  if (count > kMaxListed) out += fmt::format(" and {} more", count - kMaxListed);
+  return out;
+}
+
+std::string describe_pass(const Program& program, const Step& step, const RankPass& pass) {
+  if (step.kind == PassKind::kNoGrad)
+    return pass.skip ? "nothing" : plural(pass.forwards.size(), "forward") + " without gradients";
+  std::vector<std::string> parts;
+  std::vector<std::string> outputs;
+  std::vector<std::string> where;
+  char next_name = 'a';
+  std::size_t kept = 0;
+  std::size_t constants = 0;
+  for (const Forward& forward : pass.forwards) {
+    const ForwardText text = text_of(program, forward, next_name, kMaxExpression);
+    if (!text.where.empty()) where.push_back(text.where);
+    if (forward.discard) {
+      parts.push_back(fmt::format("drops {}", fmt::join(text.outputs, ", ")));
+      continue;
+    }
+    ++kept;
+    constants += forward.constants;
+    outputs.insert(outputs.end(), text.outputs.begin(), text.outputs.end());
+  }
+  if (kept > 1) parts.push_back(plural(kept, "forward"));
+  if (kept > 0) parts.push_back(describe_calls(pass, outputs));
+  if (kept == 0) parts.emplace_back("no backward");
+  std::string out = fmt::format("{}", fmt::join(parts, ", "));
+  if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
+  if (constants > 0) out += "; " + plural(constants, "constant output");
+  if (pass.keep_outputs) out += "; keeps outputs, check_complete()";
+  if (pass.hold_outputs) out += ", and holds them until its next step has ended";
+  if (kept > 0) out += unused_text(program, pass);
+  return out;
+}
+
+// Returns "every rank", "rank 1" or "ranks 0, 2": the ranks that use one of the variants in `same`.
+std::string ranks_text(std::uint32_t world, const std::vector<bool>& same) {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < world; ++rank)
+    if (same[rank % same.size()]) ranks.push_back(rank);
+  if (ranks.size() == world) return world == 1 ? "rank 0" : "every rank";
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+std::vector<std::string> describe_step(const Program& program, std::size_t index) {
+  const Step& step = program.steps[index];
+  const std::size_t count = step.variants.size();
+  std::vector<std::string> texts;
+  for (const RankPass& pass : step.variants) texts.push_back(describe_pass(program, step, pass));
+  std::vector<std::string> groups;
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::find(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(i), texts[i]) !=
+        texts.begin() + static_cast<std::ptrdiff_t>(i))
+      continue;
+    std::vector<bool> same;
+    for (const std::string& text : texts) same.push_back(text == texts[i]);
+    groups.push_back(ranks_text(program.world, same) + ": " + texts[i]);
+    length += groups.back().size() + 2;
+  }
+  const std::string label = step_label(step, index);
+  if (groups.size() == 1 || label.size() + length <= kLineLength)
+    return {label + fmt::format("{}", fmt::join(groups, "; "))};
+  std::vector<std::string> lines{label.substr(0, label.size() - 1)};
+  for (const std::string& group : groups) lines.push_back("  " + group);
+  return lines;
+}
+
+std::string summarize_step(const Program& program, std::size_t index) {
+  const Step& step = program.steps[index];
+  std::size_t nodes = 0;
+  std::size_t calls = 0;
+  std::size_t forwards = 0;
+  for (const RankPass& pass : step.variants) {
+    for (const Forward& forward : pass.forwards) nodes += node_count(forward.nodes);
+    forwards = std::max(forwards, pass.forwards.size());
+    calls = std::max(calls, std::max<std::size_t>(1, pass.backwards.size()));
+  }
+  std::string out = step_label(step, index);
+  out += step.variants.size() == 1 ? "every rank the same"
+                                   : fmt::format("{} different passes", step.variants.size());
+  out += ", " + plural(nodes, "node");
+  if (forwards > 1) out += fmt::format(", up to {} forwards", forwards);
+  if (calls > 1 && step.kind != PassKind::kNoGrad)
+    out += fmt::format(", up to {} backwards", calls);
+  return out;
+}
+
+std::string schedule_text(const Case& value) {
+  const Schedule& schedule = value.schedule;
+  constexpr std::array<const char*, 4> kPolicies{"default", "random walk", "stay-biased walk",
+                                                 "round robin"};
+  std::string out =
+      fmt::format("schedule: {}", kPolicies[static_cast<std::size_t>(schedule.policy)]);
+  if (schedule.seed != 0) out += fmt::format(", seed {}", schedule.seed);
+  if (!schedule.deviations.empty()) {
+    std::vector<std::string> items;
+    const std::size_t count = schedule.deviations.size();
+    for (std::size_t i = 0; i < std::min(count, kMaxListed); ++i)
+      items.push_back(fmt::format("fiber {} at choice {}", schedule.deviations[i].fiber,
+                                  schedule.deviations[i].choice));
+    if (count > kMaxListed) items.push_back(fmt::format("{} more", count - kMaxListed));
+    out += fmt::format(", but {}", fmt::join(items, ", "));
+  }
+  if (never_times_out(value)) return out + "; waits never time out";
+  const auto timeout_ms = value.timeout_ms == 0 ? kDefaultTimeoutMs : value.timeout_ms;
+  return out + fmt::format("; timeout {} ms", timeout_ms);
+}
+
+// Describes each step in full if there is room, and otherwise in one line; steps beyond that are
+// counted.
+void add_steps(const Program& program, std::size_t room, std::vector<std::string>& lines) {
+  std::vector<std::string> full;
+  for (std::size_t i = 0; i < program.steps.size(); ++i)
+    for (std::string& line : describe_step(program, i)) full.push_back(std::move(line));
+  if (full.size() > room) {
+    full.clear();
+    for (std::size_t i = 0; i < program.steps.size(); ++i)
+      full.push_back(summarize_step(program, i));
+  }
+  if (full.size() > room) {
+    const std::size_t left = full.size() - (room - 1);
+    full.resize(room - 1);
+    full.push_back("and " + plural(left, "more step"));
+  }
+  lines.insert(lines.end(), full.begin(), full.end());
+}
+
+// Describes how a fault changes a payload. It changes nothing if payloads are not verified.
+std::string describe_payload(const faults::Fault& fault) {
+  using faults::Kind;
+  const std::string where =
+      fmt::format("of what rank {} sends rank {} in its {} exchange of step {}", fault.rank,
+                  fault.peer, ordinal(fault.site), fault.step);
+  switch (fault.kind) {
+    case Kind::kPayloadFlip:
+      return fmt::format("bit {} {} is flipped", fault.at, where);
+    case Kind::kPayloadTruncate:
+      return fmt::format("all but {} {} is lost", bytes(fault.at), where);
+    case Kind::kPayloadSwap:
+      return fmt::format("the whole {} changes places with what the next rank is to get", where);
+    case Kind::kPayloadStale:
+      return fmt::format("the whole {} is what it sent the time before", where);
+    case Kind::kPayloadShift:
+      return fmt::format("the whole {} is shifted by {}", where,
+                         bytes(std::uint64_t{fault.at} + 1));
+    default:
+      return "an unknown fault";
+  }
+}
+
+}  // namespace
+
+std::string describe(const faults::Fault& fault) {
+  using faults::Kind;
+  const std::string site = ordinal(fault.site);
+  const std::string time = duration(fault.duration_us);
+  const std::uint32_t rank = fault.rank;
+  const std::uint32_t step = fault.step;
+  switch (fault.kind) {
+    case Kind::kMessageDelay:
+      return fmt::format("rank {}'s {} message of step {} arrives {} late", rank, site, step, time);
+    case Kind::kMessageStall:
+      return fmt::format(
+          "rank {}'s {} message of step {} and all after it on that link never arrive", rank, site,
+          step);
+    case Kind::kOperationDelay:
+      return fmt::format("rank {} begins its {} collective of step {} late by {}", rank, site, step,
+                         time);
+    case Kind::kOperationStall:
+      return fmt::format("rank {} never begins its {} collective of step {}", rank, site, step);
+    case Kind::kOperationError:
+      return fmt::format("rank {}'s transport fails at its {} collective of step {}", rank, site,
+                         step);
+    case Kind::kCallError:
+      return fmt::format("rank {}'s {} call of NCCL in step {} fails", rank, site, step);
+    case Kind::kLinkReset:
+      return fmt::format("the link under rank {}'s {} message of step {} is reset", rank, site,
+                         step);
+    case Kind::kRankExit:
+      return fmt::format("rank {}'s process exits at its {} collective of step {}", rank, site,
+                         step);
+    case Kind::kRankPause:
+      return fmt::format("rank {} does nothing for {} from its {} collective of step {} on", rank,
+                         time, site, step);
+    case Kind::kNodeThrows:
+      return fmt::format("the {} node that rank {} executes in step {} throws", site, rank, step);
+    case Kind::kSlowThread:
+      return fmt::format("rank {}'s engine sleeps for {} at the {} node of step {}", rank, time,
+                         site, step);
+    default:
+      return describe_payload(fault);
+  }
+}
+
+std::string describe(const Case& given) {
+  Case value = given;
+  normalize(value);
+  const Program& program = value.program;
+  std::vector<std::string> lines{header(program)};
+  describe_parameters(program, lines);
+  describe_state(program, lines);
+  describe_join(program, lines);
+  std::vector<std::string> last;
+  const std::size_t faults = value.faults.faults.size();
+  for (std::size_t i = 0; i < std::min(faults, kMaxListed); ++i)
+    last.push_back("fault: " + describe(value.faults.faults[i]));
+  if (faults > kMaxListed) last.push_back("and " + plural(faults - kMaxListed, "more fault"));
+  last.push_back(schedule_text(value));
+  if (program.steps.empty()) lines.emplace_back("no steps: construction alone");
+  add_steps(program, kMaxDescriptionLines - lines.size() - last.size(), lines);
+  lines.insert(lines.end(), last.begin(), last.end());
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,285 @@
+#include "properties/case/describe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "properties/generate/generate.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Input;
+using reference::Node;
+using reference::PassKind;
+using reference::ZeroGrad;
+
+Case with_steps(std::uint32_t world, std::size_t parameters, std::size_t steps) {
+  Case value;
+  value.program.world = world;
+  value.program.parameters.resize(parameters);
+  value.program.steps.resize(steps);
+  normalize(value);
+  return value;
+}
+
+std::vector<Node>& nodes_of(Case& value, std::size_t step, std::size_t variant = 0) {
+  return value.program.steps[step].variants[variant].forwards[0].nodes;
+}
+
+Node use(std::uint32_t parameter, std::vector<Input> inputs = {}) {
+  Node node;
+  node.parameter = parameter;
+  node.inputs = std::move(inputs);
+  return node;
+}
+
+Node other(Node::Kind kind, std::vector<Input> inputs, std::int32_t factor = 0) {
+  Node node;
+  node.kind = kind;
+  node.inputs = std::move(inputs);
+  node.factor = factor;
+  return node;
+}
+
+// The text of one step, without the lines around it.
+std::string step_text(const Case& value, std::size_t step) {
+  std::istringstream text(describe(value));
+  std::string out;
+  const std::string begin = "step " + std::to_string(step) + " ";
+  bool inside = false;
+  for (std::string line; std::getline(text, line);) {
+    inside = line.rfind(begin, 0) == 0 || (inside && line.rfind("  ", 0) == 0);
+    if (inside) out += line + "\n";
+  }
+  return out;
+}
+
+TEST(Describe, AParameterUsedInNoSyncAlone) {
+  Case value = with_steps(2, 2, 2);
+  value.program.options.mode = reference::Mode::kDynamic;
+  value.program.steps[0].kind = PassKind::kNoSync;
+  value.program.steps[1].zero_grad = ZeroGrad::kKeep;
+  nodes_of(value, 1) = {use(1)};
+  EXPECT_EQ(describe(value),
+            "2 ranks, dynamic mode, ring order, exact values, buckets of 1 MiB, then 25 MiB\n"
+            "parameters p0 float32, p1 float32\n"
+            "step 0 (no_sync): every rank: backward of p0; does not use p1\n"
+            "step 1 (synced, no zero_grad): every rank: backward of p1; does not use p0\n"
+            "schedule: default; waits never time out\n");
+}
+
+TEST(Describe, TheWayAProgramIsRun) {
+  Case value = with_steps(2, 1, 1);
+  value.program.options.manual_sync = true;
+  EXPECT_EQ(
+      describe(value).substr(0, describe(value).find('\n')),
+      "2 ranks, plain mode, ring order, exact values, buckets of 1 MiB, then 25 MiB; synced by "
+      "hand");
+}
+
+TEST(Describe, FaultsAndASchedule) {
+  Case value = with_steps(3, 1, 4);
+  value.program.options.first_bucket_bytes = 1;
+  value.program.options.bucket_bytes = 64;
+  value.faults.faults = {{faults::Kind::kRankExit, 1, 3, 1, 0},
+                         {faults::Kind::kMessageDelay, 2, 0, 10, 1500}};
+  value.schedule.policy = Schedule::Policy::kRandomWalk;
+  value.schedule.seed = 7;
+  value.timeout_ms = 2000;
+  EXPECT_EQ(describe(value),
+            "3 ranks, plain mode, ring order, exact values, buckets of 1 byte, then 64 bytes\n"
+            "parameter p0 float32\n"
+            "step 0 (synced): every rank: backward of p0\n"
+            "step 1 (synced, zero_grad to none): every rank: backward of p0\n"
+            "step 2 (synced, zero_grad to none): every rank: backward of p0\n"
+            "step 3 (synced, zero_grad to none): every rank: backward of p0\n"
+            "fault: rank 1's process exits at its 2nd collective of step 3\n"
+            "fault: rank 2's 11th message of step 0 arrives 1.5 ms late\n"
+            "schedule: random walk, seed 7; timeout 2000 ms\n");
+  value.timeout_ms = 0;  // not for ever, as who exits may never answer
+  EXPECT_NE(describe(value).find("seed 7; timeout 10000 ms\n"), std::string::npos);
+}
+
+TEST(Describe, EveryKindOfParameter) {
+  Case value = with_steps(2, 5, 0);
+  auto& p = value.program.parameters;
+  p[0].sizes = {3, 4};
+  p[0].column_major = true;
+  p[1].shared_with = 1;
+  p[2].dtype = reference::DType::kFloat16;
+  p[2].frozen = true;
+  p[3].sizes = {0};
+  p[3].device = 1;
+  p[4].dtype = reference::DType::kBFloat16;
+  EXPECT_EQ(
+      describe(value),
+      "2 ranks, plain mode, ring order, exact values, buckets of 1 MiB, then 25 MiB\n"
+      "parameters p0 float32[3, 4] column-major, p1 is p0, p2 float16 frozen, p3 float32[0] on "
+      "device 1,\n"
+      "           p4 bfloat16\n"
+      "no steps: construction alone\n"
+      "schedule: default; waits never time out\n");
+}
+
+TEST(Describe, RanksThatDiffer) {
+  Case value = with_steps(3, 2, 1);
+  auto& variants = value.program.steps[0].variants;
+  variants.resize(3, variants[0]);
+  nodes_of(value, 0, 0) = {use(0), use(1, {{0, 0}})};
+  nodes_of(value, 0, 1) = {use(0)};
+  nodes_of(value, 0, 2) = {use(0), use(1, {{0, 0}})};
+  EXPECT_EQ(
+      step_text(value, 0),
+      "step 0 (synced): ranks 0, 2: backward of p1(p0); rank 1: backward of p0; does not use p1\n");
+  nodes_of(value, 0, 1) = {other(Node::Kind::kSum, {})};
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced): ranks 0, 2: backward of p1(p0); rank 1: backward of const; uses no "
+            "parameter\n");
+  // What does not fit on a line gets a line for each group of ranks.
+  variants[1].keep_outputs = true;
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced):\n"
+            "  ranks 0, 2: backward of p1(p0)\n"
+            "  rank 1: backward of const; keeps outputs, check_complete(); uses no parameter\n");
+  variants[1].hold_outputs = true;
+  variants[1].forwards[0].constants = 2;
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced):\n"
+            "  ranks 0, 2: backward of p1(p0)\n"
+            "  rank 1: backward of const; 2 constant outputs; keeps outputs, check_complete(), and "
+            "holds them until its next step has ended; uses no parameter\n");
+}
+
+TEST(Describe, EveryKindOfNode) {
+  Case value = with_steps(1, 3, 1);
+  using Kind = Node::Kind;
+  nodes_of(value, 0) = {use(0), other(Kind::kScale, {{0, 0}}, -2), other(Kind::kStop, {{0, 0}}),
+                        other(Kind::kDetach, {{0, 0}}), other(Kind::kSum, {{0, 0}, {2, 0}})};
+  EXPECT_EQ(
+      step_text(value, 0),
+      "step 0 (synced): rank 0: backward of sum(detach(stop(a)), a) where a = -2*p0; does not use "
+      "p1, p2\n");
+  Node checkpoint = other(Kind::kCheckpoint, {{0, 1}});
+  checkpoint.body = {use(1), use(2, {{0, 0}})};
+  nodes_of(value, 0) = {other(Kind::kSplit, {}), checkpoint};
+  EXPECT_EQ(
+      step_text(value, 0),
+      "step 0 (synced): rank 0: backward of checkpoint{p2(p1)}(split().1); does not use p0\n");
+  nodes_of(value, 0) = {use(0), use(1, {{0, 0}}), use(2, {{0, 0}})};
+  nodes_of(value, 0)[2].row_major = true;
+  value.program.parameters[2].column_major = true;
+  EXPECT_EQ(step_text(value, 0), "step 0 (synced): rank 0: backward of p2:row-major(p1(p0))\n");
+}
+
+TEST(Describe, ForwardsOutputsAndCalls) {
+  Case value = with_steps(1, 2, 1);
+  auto& pass = value.program.steps[0].variants[0];
+  pass.forwards.resize(2, pass.forwards[0]);
+  pass.forwards[1].nodes = {use(1)};
+  EXPECT_EQ(step_text(value, 0), "step 0 (synced): rank 0: 2 forwards, backward of p0, p1\n");
+  pass.backwards = {{{1}}, {{0}}};
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced): rank 0: 2 forwards, backward of p1, then of p0\n");
+  pass.backwards = {{{1}}};
+  EXPECT_EQ(
+      step_text(value, 0),
+      "step 0 (synced): rank 0: 2 forwards, backward of p1, not of output p0; does not use p0\n");
+  pass.backwards.clear();
+  pass.forwards[0].discard = true;
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced): rank 0: drops p0, backward of p1; does not use p0\n");
+  pass.forwards[1].discard = true;
+  EXPECT_EQ(step_text(value, 0), "step 0 (synced): rank 0: drops p0, drops p1, no backward\n");
+}
+
+TEST(Describe, NoGradOnOneRankAlone) {
+  Case value = with_steps(2, 1, 1);
+  auto& step = value.program.steps[0];
+  step.kind = PassKind::kNoGrad;
+  step.variants.resize(2, step.variants[0]);
+  step.variants[1].skip = true;
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (no_grad): rank 0: 1 forward without gradients; rank 1: nothing\n");
+}
+
+TEST(Describe, ALongGraphIsNamedByItsParameters) {
+  Case value = with_steps(1, 12, 1);
+  nodes_of(value, 0).clear();
+  for (std::uint32_t i = 0; i < 12; ++i)
+    for (int k = 0; k < 3; ++k) nodes_of(value, 0).push_back(use(i, {{0, 0}}));
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced): rank 0: backward of f(p0, p1, p2, p3, p4, p5, p6, p7, ...)\n");
+}
+
+TEST(Describe, Deviations) {
+  Case value = with_steps(1, 1, 0);
+  value.schedule.deviations = {{3, 1}, {8, 0}};
+  const std::string text = describe(value);
+  EXPECT_NE(text.find("schedule: default, but fiber 1 at choice 3, fiber 0 at choice 8; waits "
+                      "never time out\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(DescribeFault, EveryKindIsASentence) {
+  using faults::Kind;
+  const auto text = [](Kind kind, std::uint32_t site, std::uint32_t us = 0) {
+    return describe(faults::Fault{kind, 1, 2, site, us});
+  };
+  EXPECT_EQ(text(Kind::kMessageDelay, 0, 5), "rank 1's 1st message of step 2 arrives 5 us late");
+  EXPECT_EQ(text(Kind::kMessageStall, 1),
+            "rank 1's 2nd message of step 2 and all after it on that link never arrive");
+  EXPECT_EQ(text(Kind::kOperationDelay, 2, 2000),
+            "rank 1 begins its 3rd collective of step 2 late by 2 ms");
+  EXPECT_EQ(text(Kind::kOperationStall, 3), "rank 1 never begins its 4th collective of step 2");
+  EXPECT_EQ(text(Kind::kOperationError, 10),
+            "rank 1's transport fails at its 11th collective of step 2");
+  EXPECT_EQ(text(Kind::kCallError, 4), "rank 1's 5th call of NCCL in step 2 fails");
+  EXPECT_EQ(text(Kind::kLinkReset, 20), "the link under rank 1's 21st message of step 2 is reset");
+  EXPECT_EQ(text(Kind::kRankExit, 111), "rank 1's process exits at its 112th collective of step 2");
+  EXPECT_EQ(text(Kind::kRankPause, 0, 400'000),
+            "rank 1 does nothing for 400 ms from its 1st collective of step 2 on");
+  EXPECT_EQ(text(Kind::kNodeThrows, 3), "the 4th node that rank 1 executes in step 2 throws");
+  EXPECT_EQ(text(Kind::kSlowThread, 3, 1),
+            "rank 1's engine sleeps for 1 us at the 4th node of step 2");
+}
+
+TEST(DescribeFault, WhatIsChangedOnItsWayIsASentence) {
+  using faults::Kind;
+  const auto text = [](Kind kind, std::uint32_t at) {
+    return describe(faults::Fault{kind, 1, 2, 3, 0, 0, at});
+  };
+  const std::string where = "of what rank 1 sends rank 0 in its 4th exchange of step 2 ";
+  EXPECT_EQ(text(Kind::kPayloadFlip, 700), "bit 700 " + where + "is flipped");
+  EXPECT_EQ(text(Kind::kPayloadTruncate, 65), "all but 65 bytes " + where + "is lost");
+  EXPECT_EQ(text(Kind::kPayloadSwap, 0),
+            "the whole " + where + "changes places with what the next rank is to get");
+  EXPECT_EQ(text(Kind::kPayloadStale, 0), "the whole " + where + "is what it sent the time before");
+  EXPECT_EQ(text(Kind::kPayloadShift, 0), "the whole " + where + "is shifted by 1 byte");
+}
+
+TEST(Describe, NeverTakesMoreThanItsLines) {
+  GenerateOptions large;
+  large.max_parameters = reference::kMaxParameters;
+  large.max_steps = reference::kMaxSteps;
+  for (std::uint64_t index = 0; index < 3000; ++index) {
+    Case value = generate(31, index, large);
+    if (index % 3 == 0) value.program.steps.resize(64, value.program.steps[0]);
+    if (index % 5 == 0) value.faults.faults.resize(20);
+    const std::string text = describe(value);
+    const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+    ASSERT_LE(lines, kMaxDescriptionLines) << text;
+    ASSERT_GE(lines, 4u) << text;
+  }
+}
+
+TEST(Describe, AllStepsAreCountedWhenThereAreTooMany) {
+  const Case value = with_steps(1, 1, 64);
+  const std::string text = describe(value);
+  EXPECT_NE(text.find("\nand 43 more steps\n"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace lockstep::properties

@@ -1,0 +1,80 @@
+// RankEnvironment: the interface between the training loop (training.h) and a lane, for one rank of
+// a case. Each lane implements it; the training loop is the same in all. It is compiled once per
+// platform, like the reducer.
+//
+// Threads: any engine worker of the rank may call visit_node(); only the rank's own thread calls
+// the rest.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "properties/observe/meeting.h"
+#include "reducer/base/status.h"
+#include "reducer/platform/platform.h"
+#include "reducer/reducer.h"
+#include "reference/program.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+using properties::Resume;
+using properties::Roster;
+
+// One per reducer of the program. Members that all reducers share are equal in all.
+using Memberships = std::vector<Membership>;
+
+// Returns the ranks that a rank trains with. prefix_of() returns the prefix of their keys in a
+// store.
+inline std::vector<std::uint32_t> members_of(const reference::Program& program,
+                                             const Roster& roster, std::uint32_t rank) {
+  std::vector<std::uint32_t> members = roster.members;
+  std::erase_if(members, [&](std::uint32_t other) {
+    return reference::group_of(program, other) != reference::group_of(program, rank);
+  });
+  return members;
+}
+inline std::string prefix_of(const Roster& roster, std::uint32_t group, std::uint32_t reducer) {
+  return "g" + std::to_string(roster.generation) + "/" + std::to_string(group) + "/" +
+         std::to_string(reducer);
+}
+
+class RankEnvironment {
+ public:
+  virtual ~RankEnvironment() = default;
+  virtual std::uint32_t rank() const = 0;  // the original rank
+
+  // Returns the GPU of the rank's tensors, if both the case and the lane have one; the GPU outlives
+  // the tensors. Null means that the tensors are in host memory.
+  virtual Device* gpu() { return nullptr; }
+
+  virtual Result<Memberships> connect(const Roster& roster) = 0;
+  virtual platform::Duration failure_grace() const = 0;
+
+  virtual void begin_step(std::uint32_t step) = 0;
+  // Called when a node of the program, or the user's communication hook, begins to run. It may be
+  // slow, or throw, as the fault plan says.
+  virtual void visit_node() = 0;
+  // Whether the fault plan has ended this rank's process. If so, the training loop returns.
+  virtual bool exited() const = 0;
+
+  // Waits for all live ranks. `next_step`: the first step that this rank has not begun.
+  virtual Resume meet(bool finished, std::uint32_t next_step) = 0;
+
+  // Whether a rank that is done ends its groups while others still train, if no error is expected.
+  virtual bool leaves_at_once() const { return false; }
+
+  // A rank that leaves at once calls this before it ends its groups. In some programs the groups
+  // continue without their last rank (F4), which may still be in its last step.
+  virtual Status go_on_with_fewer() { return {}; }
+
+  virtual bool detailed() const { return false; }  // see Observation
+  // `note` records the rank's current state. It is for a lane that detects that nothing runs any
+  // more.
+  virtual void watch(std::function<void()> note) { (void)note; }
+};
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

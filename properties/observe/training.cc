@@ -1,0 +1,583 @@
+#include "properties/observe/training.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+
+#include "properties/observe/graph_builder.h"
+#include "properties/observe/module_state.h"
+#include "reducer/base/check.h"
+#include "reducer/tensor/sparse.h"
+#include "reference/model.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+using properties::ObservedGradient;
+using properties::ObservedStep;
+using properties::RankObservation;
+using reference::PassKind;
+using reference::Program;
+
+constexpr int kForwardCall = -1;  // ObservedStep::failed_call
+constexpr int kMaxJoinAttempts = 3;
+// Flight records cost time: one program in kTold has them, and one in kToldEnds if all ends well.
+constexpr std::uint32_t kTold = 2;
+constexpr std::uint32_t kToldEnds = 16;
+
+// Records the order of hooks, after the subject's own hooks have run.
+class HookRecorder final : public GradientHook {
+ public:
+  Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    platform::MutexLock lock(mutex_);
+    order_.push_back(static_cast<std::uint32_t>(index));
+    return {};
+  }
+  void begin() { order_.clear(); }
+  // Of a parameter with replicas it lists the first replica, at the position of the last replica's
+  // last hook. If a replica had no hook, that position cannot be known here, and the parameter is
+  // omitted (P15).
+  std::vector<std::uint32_t> order(const Program& program) const {
+    const auto had_hook = [this](std::uint32_t part) {
+      return std::find(order_.begin(), order_.end(), part) != order_.end();
+    };
+    std::vector<bool> is_whole(program.parameters.size(), true);
+    for (std::uint32_t i = 0; i < is_whole.size(); ++i) {
+      const std::uint32_t original = reference::original_of(program, i);
+      const bool is_part = program.parameters[i].shared_with == 0 && !program.parameters[i].frozen;
+      if (is_part && !had_hook(i)) is_whole[original] = false;
+    }
+    std::vector<std::uint32_t> out;
+    for (const std::uint32_t part : order_) {
+      const std::uint32_t original = reference::original_of(program, part);
+      std::erase(out, original);
+      if (is_whole[original]) out.push_back(original);
+    }
+    return out;
+  }
+
+ private:
+  platform::Mutex mutex_{"harness.hooks"};
+  std::vector<std::uint32_t> order_;
+};
+
+class Training {
+ public:
+  Training(const Program& program, properties::ExpectedErrors& expected_errors,
+           RankEnvironment& environment, std::vector<std::unique_ptr<HostDevice>>& devices,
+           RankObservation& observation)
+      : program_(program),
+        expected_errors_(expected_errors),
+        step_errs_(expected_errors.after({})),
+        environment_(environment),
+        observation_(observation),
+        engine_(used_workers(program, environment), tie_seed(program, environment.rank())) {
+    for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
+      devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d)));
+    std::vector<Device*> places;  // by the program's numbers
+    Device* const gpu = environment.gpu();
+    for (const auto& device : devices)
+      places.push_back(gpu == nullptr ? static_cast<Device*>(device.get()) : gpu);
+    for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
+      const std::uint32_t owner = reference::owner_of(program, i);
+      if (owner != i) {
+        parameters_.push_back(parameters_[owner]);
+        continue;
+      }
+      const reference::Parameter& record = program.parameters[i];
+      parameters_.push_back(make_ref<Parameter>(
+          "p" + std::to_string(i), *places[record.device], dtype_of(record.dtype), shape_of(record),
+          !record.frozen, engine_.next_sequence(),
+          record.sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense));
+    }
+    state_.emplace(program, environment.rank(), parameters_, places);
+    builder_.emplace(program_, environment_, engine_, *devices[0], parameters_);
+    Result<Tensor> one = builder_->scalar(1.0);
+    LOCKSTEP_CHECK(one.has_value());
+    one_ = std::move(*one);
+  }
+
+  void run(const SubjectFactory& make_subject) {
+    subject_ = make_subject();
+    if (environment_.detailed()) environment_.watch([this] { note_end(); });
+    Roster roster;
+    for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
+    std::uint32_t step = 0;
+    observation_.construction = join(roster, step, [this](Memberships memberships) {
+      return subject_->construct(parameters_, state_->buffers(), engine_, program_, environment_,
+                                 std::move(memberships));
+    });
+    const bool records = program_.options.rebuild && observation_.construction.ok();
+    for (std::uint32_t i = 0; records && i < parameters_.size(); ++i)
+      if (program_.parameters[i].shared_with == 0 && !program_.parameters[i].ignored)
+        parameters_[i]->add_hook(&recorder_, i);
+    if (observation_.construction.ok()) train_all(step);
+    if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
+    for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
+    observation_.exited = environment_.exited();
+    environment_.watch({});
+  }
+
+ private:
+  static std::uint64_t now_us() {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(platform::now()).count());
+  }
+
+  static int used_workers(const Program& program, RankEnvironment& environment) {
+    if (const Device* const gpu = environment.gpu()) return gpu->index();
+    std::uint32_t last = 0;
+    for (const reference::Parameter& parameter : program.parameters)
+      last = std::max(last, parameter.device);
+    return static_cast<int>(last);
+  }
+
+  // The ranks must not fire their hooks in one common order.
+  static std::uint64_t tie_seed(const Program& program, std::uint32_t rank) {
+    return (std::uint64_t{program.key} << 8) + rank + 1;
+  }
+
+  // Joins a group of `roster` with `enter`. A peer may have continued, met a fault, and left this
+  // rank in the middle of the join: then all ranks meet again, and continue from `step`.
+  template <class Enter>
+  Status join(Roster roster, std::uint32_t& step, Enter enter) {
+    // A rank that continues has begun a step, so this cannot happen more often than there are
+    // steps.
+    const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
+    for (int attempt = 0;; ++attempt) {
+      Result<Memberships> memberships = environment_.connect(roster);
+      Status status = memberships ? Status() : memberships.error();
+      if (memberships) {
+        generation_ = roster.generation;
+        memberships_ = *memberships;
+        state_->start();
+        status = enter(std::move(*memberships));
+      }
+      if (status.ok() || environment_.exited() || attempt == attempts) return status;
+      ++observation_.retries;
+      for (const Membership& each : memberships_) each.group->abort(status);
+      Resume resume = environment_.meet(false, step);
+      expect_after(resume);
+      step = resume.step;
+      roster = std::move(resume.roster);
+    }
+  }
+
+  void train_all(std::uint32_t step) {
+    while (true) {
+      const bool recovering = train_on(step);
+      if (environment_.exited()) break;
+      if (recovering || tells(kToldEnds)) note_account();
+      if (!recovering && leaves_at_once()) {
+        if (Status status = environment_.go_on_with_fewer(); !status.ok())
+          observation_.recovery = std::move(status);
+        observation_.finished = true;
+        break;
+      }
+      // A rank whose own step succeeded keeps its group until all ranks have met, because peers may
+      // still be in the middle of the step.
+      Resume resume = environment_.meet(!recovering, step);
+      observation_.finished = !resume.recover;
+      if (observation_.finished) break;
+      note_account();  // for a healthy rank, which learns here that its peers failed
+      if (!recover(resume)) break;
+      step = resume.step;
+    }
+  }
+
+  // Whether no other rank needs this rank any more (F5). Reducers that share a group may still end
+  // in a mismatch of other ranks (F7), and then all recover.
+  bool leaves_at_once() const {
+    if (reference::reducer_count(program_) > 1 && !program_.options.group_each) return false;
+    const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
+    return !may_fail && !joins() && environment_.leaves_at_once();
+  }
+
+  // Trains up to the end of the program, or until all ranks recover; returns true if they recover.
+  bool train_on(std::uint32_t& step) {
+    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    do {
+      if (joins()) LOCKSTEP_CHECK(subject_->begin_join(program_).ok());
+      const std::uint32_t end = reference::end_of_join(program_, step);
+      while (step < end && reference::has_input(program_, environment_.rank(), step)) {
+        if (step > 0 && step == program_.renewed && !renew()) return true;
+        if (train_step(step++)) return true;
+      }
+      if (joins() && !join_others(step, end == steps)) return true;
+      // Steps without inputs for this rank may end in an error of the other group.
+      while (step < end)
+        if (step_errs_[step++]) return true;
+    } while (step < steps);
+    return false;
+  }
+
+  // Creates other reducers of the same parameters on the same groups.
+  bool renew() {
+    environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
+    const Status status = subject_->construct(parameters_, state_->buffers(), engine_, program_,
+                                              environment_, memberships_);
+    if (environment_.exited()) return false;
+    for (const auto& each : memberships_)
+      if (!status.ok()) each.group->abort(status);
+    return status.ok();
+  }
+
+  bool joins() const { return program_.options.join != reference::Join::kNone; }
+
+  // Takes part until no rank has inputs any more (S2); `step` is the first one for which this rank
+  // has none.
+  bool join_others(std::uint32_t step, bool is_last) {
+    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    const bool shadows = !reference::has_input(program_, environment_.rank(), step);
+    environment_.begin_step(shadows ? step : steps);  // no fault is planned there
+    const Status status = subject_->end_join();
+    if (environment_.exited()) return false;
+    environment_.begin_step(steps);
+    if (!status.ok()) {
+      observation_.joining = status;
+      subject_->abort(status);
+      return false;
+    }
+    if (!is_last) {  // the next step begins with a trace of its own
+      std::vector<properties::ObservedCollective> of_others;
+      subject_->take_trace(of_others);
+      return true;
+    }
+    ObservedStep& ending = observation_.ending.emplace_back();
+    ending.step = steps;
+    snapshot(ending);
+    return true;
+  }
+
+  // Returns true if all ranks recover after this step, as far as this rank knows.
+  bool train_step(std::uint32_t step) {
+    environment_.begin_step(step);
+    observation_.steps.emplace_back().step = step;
+    ObservedStep& observed = observation_.steps.back();
+    observed.begin_us = now_us();
+    run_step(program_.steps[step], observed);
+    observed.end_us = now_us();
+    if (environment_.exited()) return true;
+    if (!observed.status.ok()) {
+      observed.launched = subject_->launched_in_pass();
+      observed.poisoned = subject_->poisoned();
+      note_account();
+      if (environment_.detailed()) subject_->take_trace(observed.collectives);
+      subject_->abort(observed.status);
+    }
+    const bool peers_fail = step_errs_[step];
+    // Ranks without inputs wait for the next pass, which never comes.
+    if (peers_fail && observed.status.ok() && joins())
+      subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
+    return !observed.status.ok() || peers_fail;
+  }
+
+  bool tells(std::uint32_t one_in) const {
+    return environment_.detailed() || program_.key % one_in == 0;
+  }
+
+  // Only the first flight record of a generation is stored.
+  void note_account() {
+    if (!tells(kTold)) return;
+    auto& records = observation_.records;
+    if (!records.empty() && records.back().generation == generation_) return;
+    const std::uint32_t group = reference::group_of(program_, environment_.rank());
+    if (std::optional<FlightRecord> record = subject_->flight_record())
+      records.push_back({generation_, group, std::move(*record)});
+  }
+
+  // Called when nothing runs any more: records the state of this rank's current step.
+  void note_end() {
+    note_account();
+    if (observation_.steps.empty() || !subject_->flight_record()) return;
+    ObservedStep& last = observation_.steps.back();
+    if (last.collectives.empty()) subject_->take_trace(last.collectives);
+  }
+
+  void expect_after(const Resume& resume) {
+    recoveries_.push_back({resume.step, resume.roster.members});
+    step_errs_ = expected_errors_.after(recoveries_);
+  }
+
+  bool recover(Resume& resume) {
+    expect_after(resume);
+    environment_.begin_step(
+        static_cast<std::uint32_t>(program_.steps.size()));  // no fault is planned there
+    observation_.recovery =
+        join(std::move(resume.roster), resume.step, [this](Memberships memberships) {
+          return subject_->has_failed_to_begin()
+                     ? subject_->construct(parameters_, state_->buffers(), engine_, program_,
+                                           environment_, std::move(memberships))
+                     : subject_->reset(std::move(memberships));
+        });
+    for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
+    observation_.ending.clear();
+    return observation_.recovery.ok();
+  }
+
+  void run_step(const reference::Step& step, ObservedStep& observed) {
+    const reference::RankPass& pass = step.variants[environment_.rank() % step.variants.size()];
+    if (step.kind == PassKind::kNoGrad && pass.skip) {
+      remember_storages();
+      snapshot(observed);
+      return;
+    }
+    recorder_.begin();
+    observed.failed_call = kForwardCall;
+    observed.status = zero_gradients(step.zero_grad);
+    if (!observed.status.ok()) return;
+    remember_storages();
+    builder_->begin_step(step.key);
+    std::vector<Edge> outputs;
+    std::vector<Edge> constants;
+    observed.status = run_forwards(step, pass, outputs, constants);
+    if (observed.status.ok() && step.kind != PassKind::kNoGrad)
+      run_backwards(pass, outputs, constants, observed);
+    held_.clear();
+    if (pass.hold_outputs) held_ = {std::move(outputs), std::move(constants)};
+    if (!observed.status.ok()) return;
+    observed.failed_call = kNone;
+    if (step.kind == PassKind::kSynced && keeps_outputs(pass)) state_->train(step.key);
+    snapshot(observed);
+  }
+
+  static bool keeps_outputs(const reference::RankPass& pass) {
+    return std::any_of(pass.forwards.begin(), pass.forwards.end(),
+                       [](const reference::Forward& forward) { return !forward.discard; });
+  }
+
+  Status zero_gradients(reference::ZeroGrad kind) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (kind == reference::ZeroGrad::kUndefine) parameters_[i]->undefine_grad();
+      if (kind == reference::ZeroGrad::kFill) parameters_[i]->fill_grad_with_zeros();
+      if (kind == reference::ZeroGrad::kReplace)
+        LOCKSTEP_RETURN_IF_ERROR(replace_gradient(*parameters_[i], i % 3));
+    }
+    if (kind != reference::ZeroGrad::kSwap) return {};
+    for (const auto& [a, b] : reference::swapped_gradients(program_)) {
+      Tensor left = parameters_[a]->grad();
+      parameters_[a]->set_grad(parameters_[b]->grad());
+      parameters_[b]->set_grad(std::move(left));
+    }
+    return {};
+  }
+
+  // Replaces the gradient by another tensor of the same elements: row-major, column-major, or with
+  // gaps.
+  static Status replace_gradient(Parameter& parameter, std::size_t way) {
+    const Tensor& old = parameter.grad();
+    if (!old.defined() || old.is_sparse()) return {};
+    const std::span<const std::int64_t> sizes(parameter.shape().sizes.data(),
+                                              static_cast<std::size_t>(parameter.shape().dims));
+    Shape shape = way == 1 ? Shape::column_major(sizes) : Shape::row_major(sizes);
+    for (std::int64_t& stride : shape.strides) stride *= way == 2 ? 2 : 1;
+    Result<Tensor> other = Tensor::empty(parameter.device(), parameter.dtype(), shape);
+    if (!other) return other.error();
+    parameter.device().copy(parameter.device().current_stream(), old, *other);
+    parameter.set_grad(std::move(*other));
+    return {};
+  }
+
+  // Runs the forwards. Outputs without a graph go to `constants`.
+  Status run_forwards(const reference::Step& step, const reference::RankPass& pass,
+                      std::vector<Edge>& outputs, std::vector<Edge>& constants) {
+    std::uint32_t number = 0;
+    for (const reference::Forward& forward : pass.forwards) {
+      std::vector<Edge> made;
+      const auto module = [&](std::vector<Edge>& out) {
+        if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, number++);
+        out = builder_->build(forward.nodes, forward.outputs);
+        out.resize(out.size() + forward.constants);
+        return Status();
+      };
+      LOCKSTEP_RETURN_IF_ERROR(subject_->forward(step.kind, module, made));
+      if (forward.discard || step.kind == PassKind::kNoGrad) continue;
+      move_last(made, forward.constants, constants);
+      std::move(made.begin(), made.end(), std::back_inserter(outputs));
+    }
+    if (!program_.options.manual_sync || step.kind != PassKind::kSynced) return {};
+    const std::size_t count = constants.size();
+    move_last(constants, count, outputs);
+    Status status = subject_->sync_gradients(outputs);
+    if (status.ok()) move_last(outputs, count, constants);
+    return status;
+  }
+
+  // Moves the last `count` elements of `from` to the end of `to`.
+  static void move_last(std::vector<Edge>& from, std::size_t count, std::vector<Edge>& to) {
+    LOCKSTEP_CHECK_GE(from.size(), count);
+    const auto first = from.end() - static_cast<std::ptrdiff_t>(count);
+    std::move(first, from.end(), std::back_inserter(to));
+    from.erase(first, from.end());
+  }
+
+  void run_backwards(const reference::RankPass& pass, std::vector<Edge>& outputs,
+                     std::vector<Edge>& constants, ObservedStep& observed) {
+    if (outputs.empty()) return;
+    const std::size_t calls = std::max<std::size_t>(pass.backwards.size(), 1);
+    for (std::size_t call = 0; call < calls; ++call) {
+      const bool last = call + 1 == calls;
+      std::vector<Edge> roots = choose_roots(pass, call, outputs);
+      const std::vector<Tensor> gradients(roots.size(), one_);
+      if (last && !pass.keep_outputs) {
+        outputs.clear();
+        constants.clear();
+      }
+      observed.failed_call = static_cast<std::int32_t>(call);
+      observed.status = engine_.backward(roots, gradients, !last);
+      if (!observed.status.ok()) return;
+    }
+    if (!pass.keep_outputs) return;
+    observed.failed_call = static_cast<std::int32_t>(calls);
+    observed.status = subject_->check_complete();
+  }
+
+  static std::vector<Edge> choose_roots(const reference::RankPass& pass, std::size_t call,
+                                        const std::vector<Edge>& outputs) {
+    if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return outputs;
+    std::vector<bool> chosen(outputs.size(), false);
+    for (const std::uint32_t root : pass.backwards[call].roots)
+      chosen[root % outputs.size()] = true;
+    std::vector<Edge> roots;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (chosen[i]) roots.push_back(outputs[i]);
+    return roots;
+  }
+
+  void remember_storages() {
+    storages_.clear();
+    for (const Ref<Parameter>& parameter : parameters_)
+      storages_.push_back(parameter->grad().defined() ? parameter->grad().storage()
+                                                      : Ref<Storage>());
+  }
+
+  void snapshot(ObservedStep& observed) {
+    observed.gradients.resize(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      ObservedGradient& gradient = observed.gradients[i];
+      const Tensor& tensor = parameters_[i]->grad();
+      gradient.defined = tensor.defined();
+      if (!tensor.defined()) continue;
+      gradient.same_storage = i < storages_.size() && storages_[i] == tensor.storage();
+      gradient.offset = observation_.bits.size();
+      gradient.byte_in_storage =
+          static_cast<std::uint64_t>(tensor.data() - tensor.storage()->data());
+      if (program_.options.views) gradient.shares_with = first_in_storage(i);
+      tensor.is_sparse() ? append_rows(tensor, parameters_[i]->shape()) : append_bits(tensor);
+    }
+    storages_.clear();
+    state_->record(observed.state);
+    const std::size_t before = observed.collectives.size();
+    subject_->take_trace(observed.collectives);
+    if (!program_.options.rebuild) return;
+    observed.hook_order = recorder_.order(program_);
+    for (std::size_t i = before; i < observed.collectives.size(); ++i)
+      if (observed.collectives[i].op == properties::ObservedCollective::Op::kBroadcastOrder)
+        observed.rebuilt_order = subject_->rebuilt_order();
+  }
+
+  // Returns the first parameter whose gradient has the storage of parameter `i`'s gradient.
+  std::uint32_t first_in_storage(std::size_t i) const {
+    const Ref<Storage>& storage = parameters_[i]->grad().storage();
+    std::uint32_t first = 0;
+    while (!(parameters_[first]->grad().storage() == storage)) ++first;
+    return first;
+  }
+
+  // Appends the rows in the format of reference::gradient_words().
+  void append_rows(const Tensor& tensor, const Shape& whole) {
+    Result<Tensor> rows = coalesce(tensor, whole);
+    LOCKSTEP_CHECK(rows.has_value());
+    const std::size_t begin = observation_.bits.size();
+    append_bits(*rows);
+    const std::vector<std::uint64_t> values(
+        observation_.bits.begin() + static_cast<std::ptrdiff_t>(begin), observation_.bits.end());
+    observation_.bits.resize(begin);
+    const auto elements = static_cast<std::size_t>(whole.elements() * parts_of(tensor.dtype()));
+    const auto count = static_cast<std::size_t>(whole.sizes[0]);
+    observation_.bits.resize(begin + elements + count);
+    const std::size_t width = count == 0 ? 0 : elements / count;
+    for (std::size_t i = 0; i < rows->rows().size(); ++i) {
+      const auto row = static_cast<std::size_t>(rows->rows()[i]);
+      LOCKSTEP_CHECK_LT(row, count);
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * width), width,
+                  observation_.bits.begin() + static_cast<std::ptrdiff_t>(begin + row * width));
+      observation_.bits[begin + elements + row] = 1;
+    }
+  }
+
+  // Appends the elements in row-major order, whatever the strides.
+  void append_bits(const Tensor& given) {
+    const Tensor tensor = given.as_real();
+    switch (size_of(tensor.dtype())) {
+      case 8:
+        return append<std::uint64_t>(tensor);
+      case 4:
+        return append<std::uint32_t>(tensor);
+      default:
+        LOCKSTEP_CHECK_EQ(size_of(tensor.dtype()), sizeof(std::uint16_t));
+        return append<std::uint16_t>(tensor);
+    }
+  }
+
+  template <class Bits>
+  void append(const Tensor& tensor) {
+    if (tensor.elements() == 0) return;
+    const Shape& shape = tensor.shape();
+    const auto count = static_cast<std::size_t>(tensor.elements());
+    const auto* memory = reinterpret_cast<const Bits*>(memory_.read(tensor));
+    const std::size_t begin = observation_.bits.size();
+    observation_.bits.resize(begin + count);
+    std::uint64_t* const out = observation_.bits.data() + begin;
+    if (shape.same_strides(
+            Shape::row_major({shape.sizes.data(), static_cast<std::size_t>(shape.dims)}))) {
+      std::copy_n(memory, count, out);
+      return;
+    }
+    std::array<std::int64_t, kMaxDims> index{};
+    std::int64_t at = 0;
+    for (std::size_t n = 0; n < count; ++n) {
+      out[n] = memory[at];
+      for (int d = shape.dims - 1; d >= 0; --d) {
+        const auto i = static_cast<std::size_t>(d);
+        at += shape.strides[i];
+        if (++index[i] < shape.sizes[i]) break;
+        at -= index[i] * shape.strides[i];
+        index[i] = 0;
+      }
+    }
+  }
+
+  const Program& program_;
+  properties::ExpectedErrors& expected_errors_;
+  std::vector<bool> step_errs_;  // whether some rank must return an error in the step
+  RankEnvironment& environment_;
+  RankObservation& observation_;
+  Engine engine_;
+  std::vector<Ref<Parameter>> parameters_;
+  std::optional<LaneState> state_;
+  std::optional<GraphBuilder> builder_;
+  TensorMemory memory_;
+  Tensor one_;             // every root starts with this gradient
+  HookRecorder recorder_;  // outlives the subject's use of the parameters
+  std::vector<std::vector<Edge>>
+      held_;  // outputs of the step before, which may outlive the subject
+  std::unique_ptr<TrainingSubject> subject_;
+  Memberships memberships_;
+  std::uint32_t generation_ = 0;
+  std::vector<Ref<Storage>> storages_;
+  std::vector<reference::Recovery> recoveries_;
+};
+
+}  // namespace
+
+void train(const Program& program, properties::ExpectedErrors& expected_errors,
+           const SubjectFactory& make_subject, RankEnvironment& environment,
+           std::vector<std::unique_ptr<HostDevice>>& devices, RankObservation& observation) {
+  Training(program, expected_errors, environment, devices, observation).run(make_subject);
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// TrainingSubject: the interface through which the training loop drives a reducer under test. The
+// production reducer is one; a user's reducer from a shared library (properties/subject) is
+// another.
+//
+// Threads and order are those of DataParallel: all calls but the hooks come from the rank's own
+// thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "properties/observe/environment.h"
+#include "properties/observe/observation.h"
+#include "reducer/data_parallel.h"
+#include "reference/program.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+class TrainingSubject {
+ public:
+  virtual ~TrainingSubject() = default;
+  virtual Status construct(const std::vector<Ref<Parameter>>& parameters,
+                           const std::vector<Ref<Buffer>>& buffers, Engine& engine,
+                           const reference::Program& program, RankEnvironment& environment,
+                           Memberships memberships) = 0;
+  // Whether the last construct() failed, so that there is nothing to reset. The loop may call
+  // construct() again at any time between two steps; it replaces the earlier reducer.
+  virtual bool has_failed_to_begin() const { return false; }
+  virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
+                         std::vector<Edge>& outputs) = 0;
+  // For manual sync (P13): called after the last forward of a synced step.
+  virtual Status sync_gradients(std::vector<Edge>&) { return {}; }
+  // For uneven inputs (S2): begin_join() is called before the first step and after a reset,
+  // end_join() when the rank has no more inputs.
+  virtual Status begin_join(const reference::Program&) { return {}; }
+  virtual Status end_join() { return {}; }
+  virtual Status check_complete() = 0;
+  virtual void abort(const Status& cause) = 0;
+  virtual Status reset(Memberships memberships) = 0;
+  // Whether it refuses further work because of an earlier failure.
+  virtual bool poisoned() const = 0;
+  virtual bool launched_in_pass() const = 0;
+  // Returns the parameters' indices in the order that the buckets follow (B2); empty before the
+  // rebuild.
+  virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
+  // Returns the current layout as text (B3), if the case asked for it.
+  virtual std::string saved_layout() const { return {}; }
+  // Returns the rank's flight record (T1), if the subject has one.
+  virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
+  // Appends the collectives of passes since the last call.
+  virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
+};
+
+using SubjectFactory = std::function<std::unique_ptr<TrainingSubject>()>;
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+// Claims: a message arrives as it was sent; foreign bytes are reported at once, however few or many
+// they are; and no wait is longer than its limit.
+#include "properties/process/message.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace lockstep::properties {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSoon(100);
+constexpr milliseconds kLong(60'000);  // that no test waits for
+
+class Message : public ::testing::Test {
+ protected:
+  Message() { EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds_.data()), 0); }
+  ~Message() override {
+    hang_up();
+    ::close(fds_[1]);
+  }
+  void hang_up() {
+    if (fds_[0] >= 0) ::close(fds_[0]);
+    fds_[0] = -1;
+  }
+  void write_bytes(const std::string& bytes) {
+    ASSERT_EQ(::write(fds_[0], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+  Receive receive(milliseconds limit) { return receive_message(fds_[1], text_, limit); }
+
+  std::array<int, 2> fds_{-1, -1};
+  std::string text_;
+};
+
+TEST_F(Message, ComesAsItWasSent) {
+  for (const std::string& sent : {std::string(), std::string("a"), std::string(50'000, '\0')}) {
+    ASSERT_TRUE(send_message(fds_[0], sent, kLong));
+    ASSERT_EQ(receive(kLong), Receive::kMessage);
+    EXPECT_EQ(text_, sent);
+  }
+}
+
+TEST_F(Message, ForeignBytesAreNone) {
+  write_bytes("01234567");  // as long as a mark
+  EXPECT_EQ(receive(kLong), Receive::kForeign);
+  write_bytes("a line that some subject prints\n");
+  EXPECT_EQ(receive(kLong), Receive::kForeign);
+}
+
+TEST_F(Message, FewForeignBytesEndAtTheLimit) {
+  write_bytes("abc");
+  EXPECT_EQ(receive(kSoon), Receive::kTimeout);
+}
+
+TEST_F(Message, OneThatBreaksOffEndsAtTheLimit) {
+  std::array<int, 2> other{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other.data()), 0);
+  ASSERT_TRUE(send_message(other[0], "all of it", kLong));
+  std::array<char, 64> bytes{};
+  const ssize_t got = ::read(other[1], bytes.data(), bytes.size());
+  ASSERT_GT(got, 4);
+  write_bytes(std::string(bytes.data(), static_cast<std::size_t>(got) - 4));
+  EXPECT_EQ(receive(kSoon), Receive::kTimeout);
+  ::close(other[0]);
+  ::close(other[1]);
+}
+
+TEST_F(Message, NothingEndsAtTheLimit) { EXPECT_EQ(receive(kSoon), Receive::kTimeout); }
+
+TEST_F(Message, AnEndThatIsGoneIsTold) {
+  hang_up();
+  EXPECT_EQ(receive(kLong), Receive::kClosed);
+  EXPECT_FALSE(send_message(fds_[1], "to nobody", kLong));
+}
+
+// As to a process that is stopped.
+TEST_F(Message, SendingToOneWhoDoesNotReadEndsAtTheLimit) {
+  EXPECT_FALSE(send_message(fds_[0], std::string(16 << 20, 'x'), kSoon));
+}
+
+}  // namespace
+}  // namespace lockstep::properties

@@ -1,0 +1,147 @@
+#include "properties/run/case_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "faults/seeded/seeded.h"
+#include "properties/oracle/agreement.h"
+#include "properties/oracle/judge.h"
+
+namespace lockstep::properties {
+
+constexpr std::uint32_t kHurriedTimeoutMs = 1500;
+
+namespace {
+
+// Returns the case as the nccl lane runs it, whatever transport the case names.
+Case on_gpu(Case c) {
+  c.program.options.transport = reference::Transport::kNccl;
+  normalize(c);
+  return c;
+}
+
+}  // namespace
+
+CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
+    : kind_(kind),
+      name_(subject.name()),
+      profile_(subject.profile),
+      attaches_(subject.kind != Subject::Kind::kHosted),
+      lane_(make_lane(kind, subject)) {
+  if (subject.against) other_ = std::make_unique<CaseRunner>(kind, *subject.against);
+}
+
+Verdict CaseRunner::run(const Case& c) {
+  if (kind_ == LaneKind::kNccl && c.program.options.transport != reference::Transport::kNccl)
+    return run(on_gpu(c));
+  if (other_) return run_beside(c);
+  const std::uint32_t steps = modelled_steps(c.program, profile_);
+  if (steps == c.program.steps.size()) return run_modelled(c);
+  Case shorter = c;
+  shorter.program.steps.resize(steps);
+  return run_modelled(shorter);
+}
+
+// Ranks of torch that end in the middle of collectives wait for each other until the timeout.
+// Therefore a program that must fail, or a plan that can make it fail, gets a short timeout.
+// Failures that only a busy machine causes do not count; wrong bits never depend on time.
+Verdict CaseRunner::run_modelled(const Case& c) {
+  expectation_ = expectation_of(c.program, profile_);
+  const bool fails = std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
+                                 [](const auto& step) { return step.any_error; });
+  const auto& faults = c.faults.faults;
+  const bool may_fail = fails || std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
+                          return !faults::is_benign(fault.kind);
+                        });
+  if (!profile_.is_torch() || !may_fail) return run_once(c);
+  Case timed = c;
+  if (c.timeout_ms == 0) timed.timeout_ms = kHurriedTimeoutMs;
+  Verdict verdict = run_once(timed);
+  if (verdict.ok() || verdict.failing == Failing::kWrongBits) return verdict;
+  expectation_ = expectation_of(c.program, profile_);
+  timed.timeout_ms = std::max(c.timeout_ms, kDefaultTimeoutMs);
+  return run_once(timed);
+}
+
+// `expectation_` is the model's, without recoveries.
+Verdict CaseRunner::run_once(const Case& c) {
+  observation_.clear();
+  const PlantedBug before{seeded::reached(), seeded::triggered()};
+  lane_->run(c, expectation_, observation_);
+  observation_.planted +=
+      {seeded::reached() - before.reached, seeded::triggered() - before.triggered};
+  observation_.attaches = attaches_;
+  const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
+  if (!observation_.recoveries.empty() || !ready_orders.empty())
+    expectation_ = expectation_of(c.program, profile_, observation_.recoveries, ready_orders);
+  Verdict verdict = judge(c, profile_, expectation_, observation_);
+  for (const std::string& each : observation_.unfired)
+    verdict.message += (verdict.message.empty() ? "" : "\n") + each;
+  return verdict;
+}
+
+Verdict CaseRunner::run_beside(const Case& c) {
+  compared_steps_ = 0;
+  const auto refuse = [](const std::string& why) {
+    return Verdict{Failing::kInconclusive, "comparable", why};
+  };
+  if (!c.faults.faults.empty())
+    return refuse("faults meet two subjects at different times: such a case is not compared");
+  Case shorter = c;
+  reference::Program& program = shorter.program;
+  program.steps.resize(
+      std::min(modelled_steps(program, profile_), modelled_steps(program, other_->profile_)));
+  expectation_ = expectation_of(program, profile_);
+  other_->expectation_ = expectation_of(program, other_->profile_);
+  const Comparable found = comparable_steps(program, expectation_, other_->expectation_);
+  if (!found.has_synced_pass)
+    return refuse(fmt::format(
+        "the contracts of the two subjects expect the same of no synced pass ({})",
+        found.why.empty() ? "the program has none of which both say what comes out" : found.why));
+  program.steps.resize(found.steps);
+  Verdict mine = run_modelled(shorter);
+  Verdict theirs = other_->run_modelled(shorter);
+  observation_.planted += other_->observation_.planted;
+  return compare(shorter, std::move(mine), std::move(theirs));
+}
+
+// First compares the two subjects with each other, then judges each by its own contract.
+Verdict CaseRunner::compare(const Case& c, Verdict mine, Verdict theirs) {
+  const auto told_of = [](const std::string& name, Verdict verdict) {
+    if (!verdict.ok()) verdict.message = fmt::format("subject {}: {}", name, verdict.message);
+    return verdict;
+  };
+  mine = told_of(name_, std::move(mine));
+  theirs = told_of(other_->name_, std::move(theirs));
+  using End = Observation::End;
+  if (observation_.end != End::kFinished) return mine;
+  if (other_->observation_.end != End::kFinished) return theirs;
+  // This is computed again, because buckets follow the order that the runs observed.
+  const std::uint32_t steps = comparable_steps(c.program, expectation_, other_->expectation_).steps;
+  compared_steps_ = steps;
+  const Verdict verdict =
+      judge_agreement(c, steps, {name_, expectation_, observation_},
+                      {other_->name_, other_->expectation_, other_->observation_});
+  if (!verdict.ok()) return verdict;
+  return mine.ok() ? theirs : mine;
+}
+
+Verdict CaseRunner::run_twice(const Case& c) {
+  Verdict first = run(c);
+  const std::uint64_t hash = observation_.trace_hash;
+  const std::uint64_t choices = observation_.choices;
+  if (kind_ != LaneKind::kSim || other_ || !first.ok()) return first;
+  Verdict second = run(c);
+  if (!second.ok()) return second;
+  if (hash == observation_.trace_hash) return {};
+  return {
+      Failing::kNotDeterministic, "determinism",
+      fmt::format(
+          "two runs of the case took different ways: trace {:016x} after {} choices, then {:016x} "
+          "after {}",
+          hash, choices, observation_.trace_hash, observation_.choices)};
+}
+
+}  // namespace lockstep::properties

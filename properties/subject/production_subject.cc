@@ -1,0 +1,360 @@
+#include <algorithm>
+#include <optional>
+
+#include "properties/observe/training_subject.h"
+#include "properties/observe/user_hook.h"
+#include "properties/subject/hosted_subject.h"
+#include "properties/subject/subject_factory.h"
+#include "reducer/base/check.h"
+#include "reducer/hooks/builtin_hooks.h"
+#include "reducer/hooks/power_sgd_hook.h"
+#include "reference/power_sgd.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+using properties::ObservedCollective;
+using reference::PassKind;
+
+// The production reducer, or several of them (F7), in the class that users use.
+class ProductionSubject final : public TrainingSubject {
+ public:
+  ProductionSubject(std::string pinned_layout, bool saves_layout)
+      : pinned_layout_(std::move(pinned_layout)), saves_layout_(saves_layout) {}
+
+  Status construct(const std::vector<Ref<Parameter>>& parameters,
+                   const std::vector<Ref<Buffer>>& buffers, Engine& engine,
+                   const reference::Program& program, RankEnvironment& environment,
+                   Memberships memberships) override {
+    users_.clear();
+    manual_sync_ = program.options.manual_sync;
+    meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
+    reducers_ = reference::reducer_count(program);
+    for (std::uint32_t r = 0; r < reducers_; ++r) {
+      const reference::Program share =
+          reducers_ > 1 ? reference::share_of(program, r) : reference::Program();
+      Result<ReducerOptions> options =
+          options_of(parameters, buffers, reducers_ > 1 ? share : program, environment);
+      if (!options) return options.error();
+      auto made = DataParallel::create(originals(parameters, program), engine, std::move(*options),
+                                       std::move(memberships[r]));
+      if (!made) return made.error();
+      users_.push_back({std::move(*made)});
+      users_.back().see_all();
+    }
+    return {};
+  }
+
+  bool has_failed_to_begin() const override { return users_.size() < reducers_; }
+
+  Status forward(PassKind kind, const DataParallel::Module& module,
+                 std::vector<Edge>& outputs) override {
+    return forward_through(0, kind, module, outputs);
+  }
+
+  Status sync_gradients(std::vector<Edge>& outputs) override {
+    return each([&](User& user) { return user.parallel->sync_gradients(outputs); });
+  }
+
+  Status begin_join(const reference::Program& program) override {
+    JoinOptions options;
+    options.divide_by_active = program.options.join == reference::Join::kByActive;
+    options.throw_on_early_termination = program.options.early_termination;
+    return each([&](User& user) { return user.parallel->begin_join(options); });
+  }
+  Status end_join() override {
+    return each([](User& user) { return user.parallel->end_join(); });
+  }
+
+  Status check_complete() override {
+    return each([](User& user) { return user.parallel->check_complete(); });
+  }
+  void abort(const Status& cause) override {
+    for (User& user : users_) user.parallel->abort(cause);
+  }
+
+  Status reset(Memberships memberships) override {
+    std::size_t next = 0;
+    return each([&](User& user) {
+      Status status = user.parallel->reset(std::move(memberships[next++]));
+      user.see_all();
+      return status;
+    });
+  }
+
+  // This asks as a user would: the next forward is refused. If ranks may have to meet in a local
+  // forward, only a reducer that reports its poisoned state can be asked.
+  bool poisoned() const override {
+    return std::any_of(users_.begin(), users_.end(), [this](const User& user) {
+      if (meets_in_forwards_ && user.parallel->poisoned().ok()) return false;
+      const DataParallel::NoSync guard(*user.parallel);
+      std::vector<Edge> outputs;
+      const Status status =
+          user.parallel->forward([](std::vector<Edge>&) { return Status(); }, outputs);
+      return status.code() == Code::kPoisoned;
+    });
+  }
+
+  bool launched_in_pass() const override {
+    return std::any_of(users_.begin(), users_.end(), [](const User& user) {
+      return user.parallel->reducer().launched_in_pass() > 0;
+    });
+  }
+
+  std::optional<FlightRecord> flight_record() const override {
+    if (users_.empty()) return std::nullopt;
+    return users_.front().parallel->flight_record();
+  }
+
+  void take_trace(std::vector<ObservedCollective>& out) override {
+    for (std::size_t r = 0; r < users_.size(); ++r) {
+      const Trace& trace = users_[r].parallel->reducer().trace();
+      const std::vector<TraceEntry> entries = trace.entries(users_[r].seen);
+      out.reserve(out.size() + entries.size());
+      for (const TraceEntry& entry : entries) {
+        ObservedCollective collective;
+        collective.op = op_of(entry);
+        collective.reducer = static_cast<std::uint32_t>(r);
+        collective.bucket = entry.bucket;
+        const bool is_sparse = collective.op == ObservedCollective::Op::kGatherSparse;
+        collective.count = is_sparse ? entry.bytes() : static_cast<std::uint64_t>(entry.count);
+        collective.dtype = entry.dtype;
+        collective.sequence = entry.sequence;
+        collective.launched_us = microseconds(entry.launched);
+        collective.completed_us = microseconds(entry.completed);
+        out.push_back(collective);
+      }
+      users_[r].see_all();
+    }
+  }
+
+  std::string saved_layout() const override {
+    return saves_layout_ ? save(users_.front().parallel->reducer().layout()) : std::string();
+  }
+
+  std::vector<std::uint32_t> rebuilt_order() const override {
+    std::vector<std::uint32_t> order;
+    for (const User& user : users_) {
+      const auto& infos = user.parallel->reducer().parameter_infos();
+      for (const std::size_t index : user.parallel->reducer().rebuilt_order())
+        order.push_back(number_of(infos[index].name));
+    }
+    return order;
+  }
+
+ private:
+  struct User {
+    std::unique_ptr<DataParallel> parallel;
+    std::int64_t seen = 0;  // how much of its trace was read
+    void see_all() { seen = parallel->reducer().trace().next_sequence(); }
+  };
+
+  // Calls each reducer; the first failure ends the loop.
+  template <class Call>
+  Status each(const Call& call) {
+    for (User& user : users_) LOCKSTEP_RETURN_IF_ERROR(call(user));
+    return {};
+  }
+
+  // The forward of each reducer is the module of the one before.
+  Status forward_through(std::size_t at, PassKind kind, const DataParallel::Module& module,
+                         std::vector<Edge>& outputs) {
+    if (at == users_.size()) return module(outputs);
+    DataParallel& parallel = *users_[at].parallel;
+    const auto inner = [&](std::vector<Edge>& made) {
+      return forward_through(at + 1, kind, module, made);
+    };
+    if (kind == PassKind::kNoGrad) return parallel.forward_without_gradients(inner);
+    std::optional<DataParallel::NoSync> guard;
+    if (kind == PassKind::kNoSync && !manual_sync_) guard.emplace(parallel);
+    return parallel.forward(inner, outputs);
+  }
+
+  Result<ReducerOptions> options_of(const std::vector<Ref<Parameter>>& parameters,
+                                    const std::vector<Ref<Buffer>>& buffers,
+                                    const reference::Program& program,
+                                    RankEnvironment& environment) const {
+    ReducerOptions options;
+    options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
+    options.static_graph = program.options.mode == reference::Mode::kStatic;
+    options.rebuild_buckets = program.options.rebuild;
+    options.gradient_as_bucket_view = program.options.views;
+    options.auto_sync = !program.options.manual_sync;
+    if (program.options.launch == reference::Launch::kAfterBackward)
+      options.schedule = Schedule::kAfterBackward;
+    options.coalesced_bytes = program.options.bucket_bytes;
+    if (program.options.order == reference::Order::kRankOrder)
+      options.reduction = Reduction::kRankOrdered;
+    options.verify_payload = program.options.verify;
+    options.bucket_limits = reference::bucket_limits(program.options);
+    add_replicas(parameters, buffers, program, options);
+    options.broadcast_buffers = !program.options.keep_buffers;
+    options.broadcast_chunk_bytes = program.options.chunk_bytes;
+    options.ignored = ignored_names(program);
+    options.hook = hook_of(program, environment);
+    options.failure_grace = environment.failure_grace();
+    if (!pinned_layout_.empty() || program.options.pinned != 0) {
+      Result<Layout> layout = load_layout(
+          pinned_layout_.empty() ? save(drawn_layout(parameters, program)) : pinned_layout_);
+      if (!layout) return failed(layout.error());
+      options.pinned_layout = std::move(*layout);
+    }
+    return options;
+  }
+
+  // Returns the parameters of the first replica (P15).
+  static std::vector<Ref<Parameter>> originals(const std::vector<Ref<Parameter>>& parameters,
+                                               const reference::Program& program) {
+    std::vector<Ref<Parameter>> first;
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (reference::original_of(program, i) == reference::owner_of(program, i))
+        first.push_back(parameters[i]);
+    return first;
+  }
+
+  // Adds the other replicas, whose lists correspond to that of the originals.
+  static void add_replicas(const std::vector<Ref<Parameter>>& parameters,
+                           const std::vector<Ref<Buffer>>& buffers,
+                           const reference::Program& program, ReducerOptions& options) {
+    std::size_t listed = 0;
+    std::vector<std::size_t> place(parameters.size());
+    std::vector<std::uint32_t> copies(parameters.size());
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (reference::original_of(program, i) == reference::owner_of(program, i))
+        place[i] = listed++;
+    for (std::size_t b = 0; b < buffers.size(); ++b)
+      if (program.buffers[b].copy_of == 0) options.buffers.push_back(buffers[b]);
+    const auto replica = [&](std::uint32_t number) -> Replica& {
+      while (options.replicas.size() <= number) {
+        Replica& added = options.replicas.emplace_back();
+        added.parameters.resize(listed);
+        added.buffers.resize(options.buffers.size());
+      }
+      return options.replicas[number];
+    };
+    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+      const std::uint32_t original = i - program.parameters[i].copy_of;
+      if (original == i) continue;
+      Replica& of = replica(copies[original]++);
+      of.parameters[place[original]] = parameters[i];
+      // The index at which the first replica lists it again.
+      std::uint32_t listed_again = original;
+      for (std::uint32_t again = i + 1; again < parameters.size(); ++again) {
+        if (reference::owner_of(program, again) != i) continue;
+        do ++listed_again;
+        while (listed_again < i && reference::owner_of(program, listed_again) != original);
+        if (listed_again >= i) break;
+        of.parameters[place[listed_again]] = parameters[i];
+      }
+    }
+    std::vector<std::uint32_t> buffer_copies(buffers.size());
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      const std::size_t original = b - program.buffers[b].copy_of;
+      const auto at = std::find(options.buffers.begin(), options.buffers.end(), buffers[original]);
+      const auto number = static_cast<std::size_t>(at - options.buffers.begin());
+      if (original != b) replica(buffer_copies[original]++).buffers[number] = buffers[b];
+    }
+  }
+
+  static std::vector<std::string> ignored_names(const reference::Program& program) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < program.parameters.size(); ++i)
+      if (program.parameters[i].ignored && is_original(program.parameters[i]))
+        names.push_back("p" + std::to_string(i));
+    for (std::size_t i = 0; i < program.buffers.size(); ++i)
+      if (program.buffers[i].ignored && program.buffers[i].copy_of == 0)
+        names.push_back("b" + std::to_string(i));
+    return names;
+  }
+
+  static std::shared_ptr<CommunicationHook> hook_of(const reference::Program& program,
+                                                    RankEnvironment& environment) {
+    const bool has_gaps =
+        std::any_of(program.parameters.begin(), program.parameters.end(),
+                    [](const auto& each) { return each.sparse && reference::is_reduced(each); });
+    switch (program.options.hook) {
+      case reference::Hook::kAllReduce:
+        return make_all_reduce_hook();
+      case reference::Hook::kFloat16:
+        return make_fp16_compress_hook();
+      case reference::Hook::kBFloat16:
+        return make_bf16_compress_hook();
+      case reference::Hook::kElsewhere:
+        return make_user_hook(environment, has_gaps);
+      case reference::Hook::kPowerSgd:
+        return make_power_sgd_hook({reference::kPowerSgdRank, reference::kPowerSgdSeed});
+      case reference::Hook::kNone:
+        break;
+    }
+    return nullptr;
+  }
+
+  // Returns the layout that a run with this order would have saved.
+  static Layout drawn_layout(const std::vector<Ref<Parameter>>& parameters,
+                             const reference::Program& program) {
+    std::vector<ParameterInfo> infos;
+    std::vector<std::size_t> number_of(parameters.size());
+    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+      if (!is_original(program.parameters[i]) || program.parameters[i].ignored) continue;
+      const Parameter& each = *parameters[i];
+      number_of[i] = infos.size();
+      infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),
+                       each.requires_grad(), each.has_sparse_gradients()});
+    }
+    std::vector<std::size_t> order;
+    for (const std::uint32_t parameter : reference::pinned_order(program))
+      order.push_back(number_of[parameter]);
+    Result<Layout> layout =
+        assign_buckets_in_order(infos, reference::bucket_limits(program.options), order);
+    LOCKSTEP_CHECK(layout.has_value());
+    return std::move(*layout);
+  }
+
+  static ObservedCollective::Op op_of(const TraceEntry& entry) {
+    switch (entry.what) {
+      case TraceEntry::What::kBucket:
+        return entry.op == lockstep::Op::kAllGather ? ObservedCollective::Op::kGatherSparse
+                                                    : ObservedCollective::Op::kAllReduceBucket;
+      case TraceEntry::What::kUsageMap:
+        return ObservedCollective::Op::kAllReduceUsage;
+      case TraceEntry::What::kRebuild:
+        return ObservedCollective::Op::kBroadcastOrder;
+      case TraceEntry::What::kState:
+        return ObservedCollective::Op::kBroadcastBuffers;
+      case TraceEntry::What::kJoin:
+        return ObservedCollective::Op::kAnnounce;
+    }
+    return ObservedCollective::Op::kOther;
+  }
+
+  // The parameters' names are p0, p1, ...
+  static std::uint32_t number_of(const std::string& name) {
+    return static_cast<std::uint32_t>(std::stoul(name.substr(1)));
+  }
+
+  static std::uint64_t microseconds(platform::Duration time) {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+  }
+
+  std::vector<User> users_;
+  std::uint32_t reducers_ = 0;  // how many there are to be
+  const std::string pinned_layout_;
+  const bool saves_layout_;
+  bool manual_sync_ = false;
+  bool meets_in_forwards_ = false;
+};
+
+}  // namespace
+
+SubjectFactory make_subject_factory(const properties::Subject& subject) {
+  if (subject.kind == properties::Subject::Kind::kHosted)
+    return [table = subject.table] { return make_hosted_subject(table); };
+  return [layout = subject.pinned_layout, saves = subject.saves_layout] {
+    return std::make_unique<ProductionSubject>(layout, saves);
+  };
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// Subject: the reducer under test, as the command line names it, and what is known of it before it
+// runs.
+//
+// Threads: any; select one planted bug per process at a time. Failure: one line that says what is
+// wrong with the name or the library, and what to do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "properties/case/capabilities.h"
+#include "properties/subject/profile.h"
+#include "reducer/base/status.h"
+
+struct lockstep_subject;
+
+namespace lockstep::properties {
+
+// Selects the reducer under test.
+struct Subject {
+  enum class Kind : std::uint8_t {
+    kProduction,
+    kSeeded,  // the production reducer with the planted bug `id`
+    kHosted,  // a user's, from the shared library `id`
+    kTorch,   // PyTorch's, in the program `rank_program` (properties/subject/torch)
+  };
+  Kind kind = Kind::kProduction;
+  std::string id;
+  // For kHosted: set after the library was opened in this process, where it remains open until the
+  // process ends.
+  const lockstep_subject* table = nullptr;
+  Capabilities capabilities = Capabilities::all();
+  Profile profile;           // whose behaviour it is held to
+  std::string rank_program;  // kTorch: the program of the ranks
+  // For kProduction: a layout that save() wrote, pinned whatever the case says; and whether to
+  // write one.
+  std::string pinned_layout;
+  bool saves_layout = false;
+  // A second subject that runs every case, too, and must agree with this one (CaseRunner); or null.
+  std::shared_ptr<const Subject> against;
+
+  std::string name() const;  // as on the command line: reducer, seeded:R01, torch, ./libmine.so
+};
+
+// Returns what cases may require of the subject, or of both subjects if there are two. With two,
+// cases have no errors either, because two subjects report errors in different calls and words.
+Capabilities common_capabilities(const Subject& subject);
+
+// Returns the id of the planted bug in the subject, or in the one beside it; empty if there is
+// none.
+std::string planted_bug_of(const Subject& subject);
+
+// Reads "reducer", "seeded:ID", "torch" or a path. On failure, returns one line that says what is
+// wrong and what to do. Opens a library in this process.
+Result<Subject> parse_subject(const std::string& text);
+
+// Like parse_subject(), but opens a library only in a child process, so that a library that ends or
+// hangs its process does no harm. The subject has no table: open_subject() follows later, in the
+// process that runs the cases.
+Result<Subject> find_subject(const std::string& text);
+
+// Opens in this process the libraries of the subject, and of the one that it runs against, that are
+// not open yet.
+Status open_subject(Subject& subject);
+
+}  // namespace lockstep::properties
