@@ -59,6 +59,21 @@ expect 2 "nothing that is known here gives these bits" "$program" explain-bits n
 expect 1 "none.npy: there is no such file" "$program" explain-bits two.npy --rank none.npy
 expect 1 "--rank is required" "$program" explain-bits two.npy
 echo text >text.npy
+# Evaluations: measured, continued, compared.
+expect 0 "2 bugs, 4 trials of at most 500 cases" "$program" eval --bugs N08,R02 --trials 2 --cases 500 --log eval.jsonl --json eval.json
+[[ $(wc -l <eval.jsonl) == 5 ]] || fail "the log of an evaluation has a line for each trial"
+grep -q '"restricted_mean_executions"' eval.json || fail "the report of an evaluation has figures"
+printf '{"bug":"N08","se' >>eval.jsonl  # a crash in the middle of a line
+expect 0 "2 bugs, 6 trials" "$program" eval --bugs N08,R02 --trials 3 --cases 500 --log eval.jsonl
+[[ $(wc -l <eval.jsonl) == 7 ]] || fail "an evaluation goes on where its log ends"
+expect 0 "no difference shown" "$program" eval --compare eval.jsonl eval.jsonl
+expect 2 "not found in every trial: U34" "$program" eval --bugs U34 --trials 1 --cases 1 --log one.jsonl
+expect 1 "the log eval.jsonl is of another evaluation" "$program" eval --bugs N08 --trials 1 --cases 7 --log eval.jsonl
+expect 1 "the evaluations have other limits" "$program" eval --compare eval.jsonl one.jsonl
+expect 1 "line 1 of the log is not one of an evaluation" "$program" eval --bugs N08 --log text.npy
+expect 1 "cannot read none.jsonl" "$program" eval --compare none.jsonl eval.jsonl
+expect 1 "there is no planted bug 'X99'" "$program" eval --bugs X99 --log x.jsonl
+expect 1 "--trials: '0' is not a whole number from 1" "$program" eval --trials 0
 expect 1 "text.npy: it is not an array that numpy.save() wrote" "$program" explain-bits two.npy --rank text.npy
 
 # A case file with invalid numbers is refused, not corrected.

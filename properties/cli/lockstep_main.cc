@@ -16,6 +16,7 @@
 
 #include "properties/cli/commands.h"
 #include "properties/cli/doctor.h"
+#include "properties/cli/eval.h"
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
@@ -59,6 +60,7 @@ struct Arguments {
   GenerateCommandOptions generate;
   ExportOptions to_export;
   ExplainOptions explain;
+  EvalOptions eval;
 };
 
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
@@ -346,6 +348,27 @@ CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
   return command;
 }
 
+CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "eval", "measure how many cases it takes to find each planted bug, in trials of many seeds");
+  command->add_option("--bugs", options.bugs, "ids of planted bugs; all when it is left out")
+      ->delimiter(',');
+  add_whole(*command, "--trials", options.trials, "of each bug, each with the next seed", 1)
+      ->default_str("20");
+  add_whole(*command, "--cases", options.cases, "of a trial, at most", 1)->default_str("20000");
+  add_whole(*command, "--seed", options.seed, "of the first trial")->default_str("1");
+  command->add_option("--jobs", options.jobs, "trials at once")->check(CLI::Range(1, 64));
+  command
+      ->add_option("--log", options.log,
+                   "the file to which every trial is appended; those that it has are not run again")
+      ->capture_default_str();
+  command->add_option("--json", options.json, "write a report to this file");
+  command->add_option("--html", options.html, "write a page with the survival curves to this file");
+  command->add_option("--compare", options.compare, "two logs: compare them, and measure nothing")
+      ->expected(2);
+  return command;
+}
+
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
@@ -385,6 +408,7 @@ int run(int argc, char** argv) {
   CLI::App* generate_app = add_generate(app, arguments);
   CLI::App* export_app = add_export(app, arguments.to_export);
   CLI::App* diagnose_app = add_diagnose(app, arguments);
+  CLI::App* eval_app = add_eval(app, arguments.eval);
   CLI::App* explain_app = add_explain_bits(app, arguments.explain);
 
   CLI::App* doctor_app = app.add_subcommand(
@@ -415,6 +439,10 @@ int run(int argc, char** argv) {
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.records);
   if (*doctor_app) return run_doctor();
+  if (*eval_app) {
+    if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+    return run_eval(arguments.eval);
+  }
   if (*explain_app) return run_explain_bits(arguments.explain);
   if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
   return run_corpus_check(arguments.corpus);

@@ -85,6 +85,7 @@ Result<Subject> find_subject(const std::string& text) {
 }
 
 Status open_subject(Subject& subject) {
+  if (subject.kind == Subject::Kind::kSeeded) LOCKSTEP_CHECK(seeded::select(subject.id));
   if (subject.kind == Subject::Kind::kHosted && subject.table == nullptr) {
     Result<LoadedSubject> loaded = load_subject(subject.id);
     if (!loaded) return loaded.error();

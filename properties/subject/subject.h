@@ -61,7 +61,7 @@ Result<Subject> parse_subject(const std::string& text);
 Result<Subject> find_subject(const std::string& text);
 
 // Opens in this process the libraries of the subject, and of the one that it runs against, that are
-// not open yet.
+// not open yet, and selects a planted bug. A process that runs cases calls it first.
 Status open_subject(Subject& subject);
 
 }  // namespace lockstep::properties

@@ -1,0 +1,291 @@
+#include "properties/cli/eval.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "faults/seeded/seeded.h"
+#include "properties/case/case_json.h"
+#include "properties/cli/fuzz.h"
+#include "properties/cli/interrupt.h"
+#include "properties/cli/output.h"
+#include "properties/cli/scratch.h"
+#include "properties/cli/server.h"
+#include "properties/cli/workers.h"
+#include "properties/generate/generate.h"
+#include "properties/report/evaluation.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTurn{5};  // for each trial in turn
+
+int complain(const std::string& text, int code = static_cast<int>(Failing::kUsage)) {
+  std::fprintf(stderr, "lockstep: %s\n", text.c_str());
+  return code;
+}
+
+// What a trial is known by in the log.
+using TrialKey = std::pair<std::string, std::uint64_t>;
+
+// A trial that is running, in a process of its own.
+struct Running {
+  TrialKey key;
+  std::unique_ptr<Workers> workers;
+  Clock::time_point start;
+};
+
+// The log of an evaluation: what it had, and a place for more at its end.
+class TrialLog {
+ public:
+  // Opens the file, or begins it. Cuts off a last line that was not written whole.
+  Status open(const std::string& path, const EvaluationSettings& settings) {
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (!folder.empty()) std::filesystem::create_directories(folder, error);
+    LOCKSTEP_RETURN_IF_ERROR(read(path, settings));
+    out_.open(path, std::ios::app);
+    if (evaluation_.settings.commit.empty()) {
+      evaluation_.settings = settings;
+      return append(to_log_line(settings));
+    }
+    return out_ ? Status() : not_written();
+  }
+  Status add(const BugTrial& trial) {
+    evaluation_.trials.push_back(trial);
+    return append(to_log_line(trial));
+  }
+  const Evaluation& evaluation() const { return evaluation_; }
+
+ private:
+  Status read(const std::string& path, const EvaluationSettings& settings) {
+    path_ = path;
+    std::ifstream in(path);
+    if (!in) return {};
+    std::ostringstream text;
+    text << in.rdbuf();
+    std::size_t whole = 0;
+    Result<Evaluation> found = evaluation_from_log(text.str(), whole);
+    if (!found) return found.error();
+    std::error_code error;
+    if (whole < text.str().size()) std::filesystem::resize_file(path, whole, error);
+    evaluation_ = std::move(*found);
+    const EvaluationSettings& old = evaluation_.settings;
+    const bool is_same =
+        old.cases == settings.cases && old.lane == settings.lane && old.commit == settings.commit;
+    if (whole == 0 || is_same) return {};
+    return {Code::kInvalidArgument,
+            fmt::format("the log {} is of another evaluation ({} cases, lane {}, commit {}): give "
+                        "another file with --log",
+                        path, old.cases, old.lane, old.commit)};
+  }
+  Status not_written() const {
+    return {Code::kInvalidArgument,
+            fmt::format("cannot write to {}: give another file with --log", path_)};
+  }
+  Status append(const std::string& line) {
+    out_ << line << std::flush;
+    return out_ ? Status() : not_written();
+  }
+
+  std::string path_;
+  std::ofstream out_;
+  Evaluation evaluation_;
+};
+
+class Eval {
+ public:
+  explicit Eval(const EvalOptions& options) : options_(options) {}
+
+  // Returns an error if the run cannot go on. Trials that were interrupted are not in the log.
+  Status run() {
+    LOCKSTEP_RETURN_IF_ERROR(log_.open(options_.log, {options_.cases, "sim", kCommit}));
+    LOCKSTEP_RETURN_IF_ERROR(plan());
+    const std::size_t all = waiting_.size();
+    while (!interrupted() && (!waiting_.empty() || !running_.empty())) {
+      while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.jobs)) {
+        LOCKSTEP_RETURN_IF_ERROR(start(waiting_.front()));
+        waiting_.pop_front();
+      }
+      for (Running& trial : running_) LOCKSTEP_RETURN_IF_ERROR(look_at(trial));
+      std::erase_if(running_, [](const Running& trial) { return trial.workers == nullptr; });
+      show(all - waiting_.size() - running_.size(), all);
+    }
+    if (::isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+    return {};
+  }
+
+  // The trials that were asked for, in this run and before it.
+  Evaluation result() const {
+    Evaluation out{log_.evaluation().settings, {}};
+    for (const BugTrial& trial : log_.evaluation().trials)
+      if (wanted_.contains({trial.bug, trial.seed})) out.trials.push_back(trial);
+    return out;
+  }
+  bool is_whole() const { return result().trials.size() == wanted_.size(); }
+  bool has_doubts() const { return has_doubts_; }
+
+ private:
+  Status plan() {
+    std::vector<std::string> bugs = options_.bugs;
+    if (bugs.empty())
+      for (const seeded::Bug& bug : seeded::bugs()) bugs.emplace_back(bug.id);
+    std::set<TrialKey> done;
+    for (const BugTrial& trial : log_.evaluation().trials) done.insert({trial.bug, trial.seed});
+    for (std::uint64_t t = 0; t < options_.trials; ++t) {
+      for (const std::string& bug : bugs) {
+        const TrialKey key{bug, options_.seed + t};
+        if (!wanted_.insert(key).second || done.contains(key)) continue;
+        waiting_.push_back(key);
+      }
+    }
+    for (const std::string& bug : bugs)
+      if (Result<Subject> subject = parse_subject("seeded:" + bug); !subject)
+        return subject.error();
+    (void)seeded::select("");
+    return {};
+  }
+
+  Status start(const TrialKey& key) {
+    Result<Subject> subject = parse_subject("seeded:" + key.first);
+    if (!subject) return subject.error();
+    WorkerPlan plan;
+    plan.subject = std::move(*subject);
+    plan.generate.capabilities = common_capabilities(plan.subject);
+    plan.seed = key.second;
+    plan.cases = options_.cases;
+    Running trial{key, std::make_unique<Workers>(std::move(plan)), Clock::now()};
+    LOCKSTEP_RETURN_IF_ERROR(trial.workers->start());
+    running_.push_back(std::move(trial));
+    return {};
+  }
+
+  // Gives the trial a turn. Ends it if it found its bug, or has no more cases.
+  Status look_at(Running& trial) {
+    std::optional<Found> found = trial.workers->wait(kTurn);
+    if (found && found->outcome.verdict.failing == Failing::kInconclusive)
+      return {Code::kInvalidArgument,
+              fmt::format("{}, seed {}: {}", trial.key.first, trial.key.second,
+                          found->outcome.verdict.message)};
+    if (found && fails_without_the_bug(trial, *found)) found.reset();
+    if (!found && !trial.workers->all_done()) return {};
+    const Clock::duration took = Clock::now() - trial.start;
+    (void)trial.workers->stop();
+    const Totals totals = trial.workers->totals();
+    BugTrial result{trial.key.first,
+                    trial.key.second,
+                    found.has_value(),
+                    found ? found->index + 1 : options_.cases,
+                    std::chrono::duration<double>(took).count(),
+                    totals.planted.reached,
+                    totals.planted.triggered,
+                    found ? found->outcome.verdict.oracle : "",
+                    found ? found->index : 0};
+    trial.workers.reset();
+    return log_.add(result);
+  }
+
+  // Such a case shows a bug of the reducer itself, or of the suite, and not the planted one.
+  bool fails_without_the_bug(const Running& trial, const Found& found) {
+    GenerateOptions options;
+    options.capabilities = common_capabilities(Subject());
+    CaseServer server(LaneKind::kSim, Subject());
+    const Outcome outcome = server.run(generate(trial.key.second, found.index, options));
+    if (outcome.verdict.ok()) return false;
+    has_doubts_ = true;
+    std::fprintf(stderr,
+                 "lockstep: case %llu of seed %llu fails without a planted bug as well (%s): it "
+                 "does not count\n",
+                 static_cast<unsigned long long>(found.index),
+                 static_cast<unsigned long long>(trial.key.second), outcome.verdict.oracle.c_str());
+    return true;
+  }
+
+  void show(std::size_t done, std::size_t all) {
+    const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
+    if (done == shown_ || (!is_terminal && done % std::max<std::size_t>(all / 10, 1) != 0)) return;
+    shown_ = done;
+    std::fprintf(stderr, is_terminal ? "\r\033[K%zu of %zu trials" : "%zu of %zu trials\n", done,
+                 all);
+    std::fflush(stderr);
+  }
+
+  const EvalOptions& options_;
+  TrialLog log_;
+  std::set<TrialKey> wanted_;
+  std::deque<TrialKey> waiting_;
+  std::vector<Running> running_;
+  std::size_t shown_ = 0;
+  bool has_doubts_ = false;
+};
+
+Result<Evaluation> read_evaluation(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return failed(Status(Code::kInvalidArgument, fmt::format("cannot read {}", path)));
+  std::ostringstream text;
+  text << in.rdbuf();
+  std::size_t whole = 0;
+  Result<Evaluation> found = evaluation_from_log(text.str(), whole);
+  if (found && found->trials.empty())
+    return failed(Status(Code::kInvalidArgument, fmt::format("{} has no trials", path)));
+  if (!found)
+    return failed(Status(Code::kInvalidArgument,
+                         fmt::format("{}: {}", path, found.error().failure().detail)));
+  return found;
+}
+
+int compare_logs(const EvalOptions& options) {
+  const Result<Evaluation> before = read_evaluation(options.compare.front());
+  if (!before) return complain(before.error().failure().detail);
+  const Result<Evaluation> after = read_evaluation(options.compare.back());
+  if (!after) return complain(after.error().failure().detail);
+  const Result<std::string> text = compare(*before, *after);
+  if (!text) return complain(text.error().failure().detail);
+  tell(*text);
+  return 0;
+}
+
+Status write_reports(const EvalOptions& options, const Evaluation& evaluation) {
+  if (!options.json.empty())
+    LOCKSTEP_RETURN_IF_ERROR(write_file(options.json, to_json(evaluation)));
+  if (options.html.empty()) return {};
+  const Result<std::string> page = to_page(evaluation);
+  return page ? write_file(options.html, *page) : page.error();
+}
+
+}  // namespace
+
+int run_eval(const EvalOptions& options) {
+  if (!options.compare.empty()) return compare_logs(options);
+  watch_for_interrupt();
+  const ScratchFolder scratch;
+  Eval eval(options);
+  if (const Status status = eval.run(); !status.ok()) return complain(status.failure().detail);
+  const Evaluation evaluation = eval.result();
+  if (evaluation.trials.empty()) return interrupted() ? 130 : complain("no trial was run");
+  tell(to_table(evaluation));
+  if (const Status status = write_reports(options, evaluation); !status.ok())
+    return complain(status.failure().detail);
+  if (interrupted() && !eval.is_whole()) {
+    tell(fmt::format("interrupted; the same command goes on (log {})\n", options.log));
+    return 130;
+  }
+  const bool all_found = std::all_of(evaluation.trials.begin(), evaluation.trials.end(),
+                                     [](const BugTrial& trial) { return trial.found; });
+  return all_found && !eval.has_doubts() ? 0 : static_cast<int>(Failing::kInconclusive);
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,29 @@
+// eval: measures the power of the search. Looks for every planted bug in a number of trials, each
+// with seeds of its own, and reports how many cases it took. See `lockstep eval --help`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "properties/lane/lane.h"
+
+namespace lockstep::properties {
+
+struct EvalOptions {
+  std::vector<std::string> bugs;  // ids; empty: all that are planted
+  std::uint64_t trials = 20;
+  std::uint64_t cases = 20'000;  // of a trial, at most
+  std::uint64_t seed = 1;        // of the first trial; the next has the next
+  int jobs = 1;                  // trials at once
+  std::string log = "lockstep-out/eval.jsonl";
+  std::string json;
+  std::string html;
+  std::vector<std::string> compare;  // two logs, to be compared in place of measuring
+};
+
+// Trials that the log has already are not run again, so an interrupted evaluation goes on. Returns
+// 0 if every trial found its bug, 2 if one did not, or could not be decided, and 130 after Ctrl-C.
+int run_eval(const EvalOptions& options);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,161 @@
+#include "properties/report/page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "reducer/base/check.h"
+
+namespace lockstep::properties {
+namespace {
+
+constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --text: #1c2024; --back: #ffffff; --line: #d5dae0; --soft: #f3f5f7;
+  --quiet: #5b6570; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e9ec; --back: #14171a; --line: #3a4249;
+  --soft: #1e2327; --quiet: #a0a9b2; --bad: #ff8a80; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1200px; padding: 1.5rem 1rem 3rem; background: var(--back);
+  color: var(--text); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .25rem; }
+h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
+.subtitle { color: var(--quiet); margin: 0 0 1rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .92rem; }
+th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: normal; }
+th { position: sticky; top: 0; background: var(--back); }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.bad { color: var(--bad); font-weight: 600; }
+pre { background: var(--soft); border: 1px solid var(--line); padding: .7rem .9rem; overflow-x: auto;
+  font: 14px/1.45 ui-monospace, monospace; overflow-wrap: normal; }
+figure { margin: 0 0 1rem; }
+figcaption { font-weight: 600; margin-bottom: .3rem; }
+.chart { position: relative; width: 100%; }
+)";
+
+// Draws every chart of the page. The colours of axes and texts follow the page's.
+constexpr const char* kDraw = R"(
+const style = getComputedStyle(document.documentElement);
+Chart.defaults.color = style.getPropertyValue("--text");
+Chart.defaults.borderColor = style.getPropertyValue("--line");
+Chart.defaults.font.size = 13;
+Chart.defaults.animation = false;
+Chart.defaults.maintainAspectRatio = false;
+for (const source of document.querySelectorAll("script.chart-source"))
+  new Chart(document.getElementById(source.dataset.canvas), JSON.parse(source.textContent));
+document.documentElement.dataset.drawn = document.querySelectorAll("canvas").length;
+)";
+
+bool is_number(std::string_view text) {
+  const bool begins = !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) != 0 ||
+                                        (text.size() > 1 && text[0] == '-'));
+  return begins && std::none_of(text.begin(), text.end(), [](char c) {
+           return std::isalpha(static_cast<unsigned char>(c)) != 0 && c != 's' && c != 'e';
+         });
+}
+
+// JSON inside an element of HTML: "</script>" in a text would end it.
+std::string for_script(std::string_view json) {
+  std::string out;
+  for (const char c : json) {
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+Page::Page(std::string title, std::string subtitle)
+    : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
+
+void Page::add_heading(std::string_view text) {
+  body_ += fmt::format("<h2>{}</h2>\n", escaped(text));
+}
+
+void Page::add_paragraph(std::string_view text) {
+  body_ += fmt::format("<p>{}</p>\n", escaped(text));
+}
+
+void Page::add_text(std::string_view text) {
+  body_ += fmt::format("<pre>{}</pre>\n", escaped(text));
+}
+
+void Page::add_table(const std::vector<std::string>& headers,
+                     const std::vector<std::vector<std::string>>& rows) {
+  body_ += "<div class=\"wide\"><table>\n<thead><tr>";
+  for (const std::string& header : headers) body_ += fmt::format("<th>{}</th>", escaped(header));
+  body_ += "</tr></thead>\n<tbody>\n";
+  for (const std::vector<std::string>& row : rows) {
+    LOCKSTEP_CHECK_EQ(row.size(), headers.size());
+    body_ += "<tr>";
+    for (const std::string& cell : row) {
+      const bool is_bad = cell.starts_with('!');
+      const std::string text = is_bad ? cell.substr(1) : cell;
+      body_ += fmt::format("<td class=\"{}{}\">{}</td>", is_number(text) ? "number " : "",
+                           is_bad ? "bad" : "", escaped(text));
+    }
+    body_ += "</tr>\n";
+  }
+  body_ += "</tbody></table></div>\n";
+}
+
+void Page::add_chart(std::string_view title, std::string_view config, int height) {
+  const int number = charts_++;
+  body_ += fmt::format(
+      "<figure><figcaption>{0}</figcaption><div class=\"chart\" style=\"height: {1}px\">"
+      "<canvas id=\"chart-{2}\" role=\"img\" aria-label=\"{0}\"></canvas></div>\n"
+      "<script type=\"application/json\" class=\"chart-source\" data-canvas=\"chart-{2}\">"
+      "{3}</script></figure>\n",
+      escaped(title), height, number, for_script(config));
+}
+
+Result<std::string> Page::html() const {
+  if (charts_ > 0 && chart_library().empty())
+    return failed(Status(Code::kInvalidArgument,
+                         "this program cannot draw charts, as it was built without Chart.js: "
+                         "install libjs-chart.js (ci/setup does), and build anew"));
+  std::string out = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n"
+      "<p class=\"subtitle\">{2}</p>\n",
+      escaped(title_), kStyle, escaped(subtitle_));
+  out += body_;
+  if (charts_ > 0) {
+    out += "<script>\n";
+    out += chart_library();
+    out += fmt::format("\n</script>\n<script>{}</script>\n", kDraw);
+  }
+  return out + "</body>\n</html>\n";
+}
+
+}  // namespace lockstep::properties
