@@ -12,7 +12,8 @@ namespace lockstep::properties {
 namespace {
 
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --text: #1c2024; --back: #ffffff; --line: #d5dae0; --soft: #f3f5f7;
+:root { color-scheme: light dark; --text: #1c2024; --back: #ffffff; --line: #d5dae0;
+  --soft: #f3f5f7;
   --quiet: #5b6570; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ec; --back: #14171a; --line: #3a4249;
   --soft: #1e2327; --quiet: #a0a9b2; --bad: #ff8a80; } }
@@ -29,7 +30,8 @@ th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--
 th { position: sticky; top: 0; background: var(--back); }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bad { color: var(--bad); font-weight: 600; }
-pre { background: var(--soft); border: 1px solid var(--line); padding: .7rem .9rem; overflow-x: auto;
+pre { background: var(--soft); border: 1px solid var(--line); padding: .7rem .9rem;
+  overflow-x: auto;
   font: 14px/1.45 ui-monospace, monospace; overflow-wrap: normal; }
 figure { margin: 0 0 1rem; }
 figcaption { font-weight: 600; margin-bottom: .3rem; }
