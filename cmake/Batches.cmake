@@ -58,7 +58,8 @@ endfunction()
 # others have names that another source has, too.
 lockstep_alone(reducer/device/host/host_device.cc reducer/device/cuda/cuda_error.cc
                reducer/bucket/layout.cc reducer/comm/gloo/mesh_connect.cc faults/sim/nccl/ring.cc
-               properties/generate/generate.cc properties/oracle/gradients.cc)
+               properties/generate/generate.cc properties/oracle/gradients.cc
+               properties/report/python_script.cc)
 
 # lockstep_absolute(OUT FILE...): of this folder.
 function(lockstep_absolute out)

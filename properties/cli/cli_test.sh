@@ -59,6 +59,13 @@ expect 2 "nothing that is known here gives these bits" "$program" explain-bits n
 expect 1 "none.npy: there is no such file" "$program" explain-bits two.npy --rank none.npy
 expect 1 "--rank is required" "$program" explain-bits two.npy
 echo text >text.npy
+# Pages are files of their own; a place that cannot be written is an error.
+expect 0 "excluded at 95 %: a bug that fails one of" "$program" fuzz --lane sim --cases 200 --seed 3 --html run.html
+grep -q '<title>A fuzz run without a failure</title>' run.html || fail "fuzz --html writes a page"
+expect 1 "none/run.html" "$program" fuzz --lane sim --cases 20 --seed 3 --html none/run.html
+"$program" generate 3 5 -o five.json
+expect 1 "none/case.html" "$program" replay five.json --html none/case.html
+
 # Evaluations: measured, continued, compared.
 expect 0 "2 bugs, 4 trials of at most 500 cases" "$program" eval --bugs N08,R02 --trials 2 --cases 500 --log eval.jsonl --json eval.json
 [[ $(wc -l <eval.jsonl) == 5 ]] || fail "the log of an evaluation has a line for each trial"

@@ -15,6 +15,7 @@
 #include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
 #include "properties/lane/needs.h"
+#include "properties/report/case_page.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/failure_report.h"
 #include "reducer/diagnosis/diagnosis.h"
@@ -84,23 +85,32 @@ std::string verdict_line(const Outcome& outcome) {
 
 }  // namespace
 
+// Writes nothing without a name.
+static Status write_page(const std::string& file, const FailureReport& report) {
+  if (file.empty()) return {};
+  const Result<std::string> page = case_page(report);
+  return page ? write_file(file, *page) : page.error();
+}
+
 int run_replay(const ReplayOptions& options) {
   const std::optional<Case> c = load(options.case_file, options.subject);
   if (!c) return kUsage;
   watch_for_interrupt();
   const ScratchFolder scratch;
   CaseServer server(options.lane, options.subject);
-  const bool events = !options.trace.empty();
+  const bool events = !options.trace.empty() || !options.html.empty();
   Outcome outcome = run_here(server, *c, {options.lane == LaneKind::kSim, events, true},
                              options.lane, options.subject);
   if (interrupted()) return kInterrupted;
-  if (events) {
+  if (!options.trace.empty()) {
     if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
       return complain(status.failure().detail);
   }
   const Verdict verdict = outcome.verdict;
   const FailureReport report =
       report_of(*c, outcome, options.lane, options.subject, options.case_file, options.program);
+  if (const Status status = write_page(options.html, report); !status.ok())
+    return complain(status.failure().detail);
   const std::string planted_bug = planted_bug_of(options.subject);
   if (!options.json.empty()) {
     const Status status = write_file(options.json, json_replay(report, planted_bug));

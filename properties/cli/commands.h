@@ -17,6 +17,7 @@ struct ReplayOptions {
   Subject subject;
   std::string trace;         // a file for Chrome's trace format
   std::string json;          // a file for a report
+  std::string html;          // a file for a page
   bool expect_fail = false;  // the command succeeds if the case fails
   std::string program;
 };

@@ -15,6 +15,7 @@
 #include "properties/cli/scratch.h"
 #include "properties/cli/workers.h"
 #include "properties/lane/needs.h"
+#include "properties/report/run_page.h"
 
 namespace lockstep::properties {
 namespace {
@@ -107,6 +108,7 @@ class LaneFuzz {
     while (!interrupted() && !workers.all_done()) {
       std::optional<Found> found = workers.wait(std::chrono::milliseconds(100));
       const double seconds = seconds_since(start_);
+      note_progress(workers, seconds);
       if (options_.cases == 0 && seconds >= seconds_) {
         workers.finish();
         if (seconds >= seconds_ + kUsualEnd) status_.show_waiting(workers.in_flight());
@@ -131,6 +133,14 @@ class LaneFuzz {
  private:
   static bool is_inconclusive(const Found& found) {
     return found.outcome.verdict.failing == Failing::kInconclusive;
+  }
+
+  // Every half second at first, and more seldom later, so that a long run has a few hundred points.
+  void note_progress(const Workers& workers, double seconds) {
+    std::vector<RunProgress>& progress = report_.progress;
+    const double last = progress.empty() ? -1 : progress.back().seconds;
+    if (seconds - last < std::max(0.5, seconds / 200)) return;
+    progress.push_back({seconds, workers.totals().cases, workers.features_seen()});
   }
 
   // Ends a run that no failure has ended. Cases are in flight only after Ctrl-C.
@@ -178,6 +188,8 @@ class LaneFuzz {
     report_.faulted_ok = totals.faulted_ok;
     report_.coverage_cases = totals.coverage_cases;
     report_.coverage = totals.coverage;
+    report_.coverage_by_fault = totals.coverage_by_fault;
+    report_.progress.push_back({report_.seconds, totals.cases, totals.coverage.size()});
     report_.planted = totals.planted;
     report_.determinism_pairs = totals.pairs;
     report_.determinism_mismatches = totals.mismatches;
@@ -287,6 +299,12 @@ bool write_reports(const FuzzOptions& options, const RunReport& report) {
   };
   write(options.json, json_report(report));
   write(options.junit, junit_report(report));
+  if (!options.html.empty()) {
+    const Result<std::string> page = run_page(report);
+    if (page) write(options.html, *page);
+    if (!page) std::fprintf(stderr, "lockstep: %s\n", page.error().failure().detail.c_str());
+    good = good && page.has_value();
+  }
   return good;
 }
 

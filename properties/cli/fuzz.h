@@ -25,6 +25,7 @@ struct FuzzOptions {
   std::string out = "lockstep-out";
   std::string json;
   std::string junit;
+  std::string html;
   std::string program;  // the program's name as the user called it, for the replay command
 };
 

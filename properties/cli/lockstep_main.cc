@@ -301,6 +301,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   fuzz_app->add_option("--out", f.out, "folder for failing cases")->capture_default_str();
   fuzz_app->add_option("--json", f.json, "write a report to this file");
   fuzz_app->add_option("--junit", f.junit, "write a JUnit report to this file");
+  fuzz_app->add_option("--html", f.html, "write a page about the run to this file");
   add_seconds(*fuzz_app, "--shrink-time", f.shrink_seconds, "seconds to make a failing case small",
               true);
   fuzz_app->add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
@@ -393,6 +394,8 @@ int run(int argc, char** argv) {
   replay_app->add_option("--trace", arguments.replay.trace,
                          "write what happened in Chrome's trace format");
   replay_app->add_option("--json", arguments.replay.json, "write a report to this file");
+  replay_app->add_option("--html", arguments.replay.html,
+                         "write a page with what each rank did to this file");
   replay_app->add_flag("--expect-fail", arguments.replay.expect_fail,
                        "exit with 0 if it fails, with 2 if not");
 

@@ -40,6 +40,7 @@ struct Workers::Shared {
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::atomic<std::uint64_t>, kFeatures> features{};
+    std::array<std::array<std::atomic<std::uint32_t>, kFeatures>, faults::kKinds> by_fault{};
   };
   std::atomic<bool> stopping{false};
   std::array<Worker, kMaxJobs> workers{};
@@ -127,8 +128,12 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
   if (self.current % kFeaturesEvery == 0) {
     ++self.coverage_cases;
     const FeatureSet features = features_of(c);
-    for (std::size_t f = 0; f < kFeatures; ++f)
-      if (features.test(f)) ++self.features[f];
+    for (std::size_t f = 0; f < kFeatures; ++f) {
+      if (!features.test(f)) continue;
+      ++self.features[f];
+      for (std::size_t k = 0; k < faults::kKinds; ++k)
+        if (runner.observation().fired.counts[k] != 0) ++self.by_fault[k][f];
+    }
   }
   if (runner.compared_steps() > 0) ++self.compared;
   if (runner.compared_steps() == c.program.steps.size()) ++self.compared_whole;
@@ -260,10 +265,27 @@ Totals Workers::totals() const {
     totals.coverage_cases += worker.coverage_cases;
     totals.planted += {worker.reached, worker.triggered};
     for (std::size_t k = 0; k < faults::kKinds; ++k) totals.fired[k] += worker.fired[k];
-    for (std::size_t f = 0; f < kFeatures; ++f)
-      if (worker.features[f] != 0) totals.coverage[feature_name(f)] += worker.features[f];
+    for (std::size_t f = 0; f < kFeatures; ++f) {
+      if (worker.features[f] == 0) continue;
+      totals.coverage[feature_name(f)] += worker.features[f];
+      for (std::size_t k = 0; k < faults::kKinds; ++k)
+        if (worker.by_fault[k][f] != 0)
+          totals
+              .coverage_by_fault[feature_name(f)][faults::name_of(static_cast<faults::Kind>(k))] +=
+              worker.by_fault[k][f];
+    }
   }
   return totals;
+}
+
+std::size_t Workers::features_seen() const {
+  std::size_t seen = 0;
+  for (std::size_t f = 0; f < kFeatures && shared_ != nullptr; ++f)
+    seen += std::any_of(shared_->workers.begin(), shared_->workers.begin() + plan_.jobs,
+                        [f](const Shared::Worker& worker) { return worker.features[f] != 0; })
+                ? 1
+                : 0;
+  return seen;
 }
 
 }  // namespace lockstep::properties

@@ -49,6 +49,7 @@ struct Totals {
   std::array<std::uint64_t, faults::kKinds> fired{};
   PlantedBug planted;
   std::map<std::string, std::uint64_t> coverage;
+  std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
 };
 
 struct Found {
@@ -89,6 +90,8 @@ class Workers {
   // Why a lost worker could not be replaced; empty if none was lost for good.
   const std::string& problem() const { return problem_; }
   Totals totals() const;
+  // How many features were seen so far; cheaper than totals().
+  std::size_t features_seen() const;
 
  private:
   struct Shared;

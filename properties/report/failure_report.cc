@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "properties/case/describe.h"
@@ -152,6 +153,21 @@ std::string json_replay(const FailureReport& replay, const std::string& planted_
   return dump(json);
 }
 
+std::string stopping_line(const RunReport& report) {
+  if (!report.failures.empty() || report.cases == 0) return {};
+  constexpr double kMissed = 0.05;
+  const double share = 1 - std::pow(kMissed, 1 / static_cast<double>(report.cases));
+  std::string out = fmt::format(
+      "excluded at 95 %: a bug that fails one of {:.0f} such cases or more", std::floor(1 / share));
+  const auto last = std::find_if(
+      report.progress.begin(), report.progress.end(),
+      [&](const RunProgress& at) { return at.features == report.progress.back().features; });
+  if (last != report.progress.end())
+    out += fmt::format("; no new feature for {:.0f} s and {} cases", report.seconds - last->seconds,
+                       report.cases - std::min(report.cases, last->cases));
+  return out + "\n";
+}
+
 std::string summary(const RunReport& report) {
   std::string out = fmt::format(
       "{} lane, subject {}, seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
@@ -170,6 +186,7 @@ std::string summary(const RunReport& report) {
     out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
                        report.determinism_mismatches);
   out += "\n";
+  out += stopping_line(report);
   for (const std::string& why : report.inconclusive) out += "inconclusive: " + why + "\n";
   return out;
 }

@@ -29,6 +29,13 @@ struct FailureReport {
   std::string commit;
 };
 
+// How far a run was after some seconds.
+struct RunProgress {
+  double seconds = 0;
+  std::uint64_t cases = 0;
+  std::size_t features = 0;  // that were seen by then
+};
+
 struct RunReport {
   std::string lane;
   std::string subject;
@@ -43,6 +50,10 @@ struct RunReport {
   std::uint64_t compared_whole = 0;  // those of them that ran to the last step
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;
+  // For each feature and each kind of fault: the counted cases that had the one and in which the
+  // other fired.
+  std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
+  std::vector<RunProgress> progress;  // in the order of time
   std::map<std::string, std::uint64_t> faults_fired;
   std::string planted_bug;  // its id; empty if there is none
   PlantedBug planted;       // counted over all cases
@@ -65,6 +76,10 @@ std::string json_replay(const FailureReport& replay, const std::string& planted_
 std::string replay_line(const FailureReport& report);  // the command for its case file
 std::string failure_block(const FailureReport& report);
 std::string summary(const RunReport& report);  // a few lines for the end of a run
+// What a run without a failure excludes with 95 % confidence, and since when it saw no new feature;
+// empty after a failure or without a case. A bug that shows in a share p of the cases survives n
+// independent cases with probability (1 - p)^n.
+std::string stopping_line(const RunReport& report);
 std::string json_report(const RunReport& report);
 std::string junit_report(const RunReport& report);
 

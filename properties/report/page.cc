@@ -28,12 +28,15 @@ table { border-collapse: collapse; font-size: .92rem; }
 th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }
 th { position: sticky; top: 0; background: var(--back); }
+td:first-child { min-width: 8rem; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.shaded { background: color-mix(in srgb, #e08a00 22%, var(--back)); }
+td.bad { outline: 2px solid var(--bad); outline-offset: -2px; }
 .bad { color: var(--bad); font-weight: 600; }
 pre { background: var(--soft); border: 1px solid var(--line); padding: .7rem .9rem;
-  overflow-x: auto;
+  white-space: pre-wrap;
   font: 14px/1.45 ui-monospace, monospace; overflow-wrap: normal; }
-figure { margin: 0 0 1rem; }
+figure { margin: 1.5rem 0 1rem; }
 figcaption { font-weight: 600; margin-bottom: .3rem; }
 .chart { position: relative; width: 100%; }
 )";
@@ -121,9 +124,13 @@ void Page::add_table(const std::vector<std::string>& headers,
     body_ += "<tr>";
     for (const std::string& cell : row) {
       const bool is_bad = cell.starts_with('!');
-      const std::string text = is_bad ? cell.substr(1) : cell;
+      const bool is_shaded = cell.starts_with('~');
+      const std::string text = is_bad || is_shaded ? cell.substr(1) : cell;
       body_ += fmt::format("<td class=\"{}{}\">{}</td>", is_number(text) ? "number " : "",
-                           is_bad ? "bad" : "", escaped(text));
+                           is_bad      ? "bad"
+                           : is_shaded ? "shaded"
+                                       : "",
+                           escaped(text));
     }
     body_ += "</tr>\n";
   }

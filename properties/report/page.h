@@ -26,10 +26,11 @@ class Page {
 
   void add_heading(std::string_view text);
   void add_paragraph(std::string_view text);
-  // Preformatted text, as a terminal shows it. Long lines scroll.
+  // Preformatted text, as a terminal shows it. Long lines are broken.
   void add_text(std::string_view text);
   // Cells that hold numbers are aligned to the right. A cell that begins with "!" is marked as bad,
-  // and shown without it. Every row has as many cells as there are headers.
+  // one that begins with "~" is shaded; both are shown without the sign. Every row has as many
+  // cells as there are headers.
   void add_table(const std::vector<std::string>& headers,
                  const std::vector<std::vector<std::string>>& rows);
   // `config`: a chart of Chart.js 3 as JSON: {"type": ..., "data": ..., "options": ...}. `height`

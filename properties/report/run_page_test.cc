@@ -1,0 +1,67 @@
+#include "properties/report/run_page.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::properties {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+RunReport example() {
+  RunReport report;
+  report.lane = "sim";
+  report.subject = "reducer";
+  report.seed = 7;
+  report.seconds = 10;
+  report.cases = 3000;
+  report.ok = 3000;
+  report.coverage_cases = 200;
+  report.coverage = {{"manual sync", 30}, {"rare", 1}};
+  report.coverage_by_fault["manual sync"]["rank_exit"] = 4;
+  report.faults_fired = {{"rank_exit", 9}};
+  report.progress = {{1, 300, 1}, {4, 1200, 2}, {10, 3000, 2}};
+  return report;
+}
+
+TEST(RunPage, RareFeaturesComeFirstAndUnseenPairsAreShaded) {
+  const Result<std::string> page = run_page(example());
+  if (!page) GTEST_SKIP() << page.error().failure().detail;
+  const std::size_t rare = page->find("rare</td>");
+  ASSERT_NE(rare, std::string::npos);
+  EXPECT_LT(rare, page->find("manual sync</td>"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\"number shaded\">0</td>"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\"number \">4</td>"));
+  EXPECT_THAT(*page, HasSubstr("A fuzz run without a failure"));
+}
+
+TEST(RunPage, FailuresStandInIt) {
+  RunReport report = example();
+  report.failures.emplace_back();
+  report.failures[0].outcome.verdict = {Failing::kWrongBits, "bits", "rank 0, step 2: <wrong>"};
+  const Result<std::string> page = run_page(report);
+  if (!page) GTEST_SKIP() << page.error().failure().detail;
+  EXPECT_THAT(*page, HasSubstr("A fuzz run with 1 failure<"));
+  EXPECT_THAT(*page, HasSubstr("FAIL: wrong bits"));
+  EXPECT_THAT(*page, HasSubstr("&lt;wrong&gt;"));
+}
+
+TEST(StoppingRule, SaysWhatIsExcludedAndSinceWhenNothingWasNew) {
+  // 3000 cases: 1 - 0.05^(1/3000) = 1/1001.9.
+  EXPECT_THAT(stopping_line(example()), HasSubstr("fails one of 1001 such cases or more"));
+  EXPECT_THAT(stopping_line(example()), HasSubstr("no new feature for 6 s and 1800 cases"));
+  EXPECT_THAT(summary(example()), HasSubstr(stopping_line(example())));
+}
+
+TEST(StoppingRule, SaysNothingAfterAFailureOrWithoutACase) {
+  RunReport failed = example();
+  failed.failures.emplace_back();
+  EXPECT_EQ(stopping_line(failed), "");
+  RunReport none = example();
+  none.cases = 0;
+  EXPECT_EQ(stopping_line(none), "");
+}
+
+}  // namespace
+}  // namespace lockstep::properties
