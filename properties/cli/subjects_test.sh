@@ -20,10 +20,10 @@ expect 0 "0 failing" fuzz example --time 2 --jobs 2
 expect 68 "exited with status 0, without having said that it was done" fuzz exiting --time 20 --jobs 2
 expect 68 "closed its connection" fuzz closing --time 20 --jobs 2
 expect 68 "wrote to a descriptor" fuzz scribbling --time 20 --jobs 2
-expect 68 "sent signal 15" fuzz signalling --time 20 --jobs 2
-case_file=$(ls found/sim-1-*.json | grep -v found.json | tail -n 1)
+case_file=$(ls -t found/sim-1-*.json | grep -v found.json | head -n 1)  # the newest
 expect 68 "wrote to a descriptor" timeout --signal KILL 60 "$program" replay "$case_file" --subject "$(subject scribbling)"
 expect 0 "ok" "$program" replay "$case_file" --subject "$(subject example)"
+expect 68 "sent signal 15" fuzz signalling --time 20 --jobs 2
 
 # These run on real sockets, with ranks as threads of the worker and as processes.
 expect 68 "crash" fuzz exiting --lane gloo --time 20 --jobs 2

@@ -2,6 +2,7 @@
 #include "properties/explain/npy.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,8 +14,10 @@ using reference::DType;
 
 class Npy : public testing::Test {
  protected:
-  std::string file_ =
-      (std::filesystem::path(testing::TempDir()) / "lockstep_npy_test.npy").string();
+  // Of this process alone: tests run beside each other.
+  std::string file_ = (std::filesystem::path(testing::TempDir()) /
+                       ("lockstep_npy_test." + std::to_string(::getpid()) + ".npy"))
+                          .string();
   void TearDown() override { std::filesystem::remove(file_); }
 
   void write(const std::string& dictionary, const std::string& data, char version = 1) {
