@@ -73,7 +73,7 @@ struct Fault {
   std::uint32_t peer = 0;
   std::uint32_t at = 0;  // for payload faults: the position in the frame, modulo its length
 };
-constexpr std::uint32_t kMaxDurationUs = 400'000;
+constexpr std::uint32_t kMaxDurationUs = 5'000'000;
 
 struct FaultPlan {
   std::vector<Fault> faults;

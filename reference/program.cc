@@ -213,6 +213,7 @@ void normalize(Program& program) {
   const bool joins = program.options.join != Join::kNone;
   program.second_join = joins ? program.second_join % steps : 0;
   program.renewed = joins ? 0 : program.renewed % steps;
+  limit_misfit(program);
 }
 
 std::vector<std::uint32_t> pinned_order(const Program& program) {

@@ -56,8 +56,9 @@ enum class Capability : std::uint8_t {
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
   kConstants,      // outputs without a graph
   kHoldOutputs,    // outputs that outlive the next step
+  kMisfits,        // a construction or a reset that all ranks must refuse, and a second attempt
 };
-constexpr int kCapabilities = 43;
+constexpr int kCapabilities = 44;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 
