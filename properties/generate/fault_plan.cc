@@ -273,8 +273,8 @@ void draw_long_pause(Random random, const GenerateOptions& options, Case& value)
   if (options.lane != GenerateOptions::Lane::kSim || !random.percent(12)) return;
   if (!never_times_out(value) || reference::reducer_count(value.program) > 1) return;
   std::vector<Fault>& plan = value.faults.faults;
-  const auto fault =
-      std::find_if(plan.begin(), plan.end(), [](const Fault& each) { return each.duration_us > 0; });
+  const auto fault = std::find_if(plan.begin(), plan.end(),
+                                  [](const Fault& each) { return each.duration_us > 0; });
   if (fault != plan.end())
     fault->duration_us = random.between(kLongPauseUs, faults::kMaxDurationUs);
 }

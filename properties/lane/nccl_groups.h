@@ -1,8 +1,8 @@
 // NcclGroups: creates the NCCL groups of one rank, and remembers the last group of each series. A
 // series is the groups that follow one another in the recoveries of one reducer. If a group has
 // fewer ranks than its predecessor, half of the programs shrink the predecessor (F4) and the others
-// connect anew; half of them keep communicators for this, in a part of them on every other rank alone: then
-// those who remain have to agree on a new one. The program's key decides.
+// connect anew; half of them keep communicators for this, in a part of them on every other rank
+// alone: then those who remain have to agree on a new one. The program's key decides.
 //
 // A job may also continue with fewer ranks although nothing has failed. In half of the programs all
 // last groups do so at the end, without the last rank of each, and nobody waits for that rank.
