@@ -620,7 +620,7 @@ TEST(NcclGroupInSimulator, F4SurvivorsOfWhomOnlySomeCanShrinkMakeANewGroup) {
 }
 
 // The call fails on one of the ranks that remain: no rank has a smaller group, all of them name
-// that rank, and the group that they make instead works.
+// that rank by its number in the smaller one, and the group that they make instead works.
 TEST(NcclGroupInSimulator, F4AShrinkThatFailsOnOneRankFailsOnAllAndTheNextGroupIsNew) {
   Circumstances setup;
   SimNcclFault fault;
@@ -633,7 +633,7 @@ TEST(NcclGroupInSimulator, F4AShrinkThatFailsOnOneRankFailsOnAllAndTheNextGroupI
     options.name = "smaller";
     const auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
     ASSERT_FALSE(smaller.has_value());
-    EXPECT_EQ(smaller.error().failure().rank, 2) << smaller.error().to_string();
+    EXPECT_EQ(smaller.error().failure().rank, 1) << smaller.error().to_string();
     options.name = "anew";
     auto anew = NcclProcessGroup::connect(m.on.api(), m.on.device(), m.store,
                                           m.on.rank() == 0 ? 0 : 1, 2, options);

@@ -1,15 +1,7 @@
 // Threads beside each other over real sockets: two threads of one rank start collectives on one
-// group (F6); groups are dropped and made anew while other ranks connect, and strangers connect to
-// their ports in the meantime (F5). faults/sim/second_thread_test.cc has the first one in many
-// schedules.
-#include <arpa/inet.h>
+// group (F6); groups are dropped and made anew while other ranks connect (F5).
+// faults/sim/second_thread_test.cc has the first one in many schedules.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
 
 #include "reducer/comm/gloo/group_test_util.h"
 
@@ -92,61 +84,6 @@ TEST(GlooThreads, F5GroupsAreDroppedAndMadeAnewWhileOthersConnect) {
       last = std::move(next);
     }
   });
-}
-
-// Returns the ports at which this process itself listens.
-std::vector<std::uint16_t> listening_ports() {
-  std::vector<std::uint16_t> ports;
-  constexpr int kMostDescriptors = 512;
-  for (int fd = 0; fd < kMostDescriptors; ++fd) {
-    int accepts = 0;
-    socklen_t bytes = sizeof accepts;
-    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &bytes) != 0 || accepts == 0)
-      continue;
-    sockaddr_in address{};
-    bytes = sizeof address;
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
-        address.sin_family == AF_INET)
-      ports.push_back(ntohs(address.sin_port));
-  }
-  return ports;
-}
-
-// Connects to the port, sends `bytes` of no protocol, and drops the connection.
-bool visit(std::uint16_t port, std::size_t bytes) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(port);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool is_there = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
-  const std::string foreign(bytes, 'x');
-  if (is_there && bytes > 0) (void)!::send(fd, foreign.data(), foreign.size(), MSG_NOSIGNAL);
-  ::close(fd);
-  return is_there;
-}
-
-// Strangers connect to the ranks' ports and drop the connections, before they have sent anything,
-// after a part of what a rank would send, or after more than that. The ranks connect all the same.
-TEST(GlooThreads, F5ConnectionsThatAreDroppedKeepNoRankFromConnecting) {
-  std::atomic<bool> is_over{false};
-  std::atomic<int> visits{0};
-  platform::Thread stranger("stranger", [&] {
-    for (std::size_t i = 0; !is_over; ++i)
-      for (const std::uint16_t port : listening_ports())
-        if (visit(port, std::array<std::size_t, 3>{0, 3, 200}[i % 3])) ++visits;
-  });
-  for (int round = 0; round < 8; ++round) {
-    Groups groups = connect_threads(3, with_timeout(kLong));
-    on_groups(groups, [](int rank, GlooProcessGroup& group) {
-      const Status status = sum_once(group);
-      EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status.to_string();
-    });
-  }
-  is_over = true;
-  stranger.join();
-  EXPECT_GT(visits, 0);
 }
 
 }  // namespace
