@@ -24,7 +24,7 @@ TEST(Injector, FiresAtItsSiteOfItsStepOnItsRankAlone) {
 }
 
 TEST(Injector, TakesRankAndStepModuloAndCutsDurations) {
-  Injector injector({{{Kind::kSlowThread, 7, 9, 0, 2'000'000}}}, 3, 4);
+  Injector injector({{{Kind::kSlowThread, 7, 9, 0, 20'000'000}}}, 3, 4);
   injector.begin_step(1, 1);
   EXPECT_EQ(injector.on_node(1).slow_us, kMaxDurationUs);
 }

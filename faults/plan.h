@@ -86,7 +86,7 @@ constexpr std::uint32_t kHookCalls = 3;
 constexpr HookCall hook_call(const Fault& fault) {
   return static_cast<HookCall>(fault.at % kHookCalls);
 }
-constexpr std::uint32_t kMaxDurationUs = 400'000;
+constexpr std::uint32_t kMaxDurationUs = 5'000'000;
 
 struct FaultPlan {
   std::vector<Fault> faults;

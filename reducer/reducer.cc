@@ -550,6 +550,10 @@ Status Reducer::start_over() {
 }
 
 Reducer::~Reducer() {
+  {
+    platform::MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(running_task_ == nullptr && "a reducer is destroyed while a backward uses it");
+  }
   for (std::size_t i = 0; i < replica_gradient_count(); ++i)
     replica_gradient(i).parameter->remove_hook(this);
   if (pass_ && pass_->state == Pass::State::kRunning && launched_ > 0)

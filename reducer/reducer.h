@@ -12,6 +12,8 @@
 //
 // Threads: hooks run on the engine's workers, concurrently for different devices. Every other
 // function belongs to the one thread that trains.
+// The destructor ends the process by a check if a backward of a pass still runs (F5): end it first,
+// for instance by abort() of the group, which any thread may call at any time.
 // Ownership: parameters, group and store are shared with the caller. The outputs of a synced
 // forward keep the pass alive, but not the reducer.
 // Order: buckets are launched in index order, each once per pass (P3). With unused-parameter

@@ -237,6 +237,7 @@ void normalize(Program& program) {
   const bool joins = program.options.join != Join::kNone;
   program.second_join = joins ? program.second_join % steps : 0;
   program.renewed = joins ? 0 : program.renewed % steps;
+  limit_misfit(program);
 }
 
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {

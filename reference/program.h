@@ -83,6 +83,8 @@
 #include <utility>
 #include <vector>
 
+#include "reference/misfit.h"
+
 namespace lockstep::reference {
 
 // kComplex64: pairs of float32, the real part first, each part an element of its own wherever
@@ -269,6 +271,7 @@ struct Program {
   std::vector<std::uint32_t> inputs;
   std::uint32_t second_join = 0;  // not 0: the step that a second join begins with
   std::uint32_t renewed = 0;      // not 0: the step before which reducers are made anew. No join
+  Misfit misfit;                  // a construction or a reset that all ranks must refuse first
   std::vector<Step> steps;
 };
 

@@ -64,6 +64,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"hook_results", "communication hooks that do not average"},
     {"hook_calls", "communication hooks with futures, backwards or error codes of their own"},
     {"recompute", "a checkpoint around the whole model"},
+    {"misfits", "a construction or a reset that must be refused"},
 }};
 
 class Collector {
@@ -163,6 +164,7 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.join != reference::Join::kNone, Capability::kJoin);
   out.add_if(reference::reducer_count(program) > 1 || program.renewed > 0, Capability::kReducers);
   out.add_if(program.options.two_groups, Capability::kTwoGroups);
+  out.add_if(program.misfit.kind != reference::MisfitKind::kNone, Capability::kMisfits);
   out.add_if(program.options.with_values || !program.buffers.empty(), Capability::kState);
   out.add_if(program.options.order == reference::Order::kBcube, Capability::kBcube);
   out.add_if(program.values == reference::Values::kSpecial, Capability::kSpecial);

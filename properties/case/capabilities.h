@@ -59,8 +59,9 @@ enum class Capability : std::uint8_t {
   kHookResults,    // a hook of a user that returns something else than the average
   kHookCalls,      // one that completes futures late, runs a backward, or fails with an error code
   kRecompute,      // a checkpoint around the whole model, or two in one backward
+  kMisfits,        // a construction or a reset that all ranks must refuse, and a second attempt
 };
-constexpr int kCapabilities = 46;
+constexpr int kCapabilities = 47;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -170,9 +170,13 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
            (void)u, 21u;
   };
   const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           10u;
+           (void)k, 11u;
+  };
+  const auto misfit = [](reference::Misfit value) {
+    auto& [a, b, c, d] = value;
+    return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto fault = [](faults::Fault value) {
     auto& [a, b, c, d, e, f, g] = value;
@@ -189,6 +193,7 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
   EXPECT_EQ(count(fields::Table<reference::Step>::list), step({}));
   EXPECT_EQ(count(fields::Table<reference::Options>::list), options({}));
   EXPECT_EQ(count(fields::Table<reference::Program>::list), program({}));
+  EXPECT_EQ(count(fields::Table<reference::Misfit>::list), misfit({}));
   EXPECT_EQ(count(fields::Table<faults::Fault>::list), fault({}));
   EXPECT_EQ(count(fields::Table<Case>::list), whole({}));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "properties/case/expression.h"
@@ -337,6 +338,60 @@ std::string summarize_step(const Program& program, std::size_t index) {
   return out;
 }
 
+// What the rank of a misfit has, by reference::MisfitKind. {} is a parameter.
+constexpr std::array<const char*, 39> kMisfits{
+    "nothing",
+    "another mode",
+    "another gradient_as_bucket_view",
+    "another order of additions",
+    "another rebuild_buckets",
+    "another auto_sync",
+    "one bucket limit more",
+    "another limit of broadcast chunks",
+    "another broadcast_buffers",
+    "another communication hook",
+    "another schedule",
+    "another pinned layout",
+    "another verify_payload",
+    "no parameter {}",
+    "one parameter more",
+    "another size of parameter {}",
+    "other strides of parameter {}",
+    "another dtype of parameter {}",
+    "another name of parameter {}",
+    "parameter {} frozen where the others do not, or the other way round",
+    "parameter {} sparse where the others do not, or the other way round",
+    "parameter {} in the place of another one",
+    "parameter {} ignored",
+    "one buffer more",
+    "one replica more",
+    "the name of nothing in its list of ignored ones",
+    "no bucket limits",
+    "no trace",
+    "two modes at once",
+    "verified payloads in the order of the transport",
+    "null in place of parameter {}",
+    "a buffer that is null",
+    "holes in parameter {}",
+    "a replica in which parameter {} has another size",
+    "a replica with a shorter list of parameters",
+    "a group that cannot sum its dtypes",
+    "a group that cannot reach its device",
+    "a group that cannot verify payloads",
+    "a pinned layout of other parameters, as every rank has",
+};
+static_assert(kMisfits.size() == static_cast<std::size_t>(reference::kLastMisfit) + 1);
+
+std::string misfit_text(const Program& program) {
+  const reference::Misfit& misfit = program.misfit;
+  const std::optional<std::uint32_t> changed = reference::changed_parameter(program);
+  const std::string parameter = changed ? fmt::format("p{}", *changed) : "";
+  const std::string what =
+      fmt::format(fmt::runtime(kMisfits[static_cast<std::size_t>(misfit.kind)]), parameter);
+  return fmt::format("refused first: {}, where rank {} has {}",
+                     misfit.at_reset ? "the first reset" : "the construction", misfit.rank, what);
+}
+
 std::string schedule_text(const Case& value) {
   const Schedule& schedule = value.schedule;
   constexpr std::array<const char*, 4> kPolicies{"default", "random walk", "stay-biased walk",
@@ -466,6 +521,7 @@ std::string describe(const Case& given) {
   for (std::size_t i = 0; i < std::min(faults, kMaxListed); ++i)
     last.push_back("fault: " + describe(value.faults.faults[i]));
   if (faults > kMaxListed) last.push_back("and " + plural(faults - kMaxListed, "more fault"));
+  if (program.misfit.kind != reference::MisfitKind::kNone) last.push_back(misfit_text(program));
   last.push_back(schedule_text(value));
   if (program.steps.empty()) lines.emplace_back("no steps: construction alone");
   add_steps(program, kMaxDescriptionLines - lines.size() - last.size(), lines);

@@ -305,5 +305,19 @@ TEST(Describe, AllStepsAreCountedWhenThereAreTooMany) {
   EXPECT_NE(text.find("\nand 43 more steps\n"), std::string::npos) << text;
 }
 
+TEST(Describe, WhichRankDoesNotFitAtWhichConstruction) {
+  Case value = with_steps(2, 2, 1);
+  value.program.misfit = {reference::MisfitKind::kDType, 1, false, 1};
+  EXPECT_NE(describe(value).find(
+                "refused first: the construction, where rank 1 has another dtype of parameter p1"),
+            std::string::npos)
+      << describe(value);
+  value.program.misfit = {reference::MisfitKind::kLimits, 0, true, 0};
+  EXPECT_NE(describe(value).find(
+                "refused first: the first reset, where rank 0 has one bucket limit more"),
+            std::string::npos)
+      << describe(value);
+}
+
 }  // namespace
 }  // namespace lockstep::properties

@@ -156,15 +156,24 @@ struct Table<reference::Options> {
 };
 
 template <>
+struct Table<reference::Misfit> {
+  using R = reference::Misfit;
+  static constexpr auto list =
+      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank),
+                      field("at_reset", &R::at_reset), field("pick", &R::pick));
+};
+
+template <>
 struct Table<reference::Program> {
   using R = reference::Program;
-  static constexpr auto list = std::make_tuple(
-      bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
-      field("values", &R::values), field("options", &R::options),
-      field("parameters", &R::parameters, reference::kMaxParameters),
-      field("buffers", &R::buffers, reference::kMaxBuffers),
-      field("inputs", &R::inputs, reference::kMaxWorld), field("second_join", &R::second_join),
-      field("renewed", &R::renewed), field("steps", &R::steps, reference::kMaxSteps));
+  static constexpr auto list =
+      std::make_tuple(bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
+                      field("values", &R::values), field("options", &R::options),
+                      field("parameters", &R::parameters, reference::kMaxParameters),
+                      field("buffers", &R::buffers, reference::kMaxBuffers),
+                      field("inputs", &R::inputs, reference::kMaxWorld),
+                      field("second_join", &R::second_join), field("renewed", &R::renewed),
+                      field("misfit", &R::misfit), field("steps", &R::steps, reference::kMaxSteps));
 };
 
 template <>
@@ -286,6 +295,49 @@ struct Names<reference::Join> {
 template <>
 struct Names<reference::Transport> {
   static constexpr std::array list{"host", "staged", "nccl"};
+};
+template <>
+struct Names<reference::MisfitKind> {
+  static constexpr std::array list{"none",
+                                   "mode",
+                                   "views",
+                                   "order",
+                                   "rebuild",
+                                   "manual_sync",
+                                   "limits",
+                                   "chunk",
+                                   "keep_buffers",
+                                   "hook",
+                                   "launch",
+                                   "pinned",
+                                   "verify",
+                                   "fewer_parameters",
+                                   "more_parameters",
+                                   "sizes",
+                                   "strides",
+                                   "dtype",
+                                   "name",
+                                   "frozen",
+                                   "sparse",
+                                   "swapped",
+                                   "ignored",
+                                   "more_buffers",
+                                   "more_replicas",
+                                   "unknown_name",
+                                   "no_limits",
+                                   "no_trace",
+                                   "two_modes",
+                                   "verify_native",
+                                   "null_parameter",
+                                   "null_buffer",
+                                   "holes",
+                                   "replica_sizes",
+                                   "replica_list",
+                                   "group_dtype",
+                                   "group_device",
+                                   "group_verify",
+                                   "layout"};
+  static_assert(list.size() == static_cast<std::size_t>(reference::kLastMisfit) + 1);
 };
 template <>
 struct Names<reference::Launch> {

@@ -41,6 +41,8 @@ constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are expensive
 constexpr std::uint32_t kGlooFaultPercent = 25;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
+constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
+constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
 constexpr std::uint32_t kMinTimeoutMs = 1'000;
 constexpr std::uint32_t kTimeoutSpreadMs = 800;
 constexpr std::uint32_t kNcclTimes = 4;  // collectives on a shared GPU take this many times longer
@@ -166,7 +168,7 @@ std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
 // Small and large values are equally likely: it draws the number of binary digits, then the number.
 std::uint32_t PlanDrawer::draw_duration() {
   const bool real = options_.lane != GenerateOptions::Lane::kSim;
-  const std::uint32_t most = real ? kGlooMaxDurationUs : faults::kMaxDurationUs;
+  const std::uint32_t most = real ? kGlooMaxDurationUs : kSimMaxDurationUs;
   const std::uint32_t digits = random_.between(4, 19);
   return std::min(most, (1u << (digits - 1)) + random_.below(1u << (digits - 1)));
 }
@@ -266,6 +268,21 @@ void draw_call_faults(Random random, const GenerateOptions& options, Case& value
   const bool is_listed = options.faults == Faults::kList && options.kinds.has(Kind::kCallError);
   const bool is_drawn = options.faults == Faults::kSwarm && random.percent(40);
   if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_call_plan();
+}
+
+void draw_long_pause(Random random, const GenerateOptions& options, Case& value) {
+  if (options.lane != GenerateOptions::Lane::kSim || !random.percent(12)) return;
+  if (!never_times_out(value) || reference::reducer_count(value.program) > 1) return;
+  std::vector<Fault>& plan = value.faults.faults;
+  const auto fault = std::find_if(plan.begin(), plan.end(),
+                                  [](const Fault& each) { return each.duration_us > 0; });
+  if (fault != plan.end())
+    fault->duration_us = random.between(kLongPauseUs, faults::kMaxDurationUs);
+}
+
+bool has_long_pause(const Case& value) {
+  return std::any_of(value.faults.faults.begin(), value.faults.faults.end(),
+                     [](const Fault& fault) { return fault.duration_us >= kLongPauseUs; });
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

@@ -17,6 +17,11 @@ void draw_payload_faults(Random random, const GenerateOptions& options, Case& va
 // Draws a failing library call, for programs whose collectives run over the simulated NCCL.
 void draw_call_faults(Random random, const GenerateOptions& options, Case& value);
 
+// Makes a pause or a delay last for seconds, where waits never time out and only a deadline that
+// nobody asked for would end them.
+void draw_long_pause(Random random, const GenerateOptions& options, Case& value);
+bool has_long_pause(const Case& value);
+
 // Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);
 

@@ -9,6 +9,7 @@
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
+#include "properties/generate/misfit.h"
 #include "properties/generate/recompute.h"
 #include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
@@ -892,7 +893,9 @@ void Features::errors() {
 FeatureSet features_of(const Case& value) {
   const Features features(value);
   FeatureSet set;
-  for (std::size_t f = 0; f < kFeatures; ++f) set[f] = features.found().count(feature_name(f)) > 0;
+  for (std::size_t f = 0; f < kFeatures; ++f)
+    set[f] =
+        features.found().count(feature_name(f)) > 0 || has_further_feature(value, feature_name(f));
   return set;
 }
 

@@ -6,6 +6,7 @@
 
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
+#include "properties/generate/misfit.h"
 #include "properties/generate/random.h"
 #include "properties/generate/recompute.h"
 #include "properties/generate/user_hook.h"
@@ -889,6 +890,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_recompute(seed, index, options, out.program);
   constexpr std::uint64_t kCalls = 0x63616c6c73;
   draw_call_faults(Random(seed ^ kCalls, index), options, out);
+  constexpr std::uint64_t kPause = 0x7061757365;
+  draw_long_pause(Random(seed ^ kPause, index), options, out);
+  constexpr std::uint64_t kMisfit = 0x6d6973666974;
+  draw_misfit(Random(seed ^ kMisfit, index), options, out);
   return out;
 }
 

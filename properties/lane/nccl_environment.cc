@@ -12,7 +12,9 @@ inline namespace LOCKSTEP_NS {
 constexpr platform::Duration kConnectTimeout = std::chrono::seconds(40);
 
 NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
-    : RealEnvironment(std::move(setup)), nccl_(nccl), groups_(*nccl.api, *nccl.gpu, program().key) {
+    : RealEnvironment(std::move(setup)),
+      nccl_(nccl),
+      groups_(*nccl.api, *nccl.gpu, program().key, rank()) {
   if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
 }
 

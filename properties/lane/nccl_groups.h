@@ -1,8 +1,8 @@
 // NcclGroups: creates the NCCL groups of one rank, and remembers the last group of each series. A
 // series is the groups that follow one another in the recoveries of one reducer. If a group has
 // fewer ranks than its predecessor, half of the programs shrink the predecessor (F4) and the others
-// connect anew; half of them keep communicators for this. The program's key decides, so that all
-// ranks do the same.
+// connect anew; half of them keep communicators for this, in a part of them on every other rank
+// alone: then those who remain have to agree on a new one. The program's key decides.
 //
 // A job may also continue with fewer ranks although nothing has failed. In half of the programs all
 // last groups do so at the end, without the last rank of each, and nobody waits for that rank.
@@ -29,11 +29,11 @@ inline namespace LOCKSTEP_NS {
 
 class NcclGroups {
  public:
-  NcclGroups(const NcclApi& api, Device& gpu, std::uint32_t key)
+  NcclGroups(const NcclApi& api, Device& gpu, std::uint32_t key, std::uint32_t rank)
       : api_(api),
         gpu_(gpu),
         shrinks_((key >> 8 & 1) != 0),
-        keeps_((key >> 9 & 1) != 0),
+        keeps_((key >> 9 & 1) != 0 && ((key >> 11 & 1) != 0 || rank % 2 == 0)),
         scales_down_((key >> 10 & 1) != 0) {}
 
   struct Place {

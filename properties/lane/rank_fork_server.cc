@@ -50,7 +50,10 @@ bool send_descriptors(int fd, const std::vector<int>& sent) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(bytes);
   std::memcpy(CMSG_DATA(header), sent.data(), bytes);
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
+  ssize_t bytes_sent = 0;
+  do bytes_sent = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  while (bytes_sent < 0 && errno == EINTR);
+  return bytes_sent == 1;
 }
 
 // Returns no descriptors if the other end is gone.
@@ -73,6 +76,30 @@ std::vector<int> receive_descriptors(int fd) {
   return received;
 }
 
+// Write, and read, a number whose bytes may pass in parts. They return false if the other end is
+// gone.
+bool write_whole(int fd, pid_t number) {
+  const char* bytes = reinterpret_cast<const char*>(&number);
+  for (std::size_t left = sizeof number; left > 0;) {
+    const ssize_t written = ::write(fd, bytes + sizeof number - left, left);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    left -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+bool read_whole(int fd, pid_t& number) {
+  char* bytes = reinterpret_cast<char*>(&number);
+  for (std::size_t left = sizeof number; left > 0;) {
+    const ssize_t got = ::read(fd, bytes + sizeof number - left, left);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    left -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
 // Forks twice, so that the grandchild has no parent in this process once the intermediate process
 // has ended. Returns the grandchild's pid, 0 in the grandchild itself, or the system's error as
 // -errno.
@@ -84,7 +111,7 @@ pid_t fork_rank() {
   if (between == 0) {
     pid_t rank = ::fork();
     if (rank < 0) rank = -errno;
-    if (rank != 0) ::_exit(::write(ends[1], &rank, sizeof rank) == sizeof rank ? 0 : 1);
+    if (rank != 0) ::_exit(write_whole(ends[1], rank) ? 0 : 1);
     ::close(ends[0]);
     ::close(ends[1]);
     return 0;
@@ -92,8 +119,9 @@ pid_t fork_rank() {
   ::close(ends[1]);
   pid_t rank = between < 0 ? -error : -ECHILD;
   if (between > 0) {
-    if (::read(ends[0], &rank, sizeof rank) != sizeof rank) rank = -ECHILD;
-    ::waitpid(between, nullptr, 0);
+    if (!read_whole(ends[0], rank)) rank = -ECHILD;
+    while (::waitpid(between, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
   ::close(ends[0]);
   return rank;

@@ -71,6 +71,10 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
   Json records = Json::array();
   for (const ObservedFlightRecord& each : observation.records)
     records.push_back({each.generation, each.group, to_text(each.record)});
+  Json refusals = Json::array();
+  for (const ObservedRefusal& each : observation.refusals)
+    refusals.push_back({to_record(each.status), to_record(each.next_collective), each.next_sequence,
+                        each.keeps_state});
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
@@ -87,7 +91,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.shrunk_by_nccl,
                      observation.planted.reached,
                      observation.planted.triggered,
-                     observation.lacking};
+                     observation.lacking,
+                     refusals};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -116,6 +121,9 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.shrunk_by_nccl = json.at(13);
     observation.planted = {json.at(14), json.at(15)};
     observation.lacking = json.at(16);
+    for (const Json& each : json.at(17))
+      observation.refusals.push_back(
+          {to_status(each.at(0)), to_status(each.at(1)), each.at(2), each.at(3)});
     return true;
   } catch (const Json::exception&) {
     return false;

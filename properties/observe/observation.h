@@ -89,9 +89,20 @@ struct PlantedBug {
   }
 };
 
+// What a rank was told when it was constructed or reset with the program's misfit, and what came
+// after (reference/misfit.h).
+struct ObservedRefusal {
+  Status status;
+  // Of a collective of the harness that all ranks start next on the same group.
+  Status next_collective;
+  std::int64_t next_sequence = 0;  // its sequence number
+  bool keeps_state = false;        // whether values and buffers are what they were before
+};
+
 struct RankObservation {
   Status construction;
-  std::vector<ObservedStep> steps;  // in the order in which they ran
+  std::vector<ObservedRefusal> refusals;  // at most one
+  std::vector<ObservedStep> steps;        // in the order in which they ran
   std::vector<std::uint64_t> bits;
   Status recovery;  // the last reset()
   Status joining;   // S2: the last failed end_join(), even if a recovery succeeded later

@@ -172,6 +172,7 @@ class Training {
         generation_ = roster.generation;
         memberships_ = *memberships;
         state_->start();
+        try_misfit(roster);
         status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
@@ -182,6 +183,44 @@ class Training {
       step = resume.step;
       roster = std::move(resume.roster);
     }
+  }
+
+  // Before the construction or the reset that the program's misfit names, all ranks try one that
+  // must be refused, and meet in a collective of their own on the same group.
+  void try_misfit(const Roster& roster) {
+    const reference::Misfit& misfit = program_.misfit;
+    if (roster.generation != (misfit.at_reset ? 1u : 0u)) return;
+    const std::vector<std::uint32_t> members = members_of(program_, roster, environment_.rank());
+    const std::optional<reference::Refusal> refusal = reference::refusal_of(program_, members);
+    if (!refusal) return;
+    const bool does_not_fit =
+        refusal->by == reference::Refusal::By::kEveryRank || refusal->rank == environment_.rank();
+    std::vector<std::uint64_t> before;
+    state_->record(before);
+    properties::ObservedRefusal& seen = observation_.refusals.emplace_back();
+    seen.status = subject_->attempt({parameters_, state_->buffers(), engine_, program_,
+                                     environment_, memberships_, does_not_fit, misfit.at_reset});
+    std::vector<std::uint64_t> after;
+    state_->record(after);
+    seen.keeps_state = before == after;
+    seen.next_collective = gather_bytes(*memberships_.front().group, seen.next_sequence);
+  }
+
+  // Gathers a few bytes of each rank.
+  static Status gather_bytes(ProcessGroup& group, std::int64_t& sequence) {
+    constexpr std::size_t kBytes = 5;
+    std::array<std::byte, kBytes> mine{};
+    std::vector<std::byte> all(kBytes * static_cast<std::size_t>(group.size()));
+    Collective collective;
+    collective.op = Op::kAllGather;
+    collective.dtype = DType::kByte;
+    collective.count = kBytes;
+    collective.data = mine.data();
+    collective.gathered = all.data();
+    Work work;
+    Status status = lockstep::run(group, collective, work);
+    sequence = work.sequence();
+    return status;
   }
 
   void train_all(std::uint32_t step) {

@@ -20,6 +20,18 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+// What a rank needs for a construction or a reset that all ranks must refuse (reference/misfit.h).
+struct MisfitAttempt {
+  const std::vector<Ref<Parameter>>& parameters;
+  const std::vector<Ref<Buffer>>& buffers;
+  Engine& engine;
+  const reference::Program& program;
+  RankEnvironment& environment;
+  const Memberships& memberships;
+  bool does_not_fit = false;  // whether this rank is the one that does not fit
+  bool is_reset = false;
+};
+
 class TrainingSubject {
  public:
   virtual ~TrainingSubject() = default;
@@ -30,6 +42,12 @@ class TrainingSubject {
   // Whether the last construct() failed, so that there is nothing to reset. The loop may call
   // construct() again at any time between two steps; it replaces the earlier reducer.
   virtual bool has_failed_to_begin() const { return false; }
+  // Tries to construct, or to reset, with the program's misfit, and returns what it was told. The
+  // loop calls construct() or reset() on the same groups afterwards. Subjects without the
+  // capability kMisfits are not asked.
+  virtual Status attempt(const MisfitAttempt&) {
+    return Status(Code::kInternal, "this subject cannot be constructed with a misfit");
+  }
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;
   // For manual sync (P13): called after the last forward of a synced step.

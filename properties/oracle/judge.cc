@@ -309,11 +309,12 @@ Verdict judge_proof(const Observation& observation) {
 
 }  // namespace
 
-Verdict judge(const Case& c, const Profile& profile,
-              const reference::Expectation& expectation, const Observation& observation) {
+Verdict judge(const Case& c, const Profile& profile, const reference::Expectation& expectation,
+              const Observation& observation) {
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   Verdict errors = profile.is_torch()
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);

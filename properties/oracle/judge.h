@@ -1,7 +1,8 @@
 // judge(): runs the oracles. It compares what a run did with what the contract requires, and
 // returns the first failure.
 //
-// The order is: progress (deadlock, livelock, crash, hang), races on a GPU, errors (missing,
+// The order is: progress (deadlock, livelock, crash, hang), races on a GPU, refusals of a
+// construction or a reset, errors (missing,
 // unexpected, wrongly named), reuse after reset, equal bits on all ranks, bits against the model,
 // defined and undefined gradients, untouched storage, the trace of collectives (each bucket once,
 // ascending, counts and dtypes), what the ranks report about a failure, leaks.

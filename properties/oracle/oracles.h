@@ -33,6 +33,7 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);
 Verdict judge_races(const Observation& observation);
+Verdict judge_refusals(const Case& c, const Observation& observation);
 Verdict judge_leaks(const Observation& observation);
 
 }  // namespace lockstep::properties

@@ -37,7 +37,10 @@ std::optional<int> end_within(pid_t child, std::chrono::milliseconds limit) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   int status = 0;
-  if (::waitpid(child, &status, 0) != child) return std::nullopt;
+  pid_t ended = -1;
+  do ended = ::waitpid(child, &status, 0);
+  while (ended < 0 && errno == EINTR);
+  if (ended != child) return std::nullopt;
   return status;
 }
 

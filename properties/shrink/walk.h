@@ -28,6 +28,8 @@ inline constexpr std::uint32_t first_number<reference::Program> = 32;
 template <>
 inline constexpr std::uint32_t first_number<reference::Options> = 208;
 template <>
+inline constexpr std::uint32_t first_number<reference::Misfit> = 240;
+template <>
 inline constexpr std::uint32_t first_number<reference::Parameter> = 64;
 template <>
 inline constexpr std::uint32_t first_number<reference::Step> = 80;

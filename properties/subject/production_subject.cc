@@ -4,6 +4,7 @@
 #include "properties/observe/training_subject.h"
 #include "properties/observe/user_hook.h"
 #include "properties/subject/hosted_subject.h"
+#include "properties/subject/misfit.h"
 #include "properties/subject/subject_factory.h"
 #include "reducer/base/check.h"
 #include "reducer/hooks/builtin_hooks.h"
@@ -32,13 +33,10 @@ class ProductionSubject final : public TrainingSubject {
     meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
     reducers_ = reference::reducer_count(program);
     for (std::uint32_t r = 0; r < reducers_; ++r) {
-      const reference::Program share =
-          reducers_ > 1 ? reference::share_of(program, r) : reference::Program();
-      Result<ReducerOptions> options =
-          options_of(parameters, buffers, reducers_ > 1 ? share : program, engine, environment);
-      if (!options) return options.error();
-      auto made = DataParallel::create(originals(parameters, program), engine, std::move(*options),
-                                       std::move(memberships[r]));
+      Result<ConstructionInputs> inputs = inputs_of(r, parameters, buffers, program, engine,
+                                                    environment, std::move(memberships[r]));
+      if (!inputs) return inputs.error();
+      auto made = make(std::move(*inputs), engine);
       if (!made) return made.error();
       users_.push_back({std::move(*made)});
       users_.back().see_all();
@@ -47,6 +45,29 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   bool has_failed_to_begin() const override { return users_.size() < reducers_; }
+
+  // Tries the first reducer alone. A rank that does not fit its peers' reset is, as a rule, one
+  // that is constructed beside it.
+  Status attempt(const MisfitAttempt& a) override {
+    const reference::MisfitKind kind = a.program.misfit.kind;
+    const bool lacks_ability = reference::resets_itself(kind);
+    Membership membership = a.memberships.front();
+    if (a.does_not_fit && lacks_ability) membership = less_able(kind, membership);
+    const bool is_reset = a.is_reset && !has_failed_to_begin();
+    if (is_reset && (!a.does_not_fit || lacks_ability))
+      return users_.front().parallel->reset(std::move(membership));
+    if (is_reset) users_.clear();
+    const std::uint32_t reducers = reference::reducer_count(a.program);
+    const reference::Program share =
+        reducers > 1 ? reference::share_of(a.program, 0) : reference::Program();
+    Result<ConstructionInputs> inputs = inputs_of(0, a.parameters, a.buffers, a.program, a.engine,
+                                                  a.environment, std::move(membership));
+    if (!inputs) return inputs.error();
+    if (a.does_not_fit && !lacks_ability)
+      apply_misfit(a.program, reducers > 1 ? share : a.program, a.parameters, *inputs);
+    auto made = make(std::move(*inputs), a.engine);
+    return made ? Status() : made.error();
+  }
 
   Status forward(PassKind kind, const DataParallel::Module& module,
                  std::vector<Edge>& outputs) override {
@@ -149,6 +170,26 @@ class ProductionSubject final : public TrainingSubject {
     std::int64_t seen = 0;  // how much of its trace was read
     void see_all() { seen = parallel->reducer().trace().next_sequence(); }
   };
+
+  Result<ConstructionInputs> inputs_of(std::uint32_t reducer,
+                                       const std::vector<Ref<Parameter>>& parameters,
+                                       const std::vector<Ref<Buffer>>& buffers,
+                                       const reference::Program& program, Engine& engine,
+                                       RankEnvironment& environment, Membership membership) const {
+    const bool is_alone = reference::reducer_count(program) == 1;
+    const reference::Program share =
+        is_alone ? reference::Program() : reference::share_of(program, reducer);
+    Result<ReducerOptions> options =
+        options_of(parameters, buffers, is_alone ? program : share, engine, environment);
+    if (!options) return failed(options.error());
+    return ConstructionInputs{originals(parameters, program), std::move(*options),
+                              std::move(membership)};
+  }
+
+  static Result<std::unique_ptr<DataParallel>> make(ConstructionInputs inputs, Engine& engine) {
+    return DataParallel::create(std::move(inputs.parameters), engine, std::move(inputs.options),
+                                std::move(inputs.membership));
+  }
 
   // Calls each reducer; the first failure ends the loop.
   template <class Call>
@@ -306,15 +347,12 @@ class ProductionSubject final : public TrainingSubject {
   // Returns the layout that a run with this order would have saved.
   static Layout drawn_layout(const std::vector<Ref<Parameter>>& parameters,
                              const reference::Program& program) {
-    std::vector<ParameterInfo> infos;
+    const std::vector<ParameterInfo> infos = infos_of(parameters, program);
     std::vector<std::size_t> number_of(parameters.size());
-    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-      if (!is_original(program.parameters[i]) || program.parameters[i].ignored) continue;
-      const Parameter& each = *parameters[i];
-      number_of[i] = infos.size();
-      infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),
-                       each.requires_grad(), each.has_sparse_gradients()});
-    }
+    std::size_t listed = 0;
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (is_original(program.parameters[i]) && !program.parameters[i].ignored)
+        number_of[i] = listed++;
     std::vector<std::size_t> order;
     for (const std::uint32_t parameter : reference::pinned_order(program))
       order.push_back(number_of[parameter]);

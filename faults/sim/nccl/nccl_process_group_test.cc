@@ -77,6 +77,7 @@ struct Circumstances {
   int ranks = 3;
   NcclOptions options = options_of(kLong);
   std::function<void(NcclRun&)> run;
+  std::function<void(int rank, NcclOptions&)> of_rank;  // options of single ranks
 };
 using Body = std::function<void(Member&)>;
 
@@ -88,8 +89,10 @@ void in_many_schedules(const Circumstances& setup, const Body& body) {
     if (setup.run) setup.run(run);
     auto store = std::make_shared<HashStore>();
     const End end = run.run([&](SimRank& on) {
-      auto group = NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), on.ranks(),
-                                             setup.options);
+      NcclOptions options = setup.options;
+      if (setup.of_rank) setup.of_rank(on.rank(), options);
+      auto group =
+          NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), on.ranks(), options);
       ASSERT_TRUE(group.has_value()) << group.error().to_string();
       Member member{on, **group, store};
       body(member);
@@ -593,6 +596,53 @@ TEST(NcclGroupInSimulator, F4AShrinkThatIsGivenUpOrFailsLeavesNothingBehind) {
       m.on.meet();
     });
   }
+}
+
+// Of the ranks that remain only some have a communicator that can be shrunk: rank 0 kept none. All
+// of them learn that before they begin, and make a new one.
+TEST(NcclGroupInSimulator, F4SurvivorsOfWhomOnlySomeCanShrinkMakeANewGroup) {
+  Circumstances setup;
+  setup.options = options_of(kShort);
+  setup.of_rank = [](int rank, NcclOptions& options) { options.keeps_for_shrink = rank != 0; };
+  in_many_schedules(setup, [&](Member& m) {
+    if (m.on.rank() == 1) return m.on.meet();
+    EXPECT_EQ(m.sum().code(), Code::kTimeout);
+    NcclOptions options = setup.options;
+    options.name = "smaller";
+    auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+    ASSERT_TRUE(smaller.has_value()) << smaller.error().to_string();
+    EXPECT_STREQ((*smaller)->origin(), "ncclCommInitRankConfig");
+    const Tensor ones = m.on.made(std::vector<float>(5, 1));
+    EXPECT_TRUE(sim::run(**smaller, m.sum_of(ones)).ok());
+    EXPECT_EQ(m.on.values(ones), std::vector<float>(5, 2));
+    m.on.meet();
+  });
+}
+
+// The call fails on one of the ranks that remain: no rank has a smaller group, all of them name
+// that rank by its number in the smaller one, and the group that they make instead works.
+TEST(NcclGroupInSimulator, F4AShrinkThatFailsOnOneRankFailsOnAllAndTheNextGroupIsNew) {
+  Circumstances setup;
+  SimNcclFault fault;
+  fault.process = 2;
+  fault.function = "ncclCommShrink";
+  setup.run = [&](NcclRun& run) { run.options.faults = {fault}; };
+  in_many_schedules(setup, [&](Member& m) {
+    if (m.on.rank() == 1) return m.on.meet();
+    NcclOptions options = setup.options;
+    options.name = "smaller";
+    const auto smaller = NcclProcessGroup::shrink(m.group, {1}, m.store, options);
+    ASSERT_FALSE(smaller.has_value());
+    EXPECT_EQ(smaller.error().failure().rank, 1) << smaller.error().to_string();
+    options.name = "anew";
+    auto anew = NcclProcessGroup::connect(m.on.api(), m.on.device(), m.store,
+                                          m.on.rank() == 0 ? 0 : 1, 2, options);
+    ASSERT_TRUE(anew.has_value()) << anew.error().to_string();
+    const Tensor ones = m.on.made(std::vector<float>(5, 1));
+    EXPECT_TRUE(sim::run(**anew, m.sum_of(ones)).ok());
+    EXPECT_EQ(m.on.values(ones), std::vector<float>(5, 2));
+    m.on.meet();
+  });
 }
 
 // The launch is on its way to the stream when its time is over.

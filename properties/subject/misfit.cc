@@ -1,0 +1,265 @@
+#include "properties/subject/misfit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "properties/observe/graph_builder.h"
+#include "reducer/base/check.h"
+#include "reducer/hooks/builtin_hooks.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+using Kind = reference::MisfitKind;
+
+constexpr std::uint64_t kOtherLimit = 12'345;  // In bytes, and no limit that a case has.
+
+// A group that can do less than the one it stands for. It forwards collectives, and keeps an abort
+// to itself, because the ranks go on with the group that it stands for.
+class LessAbleGroup final : public ProcessGroup {
+ public:
+  LessAbleGroup(Kind kind, std::shared_ptr<ProcessGroup> inner)
+      : kind_(kind), inner_(std::move(inner)) {
+    LOCKSTEP_CHECK(inner_ != nullptr);
+  }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  bool can_reduce(DType dtype) const override {
+    return kind_ != Kind::kGroupDType && inner_->can_reduce(dtype);
+  }
+  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
+  bool can_reach(const Device& device) const override {
+    return kind_ != Kind::kGroupDevice && inner_->can_reach(device);
+  }
+  bool can_verify() const override { return kind_ != Kind::kGroupVerify && inner_->can_verify(); }
+  Status start(const Collective& collective, Work& work) override {
+    return inner_->start(collective, work);
+  }
+  void abort(const Status&) override {}
+  platform::Duration timeout() const override { return inner_->timeout(); }
+  std::uint64_t progress() const override { return inner_->progress(); }
+
+ private:
+  const Kind kind_;
+  const std::shared_ptr<ProcessGroup> inner_;
+};
+
+// What of a parameter may differ.
+struct Form {
+  std::string name;
+  Shape shape;
+  DType dtype;
+  bool requires_grad;
+  bool sparse;
+};
+
+Ref<Parameter> make(const Form& form, Device& device) {
+  return make_ref<Parameter>(
+      form.name, device, form.dtype, form.shape, form.requires_grad, 0,
+      form.sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense);
+}
+
+Shape with_another_size(const Parameter& parameter) {
+  const Shape& shape = parameter.shape();
+  if (shape.dims == 0) return Shape::row_major({2});
+  std::vector<std::int64_t> sizes(shape.sizes.begin(), shape.sizes.begin() + shape.dims);
+  ++sizes[0];
+  return Shape::row_major(sizes);
+}
+
+// Returns the parameter in the form that the misfit gives it.
+Ref<Parameter> changed(Kind kind, const Parameter& parameter, const reference::Parameter& record) {
+  Form form{parameter.name(), parameter.shape(), parameter.dtype(), parameter.requires_grad(),
+            parameter.has_sparse_gradients()};
+  switch (kind) {
+    case Kind::kSizes:
+      form.shape = with_another_size(parameter);
+      break;
+    case Kind::kStrides:
+      form.shape = shape_of(record.sizes, !record.column_major);
+      break;
+    case Kind::kDType:
+      form.dtype = form.dtype == DType::kFloat64 ? DType::kFloat32 : DType::kFloat64;
+      break;
+    case Kind::kFrozen:
+      form.requires_grad = !form.requires_grad;
+      break;
+    case Kind::kSparse:
+      form.sparse = !form.sparse;
+      break;
+    case Kind::kHoles:
+      for (std::int64_t& stride : form.shape.strides) stride *= 2;
+      break;
+    default:
+      form.name += "_other";
+  }
+  return make(form, parameter.device());
+}
+
+// Changes the options alone. Returns false if the kind is another one.
+bool change_options(Kind kind, const std::vector<ParameterInfo>& infos, ReducerOptions& options) {
+  const auto flip = [](bool& option) { option = !option; };
+  switch (kind) {
+    case Kind::kMode:
+      if (!options.static_graph) flip(options.find_unused_parameters);
+      options.static_graph = false;
+      return true;
+    case Kind::kViews:
+      flip(options.gradient_as_bucket_view);
+      return true;
+    case Kind::kOrder:
+      options.reduction =
+          options.reduction == Reduction::kNative ? Reduction::kRankOrdered : Reduction::kNative;
+      return true;
+    case Kind::kRebuild:
+      flip(options.rebuild_buckets);
+      return true;
+    case Kind::kManualSync:
+      flip(options.auto_sync);
+      return true;
+    case Kind::kLimits:
+      options.bucket_limits.push_back(kOtherLimit);
+      return true;
+    case Kind::kChunk:
+      options.broadcast_chunk_bytes += 1;
+      return true;
+    case Kind::kKeepBuffers:
+      flip(options.broadcast_buffers);
+      return true;
+    case Kind::kHook:
+      options.hook = options.hook ? nullptr : make_all_reduce_hook();
+      return true;
+    case Kind::kLaunch:
+      options.schedule = options.schedule == Schedule::kOverlapped ? Schedule::kAfterBackward
+                                                                   : Schedule::kOverlapped;
+      return true;
+    case Kind::kPinned:
+    case Kind::kLayout: {
+      if (kind == Kind::kPinned && options.pinned_layout) {
+        options.pinned_layout.reset();
+        return true;
+      }
+      Result<Layout> layout = assign_buckets(infos, std::vector<std::uint64_t>{kOtherLimit});
+      LOCKSTEP_CHECK(layout.has_value());
+      options.pinned_layout = std::move(*layout);
+      return true;
+    }
+    case Kind::kVerify:
+      flip(options.verify_payload);
+      return true;
+    case Kind::kUnknownName:
+      options.ignored.emplace_back("nowhere");
+      return true;
+    case Kind::kNoLimits:
+      options.bucket_limits.clear();
+      return true;
+    case Kind::kNoTrace:
+      options.trace_capacity = 0;
+      return true;
+    case Kind::kTwoModes:
+      options.static_graph = options.find_unused_parameters = true;
+      return true;
+    case Kind::kVerifyNative:
+      options.verify_payload = true;
+      options.reduction = Reduction::kNative;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void add_replica(Kind kind, const Parameter& of, const reference::Parameter& record,
+                 std::size_t place, ConstructionInputs& inputs) {
+  Replica& replica = inputs.options.replicas.emplace_back();
+  replica.parameters.resize(inputs.parameters.size());
+  if (kind == Kind::kReplicaList) {
+    replica.parameters.pop_back();
+    return;
+  }
+  replica.parameters[place] =
+      changed(kind == Kind::kReplicaSizes ? Kind::kSizes : Kind::kName, of, record);
+}
+
+// Adds a parameter or a buffer that other ranks do not have, or that is null.
+void add_tensor(Kind kind, ConstructionInputs& inputs) {
+  Device& device = inputs.parameters.front()->device();
+  if (kind == Kind::kMoreParameters)
+    inputs.parameters.push_back(
+        make({"one_more", Shape::row_major({3}), DType::kFloat32, true, false}, device));
+  if (kind == Kind::kNullBuffer) inputs.options.buffers.emplace_back();
+  if (kind != Kind::kMoreBuffers) return;
+  Result<Tensor> value = Tensor::empty(device, DType::kFloat32, Shape::row_major({3}));
+  LOCKSTEP_CHECK(value.has_value());
+  inputs.options.buffers.push_back(make_ref<Buffer>("one_more", std::move(*value)));
+}
+
+void swap_parameters(const reference::Program& program,
+                     const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs) {
+  const std::vector<std::uint32_t> choices = reference::changeable_parameters(program);
+  LOCKSTEP_CHECK_LT(1u, choices.size());
+  const std::size_t pick = program.misfit.pick % choices.size();
+  const auto find = [&](std::uint32_t number) {
+    return std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[number]);
+  };
+  std::iter_swap(find(choices[pick]), find(choices[(pick + 1) % choices.size()]));
+}
+
+}  // namespace
+
+std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameters,
+                                    const reference::Program& program) {
+  std::vector<ParameterInfo> infos;
+  for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+    if (!is_original(program.parameters[i]) || program.parameters[i].ignored) continue;
+    const Parameter& each = *parameters[i];
+    infos.push_back({each.name(), each.dtype(), each.device().index(), each.shape().elements(),
+                     each.requires_grad(), each.has_sparse_gradients()});
+  }
+  return infos;
+}
+
+void apply_misfit(const reference::Program& program, const reference::Program& share,
+                  const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs) {
+  const Kind kind = program.misfit.kind;
+  LOCKSTEP_CHECK(kind != Kind::kNone);
+  std::vector<ParameterInfo> infos = infos_of(parameters, share);
+  if (kind == Kind::kLayout) infos.push_back({"one_more", DType::kFloat32, 0, 3, true, false});
+  if (change_options(kind, infos, inputs.options)) return;
+  if (kind == Kind::kSwapped) return swap_parameters(program, parameters, inputs);
+  const std::optional<std::uint32_t> target = reference::changed_parameter(program);
+  if (!target) return add_tensor(kind, inputs);
+  const auto listed =
+      std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[*target]);
+  LOCKSTEP_CHECK(listed != inputs.parameters.end());
+  const reference::Parameter& record = program.parameters[*target];
+  switch (kind) {
+    case Kind::kFewerParameters:
+      inputs.parameters.erase(listed);
+      break;
+    case Kind::kNullParameter:
+      *listed = {};
+      break;
+    case Kind::kIgnored:
+      inputs.options.ignored.push_back((*listed)->name());
+      break;
+    case Kind::kMoreReplicas:
+    case Kind::kReplicaSizes:
+    case Kind::kReplicaList:
+      add_replica(kind, **listed, record,
+                  static_cast<std::size_t>(listed - inputs.parameters.begin()), inputs);
+      break;
+    default:
+      *listed = changed(kind, **listed, record);
+  }
+}
+
+Membership less_able(Kind kind, const Membership& membership) {
+  Membership out = membership;
+  std::shared_ptr<ProcessGroup>& group = out.backward_group ? out.backward_group : out.group;
+  group = std::make_shared<LessAbleGroup>(kind, group);
+  return out;
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
