@@ -8,10 +8,7 @@ namespace lockstep::properties {
 
 using reference::Recompute;
 
-void draw_recompute(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options,
-                    reference::Program& program) {
-  constexpr std::uint64_t kRecompute = 0x7265636f6d70;
-  Random random(seed ^ kRecompute, index);
+void draw_recompute(Random random, const GenerateOptions& options, reference::Program& program) {
   const Capabilities can = options.capabilities;
   if (!random.percent(16) || !can.has(Capability::kRecompute)) return;
   const bool may_fail =

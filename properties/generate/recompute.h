@@ -6,12 +6,12 @@
 #include <string>
 
 #include "properties/generate/generate.h"
+#include "properties/generate/random.h"
 
 namespace lockstep::properties {
 
 // Draws it with random numbers of its own, after everything else of the program that it depends on.
-void draw_recompute(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options,
-                    reference::Program& program);
+void draw_recompute(Random random, const GenerateOptions& options, reference::Program& program);
 
 // Adds the names of what the case has of it (features.h).
 void find_recompute_features(const Case& value, std::set<std::string>& found);

@@ -59,10 +59,7 @@ void draw_failure(Random& random, Case& value) {
 
 }  // namespace
 
-void draw_user_hook(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options,
-                    Case& value) {
-  constexpr std::uint64_t kUserHook = 0x75736572686f6f6b;
-  Random random(seed ^ kUserHook, index);
+void draw_user_hook(Random random, const GenerateOptions& options, Case& value) {
   const Capabilities can = options.capabilities;
   if (value.program.options.hook != reference::Hook::kElsewhere) return;
   draw_options(random, can, value.program.options);

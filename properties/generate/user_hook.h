@@ -7,13 +7,13 @@
 #include <string>
 
 #include "properties/generate/generate.h"
+#include "properties/generate/random.h"
 
 namespace lockstep::properties {
 
 // Draws it for a program that has such a hook, with random numbers of its own. The timeout of the
 // case is drawn before: a hook that fails silences no rank.
-void draw_user_hook(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options,
-                    Case& value);
+void draw_user_hook(Random random, const GenerateOptions& options, Case& value);
 
 // Adds the names of what the case has of it (features.h).
 void find_user_hook_features(const Case& value, std::set<std::string>& found);
