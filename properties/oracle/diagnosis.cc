@@ -56,6 +56,11 @@ class DiagnosisOracle {
     return judge_odd();
   }
 
+  // Whether it cannot judge what the records say of the pass, or whom the diagnosis suspects.
+  bool is_open() const {
+    return !has_one_reducer_ || joins_ || (!diagnosis_.clean() && !culprit().has_value());
+  }
+
  private:
   Verdict wrong(const std::string& what) const {
     return {Failing::kWrongError, "diagnosis",
@@ -256,7 +261,7 @@ class DiagnosisOracle {
     if (joins_ && !is_last_) return false;  // other ranks may have no inputs when one fails
     const auto is_well = [&](std::uint32_t rank) {
       const RankObservation& seen = observation_.ranks[rank];
-      if (seen.exited || !seen.joining.ok() || seen.retries > 0) return false;
+      if (seen.exited || !seen.joining.ok() || !seen.failed_joins.empty()) return false;
       return seen.steps.size() == observation_.ranks[members_[0]].steps.size() &&
              std::all_of(seen.steps.begin(), seen.steps.end(), [&](const ObservedStep& step) {
                return !is_of_generation(step) || step.status.ok();
@@ -324,12 +329,15 @@ class DiagnosisOracle {
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, std::uint32_t generation,
-                        std::uint32_t group, const Diagnosis& diagnosis) {
-  return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis).judge();
+                        std::uint32_t group, const Diagnosis& diagnosis,
+                        UnspecifiedCounts& counts) {
+  const DiagnosisOracle oracle(c, expectation, observation, generation, group, diagnosis);
+  if (oracle.is_open()) counts.note(Unspecified::kFlightRecord);
+  return oracle.judge();
 }
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation) {
+                        const Observation& observation, UnspecifiedCounts& counts) {
   for (std::uint32_t generation = 0; generation <= observation.recoveries.size(); ++generation) {
     for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
       std::vector<FlightRecord> records = observation.flight_records_of(generation, group);
@@ -338,7 +346,8 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
       if (!diagnosis)
         return {Failing::kWrongError, "diagnosis",
                 "the flight records cannot be joined: " + diagnosis.error().to_string()};
-      Verdict verdict = judge_diagnosis(c, expectation, observation, generation, group, *diagnosis);
+      Verdict verdict =
+          judge_diagnosis(c, expectation, observation, generation, group, *diagnosis, counts);
       if (!verdict.ok()) return verdict;
     }
   }

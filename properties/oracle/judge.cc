@@ -263,6 +263,7 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
                                   name_of(observed_as(expected[i].dtype))));
     if (seen.count != expected[i].count)
       return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
+    if (seen.launched_us > seen.completed_us) return wrong(i, "completed before it was launched");
     if (i > 0 && seen.sequence != observed[i - 1].sequence + 1)
       return wrong(i, "sequence numbers are not consecutive");
   }
@@ -272,14 +273,17 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
 }  // namespace
 
 Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
-                    const Observation& observation) {
+                    const Observation& observation, UnspecifiedCounts& counts) {
   const std::uint32_t reducers = reference::reducer_count(c.program);
   std::vector<ObservedCollective> own;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       // A rank that has exited may have been ahead of those who recovered without it.
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
-      if (!expectation.steps[step.step].knows_collectives) continue;
+      if (!expectation.steps[step.step].knows_collectives) {
+        counts.note(Unspecified::kCollectives);
+        continue;
+      }
       for (std::uint32_t r = 0; r < reducers; ++r) {
         own.clear();
         std::copy_if(step.collectives.begin(), step.collectives.end(), std::back_inserter(own),
@@ -319,11 +323,14 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;
-  if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
+  UnspecifiedCounts& counts = errors.unspecified;
+  if (Verdict v = judge_gradients(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_trace(c, expectation, observation); !verdict.ok()) return verdict;
-  if (Verdict v = judge_diagnosis(c, expectation, observation); !v.ok()) return v;
+  if (Verdict v = judge_trace(c, expectation, observation, counts); !v.ok()) return v;
+  if (Verdict verdict = judge_padding(observation); !verdict.ok()) return verdict;
+  if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
+  if (Verdict v = judge_diagnosis(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
   return errors;  // this verdict may say what could not be judged
 }
