@@ -33,12 +33,12 @@ void FutureThread::promise(std::shared_ptr<Work> future, Flag is_complete, Statu
 void FutureThread::run() {
   platform::MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, platform::Deadline::never(),
+    changed_.wait(mutex_, platform::Deadline::never(),
                   [this] { return is_stopping_ || !promises_.empty(); });
     if (is_reversed_)
-      changed_.wait(lock, platform::Deadline::in(kPatience),
+      changed_.wait(mutex_, platform::Deadline::in(kPatience),
                     [this] { return is_stopping_ || has_last_; });
-    changed_.wait(lock, platform::Deadline::in(kTakes), [this] { return is_stopping_; });
+    changed_.wait(mutex_, platform::Deadline::in(kTakes), [this] { return is_stopping_; });
     if (is_stopping_) return;
     const auto next = is_reversed_ ? promises_.end() - 1 : promises_.begin();
     Promise promise = std::move(*next);

@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "properties/generate/generate.h"
+#include "properties/generate/random.h"
 #include "properties/oracle/judge.h"
 #include "properties/run/case_runner.h"
 #include "reference/arithmetic.h"

@@ -1,9 +1,18 @@
 // Threads beside each other over real sockets: two threads of one rank start collectives on one
-// group (F6); groups are dropped and made anew while other ranks connect (F5).
+// group (F6); groups are dropped and made anew while other ranks connect (F5); strangers connect
+// and drop their connections in the meantime (F1).
 // faults/sim/second_thread_test.cc has the first one in many schedules.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
 
 #include "reducer/comm/gloo/group_test_util.h"
+#include "reducer/failure_board.h"
 
 namespace lockstep::testing {
 namespace {
@@ -84,6 +93,70 @@ TEST(GlooThreads, F5GroupsAreDroppedAndMadeAnewWhileOthersConnect) {
       last = std::move(next);
     }
   });
+}
+
+// Returns the ports at which this process itself listens.
+std::vector<std::uint16_t> listening_ports() {
+  std::vector<std::uint16_t> ports;
+  constexpr int kMostDescriptors = 512;
+  for (int fd = 0; fd < kMostDescriptors; ++fd) {
+    int accepts = 0;
+    socklen_t bytes = sizeof accepts;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &bytes) != 0 || accepts == 0)
+      continue;
+    sockaddr_in address{};
+    bytes = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+        address.sin_family == AF_INET)
+      ports.push_back(ntohs(address.sin_port));
+  }
+  return ports;
+}
+
+// Connects to the port, sends `bytes` of no protocol, and drops the connection.
+bool visit(std::uint16_t port, std::size_t bytes) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool is_there = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  const std::string foreign(bytes, 'x');
+  if (is_there && bytes > 0) (void)!::send(fd, foreign.data(), foreign.size(), MSG_NOSIGNAL);
+  ::close(fd);
+  return is_there;
+}
+
+// Strangers connect to the ranks' ports and drop the connections, before they have sent anything,
+// after a part of what a rank would send, or after more than that. A rank's port takes the first
+// connection that comes, so a stranger can keep the ranks from connecting; but it can make no rank
+// wait beyond its timeout, end its process, or be taken for a rank.
+TEST(GlooThreads, F1ConnectionsOfStrangersThatAreDroppedEndInAnErrorOrDoNotMatter) {
+  constexpr int kRanks = 3;
+  constexpr milliseconds kShort{4000};
+  std::atomic<bool> is_over{false};
+  std::atomic<int> visits{0};
+  platform::Thread stranger("stranger", [&] {
+    for (std::size_t i = 0; !is_over; ++i) {
+      for (const std::uint16_t port : listening_ports())
+        if (visit(port, std::array<std::size_t, 3>{0, 3, 200}[i % 3])) ++visits;
+      pause_for(milliseconds(i % 4));
+    }
+  });
+  for (int round = 0; round < 8; ++round) {
+    const auto store = std::make_shared<HashStore>();
+    on_threads(kRanks, [&](int rank) {
+      const auto deadline = platform::Deadline::in(4 * kShort);
+      auto group = GlooProcessGroup::connect(store, rank, kRanks, with_timeout(kShort));
+      const Status status = group ? sum_once(**group) : group.error();
+      EXPECT_TRUE(status.ok() || concerns_group(status.code())) << status.to_string();
+      EXPECT_FALSE(deadline.passed()) << status.to_string();
+    });
+  }
+  is_over = true;
+  stranger.join();
+  EXPECT_GT(visits, 0);
 }
 
 }  // namespace
