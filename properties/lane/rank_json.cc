@@ -19,6 +19,18 @@ Status to_status(const Json& json) {
   return decode_failure(std::string(bytes.begin(), bytes.end()));
 }
 
+Json to_record(const std::vector<FailedCall>& calls) {
+  Json json = Json::array();
+  for (const FailedCall& each : calls) json.push_back({each.step, each.begin_us, each.end_us});
+  return json;
+}
+
+std::vector<FailedCall> to_calls(const Json& json) {
+  std::vector<FailedCall> calls;
+  for (const Json& each : json) calls.push_back({each.at(0), each.at(1), each.at(2)});
+  return calls;
+}
+
 Json to_record(const ObservedStep& step) {
   Json gradients = Json::array();
   for (const ObservedGradient& g : step.gradients)
@@ -88,14 +100,11 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
   for (const ObservedRefusal& each : observation.refusals)
     refusals.push_back({to_record(each.status), to_record(each.next_collective), each.next_sequence,
                         each.keeps_state});
-  Json failed_joins = Json::array();
-  for (const FailedJoin& each : observation.failed_joins)
-    failed_joins.push_back({each.step, each.begin_us, each.end_us});
   const Json json = {to_record(observation.construction),
                      steps,
                      observation.bits,
                      to_record(observation.recovery),
-                     failed_joins,
+                     to_record(observation.failed_joins),
                      observation.finished,
                      fired.counts,
                      to_record(observation.joining),
@@ -109,7 +118,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.planted.triggered,
                      observation.lacking,
                      observation.wrong_padding,
-                     refusals};
+                     refusals,
+                     to_record(observation.failed_end_joins)};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -122,8 +132,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     for (const Json& step : json.at(1)) observation.steps.push_back(to_step(step));
     observation.bits = json.at(2).get<std::vector<std::uint64_t>>();
     observation.recovery = to_status(json.at(3));
-    for (const Json& each : json.at(4))
-      observation.failed_joins.push_back({each.at(0), each.at(1), each.at(2)});
+    observation.failed_joins = to_calls(json.at(4));
     observation.finished = json.at(5);
     fired.counts = json.at(6);
     observation.joining = to_status(json.at(7));
@@ -143,6 +152,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     for (const Json& each : json.at(18))
       observation.refusals.push_back(
           {to_status(each.at(0)), to_status(each.at(1)), each.at(2), each.at(3)});
+    observation.failed_end_joins = to_calls(json.at(19));
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -87,8 +87,8 @@ struct ObservedFlightRecord {
   FlightRecord record;
 };
 
-// An attempt to construct or reset a reducer that failed and was repeated.
-struct FailedJoin {
+// A call beside the steps that failed.
+struct FailedCall {
   std::uint32_t step = 0;      // that would have come next
   std::uint64_t begin_us = 0;  // on the lane's clock
   std::uint64_t end_us = 0;
@@ -129,11 +129,12 @@ struct RankObservation {
   // The first bucket that was sent with padding that is not zero (B3), as a sentence; empty if
   // none.
   std::string wrong_padding;
-  std::string layout;  // the last layout as text (B3), with Subject::saves_layout
-  std::vector<FailedJoin> failed_joins;
-  bool finished = false;  // whether it reached the end of its program
-  bool exited = false;    // by a fault
-  bool silenced = false;  // by a fault after which it never answers (a stall)
+  std::string layout;                    // the last layout as text (B3), with Subject::saves_layout
+  std::vector<FailedCall> failed_joins;  // to construct or reset a reducer, repeated after that
+  std::vector<FailedCall> failed_end_joins;  // end_join()
+  bool finished = false;                     // whether it reached the end of its program
+  bool exited = false;                       // by a fault
+  bool silenced = false;                     // by a fault after which it never answers (a stall)
   // What the system refused to the lane (not to the subject) in this rank; then the run proves
   // nothing.
   std::string lacking;

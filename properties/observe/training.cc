@@ -199,26 +199,28 @@ class Training {
 
   // Reducers that share a group share the watched one, too.
   void watch_groups(Memberships& memberships) {
+    const bool is_shared = memberships.size() > 1 && memberships[0].group == memberships[1].group;
     std::map<ProcessGroup*, std::shared_ptr<ProcessGroup>> watched;
-    const auto watch = [&](std::shared_ptr<ProcessGroup>& group) {
+    const auto watch = [&](std::uint32_t reducer, std::shared_ptr<ProcessGroup>& group) {
       if (group == nullptr) return;
       std::shared_ptr<ProcessGroup>& outer = watched[group.get()];
-      if (outer == nullptr)
-        outer = std::make_shared<WatchedGroup>(
-            group, [this](const Collective& collective) { look_at(collective); });
+      const auto look = [this, is_shared, reducer](const Collective& collective) {
+        if (collective.bucket == kNone) return;
+        look_at(collective, is_shared ? subject_->reducer_of(collective) : reducer);
+      };
+      if (outer == nullptr) outer = std::make_shared<WatchedGroup>(group, look);
       group = outer;
     };
-    for (Membership& each : memberships) {
-      watch(each.group);
-      watch(each.backward_group);
+    for (std::uint32_t r = 0; r < memberships.size(); ++r) {
+      watch(r, memberships[r].group);
+      watch(r, memberships[r].backward_group);
     }
   }
 
   // Several threads of a rank may start collectives.
-  void look_at(const Collective& collective) {
-    if (collective.bucket == kNone) return;
-    recorder_.note_launch(subject_->reducer_of(collective), collective.bucket);
-    std::string wrong = subject_->wrong_padding(collective);
+  void look_at(const Collective& collective, std::uint32_t reducer) {
+    recorder_.note_launch(reducer, collective.bucket);
+    std::string wrong = subject_->wrong_padding(collective, reducer);
     if (wrong.empty()) return;
     std::lock_guard lock(padding_mutex_);
     if (observation_.wrong_padding.empty()) observation_.wrong_padding = std::move(wrong);
@@ -359,11 +361,13 @@ class Training {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     const bool shadows = !reference::has_input(program_, environment_.rank(), step);
     environment_.begin_step(shadows ? step : steps);  // no fault is planned there
+    const std::uint64_t begin_us = now_us();
     const Status status = subject_->end_join();
     if (environment_.exited()) return false;
     environment_.begin_step(steps);
     if (!status.ok()) {
       observation_.joining = status;
+      observation_.failed_end_joins.push_back({step, begin_us, now_us()});
       subject_->abort(status);
       return false;
     }

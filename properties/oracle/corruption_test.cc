@@ -669,9 +669,6 @@ TEST(UnspecifiedShare, IsBounded) {
   }
   ASSERT_GT(counts.errors, 1000u);
   EXPECT_EQ(counts.of(Unspecified::kDetails), counts.errors);
-  const auto percent = [](std::uint64_t part, std::uint64_t whole) {
-    return 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  };
   for (std::size_t i = 0; i < kUnspecifiedReasons; ++i) {
     const auto reason = static_cast<Unspecified>(i);
     RecordProperty(name_of(reason), fmt::format("{}", counts.of(reason)));

@@ -30,7 +30,7 @@ class ErrorOracle {
                         "the reducer could not be constructed: " + seen.construction.to_string());
       if (!seen.recovery.ok())
         return c_.wrong("reuse", "reset with a new group failed: " + seen.recovery.to_string());
-      for (const FailedJoin& join : seen.failed_joins)
+      for (const FailedCall& join : seen.failed_joins)
         if (!is_excused(join))
           return c_.wrong("reuse",
                           "the reducer could be constructed or reset only at a further attempt");
@@ -55,7 +55,7 @@ class ErrorOracle {
   // A peer may have gone on to its next step, failed there, and ended the group in which this rank
   // was still being constructed or reset. Why the peer failed is judged as its own error. A rank
   // that exits or hangs may leave no record of its last step; there its fault is the reason.
-  bool is_excused(const FailedJoin& join) const {
+  bool is_excused(const FailedCall& join) const {
     for (std::size_t rank = 0; rank < c_.observation_.ranks.size(); ++rank) {
       if (rank == c_.rank_ || !c_.is_peer(rank, c_.rank_)) continue;
       const RankObservation& seen = c_.observation_.ranks[rank];
@@ -67,6 +67,12 @@ class ErrorOracle {
         return join.step <= step.step && is_during && (is_lost || !step.status.ok());
       };
       if (std::any_of(seen.steps.begin(), seen.steps.end(), has_failed)) return true;
+      const auto is_during = [&](const FailedCall& call) {
+        return join.step <= call.step && call.begin_us <= join.end_us &&
+               join.begin_us <= call.end_us;
+      };
+      const auto& ends = seen.failed_end_joins;
+      if (std::any_of(ends.begin(), ends.end(), is_during)) return true;
       const auto is_lost_there = [&](const faults::Fault& fault) {
         const bool is_recorded = !seen.steps.empty() && fault.step <= seen.steps.back().step;
         return fault.rank == rank && join.step <= fault.step && !is_recorded;

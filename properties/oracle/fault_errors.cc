@@ -132,8 +132,9 @@ Ruling FaultErrors::judge_suspect(const ObservedStep& step, const Failure& failu
     return std::any_of(ranks.begin(), ranks.end(),
                        [&](std::uint32_t rank) { return who == c_.group_rank(step.step, rank); });
   };
-  const bool is_cause_right =
-      c_.is_over_nccl() || failure.rank == kNone || may_be_named(failure.rank);
+  // What finds that a payload was changed is the receiver's own error; NCCL names no rank.
+  const bool is_cause_right = c_.is_over_nccl() || failure.rank == kNone ||
+                              faults::is_payload(fault.kind) || may_be_named(failure.rank);
   if (may_be_named(named) && is_cause_right) return {};
   return c_.wrong_step("error", step,
                        what + ", and the error suspects another: " + failure.to_string());

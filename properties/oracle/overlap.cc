@@ -14,14 +14,20 @@ namespace {
 // Judges one reducer of one rank in one step.
 class OverlapOracle {
  public:
-  OverlapOracle(const Case& c, const reference::Expectation& share, std::uint32_t reducer,
-                const ObservedStep& step)
-      : program_(c.program), share_(share), reducer_(reducer), step_(step) {}
+  OverlapOracle(const Case& c, const reference::Expectation& share, std::size_t rank,
+                std::uint32_t reducer, const ObservedStep& step)
+      : program_(c.program), share_(share), rank_(rank), reducer_(reducer), step_(step) {}
 
   // Returns what is late, or an empty text.
   std::string judge(UnspecifiedCounts& counts) const {
     const auto& expected = share_.steps[step_.step];
     if (!expected.is_reduced || is_first_static_pass()) return "";
+    // Each rank has a first pass of its own, for which there need not be a usage map (S2, P11).
+    if (program_.options.mode == reference::Mode::kStatic &&
+        program_.options.join != reference::Join::kNone) {
+      counts.note(Unspecified::kUnlaunchedBucket);
+      return "";
+    }
     const std::vector<std::size_t> ready_at = ready_hooks();
     std::size_t number = 0;
     std::size_t launched_by = 0;  // the hook by which the bucket must be launched
@@ -46,6 +52,11 @@ class OverlapOracle {
  private:
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
+  bool has_one_forward() const {
+    const auto& variants = program_.steps[step_.step].variants;
+    return variants[rank_ % variants.size()].forwards.size() == 1;
+  }
+
   // The first pass of static mode exchanges the usage map first, and launches everything when its
   // backward ends (P11).
   bool is_first_static_pass() const {
@@ -60,14 +71,17 @@ class OverlapOracle {
   }
 
   // Returns, for each parameter, the index of the hook with which it is ready: the last one of its
-  // replicas. One without a hook is ready at the first hook of the pass, except in plain mode.
+  // replicas. One without a hook is ready at the first hook of the pass, but not in plain mode, and
+  // in dynamic mode only if no output of another forward can still lead to it (P5).
   std::vector<std::size_t> ready_hooks() const {
     const auto& hooks = step_.hooks;
     const auto first = std::find_if(hooks.begin(), hooks.end(), [&](const ObservedHook& hook) {
       return is_own(hook.parameter);
     });
+    const bool is_static = program_.options.mode == reference::Mode::kStatic;
+    const bool is_dynamic = program_.options.mode == reference::Mode::kDynamic;
     const bool marks_unused =
-        program_.options.mode != reference::Mode::kPlain && first != hooks.end();
+        (is_static || (is_dynamic && has_one_forward())) && first != hooks.end();
     const std::size_t unused =
         marks_unused ? static_cast<std::size_t>(first - hooks.begin()) : kNever;
     std::vector<std::size_t> ready(program_.parameters.size(), 0);
@@ -84,6 +98,7 @@ class OverlapOracle {
 
   const reference::Program& program_;
   const reference::Expectation& share_;
+  const std::size_t rank_;
   const std::uint32_t reducer_;
   const ObservedStep& step_;
 };
@@ -110,7 +125,7 @@ Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
       }
       for (std::uint32_t r = 0; r < reference::reducer_count(c.program); ++r) {
         const auto& share = reference::share_of(c.program, expectation, rank, r);
-        const std::string late = OverlapOracle(c, share, r, step).judge(counts);
+        const std::string late = OverlapOracle(c, share, rank, r, step).judge(counts);
         if (!late.empty())
           return {Failing::kWrongBits, "overlap",
                   fmt::format("rank {}, step {}: {}", rank, step.step, late)};

@@ -102,6 +102,7 @@ class ProductionSubject final : public TrainingSubject {
     return each([&](User& user) {
       Status status = user.parallel->reset(std::move(memberships[next++]));
       user.see_all();
+      user.reducer_id = user.parallel->flight_record().reducer_id;  // new on each group
       return status;
     });
   }
@@ -137,10 +138,10 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   // A hook that compresses may send the bucket's elements in another dtype, or something else.
-  std::string wrong_padding(const Collective& collective) const override {
+  std::string wrong_padding(const Collective& collective, std::uint32_t reducer) const override {
     const bool is_on_host = collective.device == nullptr || collective.device->is_host();
     if (!is_on_host || collective.op != lockstep::Op::kAllReduceSum || compresses_) return {};
-    const Layout& layout = users_[reducer_of(collective)].parallel->reducer().layout();
+    const Layout& layout = users_[reducer].parallel->reducer().layout();
     const BucketLayout& bucket = layout.buckets[static_cast<std::size_t>(collective.bucket)];
     const auto parts = static_cast<std::size_t>(parts_of(bucket.dtype));
     const auto elements = static_cast<std::size_t>(bucket.elements);
@@ -152,10 +153,7 @@ class ProductionSubject final : public TrainingSubject {
       const std::size_t begin = static_cast<std::size_t>(member.offset) * unit;
       if (end < begin && !std::all_of(collective.data + end, collective.data + begin, is_zero))
         return "bucket " + std::to_string(collective.bucket) + " is sent with a padding before " +
-               users_[reducer_of(collective)]
-                   .parallel->reducer()
-                   .parameter_infos()[member.parameter]
-                   .name +
+               users_[reducer].parallel->reducer().parameter_infos()[member.parameter].name +
                " that is not zero";
       end = begin + static_cast<std::size_t>(member.elements) * unit;
     }
