@@ -15,7 +15,7 @@ void draw_recompute(Random random, const GenerateOptions& options, reference::Pr
       random.percent(30) && can.has(Capability::kErrors) && can.has(Capability::kRecovery);
   for (reference::Step& step : program.steps)
     for (reference::RankPass& pass : step.variants) {
-      const std::array<std::uint16_t, 4> weights{30, 40, 22, 8};
+      const std::array<std::uint16_t, 4> weights{28, 38, 24, 10};
       const auto drawn = static_cast<Recompute>(random.weighted(weights));
       if (!may_recompute(program.options, step, pass)) continue;
       pass.recompute = drawn == Recompute::kTwiceFails && !may_fail ? Recompute::kOnce : drawn;

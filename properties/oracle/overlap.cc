@@ -114,7 +114,20 @@ bool has_one_worker(const reference::Program& program) {
 
 Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation, UnspecifiedCounts& counts) {
-  if (c.program.options.launch == reference::Launch::kAfterBackward) return {};  // P14
+  const reference::Options& options = c.program.options;
+  if (options.launch == reference::Launch::kAfterBackward) return {};  // P14
+  const bool is_local = options.hook == reference::Hook::kElsewhere &&
+                        options.hook_result == reference::HookResult::kLocal;
+  if (is_local) {  // the buckets go nowhere
+    counts.note(Unspecified::kNoCollective);
+    return {};
+  }
+  const bool is_nested = options.hook == reference::Hook::kElsewhere &&
+                         options.hook_backward == reference::HookBackward::kAll;
+  if (is_nested) {  // the parameters' hooks run within the communication hook, before it launches
+    counts.note(Unspecified::kConcurrentHooks);
+    return {};
+  }
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       const reference::ExpectedStep& expected = expectation.steps[step.step];

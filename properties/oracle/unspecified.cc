@@ -55,9 +55,11 @@ const char* name_of(Unspecified reason) {
     case Unspecified::kCollectives:
       return "collectives of a step cut short";
     case Unspecified::kConcurrentHooks:
-      return "hooks of several devices";
+      return "hooks that run at once";
     case Unspecified::kUnlaunchedBucket:
       return "a bucket without a hook that completes it";
+    case Unspecified::kNoCollective:
+      return "a communication hook without a collective";
     case Unspecified::kFlightRecord:
       return "flight records";
   }

@@ -37,11 +37,12 @@ enum class Unspecified : std::uint8_t {
   kCode,              // whether a fault shows as a lost peer, a timeout, or a broken transport
   kBits,              // the bits of a gradient that time decides
   kCollectives,       // the collectives of a step that did not reach all of them
-  kConcurrentHooks,   // when a bucket had to be launched, where hooks of several devices race
+  kConcurrentHooks,   // when a bucket had to be launched, where hooks run at once
   kUnlaunchedBucket,  // when a bucket had to be launched that a hook did not complete
+  kNoCollective,      // when a bucket had to be launched whose hook starts no collective
   kFlightRecord,      // what a flight record had to say, under a join or with several reducers
 };
-constexpr std::size_t kUnspecifiedReasons = 28;
+constexpr std::size_t kUnspecifiedReasons = 29;
 
 const char* name_of(Unspecified reason);  // words for a summary, as "several faults"
 

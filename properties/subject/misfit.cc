@@ -77,7 +77,7 @@ Ref<Parameter> changed(Kind kind, const Parameter& parameter, const reference::P
       form.shape = with_another_size(parameter);
       break;
     case Kind::kStrides:
-      form.shape = shape_of(record.sizes, !record.column_major);
+      form.shape = shape_of(record.sizes, parameter.shape() == shape_of(record.sizes, false));
       break;
     case Kind::kDType:
       form.dtype = form.dtype == DType::kFloat64 ? DType::kFloat32 : DType::kFloat64;
