@@ -555,7 +555,6 @@ class Training {
     observed.failed_call = 0;
     std::uint32_t forwards = 0;
     const auto run = [&](const BackwardContext& context) -> Status {
-      environment_.visit_node();
       std::vector<Edge> made;
       const auto module = [&](std::vector<Edge>& out) {
         state_->run_forward(step.key, forwards);
