@@ -298,6 +298,28 @@ TEST(ReducerSurvivors, F2OfABrokenLinkOneOfItsEndsIsSuspected) {
   }
 }
 
+// The link from rank 2 to rank 0 broke. Rank 2 alone saw it; it closed its connections, and so did
+// rank 1 because of that, and the suspicions run in a circle of three.
+TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
+  constexpr int kSize = 3;
+  for (int rank = 0; rank < kSize; ++rank) {
+    auto store = std::make_shared<HashStore>();
+    Failure own;
+    for (int other = 0; other < kSize; ++other) {
+      Failure report;
+      report.code = other < 2 ? Code::kPeerLost : Code::kTransport;
+      report.rank = report.suspect = (other + 1) % kSize;
+      report.pass = report.sequence = 0;
+      report.collective = "all_reduce";
+      FailureBoard(store, other, kSize).publish(report);
+      if (other == rank) own = report;
+    }
+    const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+    EXPECT_EQ(settled.code, Code::kTransport) << settled.to_string();
+    EXPECT_EQ(settled.suspect, 0) << settled.to_string();
+  }
+}
+
 // A report in the store may be damaged, or come from anybody.
 TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
   Failure forged;
