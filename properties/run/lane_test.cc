@@ -193,6 +193,8 @@ Bits bits_of(const Observation& observation) {
 TEST(SimLane, RankOrderedBitsDoNotDependOnBucketsViewsChecksNorTheSchedule) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
+  // Options change below, and with them what a rank that does not fit is refused for.
+  options.capabilities = options.capabilities.without(Capability::kMisfits);
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
   int order_mattered = 0;
@@ -323,6 +325,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
   saves.saves_layout = true;
   CaseRunner saving(LaneKind::kSim, saves);
   GenerateOptions options;
+  options.capabilities = options.capabilities.without(Capability::kMisfits);
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
   int layout_mattered = 0;
@@ -380,6 +383,8 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
 TEST(SimLane, BitsDoNotDependOnTheScheduleNorOnWhoSyncs) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
+  // Options change below, and with them what a rank that does not fit is refused for.
+  options.capabilities = options.capabilities.without(Capability::kMisfits);
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
   for (std::uint64_t i = 0; compared < 200; ++i) {
