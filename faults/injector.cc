@@ -83,10 +83,11 @@ void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, A
   if (state.exited) state.armed.fill(0);
 }
 
-MessageFault Injector::fire_message(std::uint32_t rank, std::uint32_t site) {
+MessageFault Injector::fire_message(std::uint32_t rank, std::uint32_t to, std::uint32_t site) {
   MessageFault out;
   fire(rank, kMessages, site, [&](const Fault& fault) {
     if (fault.kind == Kind::kMessageDelay) out.delay_us += fault.duration_us;
+    if (fault.kind != Kind::kMessageDelay) fired_.link_to = to;
     if (fault.kind == Kind::kLinkReset) out.reset = true;
     if (fault.kind == Kind::kMessageStall) {
       out.stall = true;

@@ -52,10 +52,11 @@ class Injector {
   void begin_step(std::uint32_t rank, std::uint32_t step);
   void end_step(std::uint32_t rank);
 
-  MessageFault on_message(std::uint32_t rank) {
+  // `to` is the receiver, if the caller knows it.
+  MessageFault on_message(std::uint32_t rank, std::uint32_t to = kNoRank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.messages++;
-    return state.armed[kMessages] == 0 ? MessageFault{} : fire_message(rank, site);
+    return state.armed[kMessages] == 0 ? MessageFault{} : fire_message(rank, to, site);
   }
   OperationFault on_operation(std::uint32_t rank) {
     Rank& state = ranks_[rank];
@@ -113,7 +114,7 @@ class Injector {
   static Site site_of(Kind kind);
   template <class Act>
   void fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act);
-  MessageFault fire_message(std::uint32_t rank, std::uint32_t site);
+  MessageFault fire_message(std::uint32_t rank, std::uint32_t to, std::uint32_t site);
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
   bool fire_call(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);

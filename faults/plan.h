@@ -79,8 +79,13 @@ struct FaultPlan {
   std::vector<Fault> faults;
 };
 
+constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
+
 struct Fired {
   std::array<std::uint64_t, kKinds> counts{};  // by Kind
+  // sim: the receiver on the link that the last kMessageStall or kLinkReset broke; its sender is
+  // the rank of the fault. kNoRank if none fired, and in other lanes.
+  std::uint32_t link_to = kNoRank;
 };
 
 }  // namespace lockstep::faults

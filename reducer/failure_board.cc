@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -73,9 +74,26 @@ const Failure* least_progress(const Reports& reports) {
   return least;
 }
 
+// Which report of a circle of suspicions, of which `report` is a part, tells most. A peer that
+// closed its connections may have done so because it failed itself, so that any other error says
+// more; then the one of the lowest rank.
+const Failure* best_of_circle(const Reports& reports, const Failure* report) {
+  const auto order = [](const Failure& each) {
+    return std::pair(each.code == Code::kPeerLost, each.reported_by);
+  };
+  const Failure* best = report;
+  const Failure* each = report;
+  do {
+    each = &*reports[static_cast<std::size_t>(each->suspect)];
+    if (order(*each) < order(*best)) best = each;
+  } while (each != report);
+  return best;
+}
+
 // Each rank suspects the one that it waited for, which may have waited itself: the report at which
-// the chain of suspicions ends, as it suspects nobody. The first one where the chain has no such
-// end, as it runs in a circle or to a rank that told nothing.
+// the chain of suspicions ends, as it suspects nobody. Two ranks suspect each other when the link
+// between them broke: a chain that runs into such a circle ends there (best_of_circle). The first
+// report where the chain runs to a rank that told nothing.
 const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
   const Failure* report = first;
   for (std::size_t steps = 0; steps < reports.size(); ++steps) {
@@ -84,7 +102,7 @@ const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
     if (report->suspect < 0 || next >= reports.size() || !reports[next]) return first;
     report = &*reports[next];
   }
-  return first;
+  return best_of_circle(reports, report);  // more steps than there are ranks lead into it
 }
 
 // Who is silent and suspected by nobody may have been done before, and have nothing to tell: then

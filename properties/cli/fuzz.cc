@@ -193,6 +193,10 @@ class LaneFuzz {
     report_.planted = totals.planted;
     report_.determinism_pairs = totals.pairs;
     report_.determinism_mismatches = totals.mismatches;
+    report_.errors = totals.errors;
+    for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+      if (totals.unspecified[k] != 0)
+        report_.unspecified[name_of(static_cast<Unspecified>(k))] = totals.unspecified[k];
     for (std::size_t k = 0; k < faults::kKinds; ++k)
       if (totals.fired[k] != 0)
         report_.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];

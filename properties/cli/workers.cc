@@ -37,7 +37,8 @@ struct Workers::Shared {
     std::atomic<std::int64_t> since_ms{0};  // start of the current case; 0: none
     std::atomic<std::int64_t> limit_ms{0};  // its limit
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
-        coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0};
+        coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
+    std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::atomic<std::uint64_t>, kFeatures> features{};
     std::array<std::array<std::atomic<std::uint32_t>, kFeatures>, faults::kKinds> by_fault{};
@@ -123,6 +124,9 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
     self.fired[k] += runner.observation().fired.counts[k];
     fired += runner.observation().fired.counts[k];
   }
+  for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+    self.unspecified[k] += verdict.unspecified.counts[k];
+  self.errors += verdict.unspecified.errors;
   self.reached += runner.observation().planted.reached;
   self.triggered += runner.observation().planted.triggered;
   if (self.current % kFeaturesEvery == 0) {
@@ -265,6 +269,9 @@ Totals Workers::totals() const {
     totals.coverage_cases += worker.coverage_cases;
     totals.planted += {worker.reached, worker.triggered};
     for (std::size_t k = 0; k < faults::kKinds; ++k) totals.fired[k] += worker.fired[k];
+    totals.errors += worker.errors;
+    for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+      totals.unspecified[k] += worker.unspecified[k];
     for (std::size_t f = 0; f < kFeatures; ++f) {
       if (worker.features[f] == 0) continue;
       totals.coverage[feature_name(f)] += worker.features[f];

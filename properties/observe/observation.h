@@ -49,6 +49,13 @@ struct ObservedCollective {
   std::uint64_t completed_us = 0;
 };
 
+// A hook of a parameter in a step, and how many buckets of the parameter's reducer were launched in
+// this step when the subject's own hook had returned.
+struct ObservedHook {
+  std::uint32_t parameter = 0;  // the replica's own index, if the parameter has replicas
+  std::uint32_t launched = 0;
+};
+
 struct ObservedStep {
   std::uint32_t step = 0;
   std::uint64_t begin_us = 0;  // on the lane's clock
@@ -67,6 +74,7 @@ struct ObservedStep {
   // parameter with replicas (P15) has the position of the last replica if all replicas had hooks;
   // otherwise it is not listed.
   std::vector<std::uint32_t> hook_order;
+  std::vector<ObservedHook> hooks;  // all of them, in the order of their ends
   // The order that the buckets follow, if they were rebuilt in this step: one reducer after
   // another.
   std::vector<std::uint32_t> rebuilt_order;
@@ -77,6 +85,13 @@ struct ObservedFlightRecord {
   std::uint32_t generation = 0;
   std::uint32_t group = 0;  // reference::group_of() the rank
   FlightRecord record;
+};
+
+// A call beside the steps that failed.
+struct FailedCall {
+  std::uint32_t step = 0;      // that would have come next
+  std::uint64_t begin_us = 0;  // on the lane's clock
+  std::uint64_t end_us = 0;
 };
 
 // How often the planted bug under test (faults/seeded) acted; 0 without one.
@@ -100,11 +115,15 @@ struct RankObservation {
   // One record of each generation if Observation::detailed. Otherwise the records of half of the
   // programs, and of a part of the generations in which no call failed.
   std::vector<ObservedFlightRecord> records;
-  std::string layout;         // the last layout as text (B3), with Subject::saves_layout
-  std::uint32_t retries = 0;  // failed attempts to construct or reset that were repeated
-  bool finished = false;      // whether it reached the end of its program
-  bool exited = false;        // by a fault
-  bool silenced = false;      // by a fault after which it never answers (a stall)
+  // The first bucket that was sent with padding that is not zero (B3), as a sentence; empty if
+  // none.
+  std::string wrong_padding;
+  std::string layout;                    // the last layout as text (B3), with Subject::saves_layout
+  std::vector<FailedCall> failed_joins;  // to construct or reset a reducer, repeated after that
+  std::vector<FailedCall> failed_end_joins;  // end_join()
+  bool finished = false;                     // whether it reached the end of its program
+  bool exited = false;                       // by a fault
+  bool silenced = false;                     // by a fault after which it never answers (a stall)
   // What the system refused to the lane (not to the subject) in this rank; then the run proves
   // nothing.
   std::string lacking;

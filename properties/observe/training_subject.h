@@ -51,6 +51,13 @@ class TrainingSubject {
   virtual std::string saved_layout() const { return {}; }
   // Returns the rank's flight record (T1), if the subject has one.
   virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
+  // Of a collective that is about to start: which of the reducers that share a group starts it, and
+  // what is wrong with the padding of the bucket that it sends (B3); an empty text if nothing is.
+  virtual std::uint32_t reducer_of(const Collective&) const { return 0; }
+  virtual std::string wrong_padding(const Collective&, std::uint32_t reducer) const {
+    static_cast<void>(reducer);
+    return {};
+  }
   // Appends the collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };

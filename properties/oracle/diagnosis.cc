@@ -21,10 +21,11 @@ class DiagnosisOracle {
  public:
   DiagnosisOracle(const Case& c, const reference::Expectation& expectation,
                   const Observation& observation, std::uint32_t generation, std::uint32_t group,
-                  const Diagnosis& diagnosis)
+                  const Diagnosis& diagnosis, UnspecifiedCounts& counts)
       : program_(c.program),
         observation_(observation),
         diagnosis_(diagnosis),
+        counts_(counts),
         share_(reference::share_of(c.program, expectation, group, 0)),
         fatal_(fatal_faults(c, observation)),
         has_one_reducer_(reference::reducer_count(c.program) == 1),
@@ -46,7 +47,10 @@ class DiagnosisOracle {
   Verdict judge() const {
     for (const FlightRecord& record : diagnosis_.records) {
       std::string lie = judge_flight_record(record);
-      if (lie.empty() && has_one_reducer_ && !joins_) lie = judge_place(record);
+      if (lie.empty() && has_one_reducer_ && !joins_)
+        lie = judge_place(record);
+      else
+        counts_.note(Unspecified::kFlightRecord);
       if (!lie.empty()) return wrong(fmt::format("rank {} {}", record.rank, lie));
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
@@ -141,10 +145,15 @@ class DiagnosisOracle {
     return "";
   }
 
+  std::string leave_open() const {
+    counts_.note(Unspecified::kFlightRecord);
+    return "";
+  }
+
   // Compares the state of the rank's pass and the reason for it with the rank's current step.
   std::string judge_place(const FlightRecord& record) const {
     const ObservedStep* const last = last_step(seen(record));
-    if (last == nullptr || may_be_renewed(*last)) return "";
+    if (last == nullptr || may_be_renewed(*last)) return leave_open();
     const std::int64_t number = pass_number(last->step);
     if (last->status.ok()) {
       const std::int64_t next = number + (share_.steps[last->step].is_reduced ? 1 : 0);
@@ -152,8 +161,8 @@ class DiagnosisOracle {
     }
     // A second backward of a complete pass (P7), or an error of a backward that only the engine
     // runs, is not an error of the reducer.
-    if (last->status.code() == Code::kSecondBackward) return "";
-    if (program_.steps[last->step].kind != reference::PassKind::kSynced) return "";
+    if (last->status.code() == Code::kSecondBackward) return leave_open();
+    if (program_.steps[last->step].kind != reference::PassKind::kSynced) return leave_open();
     if (!record.failure) return "does not record its failure: " + last->status.to_string();
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
@@ -256,7 +265,7 @@ class DiagnosisOracle {
     if (joins_ && !is_last_) return false;  // other ranks may have no inputs when one fails
     const auto is_well = [&](std::uint32_t rank) {
       const RankObservation& seen = observation_.ranks[rank];
-      if (seen.exited || !seen.joining.ok() || seen.retries > 0) return false;
+      if (seen.exited || !seen.joining.ok() || !seen.failed_joins.empty()) return false;
       return seen.steps.size() == observation_.ranks[members_[0]].steps.size() &&
              std::all_of(seen.steps.begin(), seen.steps.end(), [&](const ObservedStep& step) {
                return !is_of_generation(step) || step.status.ok();
@@ -295,6 +304,7 @@ class DiagnosisOracle {
   // The diagnosis must suspect the culprit (F6). Under join, healthy ranks end the group, too (S2).
   Verdict judge_odd() const {
     const std::optional<Culprit> culprit = this->culprit();
+    if (!culprit) counts_.note(Unspecified::kFlightRecord);
     if (!culprit || !has_one_reducer_ || joins_ || diagnosis_.clean()) return {};
     const auto is_it = [&](int rank) {
       return members_[static_cast<std::size_t>(rank)] == culprit->rank;
@@ -310,6 +320,7 @@ class DiagnosisOracle {
   const reference::Program& program_;
   const Observation& observation_;
   const Diagnosis& diagnosis_;
+  UnspecifiedCounts& counts_;
   const reference::Expectation& share_;
   const std::vector<faults::Fault> fatal_;
   const bool has_one_reducer_;
@@ -324,12 +335,13 @@ class DiagnosisOracle {
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, std::uint32_t generation,
-                        std::uint32_t group, const Diagnosis& diagnosis) {
-  return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis).judge();
+                        std::uint32_t group, const Diagnosis& diagnosis,
+                        UnspecifiedCounts& counts) {
+  return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis, counts).judge();
 }
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation) {
+                        const Observation& observation, UnspecifiedCounts& counts) {
   for (std::uint32_t generation = 0; generation <= observation.recoveries.size(); ++generation) {
     for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
       std::vector<FlightRecord> records = observation.flight_records_of(generation, group);
@@ -338,7 +350,8 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
       if (!diagnosis)
         return {Failing::kWrongError, "diagnosis",
                 "the flight records cannot be joined: " + diagnosis.error().to_string()};
-      Verdict verdict = judge_diagnosis(c, expectation, observation, generation, group, *diagnosis);
+      Verdict verdict =
+          judge_diagnosis(c, expectation, observation, generation, group, *diagnosis, counts);
       if (!verdict.ok()) return verdict;
     }
   }

@@ -59,7 +59,8 @@ class DiagnosisOracleTest : public ::testing::Test {
   }
 
   Verdict judge(const Diagnosis& diagnosis) const {
-    return judge_diagnosis(case_, expectation_, observation_, 0, 0, diagnosis);
+    UnspecifiedCounts counts;
+    return judge_diagnosis(case_, expectation_, observation_, 0, 0, diagnosis, counts);
   }
 
   void expect_wrong(const std::function<void(Diagnosis&)>& spoil) const {

@@ -36,6 +36,13 @@ bool holds_together(const reference::Program& program, const reference::Expectat
   return false;
 }
 
+std::uint32_t receiver_of(const faults::Fault& fault, const Case& c) {
+  const std::uint32_t world = c.program.world;
+  const std::uint32_t sender = fault.rank % world;
+  const std::uint32_t receiver = fault.peer % world;
+  return receiver == sender ? (receiver + 1) % world : receiver;
+}
+
 bool is_peer(const reference::Program& program, std::size_t rank, std::size_t other) {
   const std::uint32_t groups = reference::group_count(program);
   return rank % groups == other % groups;

@@ -25,6 +25,9 @@ bool holds_together(const reference::ExpectedStep& step, std::size_t first = 0);
 bool holds_together(const reference::Program& program, const reference::Expectation& expectation,
                     std::size_t rank, std::uint32_t step);
 
+// Returns the receiver of what a payload fault changes.
+std::uint32_t receiver_of(const faults::Fault& fault, const Case& c);
+
 // Whether both ranks are in the same group (F7). Other ranks exchange no messages.
 bool is_peer(const reference::Program& program, std::size_t rank, std::size_t other);
 

@@ -235,16 +235,21 @@ const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step, s
 }  // namespace
 
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation) {
+                        const Observation& observation, UnspecifiedCounts& counts) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     const RankObservation& seen = observation.ranks[rank];
     const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(rank));
     for (std::size_t s = 0; s < seen.steps.size(); ++s) {
       const ObservedStep& step = seen.steps[s];
-      if (!step.status.ok() || step.gradients.empty()) continue;
+      const bool is_last_of_exited = seen.exited && s + 1 == seen.steps.size();
+      if (!step.status.ok() || is_last_of_exited) continue;
       const reference::ExpectedStep& expected = expectation.steps[step.step];
       // A rank that has exited may have been ahead of those who recovered without it.
       if (!expected.ranks[rank].present) continue;
+      if (step.gradients.size() != c.program.parameters.size())
+        return {Failing::kWrongBits, "definedness",
+                fmt::format("rank {}, step {}: {} gradients of {} parameters", rank, step.step,
+                            step.gradients.size(), c.program.parameters.size())};
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
         const std::uint32_t owner = reference::owner_of(c.program, p);
@@ -259,6 +264,7 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
         if (first && first->status.ok() && !first->gradients.empty())
           if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
         if (Verdict v = compare_places(c, expectation, place); !v.ok()) return v;
+        if (!expected.ranks[rank].gradients[p].known) counts.note(Unspecified::kBits);
         Verdict verdict = compare_gradient(c, expectation, observation, place,
                                            expected.ranks[rank].gradients[p], step.gradients[p]);
         if (!verdict.ok()) return verdict;

@@ -53,7 +53,8 @@ class JudgeTest : public ::testing::Test {
   void observe() {
     reference::normalize(case_.program);
     CaseRunner runner(LaneKind::kSim, Subject{});
-    ASSERT_TRUE(runner.run(case_).ok());
+    const Verdict found = runner.run(case_);
+    ASSERT_TRUE(found.ok()) << found.message;
     observation_ = runner.observation();
     // The flight records do not contain what a test corrupts; diagnosis_test.cc tests them.
     for (RankObservation& rank : observation_.ranks) rank.records.clear();
@@ -342,14 +343,95 @@ TEST_F(JudgeTest, F2OfOneStallAloneNobodyElseIsSuspected) {
   Failure& failure = step(0).status.failure();
   failure.detail = "rank 2 has left the group";
   expect(Failing::kWrongError, "error");
-  EXPECT_NE(verdict().message.find("says that it left"), std::string::npos);
+  EXPECT_NE(verdict().message.find("says that a rank left"), std::string::npos);
   failure.detail = "nothing came from rank 1 in time";
   failure.suspect = 1;
   expect(Failing::kWrongError, "error");
-  EXPECT_NE(verdict().message.find("rank 2 stalled, and the error suspects another"),
+  EXPECT_NE(verdict().message.find(
+                "rank 2 is at fault (operation_stall), and the error suspects another"),
             std::string::npos);
   case_.faults.faults.push_back({faults::Kind::kOperationStall, 1, 0, 0, 0});
   EXPECT_TRUE(verdict().ok()) << verdict().message;  // with two of them nobody is judged so
+  EXPECT_GT(verdict().unspecified.of(Unspecified::kSeveralFaults), 0u);
+}
+
+// Of four ranks one is at fault, and nothing else fails (F2).
+TEST_F(JudgeTest, F2OfOneFaultOfAnyKindNobodyElseIsSuspected) {
+  using faults::Kind;
+  case_.program.world = 4;
+  case_.timeout_ms = 2000;
+  const auto expect_wrong = [&](Failure& failure, const std::function<void(Failure&)>& spoil) {
+    const Failure right = failure;
+    spoil(failure);
+    expect(Failing::kWrongError, "error");
+    EXPECT_NE(verdict().message.find("rank 2 is at fault"), std::string::npos);
+    failure = right;
+  };
+  for (const Kind kind : {Kind::kOperationStall, Kind::kRankExit, Kind::kNodeThrows,
+                          Kind::kOperationError, Kind::kLinkReset}) {
+    case_.faults.faults = {{kind, 2, 0, 0, 0}};
+    observe();
+    ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(kind)], 1u);
+    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                  observation_.recoveries, observation_.ready_orders());
+    EXPECT_TRUE(verdict().ok()) << verdict().message;
+    ASSERT_FALSE(step(0, 0).status.ok());
+    Failure& failure = step(0, 0).status.failure();
+    if (kind != Kind::kLinkReset) expect_wrong(failure, [](Failure& f) { f.suspect = 1; });
+    if (kind == Kind::kRankExit) continue;  // it has left
+    expect_wrong(failure, [](Failure& f) { f.detail += "; rank 1 has left the group"; });
+    expect_wrong(failure, [](Failure& f) { f.later.push_back("rank 1 has left the group"); });
+  }
+  case_.faults.faults = {{Kind::kMessageStall, 2, 0, 0, 0}};
+  observe();
+  expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                observation_.recoveries, observation_.ready_orders());
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  EXPECT_EQ(verdict().unspecified.of(Unspecified::kCycle), verdict().unspecified.errors);
+}
+
+// A fault fired in the first step and nothing fails afterwards, so that no reset may fail (F4).
+TEST_F(JudgeTest, F4AFailedResetIsExcusedOnlyByAPeerThatFailsMeanwhile) {
+  case_.program.steps.push_back(case_.program.steps[0]);
+  case_.faults.faults = {{faults::Kind::kOperationError, 1, 0, 0, 0}};
+  observe();
+  expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                observation_.recoveries, observation_.ready_orders());
+  ASSERT_FALSE(step(1, 0).status.ok());
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  const std::uint64_t after = step(1, 0).end_us + 10;
+  observation_.ranks[0].failed_joins = {{1, after, after + 10}};
+  expect(Failing::kWrongError, "reuse");
+  // The peer's first step fails during the reset, but the reset comes after that step.
+  step(1, 0).end_us = after + 5;
+  expect(Failing::kWrongError, "reuse");
+  observation_.ranks[0].failed_joins = {{0, after, after + 10}};
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+TEST_F(JudgeTest, P3ABucketThatIsLaunchedLateIsSeen) {
+  use({2, 5}, [](reference::Options& options) {
+    options.first_bucket_bytes = options.bucket_bytes = options.last_bucket_bytes = 1;
+  });
+  std::vector<ObservedHook>& hooks = step(1).hooks;
+  ASSERT_EQ(hooks.size(), 2u);
+  EXPECT_EQ(hooks[0].launched, 1u);
+  EXPECT_EQ(hooks[1].launched, 2u);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  hooks[1].launched = 1;
+  expect(Failing::kWrongBits, "overlap");
+  hooks[1].launched = 2;
+  hooks[0].launched = 0;
+  expect(Failing::kWrongBits, "overlap");
+  EXPECT_NE(verdict().message.find("bucket 0 is ready with the hook of p1"), std::string::npos)
+      << verdict().message;
+  case_.program.options.launch = reference::Launch::kAfterBackward;  // P14
+  EXPECT_NE(verdict().oracle, "overlap");
+}
+
+TEST_F(JudgeTest, B3PaddingThatIsNotZeroIsSeen) {
+  observation_.ranks[1].wrong_padding = "bucket 0 is sent with a padding that is not zero";
+  expect(Failing::kWrongBits, "padding");
 }
 
 TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {

@@ -55,6 +55,9 @@ struct RunReport {
   std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
   std::vector<RunProgress> progress;  // in the order of time
   std::map<std::string, std::uint64_t> faults_fired;
+  std::uint64_t errors = 0;  // of ranks, that the oracles judged
+  // How often the oracles could not judge something, by reason (oracle/unspecified.h).
+  std::map<std::string, std::uint64_t> unspecified;
   std::string planted_bug;  // its id; empty if there is none
   PlantedBug planted;       // counted over all cases
   std::uint64_t determinism_pairs = 0;

@@ -29,6 +29,7 @@ class ProductionSubject final : public TrainingSubject {
                    Memberships memberships) override {
     users_.clear();
     manual_sync_ = program.options.manual_sync;
+    compresses_ = program.options.hook == reference::Hook::kPowerSgd;
     meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
     reducers_ = reference::reducer_count(program);
     for (std::uint32_t r = 0; r < reducers_; ++r) {
@@ -42,6 +43,7 @@ class ProductionSubject final : public TrainingSubject {
       if (!made) return made.error();
       users_.push_back({std::move(*made)});
       users_.back().see_all();
+      users_.back().reducer_id = users_.back().parallel->flight_record().reducer_id;
     }
     return {};
   }
@@ -79,6 +81,7 @@ class ProductionSubject final : public TrainingSubject {
     return each([&](User& user) {
       Status status = user.parallel->reset(std::move(memberships[next++]));
       user.see_all();
+      user.reducer_id = user.parallel->flight_record().reducer_id;  // new on each group
       return status;
     });
   }
@@ -105,6 +108,35 @@ class ProductionSubject final : public TrainingSubject {
   std::optional<FlightRecord> flight_record() const override {
     if (users_.empty()) return std::nullopt;
     return users_.front().parallel->flight_record();
+  }
+
+  std::uint32_t reducer_of(const Collective& collective) const override {
+    for (std::uint32_t r = 0; r < users_.size(); ++r)
+      if (users_[r].reducer_id == collective.reducer_id) return r;
+    return 0;
+  }
+
+  // A hook that compresses may send the bucket's elements in another dtype, or something else.
+  std::string wrong_padding(const Collective& collective, std::uint32_t reducer) const override {
+    const bool is_on_host = collective.device == nullptr || collective.device->is_host();
+    if (!is_on_host || collective.op != lockstep::Op::kAllReduceSum || compresses_) return {};
+    const Layout& layout = users_[reducer].parallel->reducer().layout();
+    const BucketLayout& bucket = layout.buckets[static_cast<std::size_t>(collective.bucket)];
+    const auto parts = static_cast<std::size_t>(parts_of(bucket.dtype));
+    const auto elements = static_cast<std::size_t>(bucket.elements);
+    if (bucket.sparse || collective.count != elements * parts) return {};
+    const std::size_t unit = size_of(collective.dtype) * parts;
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    std::size_t end = 0;
+    for (const BucketMember& member : bucket.members) {
+      const std::size_t begin = static_cast<std::size_t>(member.offset) * unit;
+      if (end < begin && !std::all_of(collective.data + end, collective.data + begin, is_zero))
+        return "bucket " + std::to_string(collective.bucket) + " is sent with a padding before " +
+               users_[reducer].parallel->reducer().parameter_infos()[member.parameter].name +
+               " that is not zero";
+      end = begin + static_cast<std::size_t>(member.elements) * unit;
+    }
+    return {};
   }
 
   void take_trace(std::vector<ObservedCollective>& out) override {
@@ -147,6 +179,7 @@ class ProductionSubject final : public TrainingSubject {
   struct User {
     std::unique_ptr<DataParallel> parallel;
     std::int64_t seen = 0;  // how much of its trace was read
+    std::int64_t reducer_id = kNone;
     void see_all() { seen = parallel->reducer().trace().next_sequence(); }
   };
 
@@ -343,6 +376,7 @@ class ProductionSubject final : public TrainingSubject {
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;
+  bool compresses_ = false;  // by a hook whose collectives are not buckets
   bool meets_in_forwards_ = false;
 };
 

@@ -77,7 +77,7 @@ class EngineTest : public ::testing::Test {
     return engine.backward(roots, gradients, retain);
   }
 
-  HostDevice devices_[2] = {HostDevice(0), HostDevice(1)};
+  HostDevice devices_[2] = {HostDevice(0, FreshMemory::kNaN), HostDevice(1, FreshMemory::kNaN)};
 };
 
 TEST_F(EngineTest, PassesAGradientToAParameterUsedDirectly) {

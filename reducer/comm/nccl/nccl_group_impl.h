@@ -98,6 +98,7 @@ class NcclProcessGroup::Impl {
   Status compare(const Operation& operation, std::uint64_t index);
   void complete_oldest(platform::MutexLock& lock);
   Failure overdue(const Operation& operation);
+  bool has_left_before(std::int64_t sequence, int peer);
   Status look_in_store();
   Failure told(const std::string& bytes) const;
   void finish_failed(platform::MutexLock& lock);

@@ -102,6 +102,19 @@ void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
   lock.lock();
 }
 
+// Whether the peer has left the group and never entered this collective. A rank that has completed
+// the collective may leave while others are still in it, and holds up nobody.
+bool NcclProcessGroup::Impl::has_left_before(std::int64_t sequence, int peer) {
+  const std::string left = key("left/") + std::to_string(peer);
+  const Result<bool> is_there = store_->contains(left);
+  if (!is_there || !*is_there) return false;
+  const Result<std::string> text = store_->get(left, Deadline::in(options_.grace));
+  if (!text) return false;
+  std::istringstream words(*text);
+  std::int64_t entered = 0;
+  return words >> entered && entered <= sequence;
+}
+
 Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
   Failure failure;
   failure.code = Code::kTimeout;
@@ -117,8 +130,7 @@ Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
       failure.detail += "; all ranks have entered it";
   }
   for (int peer = 0; peer < size_; ++peer) {
-    const Result<bool> has_left = store_->contains(key("left/") + std::to_string(peer));
-    if (!has_left || !*has_left) continue;
+    if (!has_left_before(operation.sequence, peer)) continue;
     failure.suspect = peer;
     failure.detail += "; rank " + std::to_string(peer) + " has left the group";
     break;
@@ -289,8 +301,9 @@ void NcclProcessGroup::Impl::close() {
   } else {
     // The other threads have nothing to do any more.
     changed_.wait(lock, Deadline::in(options_.end_timeout), [this] { return threads_ == 1; });
+    const std::string entered = std::to_string(next_sequence_);
     lock.unlock();
-    static_cast<void>(store_->set(key("left/") + std::to_string(rank_), "left"));
+    static_cast<void>(store_->set(key("left/") + std::to_string(rank_), entered));
     link_.leave(Deadline::in(options_.end_timeout));
   }
   lock.lock();
