@@ -40,6 +40,8 @@ Injector::Site Injector::site_of(Kind kind) {
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
+    case Kind::kHookFails:
+      return kHooks;
     case Kind::kPayloadFlip:
     case Kind::kPayloadTruncate:
     case Kind::kPayloadSwap:
@@ -54,6 +56,7 @@ void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
   state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
+  state.hook_calls.fill(0);
   state.step = step % steps_;
   state.armed.fill(0);
   if (state.exited) return;
@@ -126,6 +129,23 @@ NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {
     if (fault.kind == Kind::kNodeThrows) out.throws = true;
     if (fault.kind == Kind::kSlowThread) out.slow_us += fault.duration_us;
   });
+  return out;
+}
+
+// Each kind of call is counted by itself.
+std::vector<Fault> Injector::fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site) {
+  std::vector<Fault> out;
+  Rank& state = ranks_[rank];
+  for (Planned& planned : plan_) {
+    const Fault& fault = planned.fault;
+    const bool is_here = fault.kind == Kind::kHookFails && fault.rank == rank &&
+                         fault.step == state.step && fault.site == site && hook_call(fault) == call;
+    if (!is_here || planned.has_fired) continue;
+    planned.has_fired = true;
+    --state.armed[kHooks];
+    ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    out.push_back(fault);
+  }
   return out;
 }
 

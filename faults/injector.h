@@ -74,6 +74,14 @@ class Injector {
     return state.armed[kNodes] == 0 ? NodeFault{} : fire_node(rank, site);
   }
 
+  // Returns the faults with which this call of the rank's communication hook fails. A hook that
+  // promises a future asks for it when it is started.
+  std::vector<Fault> on_hook(std::uint32_t rank, HookCall call) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.hook_calls[static_cast<std::size_t>(call)]++;
+    return state.armed[kHooks] == 0 ? std::vector<Fault>() : fire_hook(rank, call, site);
+  }
+
   // Returns the payload faults of this exchange. The caller carries each one out, and calls
   // note_effect() if it changed the bytes: only then the fault has fired.
   std::vector<Fault> on_exchange(std::uint32_t rank) {
@@ -91,13 +99,14 @@ class Injector {
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
  private:
-  enum Site { kMessages, kOperations, kCalls, kNodes, kExchanges, kSites };
+  enum Site { kMessages, kOperations, kCalls, kNodes, kHooks, kExchanges, kSites };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
     std::uint32_t calls = 0;
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
+    std::array<std::uint32_t, kHookCalls> hook_calls{};
     std::array<std::uint32_t, kSites>
         // The faults of this step that have not fired, by kind of site.
         armed{};
@@ -117,6 +126,7 @@ class Injector {
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
   bool fire_call(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
+  std::vector<Fault> fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site);
   std::vector<Fault> fire_exchange(std::uint32_t rank, std::uint32_t site);
 
   std::vector<Planned> plan_;

@@ -84,12 +84,16 @@ Status Reducer::incomplete() {
 }
 
 // Completes a failure in or around the communication hook of a bucket (S4). An error of the group
-// stays what it is.
+// stays what it is. A hook may fail with any code, also with one of those that groups fail with:
+// only if a collective of the hook failed is it an error of the group.
 Status Reducer::hook_failed(Status status, std::size_t b) const {
   Failure& failure = status.failure();
-  if (!concerns_group(failure.code)) {
+  if (!concerns_group(failure.code) || !buckets_[b].hooked->has_failed_collective()) {
     if (failure.code != Code::kOutOfMemory) failure.code = Code::kUserFailure;
     failure.rank = membership_.group->rank();
+    failure.suspect = kNone;
+    failure.sequence = kNone;
+    failure.collective.clear();
     failure.definite = true;
     failure.detail =
         "the communication hook " + options_.hook->name() + " failed: " + failure.detail;

@@ -559,10 +559,14 @@ Status Reducer::check_complete() try {
   {
     platform::MutexLock lock(mutex_);
     if (!pass_ || pass_->state != Pass::State::kRunning) return {};
-    if (running_task_ != nullptr)
-      return describe(Code::kInvalidArgument,
-                      "a forward with gradients was called inside of a backward of the pass: "
-                      "recompute what a checkpoint needs by the module itself");
+    if (running_task_ != nullptr) {
+      Failure failure =
+          describe(Code::kInvalidArgument,
+                   "a forward with gradients was called inside of a backward of the pass: "
+                   "recompute what a checkpoint needs by the module itself");
+      failure.definite = true;  // A node may return it as the error of the backward (P12).
+      return failure;
+    }
   }
   return give_up(incomplete());
 } catch (const std::bad_alloc&) {

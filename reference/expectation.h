@@ -35,7 +35,8 @@ enum class Error : std::uint8_t {
   kUsageChanged,
   kRequiresGrad,
   kUnevenInputs,
-  kUndefinedSparse,  // of profile `torch` alone
+  kForwardInBackward,  // P1
+  kUndefinedSparse,    // of profile `torch` alone
 };
 
 // ExpectedRankStep::error_call: it is a forward that raises.

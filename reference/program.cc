@@ -169,6 +169,19 @@ void limit_to_transport(Program& program) {
   if (program.options.order == Order::kBcube && !has_bcube) program.options.order = Order::kRing;
 }
 
+// The transport is limited before: it may rule a hook out.
+void limit_hook(Options& options) {
+  limit(options.hook_result, HookResult::kZeros);
+  limit(options.hook_completion, HookCompletion::kReversed);
+  limit(options.hook_backward, HookBackward::kAll);
+  if (options.rebuild && options.hook_backward == HookBackward::kAll)
+    options.hook_backward = HookBackward::kNone;
+  if (options.hook == Hook::kElsewhere) return;
+  options.hook_result = HookResult::kMean;
+  options.hook_completion = HookCompletion::kImmediate;
+  options.hook_backward = HookBackward::kNone;
+}
+
 void limit_step(Step& step, std::uint32_t world) {
   limit(step.kind, PassKind::kNoGrad);
   limit(step.zero_grad, ZeroGrad::kSwap);
@@ -180,6 +193,15 @@ void limit_step(Step& step, std::uint32_t world) {
   for (RankPass& pass : step.variants) {
     if (!keeps_a_forward(pass)) pass.forwards.back().discard = false;
   }
+}
+
+// After everything else that it depends on.
+void limit_recompute(Program& program) {
+  for (Step& step : program.steps)
+    for (RankPass& pass : step.variants) {
+      limit(pass.recompute, Recompute::kTwiceFails);
+      if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
+    }
 }
 
 }  // namespace
@@ -207,12 +229,20 @@ void normalize(Program& program) {
     limit_sizes(buffer.sizes);
   }
   limit_to_transport(program);
+  limit_hook(program.options);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
+  limit_recompute(program);
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
   const bool joins = program.options.join != Join::kNone;
   program.second_join = joins ? program.second_join % steps : 0;
   program.renewed = joins ? 0 : program.renewed % steps;
+}
+
+bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {
+  return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
+         !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
+         !options.manual_sync && !options.early_termination;
 }
 
 std::vector<std::uint32_t> pinned_order(const Program& program) {

@@ -103,6 +103,18 @@ enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 // kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
 // not called as S4 says; PowerSGD, with the rank and the seed of power_sgd.h.
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere, kPowerSgd };
+// These say what a hook of the user's own (kElsewhere) does; other hooks have the first value of
+// each. It returns the average; the sum; what the rank itself has in the bucket, for which it
+// starts no collective; zeros, although it sums.
+enum class HookResult : std::uint8_t { kMean, kSum, kLocal, kZeros };
+// Its result is there when the collective is; or when a thread of the hook's own has completed a
+// future, in the order of the buckets, or in reversed order.
+enum class HookCompletion : std::uint8_t { kImmediate, kLate, kReversed };
+// While it is started for a bucket it runs no backward; a local one to a parameter of its own; one
+// to a parameter of the bucket, which is refused, as the pass has taken that gradient (P1); one to
+// each parameter of the reducer, with an undefined gradient, which changes nothing wherever it is
+// not refused. The last one is not drawn with a rebuild: a run could not tell the ready order then.
+enum class HookBackward : std::uint8_t { kNone, kOwn, kTaken, kAll };
 // Where parameters lie, and what moves their gradients: on the host, over its network; on a GPU,
 // over the host's network by way of copies; on a GPU, by NCCL. A GPU is one device: all numbers
 // of devices are 0 there, and there is no PowerSGD; NCCL has no bcube.
@@ -182,8 +194,17 @@ struct Backward {
   std::vector<std::uint32_t> roots;  // empty: every output
 };
 
+// Whether the rank runs its forward in a checkpoint around the whole model: once without gradients,
+// and then in a backward of one node, which runs it again as a synced forward, and a nested
+// backward from its outputs. Or of two such nodes, one after the other: the reducer refuses the
+// forward of the second (P1), which takes no notice, or fails the backward (P12). Of passes with
+// one forward, which is kept, and one call of backward, that let go of their outputs; not with
+// manual sync, and not with early termination.
+enum class Recompute : std::uint8_t { kNone, kOnce, kTwice, kTwiceFails };
+
 struct RankPass {
   bool skip = false;
+  Recompute recompute = Recompute::kNone;
   bool keep_outputs = false;
   bool hold_outputs = false;  // not without keep_outputs
   std::vector<Forward> forwards;
@@ -204,6 +225,9 @@ struct Options {
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
   bool views = false;    // gradients are views of their buckets once they were reduced (B7)
   Hook hook = Hook::kNone;
+  HookResult hook_result = HookResult::kMean;
+  HookCompletion hook_completion = HookCompletion::kImmediate;
+  HookBackward hook_backward = HookBackward::kNone;
   bool manual_sync = false;  // no forward is synced by itself (P13)
   // Not 0: the layout is pinned (B3). It has the order that pinned_order() draws from this number,
   // and the limits below.
@@ -277,6 +301,9 @@ constexpr std::uint32_t kMaxEntries = 64;
 // some have, the last forward of each variant that has none is kept. What is within limits
 // already is left alone.
 void normalize(Program& program);
+
+// Whether a pass can run in a checkpoint around the whole model: see Recompute.
+bool may_recompute(const Options& options, const Step& step, const RankPass& pass);
 
 // The first owners of all that is trained, in an order drawn from Options::pinned.
 std::vector<std::uint32_t> pinned_order(const Program& program);

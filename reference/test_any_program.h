@@ -43,6 +43,7 @@ inline RankPass any_pass(Random& random) {
   RankPass pass;
   pass.skip = number(random, 2) == 0;
   pass.keep_outputs = number(random, 2) == 0;
+  pass.recompute = static_cast<Recompute>(number(random, 256));
   pass.forwards.resize(number(random, 6));
   for (Forward& forward : pass.forwards) {
     forward.discard = number(random, 2) == 0;
@@ -73,6 +74,9 @@ inline Program any_program(std::uint64_t seed) {
   program.options.transport = static_cast<Transport>(number(random, 256));
   program.options.own_group = number(random, 2) == 0;
   program.options.hook = static_cast<Hook>(number(random, 256));
+  program.options.hook_result = static_cast<HookResult>(number(random, 256));
+  program.options.hook_completion = static_cast<HookCompletion>(number(random, 256));
+  program.options.hook_backward = static_cast<HookBackward>(number(random, 256));
   program.parameters.resize(number(random, 70));
   for (Parameter& parameter : program.parameters) {
     parameter.key = any(random);

@@ -61,6 +61,9 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"set_gradients", "gradients that are replaced or swapped"},
     {"constants", "outputs without a graph"},
     {"hold_outputs", "outputs held past the next step"},
+    {"hook_results", "communication hooks that do not average"},
+    {"hook_calls", "communication hooks with futures, backwards or error codes of their own"},
+    {"recompute", "a checkpoint around the whole model"},
 }};
 
 class Collector {
@@ -103,6 +106,7 @@ class Collector {
     add_if(graph && pass.backwards.size() > 1, Capability::kSeveralBackwards);
     add_if(graph && pass.keep_outputs, Capability::kKeepOutputs);
     add_if(graph && pass.hold_outputs, Capability::kHoldOutputs);
+    add_if(pass.recompute != reference::Recompute::kNone, Capability::kRecompute);
     for (const reference::Forward& forward : pass.forwards) {
       add_if(graph && forward.discard, Capability::kDiscard);
       add_if(graph && forward.constants > 0, Capability::kConstants);
@@ -147,6 +151,11 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(reference::bucket_limits(program.options).size() > 2, Capability::kThreeLimits);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);
+  const reference::Options& options = program.options;
+  out.add_if(options.hook_result != reference::HookResult::kMean, Capability::kHookResults);
+  out.add_if(options.hook_completion != reference::HookCompletion::kImmediate ||
+                 options.hook_backward != reference::HookBackward::kNone,
+             Capability::kHookCalls);
   out.add_if(program.options.manual_sync, Capability::kManualSync);
   out.add_if(program.options.pinned != 0, Capability::kPinned);
   out.add_if(program.options.launch == reference::Launch::kAfterBackward,
@@ -165,8 +174,10 @@ Capabilities needed(const Case& value) {
     out.add_if(step.zero_grad > reference::ZeroGrad::kKeep, Capability::kSetGradients);
     for (const reference::RankPass& pass : step.variants) out.pass(step, pass);
   }
-  for (const faults::Fault& fault : normal.faults.faults)
+  for (const faults::Fault& fault : normal.faults.faults) {
+    out.add_if(fault.kind == faults::Kind::kHookFails, Capability::kHookCalls);
     out.add_if(!faults::is_benign(fault.kind), Capability::kRecovery);
+  }
   const reference::Expectation expectation =
       reference::run(program, reference::Contract::lockstep());
   for (const reference::ExpectedStep& step : expectation.steps) {

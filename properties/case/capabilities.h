@@ -56,8 +56,11 @@ enum class Capability : std::uint8_t {
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
   kConstants,      // outputs without a graph
   kHoldOutputs,    // outputs that outlive the next step
+  kHookResults,    // a hook of a user that returns something else than the average
+  kHookCalls,      // one that completes futures late, runs a backward, or fails with an error code
+  kRecompute,      // a checkpoint around the whole model, or two in one backward
 };
-constexpr int kCapabilities = 43;
+constexpr int kCapabilities = 46;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -21,7 +21,9 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     fault.step = steps == 0 ? 0 : fault.step % steps;
     fault.duration_us =
         has_duration(fault.kind) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
-    if (!faults::is_payload(fault.kind)) fault.peer = fault.at = 0;
+    const bool is_payload = faults::is_payload(fault.kind);
+    if (!is_payload) fault.peer = 0;
+    if (!is_payload && fault.kind != faults::Kind::kHookFails) fault.at = 0;
     fault.peer %= program.world;
     if (faults::is_payload(fault.kind) && fault.peer == fault.rank)
       fault.peer = (fault.peer + 1) % program.world;

@@ -8,6 +8,7 @@
 
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
+#include "properties/case/hook_error.h"
 
 namespace lockstep::properties {
 namespace {
@@ -140,11 +141,26 @@ void describe_state(const Program& program, std::vector<std::string>& lines) {
                       : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
 }
 
+// What a hook of the user's own does (S4).
+std::string describe_hook(const reference::Options& options) {
+  if (options.hook == reference::Hook::kNone) return {};
+  std::string out = fmt::format("; hook {}", fields::name_of(options.hook));
+  constexpr std::array<const char*, 4> kResults{
+      "", " that returns the sum", " that returns what the rank has", " that returns zeros"};
+  out += kResults[static_cast<std::size_t>(options.hook_result)];
+  constexpr std::array<const char*, 3> kCompletions{"", ", its futures complete late",
+                                                    ", its futures complete in reversed order"};
+  out += kCompletions[static_cast<std::size_t>(options.hook_completion)];
+  constexpr std::array<const char*, 4> kBackwards{
+      "", ", it runs a backward of its own graph",
+      ", it runs a backward to a gradient that the pass has taken",
+      ", it runs backwards without gradients to all parameters"};
+  return out + kBackwards[static_cast<std::size_t>(options.hook_backward)];
+}
+
 std::string header(const Program& program) {
   const reference::Options& options = program.options;
-  const std::string hook = options.hook == reference::Hook::kNone
-                               ? ""
-                               : fmt::format("; hook {}", fields::name_of(options.hook));
+  const std::string hook = describe_hook(options);
   std::string pinned;
   if (options.pinned != 0)
     pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::pinned_order(program), " p"));
@@ -254,7 +270,12 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (kept > 1) parts.push_back(plural(kept, "forward"));
   if (kept > 0) parts.push_back(describe_calls(pass, outputs));
   if (kept == 0) parts.emplace_back("no backward");
-  std::string out = fmt::format("{}", fmt::join(parts, ", "));
+  constexpr std::array<const char*, 4> kRecomputed{
+      "", "in a checkpoint of the whole model: ",
+      "in two checkpoints of the whole model, the second ignores that it is refused: ",
+      "in two checkpoints of the whole model, the second fails as it is refused: "};
+  std::string out = kRecomputed[static_cast<std::size_t>(pass.recompute)] +
+                    fmt::format("{}", fmt::join(parts, ", "));
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
   if (constants > 0) out += "; " + plural(constants, "constant output");
   if (pass.keep_outputs) out += "; keeps outputs, check_complete()";
@@ -356,6 +377,12 @@ void add_steps(const Program& program, std::size_t room, std::vector<std::string
   lines.insert(lines.end(), full.begin(), full.end());
 }
 
+std::string describe_hook_call(const faults::Fault& fault) {
+  constexpr std::array<const char*, faults::kHookCalls> kCalls{"start()", "future", "finish()"};
+  return fmt::format("its {} {} of step {}", ordinal(fault.site),
+                     kCalls[static_cast<std::size_t>(hook_call(fault))], fault.step);
+}
+
 // Describes how a fault changes a payload. It changes nothing if payloads are not verified.
 std::string describe_payload(const faults::Fault& fault) {
   using faults::Kind;
@@ -418,6 +445,9 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kSlowThread:
       return fmt::format("rank {}'s engine sleeps for {} at the {} node of step {}", rank, time,
                          site, step);
+    case Kind::kHookFails:
+      return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
+                         lockstep::name_of(hook_error(fault)), describe_hook_call(fault));
     default:
       return describe_payload(fault);
   }

@@ -100,11 +100,11 @@ struct Table<reference::Backward> {
 template <>
 struct Table<reference::RankPass> {
   using R = reference::RankPass;
-  static constexpr auto list =
-      std::make_tuple(field("skip", &R::skip), field("keep_outputs", &R::keep_outputs),
-                      field("hold_outputs", &R::hold_outputs),
-                      field("forwards", &R::forwards, reference::kMaxForwards),
-                      field("backwards", &R::backwards, reference::kMaxBackwards));
+  static constexpr auto list = std::make_tuple(
+      field("skip", &R::skip), field("recompute", &R::recompute),
+      field("keep_outputs", &R::keep_outputs), field("hold_outputs", &R::hold_outputs),
+      field("forwards", &R::forwards, reference::kMaxForwards),
+      field("backwards", &R::backwards, reference::kMaxBackwards));
 };
 
 template <>
@@ -145,12 +145,14 @@ struct Table<reference::Options> {
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
       field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
       field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
-      field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
-      field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
-      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
-      field("last_bucket_bytes", &R::last_bucket_bytes), field("verify", &R::verify),
-      field("early_termination", &R::early_termination), field("group_each", &R::group_each),
-      field("two_groups", &R::two_groups), field("fabric", &R::transport));
+      field("hook_result", &R::hook_result), field("hook_completion", &R::hook_completion),
+      field("hook_backward", &R::hook_backward), field("with_values", &R::with_values),
+      field("keep_buffers", &R::keep_buffers), field("chunk_bytes", &R::chunk_bytes),
+      field("join", &R::join), field("first_bucket_bytes", &R::first_bucket_bytes),
+      field("bucket_bytes", &R::bucket_bytes), field("last_bucket_bytes", &R::last_bucket_bytes),
+      field("verify", &R::verify), field("early_termination", &R::early_termination),
+      field("group_each", &R::group_each), field("two_groups", &R::two_groups),
+      field("fabric", &R::transport));
 };
 
 template <>
@@ -250,6 +252,10 @@ struct Names<reference::ZeroGrad> {
   static constexpr std::array list{"undefine", "fill", "keep", "replace", "swap"};
 };
 template <>
+struct Names<reference::Recompute> {
+  static constexpr std::array list{"none", "once", "twice", "twice_fails"};
+};
+template <>
 struct Names<reference::Values> {
   static constexpr std::array list{"exact", "general", "special"};
 };
@@ -260,6 +266,18 @@ struct Names<reference::Order> {
 template <>
 struct Names<reference::Hook> {
   static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere", "power_sgd"};
+};
+template <>
+struct Names<reference::HookResult> {
+  static constexpr std::array list{"mean", "sum", "local", "zeros"};
+};
+template <>
+struct Names<reference::HookCompletion> {
+  static constexpr std::array list{"immediate", "late", "reversed"};
+};
+template <>
+struct Names<reference::HookBackward> {
+  static constexpr std::array list{"none", "own", "taken", "all"};
 };
 template <>
 struct Names<reference::Join> {
@@ -284,10 +302,10 @@ struct Names<Schedule::Policy> {
 template <>
 struct Names<faults::Kind> {
   static constexpr std::array<const char*, faults::kKinds> list{
-      "message_delay",    "message_stall", "operation_delay", "operation_stall",
-      "operation_error",  "call_error",    "link_reset",      "rank_exit",
-      "rank_pause",       "node_throws",   "slow_thread",     "payload_flip",
-      "payload_truncate", "payload_swap",  "payload_stale",   "payload_shift"};
+      "message_delay", "message_stall", "operation_delay", "operation_stall",  "operation_error",
+      "call_error",    "link_reset",    "rank_exit",       "rank_pause",       "node_throws",
+      "slow_thread",   "hook_fails",    "payload_flip",    "payload_truncate", "payload_swap",
+      "payload_stale", "payload_shift"};
 };
 
 template <typename E>

@@ -9,6 +9,8 @@
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
+#include "properties/generate/recompute.h"
+#include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
@@ -445,6 +447,7 @@ void Features::hooks(const reference::Expectation& expected) {
   add_if(program_.options.views, "hook: gradients as views");
   add_if(hook == reference::Hook::kElsewhere && program_.options.views && reduced >= 3,
          "hook: a result elsewhere, gradients as views, 3 synced steps or more");
+  find_user_hook_features(case_, found_);
 }
 
 // Adds the features of values and buffers (S3).
@@ -864,6 +867,7 @@ void Features::errors() {
   if (program_.options.views) views(expected);
   rebuilds(expected);
   hooks(expected);
+  find_recompute_features(case_, found_);
   add_if(any, "an error of its own");
   ways();
   state(expected);
@@ -881,8 +885,6 @@ void Features::errors() {
          "legal disjoint losses");
   add_if(!any && found_.count("nested backward in a synced pass") > 0,
          "legal nested backward, synced");
-  if (program_.options.mode != Mode::kPlain) return;
-  add_if(!any, "legal plain program");
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <array>
 #include <bit>
 
-#include "properties/generate/random.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
+#include "properties/generate/random.h"
+#include "properties/generate/recompute.h"
+#include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 
@@ -541,8 +543,8 @@ void draw_matrices(Random& random, Program& program) {
 
 // The hook is drawn last, so that it changes nothing else of a case.
 void draw_hook(Random& random, const GenerateOptions& options, Program& program) {
-  if (!options.capabilities.has(Capability::kHooks) || !random.percent(30)) return;
-  const std::array<std::uint16_t, 5> weights{15, 25, 25, 35, 50};
+  if (!options.capabilities.has(Capability::kHooks) || !random.percent(38)) return;
+  const std::array<std::uint16_t, 5> weights{15, 25, 25, 95, 50};
   program.options.hook = static_cast<reference::Hook>(1 + random.weighted(weights));
   if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(random, program);
 }
@@ -883,6 +885,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_hook(random, options, out.program);
   constexpr std::uint64_t kTransportSalt = 0x666162726963;
   draw_transport(Random(seed ^ kTransportSalt, index), options, out.program);
+  draw_user_hook(seed, index, options, out);
+  draw_recompute(seed, index, options, out.program);
   constexpr std::uint64_t kCalls = 0x63616c6c73;
   draw_call_faults(Random(seed ^ kCalls, index), options, out);
   return out;

@@ -12,6 +12,7 @@
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
+#include "properties/case/hook_error.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/observe/coordinator.h"
@@ -195,6 +196,10 @@ class SimEnvironment final : public RankEnvironment {
       scheduler->sleep_until(scheduler->now() + std::chrono::microseconds(fault.slow_us));
     }
     if (fault.throws) throw std::runtime_error("planned by the case");
+  }
+
+  Status visit_hook(faults::HookCall call) override {
+    return properties::failure_of_hook(world_.injector.on_hook(rank_, call));
   }
 
   bool exited() const override { return world_.injector.exited(rank_); }

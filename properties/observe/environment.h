@@ -2,8 +2,8 @@
 // a case. Each lane implements it; the training loop is the same in all. It is compiled once per
 // platform, like the reducer.
 //
-// Threads: any engine worker of the rank may call visit_node(); only the rank's own thread calls
-// the rest.
+// Threads: any engine worker of the rank may call visit_node() and visit_hook(); only the rank's
+// own thread calls the rest.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "faults/plan.h"
 #include "properties/observe/meeting.h"
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
@@ -57,6 +58,12 @@ class RankEnvironment {
   // Called when a node of the program, or the user's communication hook, begins to run. It may be
   // slow, or throw, as the fault plan says.
   virtual void visit_node() = 0;
+  // Called at each of these calls of the user's communication hook, which fails with what it
+  // returns. A hook without a future does not ask for one.
+  virtual Status visit_hook(faults::HookCall call) {
+    (void)call;
+    return {};
+  }
   // Whether the fault plan has ended this rank's process. If so, the training loop returns.
   virtual bool exited() const = 0;
 

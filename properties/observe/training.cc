@@ -63,6 +63,25 @@ class HookRecorder final : public GradientHook {
   std::vector<std::uint32_t> order_;
 };
 
+// A node of a checkpoint around the whole model: see reference::Recompute.
+class RecomputeNode final : public Node {
+ public:
+  using Run = std::function<Status(const BackwardContext&)>;
+  RecomputeNode(Engine& engine, std::vector<Edge> edges, Run run)
+      : Node(engine.next_sequence(), 1, 0), run_(std::move(run)) {
+    edges_ = std::move(edges);
+    runs_backward_ = true;
+  }
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext& context) override {
+    std::fill(outgoing.begin(), outgoing.end(), incoming[0]);
+    return run_(context);
+  }
+
+ private:
+  const Run run_;
+};
+
 class Training {
  public:
   Training(const Program& program, properties::ExpectedErrors& expected_errors,
@@ -332,9 +351,13 @@ class Training {
     builder_->begin_step(step.key);
     std::vector<Edge> outputs;
     std::vector<Edge> constants;
-    observed.status = run_forwards(step, pass, outputs, constants);
-    if (observed.status.ok() && step.kind != PassKind::kNoGrad)
-      run_backwards(pass, outputs, constants, observed);
+    if (pass.recompute != reference::Recompute::kNone) {
+      observed.status = recompute(step, pass, observed);
+    } else {
+      observed.status = run_forwards(step, pass, outputs, constants);
+      if (observed.status.ok() && step.kind != PassKind::kNoGrad)
+        run_backwards(pass, outputs, constants, observed);
+    }
     held_.clear();
     if (pass.hold_outputs) held_ = {std::move(outputs), std::move(constants)};
     if (!observed.status.ok()) return;
@@ -403,6 +426,43 @@ class Training {
     Status status = subject_->sync_gradients(outputs);
     if (status.ok()) move_last(outputs, count, constants);
     return status;
+  }
+
+  // Runs the step in a checkpoint around the whole model, or in two.
+  Status recompute(const reference::Step& step, const reference::RankPass& pass,
+                   ObservedStep& observed) {
+    const reference::Forward& forward = pass.forwards.front();
+    std::vector<Edge> outputs;
+    const auto build = [&](std::vector<Edge>& out) {
+      out = builder_->build(forward.nodes, forward.outputs);
+      out.resize(out.size() + forward.constants);
+      return Status();
+    };
+    LOCKSTEP_RETURN_IF_ERROR(subject_->forward(PassKind::kNoGrad, build, outputs));
+    observed.failed_call = 0;
+    std::uint32_t forwards = 0;
+    const auto run = [&](const BackwardContext& context) -> Status {
+      std::vector<Edge> made;
+      const auto module = [&](std::vector<Edge>& out) {
+        state_->run_forward(step.key, forwards);
+        return build(out);
+      };
+      Status status = subject_->forward(step.kind, module, made);
+      const bool is_second = forwards++ > 0;
+      const bool is_refused = status.code() == Code::kInvalidArgument;
+      if (is_second && is_refused && pass.recompute == reference::Recompute::kTwice) return {};
+      LOCKSTEP_RETURN_IF_ERROR(std::move(status));
+      made.resize(made.size() - forward.constants);
+      const std::vector<Edge> roots = choose_roots(pass, 0, made);
+      made.clear();
+      return context.engine.backward_nested(context, roots, std::vector<Tensor>(roots.size(), one_),
+                                            false);
+    };
+    std::vector<Edge> next;
+    if (pass.recompute != reference::Recompute::kOnce)
+      next.push_back({Ref<Node>(new RecomputeNode(engine_, {}, run)), 0});
+    const Edge root{Ref<Node>(new RecomputeNode(engine_, std::move(next), run)), 0};
+    return engine_.backward({&root, 1}, {&one_, 1}, false);
   }
 
   // Moves the last `count` elements of `from` to the end of `to`.

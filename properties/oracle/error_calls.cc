@@ -34,6 +34,8 @@ const char* name_of(reference::Error error) {
       return "a gradient that requires a gradient";
     case reference::Error::kUnevenInputs:
       return "ranks without inputs";
+    case reference::Error::kForwardInBackward:
+      return "forward in backward";
     case reference::Error::kUndefinedSparse:
       return "a sparse parameter without a gradient";
     case reference::Error::kNone:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/case/hook_error.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
 
@@ -28,6 +29,8 @@ Code code_of(Error error) {
       return Code::kRequiresGrad;
     case Error::kUnevenInputs:
       return Code::kUnevenInputs;
+    case Error::kForwardInBackward:
+      return Code::kInvalidArgument;
     case Error::kUndefinedSparse:  // not an error of the contract
     case Error::kNone:
       break;
@@ -38,7 +41,8 @@ Code code_of(Error error) {
 bool is_own_error(Code code) {
   return code == Code::kIncomplete || code == Code::kReadyTwice || code == Code::kSecondBackward ||
          code == Code::kUsageChanged || code == Code::kRequiresGrad ||
-         code == Code::kUnevenInputs || code == Code::kUserFailure;
+         code == Code::kUnevenInputs || code == Code::kUserFailure ||
+         code == Code::kInvalidArgument;
 }
 
 class ErrorOracle {
@@ -70,6 +74,7 @@ class ErrorOracle {
       if (!seen.finished && !seen.exited)
         return wrong("progress", "left before the end of its program");
       if (Verdict verdict = judge_unnoticed(seen); !verdict.ok()) return verdict;
+      if (Verdict verdict = judge_unnoticed_hook(seen); !verdict.ok()) return verdict;
     }
     return {};
   }
@@ -126,8 +131,7 @@ class ErrorOracle {
     if (failure.bucket == kNone && failure.collective.empty() && !is_own_error(failure.code))
       return lacks("the bucket or collective");
     if (failure.bucket != kNone && failure.parameters.empty()) return lacks("a parameter");
-    if (fatal_.size() != 1 || program_fails() || fatal_[0].kind != faults::Kind::kNodeThrows)
-      return {};
+    if (fatal_.size() != 1 || program_fails() || !is_of_user(fatal_[0])) return {};
     const std::uint32_t culprit = fatal_[0].rank % case_.program.world;
     if (failure.rank == group_rank(0, culprit)) return {};
     return lacks(fmt::format("that rank {} is the cause", culprit));
@@ -501,7 +505,36 @@ class ErrorOracle {
     if (!is_bucket_of(failure, first, last)) return lacks("the bucket of the parameters named");
     if (is_all_payload()) return judge_sender(step, failure);
     if (is_one_stall()) return judge_stall(step, failure);
-    return judge_culprit(step, failure);
+    if (Verdict verdict = judge_culprit(step, failure); !verdict.ok()) return verdict;
+    return judge_hook(step, failure);
+  }
+
+  // Whether the only fatal fault is a communication hook that fails with a code of its own.
+  bool is_one_hook() const {
+    return fatal_.size() == 1 && fatal_[0].kind == faults::Kind::kHookFails && !program_fails() &&
+           reference::reducer_count(case_.program) == 1;
+  }
+
+  // Whatever the code, it is a failure of the user on every rank, and keeps its text (S4).
+  Verdict judge_hook(const ObservedStep& step, const Failure& failure) {
+    if (!is_one_hook() || failure.rank != group_rank(step.step, fatal_[0].rank)) return {};
+    if (failure.code == Code::kUserFailure &&
+        failure.detail.find(kHookErrorText) != std::string::npos)
+      return {};
+    return wrong_step("error", step,
+                      fmt::format("the communication hook of rank {} failed, and the error is "
+                                  "another: {}",
+                                  fatal_[0].rank, failure.to_string()));
+  }
+
+  // A rank whose hook has failed must say so.
+  Verdict judge_unnoticed_hook(const RankObservation& seen) {
+    const auto& plan = case_.faults.faults;
+    if (!is_one_hook() || plan.size() != 1 || fatal_[0].rank != rank_) return {};
+    const bool failed = std::any_of(seen.steps.begin(), seen.steps.end(),
+                                    [](const ObservedStep& step) { return !step.status.ok(); });
+    if (failed || !seen.joining.ok()) return {};
+    return wrong("error", "its communication hook failed, and no call did");
   }
 
   // Whether the only planned fault is a stalled operation, and it fired.
@@ -541,8 +574,13 @@ class ErrorOracle {
     });
   }
 
+  // Whether a node or a communication hook fails.
+  static bool is_of_user(const faults::Fault& fault) {
+    return fault.kind == faults::Kind::kNodeThrows || fault.kind == faults::Kind::kHookFails;
+  }
+
   static bool tells_culprit(const faults::Fault& fault) {
-    return fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kNodeThrows ||
+    return fault.kind == faults::Kind::kRankExit || is_of_user(fault) ||
            fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
   }
 
@@ -552,7 +590,7 @@ class ErrorOracle {
     std::string names;
     for (const faults::Fault& fault : fatal_) {
       if (!reaches(case_, expectation_, observation_, fault, rank_, step.step)) continue;
-      const bool is_own = fault.rank == rank_ && fault.kind != faults::Kind::kNodeThrows;
+      const bool is_own = fault.rank == rank_ && !is_of_user(fault);
       if (!tells_culprit(fault) || is_own) return {};
       culprits.push_back(group_rank(step.step, fault.rank));
       names += fmt::format("{}rank {} ({})", names.empty() ? "" : " or ", fault.rank,
@@ -583,8 +621,8 @@ class ErrorOracle {
     if (case_.program.steps[thrown].kind != reference::PassKind::kSynced) return {};
     if (is_pass_of(failure, thrown, thrown)) return {};
     return wrong_step("error", step,
-                      fmt::format("a node threw in step {}, and the error tells another pass: {}",
-                                  thrown, failure.to_string()));
+                      fmt::format("a {} in step {}, and the error tells another pass: {}",
+                                  faults::name_of(fatal_[0].kind), thrown, failure.to_string()));
   }
 
   // Whether the only fatal faults are payload faults.
@@ -664,6 +702,7 @@ class ErrorOracle {
     const bool has_hook = case_.program.options.hook == reference::Hook::kElsewhere;
     const bool is_static = case_.program.options.mode == reference::Mode::kStatic;
     const bool in_backward = failure.code == Code::kReadyTwice ||
+                             failure.code == Code::kInvalidArgument ||
                              (failure.code == Code::kRequiresGrad && !is_static) ||
                              (failure.code == Code::kUserFailure && !has_hook);
     const bool joins = case_.program.options.join !=

@@ -367,6 +367,37 @@ TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
   expect(Failing::kWrongError, "error");
 }
 
+// Two ranks whose hook reduces one bucket; that of rank 1 fails when it finishes.
+TEST_F(JudgeTest, S4AHookThatFailsIsAFailureOfTheUserOnEveryRank) {
+  use({2}, [](reference::Options& options) { options.hook = reference::Hook::kElsewhere; });
+  case_.faults.faults = {{faults::Kind::kHookFails, 1, 1, 0, 0, 0, 2 + 3 * faults::kHookCalls}};
+  observe();
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  Status& status = step(1, 1).status;
+  ASSERT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+  const Failure right = status.failure();
+  status.failure().code = Code::kTimeout;
+  expect(Failing::kWrongError, "error");
+  status.failure() = right;
+  status.failure().detail = "something went wrong";
+  expect(Failing::kWrongError, "error");
+  status.failure() = right;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(1, 1) = step(0, 0);  // A rank that ends well has swallowed it.
+  step(1, 1).step = 1;
+  EXPECT_FALSE(verdict().ok());
+}
+
+TEST_F(JudgeTest, S4RanksMayDifferWhereTheHookLeavesEachItsOwn) {
+  use({2}, [](reference::Options& options) {
+    options.hook = reference::Hook::kElsewhere;
+    options.hook_result = reference::HookResult::kLocal;
+  });
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  observation_.ranks[1].bits[step(1).gradients[0].offset] ^= 1;
+  expect(Failing::kWrongBits, "bits");
+}
+
 TEST_F(JudgeTest, F7AMismatchIsExcusedWhereReducersShareAGroupAlone) {
   case_.program.parameters.push_back(case_.program.parameters[0]);
   case_.program.parameters[1].reducer = 1;

@@ -35,7 +35,7 @@ class ProductionSubject final : public TrainingSubject {
       const reference::Program share =
           reducers_ > 1 ? reference::share_of(program, r) : reference::Program();
       Result<ReducerOptions> options =
-          options_of(parameters, buffers, reducers_ > 1 ? share : program, environment);
+          options_of(parameters, buffers, reducers_ > 1 ? share : program, engine, environment);
       if (!options) return options.error();
       auto made = DataParallel::create(originals(parameters, program), engine, std::move(*options),
                                        std::move(memberships[r]));
@@ -173,7 +173,7 @@ class ProductionSubject final : public TrainingSubject {
 
   Result<ReducerOptions> options_of(const std::vector<Ref<Parameter>>& parameters,
                                     const std::vector<Ref<Buffer>>& buffers,
-                                    const reference::Program& program,
+                                    const reference::Program& program, Engine& engine,
                                     RankEnvironment& environment) const {
     ReducerOptions options;
     options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
@@ -192,7 +192,7 @@ class ProductionSubject final : public TrainingSubject {
     options.broadcast_buffers = !program.options.keep_buffers;
     options.broadcast_chunk_bytes = program.options.chunk_bytes;
     options.ignored = ignored_names(program);
-    options.hook = hook_of(program, environment);
+    options.hook = hook_of(parameters, program, engine, environment);
     options.failure_grace = environment.failure_grace();
     if (!pinned_layout_.empty() || program.options.pinned != 0) {
       Result<Layout> layout = load_layout(
@@ -268,11 +268,24 @@ class ProductionSubject final : public TrainingSubject {
     return names;
   }
 
-  static std::shared_ptr<CommunicationHook> hook_of(const reference::Program& program,
-                                                    RankEnvironment& environment) {
-    const bool has_gaps =
+  static UserHookSetup user_hook_of(const std::vector<Ref<Parameter>>& parameters,
+                                    const reference::Program& program) {
+    UserHookSetup setup;
+    setup.result = program.options.hook_result;
+    setup.completion = program.options.hook_completion;
+    setup.backward = program.options.hook_backward;
+    setup.has_gaps =
         std::any_of(program.parameters.begin(), program.parameters.end(),
                     [](const auto& each) { return each.sparse && reference::is_reduced(each); });
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (is_original(program.parameters[i]) && !program.parameters[i].ignored)
+        setup.parameters.push_back(parameters[i]);
+    return setup;
+  }
+
+  static std::shared_ptr<CommunicationHook> hook_of(const std::vector<Ref<Parameter>>& parameters,
+                                                    const reference::Program& program,
+                                                    Engine& engine, RankEnvironment& environment) {
     switch (program.options.hook) {
       case reference::Hook::kAllReduce:
         return make_all_reduce_hook();
@@ -281,7 +294,7 @@ class ProductionSubject final : public TrainingSubject {
       case reference::Hook::kBFloat16:
         return make_bf16_compress_hook();
       case reference::Hook::kElsewhere:
-        return make_user_hook(environment, has_gaps);
+        return make_user_hook(user_hook_of(parameters, program), engine, environment);
       case reference::Hook::kPowerSgd:
         return make_power_sgd_hook({reference::kPowerSgdRank, reference::kPowerSgdSeed});
       case reference::Hook::kNone:

@@ -4,7 +4,9 @@
 #include <array>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
@@ -133,6 +135,8 @@ struct Engine::Impl {
     std::vector<Ready> ready;
     platform::CondVar wake;
     platform::Thread thread;
+    std::optional<platform::ThreadId> id;  // Of `thread`, once it runs.
+    std::uint32_t depth = 0;               // Of the task whose node the thread runs.
   };
   platform::Mutex mutex{"engine"};
   std::vector<std::unique_ptr<Worker>> workers;  // Worker 0 has no thread.
@@ -206,8 +210,11 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
                    std::span<const Tensor> gradients, bool retain_graph) {
   LOCKSTEP_CHECK_EQ(roots.size(), gradients.size());
   std::unique_ptr<GraphTask> task;
+  int driver = outer ? outer->worker : 0;
+  std::uint32_t depth = outer ? outer->task.state_->depth + 1 : 0;
   {
     platform::MutexLock lock(impl_->mutex);
+    if (!outer) driver = worker_of_this_thread(depth);
     if (!impl_->idle_tasks.empty()) {
       task = std::move(impl_->idle_tasks.back());
       impl_->idle_tasks.pop_back();
@@ -216,8 +223,8 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   if (!task) task.reset(new GraphTask);
   GraphTask::State& state = *task->state_;
   task->outermost_ = outer ? outer->task.outermost_ : task.get();
-  state.depth = outer ? outer->task.state_->depth + 1 : 0;
-  state.driver = outer ? outer->worker : 0;
+  state.depth = depth;
+  state.driver = driver;
   state.retain_graph = retain_graph;
 
   Status status = guarded([&] { return discover(*task, roots, gradients); });
@@ -240,6 +247,19 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   platform::MutexLock lock(impl_->mutex);
   give_back(impl_->idle_tasks, std::move(task));
   return status;
+}
+
+// A thread of the engine calls backward() where user code runs in a node without its context, as a
+// communication hook does. Nobody else runs the nodes of that thread, so it drives the backward,
+// and the backward goes before the one that it interrupts. 0 stands for every other thread.
+int Engine::worker_of_this_thread(std::uint32_t& depth) const {
+  for (std::size_t k = 1; k < impl_->workers.size(); ++k) {
+    const Impl::Worker& worker = *impl_->workers[k];
+    if (worker.id != platform::this_thread()) continue;
+    depth = worker.depth + 1;
+    return static_cast<int>(k);
+  }
+  return 0;
 }
 
 // Numbers the reachable nodes, counts how many senders each one has, and hands the roots their
@@ -328,6 +348,7 @@ Status Engine::finish(GraphTask& task, Status status) {
 void Engine::work(int worker) {
   platform::MutexLock lock(impl_->mutex);
   Impl::Worker& self = *impl_->workers[static_cast<std::size_t>(worker)];
+  self.id = platform::this_thread();
   while (true) {
     Ready ready;
     bool found = false;
@@ -453,6 +474,8 @@ class Gradients {
 // An allocation may be refused only while this thread holds `lock`; the code that runs without the
 // lock is guarded.
 void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) {
+  std::uint32_t& depth = impl_->workers[static_cast<std::size_t>(worker)]->depth;
+  const std::uint32_t depth_before = std::exchange(depth, ready.depth);
   try {
     run_node(ready, worker, lock);
   } catch (const std::bad_alloc&) {
@@ -460,6 +483,7 @@ void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) 
     if (state.failure.ok()) state.failure = out_of_memory();
     note_done(*ready.task, worker);
   }
+  depth = depth_before;
 }
 
 void Engine::run_node(const Ready& ready, int worker, platform::MutexLock& lock) {

@@ -7,7 +7,10 @@
 // order of the senders, whatever order they arrived in.
 // Threads: nodes with worker 0 run on the thread that calls backward, and those of worker k >= 1 on
 // the engine's k-th thread. backward() may be called from inside a node (checkpointing): pass the
-// node's context. Different threads may call backward at once on graphs that share nothing.
+// node's context to backward_nested(). Code that a node runs and that has no context, such as a
+// communication hook, may call backward(): on a thread of the engine the call runs that thread's
+// nodes itself, and goes first. Different threads may call backward at once on graphs that share
+// nothing but parameters.
 // Failure: the engine keeps the first error and skips nodes that have not run; it can be used again
 // afterwards. An exception of a node becomes kUserFailure. No exception leaves backward().
 // Waiting: backward() returns when its graph is done. A node that never returns blocks it for ever,
@@ -70,6 +73,7 @@ class Engine {
   Status finish(GraphTask& task, Status status);
   void work(int worker);
   bool next_ready(GraphTask* task, int worker, Ready& ready);
+  int worker_of_this_thread(std::uint32_t& depth) const;
   void execute(const Ready& ready, int worker, platform::MutexLock& lock);
   void run_node(const Ready& ready, int worker, platform::MutexLock& lock);
   void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker);

@@ -18,6 +18,7 @@
 //     template <class P> bool wait(MutexLock&, Deadline, P predicate); };    false: the deadline
 //                      passed, and the predicate does not hold
 //   class Thread { Thread(std::string name, std::function<void()> body); join(); joinable(); };
+//   ThreadId this_thread();    equal for the same thread alone, as long as it has not been joined
 //   void yield();      a point where the scheduler may switch; nothing in `os`
 //   template <class T> using Atomic = std::atomic<T>;
 //

@@ -14,11 +14,13 @@ namespace lockstep::reference {
 // The gradients of each rank, by position in the group; null for a rank that shadows the pass.
 using Contributors = std::vector<const Gradients*>;
 
-// What the gradient of a parameter becomes on all ranks.
+// What the gradient of a parameter becomes on all ranks; or, if a hook gives each rank something
+// else (S4), on each of them, by position in the group.
 struct Reduced {
   std::uint32_t parameter = 0;
   Tensor tensor;
   bool is_order_dependent = false;
+  std::vector<Tensor> of_ranks = {};
 };
 
 // By parameter: whether some rank used it (G6).

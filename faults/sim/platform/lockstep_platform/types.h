@@ -129,6 +129,12 @@ class Thread {
   simulation::FiberId fiber_ = simulation::kNoFiber;
 };
 
+using ThreadId = simulation::FiberId;
+inline ThreadId this_thread() {
+  const simulation::Scheduler* scheduler = simulation::Scheduler::running();
+  return scheduler == nullptr ? simulation::kNoFiber : scheduler->current_id();
+}
+
 inline void yield() {
   if (simulation::Scheduler* scheduler = simulation::Scheduler::running()) scheduler->yield();
 }

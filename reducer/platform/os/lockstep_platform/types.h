@@ -95,6 +95,9 @@ class Thread {
   std::thread thread_;
 };
 
+using ThreadId = std::thread::id;
+inline ThreadId this_thread() { return std::this_thread::get_id(); }
+
 inline void yield() {}
 
 template <class T>
