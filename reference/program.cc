@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 
 namespace lockstep::reference {
 namespace {
@@ -22,6 +23,13 @@ void limit_sizes(std::vector<std::uint32_t>& sizes) {
     elements *= size;
   }
   assert(elements > 0 && elements <= kMaxElements);
+}
+
+// The number of orders of so many dimensions.
+std::uint32_t orders_of(std::size_t dims) {
+  std::uint32_t orders = 1;
+  for (std::uint32_t d = 2; d <= dims; ++d) orders *= d;
+  return orders;
 }
 
 // Of the records before `index`, the one that this one copies; or itself.
@@ -76,6 +84,8 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
     parameter.sparse = parameter.sparse && !parameter.sizes.empty();
+    const bool has_orders = !parameter.column_major && !parameter.sparse;
+    parameter.permuted = has_orders ? parameter.permuted % orders_of(parameter.sizes.size()) : 0;
     parameter.reducer %= kMaxReducers;
   }
 }
@@ -186,7 +196,9 @@ void limit_step(Step& step, std::uint32_t world) {
 
 void normalize(Program& program) {
   program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
-  limit(program.values, Values::kSpecial);
+  limit(program.values, Values::kLargest);
+  program.headroom =
+      program.values == Values::kLargest ? std::min(program.headroom, kMaxHeadroom) : 0;
   limit(program.options.mode, Mode::kStatic);
   limit(program.options.order, Order::kRankOrder);
   if (program.options.order != Order::kRankOrder) program.options.verify = false;
@@ -239,7 +251,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Pro
       const Parameter& left = program.parameters[other];
       return left.reducer == right.reducer && left.device == right.device &&
              left.dtype == right.dtype && left.sizes == right.sizes &&
-             left.column_major == right.column_major;
+             left.column_major == right.column_major && left.permuted == right.permuted;
     };
     const auto left = std::find_if(single.begin(), single.end(), is_like_it);
     if (left == single.end()) {
@@ -324,17 +336,39 @@ std::uint32_t original_of(const Program& program, std::uint32_t index) {
   return owner - program.parameters[owner].copy_of;
 }
 
+std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter) {
+  std::vector<std::uint32_t> left(parameter.sizes.size());
+  std::iota(left.begin(), left.end(), 0U);
+  if (parameter.column_major) std::reverse(left.begin(), left.end());
+  if (is_row_major(parameter) || parameter.column_major) return left;
+  std::vector<std::uint32_t> order;
+  std::uint32_t number = parameter.permuted % orders_of(left.size());
+  while (!left.empty()) {
+    const std::uint32_t others = orders_of(left.size() - 1);
+    const auto chosen = left.begin() + static_cast<std::ptrdiff_t>(number / others);
+    number %= others;
+    order.push_back(*chosen);
+    left.erase(chosen);
+  }
+  return order;
+}
+
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element) {
   assert(element < value_count(parameter));
-  if (!parameter.column_major) return element;
+  if (is_row_major(parameter)) return element;
   const std::uint64_t parts = parts_of(parameter.dtype);
   const std::uint64_t part = element % parts;
   element /= parts;
-  std::uint64_t stride = element_count(parameter);  // column-major: the first dimension's is 1
+  const std::vector<std::uint32_t> outermost_first = dimensions_in_memory(parameter);
+  std::vector<std::uint64_t> strides(parameter.sizes.size());
+  std::uint64_t next = 1;
+  for (std::size_t i = strides.size(); i-- > 0;) {
+    strides[outermost_first[i]] = next;
+    next *= parameter.sizes[outermost_first[i]];
+  }
   std::uint64_t position = 0;
-  for (std::size_t dim = parameter.sizes.size(); dim-- > 0;) {
-    stride /= parameter.sizes[dim];
-    position += element % parameter.sizes[dim] * stride;
+  for (std::size_t dim = strides.size(); dim-- > 0;) {
+    position += element % parameter.sizes[dim] * strides[dim];
     element /= parameter.sizes[dim];
   }
   return position * parts + part;

@@ -95,7 +95,7 @@ enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
 // each a tensor of its own that has the same elements in other strides; or those of two parameters
 // that are alike change places (swapped_gradients). Sparse ones are left by these two.
 enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep, kReplace, kSwap };
-enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
+enum class Values : std::uint8_t { kExact, kGeneral, kSpecial, kLargest };
 // Contract G3: the ring of what moves the gradients, Gloo's or NCCL's; Gloo's bcube; or the order
 // of the ranks.
 enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
@@ -120,9 +120,12 @@ struct Parameter {
   // At most kMaxDims, each at most kMaxSize; empty: one element; 0 allowed.
   std::vector<std::uint32_t> sizes;
   bool column_major = false;  // dense strides in reversed order of dimensions
-  bool frozen = false;        // requires no gradient: not reduced, uses of it pass nothing to it
-  bool ignored = false;       // the reducer leaves it alone (S3): its gradient stays local
-  bool sparse = false;        // its gradients are (S1); not without a dimension
+  // Not 0: dense strides in another order of dimensions, see dimensions_in_memory(). After
+  // normalize() it is below the number of orders, and 0 with column_major and with sparse.
+  std::uint32_t permuted = 0;
+  bool frozen = false;   // requires no gradient: not reduced, uses of it pass nothing to it
+  bool ignored = false;  // the reducer leaves it alone (S3): its gradient stays local
+  bool sparse = false;   // its gradients are (S1); not without a dimension
   // 0: a parameter of its own; k: the same tensor as the one k places before. After normalize()
   // that one exists, and all other fields but copy_of, which is 0, are equal to its fields.
   std::uint32_t shared_with = 0;
@@ -161,6 +164,9 @@ struct Node {
   std::int32_t factor = 0;
   // kUse: the gradient tensor comes in row-major strides whatever the parameter's are.
   bool row_major = false;
+  // kUse: the memory of the gradient tensor has holes, as that of a slice of a larger tensor has:
+  // after each run of the innermost dimension, or, of one dimension, after each element.
+  bool gaps = false;
   bool requires_grad = false;  // kUse: the gradient tensor could be differentiated again (P16)
   std::uint32_t entries = 0;   // kUse of a sparse parameter: at most so many, each rank its own
   std::vector<Input> inputs;
@@ -237,6 +243,7 @@ struct Program {
   std::uint32_t world = 2;
   std::uint32_t key = 0;  // of the values
   Values values = Values::kExact;
+  std::uint32_t headroom = 0;  // kLargest: how many doublings below the largest values they are
   Options options;
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
@@ -248,7 +255,7 @@ struct Program {
   std::vector<Step> steps;
 };
 
-constexpr std::uint32_t kMaxWorld = 8;
+constexpr std::uint32_t kMaxWorld = 64;
 constexpr std::uint32_t kMaxParameters = 64;
 constexpr std::uint32_t kMaxBuffers = 16;
 constexpr std::uint32_t kMaxDims = 4;
@@ -267,9 +274,10 @@ constexpr std::uint32_t kMaxDevices = 2;
 constexpr std::uint32_t kMaxReplicas = 3;
 constexpr std::uint32_t kMaxReducers = 2;
 constexpr std::uint32_t kMaxEntries = 64;
+constexpr std::uint32_t kMaxHeadroom = 6;
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
-// needed: world 1..8, at least one parameter, one to `world` variants per step, at least one
+// needed: world 1..64, at least one parameter, one to `world` variants per step, at least one
 // forward per pass, one node per forward, one output per forward. A checkpoint with an empty
 // body, or one deeper than kMaxDepth, becomes a kSum. Enumerators that do not exist are taken
 // modulo their number. A rank that calls no backward in a synced pass would rightly hang the
@@ -336,18 +344,32 @@ inline bool is_original(const Parameter& parameter) {
   return parameter.shared_with == 0 && parameter.copy_of == 0;
 }
 
+// The dimensions in the order in which the parameter lies in memory, the outermost one first: in
+// their own order, reversed for column_major, or in order number `permuted` of all orders (in
+// lexicographic order, modulo their number).
+std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter);
+
+// Whether that is their own order (of a normalized parameter).
+inline bool is_row_major(const Parameter& parameter) {
+  return !parameter.column_major && parameter.permuted == 0;
+}
+
 // Where the value with row-major index `element` lies in the parameter's own memory, in values.
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element);
 
 // The element with row-major index `element` of the constant c of a use, as the bits of the
 // parameter's dtype in the low bytes. A pure function of its arguments; different ranks get
-// different values (but for kSpecial, where they may meet at a special value). values.h has it
+// different values (but for kSpecial, where they may meet at a special value, and but for chance
+// where there are more than 8 ranks). values.h has it
 // for whole tensors.
 //   kExact    integers of magnitude 1..8, times the world size: scaled by that world and summed
 //             without rounding (but for fp32 and 7 ranks, where 1/7 as a float is too far off)
 //   kGeneral  full mantissas, magnitudes from 2^-4 to 2^4
 //   kSpecial  a mixture of kGeneral with NaN, infinities, subnormals, -0, +0, values near the
 //             dtype's largest and smallest
+//   kLargest  full mantissas, magnitudes from a quarter of the dtype's largest finite value up to
+//             that value, divided by 2^headroom. The means of a program that sums few of them on
+//             each rank are finite, as what is added over the ranks is scaled before (G2).
 std::uint64_t value_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
                        std::uint32_t step_key, std::uint32_t node_key, std::uint64_t element);
 

@@ -62,6 +62,7 @@ inline Program any_program(std::uint64_t seed) {
   Program program;
   program.world = any(random);
   program.values = static_cast<Values>(number(random, 256));
+  program.headroom = any(random);
   program.options.mode = static_cast<Mode>(number(random, 256));
   program.options.order = static_cast<Order>(number(random, 256));
   program.options.first_bucket_bytes = random();
@@ -80,6 +81,7 @@ inline Program any_program(std::uint64_t seed) {
     parameter.sizes.resize(number(random, 6));
     for (std::uint32_t& size : parameter.sizes) size = any(random);
     parameter.column_major = number(random, 2) == 0;
+    parameter.permuted = any(random);
     parameter.frozen = number(random, 2) == 0;
     parameter.shared_with = any(random);
     parameter.device = any(random);

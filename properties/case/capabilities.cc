@@ -31,7 +31,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"float64", "64-bit floats"},
     {"float16", "16-bit floats"},
     {"bfloat16", "bfloat16"},
-    {"strides", "column-major parameters or gradients in other strides"},
+    {"strides", "parameters that are not row-major, or gradients in other strides or with gaps"},
     {"zero_size", "parameters without elements"},
     {"two_devices", "parameters on two devices"},
     {"bcube", "Gloo's bcube order"},
@@ -81,14 +81,14 @@ class Collector {
     add_if(parameter.dtype == DType::kBFloat16, Capability::kBFloat16);
     add_if(parameter.dtype == DType::kComplex64, Capability::kComplex64);
     add_if(parameter.sparse, Capability::kSparse);
-    add_if(parameter.column_major, Capability::kStrides);
+    add_if(!reference::is_row_major(parameter), Capability::kStrides);
     add_if(reference::element_count(parameter) == 0, Capability::kZeroSize);
     add_if(parameter.copy_of > 0, Capability::kReplicas);
     add_if(parameter.device % reference::kMaxDevices != 0, Capability::kTwoDevices);
   }
   void nodes(const std::vector<Node>& list) {
     for (const Node& node : list) {
-      add_if(node.kind == Node::Kind::kUse && node.row_major, Capability::kStrides);
+      add_if(node.kind == Node::Kind::kUse && (node.row_major || node.gaps), Capability::kStrides);
       add_if(node.kind == Node::Kind::kCheckpoint, Capability::kCheckpoint);
       add_if(node.kind == Node::Kind::kUse && node.requires_grad, Capability::kRequiresGrad);
       if (node.kind == Node::Kind::kCheckpoint) nodes(node.body);

@@ -26,7 +26,7 @@ enum class Capability : std::uint8_t {
   kFloat64,
   kFloat16,
   kBFloat16,
-  kStrides,   // column-major parameters, and gradients with other strides than the parameter
+  kStrides,   // parameters that are not row-major; gradients in other strides, or with gaps
   kZeroSize,  // parameters without elements
   kTwoDevices,
   kBcube,          // the order of additions of Gloo's bcube all-reduce

@@ -202,7 +202,7 @@ TEST(CaseJson, NamesTheNearestFieldOfAnUnknownOne) {
   EXPECT_EQ(
       refusal(R"({"schema": 1, "program": {"parameters": [{"colour": 1}]}})"),
       "program.parameters[0].colour: unknown field; known are: key, dtype, sizes, column_major, "
-      "frozen, ignored, sparse, shared_with, copy_of, device, reducer");
+      "permuted, frozen, ignored, sparse, shared_with, copy_of, device, reducer");
 }
 
 TEST(CaseJson, RefusesListsOverTheirLimit) {

@@ -81,6 +81,9 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   out += fields::name_of(parameter.dtype);
   if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
   if (parameter.column_major) out += " column-major";
+  if (parameter.permuted != 0)
+    out += fmt::format(" in memory order ({})",
+                       fmt::join(reference::dimensions_in_memory(parameter), " "));
   if (parameter.sparse) out += " sparse";
   if (parameter.frozen) out += " frozen";
   if (parameter.ignored) out += " ignored";
@@ -140,6 +143,11 @@ void describe_state(const Program& program, std::vector<std::string>& lines) {
                       : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
 }
 
+std::string values_of(const Program& program) {
+  const std::string name = fields::name_of(program.values);
+  return program.headroom == 0 ? name : fmt::format("{}/2^{}", name, program.headroom);
+}
+
 std::string header(const Program& program) {
   const reference::Options& options = program.options;
   const std::string hook = options.hook == reference::Hook::kNone
@@ -166,8 +174,8 @@ std::string header(const Program& program) {
   return fmt::format(
       "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
       plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
-      options.verify ? ", verified" : "", fields::name_of(program.values),
-      bytes(options.first_bucket_bytes), limits, options.rebuild ? ", rebuilt in ready order" : "",
+      options.verify ? ", verified" : "", values_of(program), bytes(options.first_bucket_bytes),
+      limits, options.rebuild ? ", rebuilt in ready order" : "",
       options.views ? "; gradients are views of them" : "", hook,
       options.manual_sync ? "; synced by hand" : "", pinned, launch, transport, reducers);
 }

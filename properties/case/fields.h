@@ -78,7 +78,7 @@ struct Table<reference::Node> {
   static constexpr auto list = std::make_tuple(
       field("key", &R::key), field("kind", &R::kind), field("parameter", &R::parameter),
       bounded("factor", &R::factor, -2, 2), field("row_major", &R::row_major),
-      bounded("entries", &R::entries, 0, reference::kMaxEntries),
+      field("gaps", &R::gaps), bounded("entries", &R::entries, 0, reference::kMaxEntries),
       field("requires_grad", &R::requires_grad), field("inputs", &R::inputs, reference::kMaxInputs),
       field("body", &R::body, reference::kMaxNodes));
 };
@@ -118,13 +118,13 @@ struct Table<reference::Step> {
 template <>
 struct Table<reference::Parameter> {
   using R = reference::Parameter;
-  static constexpr auto list =
-      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
-                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
-                      field("column_major", &R::column_major), field("frozen", &R::frozen),
-                      field("ignored", &R::ignored), field("sparse", &R::sparse),
-                      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-                      field("device", &R::device), field("reducer", &R::reducer));
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key), field("dtype", &R::dtype),
+      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
+      field("column_major", &R::column_major), field("permuted", &R::permuted),
+      field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
+      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
+      field("device", &R::device), field("reducer", &R::reducer));
 };
 
 template <>
@@ -158,8 +158,8 @@ struct Table<reference::Program> {
   using R = reference::Program;
   static constexpr auto list = std::make_tuple(
       bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
-      field("values", &R::values), field("options", &R::options),
-      field("parameters", &R::parameters, reference::kMaxParameters),
+      field("values", &R::values), bounded("headroom", &R::headroom, 0, reference::kMaxHeadroom),
+      field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
       field("buffers", &R::buffers, reference::kMaxBuffers),
       field("inputs", &R::inputs, reference::kMaxWorld), field("second_join", &R::second_join),
       field("renewed", &R::renewed), field("steps", &R::steps, reference::kMaxSteps));
@@ -251,7 +251,7 @@ struct Names<reference::ZeroGrad> {
 };
 template <>
 struct Names<reference::Values> {
-  static constexpr std::array list{"exact", "general", "special"};
+  static constexpr std::array list{"exact", "general", "special", "largest"};
 };
 template <>
 struct Names<reference::Order> {

@@ -357,6 +357,18 @@ constexpr std::array<const char*, kFeatures> kFeatureNames = {
     "policy stay_biased",
     "policy round_robin",
     "deviations",
+    "9 to 16 ranks",
+    "13 parameters or more",
+    "33 parameters or more",
+    "13 buckets or more",
+    "values largest",
+    "values largest, up to the largest finite one",
+    "values largest, some doublings below",
+    "permuted dimensions",
+    "permuted dimensions, gradients as views",
+    "permuted dimensions, a row-major gradient",
+    "a gradient with gaps",
+    "a gradient with gaps, permuted dimensions",
 };
 
 }  // namespace

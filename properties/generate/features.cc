@@ -9,6 +9,7 @@
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
+#include "properties/generate/reach.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
@@ -156,7 +157,8 @@ void Features::parameters() {
   add_if(program_.options.views, "gradients as views");
   add_if(true, std::string("policy ") + fields::name_of(case_.schedule.policy));
   add_if(!case_.schedule.deviations.empty(), "deviations");
-  add_if(true, program_.world >= 5 ? "5 to 8 ranks" : "ranks " + std::to_string(program_.world));
+  add_if(program_.world >= 5 && program_.world <= 8, "5 to 8 ranks");
+  add_if(program_.world < 5, "ranks " + std::to_string(program_.world));
 }
 
 // Adds who uses what in a synced step of a dynamic program.
@@ -888,9 +890,10 @@ void Features::errors() {
 }  // namespace
 
 FeatureSet features_of(const Case& value) {
-  const Features features(value);
+  std::set<std::string> found = Features(value).found();
+  for (const std::string& name : reach_features(value)) found.insert(name);
   FeatureSet set;
-  for (std::size_t f = 0; f < kFeatures; ++f) set[f] = features.found().count(feature_name(f)) > 0;
+  for (std::size_t f = 0; f < kFeatures; ++f) set[f] = found.count(feature_name(f)) > 0;
   return set;
 }
 

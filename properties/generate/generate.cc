@@ -4,9 +4,10 @@
 #include <array>
 #include <bit>
 
-#include "properties/generate/random.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
+#include "properties/generate/random.h"
+#include "properties/generate/reach.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 
@@ -40,26 +41,12 @@ struct Features {
   bool devices = false;
 };
 
-// Whether the parameter is the same tensor as an earlier one, or another replica's copy of it. If
-// so, all its other fields follow that parameter.
-bool follows_owner(Program& program, std::size_t index) {
-  Parameter& parameter = program.parameters[index];
-  const Parameter own = parameter;
-  if (is_original(own)) return false;
-  parameter = program.parameters[index - own.shared_with - own.copy_of];
-  parameter.shared_with = own.shared_with;
-  parameter.copy_of = own.copy_of;
-  if (own.copy_of == 0) return true;
-  parameter.key = own.key;
-  parameter.device = own.device;
-  return true;
-}
-
 class ProgramDrawer {
  public:
-  ProgramDrawer(Random& random, Random way_dice, Random replica_dice,
+  ProgramDrawer(Random& random, Random way_dice, Random replica_dice, const Extent& extent,
                 const GenerateOptions& options, Program& program)
       : random_(random),
+        extent_(extent),
         way_dice_(way_dice),
         replica_dice_(replica_dice),
         options_(options),
@@ -96,6 +83,7 @@ class ProgramDrawer {
   ParameterSet subset(ParameterSet set, std::uint32_t percent);
 
   Random& random_;
+  const Extent extent_;
   Random way_dice_;
   Random replica_dice_;
   const GenerateOptions& options_;
@@ -104,6 +92,7 @@ class ProgramDrawer {
   Features features_;
   std::array<DType, 5> dtypes_{};
   std::uint32_t dtype_count_ = 1;
+  std::uint32_t replica_limit_ = 0;  // the most parameters with those of all replicas
   ParameterSet trains_ = 0;
   ParameterSet frozen_ = 0;
   Names names_;
@@ -160,6 +149,7 @@ void ProgramDrawer::draw_world() {
   const std::uint32_t drawn =
       1 + random_.weighted(std::array<std::uint16_t, 8>{3, 44, 30, 13, 4, 2, 2, 2});
   program_.world = std::clamp(drawn, 1u, std::clamp(options_.max_world, 1u, reference::kMaxWorld));
+  if (extent_.ranks != 0) program_.world = extent_.ranks;
   program_.key = random_.word();
   const std::uint32_t values = random_.weighted(std::array<std::uint16_t, 3>{45, 37, 18});
   program_.values = static_cast<reference::Values>(values);
@@ -179,7 +169,8 @@ void ProgramDrawer::draw_options() {
   // The limits in bytes, for parameters of mostly 4 to 160 bytes: from one bucket per parameter to
   // one for all.
   constexpr std::array<std::uint16_t, 12> kLimits{1, 1, 8, 16, 32, 64, 65, 100, 128, 200, 256, 400};
-  if (random_.percent(12)) return;  // uses the defaults
+  if (extent_.has_bucket_each) options.first_bucket_bytes = options.bucket_bytes = 1;
+  if (random_.percent(12) || extent_.has_bucket_each) return;  // uses the defaults, or these
   options.first_bucket_bytes = kLimits[random_.below(kLimits.size())];
   options.bucket_bytes =
       random_.percent(20) ? options.first_bucket_bytes : kLimits[random_.below(kLimits.size())];
@@ -260,9 +251,10 @@ void ProgramDrawer::draw_sizes(Parameter& parameter) {
 
 void ProgramDrawer::draw_parameters() {
   const std::uint32_t most = std::clamp(options_.max_parameters, 1u, reference::kMaxParameters);
-  std::uint32_t count = random_.percent(85) ? random_.between(1, 5) : random_.between(6, 12);
-  if (most > 12 && random_.percent(5)) count = random_.between(13, most);
-  count = std::min(count, most);
+  std::uint32_t count =
+      random_.percent(85) ? random_.between(1, 5) : random_.between(6, kFewParameters);
+  count = std::min(
+      {extent_.parameters != 0 ? extent_.parameters : count, most, extent_.most_parameters});
   program_.parameters.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     Parameter& parameter = program_.parameters[i];
@@ -347,12 +339,14 @@ void ProgramDrawer::replicate() {
   const std::uint32_t share = random.percent(60) ? 100 : 60;
   const bool on_other_device = random.percent(60) && can_.has(Capability::kTwoDevices);
   const auto count = static_cast<std::uint32_t>(program_.parameters.size());
+  replica_limit_ = std::clamp(options_.max_parameters, 1u,
+                              count > kFewParameters ? reference::kMaxParameters : kFewParameters);
   for (std::uint32_t replica = 0; replica < replicas; ++replica) {
     for (std::uint32_t p = 0; p < count; ++p) {
       const std::uint32_t key = random.word();
       const auto at = static_cast<std::uint32_t>(program_.parameters.size());
       if (!is_original(program_.parameters[p]) || !random.percent(share)) continue;
-      if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+      if (at >= replica_limit_) return;
       Parameter copy = program_.parameters[p];
       copy.key = key;
       copy.copy_of = at - p;
@@ -368,7 +362,7 @@ void ProgramDrawer::tie_copies(std::uint32_t original, std::uint32_t copy, std::
   for (std::uint32_t p = original + 1; p < count; ++p) {
     if (reference::owner_of(program_, p) != original || !replica_dice_.percent(80)) continue;
     const auto at = static_cast<std::uint32_t>(program_.parameters.size());
-    if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+    if (at >= replica_limit_) return;
     Parameter again = program_.parameters[copy];
     again.copy_of = 0;
     again.shared_with = at - copy;
@@ -402,7 +396,7 @@ std::uint32_t ProgramDrawer::draw_variant_count() {
   if (!features_.asymmetric || program_.world == 1) return 1;
   // Large groups with many parameters make expensive cases, so they get few variants.
   const bool dear = program_.world > 4 && program_.parameters.size() > 5;
-  const std::uint32_t most = dear ? 2 : program_.world;
+  const std::uint32_t most = std::min(dear ? 2 : program_.world, extent_.most_variants);
   return random_.percent(70) ? most : random_.between(1, most);
 }
 
@@ -500,7 +494,8 @@ void ProgramDrawer::draw_no_grad_step(Step& step) {
 
 void ProgramDrawer::draw_steps() {
   std::uint32_t count = random_.percent(85) ? random_.between(4, 8) : random_.between(1, 3);
-  count = std::min(count, std::clamp(options_.max_steps, 1u, reference::kMaxSteps));
+  count = std::min(
+      {count, std::clamp(options_.max_steps, 1u, reference::kMaxSteps), extent_.most_steps});
   program_.steps.resize(count);
   PassKind before = PassKind::kSynced;
   for (Step& step : program_.steps) {
@@ -535,6 +530,7 @@ void draw_matrices(Random& random, Program& program) {
     if (all_floats) parameter.dtype = DType::kFloat32;
     if (parameter.dtype == DType::kFloat32 && !parameter.sparse && random.percent(80)) {
       parameter.sizes = {random.between(4, 9), random.between(3, 12)};
+      parameter.permuted = 0;
     }
   }
 }
@@ -826,8 +822,11 @@ void draw_schedule(Random& random, GenerateOptions::Lane lane, Schedule& schedul
   }
 }
 
-// On a GPU that ranks share, each collective takes some 10 to 20 ms.
+// Real ranks are threads and processes. On a GPU that they share, each collective takes some 10 to
+// 20 ms.
 GenerateOptions sized_for_lane(GenerateOptions options) {
+  if (options.lane != GenerateOptions::Lane::kSim)
+    options.max_world = std::min(options.max_world, kFewRanks);
   if (options.lane != GenerateOptions::Lane::kNccl) return options;
   options.max_world = std::min(options.max_world, 3U);
   options.max_parameters = std::min(options.max_parameters, 8U);
@@ -843,8 +842,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   Case out;
   constexpr std::uint64_t kWays = 0x77617973;
   constexpr std::uint64_t kReplicas = 0x7265706c69636173;
-  ProgramDrawer(random, Random(seed ^ kWays, index), Random(seed ^ kReplicas, index), options,
-                out.program)
+  constexpr std::uint64_t kExtent = 0x657874656e74;
+  const Extent extent = draw_extent(Random(seed ^ kExtent, index), options);
+  ProgramDrawer(random, Random(seed ^ kWays, index), Random(seed ^ kReplicas, index), extent,
+                options, out.program)
       .draw();
   constexpr std::uint64_t kState = 0x7374617465;
   draw_state(Random(seed ^ kState, index), options, out.program);
@@ -855,7 +856,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
   draw_requires_grad(Random(seed ^ kRequiresGrad, index), options, out.program);
   constexpr std::uint64_t kLimits = 0x6c696d697473;
-  draw_last_limit(Random(seed ^ kLimits, index), options, out.program);
+  if (!extent.has_bucket_each) draw_last_limit(Random(seed ^ kLimits, index), options, out.program);
   constexpr std::uint64_t kSetGradients = 0x736574677261;
   draw_set_gradients(Random(seed ^ kSetGradients, index), options, out.program);
   constexpr std::uint64_t kVerify = 0x766572696679;
@@ -874,6 +875,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   }
   constexpr std::uint64_t kGroups = 0x67726f757073;
   draw_groups(Random(seed ^ kGroups, index), options, out.program);
+  constexpr std::uint64_t kStridesSalt = 0x73747269646573;
+  draw_strides(Random(seed ^ kStridesSalt, index), options, out.program);
   constexpr std::uint64_t kOutputs = 0x6f757470757473;
   draw_outputs(Random(seed ^ kOutputs, index), options.capabilities, out.program);
   draw_schedule(random, options.lane, out.schedule);
@@ -885,6 +888,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_transport(Random(seed ^ kTransportSalt, index), options, out.program);
   constexpr std::uint64_t kCalls = 0x63616c6c73;
   draw_call_faults(Random(seed ^ kCalls, index), options, out);
+  constexpr std::uint64_t kLargest = 0x6c617267657374;
+  draw_largest(Random(seed ^ kLargest, index), out.program);
   return out;
 }
 

@@ -52,7 +52,7 @@ struct GenerateOptions {
   Faults faults = Faults::kSwarm;
   FaultKinds kinds = FaultKinds::all();  // for kList: these kinds, in every case that can have them
   std::uint32_t max_world = reference::kMaxWorld;
-  std::uint32_t max_parameters = 12;
+  std::uint32_t max_parameters = reference::kMaxParameters;
   std::uint32_t max_steps = 8;
 };
 
