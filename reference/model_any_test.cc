@@ -44,9 +44,10 @@ void use_the_last_one_late(Program& program) {
   }
 }
 
-// Few and small parameters, so that a run is short.
+// Few ranks, and few and small parameters, so that a run is short.
 Program small_program(std::uint64_t seed) {
   Program program = testing::any_program(seed);
+  program.world = 1 + program.world % 10;
   program.options.first_bucket_bytes %= 64;
   program.options.bucket_bytes %= 64;
   program.parameters.resize(1 + program.parameters.size() % 4);
@@ -76,7 +77,7 @@ std::vector<Recovery> recoveries_of(const Program& program, std::uint64_t seed) 
 // Whether sums in the wide types are exact: see Values::kExact. A gradient that is kept is divided
 // once more by each reduction.
 bool has_integers(const Program& program, const ExpectedStep& step) {
-  return program.values == Values::kExact && program.world != 7 &&
+  return program.values == Values::kExact && program.world <= 8 && program.world != 7 &&
          std::all_of(step.ranks.begin(), step.ranks.end(),
                      [](const ExpectedRankStep& rank) { return rank.present; }) &&
          std::none_of(program.steps.begin(), program.steps.end(),

@@ -168,7 +168,7 @@ TEST(CaseJson, NamesTheFieldOfAWrongType) {
   EXPECT_EQ(program(R"("steps": {})"), "program.steps: expected a list [...], found an object");
   EXPECT_EQ(program(R"("steps": [3])"), "program.steps[0]: expected an object {...}, found 3");
   EXPECT_EQ(program(R"("values": 1)"),
-            "program.values: expected one of exact, general, special, found 1");
+            "program.values: expected one of exact, general, special, largest, found 1");
   EXPECT_EQ(program(R"("steps": [{"kind": "nosync"}])"),
             "program.steps[0].kind: unknown value \"nosync\"; did you mean \"no_sync\"?");
 }

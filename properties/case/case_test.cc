@@ -143,17 +143,18 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
   };
   const auto parameter = [](reference::Parameter value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, 11u;
+           (void)k, (void)l, 12u;
   };
   const auto buffer = [](reference::Buffer value) {
     auto& [a, b, c, d, e, f, g, h] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
   };
   const auto node = [](reference::Node value) {
-    auto& [a, b, c, d, e, f, g, h, i] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, 9u;
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
+           10u;
   };
   const auto pass = [](reference::RankPass value) {
     auto& [a, b, c, d, e] = value;
@@ -170,9 +171,9 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
            (void)u, 21u;
   };
   const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           10u;
+           (void)k, 11u;
   };
   const auto fault = [](faults::Fault value) {
     auto& [a, b, c, d, e, f, g] = value;

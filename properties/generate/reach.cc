@@ -60,9 +60,9 @@ Extent draw_extent(Random random, const GenerateOptions& options) {
   const bool has_bucket_each = random.percent(50);
   if (drawn < 2 && options.max_world >= ranks) {
     extent.ranks = ranks;
-    extent.most_steps = steps;
-    extent.most_parameters = 4;
-    extent.most_variants = 4;
+    extent.most_steps = std::min(steps, 2u);
+    extent.most_parameters = 3;
+    extent.most_variants = 3;
   } else if (drawn >= 2 && drawn < 5 && options.max_parameters >= parameters) {
     extent.parameters = parameters;
     extent.has_bucket_each = has_bucket_each;
@@ -113,7 +113,7 @@ void draw_strides(Random random, const GenerateOptions& options, Program& progra
 }
 
 void draw_largest(Random random, Program& program) {
-  if (!random.percent(6)) return;
+  if (!random.percent(9)) return;
   Program changed = program;
   changed.values = reference::Values::kLargest;
   for (changed.headroom = 0; changed.headroom <= reference::kMaxHeadroom; ++changed.headroom) {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "properties/case/case_json.h"
+#include "properties/case/describe.h"
 #include "properties/generate/generate.h"
-#include "properties/report/describe.h"
 #include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
