@@ -122,7 +122,12 @@ Status Reducer::backward_failed(Status status) {
   // earlier without notice, because nobody had waited for it yet. Then that failure is the one to
   // report to the peers.
   const auto take_own = [&] {
-    for (std::size_t b = 0; b < next_bucket_; ++b) {
+    std::size_t launched = 0;
+    {
+      platform::MutexLock lock(mutex_);
+      launched = next_bucket_;
+    }
+    for (std::size_t b = 0; b < launched; ++b) {
       if (buckets_[b].hooked || !buckets_[b].work.done()) continue;
       Status own = buckets_[b].work.wait(platform::Deadline::in({}));
       if (own.ok()) continue;

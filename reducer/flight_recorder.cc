@@ -49,6 +49,7 @@ Reducer::ProgressSnapshot Reducer::progress() const {
   progress.doing = FlightRecord::Doing::kArmed;
   if (pass_->state == Pass::State::kOpen) return progress;
   progress.pass = pass_->number;
+  platform::MutexLock lock(mutex_);
   progress.next_bucket = next_bucket_;
   if (running_task_ != nullptr)
     progress.doing = FlightRecord::Doing::kBackward;

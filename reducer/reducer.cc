@@ -815,7 +815,7 @@ void Reducer::open_pass() {
 }
 
 void Reducer::close_pass(bool complete) {
-  running_task_ = nullptr;
+  if (!complete) stop_listening();  // A pass that failed may do so inside of a backward.
   for (ReducedParameter& reduced : reduced_parameters_) restore_stale_grad(reduced);
   if (!pass_) return;
   pass_->close(complete);

@@ -345,13 +345,13 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     return &group == membership_.group.get() || &group == &backward_group();
   }
   Status begin_pass(Pass& pass, GraphTask& task);
-  void start_pass(Pass& pass);
+  void start_pass(Pass& pass) LOCKSTEP_REQUIRES(mutex_);
   void end_pass();
   Status end_backward();
   Status backward_failed(Status status);
   Status finalize();
 
-  void find_unused(Pass& pass);
+  void find_unused(Pass& pass) LOCKSTEP_REQUIRES(mutex_);
   bool after_backward() const { return options_.schedule == Schedule::kAfterBackward; }
   bool rebuilds() const {
     return options_.rebuild_buckets && !options_.pinned_layout && !after_backward();
@@ -368,11 +368,11 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void keep_statistics();
   bool grad_is_bucket_view(const ReducedParameter& reduced) const;
   Failure ready_twice(const ReplicaGradient& replica, std::size_t bucket) const;
-  Status arriving_locally(std::size_t index);
+  Status arriving_locally(std::size_t index) LOCKSTEP_REQUIRES(mutex_);
   void suspend_pass();
-  Status mark_ready(ReducedParameter& reduced, platform::MutexLock& lock);
-  Status mark_all_unused_ready();
-  Status mark_unused_ready(ReducedParameter& reduced);
+  Status mark_ready(ReducedParameter& reduced) LOCKSTEP_REQUIRES(mutex_);
+  Status mark_all_unused_ready() LOCKSTEP_REQUIRES(mutex_);
+  Status mark_unused_ready(ReducedParameter& reduced) LOCKSTEP_REQUIRES(mutex_);
   Status copy_grad_to_bucket(ReducedParameter& reduced);
   Status copy_dense_grad_to_bucket(ReducedParameter& reduced, double factor);
   void alias_grad_to_bucket(ReducedParameter& reduced);
@@ -384,11 +384,12 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Result<Tensor> all_entries(const ReducedParameter& reduced) const;
   Failure requires_grad(const ReplicaGradient& replica, std::size_t bucket) const;
   Status save_stale_grad(ReducedParameter& reduced);
-  Status mark_remaining_ready();
+  Status mark_remaining_ready(bool& all_ready);
+  void stop_listening() LOCKSTEP_EXCLUDES(mutex_);
   std::vector<std::size_t> by_last_hook() const;
   Status agree_on_use();
   Status usage_changed() const;
-  Status launch_ready_buckets(platform::MutexLock& lock);
+  Status launch_ready_buckets() LOCKSTEP_REQUIRES(mutex_);
   Status launch_bucket(std::size_t b);
   Status finish_bucket(std::size_t b);
   Status copy_bucket_to_grads(const Bucket& bucket, bool& usage_pending);
@@ -411,7 +412,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
                                      const std::vector<Tensor>& bucket_views);
   Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) override;
   Status await(Work& work, std::int64_t trace_sequence) override;
-  Status start_hook(std::size_t b, platform::MutexLock& lock);
+  Status start_hook(std::size_t b) LOCKSTEP_REQUIRES(mutex_);
   Status finish_hook(std::size_t b);
   Status hook_failed(Status status, std::size_t b) const;
   Status hook_never_ended(std::size_t b) const;
@@ -421,7 +422,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void open_pass();
   void close_pass(bool complete);
 
-  ProgressSnapshot progress() const;
+  ProgressSnapshot progress() const LOCKSTEP_EXCLUDES(mutex_);
   void note_failure(const Failure& failure);
   Failure describe(Code code, std::string detail) const;
   void annotate(Failure& failure, int bucket) const;
@@ -459,24 +460,28 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // bucket.
   std::vector<Transfer> transfers_;
 
-  // Guards everything below while a backward runs. A thread takes it before the lock of the process
-  // group.
-  platform::Mutex mutex_{"reducer"};
-  Ref<Pass> pass_;                     // The pass that is open or running; null if there is none.
-  Ref<Pass> closed_pass_;              // The previous pass, whose memory is used again.
-  GraphTask* running_task_ = nullptr;  // The outermost backward of the running pass that runs now.
+  // A thread takes this mutex before the lock of the process group. Hooks hold it while a backward
+  // runs. Members that do not name it belong to the thread that trains; hooks use some of them, one
+  // at a time, while that thread is inside the backward.
+  mutable platform::Mutex mutex_{"reducer"};
+  Ref<Pass> pass_;         // The pass that is open or running; null if there is none.
+  Ref<Pass> closed_pass_;  // The previous pass, whose memory is used again.
+  // The outermost backward of the running pass that runs now.
+  GraphTask* running_task_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
   std::int64_t next_pass_ = 0;
   // The number of parameters that are not ready in the running pass.
-  std::size_t unready_parameters_ = 0;
-  std::size_t next_bucket_ = 0;  // The next bucket to be launched.
+  std::size_t unready_parameters_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  // The next bucket to be launched.
+  std::size_t next_bucket_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   // True while a communication hook starts that bucket, and after it failed to.
-  bool launching_ = false;
+  bool launching_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::int64_t launched_ = 0;
   // True if the unused parameters of the running pass have been marked, or if no pass runs.
   platform::Atomic<bool> unused_marked_{true};
   // The replica gradients that no hook will report in the running pass.
-  std::vector<std::size_t> unused_;
-  std::uint64_t hooks_ = 0;  // The number of hooks that have run in the running pass.
+  std::vector<std::size_t> unused_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The number of hooks that have run in the running pass.
+  std::uint64_t hooks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   // The parameters in the order in which they became ready in the first pass.
   std::vector<std::int32_t> ready_order_;
   bool recorded_ = false;  // True once that pass is complete.

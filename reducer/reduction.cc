@@ -19,7 +19,7 @@ Status Reducer::backward_reached(GraphTask& task) {
   if (unused_marked_ || running_task_ != &task.outermost()) return {};
   unused_marked_ = true;
   LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
-  return launch_ready_buckets(lock);
+  return launch_ready_buckets();
 }
 
 // Everything that must not see a gradient while it changes is done here, before the parameter's
@@ -60,7 +60,7 @@ Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   if (++replica.hooks_finished < replica.hooks_expected) return {};
   LOCKSTEP_CHECK(!replica.is_ready);
   replica.is_ready = true;
-  return --reduced.replicas_pending > 0 ? Status() : mark_ready(reduced, lock);
+  return --reduced.replicas_pending > 0 ? Status() : mark_ready(reduced);
 }
 
 Failure Reducer::ready_twice(const ReplicaGradient& replica, std::size_t bucket) const {
@@ -79,18 +79,18 @@ Failure Reducer::ready_twice(const ReplicaGradient& replica, std::size_t bucket)
   return failure;
 }
 
-Status Reducer::mark_ready(ReducedParameter& reduced, platform::MutexLock& lock) {
+Status Reducer::mark_ready(ReducedParameter& reduced) {
   LOCKSTEP_CHECK(!reduced.all_replicas_ready);
   reduced.all_replicas_ready = true;
   note_ready(reduced);
-  lock.unlock();  // Members of a bucket do not overlap, so different workers copy concurrently.
-  Status status = copy_grad_to_bucket(reduced);
-  lock.lock();
-  LOCKSTEP_RETURN_IF_ERROR(std::move(status));
+  {  // Members of a bucket do not overlap, so different workers copy concurrently.
+    const platform::MutexUnlock unlocked(mutex_);
+    LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
+  }
   LOCKSTEP_CHECK(unready_parameters_ > 0);
   --unready_parameters_;
   note_copied_to_bucket(reduced);
-  return launch_ready_buckets(lock);
+  return launch_ready_buckets();
 }
 
 // Marks the parameters that will have no hook in this pass and copies their gradients to the
@@ -275,7 +275,12 @@ void Reducer::pack_bucket(const Bucket& bucket) {
 // belong to the user. The gradients that are ready have been copied to their buckets. In view mode,
 // where a bucket may be in flight, the user does not see these gradients (B7).
 void Reducer::suspend_pass() {
-  for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
+  std::size_t b = 0;
+  {
+    platform::MutexLock lock(mutex_);
+    b = next_bucket_;
+  }
+  for (; b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
   if (!options_.gradient_as_bucket_view) return;
   for (ReducedParameter& reduced : reduced_parameters_) {
     if (!reduced.all_replicas_ready || !grad_is_bucket_view(reduced)) continue;
@@ -339,7 +344,7 @@ void Reducer::drop_stale_grad(ReducedParameter& reduced) {
 }
 
 // Launches buckets in index order, whatever order they become ready in (P3).
-Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
+Status Reducer::launch_ready_buckets() {
   if (launching_) return {};  // The thread that launches continues with what is ready now.
   // Hooks launch nothing, and neither does the end of a backward that leaves gradients to a later
   // one (P14).
@@ -348,7 +353,7 @@ Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
     Bucket& bucket = buckets_[next_bucket_];
     pack_bucket(bucket);
     times_.buckets[next_bucket_].launched = platform::now();
-    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_, lock)
+    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_)
                                            : launch_bucket(next_bucket_));
     ++next_bucket_;
   }
@@ -415,15 +420,20 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
   return {};
 }
 
+// Hooks that run from here on are those of a local backward.
+void Reducer::stop_listening() {
+  platform::MutexLock lock(mutex_);
+  running_task_ = nullptr;
+}
+
 // Called at the end of an outermost backward of the running pass.
 Status Reducer::end_backward() {
-  {
-    platform::MutexLock lock(mutex_);
-    running_task_ = nullptr;
-  }
+  stop_listening();
   times_.backward_ended = platform::now();
-  if (Status status = mark_remaining_ready(); !status.ok()) return give_up(std::move(status));
-  if (unready_parameters_ != 0) {
+  bool all_ready = false;
+  if (Status status = mark_remaining_ready(all_ready); !status.ok())
+    return give_up(std::move(status));
+  if (!all_ready) {
     if (!can_complete_later()) return give_up(incomplete());
     suspend_pass();
     return {};
@@ -474,7 +484,7 @@ void Reducer::end_pass() {
 }
 
 // Does what remains before all buckets can be launched.
-Status Reducer::mark_remaining_ready() {
+Status Reducer::mark_remaining_ready(bool& all_ready) {
   if (in_first_static_pass()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
   if (in_first_static_pass()) {
@@ -491,8 +501,9 @@ Status Reducer::mark_remaining_ready() {
   // This check comes before the remaining launches: where nothing was launched yet (P14, the first
   // static pass, or no hook at all) the other ranks still wait for this rank.
   LOCKSTEP_RETURN_IF_ERROR(usage_changed());
-  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
-  LOCKSTEP_CHECK(unready_parameters_ != 0 || next_bucket_ == buckets_.size());
+  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
+  all_ready = unready_parameters_ == 0;
+  LOCKSTEP_CHECK(!all_ready || next_bucket_ == buckets_.size());
   return {};
 }
 

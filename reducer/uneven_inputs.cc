@@ -190,7 +190,7 @@ Status Reducer::shadow_pass() {
     platform::MutexLock lock(mutex_);
     for (ReducedParameter& reduced : reduced_parameters_)
       LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
-    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
+    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
   }
   return finalize();
 }

@@ -126,7 +126,6 @@ struct GraphTask::State {
   }
 };
 
-// `mutex` guards the ready queues, and all of a GraphTask's state while its backward runs.
 struct Engine::Impl {
   struct Worker {
     explicit Worker() : wake("engine.worker") {}
@@ -134,7 +133,6 @@ struct Engine::Impl {
     platform::CondVar wake;
     platform::Thread thread;
   };
-  platform::Mutex mutex{"engine"};
   std::vector<std::unique_ptr<Worker>> workers;  // Worker 0 has no thread.
   std::vector<std::unique_ptr<GraphTask>> idle_tasks;
   bool stopping = false;
@@ -161,7 +159,7 @@ Engine::Engine(int workers, std::uint64_t tie_seed)
 
 Engine::~Engine() {
   {
-    platform::MutexLock lock(impl_->mutex);
+    platform::MutexLock lock(mutex_);
     impl_->stopping = true;
     for (const auto& worker : impl_->workers) worker->wake.notify_all();
   }
@@ -207,7 +205,7 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   LOCKSTEP_CHECK_EQ(roots.size(), gradients.size());
   std::unique_ptr<GraphTask> task;
   {
-    platform::MutexLock lock(impl_->mutex);
+    platform::MutexLock lock(mutex_);
     if (!impl_->idle_tasks.empty()) {
       task = std::move(impl_->idle_tasks.back());
       impl_->idle_tasks.pop_back();
@@ -224,20 +222,20 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   if (status.ok()) status = guarded([&] { return announce(*task); });
   if (status.ok())
     status = guarded([&]() -> Status {
-      platform::MutexLock lock(impl_->mutex);
+      platform::MutexLock lock(mutex_);
       // How long the queues become depends on timing; how long they can become does not.
       state.ready.reserve(state.nodes.size());
       for (const auto& shared : impl_->workers)
         shared->ready.reserve(shared->ready.size() + state.nodes.size());
       for (std::uint32_t i = 0; i < state.nodes.size(); ++i)
         if (state.nodes[i].dependencies == 0) push_ready(*task, i, state.driver);
-      drive(*task, state.driver, lock);
+      drive(*task, state.driver);
       return std::move(state.failure);
     });
   status = finish(*task, std::move(status));
 
   state.clear();
-  platform::MutexLock lock(impl_->mutex);
+  platform::MutexLock lock(mutex_);
   give_back(impl_->idle_tasks, std::move(task));
   return status;
 }
@@ -297,20 +295,20 @@ Status Engine::announce(GraphTask& task) {
   return {};
 }
 
-// Runs everything that this thread may run until every node of `task` is done. It holds `lock`
-// except while a node runs.
-void Engine::drive(GraphTask& task, int worker, platform::MutexLock& lock) {
+// Runs everything that this thread may run until every node of `task` is done. It holds the
+// mutex except while a node runs.
+void Engine::drive(GraphTask& task, int worker) {
   GraphTask::State& state = *task.state_;
   platform::CondVar& wake =
       worker == 0 ? state.progress : impl_->workers[static_cast<std::size_t>(worker)]->wake;
   while (state.outstanding != 0) {
     Ready ready;
     bool found = false;
-    wake.wait(lock, platform::Deadline::never(), [&] {
+    wake.wait(mutex_, platform::Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
       found = state.outstanding != 0 && next_ready(&task, worker, ready);
       return found || state.outstanding == 0;
     });
-    if (found) execute(ready, worker, lock);
+    if (found) execute(ready, worker);
   }
 }
 
@@ -326,17 +324,17 @@ Status Engine::finish(GraphTask& task, Status status) {
 }
 
 void Engine::work(int worker) {
-  platform::MutexLock lock(impl_->mutex);
+  platform::MutexLock lock(mutex_);
   Impl::Worker& self = *impl_->workers[static_cast<std::size_t>(worker)];
   while (true) {
     Ready ready;
     bool found = false;
-    self.wake.wait(lock, platform::Deadline::never(), [&] {
+    self.wake.wait(mutex_, platform::Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
       found = next_ready(nullptr, worker, ready);
       return found || impl_->stopping;
     });
     if (!found) return;
-    execute(ready, worker, lock);
+    execute(ready, worker);
   }
 }
 
@@ -450,11 +448,11 @@ class Gradients {
 
 }  // namespace
 
-// An allocation may be refused only while this thread holds `lock`; the code that runs without the
-// lock is guarded.
-void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) {
+// An allocation may be refused only while this thread holds the mutex; the code that runs
+// without it is guarded.
+void Engine::execute(const Ready& ready, int worker) {
   try {
-    run_node(ready, worker, lock);
+    run_node(ready, worker);
   } catch (const std::bad_alloc&) {
     GraphTask::State& state = *ready.task->state_;
     if (state.failure.ok()) state.failure = out_of_memory();
@@ -462,7 +460,7 @@ void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) 
   }
 }
 
-void Engine::run_node(const Ready& ready, int worker, platform::MutexLock& lock) {
+void Engine::run_node(const Ready& ready, int worker) {
   GraphTask& task = *ready.task;
   GraphTask::State& state = *task.state_;
   if (!state.failure.ok()) {
@@ -485,16 +483,18 @@ void Engine::run_node(const Ready& ready, int worker, platform::MutexLock& lock)
   for (; contribution != kEnd; contribution = state.contributions[contribution].next)
     arrived.items.push_back(std::move(state.contributions[contribution]));
 
-  lock.unlock();
-  Status status = guarded([&] {
-    LOCKSTEP_RETURN_IF_ERROR(fold(arrived.items, incoming.view()));
-    return apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
-  });
-  if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
-    node.freed_.store(true, std::memory_order_release);
-    node.release();
+  Status status;
+  {
+    const platform::MutexUnlock unlocked(mutex_);
+    status = guarded([&] {
+      LOCKSTEP_RETURN_IF_ERROR(fold(arrived.items, incoming.view()));
+      return apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
+    });
+    if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
+      node.freed_.store(true, std::memory_order_release);
+      node.release();
+    }
   }
-  lock.lock();
 
   if (!status.ok() && state.failure.ok()) state.failure = std::move(status);
   if (state.failure.ok()) deliver(task, node, outgoing.view(), worker);

@@ -66,19 +66,22 @@ class Engine {
              std::span<const Tensor> gradients, bool retain_graph);
   Status discover(GraphTask& task, std::span<const Edge> roots, std::span<const Tensor> gradients);
   Status announce(GraphTask& task);
-  void drive(GraphTask& task, int worker, platform::MutexLock& lock);
+  void drive(GraphTask& task, int worker) LOCKSTEP_REQUIRES(mutex_);
   Status finish(GraphTask& task, Status status);
   void work(int worker);
-  bool next_ready(GraphTask* task, int worker, Ready& ready);
-  void execute(const Ready& ready, int worker, platform::MutexLock& lock);
-  void run_node(const Ready& ready, int worker, platform::MutexLock& lock);
-  void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker);
-  void push_ready(GraphTask& task, std::uint32_t index, int by);
-  void note_done(GraphTask& task, int by);
-  void wake_driver(GraphTask& task, int by);
+  bool next_ready(GraphTask* task, int worker, Ready& ready) LOCKSTEP_REQUIRES(mutex_);
+  void execute(const Ready& ready, int worker) LOCKSTEP_REQUIRES(mutex_);
+  void run_node(const Ready& ready, int worker) LOCKSTEP_REQUIRES(mutex_);
+  void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker)
+      LOCKSTEP_REQUIRES(mutex_);
+  void push_ready(GraphTask& task, std::uint32_t index, int by) LOCKSTEP_REQUIRES(mutex_);
+  void note_done(GraphTask& task, int by) LOCKSTEP_REQUIRES(mutex_);
+  void wake_driver(GraphTask& task, int by) LOCKSTEP_REQUIRES(mutex_);
 
   platform::Atomic<std::uint64_t> next_sequence_{1};
   const std::uint64_t tie_seed_;
+  // Guards the ready queues, and all of a GraphTask's state while its backward runs.
+  platform::Mutex mutex_{"engine"};
   std::unique_ptr<Impl> impl_;
 };
 

@@ -19,6 +19,7 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "faults/sim/scheduler/sync.h"
 #include "reducer/base/check.h"
+#include "reducer/base/thread_safety.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -49,39 +50,57 @@ class Deadline {
   Duration at_;
 };
 
-class Mutex {
+class LOCKSTEP_CAPABILITY("mutex") Mutex {
  public:
   explicit Mutex(const char* name) : core_(name) {}
 
  private:
   friend class MutexLock;
+  friend class MutexUnlock;
+  friend class CondVar;
   simulation::MutexCore core_;
 };
 
-class MutexLock {
+class LOCKSTEP_SCOPED_CAPABILITY MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) : core_(mutex.core_) { lock(); }
-  ~MutexLock() {
+  explicit MutexLock(Mutex& mutex) LOCKSTEP_ACQUIRE(mutex) : core_(mutex.core_) {
+    core_.lock();
+    is_locked_ = true;
+  }
+  ~MutexLock() LOCKSTEP_RELEASE() {
     if (is_locked_) core_.unlock();
   }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
-  void lock() {
+  void lock() LOCKSTEP_ACQUIRE() {
     LOCKSTEP_CHECK(!is_locked_);
     core_.lock();
     is_locked_ = true;
   }
-  void unlock() {
+  void unlock() LOCKSTEP_RELEASE() {
     LOCKSTEP_CHECK(is_locked_);
     core_.unlock();
     is_locked_ = false;
   }
 
  private:
-  friend class CondVar;
   simulation::MutexCore& core_;
   bool is_locked_ = false;
+};
+
+// The analysis calls the end of its scope a release, and takes the mutex as acquired again.
+class LOCKSTEP_SCOPED_CAPABILITY MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) LOCKSTEP_RELEASE(mutex) : core_(mutex.core_) {
+    core_.unlock();
+  }
+  ~MutexUnlock() LOCKSTEP_RELEASE() { core_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  simulation::MutexCore& core_;
 };
 
 class CondVar {
@@ -90,11 +109,12 @@ class CondVar {
   void notify_one() { core_.notify_one(); }
   void notify_all() { core_.notify_all(); }
 
+  // The analysis cannot see that the predicate's mutex is this one.
   template <class Predicate>
-  bool wait(MutexLock& lock, Deadline deadline, Predicate predicate) {
-    LOCKSTEP_CHECK(lock.is_locked_);
+  bool wait(Mutex& mutex, Deadline deadline, Predicate predicate)
+      LOCKSTEP_REQUIRES(mutex) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
     while (!predicate())
-      if (!core_.wait(lock.core_, deadline.at())) return predicate();
+      if (!core_.wait(mutex.core_, deadline.at())) return predicate();
     return true;
   }
 
