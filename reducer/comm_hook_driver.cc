@@ -65,17 +65,12 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence) {
 // No user code runs under a lock. Other threads may complete buckets meanwhile; the thread that
 // runs the hook launches those, too. After a failure this stays the last launch of the pass.
 Status Reducer::start_hook(std::size_t b) {
-  LOCKSTEP_CHECK(!launching_);
   HookBucket& bucket = *buckets_[b].hooked;
-  launching_ = true;
-  {
-    const platform::MutexUnlock unlocked(mutex_);
-    bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
-    Status status = guarded([&] { return options_.hook->start(bucket); });
-    if (!status.ok()) return hook_failed(std::move(status), b);  // This asks the hook for its name.
-  }
-  launching_ = false;
-  return {};
+  const platform::MutexUnlock unlocked(mutex_);
+  bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
+  Status status = guarded([&] { return options_.hook->start(bucket); });
+  // This asks the hook for its name.
+  return status.ok() ? status : hook_failed(std::move(status), b);
 }
 
 // Copies the hook's result to the bucket.

@@ -63,12 +63,14 @@ void Reducer::annotate(Failure& failure, int bucket) const {
 }
 
 Status Reducer::incomplete() {
+  const core::PassCore& core = idle_core();
   Failure failure = describe(Code::kIncomplete, "");
   for (const ReducedParameter& reduced : reduced_parameters_) {
-    if (reduced.all_replicas_ready) continue;
+    if (core.is_parameter_ready(reduced.number)) continue;
     if (failure.bucket == kNone) failure.bucket = static_cast<int>(reduced.bucket);
     each_replica(reduced, [&](const ReplicaGradient& replica) {
-      if (!replica.is_ready) failure.parameters.push_back(replica.parameter->name());
+      if (!core.is_gradient_ready(replica.number))
+        failure.parameters.push_back(replica.parameter->name());
     });
   }
   failure.definite = true;
@@ -125,7 +127,7 @@ Status Reducer::backward_failed(Status status) {
     std::size_t launched = 0;
     {
       platform::MutexLock lock(mutex_);
-      launched = next_bucket_;
+      launched = core_.next_bucket();
     }
     for (std::size_t b = 0; b < launched; ++b) {
       if (buckets_[b].hooked || !buckets_[b].work.done()) continue;

@@ -50,12 +50,12 @@ Reducer::ProgressSnapshot Reducer::progress() const {
   if (pass_->state == Pass::State::kOpen) return progress;
   progress.pass = pass_->number;
   platform::MutexLock lock(mutex_);
-  progress.next_bucket = next_bucket_;
+  progress.next_bucket = core_.next_bucket();
   if (running_task_ != nullptr)
     progress.doing = FlightRecord::Doing::kBackward;
   else
     progress.doing =
-        unready_parameters_ == 0 ? FlightRecord::Doing::kFinishing : FlightRecord::Doing::kBetween;
+        core_.is_all_ready() ? FlightRecord::Doing::kFinishing : FlightRecord::Doing::kBetween;
   return progress;
 }
 
@@ -72,10 +72,13 @@ FlightRecord Reducer::flight_record() const try {
     const bool armed =
         // The parameters still have the state of the last pass.
         progress.doing == FlightRecord::Doing::kArmed;
+    const auto is_ready = [&](const ReplicaGradient& replica, std::size_t parameter) {
+      platform::MutexLock lock(mutex_);
+      return core_.is_parameter_ready(parameter) || core_.is_gradient_ready(replica.number);
+    };
     for (const std::size_t reduced : buckets_[progress.next_bucket].members)
       each_replica(reduced_parameters_[reduced], [&](const ReplicaGradient& replica) {
-        if (armed || !(reduced_parameters_[reduced].all_replicas_ready || replica.is_ready))
-          record.missing.add(replica.parameter->name());
+        if (armed || !is_ready(replica, reduced)) record.missing.add(replica.parameter->name());
       });
   }
   record.failure = progress.failure;

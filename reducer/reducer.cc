@@ -18,7 +18,6 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint32_t kNever = ~std::uint32_t{0};
 constexpr std::size_t kUsualLine = 96;  // In characters.
 constexpr std::size_t kMaxTraceCapacity = std::size_t{1} << 24;
 
@@ -124,11 +123,22 @@ Status check_options(const ReducerOptions& options) {
   return {};
 }
 
+core::Mode mode_of(const ReducerOptions& options) {
+  if (options.static_graph) return core::Mode::kStatic;
+  return options.find_unused_parameters ? core::Mode::kDynamic : core::Mode::kPlain;
+}
+
+core::LaunchTime launch_time_of(const ReducerOptions& options) {
+  return options.schedule == Schedule::kAfterBackward ? core::LaunchTime::kAfterBackward
+                                                      : core::LaunchTime::kWhenReady;
+}
+
 }  // namespace
 
 Reducer::Reducer(ReducerOptions options, Membership membership)
     : options_(std::move(options)),
       membership_(std::move(membership)),
+      core_(mode_of(options_), launch_time_of(options_)),
       trace_(options_.trace_capacity),
       reserve_(Failure()) {}
 
@@ -218,9 +228,10 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     distinct.push_back(parameters[i]);
   }
   LOCKSTEP_RETURN_IF_ERROR(check_devices());
-  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
-    replica_gradient_numbers_.insert(replica_gradient(i).parameter.get(),
-                                     static_cast<std::uint32_t>(i));
+  for (std::uint32_t i = 0; i < replica_gradient_count(); ++i) {
+    replica_gradient(i).number = i;
+    replica_gradient_numbers_.insert(replica_gradient(i).parameter.get(), i);
+  }
   for (std::size_t i = 0; i < options_.buffers.size(); ++i) {
     const Tensor& value = options_.buffers[i]->value();
     agreement_.push_back(describe_tensor("buffer", i, options_.buffers[i]->name(), value.dtype(),
@@ -275,6 +286,7 @@ Status Reducer::add_parameter(const Ref<Parameter>& parameter) {
                                               " does not work on device " +
                                               std::to_string(parameter->device().index()) +
                                               ", where parameter " + parameter->name() + " is");
+  idle_core().add_parameter();
   ReducedParameter& reduced = reduced_parameters_.emplace_back();
   reduced.parameter = parameter;
   reduced.info = static_cast<std::uint32_t>(infos_.size() - 1);
@@ -309,6 +321,7 @@ Status Reducer::add_further_replicas(std::size_t listed, const Parameter& parame
     agreement_.push_back(describe_parameter(infos_.size() - 1, *copy)
                              .insert(0, "replica " + std::to_string(r + 1) + ", "));
     if (!copy->requires_grad()) continue;
+    idle_core().add_replica();
     FurtherReplica& added = further_replicas_.emplace_back();
     added.parameter = copy;
     added.reduced = reduced_parameters_.size() - 1;
@@ -398,6 +411,11 @@ Status Reducer::lay_out(Layout layout) {
   std::size_t most = 0;
   for (const Bucket& bucket : buckets) most = std::max(most, bucket.members.size());
   transfers_.reserve(most);
+  std::vector<std::uint32_t> bucket_of(reduced_parameters_.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    for (const std::size_t index : buckets[b].members)
+      bucket_of[index] = static_cast<std::uint32_t>(b);
+  idle_core().set_buckets(bucket_of, buckets.size());
   // Nothing below can fail.
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     for (const std::size_t index : buckets[b].members) {
@@ -520,12 +538,9 @@ Status Reducer::start_over() {
   is_copied_ = false;
   next_pass_ = 0;
   launched_ = 0;
-  first_static_pass_done_ = false;
-  used_parameters_agreed_ = false;
+  idle_core().forget_passes();
   joining_.reset();
   if (options_.hook) options_.hook->reset();
-  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
-    replica_gradient(i).hooks_expected = options_.static_graph ? kNever : 1;
   trace_.clear();
   last_pass_.pass = kNone;
   poison_ = Status();
@@ -752,6 +767,7 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   }
   LOCKSTEP_RETURN_IF_ERROR(detach_misplaced_views());
   running_task_ = &task.outermost();
+  core_.on_backward_begin();
   return {};
 }
 
@@ -760,36 +776,16 @@ void Reducer::start_pass(Pass& pass) {
   pass.number = next_pass_++;
   failed_at_.reset();
   launched_ = joining_ ? 1 : 0;  // Counts the exchange of the join state.
-  next_bucket_ = 0;
-  launching_ = false;
-  unready_parameters_ = reduced_parameters_.size();
+  core_.begin_pass();
   unused_marked_ = false;
-  for (ReducedParameter& reduced : reduced_parameters_) {
-    reduced.all_replicas_ready = reduced.is_ready = reduced.to_pack = reduced.to_alias = false;
-    reduced.hooks_started = reduced.hooks_finished = 0;
-    reduced.replicas_pending = 1 + reduced.further_replica_count;
-    reduced.last_hook = 0;
-  }
-  for (FurtherReplica& copy : further_replicas_) {
-    copy.is_ready = false;
-    copy.hooks_started = copy.hooks_finished = 0;
-  }
+  for (ReducedParameter& reduced : reduced_parameters_) reduced.to_pack = reduced.to_alias = false;
   if (!recorded_) ready_order_.clear();
-  hooks_ = 0;
   times_.gradients.assign(infos_.size(), {});
   times_.buckets.assign(buckets_.size(), {});
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    buckets_[b].pending = layout_.buckets[b].members.size();
 }
 
-// Finds the replica gradients that no output of the pass that is alive now leads to; in static
-// mode, those that had no hook in the first pass.
+// Finds the replica gradients that no output of the pass that is alive now leads to.
 void Reducer::find_unused(Pass& pass) {
-  unused_.clear();
-  if (options_.static_graph) {
-    for (std::size_t i = 0; i < replica_gradient_count(); ++i)
-      if (replica_gradient(i).hooks_expected == 0) unused_.push_back(i);
-  }
   if (!options_.find_unused_parameters) return;
   reachable_.assign(replica_gradient_count(), false);
   pass.with_outputs([this](std::span<PassOutput* const> outputs) {
@@ -799,8 +795,7 @@ void Reducer::find_unused(Pass& pass) {
       if (index != kNotReduced) reachable_[index] = true;
     }
   });
-  for (std::size_t i = 0; i < replica_gradient_count(); ++i)
-    if (!reachable_[i]) unused_.push_back(i);
+  core_.set_reachable(reachable_);
 }
 
 void Reducer::open_pass() {

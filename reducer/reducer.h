@@ -34,9 +34,11 @@
 #include "reducer/autograd/engine.h"
 #include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
+#include "reducer/base/check.h"
 #include "reducer/bucket/layout.h"
 #include "reducer/comm/process_group.h"
 #include "reducer/comm/store.h"
+#include "reducer/core/pass_core.h"
 #include "reducer/diagnosis/diagnosis.h"
 #include "reducer/failure_board.h"
 #include "reducer/hooks/communication_hook.h"
@@ -225,11 +227,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // corresponding parameter of another replica.
   struct ReplicaGradient {
     Ref<Parameter> parameter;
-    // The number of accumulations that have started in the running pass.
-    std::uint32_t hooks_started = 0;
-    std::uint32_t hooks_finished = 0;  // The number of hooks that ran after these accumulations.
-    std::uint32_t hooks_expected = 1;  // The gradient is ready after this number of hooks.
-    bool is_ready = false;             // True once the gradient is ready in the running pass.
+    std::uint32_t number = 0;  // The number that hooks report, and core_ counts by.
   };
   struct FurtherReplica : ReplicaGradient {
     std::size_t reduced = 0;
@@ -238,7 +236,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // in one cache line. The graph has run since the reducer last read them, and with many small
   // parameters the cache misses are most of the cost of a pass.
   struct alignas(64) ReducedParameter : ReplicaGradient {
-    bool all_replicas_ready = false;  // True once the gradients of all replicas are ready.
     // Whether this rank used the parameter, as of the moment when it became ready (G6).
     bool used = false;
     bool in_use = false;  // Static mode: whether some rank used the parameter in the first pass.
@@ -246,12 +243,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     // first_further_replica on.
     std::uint32_t further_replica_count = 0;
     std::uint32_t first_further_replica = 0;
-    // The number of replicas whose gradients are not ready in the running pass.
-    std::uint32_t replicas_pending = 1;
     std::uint32_t info = 0;  // The parameter's index in infos_.
-    // The number of the parameter's last hook in the running pass, counted from 1; 0 if no hook
-    // ran.
-    std::uint64_t last_hook = 0;
     std::size_t bucket = 0;
     bool is_grad_saved = false;  // True if `saved_grad` is defined.
     // True if pack_bucket() has to copy the gradient, because it is on a GPU.
@@ -268,7 +260,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     Ref<Storage> storage;               // Null if the bucket is sparse.
     std::unique_ptr<SparseSum> sparse;  // Null if the bucket is dense.
     std::vector<std::size_t> members;   // The indices of its members, in the order of the layout.
-    std::size_t pending = 0;            // The number of members that are not ready.
     std::int64_t trace_sequence = 0;
     Work work;
     // The bucket as the communication hook sees it; null without a hook.
@@ -324,7 +315,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void divide_by(int ranks);
   void leave_join();
   Status shadow(JoinEvent event);
-  Status shadow_pass();
+  Status shadow_pass(bool agrees);
   Status send_buffers();
   Status lay_out_in_ready_order();
   Status agree_on_order();
@@ -360,35 +351,39 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
     const bool apart = after_backward() && membership_.backward_group != nullptr;
     return apart ? *membership_.backward_group : *membership_.group;
   }
+  // The core, where no hook can use it: before the reducer has hooks, between two backwards, and
+  // when the running one has ended.
+  core::PassCore& idle_core() LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
+    LOCKSTEP_CHECK(running_task_ == nullptr);
+    return core_;
+  }
   bool can_complete_later();
-  bool in_first_static_pass() const { return options_.static_graph && !first_static_pass_done_; }
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
   void note_ready(const ReducedParameter& reduced);
-  void note_copied_to_bucket(const ReducedParameter& reduced);
+  void note_copied_to_bucket(const ReducedParameter& reduced) LOCKSTEP_REQUIRES(mutex_);
   void keep_statistics();
   bool grad_is_bucket_view(const ReducedParameter& reduced) const;
-  Failure ready_twice(const ReplicaGradient& replica, std::size_t bucket) const;
+  Failure ready_twice(std::size_t index) LOCKSTEP_REQUIRES(mutex_);
   Status arriving_locally(std::size_t index) LOCKSTEP_REQUIRES(mutex_);
   void suspend_pass();
   Status mark_ready(ReducedParameter& reduced) LOCKSTEP_REQUIRES(mutex_);
-  Status mark_all_unused_ready() LOCKSTEP_REQUIRES(mutex_);
+  Status copy_unused_grads() LOCKSTEP_REQUIRES(mutex_);
   Status mark_unused_ready(ReducedParameter& reduced) LOCKSTEP_REQUIRES(mutex_);
   Status copy_grad_to_bucket(ReducedParameter& reduced);
   Status copy_dense_grad_to_bucket(ReducedParameter& reduced, double factor);
   void alias_grad_to_bucket(ReducedParameter& reduced);
   void pack_bucket(const Bucket& bucket);
-  Status detach_misplaced_views();
+  Status detach_misplaced_views() LOCKSTEP_REQUIRES(mutex_);
   Status detach_from_bucket(Parameter& parameter) const;
   void sum_replicas(ReducedParameter& reduced, double factor);
   static void wait_for(const ReplicaGradient& replica, Device& device);
   Result<Tensor> all_entries(const ReducedParameter& reduced) const;
   Failure requires_grad(const ReplicaGradient& replica, std::size_t bucket) const;
   Status save_stale_grad(ReducedParameter& reduced);
-  Status mark_remaining_ready(bool& all_ready);
+  Status mark_remaining_ready(bool agrees, bool& all_ready);
   void stop_listening() LOCKSTEP_EXCLUDES(mutex_);
-  std::vector<std::size_t> by_last_hook() const;
   Status agree_on_use();
-  Status usage_changed() const;
+  Status usage_changed() const LOCKSTEP_REQUIRES(mutex_);
   Status launch_ready_buckets() LOCKSTEP_REQUIRES(mutex_);
   Status launch_bucket(std::size_t b);
   Status finish_bucket(std::size_t b);
@@ -469,28 +464,15 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // The outermost backward of the running pass that runs now.
   GraphTask* running_task_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
   std::int64_t next_pass_ = 0;
-  // The number of parameters that are not ready in the running pass.
-  std::size_t unready_parameters_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  // The next bucket to be launched.
-  std::size_t next_bucket_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  // True while a communication hook starts that bucket, and after it failed to.
-  bool launching_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // Decides what is ready, and what is launched next.
+  core::PassCore core_ LOCKSTEP_GUARDED_BY(mutex_);
   std::int64_t launched_ = 0;
   // True if the unused parameters of the running pass have been marked, or if no pass runs.
   platform::Atomic<bool> unused_marked_{true};
-  // The replica gradients that no hook will report in the running pass.
-  std::vector<std::size_t> unused_ LOCKSTEP_GUARDED_BY(mutex_);
-  // The number of hooks that have run in the running pass.
-  std::uint64_t hooks_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   // The parameters in the order in which they became ready in the first pass.
   std::vector<std::int32_t> ready_order_;
-  bool recorded_ = false;  // True once that pass is complete.
-  bool rebuilt_ = false;   // True once the buckets follow that order.
-  // Static mode: true once this rank's first pass is complete.
-  bool first_static_pass_done_ = false;
-  // Static mode: true once the group's first pass is complete, so that the used parameters are
-  // known.
-  bool used_parameters_agreed_ = false;
+  bool recorded_ = false;               // True once that pass is complete.
+  bool rebuilt_ = false;                // True once the buckets follow that order.
   std::optional<JoinOptions> joining_;  // Set between begin_join() and end_join().
   // One entry for each rank: 1 if the rank trained in the last event.
   std::vector<std::int32_t> active_;

@@ -18,7 +18,8 @@ Status Reducer::backward_reached(GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (unused_marked_ || running_task_ != &task.outermost()) return {};
   unused_marked_ = true;
-  LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
+  core_.on_backward_reached();
+  LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
   return launch_ready_buckets();
 }
 
@@ -27,20 +28,16 @@ Status Reducer::backward_reached(GraphTask& task) {
 Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return arriving_locally(index);
-  const ReducedParameter& reduced = reduced_parameter_of(index);
-  ReplicaGradient& replica = this->replica_gradient(index);
-  if (reduced.all_replicas_ready || replica.is_ready ||
-      replica.hooks_started == replica.hooks_expected)
-    return ready_twice(replica, reduced.bucket);
-  ++replica.hooks_started;
-  return {};
+  if (core_.on_gradient_arriving(index)) return {};
+  return ready_twice(index);
 }
 
 // Handles a backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient
 // that was already copied to its bucket would be lost, because the result replaces the gradient.
 Status Reducer::arriving_locally(std::size_t index) {
   const ReducedParameter& reduced = reduced_parameter_of(index);
-  if (!pass_ || pass_->state != Pass::State::kRunning || !reduced.all_replicas_ready) return {};
+  if (!pass_ || pass_->state != Pass::State::kRunning || !core_.is_parameter_ready(reduced.number))
+    return {};
   Failure failure = describe(
       Code::kReadyTwice, "a local backward reached it when pass " + std::to_string(pass_->number) +
                              " had taken its gradient already, and the average takes the place of "
@@ -54,76 +51,59 @@ Status Reducer::arriving_locally(std::size_t index) {
 Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
   if (running_task_ != &task.outermost()) return {};
-  ReducedParameter& reduced = reduced_parameter_of(index);
-  ReplicaGradient& replica = this->replica_gradient(index);
-  reduced.last_hook = ++hooks_;
-  if (++replica.hooks_finished < replica.hooks_expected) return {};
-  LOCKSTEP_CHECK(!replica.is_ready);
-  replica.is_ready = true;
-  return --reduced.replicas_pending > 0 ? Status() : mark_ready(reduced);
+  const core::Action action = core_.on_hook(index);
+  if (action.kind == core::Action::Kind::kNone) return {};
+  return mark_ready(reduced_parameters_[action.index]);
 }
 
-Failure Reducer::ready_twice(const ReplicaGradient& replica, std::size_t bucket) const {
+Failure Reducer::ready_twice(std::size_t index) {
   const std::string pass = std::to_string(pass_->number);
   Failure failure = describe(
       Code::kReadyTwice,
       options_.static_graph
           ? "in pass " + pass + " a further hook of it fired, after the " +
-                std::to_string(replica.hooks_expected) +
+                std::to_string(core_.hooks_expected(index)) +
                 " of the first pass: with static_graph on every pass has to be the same"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
-  failure.bucket = static_cast<int>(bucket);
-  failure.parameters = {replica.parameter->name()};
+  failure.bucket = static_cast<int>(reduced_parameter_of(index).bucket);
+  failure.parameters = {replica_gradient(index).parameter->name()};
   failure.definite = true;
   return failure;
 }
 
 Status Reducer::mark_ready(ReducedParameter& reduced) {
-  LOCKSTEP_CHECK(!reduced.all_replicas_ready);
-  reduced.all_replicas_ready = true;
   note_ready(reduced);
   {  // Members of a bucket do not overlap, so different workers copy concurrently.
     const platform::MutexUnlock unlocked(mutex_);
     LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
   }
-  LOCKSTEP_CHECK(unready_parameters_ > 0);
-  --unready_parameters_;
   note_copied_to_bucket(reduced);
   return launch_ready_buckets();
 }
 
-// Marks the parameters that will have no hook in this pass and copies their gradients to the
-// buckets now, unless the gradient of another replica is still pending.
-Status Reducer::mark_all_unused_ready() {
-  for (const std::size_t index : unused_) {
-    replica_gradient(index).is_ready = true;
-    ReducedParameter& reduced = reduced_parameter_of(index);
-    if (--reduced.replicas_pending == 0) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
-  }
+// Copies the gradients that are ready without a hook to their buckets.
+Status Reducer::copy_unused_grads() {
+  for (core::Action next = core_.next_copy(); next.kind != core::Action::Kind::kNone;
+       next = core_.next_copy())
+    LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced_parameters_[next.index]));
   return {};
 }
 
 Status Reducer::mark_unused_ready(ReducedParameter& reduced) {
-  LOCKSTEP_CHECK(!reduced.all_replicas_ready);
-  reduced.all_replicas_ready = true;
   note_ready(reduced);
   LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
-  --unready_parameters_;
   note_copied_to_bucket(reduced);
   return {};
 }
 
 void Reducer::note_copied_to_bucket(const ReducedParameter& reduced) {
-  Bucket& bucket = buckets_[reduced.bucket];
-  LOCKSTEP_CHECK(bucket.pending > 0);
-  if (--bucket.pending == 0) times_.buckets[reduced.bucket].ready = platform::now();
+  if (core_.on_copied(reduced.number)) times_.buckets[reduced.bucket].ready = platform::now();
 }
 
 // Records the ready order for the rebuild (B2), and the time (T3).
 void Reducer::note_ready(const ReducedParameter& reduced) {
-  if (!recorded_)
-    ready_order_.push_back(static_cast<std::int32_t>(&reduced - reduced_parameters_.data()));
+  if (!recorded_) ready_order_.push_back(static_cast<std::int32_t>(reduced.number));
   times_.gradients[reduced.info] = platform::now();
 }
 
@@ -142,7 +122,7 @@ bool Reducer::grad_is_bucket_view(const ReducedParameter& reduced) const {
 Status Reducer::detach_misplaced_views() {
   if (!options_.gradient_as_bucket_view) return {};
   for (const ReducedParameter& reduced : reduced_parameters_) {
-    if (reduced.all_replicas_ready || !reduced.bucket_view.defined()) continue;
+    if (core_.is_parameter_ready(reduced.number) || !reduced.bucket_view.defined()) continue;
     const bool viewed = grad_is_bucket_view(reduced);
     Status status;
     each_replica(reduced, [&](const ReplicaGradient& replica) {
@@ -275,15 +255,11 @@ void Reducer::pack_bucket(const Bucket& bucket) {
 // belong to the user. The gradients that are ready have been copied to their buckets. In view mode,
 // where a bucket may be in flight, the user does not see these gradients (B7).
 void Reducer::suspend_pass() {
-  std::size_t b = 0;
-  {
-    platform::MutexLock lock(mutex_);
-    b = next_bucket_;
-  }
-  for (; b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
+  const core::PassCore& core = idle_core();
+  for (std::size_t b = core.next_bucket(); b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
   if (!options_.gradient_as_bucket_view) return;
   for (ReducedParameter& reduced : reduced_parameters_) {
-    if (!reduced.all_replicas_ready || !grad_is_bucket_view(reduced)) continue;
+    if (!core.is_parameter_ready(reduced.number) || !grad_is_bucket_view(reduced)) continue;
     reduced.parameter->move_grad(
         std::move(reduced.saved_grad));  // Undefined, unless it may have to be restored (G5).
     drop_stale_grad(reduced);
@@ -345,17 +321,18 @@ void Reducer::drop_stale_grad(ReducedParameter& reduced) {
 
 // Launches buckets in index order, whatever order they become ready in (P3).
 Status Reducer::launch_ready_buckets() {
-  if (launching_) return {};  // The thread that launches continues with what is ready now.
-  // Hooks launch nothing, and neither does the end of a backward that leaves gradients to a later
-  // one (P14).
-  if (after_backward() && (running_task_ != nullptr || unready_parameters_ != 0)) return {};
-  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
-    Bucket& bucket = buckets_[next_bucket_];
+  for (core::Action next = core_.next_launch(); next.kind != core::Action::Kind::kNone;
+       next = core_.next_launch()) {
+    if (next.kind == core::Action::Kind::kLaunchUsageMap) {
+      LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+      continue;
+    }
+    const std::size_t b = next.index;
+    Bucket& bucket = buckets_[b];
     pack_bucket(bucket);
-    times_.buckets[next_bucket_].launched = platform::now();
-    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_)
-                                           : launch_bucket(next_bucket_));
-    ++next_bucket_;
+    times_.buckets[b].launched = platform::now();
+    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(b) : launch_bucket(b));
+    core_.on_launched(b);
   }
   return {};
 }
@@ -428,10 +405,15 @@ void Reducer::stop_listening() {
 
 // Called at the end of an outermost backward of the running pass.
 Status Reducer::end_backward() {
-  stop_listening();
+  bool agrees = false;
+  {
+    platform::MutexLock lock(mutex_);
+    running_task_ = nullptr;
+    agrees = core_.on_backward_end().kind == core::Action::Kind::kLaunchUsageMap;
+  }
   times_.backward_ended = platform::now();
   bool all_ready = false;
-  if (Status status = mark_remaining_ready(all_ready); !status.ok())
+  if (Status status = mark_remaining_ready(agrees, all_ready); !status.ok())
     return give_up(std::move(status));
   if (!all_ready) {
     if (!can_complete_later()) return give_up(incomplete());
@@ -439,7 +421,7 @@ Status Reducer::end_backward() {
     return {};
   }
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
-  first_static_pass_done_ = options_.static_graph;
+  idle_core().on_pass_complete();
   keep_statistics();
   end_pass();
   return {};
@@ -449,12 +431,13 @@ Status Reducer::end_backward() {
 // (P5). An output that leads to none keeps no pass open: a constant, a metric, or features that the
 // loss is computed from.
 bool Reducer::can_complete_later() {
+  const core::PassCore& core = idle_core();
   bool is_found = false;
   pass_->with_outputs([&](std::span<PassOutput* const> outputs) {
     search_roots_.assign(outputs.begin(), outputs.end());
     for (const Node* node : search_.reachable_from(search_roots_)) {
       const std::uint32_t index = replica_gradient_numbers_.number_or(node, kNotReduced);
-      is_found = is_found || (index != kNotReduced && !replica_gradient(index).is_ready);
+      is_found = is_found || (index != kNotReduced && !core.is_gradient_ready(index));
     }
     is_found = is_found || search_.met_nested_backward();
   });
@@ -484,38 +467,19 @@ void Reducer::end_pass() {
 }
 
 // Does what remains before all buckets can be launched.
-Status Reducer::mark_remaining_ready(bool& all_ready) {
-  if (in_first_static_pass()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+Status Reducer::mark_remaining_ready(bool agrees, bool& all_ready) {
+  if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
-  if (in_first_static_pass()) {
-    for (const std::size_t index : by_last_hook())
-      LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced_parameters_[index]));
-  } else if (options_.find_unused_parameters) {
-    for (ReducedParameter& reduced :
-         reduced_parameters_)  // The loss does not reach some outputs, or no hook ran (P5, P8).
-      if (!reduced.all_replicas_ready) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
-  } else if (!unused_marked_) {
-    LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
-  }
+  if (agrees) core_.on_usage_agreed();
+  LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
   unused_marked_ = true;
   // This check comes before the remaining launches: where nothing was launched yet (P14, the first
   // static pass, or no hook at all) the other ranks still wait for this rank.
   LOCKSTEP_RETURN_IF_ERROR(usage_changed());
   LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
-  all_ready = unready_parameters_ == 0;
-  LOCKSTEP_CHECK(!all_ready || next_bucket_ == buckets_.size());
+  all_ready = core_.is_all_ready();
+  LOCKSTEP_CHECK(!all_ready || core_.is_all_launched());
   return {};
-}
-
-// Returns the order in which parameters would have become ready in the first static pass: those
-// without a hook first, as later passes mark them.
-std::vector<std::size_t> Reducer::by_last_hook() const {
-  std::vector<std::size_t> order(reduced_parameters_.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
-    return reduced_parameters_[a].last_hook < reduced_parameters_[b].last_hook;
-  });
-  return order;
 }
 
 // Static mode: called at the end of the first backward of the first pass, which ends the pass
@@ -529,17 +493,10 @@ Status Reducer::agree_on_use() {
       reduced.used = reduced.used || (!shadowing_ && replica.parameter->used());
     });
   }
-  if (!used_parameters_agreed_ && !reduced_parameters_.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
-    LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
-    for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
-      reduced_parameters_[i].in_use = usage_map_[i] != 0;
-    used_parameters_agreed_ = true;
-  }
-  // This comes last: a pass that could not start, and left the reducer clean, is not the first
-  // pass.
-  for (std::size_t i = 0; i < replica_gradient_count() && !shadowing_; ++i)
-    replica_gradient(i).hooks_expected = replica_gradient(i).hooks_finished;
+  LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+  LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
+  for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
+    reduced_parameters_[i].in_use = usage_map_[i] != 0;
   return {};
 }
 
@@ -549,7 +506,7 @@ Status Reducer::usage_changed() const {
   if (!options_.static_graph) return {};
   Failure failure = describe(Code::kUsageChanged, "");
   for (const ReducedParameter& reduced : reduced_parameters_) {
-    if (!reduced.all_replicas_ready || !reduced.used || reduced.in_use) continue;
+    if (!core_.is_parameter_ready(reduced.number) || !reduced.used || reduced.in_use) continue;
     if (failure.bucket == kNone) failure.bucket = static_cast<int>(reduced.bucket);
     failure.parameters.push_back(reduced.parameter->name());
   }
@@ -564,7 +521,6 @@ Status Reducer::usage_changed() const {
 
 Status Reducer::finalize() {
   bool usage_pending = options_.find_unused_parameters && !reduced_parameters_.empty();
-  if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
     const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;

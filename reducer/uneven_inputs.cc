@@ -170,12 +170,16 @@ Status Reducer::shadow(JoinEvent event) {
       return {};
   }
   open_pass();
+  bool agrees = false;
+  Status status;
   {
     platform::MutexLock lock(mutex_);
     start_pass(*pass_);
+    status = detach_misplaced_views();
+    agrees = core_.on_no_backward().kind == core::Action::Kind::kLaunchUsageMap;
   }
   shadowing_ = true;
-  Status status = shadow_pass();
+  if (status.ok()) status = shadow_pass(agrees);
   shadowing_ = false;
   if (!status.ok()) return fail(std::move(status.failure()));
   end_pass();
@@ -183,13 +187,12 @@ Status Reducer::shadow(JoinEvent event) {
 }
 
 // Reduces every bucket and the usage map, with zeros and without any use.
-Status Reducer::shadow_pass() {
-  LOCKSTEP_RETURN_IF_ERROR(detach_misplaced_views());
-  if (options_.static_graph && !used_parameters_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+Status Reducer::shadow_pass(bool agrees) {
+  if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   {
     platform::MutexLock lock(mutex_);
-    for (ReducedParameter& reduced : reduced_parameters_)
-      LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
+    if (agrees) core_.on_usage_agreed();
+    LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
     LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
   }
   return finalize();

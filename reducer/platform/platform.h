@@ -6,8 +6,8 @@
 // (faults/sim/platform). Everything in `reducer/` lives in `namespace lockstep::inline
 // LOCKSTEP_NS`, so that both builds, and a third one with planted bugs, fit into one program.
 //
-// Each `lockstep_platform/types.h` defines LOCKSTEP_NS (unless the build did) and, in
-// `lockstep::inline LOCKSTEP_NS::platform`:
+// Each `lockstep_platform/types.h` defines, in `lockstep::inline LOCKSTEP_NS::platform`
+// (base/build_namespace.h):
 //
 //   using Duration = std::chrono::nanoseconds;
 //   Duration now();    since an arbitrary start; never goes back; virtual in `sim`

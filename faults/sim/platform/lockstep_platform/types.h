@@ -6,10 +6,6 @@
 // predicate does not hold must have a deadline.
 #pragma once
 
-#ifndef LOCKSTEP_NS
-#define LOCKSTEP_NS sim
-#endif
-
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -18,6 +14,7 @@
 
 #include "faults/sim/scheduler/scheduler.h"
 #include "faults/sim/scheduler/sync.h"
+#include "reducer/base/build_namespace.h"
 #include "reducer/base/check.h"
 #include "reducer/base/thread_safety.h"
 

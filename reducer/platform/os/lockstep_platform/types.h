@@ -1,10 +1,6 @@
 // The platform `os`: the standard library. See reducer/platform/platform.h for the interface.
 #pragma once
 
-#ifndef LOCKSTEP_NS
-#define LOCKSTEP_NS os
-#endif
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "reducer/base/build_namespace.h"
 #include "reducer/base/thread_safety.h"
 
 namespace lockstep {
