@@ -77,8 +77,8 @@ function(lockstep_with_included out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-lockstep_with_included(lockstep_headers ${lockstep_public_headers})
-list(APPEND lockstep_headers reducer/platform/os/lockstep_platform/types.h)  # platform.h's, by a path of the platform
+# platform.h includes the platform's header by a path of the platform.
+lockstep_with_included(lockstep_headers ${lockstep_public_headers} reducer/platform/os/lockstep_platform/types.h)
 # One rule a file, and not install(DIRECTORY): that would leave empty folders behind.
 foreach(header ${lockstep_headers})
   get_filename_component(folder ${header} DIRECTORY)
