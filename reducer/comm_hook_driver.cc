@@ -67,7 +67,8 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence) {
 Status Reducer::start_hook(std::size_t b) {
   HookBucket& bucket = *buckets_[b].hooked;
   const platform::MutexUnlock unlocked(mutex_);
-  bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
+  bucket.begin(pass_->number, scale_.divisor(), factor_of(layout_.buckets[b].dtype),
+               options_.reduction);
   Status status = guarded([&] { return options_.hook->start(bucket); });
   // This asks the hook for its name.
   return status.ok() ? status : hook_failed(std::move(status), b);

@@ -230,7 +230,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   LOCKSTEP_RETURN_IF_ERROR(check_devices());
   for (std::uint32_t i = 0; i < replica_gradient_count(); ++i) {
     replica_gradient(i).number = i;
-    replica_gradient_numbers_.insert(replica_gradient(i).parameter.get(), i);
+    search_.add(replica_gradient(i).parameter.get());
   }
   for (std::size_t i = 0; i < options_.buffers.size(); ++i) {
     const Tensor& value = options_.buffers[i]->value();
@@ -249,11 +249,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
   state_.emplace(distinct, options_.buffers, options_.broadcast_chunk_bytes);
   LOCKSTEP_RETURN_IF_ERROR(state_->add_replicas(parameters, options_.replicas));
   usage_map_.resize(reduced_parameters_.size());
-  // The statistics reserve their memory here, so that no pass allocates.
-  for (PassStatistics* each : {&times_, &last_pass_}) {
-    each->gradients.reserve(infos_.size());
-    each->buckets.reserve(reduced_parameters_.size());
-  }
+  clock_.reserve(infos_.size(), reduced_parameters_.size());
   if (!options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   return start_over();
 }
@@ -445,7 +441,7 @@ Status Reducer::agree_with_peers(Status own) {
   LOCKSTEP_RETURN_IF_ERROR(agree(*membership_.group, lines, std::move(own), reducer_id_));
   if (is_apart) LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(*membership_.group, backward_group()));
   if (options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_pinned());
-  divide_by(membership_.group->size());
+  scale_.divide_by(membership_.group->size());
   return {};
 }
 
@@ -542,7 +538,7 @@ Status Reducer::start_over() {
   joining_.reset();
   if (options_.hook) options_.hook->reset();
   trace_.clear();
-  last_pass_.pass = kNone;
+  clock_.forget_last();
   poison_ = Status();
   failed_at_.reset();
   if (reserve_.ok()) reserve_ = Status(Failure());
@@ -708,7 +704,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   if (outputs.empty()) return {};
   if (!pass_) open_pass();
   LOCKSTEP_CHECK(pass_->state == Pass::State::kOpen);
-  armed_ = platform::now();
+  clock_.arm();
   if (options_.find_unused_parameters) {
     std::vector<Edge> inputs(std::make_move_iterator(outputs.begin()),
                              std::make_move_iterator(outputs.end()));
@@ -780,22 +776,13 @@ void Reducer::start_pass(Pass& pass) {
   unused_marked_ = false;
   for (ReducedParameter& reduced : reduced_parameters_) reduced.to_pack = reduced.to_alias = false;
   if (!recorded_) ready_order_.clear();
-  times_.gradients.assign(infos_.size(), {});
-  times_.buckets.assign(buckets_.size(), {});
+  clock_.begin_pass(infos_.size(), buckets_.size());
 }
 
 // Finds the replica gradients that no output of the pass that is alive now leads to.
 void Reducer::find_unused(Pass& pass) {
   if (!options_.find_unused_parameters) return;
-  reachable_.assign(replica_gradient_count(), false);
-  pass.with_outputs([this](std::span<PassOutput* const> outputs) {
-    search_roots_.assign(outputs.begin(), outputs.end());
-    for (const Node* node : search_.reachable_from(search_roots_)) {
-      const std::uint32_t index = replica_gradient_numbers_.number_or(node, kNotReduced);
-      if (index != kNotReduced) reachable_[index] = true;
-    }
-  });
-  core_.set_reachable(reachable_);
+  core_.set_reachable(search_.reachable_from(pass));
 }
 
 void Reducer::open_pass() {

@@ -32,7 +32,6 @@
 #include <vector>
 
 #include "reducer/autograd/engine.h"
-#include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
 #include "reducer/base/check.h"
 #include "reducer/bucket/layout.h"
@@ -41,8 +40,11 @@
 #include "reducer/core/pass_core.h"
 #include "reducer/diagnosis/diagnosis.h"
 #include "reducer/failure_board.h"
+#include "reducer/gradient_scale.h"
+#include "reducer/gradient_search.h"
 #include "reducer/hooks/communication_hook.h"
 #include "reducer/module_state.h"
+#include "reducer/pass_clock.h"
 #include "reducer/sparse_sum.h"
 #include "reducer/statistics.h"
 #include "reducer/trace.h"
@@ -205,7 +207,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   const std::vector<ParameterInfo>& parameter_infos() const { return infos_; }
   const Trace& trace() const { return trace_; }
   // The times of the last pass that this rank trained in and completed (T3).
-  const PassStatistics& last_pass() const { return last_pass_; }
+  const PassStatistics& last_pass() const { return clock_.last(); }
   // The flight record of this rank (T1): the state of now, or that of the last failure if no pass
   // has begun since. The thread that trains calls it, outside of backward. to_text() turns it into
   // text for a file.
@@ -221,7 +223,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
  private:
   friend class Pass;
-  static constexpr std::uint32_t kNotReduced = ~std::uint32_t{0};
 
   // The gradient that hooks report: that of a parameter of the first replica, or of the
   // corresponding parameter of another replica.
@@ -312,7 +313,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Result<JoinEvent> apply_join_state(std::span<const std::int32_t> flags);
   bool all_train() const;
   int lowest_that_trains() const;
-  void divide_by(int ranks);
   void leave_join();
   Status shadow(JoinEvent event);
   Status shadow_pass(bool agrees);
@@ -361,7 +361,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   bool tracks_use() const { return options_.find_unused_parameters || options_.static_graph; }
   void note_ready(const ReducedParameter& reduced);
   void note_copied_to_bucket(const ReducedParameter& reduced) LOCKSTEP_REQUIRES(mutex_);
-  void keep_statistics();
   bool grad_is_bucket_view(const ReducedParameter& reduced) const;
   Failure ready_twice(std::size_t index) LOCKSTEP_REQUIRES(mutex_);
   Status arriving_locally(std::size_t index) LOCKSTEP_REQUIRES(mutex_);
@@ -393,7 +392,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
   Status await(Work& work, std::int64_t trace_sequence, int bucket);
   void close_trace(std::int64_t sequence, const Status& status);
-  double factor_of(DType dtype) const { return dtype == DType::kFloat64 ? factor_ : float_factor_; }
+  double factor_of(DType dtype) const { return scale_.of(dtype); }
   // The factor that scales gradients when they are copied to a bucket. It is 1 where a
   // communication hook (G4) or the group's sum scales them instead.
   double bucket_factor(DType dtype) const {
@@ -433,13 +432,11 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
   ReducerOptions options_;  // These do not change after construction.
   Membership membership_;
-  int divisor_ = 1;  // The divisor N.
   // Identifies this reducer's collectives. It is the sequence number, in the group, of the
   // collective with which the ranks agreed at construction, so that two reducers on one group
   // cannot mistake each other's sums for their own (F3).
   std::int64_t reducer_id_ = kNone;
-  double factor_ = 1.0;        // The scale of float64 gradients.
-  double float_factor_ = 1.0;  // The scale of all other gradients, rounded to float (G2).
+  GradientScale scale_;
 
   std::optional<ModuleState> state_;
   bool window_open_ = false;  // True once the first forward of the sync window has run (S3).
@@ -482,10 +479,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Work usage_work_;
   std::int64_t usage_sequence_ = 0;
   Trace trace_;
-  // When the open pass was armed, on the platform's clock; `times_` counts from then.
-  platform::Duration armed_{};
-  PassStatistics times_;  // The times of the running pass.
-  PassStatistics last_pass_;
+  PassClock clock_;
   Status poison_;
   Status
       // Memory for one failure, so that a reducer can always be poisoned, even when memory has run
@@ -493,10 +487,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
       reserve_;
   // The progress at the last failure, until a pass begins.
   std::optional<ProgressSnapshot> failed_at_;
-  ParameterSearch search_;
-  std::vector<Node*> search_roots_;
-  NodeMap replica_gradient_numbers_;  // Maps each parameter to the index of its replica gradient.
-  std::vector<bool> reachable_;
+  GradientSearch search_;
 };
 
 }  // namespace LOCKSTEP_NS

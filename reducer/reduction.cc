@@ -98,13 +98,13 @@ Status Reducer::mark_unused_ready(ReducedParameter& reduced) {
 }
 
 void Reducer::note_copied_to_bucket(const ReducedParameter& reduced) {
-  if (core_.on_copied(reduced.number)) times_.buckets[reduced.bucket].ready = platform::now();
+  if (core_.on_copied(reduced.number)) clock_.bucket_ready(reduced.bucket);
 }
 
 // Records the ready order for the rebuild (B2), and the time (T3).
 void Reducer::note_ready(const ReducedParameter& reduced) {
   if (!recorded_) ready_order_.push_back(static_cast<std::int32_t>(reduced.number));
-  times_.gradients[reduced.info] = platform::now();
+  clock_.gradient_ready(reduced.info);
 }
 
 // Whether the gradient is the bucket view already (B7).
@@ -330,7 +330,7 @@ Status Reducer::launch_ready_buckets() {
     const std::size_t b = next.index;
     Bucket& bucket = buckets_[b];
     pack_bucket(bucket);
-    times_.buckets[b].launched = platform::now();
+    clock_.bucket_launched(b);
     LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(b) : launch_bucket(b));
     core_.on_launched(b);
   }
@@ -411,7 +411,7 @@ Status Reducer::end_backward() {
     running_task_ = nullptr;
     agrees = core_.on_backward_end().kind == core::Action::Kind::kLaunchUsageMap;
   }
-  times_.backward_ended = platform::now();
+  clock_.backward_ended();
   bool all_ready = false;
   if (Status status = mark_remaining_ready(agrees, all_ready); !status.ok())
     return give_up(std::move(status));
@@ -422,7 +422,7 @@ Status Reducer::end_backward() {
   }
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
   idle_core().on_pass_complete();
-  keep_statistics();
+  clock_.end_pass(pass_->number);
   end_pass();
   return {};
 }
@@ -432,31 +432,8 @@ Status Reducer::end_backward() {
 // loss is computed from.
 bool Reducer::can_complete_later() {
   const core::PassCore& core = idle_core();
-  bool is_found = false;
-  pass_->with_outputs([&](std::span<PassOutput* const> outputs) {
-    search_roots_.assign(outputs.begin(), outputs.end());
-    for (const Node* node : search_.reachable_from(search_roots_)) {
-      const std::uint32_t index = replica_gradient_numbers_.number_or(node, kNotReduced);
-      is_found = is_found || (index != kNotReduced && !core.is_gradient_ready(index));
-    }
-    is_found = is_found || search_.met_nested_backward();
-  });
-  return is_found;
-}
-
-void Reducer::keep_statistics() {
-  times_.pass = pass_->number;
-  times_.finished = platform::now();
-  for (const ReducedParameter& reduced : reduced_parameters_)
-    times_.gradients[reduced.info] -= armed_;
-  for (PassStatistics::Bucket& bucket : times_.buckets) {
-    bucket.ready -= armed_;
-    bucket.launched -= armed_;
-    bucket.completed -= armed_;
-  }
-  times_.backward_ended -= armed_;
-  times_.finished -= armed_;
-  std::swap(times_, last_pass_);
+  return search_.leads_to(
+      *pass_, [&](std::uint32_t gradient) { return !core.is_gradient_ready(gradient); });
 }
 
 void Reducer::end_pass() {
@@ -524,7 +501,7 @@ Status Reducer::finalize() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
     const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;
-    times_.buckets[b].completed = is_sum ? buckets_[b].work.completed_at() : platform::now();
+    clock_.bucket_completed(b, is_sum ? buckets_[b].work.completed_at() : platform::now());
     transfers_.clear();
     Status status = copy_bucket_to_grads(buckets_[b], usage_pending);
     if (!transfers_.empty()) {  // Runs also for a bucket that fails half-way.

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "reducer/base/check.h"
-#include "reducer/base/float_environment.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
@@ -95,7 +94,7 @@ Result<Reducer::JoinEvent> Reducer::apply_join_state(std::span<const std::int32_
   }
   if (active == 0) return JoinEvent::kNone;
   std::copy(flags.begin(), flags.end(), active_.begin());
-  divide_by(joining_->divide_by_active ? active : size);
+  scale_.divide_by(joining_->divide_by_active ? active : size);
   if (active < size && joining_->throw_on_early_termination) {
     Failure failure =
         describe(Code::kUnevenInputs, "out of inputs: " + rank_list(ranks_where(flags, false)) +
@@ -123,19 +122,10 @@ int Reducer::lowest_that_trains() const {
   return static_cast<int>(found - active_.begin());
 }
 
-void Reducer::divide_by(int ranks) {
-  const volatile int count = ranks;  // Read from memory, so that the divisions stay behind this.
-  // The application may have set another rounding mode for this thread (G9).
-  const DefaultFloats floats;
-  divisor_ = ranks;
-  factor_ = 1.0 / count;
-  float_factor_ = static_cast<double>(1.0f / static_cast<float>(count));
-}
-
 void Reducer::leave_join() {
   joining_.reset();
   window_open_ = false;
-  divide_by(membership_.group->size());
+  scale_.divide_by(membership_.group->size());
 }
 
 Status Reducer::end_join() try {
