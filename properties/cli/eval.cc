@@ -38,7 +38,7 @@ int complain(const std::string& text, int code = static_cast<int>(Failing::kUsag
   return code;
 }
 
-// What a trial is known by in the log.
+// The key of a trial in the log: the planted bug, and the seed of the cases.
 using TrialKey = std::pair<std::string, std::uint64_t>;
 
 // A trial that is running, in a process of its own.

@@ -14,7 +14,7 @@ using reference::DType;
 
 class Npy : public testing::Test {
  protected:
-  // Of this process alone: tests run beside each other.
+  // The name has the process in it, because tests run beside each other.
   std::string file_ = (std::filesystem::path(testing::TempDir()) /
                        ("lockstep_npy_test." + std::to_string(::getpid()) + ".npy"))
                           .string();
