@@ -107,8 +107,8 @@ Status Reduced::call_hooks(const BackwardContext& here) {
       std::this_thread::sleep_until(std::chrono::steady_clock::time_point(due));
       member->hooked_at = platform::now();
     }
-    const Tensor arriving =
-        std::move(member->arriving);  // undefined if gradients are already there
+    // This is undefined if the gradients are already there.
+    const Tensor arriving = std::move(member->arriving);
     LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&arriving, 1}, {}, here));
   }
   hooks_done_ = platform::now();

@@ -168,8 +168,8 @@ int Suite::run() {
     for (const int ranks : choice_.ranks)
       if (const int code = is_on(workload.name) ? steps(workload, ranks) : 0; code != 0)
         return code;
-  const Workload& closest =
-      is_on(kTiny) ? all.back() : all.front();  // the closest one to a real model
+  // The workload that is closest to a real model.
+  const Workload& closest = is_on(kTiny) ? all.back() : all.front();
   for (const int ranks : choice_.ranks)
     if (const int code = is_on(kFirstPass) ? first_pass(closest, ranks) : 0; code != 0) return code;
   for (const int ranks : choice_.ranks)

@@ -77,8 +77,9 @@ function(lockstep_with_included out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-lockstep_with_included(lockstep_headers ${lockstep_public_headers})
-list(APPEND lockstep_headers reducer/platform/os/lockstep_platform/types.h)  # platform.h's, by a path of the platform
+# platform.h includes lockstep_platform/types.h, which is a different file on each platform. The package has the one of
+# the operating system.
+lockstep_with_included(lockstep_headers ${lockstep_public_headers} reducer/platform/os/lockstep_platform/types.h)
 # One rule a file, and not install(DIRECTORY): that would leave empty folders behind.
 foreach(header ${lockstep_headers})
   get_filename_component(folder ${header} DIRECTORY)
@@ -106,5 +107,18 @@ if(TARGET lockstep)
   install(TARGETS lockstep-seeded RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS lockstep_nccl_net LIBRARY DESTINATION lib COMPONENT program)
+  # The program writes its completions and its manual page itself, from the options that its parser has.
+  set(shell_files ${PROJECT_BINARY_DIR}/shell)
+  add_custom_command(OUTPUT ${shell_files}/lockstep ${shell_files}/_lockstep ${shell_files}/lockstep.1
+                     COMMAND ${CMAKE_COMMAND} -E make_directory ${shell_files}
+                     COMMAND lockstep completion bash > ${shell_files}/lockstep
+                     COMMAND lockstep completion zsh > ${shell_files}/_lockstep
+                     COMMAND lockstep man > ${shell_files}/lockstep.1
+                     DEPENDS lockstep VERBATIM)
+  add_custom_target(lockstep_shell_files ALL DEPENDS ${shell_files}/lockstep)
+  install(FILES ${shell_files}/lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+          COMPONENT program)
+  install(FILES ${shell_files}/_lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT program)
+  install(FILES ${shell_files}/lockstep.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)

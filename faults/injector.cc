@@ -40,6 +40,8 @@ Injector::Site Injector::site_of(Kind kind) {
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
+    case Kind::kHookFails:
+      return kHooks;
     case Kind::kPayloadFlip:
     case Kind::kPayloadTruncate:
     case Kind::kPayloadSwap:
@@ -54,6 +56,7 @@ void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
   state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
+  state.hook_calls.fill(0);
   state.step = step % steps_;
   state.armed.fill(0);
   if (state.exited) return;
@@ -83,10 +86,11 @@ void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, A
   if (state.exited) state.armed.fill(0);
 }
 
-MessageFault Injector::fire_message(std::uint32_t rank, std::uint32_t site) {
+MessageFault Injector::fire_message(std::uint32_t rank, std::uint32_t to, std::uint32_t site) {
   MessageFault out;
   fire(rank, kMessages, site, [&](const Fault& fault) {
     if (fault.kind == Kind::kMessageDelay) out.delay_us += fault.duration_us;
+    if (fault.kind != Kind::kMessageDelay) fired_.link_to = to;
     if (fault.kind == Kind::kLinkReset) out.reset = true;
     if (fault.kind == Kind::kMessageStall) {
       out.stall = true;
@@ -126,6 +130,23 @@ NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {
     if (fault.kind == Kind::kNodeThrows) out.throws = true;
     if (fault.kind == Kind::kSlowThread) out.slow_us += fault.duration_us;
   });
+  return out;
+}
+
+// Calls of start(), futures, and calls of finish() are counted separately.
+std::vector<Fault> Injector::fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site) {
+  std::vector<Fault> out;
+  Rank& state = ranks_[rank];
+  for (Planned& planned : plan_) {
+    const Fault& fault = planned.fault;
+    const bool is_here = fault.kind == Kind::kHookFails && fault.rank == rank &&
+                         fault.step == state.step && fault.site == site && hook_call(fault) == call;
+    if (!is_here || planned.has_fired) continue;
+    planned.has_fired = true;
+    --state.armed[kHooks];
+    ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    out.push_back(fault);
+  }
   return out;
 }
 

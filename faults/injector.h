@@ -52,10 +52,12 @@ class Injector {
   void begin_step(std::uint32_t rank, std::uint32_t step);
   void end_step(std::uint32_t rank);
 
-  MessageFault on_message(std::uint32_t rank) {
+  // Returns the faults of the next message of `rank`. `to` is its receiver; leave it out if the
+  // caller does not know the receiver.
+  MessageFault on_message(std::uint32_t rank, std::uint32_t to = kNoRank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.messages++;
-    return state.armed[kMessages] == 0 ? MessageFault{} : fire_message(rank, site);
+    return state.armed[kMessages] == 0 ? MessageFault{} : fire_message(rank, to, site);
   }
   OperationFault on_operation(std::uint32_t rank) {
     Rank& state = ranks_[rank];
@@ -72,6 +74,14 @@ class Injector {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.nodes++;
     return state.armed[kNodes] == 0 ? NodeFault{} : fire_node(rank, site);
+  }
+
+  // Returns the faults with which this call of the rank's communication hook fails. A hook asks for
+  // HookCall::kFuture when it promises a future, and fails the future with that fault later.
+  std::vector<Fault> on_hook(std::uint32_t rank, HookCall call) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.hook_calls[static_cast<std::size_t>(call)]++;
+    return state.armed[kHooks] == 0 ? std::vector<Fault>() : fire_hook(rank, call, site);
   }
 
   // Returns the payload faults of this exchange. The caller carries each one out, and calls
@@ -91,16 +101,16 @@ class Injector {
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
  private:
-  enum Site { kMessages, kOperations, kCalls, kNodes, kExchanges, kSites };
+  enum Site { kMessages, kOperations, kCalls, kNodes, kHooks, kExchanges, kSites };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
     std::uint32_t calls = 0;
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
-    std::array<std::uint32_t, kSites>
-        // The faults of this step that have not fired, by kind of site.
-        armed{};
+    std::array<std::uint32_t, kHookCalls> hook_calls{};
+    // How many faults of this step have not fired, by kind of site.
+    std::array<std::uint32_t, kSites> armed{};
     std::uint32_t step = 0;
     bool exited = false;
     bool silenced = false;
@@ -113,10 +123,11 @@ class Injector {
   static Site site_of(Kind kind);
   template <class Act>
   void fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act);
-  MessageFault fire_message(std::uint32_t rank, std::uint32_t site);
+  MessageFault fire_message(std::uint32_t rank, std::uint32_t to, std::uint32_t site);
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
   bool fire_call(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
+  std::vector<Fault> fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site);
   std::vector<Fault> fire_exchange(std::uint32_t rank, std::uint32_t site);
 
   std::vector<Planned> plan_;

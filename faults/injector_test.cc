@@ -74,6 +74,21 @@ TEST(Injector, OneCallFails) {
   EXPECT_EQ(count(injector, Kind::kCallError), 1U);
 }
 
+TEST(Injector, CallsOfAHookAreCountedByTheirKind) {
+  const auto at = static_cast<std::uint32_t>(HookCall::kFinish) + kHookCalls;
+  Injector injector({{{Kind::kHookFails, 0, 1, 1, 0, 0, at}}}, 1, 2);
+  for (std::uint32_t step = 0; step < 2; ++step) {
+    injector.begin_step(0, step);
+    for (std::uint32_t call = 0; call < 3; ++call) {
+      EXPECT_TRUE(injector.on_hook(0, HookCall::kStart).empty());
+      EXPECT_TRUE(injector.on_hook(0, HookCall::kFuture).empty());
+      const bool is_planned = step == 1 && call == 1;
+      EXPECT_EQ(injector.on_hook(0, HookCall::kFinish).size(), is_planned ? 1U : 0U);
+    }
+  }
+  EXPECT_EQ(count(injector, Kind::kHookFails), 1U);
+}
+
 TEST(Injector, KnowsWhoExitedAndWhoIsSilenced) {
   Injector injector({{{Kind::kRankExit, 0, 0, 1, 0},
                       {Kind::kOperationError, 0, 0, 2, 0},
@@ -102,6 +117,7 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_operation(0));
     static_cast<void>(injector.on_call(0));
     static_cast<void>(injector.on_node(0));
+    static_cast<void>(injector.on_hook(0, HookCall::kStart));
     for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
     EXPECT_EQ(count(injector, static_cast<Kind>(kind)), 1U) << name_of(static_cast<Kind>(kind));
   }

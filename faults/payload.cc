@@ -46,11 +46,11 @@ namespace {
 void corrupt_all(const std::vector<Fault>& planned, Injector& injector,
                  std::span<const std::uint32_t> members, const Frames& out, const Frames& before) {
   const std::vector<std::byte> meant(out.bytes.begin(), out.bytes.end());
-  const auto rank_of =
-      [members](const Fault& fault) {  // for a rank that is no member: the number of members
-        return static_cast<std::size_t>(std::find(members.begin(), members.end(), fault.peer) -
-                                        members.begin());
-      };
+  // Returns the position of the fault's peer among the members, or their number if it is none.
+  const auto rank_of = [members](const Fault& fault) {
+    return static_cast<std::size_t>(std::find(members.begin(), members.end(), fault.peer) -
+                                    members.begin());
+  };
   for (const Fault& fault : planned) corrupt(fault, rank_of(fault), out, before);
   for (const Fault& fault : planned) {
     const std::size_t peer = rank_of(fault);

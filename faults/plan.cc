@@ -26,6 +26,8 @@ const char* name_of(Kind kind) {
       return "node_throws";
     case Kind::kSlowThread:
       return "slow_thread";
+    case Kind::kHookFails:
+      return "hook_fails";
     case Kind::kPayloadFlip:
       return "payload_flip";
     case Kind::kPayloadTruncate:

@@ -39,6 +39,10 @@ enum class Kind : std::uint8_t {
   kNodeThrows,
   // sim, gloo, nccl: at that node the engine's worker sleeps for `duration_us`.
   kSlowThread,
+  // sim, gloo, nccl: the communication hook of `rank` fails in one call of the step: the site-th
+  // one of the kind that hook_call() returns. The plan chooses the error code
+  // (properties/case/hook_error.h).
+  kHookFails,
   // Payload faults act on verified collectives (F3). `site` counts the exchanges of frames of
   // `rank`, and the fault changes the frame that goes to `peer` in that exchange. sim and gloo
   // support all of them. nccl supports the first one, and there `site` counts messages.
@@ -52,7 +56,7 @@ enum class Kind : std::uint8_t {
   // The frame is rotated by 1 + `at` bytes: its end wraps around to its beginning.
   kPayloadShift,
 };
-constexpr int kKinds = 16;
+constexpr int kKinds = 17;
 const char* name_of(Kind kind);
 
 // Whether a fault of this kind changes a payload. It fires only if other bytes arrive because of
@@ -71,16 +75,32 @@ struct Fault {
   std::uint32_t duration_us = 0;  // at most kMaxDurationUs
   // For payload faults: the receiver. If it equals `rank`, the receiver is the next rank.
   std::uint32_t peer = 0;
-  std::uint32_t at = 0;  // for payload faults: the position in the frame, modulo its length
+  // For payload faults: the position in the frame, modulo the length of the frame. For kHookFails:
+  // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code.
+  std::uint32_t at = 0;
 };
+
+// The calls in which a communication hook can fail: when it is started, in the future that it
+// promises then, and when it finishes.
+enum class HookCall : std::uint8_t { kStart, kFuture, kFinish };
+constexpr std::uint32_t kHookCalls = 3;
+constexpr HookCall hook_call(const Fault& fault) {
+  return static_cast<HookCall>(fault.at % kHookCalls);
+}
 constexpr std::uint32_t kMaxDurationUs = 5'000'000;
 
 struct FaultPlan {
   std::vector<Fault> faults;
 };
 
+// Stands for "no rank", or "not known".
+constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
+
 struct Fired {
   std::array<std::uint64_t, kKinds> counts{};  // by Kind
+  // sim: the last kMessageStall or kLinkReset that fired broke the link from the fault's rank to
+  // this one. kNoRank if none fired, and in other lanes.
+  std::uint32_t link_to = kNoRank;
 };
 
 }  // namespace lockstep::faults

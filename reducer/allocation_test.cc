@@ -162,7 +162,8 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
 
-  std::array<HostDevice, 2> devices_{HostDevice(0), HostDevice(1)};
+  std::array<HostDevice, 2> devices_{HostDevice(0, FreshMemory::kNaN),
+                                     HostDevice(1, FreshMemory::kNaN)};
   Engine engine_{1};
   std::vector<Ref<Parameter>> parameters_;
   std::unique_ptr<DataParallel> parallel_;

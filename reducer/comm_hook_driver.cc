@@ -1,11 +1,13 @@
-// Runs communication hooks on the buckets (S4).
+#include "reducer/comm_hook_driver.h"
+
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <string>
+#include <utility>
 
-#include "reducer/base/check.h"
-#include "reducer/pass.h"
-#include "reducer/reducer.h"
+#include "reducer/device/device.h"
+#include "reducer/failure_board.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -13,7 +15,7 @@ namespace {
 
 // A hook is user code: an exception of it is a failure like any other.
 template <class Call>
-Status guarded(const Call& call) {
+Status run_user_code(const Call& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
@@ -27,87 +29,57 @@ Status guarded(const Call& call) {
 
 }  // namespace
 
-std::unique_ptr<HookBucket> Reducer::hooked(const Layout& layout, std::size_t b,
-                                            const Bucket& bucket,
-                                            const std::vector<Tensor>& bucket_views) {
-  if (!options_.hook) return nullptr;
+std::unique_ptr<HookBucket> CommHookDriver::make_bucket(const Layout& layout, std::size_t b,
+                                                        Ref<Storage> storage,
+                                                        std::vector<Tensor> views,
+                                                        std::vector<std::size_t> parameters) const {
+  if (!hook_) return nullptr;
   const BucketLayout& shape = layout.buckets[b];
-  Tensor flat(bucket.storage, 0, shape.dtype, Shape::row_major({shape.elements}));
-  std::vector<Tensor> views;
-  std::vector<std::size_t> parameters;
-  for (const std::size_t reduced : bucket.members) {
-    views.push_back(bucket_views[reduced]);
-    parameters.push_back(reduced_parameters_[reduced].info);
-  }
+  Tensor flat(std::move(storage), 0, shape.dtype, Shape::row_major({shape.elements}));
   const auto is_dense = [](const BucketLayout& each) { return !each.sparse; };
   const auto at = layout.buckets.begin() + static_cast<std::ptrdiff_t>(b);
   const HookBucket::Position position{static_cast<int>(b),
                                       std::none_of(layout.buckets.begin(), at, is_dense),
                                       std::none_of(at + 1, layout.buckets.end(), is_dense)};
-  HookCollectives& collectives = *this;
-  return std::make_unique<HookBucket>(collectives, position, std::move(flat), std::move(views),
+  return std::make_unique<HookBucket>(collectives_, position, std::move(flat), std::move(views),
                                       std::move(parameters));
 }
 
-// This implements HookCollectives, under the same lock as the launches of buckets without a hook.
-Status Reducer::start(Collective& collective, Work& work, std::int64_t& trace_sequence) {
-  platform::MutexLock lock(mutex_);
-  return launch(collective, work, TraceEntry::What::kBucket, trace_sequence);
+Status CommHookDriver::start(HookBucket& bucket, std::int64_t pass, int divisor, double factor,
+                             Reduction reduction) const {
+  bucket.begin(pass, divisor, factor, reduction);
+  Status status = run_user_code([&] { return hook_->start(bucket); });
+  // This asks the hook for its name.
+  return status.ok() ? status : failure_of(std::move(status), bucket);
 }
 
-Status Reducer::await(Work& work, std::int64_t trace_sequence) {
-  Status status = wait_for(work);
-  platform::MutexLock lock(mutex_);
-  close_trace(trace_sequence, status);
-  return status;
-}
-
-// No user code runs under a lock. Other threads may complete buckets meanwhile; the thread that
-// runs the hook launches those, too. After a failure this stays the last launch of the pass.
-Status Reducer::start_hook(std::size_t b, platform::MutexLock& lock) {
-  LOCKSTEP_CHECK(!launching_);
-  HookBucket& bucket = *buckets_[b].hooked;
-  launching_ = true;
-  lock.unlock();
-  bucket.begin(pass_->number, divisor_, factor_of(layout_.buckets[b].dtype), options_.reduction);
-  Status status = guarded([&] { return options_.hook->start(bucket); });
-  if (!status.ok()) status = hook_failed(std::move(status), b);  // This asks the hook for its name.
-  lock.lock();
-  LOCKSTEP_RETURN_IF_ERROR(std::move(status));
-  launching_ = false;
-  return {};
-}
-
-// Copies the hook's result to the bucket.
-Status Reducer::finish_hook(std::size_t b) {
-  HookBucket& bucket = *buckets_[b].hooked;
-  if (Status status = bucket.wait(); !status.ok()) return hook_failed(std::move(status), b);
+Status CommHookDriver::finish(HookBucket& bucket, platform::Duration timeout) const {
+  if (Status status = bucket.wait(); !status.ok()) return failure_of(std::move(status), bucket);
   if (const std::shared_ptr<Work> promised = bucket.promised()) {
-    const platform::Duration timeout = backward_group().timeout();
     Status status =
         promised->wait(timeout == platform::Duration::max() ? platform::Deadline::never()
                                                             : platform::Deadline::in(timeout));
-    if (!promised->done()) return hook_never_ended(b);
-    if (!status.ok()) return hook_failed(std::move(status), b);
+    if (!promised->done()) return never_ended();
+    if (!status.ok()) return failure_of(std::move(status), bucket);
   }
   Tensor result;
-  Status status = guarded([&]() -> Status {
-    Result<Tensor> made = options_.hook->finish(bucket);
+  Status status = run_user_code([&]() -> Status {
+    Result<Tensor> made = hook_->finish(bucket);
     if (!made) return made.error();
     result = std::move(*made);
     return bucket.wait();
   });
-  if (!status.ok()) return hook_failed(std::move(status), b);
+  if (!status.ok()) return failure_of(std::move(status), bucket);
   const Tensor& flat = bucket.flat();
   const bool fits = result.defined() && result.dtype() == flat.dtype() &&
                     result.elements() == flat.elements() && result.shape().is_dense() &&
                     &result.device() == &flat.device();
   if (!fits)
-    return hook_failed(
+    return failure_of(
         Status(Code::kUserFailure, "its result must have the bucket's " +
                                        std::to_string(flat.elements()) + " elements of " +
                                        name_of(flat.dtype()) + ", dense, on its device"),
-        b);
+        bucket);
   if (result.data() != flat.data() && flat.elements() != 0) {
     const Tensor source(result.storage(),
                         (result.data() - result.storage()->data()) /
@@ -117,6 +89,32 @@ Status Reducer::finish_hook(std::size_t b) {
   }
   bucket.end();
   return {};
+}
+
+// Completes a failure in or around the communication hook of a bucket (S4). An error of the group
+// stays what it is. A hook may fail with any code, also with one of those that groups fail with:
+// only if a collective of the hook failed is it an error of the group.
+Status CommHookDriver::failure_of(Status status, const HookBucket& bucket) const {
+  Failure& failure = status.failure();
+  if (!concerns_group(failure.code) || !bucket.has_failed_collective()) {
+    if (failure.code != Code::kOutOfMemory) failure.code = Code::kUserFailure;
+    failure.rank = kNone;
+    failure.suspect = kNone;
+    failure.sequence = kNone;
+    failure.collective.clear();
+    failure.definite = true;
+    failure.detail = "the communication hook " + hook_->name() + " failed: " + failure.detail;
+  }
+  return status;
+}
+
+Failure CommHookDriver::never_ended() const {
+  Failure failure;
+  failure.code = Code::kTimeout;
+  failure.definite = true;
+  failure.detail = "the communication hook " + hook_->name() +
+                   " has not completed its future within the timeout of the group";
+  return failure;
 }
 
 }  // namespace LOCKSTEP_NS

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "reducer/base/check.h"
+#include "reducer/failure_board.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
@@ -11,64 +12,19 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// Runs what the handling of a failure can do without, if memory runs out.
-template <class Call>
-void attempt(const Call& call) {
-  try {
-    call();
-  } catch (const std::bad_alloc&) {
-  }
-}
-
 constexpr platform::Duration kDrainLimit = std::chrono::seconds(60);
 
 }  // namespace
 
-Failure Reducer::describe(Code code, std::string detail) const {
-  Failure failure;
-  failure.code = code;
-  failure.detail = std::move(detail);
-  failure.rank = membership_.group->rank();
-  failure.reported_by = failure.rank;
-  if (pass_) failure.pass = pass_->number;
-  return failure;
-}
-
-// Adds what the reducer knows to a failure of the process group.
-void Reducer::annotate(Failure& failure, int bucket) const {
-  const int rank = membership_.group->rank();
-  if (failure.code == Code::kAborted && failure.rank != rank) {
-    // These fields say where the reducer of the peer was that aborted the group; its text says so,
-    // too. This reducer was elsewhere.
-    failure.pass = failure.bucket = kNone;
-    failure.parameters.clear();
-  }
-  failure.reported_by = rank;
-  if (failure.rank == kNone) failure.rank = failure.suspect;
-  // Another reducer on the group may have started the collective (F7).
-  const bool is_of_other = failure.reducer_id != kNone && failure.reducer_id != reducer_id_;
-  // The group knows where it failed first, which may be behind this rank. A collective that a
-  // forward, or the beginning of a backward, starts comes before its pass has a number.
-  if (failure.pass == kNone || is_of_other)
-    failure.pass = pass_ && pass_->number >= 0 ? pass_->number : next_pass_;
-  if (failure.bucket == kNone) failure.bucket = bucket;
-  if (failure.bucket == kNone || !failure.parameters.empty()) return;
-  if (is_of_other || static_cast<std::size_t>(failure.bucket) >= layout_.buckets.size()) {
-    failure.bucket = kNone;
-    return;
-  }
-  for (const BucketMember& member :
-       layout_.buckets[static_cast<std::size_t>(failure.bucket)].members)
-    failure.parameters.push_back(infos_[member.parameter].name);
-}
-
 Status Reducer::incomplete() {
-  Failure failure = describe(Code::kIncomplete, "");
-  for (const ReducedParameter& reduced : reduced_parameters_) {
-    if (reduced.all_replicas_ready) continue;
+  const core::PassCore& core = idle_core();
+  Failure failure = describe(position(), Code::kIncomplete, "");
+  for (const ReducedParameter& reduced : replicas_) {
+    if (core.is_parameter_ready(reduced.number)) continue;
     if (failure.bucket == kNone) failure.bucket = static_cast<int>(reduced.bucket);
-    each_replica(reduced, [&](const ReplicaGradient& replica) {
-      if (!replica.is_ready) failure.parameters.push_back(replica.parameter->name());
+    replicas_.each_replica(reduced, [&](const ReplicaGradient& replica) {
+      if (!core.is_gradient_ready(replica.number))
+        failure.parameters.push_back(replica.parameter->name());
     });
   }
   failure.definite = true;
@@ -83,35 +39,11 @@ Status Reducer::incomplete() {
   return failure;
 }
 
-// Completes a failure in or around the communication hook of a bucket (S4). An error of the group
-// stays what it is.
-Status Reducer::hook_failed(Status status, std::size_t b) const {
-  Failure& failure = status.failure();
-  if (!concerns_group(failure.code)) {
-    if (failure.code != Code::kOutOfMemory) failure.code = Code::kUserFailure;
-    failure.rank = membership_.group->rank();
-    failure.definite = true;
-    failure.detail =
-        "the communication hook " + options_.hook->name() + " failed: " + failure.detail;
-  }
-  annotate(failure, static_cast<int>(b));
-  if (failure.rank == kNone) failure.rank = membership_.group->rank();
-  return status;
-}
-
-Status Reducer::hook_never_ended(std::size_t b) const {
-  Failure failure =
-      describe(Code::kTimeout, "the communication hook " + options_.hook->name() +
-                                   " has not completed its future within the timeout of the group");
-  failure.definite = true;
-  annotate(failure, static_cast<int>(b));
-  return failure;
-}
-
 // Gives up a pass that cannot be completed. If nothing was launched, no peer is in the middle of a
 // collective, and the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
-  if (launched_ > 0 || concerns_group(status.code())) return fail(std::move(status.failure()));
+  if (collectives_.launched() > 0 || concerns_group(status.code()))
+    return fail(std::move(status.failure()));
   note_failure(status.failure());
   close_pass(false);
   return status;
@@ -122,54 +54,43 @@ Status Reducer::backward_failed(Status status) {
   // earlier without notice, because nobody had waited for it yet. Then that failure is the one to
   // report to the peers.
   const auto take_own = [&] {
-    for (std::size_t b = 0; b < next_bucket_; ++b) {
+    std::size_t launched = 0;
+    {
+      platform::MutexLock lock(mutex_);
+      launched = shared_.core.next_bucket();
+    }
+    for (std::size_t b = 0; b < launched; ++b) {
       if (buckets_[b].hooked || !buckets_[b].work.done()) continue;
       Status own = buckets_[b].work.wait(platform::Deadline::in({}));
       if (own.ok()) continue;
-      annotate(own.failure(), static_cast<int>(b));
+      annotate(position(), own.failure(), static_cast<int>(b));
       status = std::move(own);
       return;
     }
   };
   if (concerns_group(status.code()) && !status.failure().definite) attempt(take_own);
   Failure& failure = status.failure();
-  failure.reported_by = membership_.group->rank();
+  failure.reported_by = collectives_.rank();
   if (failure.rank == kNone) failure.rank = failure.reported_by;
-  if (failure.pass == kNone && pass_) failure.pass = pass_->number;
+  if (failure.pass == kNone && passes_.current()) failure.pass = passes_.current()->number;
   return give_up(std::move(status));
 }
 
-// Makes a failure in memory that was reserved for it.
-Status Reducer::reserved(Code code, const char* detail) {
-  Status status = std::move(reserve_);
-  if (status.ok()) status = Status(Failure());
-  status.failure().code = code;
-  attempt([&] { status.failure().detail = detail; });
-  return status;
-}
-
-// A user's argument to abort(), or the failure of another group with other ranks that ended a
-// backward (F7), may name a rank that this group does not have.
-void Reducer::keep_to_group(Failure& failure) const {
-  const int size = membership_.group->size();
-  const auto is_strange = [size](int rank) { return rank < kNone || rank >= size; };
-  if (is_strange(failure.rank)) failure.rank = membership_.group->rank();
-  if (is_strange(failure.suspect)) failure.suspect = kNone;
-  failure.bucket = std::max(failure.bucket, kNone);
-  for (std::int64_t* number : {&failure.pass, &failure.reducer_id, &failure.sequence})
-    *number = std::max<std::int64_t>(*number, kNone);
+TrainingPosition Reducer::position() const {
+  return {collectives_.rank(), collectives_.size(), collectives_.reducer_id(), passes_.number(),
+          passes_.next(),      buckets_.layout(),   replicas_.infos()};
 }
 
 // Reports what is known to the peers, wakes them by closing the group, and finds the first cause.
 // If memory runs out, the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
   // The first cause stays (F2), also if this function itself ran out of memory.
-  if (!poison_.ok()) return copy_of_poison();
-  const int rank = membership_.group->rank();
-  FailureBoard board(membership_.store, rank, membership_.group->size());
+  if (failures_.is_poisoned()) return failures_.copy_of_poison();
+  const int rank = collectives_.rank();
+  FailureBoard board(collectives_.store(), rank, collectives_.size());
   failure.reported_by = rank;
-  keep_to_group(failure);
-  Status own = reserved(failure.code, "");
+  keep_to_group(position(), failure);
+  Status own = failures_.reserved(failure.code, "");
   own.failure() = std::move(failure);
   attempt([&] {
     note_failure(own.failure());
@@ -177,28 +98,25 @@ Status Reducer::fail(Failure failure) {
   });
   attempt([&] { board.publish(own.failure()); });
   stop_group(own);
-  poison_ = std::move(own);
-  attempt([&] { poison_ = Status(board.settle(poison_.failure(), options_.failure_grace)); });
+  failures_.set_poison(std::move(own));
+  attempt([&] {
+    failures_.set_poison(
+        Status(board.settle(failures_.poison().failure(), options_.failure_grace)));
+  });
   close_pass(false);
-  return copy_of_poison();
-}
-
-Status Reducer::copy_of_poison() const {
-  Status copy;
-  attempt([&] { copy = poison_; });
-  return copy.ok() ? out_of_memory() : copy;
+  return failures_.copy_of_poison();
 }
 
 void Reducer::abort(const Status& cause) {
-  if (!poison_.ok()) return;
+  if (failures_.is_poisoned()) return;
   LOCKSTEP_CHECK(!cause.ok());
   Failure failure;
   failure.code = cause.code();
   attempt([&] { failure = cause.failure(); });
   const bool is_named = failure.code == Code::kUnevenInputs && failure.rank != kNone;
-  const int rank = membership_.group->rank();
+  const int rank = collectives_.rank();
   const bool is_of_another =
-      failure.rank >= 0 && failure.rank < membership_.group->size() && failure.rank != rank;
+      failure.rank >= 0 && failure.rank < collectives_.size() && failure.rank != rank;
   if (!is_named && is_of_another && failure.suspect == kNone) failure.suspect = failure.rank;
   if (!is_named) failure.rank = rank;
   failure.definite = true;
@@ -207,16 +125,78 @@ void Reducer::abort(const Status& cause) {
 
 // Ends the group on this rank, and waits until the group no longer uses the buckets' memory.
 void Reducer::stop_group(const Status& cause) {
-  membership_.group->abort(cause);
-  if (membership_.backward_group) membership_.backward_group->abort(cause);
+  collectives_.abort(cause);
   for (Bucket& bucket : buckets_) {
     bucket.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
     LOCKSTEP_CHECK(bucket.work.done());  // An aborted group completes what is in flight.
     const platform::Deadline limit = platform::Deadline::in(kDrainLimit);
     LOCKSTEP_CHECK(!bucket.hooked || bucket.hooked->is_drained(limit));
   }
-  usage_work_.wait(platform::Deadline::in(kDrainLimit)).ignore();
-  LOCKSTEP_CHECK(usage_work_.done());
+  collectives_.control().wait(platform::Deadline::in(kDrainLimit)).ignore();
+  LOCKSTEP_CHECK(collectives_.control().done());
+}
+
+ProgressSnapshot Reducer::progress() const {
+  ProgressSnapshot progress;
+  progress.pass = passes_.next();
+  if (!passes_.current()) return progress;
+  progress.doing = FlightRecord::Doing::kArmed;
+  if (!passes_.is_running()) return progress;
+  progress.pass = passes_.current()->number;
+  platform::MutexLock lock(mutex_);
+  progress.next_bucket = shared_.core.next_bucket();
+  if (shared_.running_task != nullptr)
+    progress.doing = FlightRecord::Doing::kBackward;
+  else
+    progress.doing = shared_.core.is_all_ready() ? FlightRecord::Doing::kFinishing
+                                                 : FlightRecord::Doing::kBetween;
+  return progress;
+}
+
+FlightRecord Reducer::flight_record() const try {
+  const ProgressSnapshot progress =
+      failures_.failed_at() ? *failures_.failed_at() : this->progress();
+  FlightRecord record = record_flight(position(), progress, collectives_.trace());
+  if (progress.doing != FlightRecord::Doing::kIdle && progress.next_bucket < buckets_.size()) {
+    record.next_bucket = static_cast<int>(progress.next_bucket);
+    const bool armed =
+        // The parameters still have the state of the last pass.
+        progress.doing == FlightRecord::Doing::kArmed;
+    const auto is_ready = [&](const ReplicaGradient& replica, std::size_t parameter) {
+      platform::MutexLock lock(mutex_);
+      return shared_.core.is_parameter_ready(parameter) ||
+             shared_.core.is_gradient_ready(replica.number);
+    };
+    for (const std::size_t reduced : buckets_[progress.next_bucket].members)
+      replicas_.each_replica(replicas_[reduced], [&](const ReplicaGradient& replica) {
+        if (armed || !is_ready(replica, reduced)) record.missing.add(replica.parameter->name());
+      });
+  }
+  if (failures_.is_poisoned()) record.failure = failures_.poison().failure();
+  return record;
+} catch (const std::bad_alloc&) {
+  FlightRecord nothing;  // Without memory, the record says only which rank it belongs to.
+  nothing.rank = collectives_.rank();
+  nothing.size = collectives_.size();
+  nothing.reducer_id = collectives_.reducer_id();
+  return nothing;
+}
+
+// Takes the progress before anything is cleaned up, because the state of the pass is lost
+// afterwards. The first failure since a pass began stays.
+void Reducer::note_failure(const Failure& failure) {
+  if (!failures_.failed_at()) failures_.note(progress(), failure);
+}
+
+Result<Diagnosis> Reducer::diagnose(platform::Duration patience) const try {
+  FailureBoard board(collectives_.store(), collectives_.rank(), collectives_.size());
+  FlightRecord own = flight_record();
+  // The failure has published the record, memory permitting. The first record stays: one from
+  // before the last failure would be out of date when peers read it.
+  if (failures_.is_poisoned()) board.publish(own);
+  return lockstep::diagnose(board.records(std::move(own), platform::Deadline::in(patience)));
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
 }  // namespace LOCKSTEP_NS

@@ -73,9 +73,26 @@ const Failure* least_progress(const Reports& reports) {
   return least;
 }
 
+// The report of a circle of suspicions that comes first, where `report` is a part of the circle: a
+// rank whose link broke comes before those that saw peers close, which these may have done because
+// of it; then the lowest rank.
+const Failure* first_of_circle(const Reports& reports, const Failure* report) {
+  const auto order_of = [](const Failure& each) {
+    return std::tuple(each.code != Code::kTransport, each.reported_by);
+  };
+  const Failure* first = report;
+  const Failure* each = report;
+  do {
+    each = &*reports[static_cast<std::size_t>(each->suspect)];
+    if (order_of(*each) < order_of(*first)) first = each;
+  } while (each != report);
+  return first;
+}
+
 // Each rank suspects the one that it waited for, which may have waited itself: the report at which
-// the chain of suspicions ends, as it suspects nobody. The first one where the chain has no such
-// end, as it runs in a circle or to a rank that told nothing.
+// the chain of suspicions ends, as it suspects nobody. Two ranks suspect each other when the link
+// between them broke: a chain that runs into such a circle ends with its first report. The first
+// report where the chain runs to a rank that told nothing.
 const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
   const Failure* report = first;
   for (std::size_t steps = 0; steps < reports.size(); ++steps) {
@@ -84,7 +101,7 @@ const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
     if (report->suspect < 0 || next >= reports.size() || !reports[next]) return first;
     report = &*reports[next];
   }
-  return first;
+  return first_of_circle(reports, report);  // more steps than there are ranks lead into it
 }
 
 // Who is silent and suspected by nobody may have been done before, and have nothing to tell: then

@@ -7,7 +7,9 @@
 // one, the one that others suspect most, or the lowest; but if nobody suspects one who is silent,
 // and others are suspected, it is the one at the end of those suspicions, as who is silent may have
 // been done before. Where all wrote, the one that had got least far held the others up, or the
-// one at the end of its suspicions: a suspects b, b suspects c, c suspects nobody. Of several where
+// one at the end of its suspicions: a suspects b, b suspects c, c suspects nobody. Where these run
+// in a circle, as the two ends of a broken link suspect each other, it is what a rank of the circle
+// reports whose link broke, and else the lowest one. Of several where
 // a peer is lost, and nobody suspects one, none is: some may have nothing to tell, as they were
 // done before (NCCL does not say which peer it is).
 //

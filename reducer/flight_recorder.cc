@@ -1,8 +1,6 @@
-// Makes the flight record of this rank, and reads those of its peers (T1).
-#include <new>
+#include "reducer/flight_recorder.h"
 
-#include "reducer/pass.h"
-#include "reducer/reducer.h"
+#include <chrono>
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -42,44 +40,16 @@ RecordedCollective::State reported(TraceEntry::State state) {
 
 }  // namespace
 
-Reducer::ProgressSnapshot Reducer::progress() const {
-  ProgressSnapshot progress;
-  progress.pass = next_pass_;
-  if (!pass_) return progress;
-  progress.doing = FlightRecord::Doing::kArmed;
-  if (pass_->state == Pass::State::kOpen) return progress;
-  progress.pass = pass_->number;
-  progress.next_bucket = next_bucket_;
-  if (running_task_ != nullptr)
-    progress.doing = FlightRecord::Doing::kBackward;
-  else
-    progress.doing =
-        unready_parameters_ == 0 ? FlightRecord::Doing::kFinishing : FlightRecord::Doing::kBetween;
-  return progress;
-}
-
-FlightRecord Reducer::flight_record() const try {
-  const ProgressSnapshot progress = failed_at_ ? *failed_at_ : this->progress();
+FlightRecord record_flight(const TrainingPosition& position, const ProgressSnapshot& progress,
+                           const Trace& trace) {
   FlightRecord record;
-  record.rank = membership_.group->rank();
-  record.size = membership_.group->size();
-  record.reducer_id = reducer_id_;
+  record.rank = position.rank;
+  record.size = position.size;
+  record.reducer_id = position.reducer_id;
   record.doing = progress.doing;
   record.pass = progress.pass;
-  if (progress.doing != FlightRecord::Doing::kIdle && progress.next_bucket < buckets_.size()) {
-    record.next_bucket = static_cast<int>(progress.next_bucket);
-    const bool armed =
-        // The parameters still have the state of the last pass.
-        progress.doing == FlightRecord::Doing::kArmed;
-    for (const std::size_t reduced : buckets_[progress.next_bucket].members)
-      each_replica(reduced_parameters_[reduced], [&](const ReplicaGradient& replica) {
-        if (armed || !(reduced_parameters_[reduced].all_replicas_ready || replica.is_ready))
-          record.missing.add(replica.parameter->name());
-      });
-  }
   record.failure = progress.failure;
-  if (!poison_.ok()) record.failure = poison_.failure();
-  const std::vector<TraceEntry> entries = trace_.entries();
+  const std::vector<TraceEntry> entries = trace.entries();
   record.collectives.reserve(entries.size());
   for (const TraceEntry& entry : entries) {
     RecordedCollective& c = record.collectives.emplace_back();
@@ -94,38 +64,13 @@ FlightRecord Reducer::flight_record() const try {
     c.layout_hash = entry.layout_hash;
     c.launched_us = microseconds(entry.launched);
     c.completed_us = microseconds(entry.completed);
-    if (entry.bucket == kNone || entry.layout_hash != layout_.hash) continue;
+    if (entry.bucket == kNone || entry.layout_hash != position.layout.hash) continue;
     for (const BucketMember& member :
-         layout_.buckets[static_cast<std::size_t>(entry.bucket)].members)
-      c.parameters.add(infos_[member.parameter].name);
+         position.layout.buckets[static_cast<std::size_t>(entry.bucket)].members)
+      c.parameters.add(position.parameters[member.parameter].name);
   }
-  record.next_sequence = trace_.next_sequence();
+  record.next_sequence = trace.next_sequence();
   return record;
-} catch (const std::bad_alloc&) {
-  FlightRecord nothing;  // Without memory, the record says only which rank it belongs to.
-  nothing.rank = membership_.group->rank();
-  nothing.size = membership_.group->size();
-  nothing.reducer_id = reducer_id_;
-  return nothing;
-}
-
-// Takes the progress before anything is cleaned up, because the state of the pass is lost
-// afterwards.
-void Reducer::note_failure(const Failure& failure) {
-  if (failed_at_) return;
-  failed_at_ = progress();
-  failed_at_->failure = failure;
-}
-
-Result<Diagnosis> Reducer::diagnose(platform::Duration patience) const try {
-  FailureBoard board(membership_.store, membership_.group->rank(), membership_.group->size());
-  FlightRecord own = flight_record();
-  // The failure has published the record, memory permitting. The first record stays: one from
-  // before the last failure would be out of date when peers read it.
-  if (!poison_.ok()) board.publish(own);
-  return lockstep::diagnose(board.records(std::move(own), platform::Deadline::in(patience)));
-} catch (const std::bad_alloc&) {
-  return failed(out_of_memory());
 }
 
 }  // namespace LOCKSTEP_NS

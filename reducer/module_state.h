@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -112,6 +113,19 @@ class ModuleState {
   // The tensors that are being sent. It is empty in between, and keeps its memory.
   std::vector<Tensor> tensors_;
   Ref<Storage> staging_;
+};
+
+// SyncedState is the state of a reducer's model, and how far the open sync window has shared it. A
+// sync window begins with the first forward after a synced pass, and lasts until the next synced
+// pass is complete (S3).
+struct SyncedState {
+  std::optional<ModuleState> module;  // Set at construction.
+  bool is_window_open = false;        // True once the first forward of the window has run.
+  // True once the other replicas have received buffers in this group (P15).
+  bool is_copied = false;
+
+  // All of it is to be shared anew.
+  void start_over() { is_window_open = is_copied = false; }
 };
 
 }  // namespace LOCKSTEP_NS

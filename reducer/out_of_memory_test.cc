@@ -328,7 +328,7 @@ class Job {
 
   const Setting setting_;
   // The destructors check that no memory of theirs is left.
-  HostDevice devices_[2] = {HostDevice(0), HostDevice(1)};
+  HostDevice devices_[2] = {HostDevice(0, FreshMemory::kNaN), HostDevice(1, FreshMemory::kNaN)};
   Engine engine_;
   std::vector<Ref<Parameter>> parameters_;
   std::vector<Ref<Parameter>> copies_;

@@ -58,7 +58,7 @@ class Pass final : public RefCounted, public BackwardObserver, public BackwardEn
   int rank_;
   platform::Mutex mutex_{"pass.outputs"};
   // The outputs that exist and are not used up, in no particular order.
-  std::vector<PassOutput*> outputs_;
+  std::vector<PassOutput*> outputs_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // PassOutput passes gradients through unchanged. In plain mode each output of a forward has a

@@ -2,6 +2,8 @@
 // F5, T1 and T2. comm/gloo/gloo_reducer_test.cc tests the same with sockets between the ranks.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "reducer/failure_board.h"
 #include "reducer/test_ranks.h"
 
@@ -271,6 +273,53 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   EXPECT_EQ(settled.code, Code::kIncomplete) << settled.to_string();
   ASSERT_FALSE(settled.parameters.empty());
   EXPECT_EQ(settled.parameters[0], "p0");
+}
+
+// The link between ranks 2 and 3 broke, and ranks 0 and 1 wait for those behind them.
+TEST(ReducerSurvivors, F2OfABrokenLinkOneOfItsEndsIsSuspected) {
+  constexpr int kSize = 4;
+  // Rank 3 may also notice first that rank 0 closed its connections.
+  for (const std::array<int, kSize> suspects : {std::array{1, 2, 3, 2}, std::array{1, 2, 3, 0}})
+    for (int rank = 0; rank < kSize; ++rank) {
+      auto store = std::make_shared<HashStore>();
+      Failure own;
+      for (int other = 0; other < kSize; ++other) {
+        Failure report;
+        const bool is_end = other == 2 || (other == 3 && suspects[3] == 2);
+        report.code = is_end ? Code::kTransport : Code::kPeerLost;
+        report.rank = report.suspect = suspects[static_cast<std::size_t>(other)];
+        report.pass = report.sequence = 0;
+        report.collective = "all_reduce";
+        FailureBoard(store, other, kSize).publish(report);
+        if (other == rank) own = report;
+      }
+      const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+      EXPECT_EQ(settled.code, Code::kTransport) << settled.to_string();
+      EXPECT_EQ(settled.rank, 3) << settled.to_string();
+      EXPECT_EQ(settled.suspect, 3) << settled.to_string();
+    }
+}
+
+// The link from rank 2 to rank 0 broke. Rank 2 alone saw it; it closed its connections, and so did
+// rank 1 because of that, and the suspicions run in a circle of three.
+TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
+  constexpr int kSize = 3;
+  for (int rank = 0; rank < kSize; ++rank) {
+    auto store = std::make_shared<HashStore>();
+    Failure own;
+    for (int other = 0; other < kSize; ++other) {
+      Failure report;
+      report.code = other < 2 ? Code::kPeerLost : Code::kTransport;
+      report.rank = report.suspect = (other + 1) % kSize;
+      report.pass = report.sequence = 0;
+      report.collective = "all_reduce";
+      FailureBoard(store, other, kSize).publish(report);
+      if (other == rank) own = report;
+    }
+    const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+    EXPECT_EQ(settled.code, Code::kTransport) << settled.to_string();
+    EXPECT_EQ(settled.suspect, 0) << settled.to_string();
+  }
 }
 
 // A report in the store may be damaged, or come from anybody.

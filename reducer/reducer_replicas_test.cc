@@ -404,7 +404,7 @@ class MeetingHook final : public GradientHook {
     platform::MutexLock lock(mutex_);
     if (--missing_ == 0) all_there_.notify_all();
     const auto limit = platform::Deadline::in(patience_);
-    if (all_there_.wait(lock, limit, [this] { return missing_ == 0; })) return {};
+    if (all_there_.wait(mutex_, limit, [this] { return missing_ == 0; })) return {};
     return Status(Code::kUserFailure, "no other hook came");
   }
 

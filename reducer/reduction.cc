@@ -5,7 +5,6 @@
 #include "reducer/base/check.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
-#include "reducer/tensor/sparse.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -16,180 +15,125 @@ inline namespace LOCKSTEP_NS {
 Status Reducer::backward_reached(GraphTask& task) {
   if (unused_marked_) return {};
   platform::MutexLock lock(mutex_);
-  if (unused_marked_ || running_task_ != &task.outermost()) return {};
+  if (unused_marked_ || shared_.running_task != &task.outermost()) return {};
   unused_marked_ = true;
-  LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
-  return launch_ready_buckets(lock);
+  shared_.core.on_backward_reached();
+  LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
+  return launch_ready_buckets();
 }
 
 // Everything that must not see a gradient while it changes is done here, before the parameter's
 // accumulator runs.
 Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
-  if (running_task_ != &task.outermost()) return arriving_locally(index);
-  const ReducedParameter& reduced = reduced_parameter_of(index);
-  ReplicaGradient& replica = this->replica_gradient(index);
-  if (reduced.all_replicas_ready || replica.is_ready ||
-      replica.hooks_started == replica.hooks_expected)
-    return ready_twice(replica, reduced.bucket);
-  ++replica.hooks_started;
-  return {};
+  if (shared_.running_task != &task.outermost()) return arriving_locally(index);
+  if (shared_.core.on_gradient_arriving(index)) return {};
+  return ready_twice(index);
 }
 
 // Handles a backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient
 // that was already copied to its bucket would be lost, because the result replaces the gradient.
 Status Reducer::arriving_locally(std::size_t index) {
-  const ReducedParameter& reduced = reduced_parameter_of(index);
-  if (!pass_ || pass_->state != Pass::State::kRunning || !reduced.all_replicas_ready) return {};
+  const ReducedParameter& reduced = replicas_.parameter_of(index);
+  if (!passes_.is_running() || !shared_.core.is_parameter_ready(reduced.number)) return {};
   Failure failure = describe(
-      Code::kReadyTwice, "a local backward reached it when pass " + std::to_string(pass_->number) +
-                             " had taken its gradient already, and the average takes the place of "
-                             "what it adds: run it before that pass, or when it is complete");
+      position(), Code::kReadyTwice,
+      "a local backward reached it when pass " + std::to_string(passes_.current()->number) +
+          " had taken its gradient already, and the average takes the place of "
+          "what it adds: run it before that pass, or when it is complete");
   failure.bucket = static_cast<int>(reduced.bucket);
-  failure.parameters = {replica_gradient(index).parameter->name()};
+  failure.parameters = {replicas_.gradient(index).parameter->name()};
   failure.definite = true;
   return failure;
 }
 
 Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
   platform::MutexLock lock(mutex_);
-  if (running_task_ != &task.outermost()) return {};
-  ReducedParameter& reduced = reduced_parameter_of(index);
-  ReplicaGradient& replica = this->replica_gradient(index);
-  reduced.last_hook = ++hooks_;
-  if (++replica.hooks_finished < replica.hooks_expected) return {};
-  LOCKSTEP_CHECK(!replica.is_ready);
-  replica.is_ready = true;
-  return --reduced.replicas_pending > 0 ? Status() : mark_ready(reduced, lock);
+  if (shared_.running_task != &task.outermost()) return {};
+  const core::Action action = shared_.core.on_hook(index);
+  if (action.kind == core::Action::Kind::kNone) return {};
+  return mark_ready(replicas_[action.index]);
 }
 
-Failure Reducer::ready_twice(const ReplicaGradient& replica, std::size_t bucket) const {
-  const std::string pass = std::to_string(pass_->number);
+Failure Reducer::ready_twice(std::size_t index) {
+  const std::string pass = std::to_string(passes_.current()->number);
   Failure failure = describe(
-      Code::kReadyTwice,
+      position(), Code::kReadyTwice,
       options_.static_graph
           ? "in pass " + pass + " a further hook of it fired, after the " +
-                std::to_string(replica.hooks_expected) +
+                std::to_string(shared_.core.hooks_expected(index)) +
                 " of the first pass: with static_graph on every pass has to be the same"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
-  failure.bucket = static_cast<int>(bucket);
-  failure.parameters = {replica.parameter->name()};
+  failure.bucket = static_cast<int>(replicas_.parameter_of(index).bucket);
+  failure.parameters = {replicas_.gradient(index).parameter->name()};
   failure.definite = true;
   return failure;
 }
 
-Status Reducer::mark_ready(ReducedParameter& reduced, platform::MutexLock& lock) {
-  LOCKSTEP_CHECK(!reduced.all_replicas_ready);
-  reduced.all_replicas_ready = true;
+Status Reducer::mark_ready(ReducedParameter& reduced) {
   note_ready(reduced);
-  lock.unlock();  // Members of a bucket do not overlap, so different workers copy concurrently.
-  Status status = copy_grad_to_bucket(reduced);
-  lock.lock();
-  LOCKSTEP_RETURN_IF_ERROR(std::move(status));
-  LOCKSTEP_CHECK(unready_parameters_ > 0);
-  --unready_parameters_;
-  note_copied_to_bucket(reduced);
-  return launch_ready_buckets(lock);
-}
-
-// Marks the parameters that will have no hook in this pass and copies their gradients to the
-// buckets now, unless the gradient of another replica is still pending.
-Status Reducer::mark_all_unused_ready() {
-  for (const std::size_t index : unused_) {
-    replica_gradient(index).is_ready = true;
-    ReducedParameter& reduced = reduced_parameter_of(index);
-    if (--reduced.replicas_pending == 0) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
+  {  // Members of a bucket do not overlap, so different workers copy concurrently.
+    const platform::MutexUnlock unlocked(mutex_);
+    LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
   }
-  return {};
+  note_copied_to_bucket(reduced);
+  return launch_ready_buckets();
 }
 
-Status Reducer::mark_unused_ready(ReducedParameter& reduced) {
-  LOCKSTEP_CHECK(!reduced.all_replicas_ready);
-  reduced.all_replicas_ready = true;
-  note_ready(reduced);
-  LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
-  --unready_parameters_;
-  note_copied_to_bucket(reduced);
+// Copies the gradients that are ready without a hook to their buckets.
+Status Reducer::copy_unused_grads() {
+  for (core::Action next = shared_.core.next_copy(); next.kind != core::Action::Kind::kNone;
+       next = shared_.core.next_copy()) {
+    ReducedParameter& reduced = replicas_[next.index];
+    note_ready(reduced);
+    LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
+    note_copied_to_bucket(reduced);
+  }
   return {};
 }
 
 void Reducer::note_copied_to_bucket(const ReducedParameter& reduced) {
-  Bucket& bucket = buckets_[reduced.bucket];
-  LOCKSTEP_CHECK(bucket.pending > 0);
-  if (--bucket.pending == 0) times_.buckets[reduced.bucket].ready = platform::now();
+  if (shared_.core.on_copied(reduced.number)) clock_.bucket_ready(reduced.bucket);
 }
 
 // Records the ready order for the rebuild (B2), and the time (T3).
 void Reducer::note_ready(const ReducedParameter& reduced) {
-  if (!recorded_)
-    ready_order_.push_back(static_cast<std::int32_t>(&reduced - reduced_parameters_.data()));
-  times_.gradients[reduced.info] = platform::now();
+  order_.note_ready(reduced.number);
+  clock_.gradient_ready(reduced.info);
 }
 
-// Whether the gradient is the bucket view already (B7).
-bool Reducer::grad_is_bucket_view(const ReducedParameter& reduced) const {
-  const Tensor& gradient = reduced.parameter->grad();
-  return gradient.defined() && reduced.bucket_view.defined() &&
-         gradient.storage() == reduced.bucket_view.storage() &&
-         gradient.data() == reduced.bucket_view.data() &&
-         gradient.shape().same_strides(reduced.bucket_view.shape());
+double Reducer::bucket_factor(DType dtype) const {
+  return options_.hook || group_scales(dtype) ? 1.0 : factor_of(dtype);
 }
 
-// A gradient may lie in a bucket outside of its own bucket view: the user swapped two gradients, or
-// set one with other strides. The sum of another parameter would overwrite it, so it is moved out
-// of the bucket (B7).
-Status Reducer::detach_misplaced_views() {
-  if (!options_.gradient_as_bucket_view) return {};
-  for (const ReducedParameter& reduced : reduced_parameters_) {
-    if (reduced.all_replicas_ready || !reduced.bucket_view.defined()) continue;
-    const bool viewed = grad_is_bucket_view(reduced);
-    Status status;
-    each_replica(reduced, [&](const ReplicaGradient& replica) {
-      if (status.ok() && (&replica != &reduced || !viewed))
-        status = detach_from_bucket(*replica.parameter);
-    });
-    LOCKSTEP_RETURN_IF_ERROR(std::move(status));
-  }
-  return {};
-}
-
-Status Reducer::detach_from_bucket(Parameter& parameter) const {
-  const Tensor& gradient = parameter.grad();
-  const auto holds = [&](const Bucket& bucket) { return bucket.storage == gradient.storage(); };
-  if (!gradient.defined() || std::none_of(buckets_.begin(), buckets_.end(), holds)) return {};
-  Device& device = parameter.device();
-  Result<Tensor> own = Tensor::empty(device, parameter.dtype(), parameter.shape());
-  if (!own) return own.error();
-  device.copy(device.current_stream(), gradient, *own);
-  parameter.move_grad(std::move(*own));
-  return {};
+bool Reducer::group_scales(DType dtype) const {
+  return !options_.hook && collectives_.backward_group().can_scale(real_of(dtype));
 }
 
 // Copies the accumulated gradient to its bucket view. It is scaled (G2) unless a communication hook
 // (G4) or the sum does that. An undefined gradient counts as +0 (G1).
 Status Reducer::copy_grad_to_bucket(ReducedParameter& reduced) {
-  const Parameter& parameter = *reduced.parameter;
   const ReplicaGradient* requiring = nullptr;
-  reduced.used = false;
-  each_replica(reduced, [&](const ReplicaGradient& replica) {
+  bool is_used = false;
+  replicas_.each_replica(reduced, [&](const ReplicaGradient& replica) {
     if (replica.parameter->grad().requires_grad() && requiring == nullptr) requiring = &replica;
-    reduced.used = reduced.used || replica.parameter->used();
+    is_used = is_used || replica.parameter->used();
   });
-  if (requiring != nullptr && !shadowing_) return requires_grad(*requiring, reduced.bucket);
-  reduced.used = reduced.used && !shadowing_;
-  const double factor = factor_of(parameter.dtype());
-  if (SparseSum* const sparse = buckets_[reduced.bucket].sparse.get()) {
-    Result<Tensor> entries = all_entries(reduced);
-    return entries ? sparse->take(*entries, factor) : entries.error();
-  }
-  return copy_dense_grad_to_bucket(reduced, bucket_factor(parameter.dtype()));
+  const bool is_shadowing = join_.is_shadowing();
+  if (requiring != nullptr && !is_shadowing) return requires_grad(*requiring, reduced.bucket);
+  reduced.used = is_used && !is_shadowing;
+  const DType dtype = reduced.parameter->dtype();
+  if (buckets_.is_sparse(reduced))
+    return buckets_.copy_sparse_grad_to_bucket(reduced, factor_of(dtype), is_shadowing);
+  return buckets_.copy_dense_grad_to_bucket(
+      reduced, {bucket_factor(dtype), is_shadowing, usage_.is_surely_used(reduced)});
 }
 
 // The average would differ from what the gradient's graph says it is (P16).
 Failure Reducer::requires_grad(const ReplicaGradient& replica, std::size_t bucket) const {
   Failure failure = describe(
-      Code::kRequiresGrad,
+      position(), Code::kRequiresGrad,
       "its gradient requires a gradient itself: a sum over ranks cannot be differentiated. "
       "Run the backward that made it without a graph of its own, or outside of the reducer");
   failure.bucket = static_cast<int>(bucket);
@@ -198,159 +142,30 @@ Failure Reducer::requires_grad(const ReplicaGradient& replica, std::size_t bucke
   return failure;
 }
 
-// Returns the gradient of a sparse parameter: the entries of each replica, one after the other.
-Result<Tensor> Reducer::all_entries(const ReducedParameter& reduced) const {
-  if (shadowing_) return Tensor();
-  const Parameter& parameter = *reduced.parameter;
-  if (reduced.further_replica_count == 0) return parameter.grad();
-  Device& device = parameter.device();
-  Result<Tensor> all = empty_sparse(device, parameter.dtype(), parameter.shape(), {});
-  each_replica(reduced, [&](const ReplicaGradient& replica) {
-    const Tensor& own = replica.parameter->grad();
-    if (!all || !own.defined()) return;
-    wait_for(replica, device);
-    all = append(*all, own);
-  });
-  return all;
-}
-
-Status Reducer::copy_dense_grad_to_bucket(ReducedParameter& reduced, double factor) {
-  Parameter& parameter = *reduced.parameter;
-  Device& device = parameter.device();
-  const Stream stream = device.current_stream();
-  const bool sure = !tracks_use() || (options_.static_graph ? reduced.in_use : reduced.used);
-  const bool viewed = grad_is_bucket_view(reduced);
-  if (viewed && !sure) LOCKSTEP_RETURN_IF_ERROR(save_stale_grad(reduced));
-  bool is_defined = false;
-  each_replica(reduced, [&](const ReplicaGradient& replica) {
-    is_defined = is_defined || replica.parameter->grad().defined();
-  });
-  if (shadowing_ || !is_defined) {
-    const auto elements = static_cast<std::size_t>(parameter.shape().elements());
-    device.fill_zero(stream, reduced.bucket_view.data(), elements * size_of(parameter.dtype()));
-    return {};
-  }
-  if (reduced.further_replica_count != 0) {
-    sum_replicas(reduced, factor);
-  } else if (!viewed || factor != 1.0) {
-    // A launch costs more than a small copy, so the bucket of a GPU is packed as a whole.
-    reduced.to_pack = !device.is_host();
-    const Transfer transfer{&parameter.grad(), reduced.bucket_view.data(), &parameter.shape()};
-    if (!reduced.to_pack) device.pack_bucket(stream, {&transfer, 1}, factor);
-  }
-  reduced.to_alias =
-      options_.gradient_as_bucket_view && sure && !viewed && parameter.grad().defined();
-  if (!reduced.to_pack) alias_grad_to_bucket(reduced);
-  return {};
-}
-
-// View mode: makes the bucket view the gradient from here on (B7).
-void Reducer::alias_grad_to_bucket(ReducedParameter& reduced) {
-  if (reduced.to_alias) reduced.parameter->move_grad(reduced.bucket_view);
-  reduced.to_alias = false;
-}
-
-// Packs the members of a bucket that copy_dense_grad_to_bucket() has deferred: one launch, however
-// many they are.
-void Reducer::pack_bucket(const Bucket& bucket) {
-  if (bucket.sparse || bucket.storage->device().is_host()) return;
-  transfers_.clear();
-  for (const std::size_t index : bucket.members) {
-    const ReducedParameter& reduced = reduced_parameters_[index];
-    if (reduced.to_pack)
-      transfers_.push_back(
-          {&reduced.parameter->grad(), reduced.bucket_view.data(), &reduced.parameter->shape()});
-  }
-  if (transfers_.empty()) return;
-  Device& device = bucket.storage->device();
-  const DType dtype = reduced_parameters_[bucket.members.front()].parameter->dtype();
-  device.pack_bucket(device.current_stream(), transfers_, bucket_factor(dtype));
-  for (const std::size_t index : bucket.members) {
-    ReducedParameter& reduced = reduced_parameters_[index];
-    if (std::exchange(reduced.to_pack, false)) alias_grad_to_bucket(reduced);
-  }
-}
-
 // Called when the pass continues in a later backward. Between the two backwards the gradients
 // belong to the user. The gradients that are ready have been copied to their buckets. In view mode,
 // where a bucket may be in flight, the user does not see these gradients (B7).
 void Reducer::suspend_pass() {
-  for (std::size_t b = next_bucket_; b < buckets_.size(); ++b) pack_bucket(buckets_[b]);
-  if (!options_.gradient_as_bucket_view) return;
-  for (ReducedParameter& reduced : reduced_parameters_) {
-    if (!reduced.all_replicas_ready || !grad_is_bucket_view(reduced)) continue;
-    reduced.parameter->move_grad(
-        std::move(reduced.saved_grad));  // Undefined, unless it may have to be restored (G5).
-    drop_stale_grad(reduced);
-  }
-}
-
-// Orders the work that the replica's own worker has submitted before what follows.
-void Reducer::wait_for(const ReplicaGradient& replica, Device& device) {
-  Device& other = replica.parameter->device();
-  if (&other != &device) device.wait(device.current_stream(), other.record(other.current_stream()));
-}
-
-// Sums the gradients of the replicas, in their order (P15); undefined gradients are left out.
-void Reducer::sum_replicas(ReducedParameter& reduced, double factor) {
-  Device& device = reduced.parameter->device();
-  const Stream stream = device.current_stream();
-  const bool viewed = grad_is_bucket_view(reduced);
-  bool is_first = true;
-  each_replica(reduced, [&](const ReplicaGradient& replica) {
-    const Tensor& own = replica.parameter->grad();
-    if (!own.defined()) return;
-    wait_for(replica, device);
-    const Transfer transfer{&own, reduced.bucket_view.data(), &reduced.parameter->shape()};
-    if (!is_first)
-      device.add(stream, own, reduced.bucket_view);
-    else if (&replica != &reduced || !viewed)
-      device.pack_bucket(stream, {&transfer, 1}, 1.0);
-    is_first = false;
-  });
-  const Transfer scaled{&reduced.bucket_view, reduced.bucket_view.data(),
-                        &reduced.parameter->shape()};
-  if (factor != 1.0) device.pack_bucket(stream, {&scaled, 1}, factor);
-}
-
-// It is possible that no rank used a parameter whose gradient is its bucket view. The gradient's
-// current value is then needed again (G5), but the sum will overwrite it; so it is saved.
-Status Reducer::save_stale_grad(ReducedParameter& reduced) {
-  Device& device = reduced.parameter->device();
-  Result<Tensor> kept =
-      Tensor::empty(device, reduced.parameter->dtype(), reduced.parameter->shape());
-  if (!kept) return kept.error();
-  device.copy(device.current_stream(), reduced.bucket_view, *kept);
-  reduced.saved_grad = std::move(*kept);
-  reduced.is_grad_saved = true;
-  return {};
-}
-
-void Reducer::restore_stale_grad(ReducedParameter& reduced) {
-  if (!reduced.is_grad_saved) return;
-  Device& device = reduced.parameter->device();
-  device.copy(device.current_stream(), reduced.saved_grad, reduced.bucket_view);
-  drop_stale_grad(reduced);
-}
-
-void Reducer::drop_stale_grad(ReducedParameter& reduced) {
-  reduced.saved_grad = Tensor();
-  reduced.is_grad_saved = false;
+  const core::PassCore& core = idle_core();
+  for (std::size_t b = core.next_bucket(); b < buckets_.size(); ++b)
+    buckets_.pack_bucket(b, bucket_factor(buckets_.dtype(b)));
+  buckets_.take_back_ready_views(core);
 }
 
 // Launches buckets in index order, whatever order they become ready in (P3).
-Status Reducer::launch_ready_buckets(platform::MutexLock& lock) {
-  if (launching_) return {};  // The thread that launches continues with what is ready now.
-  // Hooks launch nothing, and neither does the end of a backward that leaves gradients to a later
-  // one (P14).
-  if (after_backward() && (running_task_ != nullptr || unready_parameters_ != 0)) return {};
-  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
-    Bucket& bucket = buckets_[next_bucket_];
-    pack_bucket(bucket);
-    times_.buckets[next_bucket_].launched = platform::now();
-    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(next_bucket_, lock)
-                                           : launch_bucket(next_bucket_));
-    ++next_bucket_;
+Status Reducer::launch_ready_buckets() {
+  for (core::Action next = shared_.core.next_launch(); next.kind != core::Action::Kind::kNone;
+       next = shared_.core.next_launch()) {
+    if (next.kind == core::Action::Kind::kLaunchUsageMap) {
+      LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+      continue;
+    }
+    const std::size_t b = next.index;
+    Bucket& bucket = buckets_[b];
+    buckets_.pack_bucket(b, bucket_factor(buckets_.dtype(b)));
+    clock_.bucket_launched(b);
+    LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(b) : launch_bucket(b));
+    shared_.core.on_launched(b);
   }
   return {};
 }
@@ -359,9 +174,9 @@ Status Reducer::launch_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
   Collective collective;
   if (bucket.sparse) {
-    collective = bucket.sparse->count(backward_group());
+    collective = bucket.sparse->count(collectives_.backward_group());
   } else {
-    const BucketLayout& layout = layout_.buckets[b];
+    const BucketLayout& layout = buckets_.layout().buckets[b];
     collective.dtype = real_of(layout.dtype);
     collective.reduction = options_.reduction;
     if (group_scales(layout.dtype)) collective.factor = factor_of(layout.dtype);
@@ -377,60 +192,63 @@ Status Reducer::launch_bucket(std::size_t b) {
 // Sums how many ranks used each parameter: a parameter that no rank used stays untouched (G5). The
 // usage map follows the last bucket on every rank (T2), also on a rank that used everything.
 Status Reducer::launch_usage_map() {
-  for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
-    usage_map_[i] = reduced_parameters_[i].used ? 1 : 0;
-  Collective collective;
-  collective.dtype = DType::kInt32;
-  collective.count = usage_map_.size();
-  collective.data = reinterpret_cast<std::byte*>(usage_map_.data());
-  return launch(collective, usage_work_, TraceEntry::What::kUsageMap, usage_sequence_);
+  Collective collective = usage_.map();
+  return launch_control(collective, TraceEntry::What::kUsageMap);
 }
 
 Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
                        std::int64_t& sequence) {
-  if (collective.pass == kNone) collective.pass = pass_->number;
-  collective.reducer_id = reducer_id_;
-  collective.verify = options_.verify_payload;
-  const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
-  ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
-  if (!pass_ || pass_->state == Pass::State::kOpen)
-    failed_at_.reset();  // An earlier failure that left the reducer clean is over.
-  if (Status status = group.start(collective, work); !status.ok()) {
-    if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
-    annotate(status.failure(), collective.bucket);
-    return status;
-  }
-  TraceEntry entry;
-  entry.pass = collective.pass;
-  entry.what = what;
-  entry.op = collective.op;
-  entry.dtype = collective.dtype;
-  entry.bucket = collective.bucket;
-  entry.layout_hash = layout_.hash;
-  entry.count = static_cast<std::int64_t>(collective.count);
-  entry.launched = platform::now();
-  sequence = trace_.append(entry);
-  const bool is_of_pass = what == TraceEntry::What::kBucket || what == TraceEntry::What::kUsageMap;
-  if (is_of_pass) ++launched_;
-  return {};
+  prepare_launch(collective);
+  Status status = collectives_.launch(collective, work, what, buckets_.layout().hash, sequence);
+  if (!status.ok()) annotate(position(), status.failure(), collective.bucket);
+  return status;
+}
+
+void Reducer::prepare_launch(Collective& collective) {
+  if (collective.pass == kNone) collective.pass = passes_.current()->number;
+  // An earlier failure that left the reducer clean is over.
+  if (!passes_.current() || passes_.current()->state == Pass::State::kOpen)
+    failures_.forget_progress();
+}
+
+Status Reducer::launch_control(Collective& collective, TraceEntry::What what) {
+  prepare_launch(collective);
+  Status status = collectives_.launch_control(collective, what, buckets_.layout().hash);
+  if (!status.ok()) annotate(position(), status.failure(), kNone);
+  return status;
+}
+
+Status Reducer::await_control() {
+  Status status = collectives_.await_control();
+  if (!status.ok()) annotate(position(), status.failure(), kNone);
+  return status;
+}
+
+Status Reducer::run_control(Collective& collective, TraceEntry::What what) {
+  LOCKSTEP_RETURN_IF_ERROR(launch_control(collective, what));
+  return await_control();
 }
 
 // Called at the end of an outermost backward of the running pass.
 Status Reducer::end_backward() {
+  bool agrees = false;
   {
     platform::MutexLock lock(mutex_);
-    running_task_ = nullptr;
+    shared_.running_task = nullptr;
+    agrees = shared_.core.on_backward_end().kind == core::Action::Kind::kLaunchUsageMap;
   }
-  times_.backward_ended = platform::now();
-  if (Status status = mark_remaining_ready(); !status.ok()) return give_up(std::move(status));
-  if (unready_parameters_ != 0) {
+  clock_.backward_ended();
+  bool all_ready = false;
+  if (Status status = mark_remaining_ready(agrees, all_ready); !status.ok())
+    return give_up(std::move(status));
+  if (!all_ready) {
     if (!can_complete_later()) return give_up(incomplete());
     suspend_pass();
     return {};
   }
   if (Status status = finalize(); !status.ok()) return give_up(std::move(status));
-  first_static_pass_done_ = options_.static_graph;
-  keep_statistics();
+  idle_core().on_pass_complete();
+  clock_.end_pass(passes_.current()->number);
   end_pass();
   return {};
 }
@@ -439,72 +257,33 @@ Status Reducer::end_backward() {
 // (P5). An output that leads to none keeps no pass open: a constant, a metric, or features that the
 // loss is computed from.
 bool Reducer::can_complete_later() {
-  bool is_found = false;
-  pass_->with_outputs([&](std::span<PassOutput* const> outputs) {
-    search_roots_.assign(outputs.begin(), outputs.end());
-    for (const Node* node : search_.reachable_from(search_roots_)) {
-      const std::uint32_t index = replica_gradient_numbers_.number_or(node, kNotReduced);
-      is_found = is_found || (index != kNotReduced && !replica_gradient(index).is_ready);
-    }
-    is_found = is_found || search_.met_nested_backward();
+  const core::PassCore& core = idle_core();
+  return usage_.search().leads_to(*passes_.current(), [&](std::uint32_t gradient) {
+    return !core.is_gradient_ready(gradient);
   });
-  return is_found;
-}
-
-void Reducer::keep_statistics() {
-  times_.pass = pass_->number;
-  times_.finished = platform::now();
-  for (const ReducedParameter& reduced : reduced_parameters_)
-    times_.gradients[reduced.info] -= armed_;
-  for (PassStatistics::Bucket& bucket : times_.buckets) {
-    bucket.ready -= armed_;
-    bucket.launched -= armed_;
-    bucket.completed -= armed_;
-  }
-  times_.backward_ended -= armed_;
-  times_.finished -= armed_;
-  std::swap(times_, last_pass_);
 }
 
 void Reducer::end_pass() {
   // A rank without inputs has no ready order of its own.
-  recorded_ = recorded_ || all_train();
-  window_open_ = false;
+  if (join_.all_train()) order_.end_pass();
+  state_.is_window_open = false;
   close_pass(true);
 }
 
 // Does what remains before all buckets can be launched.
-Status Reducer::mark_remaining_ready() {
-  if (in_first_static_pass()) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+Status Reducer::mark_remaining_ready(bool agrees, bool& all_ready) {
+  if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
-  if (in_first_static_pass()) {
-    for (const std::size_t index : by_last_hook())
-      LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced_parameters_[index]));
-  } else if (options_.find_unused_parameters) {
-    for (ReducedParameter& reduced :
-         reduced_parameters_)  // The loss does not reach some outputs, or no hook ran (P5, P8).
-      if (!reduced.all_replicas_ready) LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
-  } else if (!unused_marked_) {
-    LOCKSTEP_RETURN_IF_ERROR(mark_all_unused_ready());
-  }
+  if (agrees) shared_.core.on_usage_agreed();
+  LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
   unused_marked_ = true;
   // This check comes before the remaining launches: where nothing was launched yet (P14, the first
   // static pass, or no hook at all) the other ranks still wait for this rank.
   LOCKSTEP_RETURN_IF_ERROR(usage_changed());
-  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
-  LOCKSTEP_CHECK(unready_parameters_ != 0 || next_bucket_ == buckets_.size());
+  LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
+  all_ready = shared_.core.is_all_ready();
+  LOCKSTEP_CHECK(!all_ready || shared_.core.is_all_launched());
   return {};
-}
-
-// Returns the order in which parameters would have become ready in the first static pass: those
-// without a hook first, as later passes mark them.
-std::vector<std::size_t> Reducer::by_last_hook() const {
-  std::vector<std::size_t> order(reduced_parameters_.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
-    return reduced_parameters_[a].last_hook < reduced_parameters_[b].last_hook;
-  });
-  return order;
 }
 
 // Static mode: called at the end of the first backward of the first pass, which ends the pass
@@ -512,23 +291,10 @@ std::vector<std::size_t> Reducer::by_last_hook() const {
 // that some rank used in it are those that are reduced from now on (P11). The usage map comes
 // before the buckets (T2), because the used parameters must be known when unused ones are marked.
 Status Reducer::agree_on_use() {
-  for (ReducedParameter& reduced : reduced_parameters_) {
-    reduced.used = false;
-    each_replica(reduced, [&](const ReplicaGradient& replica) {
-      reduced.used = reduced.used || (!shadowing_ && replica.parameter->used());
-    });
-  }
-  if (!used_parameters_agreed_ && !reduced_parameters_.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
-    LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
-    for (std::size_t i = 0; i < reduced_parameters_.size(); ++i)
-      reduced_parameters_[i].in_use = usage_map_[i] != 0;
-    used_parameters_agreed_ = true;
-  }
-  // This comes last: a pass that could not start, and left the reducer clean, is not the first
-  // pass.
-  for (std::size_t i = 0; i < replica_gradient_count() && !shadowing_; ++i)
-    replica_gradient(i).hooks_expected = replica_gradient(i).hooks_finished;
+  usage_.note_all_uses(join_.is_shadowing());
+  LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+  LOCKSTEP_RETURN_IF_ERROR(await_control());
+  usage_.keep_map();
   return {};
 }
 
@@ -536,9 +302,10 @@ Status Reducer::agree_on_use() {
 // not use them.
 Status Reducer::usage_changed() const {
   if (!options_.static_graph) return {};
-  Failure failure = describe(Code::kUsageChanged, "");
-  for (const ReducedParameter& reduced : reduced_parameters_) {
-    if (!reduced.all_replicas_ready || !reduced.used || reduced.in_use) continue;
+  Failure failure = describe(position(), Code::kUsageChanged, "");
+  for (const ReducedParameter& reduced : replicas_) {
+    if (!shared_.core.is_parameter_ready(reduced.number) || !reduced.used || reduced.in_use)
+      continue;
     if (failure.bucket == kNone) failure.bucket = static_cast<int>(reduced.bucket);
     failure.parameters.push_back(reduced.parameter->name());
   }
@@ -552,43 +319,50 @@ Status Reducer::usage_changed() const {
 }
 
 Status Reducer::finalize() {
-  bool usage_pending = options_.find_unused_parameters && !reduced_parameters_.empty();
-  if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
+  usage_.begin_unpack();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
     const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;
-    times_.buckets[b].completed = is_sum ? buckets_[b].work.completed_at() : platform::now();
-    transfers_.clear();
-    Status status = copy_bucket_to_grads(buckets_[b], usage_pending);
-    if (!transfers_.empty()) {  // Runs also for a bucket that fails half-way.
-      Device& device = buckets_[b].storage->device();
-      device.unpack_bucket(device.current_stream(), transfers_);
-    }
+    clock_.bucket_completed(b, is_sum ? buckets_[b].work.completed_at() : platform::now());
+    buckets_.begin_unpack();
+    Status status = copy_bucket_to_grads(buckets_[b]);
+    buckets_.end_unpack(b);  // Runs also for a bucket that fails half-way.
     LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   }
-  if (usage_pending) return await(usage_work_, usage_sequence_, kNone);
+  return await_usage_map();
+}
+
+Status Reducer::copy_bucket_to_grads(const Bucket& bucket) {
+  for (const std::size_t index : bucket.members) {
+    ReducedParameter& reduced = replicas_[index];
+    if (!usage_.is_reduced(reduced)) continue;
+    // A parameter that this rank used was used by some rank; only for the others must this rank
+    // wait for the map.
+    if (usage_.needs_map(reduced)) {
+      LOCKSTEP_RETURN_IF_ERROR(await_usage_map());
+      if (!usage_.is_used_by_some(index)) continue;
+    }
+    Status status = buckets_.copy_bucket_to_grad(reduced);
+    if (!status.ok())
+      return bucket.sparse ? with_bucket(std::move(status), reduced.bucket) : std::move(status);
+  }
   return {};
 }
 
-Status Reducer::copy_bucket_to_grads(const Bucket& bucket, bool& usage_pending) {
-  for (const std::size_t index : bucket.members) {
-    ReducedParameter& reduced = reduced_parameters_[index];
-    if (options_.static_graph && !reduced.in_use) continue;
-    // A parameter that this rank used was used by some rank; only for the others must this rank
-    // wait for the map.
-    if (options_.find_unused_parameters && !reduced.used) {
-      if (usage_pending) LOCKSTEP_RETURN_IF_ERROR(await(usage_work_, usage_sequence_, kNone));
-      usage_pending = false;
-      if (usage_map_[index] == 0) continue;
-    }
-    LOCKSTEP_RETURN_IF_ERROR(copy_bucket_to_grad(reduced));
-  }
+// Waits once for a sum that nobody has waited for yet.
+Status Reducer::await_usage_map() {
+  if (!usage_.is_map_pending()) return {};
+  LOCKSTEP_RETURN_IF_ERROR(await_control());
+  usage_.map_is_complete();
   return {};
 }
 
 Status Reducer::finish_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
-  if (bucket.hooked) return finish_hook(b);
+  if (bucket.hooked) {
+    Status status = hooks_.finish(*bucket.hooked, collectives_.backward_group().timeout());
+    return status.ok() ? status : hook_failed(std::move(status), b);
+  }
   LOCKSTEP_RETURN_IF_ERROR(await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
   return bucket.sparse ? finish_sparse(b) : Status();
 }
@@ -607,63 +381,45 @@ Status Reducer::finish_sparse(std::size_t b) {
   return {};
 }
 
-// Makes the sum in the bucket view the gradient; in copying mode transfers_ copies it there.
-// Further replicas of the parameter have no gradient after that (P15).
-Status Reducer::copy_bucket_to_grad(ReducedParameter& reduced) {
-  Parameter& parameter = *reduced.parameter;
-  Device& device = parameter.device();
-  for (std::uint32_t i = 0; i < reduced.further_replica_count; ++i)
-    further_replicas_[reduced.first_further_replica + i].parameter->undefine_grad();
-  // The graph that the gradient was computed from ends here (P16). This happens on a rank that
-  // shadows the pass (S2), as other ranks refused such a gradient.
-  if (parameter.grad().requires_grad()) {
-    Tensor plain = parameter.grad();
-    plain.set_requires_grad(false);
-    parameter.set_grad(std::move(plain));
-  }
-  if (SparseSum* const sparse = buckets_[reduced.bucket].sparse.get()) {
-    Result<Tensor> sum = sparse->sum();
-    if (!sum) return with_bucket(std::move(sum.error()), reduced.bucket);
-    parameter.move_grad(std::move(*sum));
-    parameter.mark_reduced();
-    return {};
-  }
-  if (reduced.is_grad_saved) drop_stale_grad(reduced);
-  if (options_.gradient_as_bucket_view) {
-    if (!grad_is_bucket_view(reduced)) parameter.move_grad(reduced.bucket_view);
-    parameter.mark_reduced();
-    return {};
-  }
-  if (!parameter.grad().defined() || parameter.grad().shape().is_expanded()) {
-    Result<Tensor> fresh = Tensor::empty(device, parameter.dtype(), parameter.shape());
-    if (!fresh) return fresh.error();
-    parameter.move_grad(std::move(*fresh));
-  }
-  transfers_.push_back({&parameter.grad(), reduced.bucket_view.data(), &parameter.shape()});
-  parameter.mark_reduced();
-  return {};
+// This implements HookCollectives, under the same lock as the launches of buckets without a hook.
+Status Reducer::start(Collective& collective, Work& work, std::int64_t& trace_sequence) {
+  platform::MutexLock lock(mutex_);
+  return launch(collective, work, TraceEntry::What::kBucket, trace_sequence);
+}
+
+Status Reducer::await(Work& work, std::int64_t trace_sequence) {
+  Status status = collectives_.wait_for(work);
+  platform::MutexLock lock(mutex_);
+  collectives_.close_trace(trace_sequence, status);
+  return status;
+}
+
+// No user code runs under a lock. Other threads may complete buckets meanwhile; the thread that
+// runs the hook launches those, too. After a failure this stays the last launch of the pass.
+Status Reducer::start_hook(std::size_t b) {
+  HookBucket& bucket = *buckets_[b].hooked;
+  const platform::MutexUnlock unlocked(mutex_);
+  Status status = hooks_.start(bucket, passes_.current()->number, join_.scale().divisor(),
+                               factor_of(buckets_.dtype(b)), options_.reduction);
+  return status.ok() ? status : hook_failed(std::move(status), b);
 }
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
-  Status status = wait_for(work);
-  close_trace(trace_sequence, status);
-  if (!status.ok()) annotate(status.failure(), bucket);
+  Status status = collectives_.await(work, trace_sequence);
+  if (!status.ok()) annotate(position(), status.failure(), bucket);
   return status;
 }
 
 Status Reducer::with_bucket(Status status, std::size_t b) const {
-  annotate(status.failure(), static_cast<int>(b));
+  annotate(position(), status.failure(), static_cast<int>(b));
   return status;
 }
 
-void Reducer::close_trace(std::int64_t sequence, const Status& status) {
-  trace_.close(sequence, status.ok() ? TraceEntry::State::kCompleted : TraceEntry::State::kFailed,
-               platform::now());
-}
-
-// The process group ends every collective itself; this deadline lies behind the group's own.
-Status Reducer::wait_for(Work& work) const {
-  return wait_behind(work, {membership_.group.get(), &backward_group()});
+// A failure in or around a hook that names no rank arose on this one.
+Status Reducer::hook_failed(Status status, std::size_t b) const {
+  status = with_bucket(std::move(status), b);
+  if (status.failure().rank == kNone) status.failure().rank = status.failure().reported_by;
+  return status;
 }
 
 }  // namespace LOCKSTEP_NS

@@ -431,7 +431,7 @@ class TestRank {
     for (const auto& parameter : parameters) parameter->undefine_grad();
   }
 
-  HostDevice devices[2] = {HostDevice(0), HostDevice(1)};
+  HostDevice devices[2] = {HostDevice(0, FreshMemory::kNaN), HostDevice(1, FreshMemory::kNaN)};
   Engine engine;
   std::vector<Ref<Parameter>> parameters;
   std::unique_ptr<DataParallel> parallel;

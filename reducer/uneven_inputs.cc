@@ -1,13 +1,13 @@
-// Uneven inputs (S2): ranks that still train announce what they are about to start. A rank that is
-// out of inputs starts the same collectives, with zeros, until no rank trains any more.
+#include "reducer/uneven_inputs.h"
+
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "reducer/base/check.h"
-#include "reducer/base/float_environment.h"
-#include "reducer/pass.h"
-#include "reducer/reducer.h"
+#include "reducer/diagnosis/diagnosis.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -30,11 +30,11 @@ std::vector<int> ranks_where(std::span<const std::int32_t> flags, bool wanted) {
 
 }  // namespace
 
-Status Reducer::begin_join(const JoinOptions& options) try {
+Status UnevenInputs::begin(const JoinOptions& options, int ranks) try {
   if (joining_)
     return Status(Code::kInvalidArgument, "begin_join was called twice without an end_join");
-  const auto size = static_cast<std::size_t>(membership_.group->size());
-  join_state_.reserve(kFirstRank + size);
+  const auto size = static_cast<std::size_t>(ranks);
+  state_.reserve(kFirstRank + size);
   active_.assign(size, 0);
   active_[0] = 1;  // If no rank ever trains, every rank takes the state of rank 0.
   joining_ = options;
@@ -43,156 +43,76 @@ Status Reducer::begin_join(const JoinOptions& options) try {
   return out_of_memory();
 }
 
-// All ranks of the group announce their event; kNone is a rank out of inputs. The call returns the
-// common event.
-Result<Reducer::JoinEvent> Reducer::exchange_join_state(JoinEvent event) try {
-  const auto size = static_cast<std::size_t>(membership_.group->size());
-  join_state_.assign(kFirstRank + size, 0);
-  if (event != JoinEvent::kNone) {
-    join_state_[static_cast<std::size_t>(event)] = 1;
-    join_state_[kFirstRank + static_cast<std::size_t>(membership_.group->rank())] = 1;
+Collective UnevenInputs::announce(Event event, int rank, int ranks) {
+  LOCKSTEP_CHECK(joining_.has_value());
+  state_.assign(kFirstRank + static_cast<std::size_t>(ranks), 0);
+  if (event != Event::kNone) {
+    state_[static_cast<std::size_t>(event)] = 1;
+    state_[kFirstRank + static_cast<std::size_t>(rank)] = 1;
   }
-  join_state_[kThrows] = joining_->throw_on_early_termination ? 1 : 0;
-  join_state_[kByActive] = joining_->divide_by_active ? 1 : 0;
+  state_[kThrows] = joining_->throw_on_early_termination ? 1 : 0;
+  state_[kByActive] = joining_->divide_by_active ? 1 : 0;
   Collective collective;
   collective.dtype = DType::kInt32;
-  collective.count = join_state_.size();
-  collective.data = reinterpret_cast<std::byte*>(join_state_.data());
-  collective.pass = next_pass_;
-  std::int64_t sequence = 0;
-  Status status = launch(collective, usage_work_, TraceEntry::What::kJoin, sequence);
-  if (status.ok()) status = await(usage_work_, sequence, kNone);
-  if (!status.ok()) return failed(fail(std::move(status.failure())));
-  return apply_join_state(std::span(join_state_).subspan(kFirstRank));
-} catch (const std::bad_alloc&) {
-  // The others have received the event, and wait.
-  return failed(fail(std::move(out_of_memory().failure())));
+  collective.count = state_.size();
+  collective.data = reinterpret_cast<std::byte*>(state_.data());
+  return collective;
 }
 
-// Interprets the sum. It is the same on every rank, so either all continue or all raise.
-Result<Reducer::JoinEvent> Reducer::apply_join_state(std::span<const std::int32_t> flags) {
+// The sum is the same on every rank, so either all continue or all raise.
+Result<UnevenInputs::Event> UnevenInputs::agree() {
+  LOCKSTEP_CHECK(joining_.has_value());
+  const std::span<const std::int32_t> flags = std::span(state_).subspan(kFirstRank);
   const auto size = static_cast<std::int32_t>(flags.size());
   const std::int32_t active = std::accumulate(flags.begin(), flags.end(), std::int32_t{0});
-  const auto uniform = [&](std::size_t i) { return join_state_[i] == 0 || join_state_[i] == size; };
-  const auto at = std::find(join_state_.begin(), join_state_.begin() + kEvents, active);
-  if (!uniform(kThrows) || !uniform(kByActive) || at == join_state_.begin() + kEvents) {
-    Failure failure = describe(
-        Code::kMismatch,
-        uniform(kThrows) && uniform(kByActive)
-            ? "ranks that train are at different points: of " + std::to_string(active) + ", " +
-                  std::to_string(join_state_[0]) + " broadcast buffers, " +
-                  std::to_string(join_state_[1]) + " rebuild buckets, " +
-                  std::to_string(join_state_[2]) + " begin a backward"
-            : "ranks called begin_join with different options: of " + std::to_string(size) + ", " +
-                  std::to_string(join_state_[kThrows]) + " have throw_on_early_termination on, " +
-                  std::to_string(join_state_[kByActive]) + " divide_by_active");
-    failure.rank = kNone;  // Nobody can tell which rank is wrong.
-    failure.definite = true;
-    failure.collective = name_of(Op::kAllReduceSum);
-    failure.sequence = usage_work_.sequence();
-    annotate(failure, kNone);
-    return failed(fail(std::move(failure)));
-  }
-  if (active == 0) return JoinEvent::kNone;
+  const auto at = std::find(state_.begin(), state_.begin() + kEvents, active);
+  if (!is_uniform(kThrows, size) || !is_uniform(kByActive, size) || at == state_.begin() + kEvents)
+    return failed(Status(mismatch(size, active)));
+  if (active == 0) return Event::kNone;
   std::copy(flags.begin(), flags.end(), active_.begin());
-  divide_by(joining_->divide_by_active ? active : size);
-  if (active < size && joining_->throw_on_early_termination) {
-    Failure failure =
-        describe(Code::kUnevenInputs, "out of inputs: " + rank_list(ranks_where(flags, false)) +
-                                          ", not yet: " + rank_list(ranks_where(flags, true)) +
-                                          "; throw_on_early_termination is on");
-    failure.rank = static_cast<int>(std::find(flags.begin(), flags.end(), 0) - flags.begin());
-    failure.pass = next_pass_;
-    failure.definite = true;
-    leave_join();
-    close_pass(false);
-    return failed(Status(std::move(failure)));
-  }
-  return static_cast<JoinEvent>(at - join_state_.begin());
+  scale_.divide_by(joining_->divide_by_active ? active : size);
+  if (active < size && joining_->throw_on_early_termination)
+    return failed(Status(early_termination(flags)));
+  return static_cast<Event>(at - state_.begin());
 }
 
-bool Reducer::all_train() const {
+// Nobody can tell which rank is wrong, so the failure names none.
+Failure UnevenInputs::mismatch(std::int32_t ranks, std::int32_t active) const {
+  Failure failure;
+  failure.code = Code::kMismatch;
+  failure.definite = true;
+  failure.collective = name_of(Op::kAllReduceSum);
+  failure.detail =
+      is_uniform(kThrows, ranks) && is_uniform(kByActive, ranks)
+          ? "ranks that train are at different points: of " + std::to_string(active) + ", " +
+                std::to_string(state_[0]) + " broadcast buffers, " + std::to_string(state_[1]) +
+                " rebuild buckets, " + std::to_string(state_[2]) + " begin a backward"
+          : "ranks called begin_join with different options: of " + std::to_string(ranks) + ", " +
+                std::to_string(state_[kThrows]) + " have throw_on_early_termination on, " +
+                std::to_string(state_[kByActive]) + " divide_by_active";
+  return failure;
+}
+
+Failure UnevenInputs::early_termination(std::span<const std::int32_t> flags) const {
+  Failure failure;
+  failure.code = Code::kUnevenInputs;
+  failure.definite = true;
+  failure.rank = static_cast<int>(std::find(flags.begin(), flags.end(), 0) - flags.begin());
+  failure.detail = "out of inputs: " + rank_list(ranks_where(flags, false)) +
+                   ", not yet: " + rank_list(ranks_where(flags, true)) +
+                   "; throw_on_early_termination is on";
+  return failure;
+}
+
+bool UnevenInputs::all_train() const {
   return !joining_ || std::find(active_.begin(), active_.end(), 0) == active_.end();
 }
 
-// The lowest rank that trained in the last event; rank 0 before the first event.
-int Reducer::lowest_that_trains() const {
+int UnevenInputs::lowest_that_trains() const {
   const auto found =
       std::find_if(active_.begin(), active_.end(), [](std::int32_t each) { return each != 0; });
   LOCKSTEP_CHECK(found != active_.end());
   return static_cast<int>(found - active_.begin());
-}
-
-void Reducer::divide_by(int ranks) {
-  const volatile int count = ranks;  // Read from memory, so that the divisions stay behind this.
-  // The application may have set another rounding mode for this thread (G9).
-  const DefaultFloats floats;
-  divisor_ = ranks;
-  factor_ = 1.0 / count;
-  float_factor_ = static_cast<double>(1.0f / static_cast<float>(count));
-}
-
-void Reducer::leave_join() {
-  joining_.reset();
-  window_open_ = false;
-  divide_by(membership_.group->size());
-}
-
-Status Reducer::end_join() try {
-  LOCKSTEP_RETURN_IF_ERROR(begin_forward());
-  if (!joining_) return Status(Code::kInvalidArgument, "end_join was called without a begin_join");
-  if (pass_) close_pass(false);  // Its outputs were never used.
-  while (true) {
-    Result<JoinEvent> event = exchange_join_state(JoinEvent::kNone);
-    if (!event) return event.error();
-    if (*event == JoinEvent::kNone) break;
-    LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
-  }
-  // Every rank takes the state of a rank that trained last.
-  Status status = state_->broadcast_all(*this, membership_.group->rank(), lowest_that_trains());
-  leave_join();
-  return status.ok() ? status : fail(state_failure(std::move(status)));
-} catch (const std::bad_alloc&) {
-  shadowing_ = false;
-  // The other ranks are in the middle of a pass.
-  return fail(std::move(out_of_memory().failure()));
-}
-
-Status Reducer::shadow(JoinEvent event) {
-  switch (event) {
-    case JoinEvent::kBuffers:
-      return send_buffers();
-    case JoinEvent::kRebuild:
-      return lay_out_in_ready_order();
-    case JoinEvent::kPass:
-      break;
-    case JoinEvent::kNone:
-      return {};
-  }
-  open_pass();
-  {
-    platform::MutexLock lock(mutex_);
-    start_pass(*pass_);
-  }
-  shadowing_ = true;
-  Status status = shadow_pass();
-  shadowing_ = false;
-  if (!status.ok()) return fail(std::move(status.failure()));
-  end_pass();
-  return {};
-}
-
-// Reduces every bucket and the usage map, with zeros and without any use.
-Status Reducer::shadow_pass() {
-  LOCKSTEP_RETURN_IF_ERROR(detach_misplaced_views());
-  if (options_.static_graph && !used_parameters_agreed_) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
-  {
-    platform::MutexLock lock(mutex_);
-    for (ReducedParameter& reduced : reduced_parameters_)
-      LOCKSTEP_RETURN_IF_ERROR(mark_unused_ready(reduced));
-    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets(lock));
-  }
-  return finalize();
 }
 
 }  // namespace LOCKSTEP_NS

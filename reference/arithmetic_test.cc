@@ -261,7 +261,7 @@ TEST(Arithmetic, MinusZeroPlusZeroIsZeroInEveryType) {
 
 TEST(Arithmetic, ScalingMultipliesInTheComputeTypeAndThenRounds) {
   std::mt19937_64 random(6);
-  for (std::uint32_t n = 1; n <= kMaxWorld; ++n) {
+  for (std::uint32_t n = 1; n <= kMaxWorld; n += n < 9 ? 1 : 11) {
     const float k = 1.0F / static_cast<float>(n);
     for (const DType dtype : kNarrow) {
       const Table table(dtype);

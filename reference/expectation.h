@@ -11,31 +11,34 @@
 namespace lockstep::reference {
 
 struct ExpectedGradient {
-  // False: what it is depends on time, and the rest says nothing. Either a peer's hook came twice
-  // in this step (P6), and each of its two gradients may have been reduced; or, since the gradient
-  // was last zeroed, a nested and an outer call added rounded sums to it side by side (E).
+  // False: the gradient depends on time, and the other members say nothing. Either a peer's hook
+  // came twice in this step (P6), and each of its two gradients may have been reduced; or, since
+  // the gradient was last zeroed, a nested and an outer call of backward added rounded sums to it
+  // at the same time (E).
   bool known = true;
   bool defined = false;
   // Same bits and same storage as before the step's first backward (G5); false if undefined.
   bool untouched = false;
-  bool reduced = false;  // in this step: all ranks have the same bits
+  bool reduced = false;  // the gradient was reduced in this step: all ranks have the same bits
   // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
   bool in_bucket = false;
-  // Of the first element in Expectation::bits; elements in row-major order, then, of a sparse one,
-  // which rows there are (gradient_words). Gradients with the same bits may share them.
+  // The index of the first element in Expectation::bits. There, elements follow in row-major order;
+  // behind those of a sparse gradient it says which rows the gradient has (gradient_words).
+  // Gradients with the same bits may share them.
   std::uint64_t offset = 0;
 };
 
-// Clauses P5, P6, P7, P11, P16, S2.
+// The errors that a program itself can lead to, without a fault.
 enum class Error : std::uint8_t {
   kNone,
-  kIncomplete,
-  kReadyTwice,
-  kSecondBackward,
-  kUsageChanged,
-  kRequiresGrad,
-  kUnevenInputs,
-  kUndefinedSparse,  // of profile `torch` alone
+  kIncomplete,         // a pass ends, and parameters are not ready (P5)
+  kReadyTwice,         // a parameter gets a second gradient in a pass (P6)
+  kSecondBackward,     // a backward of a pass that is complete (P7)
+  kUsageChanged,       // static mode: more or fewer hooks than in the first pass (P11)
+  kRequiresGrad,       // a gradient that requires a gradient itself (P16)
+  kUnevenInputs,       // early termination: some rank has no more inputs (S2)
+  kForwardInBackward,  // a forward with gradients inside of a backward of the pass (P1)
+  kUndefinedSparse,    // profile `torch` alone: a sparse gradient that is undefined
 };
 
 // ExpectedRankStep::error_call: it is a forward that raises.

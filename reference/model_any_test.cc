@@ -44,9 +44,10 @@ void use_the_last_one_late(Program& program) {
   }
 }
 
-// Few and small parameters, so that a run is short.
+// Few ranks, and few and small parameters, so that a run is short.
 Program small_program(std::uint64_t seed) {
   Program program = testing::any_program(seed);
+  program.world = 1 + program.world % 10;
   program.options.first_bucket_bytes %= 64;
   program.options.bucket_bytes %= 64;
   program.parameters.resize(1 + program.parameters.size() % 4);
@@ -76,7 +77,7 @@ std::vector<Recovery> recoveries_of(const Program& program, std::uint64_t seed) 
 // Whether sums in the wide types are exact: see Values::kExact. A gradient that is kept is divided
 // once more by each reduction.
 bool has_integers(const Program& program, const ExpectedStep& step) {
-  return program.values == Values::kExact && program.world != 7 &&
+  return program.values == Values::kExact && program.world <= 8 && program.world != 7 &&
          std::all_of(step.ranks.begin(), step.ranks.end(),
                      [](const ExpectedRankStep& rank) { return rank.present; }) &&
          std::none_of(program.steps.begin(), program.steps.end(),
@@ -125,7 +126,8 @@ void check_agreement(const Program& program, const Expectation& expectation,
 
 TEST(ModelOfAnyProgram, IsConsistentAndShowsEveryOutcome) {
   std::array<int, 4> outcomes{};
-  std::array<int, 5> errors{};
+  // By Error. All errors of profile `lockstep` except kUnevenInputs occur in these programs.
+  std::array<int, 8> errors{};
   int agreements = 0;
   int unknown = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
@@ -143,14 +145,18 @@ TEST(ModelOfAnyProgram, IsConsistentAndShowsEveryOutcome) {
         for (const ExpectedGradient& gradient : rank.gradients) unknown += !gradient.known;
       }
       EXPECT_EQ(step.any_error, any_error);
-      if (program.options.mode != Mode::kPlain || any_error || !step.is_reduced) continue;
+      const bool agrees = program.options.hook_result != HookResult::kLocal;
+      if (program.options.mode != Mode::kPlain || any_error || !step.is_reduced || !agrees)
+        continue;
       check_agreement(program, expectation, step);
       ++agreements;
     }
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
   for (const int count : outcomes) EXPECT_GT(count, 30);
-  for (const int count : errors) EXPECT_GT(count, 30);
+  for (std::size_t error = 0; error <= static_cast<std::size_t>(Error::kUsageChanged); ++error)
+    EXPECT_GT(errors.at(error), 30);
+  EXPECT_GT(errors.at(static_cast<std::size_t>(Error::kForwardInBackward)), 0);
   EXPECT_GT(agreements, 30);
   EXPECT_GT(unknown, 30);
 }

@@ -243,6 +243,81 @@ TEST(ModelS4, PowerSgdStartsAnewAfterWhatIsNotFinite) {
   for (const double value : results[matrix_at]) EXPECT_NEAR(value, 1, 1e-5);
 }
 
+// Two steps on two ranks, with a hook of the user's own that returns `result`.
+Case returning(HookResult result, Mode mode = Mode::kPlain) {
+  Case t(2, mode, 2);
+  t.program.options.hook = Hook::kElsewhere;
+  t.program.options.hook_result = result;
+  t.step({uses({0, 1}), uses({0, 1})}).step({uses({0, 1})}, PassKind::kSynced, ZeroGrad::kKeep);
+  t.run();
+  return t;
+}
+
+TEST(ModelS4, AHookThatSumsLeavesTheSum) {
+  const Case t = returning(HookResult::kSum);
+  const float sum = t.c(0, 0, 0) + t.c(0, 1, 0);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    EXPECT_EQ(t.value(0, rank, 0), sum);
+    EXPECT_EQ(t.value(1, rank, 0), sum + t.c(1, 0, 0) + sum + t.c(1, 1, 0));
+  }
+  EXPECT_EQ(t.expectation.steps[0].collectives.size(), 1U);
+}
+
+TEST(ModelS4, AHookThatReturnsTheBucketLeavesEachRankItsOwnAndStartsNothing) {
+  const Case t = returning(HookResult::kLocal);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    EXPECT_EQ(t.value(0, rank, 1), t.c(0, rank, 1));
+    EXPECT_EQ(t.value(1, rank, 1), t.c(0, rank, 1) + t.c(1, rank, 1));
+    EXPECT_TRUE(t.gradient(0, rank, 1).reduced);
+  }
+  for (const ExpectedStep& step : t.expectation.steps) EXPECT_TRUE(step.collectives.empty());
+}
+
+// The usage map does not pass through a hook, and G5 (untouched gradients) holds with any hook.
+TEST(ModelS4, AHookThatReturnsTheBucketKeepsTheUsageMap) {
+  Case t(2, Mode::kDynamic, 2);
+  t.program.options.hook = Hook::kElsewhere;
+  t.program.options.hook_result = HookResult::kLocal;
+  t.step({uses({0}), uses({0})}).run();
+  ASSERT_EQ(t.expectation.steps[0].collectives.size(), 1U);
+  EXPECT_EQ(t.expectation.steps[0].collectives[0].op, ExpectedCollective::Op::kAllReduceUsage);
+  EXPECT_FALSE(t.gradient(0, 0, 1).defined);
+}
+
+TEST(ModelS4, AHookThatReturnsZerosLeavesZeros) {
+  const Case t = returning(HookResult::kZeros);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    EXPECT_EQ(t.bits(0, rank, 0), 0U);
+    EXPECT_EQ(t.bits(1, rank, 1), 0U);
+  }
+  EXPECT_EQ(t.expectation.steps[0].collectives.size(), 1U);
+}
+
+// Where no collective is started, no rank waits for a rank that fails (P5, P12).
+TEST(ModelS4, ARankThatFailsHoldsUpNobodyWhereTheHookStartsNothing) {
+  for (const HookResult result : {HookResult::kMean, HookResult::kLocal}) {
+    Case t(2, Mode::kPlain, 2);
+    t.program.options.hook = Hook::kElsewhere;
+    t.program.options.hook_result = result;
+    t.step({uses({0}), uses({0, 1})}).run();
+    EXPECT_EQ(t.at(0, 0).error, Error::kIncomplete);
+    EXPECT_EQ(t.at(0, 1).outcome,
+              result == HookResult::kMean ? Outcome::kPeerError : Outcome::kSuccessOrPeerError);
+  }
+}
+
+TEST(ModelS4, OnlyAHookOfTheUsersOwnHasOptions) {
+  Program program;
+  program.options.hook = Hook::kAllReduce;
+  program.options.hook_result = HookResult::kZeros;
+  program.options.hook_completion = HookCompletion::kReversed;
+  program.options.hook_backward = HookBackward::kTaken;
+  normalize(program);
+  EXPECT_EQ(program.options.hook_result, HookResult::kMean);
+  EXPECT_EQ(program.options.hook_completion, HookCompletion::kImmediate);
+  EXPECT_EQ(program.options.hook_backward, HookBackward::kNone);
+}
+
 TEST(ModelS4, NothingButTheBitsDependsOnTheHook) {
   for (const Mode mode : {Mode::kPlain, Mode::kDynamic, Mode::kStatic}) {
     Case t = Case(2, mode, 2)

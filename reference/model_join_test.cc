@@ -16,7 +16,7 @@ Program program_of(Join join, std::vector<std::uint32_t> inputs) {
   program.world = 3;
   program.options.join = join;
   program.options.order = Order::kRankOrder;
-  program.inputs = std::move(inputs);
+  program.steps_per_rank = std::move(inputs);
   program.parameters.resize(1);
   Forward forward;
   forward.nodes.resize(1);

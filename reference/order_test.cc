@@ -158,14 +158,14 @@ TEST(Order, EveryPlanAddsEveryRankOnce) {
         for (const OrderRun& run : runs) {
           ASSERT_GT(run.end, end);
           end = run.end;
-          std::vector<unsigned> has(ranks);
-          for (std::uint32_t rank = 0; rank < ranks; ++rank) has[rank] = 1U << rank;
+          std::vector<std::uint64_t> has(ranks);
+          for (std::uint32_t rank = 0; rank < ranks; ++rank) has[rank] = std::uint64_t{1} << rank;
           for (std::uint32_t i = 0; i + 1 < ranks; ++i) {
             const Addition& addition = run.additions[i];
             ASSERT_EQ(has[addition.into] & has[addition.from], 0U);
             has[addition.into] |= has[addition.from];
           }
-          ASSERT_EQ(has[run.result], (1U << ranks) - 1);
+          ASSERT_EQ(has[run.result], ~std::uint64_t{0} >> (64 - ranks));
         }
         ASSERT_EQ(end, elements);
       }

@@ -7,12 +7,10 @@ namespace lockstep::reference {
 
 PowerMatrix power_matrix(const Parameter& parameter) {
   if (parameter.dtype != DType::kFloat32) return {};
-  std::vector<std::uint32_t> outermost_first = parameter.sizes;
-  if (parameter.column_major) std::reverse(outermost_first.begin(), outermost_first.end());
   PowerMatrix matrix;
   const std::size_t elements = element_count(parameter);
-  for (const std::uint32_t size : outermost_first)
-    if (matrix.rows == 0 && size > 1) matrix.rows = size;
+  for (const std::uint32_t dim : dimensions_in_memory(parameter))
+    if (matrix.rows == 0 && parameter.sizes[dim] > 1) matrix.rows = parameter.sizes[dim];
   if (matrix.rows == 0 || elements == 0) return {};
   matrix.columns = elements / matrix.rows;
   matrix.factors = std::min<std::size_t>({kPowerSgdRank, matrix.rows, matrix.columns});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 
 namespace lockstep::reference {
 namespace {
@@ -22,6 +23,13 @@ void limit_sizes(std::vector<std::uint32_t>& sizes) {
     elements *= size;
   }
   assert(elements > 0 && elements <= kMaxElements);
+}
+
+// Returns in how many orders this number of dimensions can lie in memory.
+std::uint32_t orders_of(std::size_t dims) {
+  std::uint32_t orders = 1;
+  for (std::uint32_t d = 2; d <= dims; ++d) orders *= d;
+  return orders;
 }
 
 // Of the records before `index`, the one that this one copies; or itself.
@@ -76,11 +84,13 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
     parameter.sparse = parameter.sparse && !parameter.sizes.empty();
+    const bool has_orders = !parameter.column_major && !parameter.sparse;
+    parameter.permuted = has_orders ? parameter.permuted % orders_of(parameter.sizes.size()) : 0;
     parameter.reducer %= kMaxReducers;
   }
 }
 
-// The first reducer has a parameter; under a join it has all.
+// Gives all parameters to the first reducer if it would have none, or if there is a join.
 void limit_reducers(Program& program) {
   std::vector<Parameter>& parameters = program.parameters;
   const bool is_alone = program.options.join != Join::kNone ||
@@ -169,6 +179,19 @@ void limit_to_transport(Program& program) {
   if (program.options.order == Order::kBcube && !has_bcube) program.options.order = Order::kRing;
 }
 
+// Call limit_to_transport() before: the transport may rule a hook out.
+void limit_hook(Options& options) {
+  limit(options.hook_result, HookResult::kZeros);
+  limit(options.hook_completion, HookCompletion::kReversed);
+  limit(options.hook_backward, HookBackward::kAll);
+  if (options.rebuild && options.hook_backward == HookBackward::kAll)
+    options.hook_backward = HookBackward::kNone;
+  if (options.hook == Hook::kElsewhere) return;
+  options.hook_result = HookResult::kMean;
+  options.hook_completion = HookCompletion::kImmediate;
+  options.hook_backward = HookBackward::kNone;
+}
+
 void limit_step(Step& step, std::uint32_t world) {
   limit(step.kind, PassKind::kNoGrad);
   limit(step.zero_grad, ZeroGrad::kSwap);
@@ -182,11 +205,22 @@ void limit_step(Step& step, std::uint32_t world) {
   }
 }
 
+// Call this after all that may_recompute() looks at is limited.
+void limit_recompute(Program& program) {
+  for (Step& step : program.steps)
+    for (RankPass& pass : step.variants) {
+      limit(pass.recompute, Recompute::kTwiceFails);
+      if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
+    }
+}
+
 }  // namespace
 
 void normalize(Program& program) {
   program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
-  limit(program.values, Values::kSpecial);
+  limit(program.values, Values::kLargest);
+  program.headroom =
+      program.values == Values::kLargest ? std::min(program.headroom, kMaxHeadroom) : 0;
   limit(program.options.mode, Mode::kStatic);
   limit(program.options.order, Order::kRankOrder);
   if (program.options.order != Order::kRankOrder) program.options.verify = false;
@@ -194,7 +228,7 @@ void normalize(Program& program) {
   limit(program.options.launch, Launch::kAfterBackward);
   limit(program.options.join, Join::kByActive);
   if (program.options.join == Join::kNone) program.options.early_termination = false;
-  if (program.inputs.size() > program.world) program.inputs.resize(program.world);
+  if (program.steps_per_rank.size() > program.world) program.steps_per_rank.resize(program.world);
   if (program.world < 2) program.options.two_groups = false;
   limit_parameters(program.parameters);
   limit_reducers(program);
@@ -207,13 +241,21 @@ void normalize(Program& program) {
     limit_sizes(buffer.sizes);
   }
   limit_to_transport(program);
+  limit_hook(program.options);
   if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program.world);
+  limit_recompute(program);
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
   const bool joins = program.options.join != Join::kNone;
-  program.second_join = joins ? program.second_join % steps : 0;
-  program.renewed = joins ? 0 : program.renewed % steps;
+  program.rejoin_step = joins ? program.rejoin_step % steps : 0;
+  program.recreate_before_step = joins ? 0 : program.recreate_before_step % steps;
   limit_misfit(program);
+}
+
+bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {
+  return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
+         !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
+         !options.manual_sync && !options.early_termination;
 }
 
 std::vector<std::uint32_t> pinned_order(const Program& program) {
@@ -240,7 +282,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Pro
       const Parameter& left = program.parameters[other];
       return left.reducer == right.reducer && left.device == right.device &&
              left.dtype == right.dtype && left.sizes == right.sizes &&
-             left.column_major == right.column_major;
+             left.column_major == right.column_major && left.permuted == right.permuted;
     };
     const auto left = std::find_if(single.begin(), single.end(), is_like_it);
     if (left == single.end()) {
@@ -277,14 +319,15 @@ Program share_of(const Program& program, std::uint32_t reducer) {
 }
 
 std::uint32_t end_of_join(const Program& program, std::uint32_t step) {
-  return step < program.second_join ? program.second_join
+  return step < program.rejoin_step ? program.rejoin_step
                                     : static_cast<std::uint32_t>(program.steps.size());
 }
 
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {
-  const bool is_limited = program.options.join != Join::kNone && rank < program.inputs.size();
-  const std::uint32_t first = step < program.second_join ? 0 : program.second_join;
-  return !is_limited || step - first < program.inputs[rank];
+  const bool is_limited =
+      program.options.join != Join::kNone && rank < program.steps_per_rank.size();
+  const std::uint32_t first = step < program.rejoin_step ? 0 : program.rejoin_step;
+  return !is_limited || step - first < program.steps_per_rank[rank];
 }
 
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {
@@ -325,17 +368,39 @@ std::uint32_t original_of(const Program& program, std::uint32_t index) {
   return owner - program.parameters[owner].copy_of;
 }
 
+std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter) {
+  std::vector<std::uint32_t> left(parameter.sizes.size());
+  std::iota(left.begin(), left.end(), 0U);
+  if (parameter.column_major) std::reverse(left.begin(), left.end());
+  if (is_row_major(parameter) || parameter.column_major) return left;
+  std::vector<std::uint32_t> order;
+  std::uint32_t number = parameter.permuted % orders_of(left.size());
+  while (!left.empty()) {
+    const std::uint32_t others = orders_of(left.size() - 1);
+    const auto chosen = left.begin() + static_cast<std::ptrdiff_t>(number / others);
+    number %= others;
+    order.push_back(*chosen);
+    left.erase(chosen);
+  }
+  return order;
+}
+
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element) {
   assert(element < value_count(parameter));
-  if (!parameter.column_major) return element;
+  if (is_row_major(parameter)) return element;
   const std::uint64_t parts = parts_of(parameter.dtype);
   const std::uint64_t part = element % parts;
   element /= parts;
-  std::uint64_t stride = element_count(parameter);  // column-major: the first dimension's is 1
+  const std::vector<std::uint32_t> outermost_first = dimensions_in_memory(parameter);
+  std::vector<std::uint64_t> strides(parameter.sizes.size());
+  std::uint64_t next = 1;
+  for (std::size_t i = strides.size(); i-- > 0;) {
+    strides[outermost_first[i]] = next;
+    next *= parameter.sizes[outermost_first[i]];
+  }
   std::uint64_t position = 0;
-  for (std::size_t dim = parameter.sizes.size(); dim-- > 0;) {
-    stride /= parameter.sizes[dim];
-    position += element % parameter.sizes[dim] * stride;
+  for (std::size_t dim = strides.size(); dim-- > 0;) {
+    position += element % parameter.sizes[dim] * strides[dim];
     element /= parameter.sizes[dim];
   }
   return position * parts + part;

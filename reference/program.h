@@ -31,10 +31,10 @@
 // With several reducers (Parameter::reducer) a forward goes through all of them, the first one
 // outermost, and every other call goes to each, the first one first; one backward serves all.
 // With Options::join each rank calls begin_join before its first step, and again after a reset, and
-// end_join after the last one that it has inputs for; with second_join both once more from that
-// step on. Before the step `renewed` all ranks let go of their reducers, and make new ones of the
-// same parameters on the same groups. After each synced step in which it called backward and no
-// call raised, a rank changes its values of parameters (state.h).
+// end_join after the last one that it has inputs for; with rejoin_step both once more from that
+// step on. Before the step `recreate_before_step` all ranks let go of their reducers, and make new
+// ones of the same parameters on the same groups. After each synced step in which it called
+// backward and no call raised, a rank changes its values of parameters (state.h).
 //
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
 // rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.
@@ -90,21 +90,48 @@ namespace lockstep::reference {
 // kComplex64: pairs of float32, the real part first, each part an element of its own wherever
 // values are made, added, scaled and compared.
 enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kComplex64 };
-enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };  // static: P11
+enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };
 enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
-// What a user does to the gradients before the step's first forward. Undefine them; fill them with
-// zeros (one that is undefined stays so); leave them. Or set others, which counts as no use (P10):
-// each a tensor of its own that has the same elements in other strides; or those of two parameters
-// that are alike change places (swapped_gradients). Sparse ones are left by these two.
+// What a user does to the gradients before the step's first forward:
+//   kUndefine  undefines them
+//   kFill      fills them with zeros; an undefined gradient stays undefined
+//   kKeep      leaves them as they are
+//   kReplace   sets a new tensor with the same elements in other strides; this is no use (P10)
+//   kSwap      swaps the gradients of two parameters that are alike (swapped_gradients); no use
+// kReplace and kSwap leave sparse gradients as they are.
 enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep, kReplace, kSwap };
-enum class Values : std::uint8_t { kExact, kGeneral, kSpecial };
-// Contract G3: the ring of what moves the gradients, Gloo's or NCCL's; Gloo's bcube; or the order
-// of the ranks.
+// Which values the constants of uses have: see value_of().
+enum class Values : std::uint8_t { kExact, kGeneral, kSpecial, kLargest };
+// In which order a sum adds the ranks' contributions (G3): that of the transport's ring, Gloo's or
+// NCCL's; that of Gloo's bcube; or the order of the ranks.
 enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
-// What reduces a bucket (S4): no hook; the built-in ones; a hook of the user's own that does what
-// kAllReduce does, but leaves the result in other storage than the bucket's, and fails when it is
-// not called as S4 says; PowerSGD, with the rank and the seed of power_sgd.h.
+// Which communication hook reduces the buckets (S4): none; a built-in one; or kElsewhere, a hook of
+// the user's own. Unless the options below say otherwise, that hook does what kAllReduce does, but
+// returns the result in other storage than the bucket's. It fails if it is not called as S4 says.
+// PowerSGD has the rank and the seed of power_sgd.h.
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere, kPowerSgd };
+// The next three enums say what a hook of the user's own (kElsewhere) does. With every other hook
+// they have their first value.
+
+// What the hook returns:
+//   kMean   the average
+//   kSum    the sum
+//   kLocal  what the rank itself has in the bucket; it starts no collective
+//   kZeros  zeros, although it starts the sum
+enum class HookResult : std::uint8_t { kMean, kSum, kLocal, kZeros };
+// When the result is there: as soon as the collective is complete (kImmediate), or when a thread of
+// the hook has completed a future, in the order of the buckets (kLate) or in reversed order
+// (kReversed).
+enum class HookCompletion : std::uint8_t { kImmediate, kLate, kReversed };
+// Which local backward the hook runs while it is started for a bucket:
+//   kNone   none
+//   kOwn    one of a graph of its own, to a parameter that the reducer does not know
+//   kTaken  one to a parameter of the bucket. It is refused, because the pass has taken that
+//           gradient (P1)
+//   kAll    one to each parameter of the reducer, with an undefined gradient. Each of them changes
+//           nothing or is refused. With a rebuild, normalize() makes it kNone, because the hooks of
+//           these backwards would hide the ready order from the observer
+enum class HookBackward : std::uint8_t { kNone, kOwn, kTaken, kAll };
 // Where parameters lie, and what moves their gradients: on the host, over its network; on a GPU,
 // over the host's network by way of copies; on a GPU, by NCCL. A GPU is one device: all numbers
 // of devices are 0 there, and there is no PowerSGD; NCCL has no bcube.
@@ -112,42 +139,48 @@ enum class Transport : std::uint8_t { kHost, kStaged, kNccl };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 
-// S2: all ranks have all inputs; or Program::inputs, with the mean over all, or over those that
-// train.
+// Uneven inputs (S2). kNone: all ranks have all inputs. Otherwise Program::steps_per_rank says how
+// many each rank has, and N is the number of all ranks (kByAll) or of those that still train
+// (kByActive).
 enum class Join : std::uint8_t { kNone, kByAll, kByActive };
 
 struct Parameter {
   std::uint32_t key = 0;
   DType dtype = DType::kFloat32;
-  // At most kMaxDims, each at most kMaxSize; empty: one element; 0 allowed.
+  // At most kMaxDims sizes, each from 0 to kMaxSize. Without a size the parameter has one element.
   std::vector<std::uint32_t> sizes;
-  bool column_major = false;  // dense strides in reversed order of dimensions
-  bool frozen = false;        // requires no gradient: not reduced, uses of it pass nothing to it
-  bool ignored = false;       // the reducer leaves it alone (S3): its gradient stays local
-  bool sparse = false;        // its gradients are (S1); not without a dimension
-  // 0: a parameter of its own; k: the same tensor as the one k places before. After normalize()
-  // that one exists, and all other fields but copy_of, which is 0, are equal to its fields.
+  bool column_major = false;  // dense strides in the reversed order of dimensions
+  // If not 0, the parameter has dense strides in the order of dimensions that
+  // dimensions_in_memory() gives for this number. After normalize() the number is below the number
+  // of orders, and it is 0 if column_major or sparse is set.
+  std::uint32_t permuted = 0;
+  bool frozen = false;   // requires no gradient: it is not reduced, and uses pass nothing to it
+  bool ignored = false;  // the reducer ignores it (S3): its gradient stays local
+  bool sparse = false;   // has sparse gradients (S1); never without a dimension
+  // 0: a parameter of its own. k: the same tensor as the parameter k places before. After
+  // normalize() that parameter exists, and this one has the same fields, with copy_of = 0.
   std::uint32_t shared_with = 0;
-  // P15. k: of a further replica of the model in the same process, whose copy it is of the one k
-  // places before; the first copy belongs to replica 1, the next one to replica 2. Its gradient is
-  // its own. After normalize() what it copies is no copy and not shared with one before, has at
-  // most kMaxReplicas - 1 of them, and all fields but key and device are equal to its fields.
+  // Replicas (P15). k: this is the copy, in a further replica of the model in the same process, of
+  // the parameter k places before. The first copy of a parameter belongs to replica 1, the next one
+  // to replica 2. A copy has a gradient of its own. After normalize() what it copies is no copy
+  // itself, is not shared with an earlier parameter, and has at most kMaxReplicas - 1 copies; and
+  // all fields but key and device are those of what it copies.
   std::uint32_t copy_of = 0;
-  std::uint32_t device = 0;   // of kMaxDevices host devices of every rank
-  std::uint32_t reducer = 0;  // F7: of kMaxReducers, which one it is given to. Not with a join
+  std::uint32_t device = 0;   // one of the kMaxDevices host devices of every rank
+  std::uint32_t reducer = 0;  // which reducer it is given to (F7), below kMaxReducers; 0 in a join
 };
 
-// S3. Its elements are bits without a meaning (state.h), and each forward with gradients changes
-// them in a way of its rank's own.
+// A buffer (S3). Its elements are bits without a meaning (state.h), and each forward with gradients
+// changes them in another way on each rank.
 struct Buffer {
   std::uint32_t key = 0;
   DType dtype = DType::kFloat32;
-  std::vector<std::uint32_t> sizes;  // as of a parameter
+  std::vector<std::uint32_t> sizes;  // as Parameter::sizes
   bool column_major = false;
   std::uint32_t device = 0;
-  bool ignored = false;       // stays each rank's own
-  bool replaced = false;      // every forward makes a new tensor of it
-  std::uint32_t copy_of = 0;  // as of a parameter, which it shares with: dtype, sizes, ignored
+  bool ignored = false;       // the reducer ignores it: each rank keeps its own
+  bool replaced = false;      // every forward replaces its tensor by a new one
+  std::uint32_t copy_of = 0;  // as Parameter::copy_of; dtype, sizes and ignored are the original's
 };
 
 struct Input {
@@ -163,8 +196,13 @@ struct Node {
   std::int32_t factor = 0;
   // kUse: the gradient tensor comes in row-major strides whatever the parameter's are.
   bool row_major = false;
+  // kUse: the memory of the gradient tensor has gaps, like that of a slice of a larger tensor.
+  // There is a gap behind each run of the innermost dimension; with one dimension, behind each
+  // element.
+  bool gaps = false;
   bool requires_grad = false;  // kUse: the gradient tensor could be differentiated again (P16)
-  std::uint32_t entries = 0;   // kUse of a sparse parameter: at most so many, each rank its own
+  // kUse of a sparse parameter: the most entries of the gradient; each rank has its own.
+  std::uint32_t entries = 0;
   std::vector<Input> inputs;
   std::vector<Node> body;  // kCheckpoint only, and never empty there
 };
@@ -175,7 +213,7 @@ struct Forward {
   // Here `back` counts from the end: node count - 1 - back % count. No two are the same slot of
   // the same node after normalize().
   std::vector<Input> outputs;
-  // So many outputs without a graph stand behind these (constants, metrics). No backward call
+  // The number of outputs without a graph (constants, metrics) that follow these. No backward call
   // starts from them, and roots do not count them; in all else they are outputs.
   std::uint32_t constants = 0;
 };
@@ -184,8 +222,20 @@ struct Backward {
   std::vector<std::uint32_t> roots;  // empty: every output
 };
 
+// Whether the rank runs its forward in a checkpoint around the whole model.
+//   kNone        it does not
+//   kOnce        it runs the forward without gradients, and then a backward of one node. That node
+//                runs the forward again, as a synced one, and a nested backward from its outputs
+//   kTwice       the backward has two such nodes, one after the other. The reducer refuses the
+//                forward of the second node (P1), and the node ignores that
+//   kTwiceFails  the same, but the second node returns the refusal, and the backward fails (P12)
+// normalize() allows this only in passes with one forward, which is kept, and with one call of
+// backward, which let go of their outputs; not with manual sync or early termination.
+enum class Recompute : std::uint8_t { kNone, kOnce, kTwice, kTwiceFails };
+
 struct RankPass {
   bool skip = false;
+  Recompute recompute = Recompute::kNone;
   bool keep_outputs = false;
   bool hold_outputs = false;  // not without keep_outputs
   std::vector<Forward> forwards;
@@ -202,56 +252,63 @@ struct Step {
 struct Options {
   Mode mode = Mode::kPlain;
   Order order = Order::kRing;
-  bool verify = false;   // F3: what travels is checked on arrival. Of the order of ranks alone
+  bool verify = false;   // payloads are verified on arrival (F3); with kRankOrder alone
   bool rebuild = false;  // buckets follow the ready order of rank 0 from the second pass on (B2)
-  bool views = false;    // gradients are views of their buckets once they were reduced (B7)
+  bool views = false;    // gradients become views of their buckets when they are reduced (B7)
   Hook hook = Hook::kNone;
+  HookResult hook_result = HookResult::kMean;
+  HookCompletion hook_completion = HookCompletion::kImmediate;
+  HookBackward hook_backward = HookBackward::kNone;
   bool manual_sync = false;  // no forward is synced by itself (P13)
-  // Not 0: the layout is pinned (B3). It has the order that pinned_order() draws from this number,
-  // and the limits below.
+  // If not 0, the layout is pinned (B3). It has the order that pinned_order() draws from this
+  // number, and the limits below.
   std::uint32_t pinned = 0;
-  // After backward: there is no rebuild, and the limit of every bucket is bucket_bytes.
+  // With kAfterBackward there is no rebuild, and the limit of every bucket is bucket_bytes.
   Launch launch = Launch::kOverlapped;
   bool own_group = false;  // with kAfterBackward: on a second group of the same ranks
-  // With several reducers (F7): each has process groups of its own, or else they share theirs.
+  // With several reducers (F7): each has process groups of its own; otherwise they share theirs.
   bool group_each = false;
-  // Ranks of even and of odd numbers train apart, at the same time, in groups of their own.
+  // Ranks with even numbers and ranks with odd numbers train separately, at the same time, in two
+  // groups.
   bool two_groups = false;
-  // S3: parameters have values, which the reducer keeps equal; buffers are not broadcast but at
-  // construction and after a recovery; a chunk of a broadcast closes at this many bytes.
-  bool with_values = false;
+  bool with_values = false;  // parameters have values, which the reducer keeps equal (S3)
+  // Buffers are broadcast only at construction and after a recovery (S3).
   bool keep_buffers = false;
+  // A chunk of a broadcast closes when it has this many bytes.
   std::uint64_t chunk_bytes = 250 * 1024 * 1024;
   Join join = Join::kNone;
   bool early_termination = false;  // with a join: as soon as some ranks have no inputs, all raise
   Transport transport = Transport::kHost;
   std::uint64_t first_bucket_bytes = 1024 * 1024;
   std::uint64_t bucket_bytes = 25 * 1024 * 1024;
-  // Not 0: the limit of the third bucket and of those behind it, unless after backward.
+  // If not 0, the limit of the third bucket and of those behind it; not with kAfterBackward.
   std::uint64_t last_bucket_bytes = 0;
 };
 
-// The limits of buckets of one dtype and device, in their order; the last one is that of all
-// others.
+// The limits of the buckets of one dtype and device, in order, in bytes; the last limit is that of
+// all further buckets.
 std::vector<std::uint64_t> bucket_limits(const Options& options);
 
 struct Program {
-  std::uint32_t world = 2;
-  std::uint32_t key = 0;  // of the values
+  std::uint32_t world = 2;  // the number of ranks
+  std::uint32_t key = 0;    // from which all values are hashed
   Values values = Values::kExact;
+  // Values::kLargest: the values are divided by 2^headroom. At most kMaxHeadroom; 0 otherwise.
+  std::uint32_t headroom = 0;
   Options options;
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
-  // With Options::join: how many of the steps each rank has inputs for, the first ones of each
-  // join; a rank that is not listed has all.
-  std::vector<std::uint32_t> inputs;
-  std::uint32_t second_join = 0;  // not 0: the step that a second join begins with
-  std::uint32_t renewed = 0;      // not 0: the step before which reducers are made anew. No join
-  Misfit misfit;                  // a construction or a reset that all ranks must refuse first
+  // With Options::join: for how many steps each rank has inputs, counted from the beginning of each
+  // join. A rank that is not listed has inputs for all steps.
+  std::vector<std::uint32_t> steps_per_rank;
+  std::uint32_t rejoin_step = 0;  // if not 0, the step that a second join begins with
+  // If not 0, all ranks make new reducers before this step; not with a join.
+  std::uint32_t recreate_before_step = 0;
+  Misfit misfit;  // a construction or a reset that all ranks must refuse first
   std::vector<Step> steps;
 };
 
-constexpr std::uint32_t kMaxWorld = 8;
+constexpr std::uint32_t kMaxWorld = 64;
 constexpr std::uint32_t kMaxParameters = 64;
 constexpr std::uint32_t kMaxBuffers = 16;
 constexpr std::uint32_t kMaxDims = 4;
@@ -270,9 +327,10 @@ constexpr std::uint32_t kMaxDevices = 2;
 constexpr std::uint32_t kMaxReplicas = 3;
 constexpr std::uint32_t kMaxReducers = 2;
 constexpr std::uint32_t kMaxEntries = 64;
+constexpr std::uint32_t kMaxHeadroom = 6;
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
-// needed: world 1..8, at least one parameter, one to `world` variants per step, at least one
+// needed: world 1..64, at least one parameter, one to `world` variants per step, at least one
 // forward per pass, one node per forward, one output per forward. A checkpoint with an empty
 // body, or one deeper than kMaxDepth, becomes a kSum. Enumerators that do not exist are taken
 // modulo their number. A rank that calls no backward in a synced pass would rightly hang the
@@ -281,28 +339,33 @@ constexpr std::uint32_t kMaxEntries = 64;
 // already is left alone.
 void normalize(Program& program);
 
+// Whether a pass can run in a checkpoint around the whole model: see Recompute.
+bool may_recompute(const Options& options, const Step& step, const RankPass& pass);
+
 // The first owners of all that is trained, in an order drawn from Options::pinned.
 std::vector<std::uint32_t> pinned_order(const Program& program);
 
-// Of one element.
+// The number of parts of one element: 2 for a complex number.
 constexpr std::uint32_t parts_of(DType dtype) { return dtype == DType::kComplex64 ? 2 : 1; }
 
 std::uint64_t element_count(const std::vector<std::uint32_t>& sizes);
 std::uint64_t element_count(const Parameter& parameter);
 
-// Numbers of which it has one value each: elements, or their parts.
+// The number of values of the parameter: its elements, or the parts of these if they are complex.
 std::uint64_t value_count(const Parameter& parameter);
 
-// How many numbers tell a gradient of it: its values; of a sparse one, besides, one a row, 1 if
-// the gradient has that row and 0 if not. Elements of rows that it does not have are 0.
+// How many numbers describe a gradient of the parameter: its values, and, if it is sparse, one
+// number for each row, which is 1 if the gradient has that row and 0 if not. Elements of rows that
+// the gradient does not have are 0.
 std::uint64_t gradient_words(const Parameter& parameter);
 
-// F7: all but the first reducer have parameters; buffers are the first one's.
+// The number of reducers (F7), each of which has parameters. The buffers belong to the first one.
 std::uint32_t reducer_count(const Program& program);
-// The program as one of them sees it: it ignores what is another one's, and is alone.
+// The program as one of the reducers sees it: the only reducer, which ignores all that belongs to
+// the others.
 Program share_of(const Program& program, std::uint32_t reducer);
 
-// Options::two_groups: the one that a rank trains in.
+// With Options::two_groups: the number of groups, and the group that a rank trains in.
 inline std::uint32_t group_count(const Program& program) {
   return program.options.two_groups ? 2 : 1;
 }
@@ -310,47 +373,62 @@ inline std::uint32_t group_of(const Program& program, std::uint32_t rank) {
   return rank % group_count(program);
 }
 
-// The step after the last one of the join that `step` belongs to; without a join, of all.
+// The step after the last step of the join that `step` belongs to; without a join, the number of
+// steps.
 std::uint32_t end_of_join(const Program& program, std::uint32_t step);
 
 // Whether the rank trains in the step.
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step);
 
-// Whether the reducer reduces its gradient.
+// Whether a reducer reduces the parameter's gradient.
 inline bool is_reduced(const Parameter& parameter) {
   return !parameter.frozen && !parameter.ignored;
 }
 
-// S4: what a bucket of this dtype is summed in. The compressing hooks leave 16-bit types alone.
+// The dtype in which a bucket of `dtype` is summed with this hook (S4). The compressing hooks leave
+// 16-bit types alone.
 DType wire_dtype(Hook hook, DType dtype);
 
-// ZeroGrad::kSwap: parameters that are reduced by one reducer on one device, and have the same
-// sizes, strides and dtype, in twos.
+// The pairs of parameters whose gradients ZeroGrad::kSwap swaps: both are reduced by one reducer,
+// are on one device, and have the same sizes, strides and dtype.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Program& program);
 
 // The first owner of the tensor of parameter `index`, through chains of shared_with.
 std::uint32_t owner_of(const Program& program, std::uint32_t index);
 
-// Of the first replica: what owner_of(index) is, or copies.
+// The parameter of the first replica that owner_of(index) is, or is a copy of.
 std::uint32_t original_of(const Program& program, std::uint32_t index);
 
-// Whether it is no copy, and not shared with one before.
+// Whether the parameter is no copy, and not the same tensor as an earlier one.
 inline bool is_original(const Parameter& parameter) {
   return parameter.shared_with == 0 && parameter.copy_of == 0;
+}
+
+// The dimensions in the order in which they lie in memory, the outermost one first: 0, 1, 2, ... by
+// default; reversed if column_major is set; otherwise the permutation with the number `permuted`,
+// where permutations are counted in lexicographic order from 0, modulo their number.
+std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter);
+
+// Whether that order is 0, 1, 2, ...; for a normalized parameter.
+inline bool is_row_major(const Parameter& parameter) {
+  return !parameter.column_major && parameter.permuted == 0;
 }
 
 // Where the value with row-major index `element` lies in the parameter's own memory, in values.
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element);
 
 // The element with row-major index `element` of the constant c of a use, as the bits of the
-// parameter's dtype in the low bytes. A pure function of its arguments; different ranks get
-// different values (but for kSpecial, where they may meet at a special value). values.h has it
-// for whole tensors.
+// parameter's dtype in the low bytes. It is a pure function of its arguments. Up to 8 ranks get
+// different values, except for kSpecial, where two ranks may get the same special value; with more
+// ranks two of them may get the same value by chance. values.h has the values of whole tensors.
 //   kExact    integers of magnitude 1..8, times the world size: scaled by that world and summed
 //             without rounding (but for fp32 and 7 ranks, where 1/7 as a float is too far off)
 //   kGeneral  full mantissas, magnitudes from 2^-4 to 2^4
 //   kSpecial  a mixture of kGeneral with NaN, infinities, subnormals, -0, +0, values near the
 //             dtype's largest and smallest
+//   kLargest  full mantissas, magnitudes from a quarter of the dtype's largest finite value up to
+//             that value, all divided by 2^headroom. If each rank adds only a few of them, the mean
+//             is finite, because contributions are scaled before they are added over ranks (G2).
 std::uint64_t value_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
                        std::uint32_t step_key, std::uint32_t node_key, std::uint64_t element);
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "reference/test_any_program.h"
 
@@ -38,7 +40,7 @@ bool equal(const RankPass& a, const RankPass& b) {
 
 bool equal(const Parameter& a, const Parameter& b) {
   return a.key == b.key && a.dtype == b.dtype && a.sizes == b.sizes &&
-         a.column_major == b.column_major && a.frozen == b.frozen &&
+         a.column_major == b.column_major && a.permuted == b.permuted && a.frozen == b.frozen &&
          a.shared_with == b.shared_with && a.device == b.device;
 }
 
@@ -234,6 +236,49 @@ TEST(Program, EqualOutputsOfAForwardCountOnce) {
   forward.outputs = {{0, 0}, {2, 1}, {1, 0}, {4, 2}, {3, 9}};
   normalize(program);
   EXPECT_TRUE(equal(forward.outputs, {{0, 0}, {2, 1}, {1, 0}}));
+}
+
+TEST(Program, PermutedDimensionsLieInMemoryInTheOrderOfTheirNumber) {
+  Parameter parameter;
+  parameter.sizes = {2, 3, 4};
+  std::set<std::vector<std::uint32_t>> orders;
+  for (parameter.permuted = 0; parameter.permuted < 6; ++parameter.permuted) {
+    const std::vector<std::uint32_t> order = dimensions_in_memory(parameter);
+    EXPECT_TRUE(orders.insert(order).second);
+    std::set<std::uint64_t> places;
+    for (std::uint64_t e = 0; e < 24; ++e) places.insert(row_major_to_memory(parameter, e));
+    EXPECT_EQ(places.size(), 24U);
+    EXPECT_EQ(*places.rbegin(), 23U);
+  }
+  parameter.permuted = 3;
+  EXPECT_EQ(dimensions_in_memory(parameter), (std::vector<std::uint32_t>{1, 2, 0}));
+  for (std::uint64_t i = 0; i < 2; ++i)
+    for (std::uint64_t j = 0; j < 3; ++j)
+      for (std::uint64_t k = 0; k < 4; ++k)
+        EXPECT_EQ(row_major_to_memory(parameter, i * 12 + j * 4 + k), j * 8 + k * 2 + i);
+  parameter.permuted = 5;
+  Parameter columns = parameter;
+  columns.permuted = 0;
+  columns.column_major = true;
+  for (std::uint64_t e = 0; e < 24; ++e)
+    EXPECT_EQ(row_major_to_memory(parameter, e), row_major_to_memory(columns, e));
+}
+
+TEST(Program, AnOrderOfDimensionsIsLimitedToThoseThatExist) {
+  Program program;
+  program.parameters.resize(4);
+  program.parameters[0].sizes = {2, 3, 4};
+  program.parameters[1].sizes = {5};
+  program.parameters[2].sizes = {2, 3, 4};
+  program.parameters[2].column_major = true;
+  program.parameters[3].sizes = {2, 3, 4};
+  program.parameters[3].sparse = true;
+  for (Parameter& parameter : program.parameters) parameter.permuted = 7;
+  program.headroom = 5;
+  normalize(program);
+  EXPECT_EQ(program.parameters[0].permuted, 1U);
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(program.parameters[i].permuted, 0U);
+  EXPECT_EQ(program.headroom, 0U);  // only Values::kLargest has headroom
 }
 
 TEST(Program, ColumnMajorMemoryRunsAlongTheFirstDimension) {

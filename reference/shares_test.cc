@@ -112,7 +112,7 @@ TEST(ModelGroups, F4SurvivorsStayInTheirGroups) {
 TEST(ModelRenewal, GradientsAndTheirUseOutliveTheReducer) {
   Case t(2, Mode::kDynamic, 1);
   t.program.options.order = Order::kRankOrder;
-  t.program.renewed = 1;
+  t.program.recreate_before_step = 1;
   t.step({uses({0})}, PassKind::kNoSync).step({nothing()}).run();
   EXPECT_EQ(t.value(1, 0, 0), mean_of(t, 0, 0, {0, 1}));
 }
@@ -122,7 +122,7 @@ TEST(ModelRenewal, P11TheNewOneCountsAnew) {
   t.step({uses({0})}).step({uses({0, 1})}).run();
   EXPECT_EQ(t.at(1, 0).error, Error::kReadyTwice);  // a hook that the first pass had not
   t = Case(2, Mode::kStatic, 2);
-  t.program.renewed = 1;
+  t.program.recreate_before_step = 1;
   t.step({uses({0})}).step({uses({0, 1})}).run();
   EXPECT_FALSE(t.expectation.steps[1].any_error);
 }
@@ -131,8 +131,8 @@ TEST(ModelSecondJoin, S2InputsCountFromItsFirstStep) {
   Case t(2, Mode::kPlain, 1);
   t.program.options.order = Order::kRankOrder;
   t.program.options.join = Join::kByActive;
-  t.program.inputs = {1, 9};
-  t.program.second_join = 2;
+  t.program.steps_per_rank = {1, 9};
+  t.program.rejoin_step = 2;
   for (int s = 0; s < 4; ++s) t.step({uses({0})}, PassKind::kSynced, ZeroGrad::kUndefine);
   t.run();
   for (const std::uint32_t s : {0u, 2u}) EXPECT_EQ(t.value(s, 1, 0), mean_of(t, s, 0, {0, 1}));

@@ -43,6 +43,7 @@ inline RankPass any_pass(Random& random) {
   RankPass pass;
   pass.skip = number(random, 2) == 0;
   pass.keep_outputs = number(random, 2) == 0;
+  pass.recompute = static_cast<Recompute>(number(random, 256));
   pass.forwards.resize(number(random, 6));
   for (Forward& forward : pass.forwards) {
     forward.discard = number(random, 2) == 0;
@@ -62,6 +63,7 @@ inline Program any_program(std::uint64_t seed) {
   Program program;
   program.world = any(random);
   program.values = static_cast<Values>(number(random, 256));
+  program.headroom = any(random);
   program.options.mode = static_cast<Mode>(number(random, 256));
   program.options.order = static_cast<Order>(number(random, 256));
   program.options.first_bucket_bytes = random();
@@ -73,6 +75,9 @@ inline Program any_program(std::uint64_t seed) {
   program.options.transport = static_cast<Transport>(number(random, 256));
   program.options.own_group = number(random, 2) == 0;
   program.options.hook = static_cast<Hook>(number(random, 256));
+  program.options.hook_result = static_cast<HookResult>(number(random, 256));
+  program.options.hook_completion = static_cast<HookCompletion>(number(random, 256));
+  program.options.hook_backward = static_cast<HookBackward>(number(random, 256));
   program.parameters.resize(number(random, 70));
   for (Parameter& parameter : program.parameters) {
     parameter.key = any(random);
@@ -80,6 +85,7 @@ inline Program any_program(std::uint64_t seed) {
     parameter.sizes.resize(number(random, 6));
     for (std::uint32_t& size : parameter.sizes) size = any(random);
     parameter.column_major = number(random, 2) == 0;
+    parameter.permuted = any(random);
     parameter.frozen = number(random, 2) == 0;
     parameter.shared_with = any(random);
     parameter.device = any(random);

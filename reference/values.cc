@@ -35,14 +35,15 @@ UseValues::UseValues(const Program& program, const Parameter& parameter, std::ui
       dtype_(parameter.dtype),
       rank_(rank),
       unit_(static_cast<double>(program.world)),
+      top_exponent_(format_of(parameter.dtype).max_exponent - static_cast<int>(program.headroom)),
       dropped_bits_(52 - format_of(parameter.dtype).mantissa_bits),
       seed_(mix(mix(pair_of(program.key, parameter.key) + kGolden) ^ pair_of(step_key, node_key))) {
   assert(rank < kMaxWorld);
 }
 
-// `shared` is the same on all ranks. What keeps them apart is a number below 16 to which every rank
-// adds another multiple of an odd number: since there are at most 8 ranks, no two get the same one,
-// and not even the same lowest three bits.
+// `shared` is the same on all ranks. A number below 16 keeps the ranks apart: each rank adds
+// another multiple of an odd number to it, modulo 16. So no two of 16 ranks get the same number,
+// and no two of the first 8 get the same lowest three bits.
 inline double UseValues::exact(std::uint64_t shared) const {
   const std::uint64_t distinct = (shared >> 32) + rank_ * (shared >> 60 | 1);
   const double magnitude = static_cast<double>((distinct & 7) + 1) * unit_;
@@ -96,6 +97,15 @@ inline double UseValues::special(std::uint64_t shared) const {
   return to_double(dtype_, sign | exponent << format.mantissa_bits | mantissa);
 }
 
+// This takes sign and mantissa from general(), so they are the rank's own, and replaces the
+// exponent by the highest one or the one below it.
+inline double UseValues::largest(std::uint64_t shared) const {
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(general(shared));
+  const std::uint64_t exponent_bits = std::uint64_t{0x7ff} << 52;
+  const auto exponent = static_cast<std::uint64_t>(1023 + top_exponent_) - (bits >> 52 & 1);
+  return std::bit_cast<double>((bits & ~exponent_bits) | exponent << 52);
+}
+
 template <class Place>
 inline void UseValues::read_to(double* into, std::size_t count, Place place) const {
   const auto shared = [&](std::size_t i) { return mix(seed_ + i * kGolden); };
@@ -108,6 +118,9 @@ inline void UseValues::read_to(double* into, std::size_t count, Place place) con
       return;
     case Values::kSpecial:
       for (std::size_t i = 0; i < count; ++i) into[place(i)] = special(shared(i));
+      return;
+    case Values::kLargest:
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = largest(shared(i));
       return;
   }
 }

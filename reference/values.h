@@ -31,13 +31,15 @@ class UseValues {
   double exact(std::uint64_t shared) const;
   double general(std::uint64_t shared) const;
   double special(std::uint64_t shared) const;
+  double largest(std::uint64_t shared) const;
 
   Values values_;
   DType dtype_;
   std::uint32_t rank_;
   double unit_;         // kExact: what the integers are multiplied by
-  int dropped_bits_;    // of a double's mantissa that the dtype lacks
-  std::uint64_t seed_;  // of all ranks
+  int top_exponent_;    // kLargest: the exponent of the largest values
+  int dropped_bits_;    // how many bits of a double's mantissa the dtype lacks
+  std::uint64_t seed_;  // the same on all ranks
 };
 
 }  // namespace lockstep::reference

@@ -72,6 +72,10 @@ function check_rooms(path, where, header,   from, to) {
 
 # Includes in angle brackets: the world outside.
 function check_outside(from, path, where, header) {
+  if (path ~ /^reducer\/core\// && !is_standard(header) && !is_test(path)) {
+    complain(where, "<" header "> in reducer/core/: it depends on the standard library and reducer/base/ alone")
+    return
+  }
   if (is_standard(header)) {
     # base is built once for all platforms, so it may count references with the standard's atomics.
     if (header == "atomic" && path ~ /^reducer\/base\//) return
@@ -102,7 +106,9 @@ function check_reducer_part(from, path, where, header) {
   if (path ~ /^reducer\/example\//) return
   if (header ~ /^reducer\/example\//) complain(where, header " is an example: nothing stands on it")
   else if (from == "reducer") {
-    if (header ~ /^reducer\/comm\/gloo\// && path !~ /^reducer\/comm\/gloo\//)
+    if (path ~ /^reducer\/core\// && header !~ /^reducer\/(base|core)\//)
+      complain(where, "reducer/core/ includes " header ": the core stands on base alone")
+    else if (header ~ /^reducer\/comm\/gloo\// && path !~ /^reducer\/comm\/gloo\//)
       complain(where, header " outside reducer/comm/gloo/: use the interfaces in reducer/comm/")
     else if (header ~ /^reducer\/comm\/nccl\// && path !~ /^reducer\/comm\/nccl\//)
       complain(where, header " outside reducer/comm/nccl/: use the interfaces in reducer/comm/")
@@ -118,6 +124,7 @@ function check_reducer_part(from, path, where, header) {
 
 # Includes in quotes: from the root of the sources.
 function check_own(from, path, where, header, to) {
+  if (header == "lockstep_platform/build_namespace.h" && path == "reducer/base/build_namespace.h") return
   if (header == "lockstep_platform/types.h") {
     if (path !~ /^reducer\/platform\/platform\.h$/ && path !~ /^faults\/sim\//)
       complain(where, "lockstep_platform/types.h: include reducer/platform/platform.h")

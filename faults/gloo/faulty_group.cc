@@ -64,7 +64,8 @@ void FaultyGroup::wait_out() {
     const platform::Deadline deadline = limit == platform::Duration::max()
                                             ? platform::Deadline::never()
                                             : platform::Deadline::in(limit);
-    if (ended_.wait(lock, deadline, [this] { return is_ended_; })) return;
+    if (ended_.wait(mutex_, deadline, [this]() LOCKSTEP_REQUIRES(mutex_) { return is_ended_; }))
+      return;
     if (!stalled_.empty())
       note_collective(failure, stalled_.front().collective, stalled_.front().work->sequence());
   }

@@ -49,12 +49,12 @@ class FaultyGroup final : public ProcessGroup {
   std::function<faults::OperationFault()> on_operation_;
   platform::Mutex mutex_{"faulty_group"};
   platform::CondVar ended_{"faulty_group.ended"};
-  // mutex_ guards stalled_ and the members below it.
-  std::vector<Stalled> stalled_;
-  std::int64_t next_sequence_ = 0;  // the one of `inner_`, as long as nothing stalls
-  bool is_stalling_ = false;
-  bool is_ended_ = false;
-  Status cause_;
+  std::vector<Stalled> stalled_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The sequence number of the next collective. `inner_` counts the same until a collective stalls.
+  std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool is_stalling_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Status cause_ LOCKSTEP_GUARDED_BY(mutex_);
   platform::Thread timer_;
 };
 

@@ -139,7 +139,8 @@ Trouble Mesh::send(int from, int to, std::int64_t sequence, std::uint32_t part,
   LOCKSTEP_CHECK(from != to);
   if (endpoint(from).is_interrupted) return Trouble::kInterrupted;
   Link& out = link(from, to);
-  const faults::MessageFault fault = network_->injector_->on_message(world_rank(from));
+  const faults::MessageFault fault =
+      network_->injector_->on_message(world_rank(from), world_rank(to));
   if (fault.reset) reset_pair(from, to);
   if (out.state != State::kOpen)
     return out.state == State::kClosed ? Trouble::kClosed : Trouble::kReset;

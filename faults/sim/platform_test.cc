@@ -57,11 +57,11 @@ TEST(SimPlatform, AWaitSaysWhetherThePredicateHolds) {
     });
     {
       MutexLock lock(mutex);
-      EXPECT_TRUE(changed.wait(lock, Deadline::never(), [&] { return value == 2; }));
+      EXPECT_TRUE(changed.wait(mutex, Deadline::never(), [&] { return value == 2; }));
       EXPECT_EQ(now(), 20us);
-      EXPECT_FALSE(changed.wait(lock, Deadline::in(5us), [&] { return value == 3; }));
+      EXPECT_FALSE(changed.wait(mutex, Deadline::in(5us), [&] { return value == 3; }));
       EXPECT_EQ(now(), 25us);
-      EXPECT_TRUE(changed.wait(lock, Deadline::at(31us), [&] { return value == 3; }));
+      EXPECT_TRUE(changed.wait(mutex, Deadline::at(31us), [&] { return value == 3; }));
       lock.unlock();
       lock.lock();
     }
@@ -90,8 +90,8 @@ TEST(SimPlatform, WorksWithoutARunAsLongAsNothingHasToWait) {
   CondVar changed("c");
   MutexLock lock(mutex);
   changed.notify_all();
-  EXPECT_TRUE(changed.wait(lock, Deadline::never(), [] { return true; }));
-  EXPECT_FALSE(changed.wait(lock, Deadline::in(1s), [] { return false; }));
+  EXPECT_TRUE(changed.wait(mutex, Deadline::never(), [] { return true; }));
+  EXPECT_FALSE(changed.wait(mutex, Deadline::in(1s), [] { return false; }));
   EXPECT_EQ(now(), 0s);
   yield();
 }

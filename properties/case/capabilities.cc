@@ -31,7 +31,7 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"float64", "64-bit floats"},
     {"float16", "16-bit floats"},
     {"bfloat16", "bfloat16"},
-    {"strides", "column-major parameters or gradients in other strides"},
+    {"strides", "parameters that are not row-major, or gradients in other strides or with gaps"},
     {"zero_size", "parameters without elements"},
     {"two_devices", "parameters on two devices"},
     {"bcube", "Gloo's bcube order"},
@@ -61,6 +61,9 @@ constexpr std::array<Description, kCapabilities> kDescriptions{{
     {"set_gradients", "gradients that are replaced or swapped"},
     {"constants", "outputs without a graph"},
     {"hold_outputs", "outputs held past the next step"},
+    {"hook_results", "communication hooks that do not average"},
+    {"hook_calls", "communication hooks with futures, backwards or error codes of their own"},
+    {"recompute", "a checkpoint around the whole model"},
     {"misfits", "a construction or a reset that must be refused"},
 }};
 
@@ -82,14 +85,14 @@ class Collector {
     add_if(parameter.dtype == DType::kBFloat16, Capability::kBFloat16);
     add_if(parameter.dtype == DType::kComplex64, Capability::kComplex64);
     add_if(parameter.sparse, Capability::kSparse);
-    add_if(parameter.column_major, Capability::kStrides);
+    add_if(!reference::is_row_major(parameter), Capability::kStrides);
     add_if(reference::element_count(parameter) == 0, Capability::kZeroSize);
     add_if(parameter.copy_of > 0, Capability::kReplicas);
     add_if(parameter.device % reference::kMaxDevices != 0, Capability::kTwoDevices);
   }
   void nodes(const std::vector<Node>& list) {
     for (const Node& node : list) {
-      add_if(node.kind == Node::Kind::kUse && node.row_major, Capability::kStrides);
+      add_if(node.kind == Node::Kind::kUse && (node.row_major || node.gaps), Capability::kStrides);
       add_if(node.kind == Node::Kind::kCheckpoint, Capability::kCheckpoint);
       add_if(node.kind == Node::Kind::kUse && node.requires_grad, Capability::kRequiresGrad);
       if (node.kind == Node::Kind::kCheckpoint) nodes(node.body);
@@ -104,6 +107,7 @@ class Collector {
     add_if(graph && pass.backwards.size() > 1, Capability::kSeveralBackwards);
     add_if(graph && pass.keep_outputs, Capability::kKeepOutputs);
     add_if(graph && pass.hold_outputs, Capability::kHoldOutputs);
+    add_if(pass.recompute != reference::Recompute::kNone, Capability::kRecompute);
     for (const reference::Forward& forward : pass.forwards) {
       add_if(graph && forward.discard, Capability::kDiscard);
       add_if(graph && forward.constants > 0, Capability::kConstants);
@@ -148,12 +152,18 @@ Capabilities needed(const Case& value) {
   out.add_if(program.options.views, Capability::kViews);
   out.add_if(reference::bucket_limits(program.options).size() > 2, Capability::kThreeLimits);
   out.add_if(program.options.hook != reference::Hook::kNone, Capability::kHooks);
+  const reference::Options& options = program.options;
+  out.add_if(options.hook_result != reference::HookResult::kMean, Capability::kHookResults);
+  out.add_if(options.hook_completion != reference::HookCompletion::kImmediate ||
+                 options.hook_backward != reference::HookBackward::kNone,
+             Capability::kHookCalls);
   out.add_if(program.options.manual_sync, Capability::kManualSync);
   out.add_if(program.options.pinned != 0, Capability::kPinned);
   out.add_if(program.options.launch == reference::Launch::kAfterBackward,
              Capability::kAfterBackward);
   out.add_if(program.options.join != reference::Join::kNone, Capability::kJoin);
-  out.add_if(reference::reducer_count(program) > 1 || program.renewed > 0, Capability::kReducers);
+  out.add_if(reference::reducer_count(program) > 1 || program.recreate_before_step > 0,
+             Capability::kReducers);
   out.add_if(program.options.two_groups, Capability::kTwoGroups);
   out.add_if(program.misfit.kind != reference::MisfitKind::kNone, Capability::kMisfits);
   out.add_if(program.options.with_values || !program.buffers.empty(), Capability::kState);
@@ -167,8 +177,10 @@ Capabilities needed(const Case& value) {
     out.add_if(step.zero_grad > reference::ZeroGrad::kKeep, Capability::kSetGradients);
     for (const reference::RankPass& pass : step.variants) out.pass(step, pass);
   }
-  for (const faults::Fault& fault : normal.faults.faults)
+  for (const faults::Fault& fault : normal.faults.faults) {
+    out.add_if(fault.kind == faults::Kind::kHookFails, Capability::kHookCalls);
     out.add_if(!faults::is_benign(fault.kind), Capability::kRecovery);
+  }
   const reference::Expectation expectation =
       reference::run(program, reference::Contract::lockstep());
   for (const reference::ExpectedStep& step : expectation.steps) {

@@ -26,7 +26,7 @@ enum class Capability : std::uint8_t {
   kFloat64,
   kFloat16,
   kBFloat16,
-  kStrides,   // column-major parameters, and gradients with other strides than the parameter
+  kStrides,   // parameters that are not row-major; gradients in other strides, or with gaps
   kZeroSize,  // parameters without elements
   kTwoDevices,
   kBcube,          // the order of additions of Gloo's bcube all-reduce
@@ -56,9 +56,12 @@ enum class Capability : std::uint8_t {
   kSetGradients,   // gradients that are replaced, in any strides, or swapped
   kConstants,      // outputs without a graph
   kHoldOutputs,    // outputs that outlive the next step
+  kHookResults,    // a hook of a user that returns something else than the average
+  kHookCalls,      // a hook of a user with late futures, a backward, or an error code of its own
+  kRecompute,      // a checkpoint around the whole model, or two in one backward
   kMisfits,        // a construction or a reset that all ranks must refuse, and a second attempt
 };
-constexpr int kCapabilities = 44;
+constexpr int kCapabilities = 47;
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -21,7 +21,9 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     fault.step = steps == 0 ? 0 : fault.step % steps;
     fault.duration_us =
         has_duration(fault.kind) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
-    if (!faults::is_payload(fault.kind)) fault.peer = fault.at = 0;
+    const bool is_payload = faults::is_payload(fault.kind);
+    if (!is_payload) fault.peer = 0;
+    if (!is_payload && fault.kind != faults::Kind::kHookFails) fault.at = 0;
     fault.peer %= program.world;
     if (faults::is_payload(fault.kind) && fault.peer == fault.rank)
       fault.peer = (fault.peer + 1) % program.world;
@@ -29,7 +31,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
 }
 
 void normalize(Schedule& schedule) {
-  if (schedule.policy > Schedule::Policy::kRoundRobin) schedule.policy = Schedule::Policy::kDefault;
+  if (schedule.policy > Schedule::Policy::kPct) schedule.policy = Schedule::Policy::kDefault;
   std::vector<Schedule::Deviation>& list = schedule.deviations;
   if (schedule.policy != Schedule::Policy::kDefault) list.clear();
   if (list.size() > fields::kMaxDeviations) list.resize(fields::kMaxDeviations);
@@ -83,6 +85,22 @@ bool never_times_out(const Case& value) {
   return value.timeout_ms == 0 &&
          std::none_of(value.faults.faults.begin(), value.faults.faults.end(),
                       [](const faults::Fault& fault) { return can_silence(fault.kind); });
+}
+
+std::vector<std::string> policy_names() {
+  const auto& names = fields::Names<Schedule::Policy>::list;
+  return {names.begin(), names.end()};
+}
+
+std::string name_of(Schedule::Policy policy) {
+  return fields::Names<Schedule::Policy>::list[static_cast<std::size_t>(policy)];
+}
+
+std::optional<Schedule::Policy> policy_of(std::string_view name) {
+  const auto& names = fields::Names<Schedule::Policy>::list;
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Schedule::Policy>(found - names.begin());
 }
 
 }  // namespace lockstep::properties

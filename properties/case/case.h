@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "faults/plan.h"
@@ -21,6 +23,8 @@ struct Schedule {
     kRandomWalk,  // any runnable fiber, uniformly
     kStayBiased,  // stays with probability 7/8, and otherwise steps as the random walk does
     kRoundRobin,  // the next runnable id after the running one
+    kPos,         // partial order sampling
+    kPct,         // probabilistic concurrency testing, with 1, 2 or 4 changes of priority
   };
   struct Deviation {
     std::uint32_t choice = 0;  // the number of the choice in the run, from 0
@@ -30,6 +34,11 @@ struct Schedule {
   std::uint32_t seed = 0;
   std::vector<Deviation> deviations;  // kDefault only; ascending by choice
 };
+
+// The names of the policies are those in case files. policy_of() returns nothing for another name.
+std::vector<std::string> policy_names();
+std::string name_of(Schedule::Policy policy);
+std::optional<Schedule::Policy> policy_of(std::string_view name);
 
 struct Case {
   reference::Program program;

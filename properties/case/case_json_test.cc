@@ -123,7 +123,7 @@ TEST(CaseJson, ALoadedCaseIsNormalized) {
                                      "faults": [{"rank": 1000000001}]})",
                                 "x");
   ASSERT_TRUE(loaded.has_value()) << loaded.error().failure().detail;
-  EXPECT_EQ(loaded->program.renewed, 0u);
+  EXPECT_EQ(loaded->program.recreate_before_step, 0u);
   EXPECT_EQ(loaded->faults.faults[0].rank, 1u);
   EXPECT_EQ(loaded->program.steps[0].variants.size(), 1u);
   EXPECT_EQ(loaded->program.parameters.size(), 1u);
@@ -168,7 +168,7 @@ TEST(CaseJson, NamesTheFieldOfAWrongType) {
   EXPECT_EQ(program(R"("steps": {})"), "program.steps: expected a list [...], found an object");
   EXPECT_EQ(program(R"("steps": [3])"), "program.steps[0]: expected an object {...}, found 3");
   EXPECT_EQ(program(R"("values": 1)"),
-            "program.values: expected one of exact, general, special, found 1");
+            "program.values: expected one of exact, general, special, largest, found 1");
   EXPECT_EQ(program(R"("steps": [{"kind": "nosync"}])"),
             "program.steps[0].kind: unknown value \"nosync\"; did you mean \"no_sync\"?");
 }
@@ -202,7 +202,7 @@ TEST(CaseJson, NamesTheNearestFieldOfAnUnknownOne) {
   EXPECT_EQ(
       refusal(R"({"schema": 1, "program": {"parameters": [{"colour": 1}]}})"),
       "program.parameters[0].colour: unknown field; known are: key, dtype, sizes, column_major, "
-      "frozen, ignored, sparse, shared_with, copy_of, device, reducer");
+      "permuted, frozen, ignored, sparse, shared_with, copy_of, device, reducer");
 }
 
 TEST(CaseJson, RefusesListsOverTheirLimit) {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "properties/case/fields.h"
-#include "properties/generate/random.h"
 #include "properties/generate/generate.h"
+#include "properties/generate/random.h"
 
 namespace lockstep::properties {
 namespace {
@@ -143,36 +143,37 @@ TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
     return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
   };
   const auto parameter = [](reference::Parameter value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, 11u;
+           (void)k, (void)l, 12u;
   };
   const auto buffer = [](reference::Buffer value) {
     auto& [a, b, c, d, e, f, g, h] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
   };
   const auto node = [](reference::Node value) {
-    auto& [a, b, c, d, e, f, g, h, i] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, 9u;
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
+           10u;
   };
   const auto pass = [](reference::RankPass value) {
-    auto& [a, b, c, d, e] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, 5u;
+    auto& [a, b, c, d, e, f] = value;
+    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, 6u;
   };
   const auto step = [](reference::Step value) {
     auto& [a, b, c, d] = value;
     return (void)a, (void)b, (void)c, (void)d, 4u;
   };
   const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
            (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, (void)q, (void)r, (void)s, (void)t,
-           (void)u, 21u;
+           (void)u, (void)v, (void)w, (void)x, 24u;
   };
   const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
     return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, 11u;
+           (void)k, (void)l, 12u;
   };
   const auto misfit = [](reference::Misfit value) {
     auto& [a, b, c, d] = value;

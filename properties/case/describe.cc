@@ -9,6 +9,7 @@
 
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
+#include "properties/case/hook_error.h"
 
 namespace lockstep::properties {
 namespace {
@@ -82,6 +83,9 @@ std::string describe_parameter(const Program& program, std::size_t index) {
   out += fields::name_of(parameter.dtype);
   if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
   if (parameter.column_major) out += " column-major";
+  if (parameter.permuted != 0)
+    out += fmt::format(" in memory order ({})",
+                       fmt::join(reference::dimensions_in_memory(parameter), " "));
   if (parameter.sparse) out += " sparse";
   if (parameter.frozen) out += " frozen";
   if (parameter.ignored) out += " ignored";
@@ -104,16 +108,17 @@ void describe_parameters(const Program& program, std::vector<std::string>& lines
 void describe_join(const Program& program, std::vector<std::string>& lines) {
   if (program.options.join == reference::Join::kNone) return;
   std::vector<std::string> items;
-  for (std::uint32_t rank = 0; rank < program.inputs.size(); ++rank) {
-    if (program.second_join == 0 && program.inputs[rank] >= program.steps.size()) continue;
-    items.push_back(fmt::format("rank {} for {}", rank, plural(program.inputs[rank], "step")));
+  for (std::uint32_t rank = 0; rank < program.steps_per_rank.size(); ++rank) {
+    if (program.rejoin_step == 0 && program.steps_per_rank[rank] >= program.steps.size()) continue;
+    items.push_back(
+        fmt::format("rank {} for {}", rank, plural(program.steps_per_rank[rank], "step")));
   }
   if (items.empty()) items.emplace_back("all ranks for all steps");
   add_wrapped(lines, "inputs: ", items, ",");
   const bool by_all = program.options.join == reference::Join::kByAll;
   lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
-  if (program.second_join > 0)
-    lines.back() += fmt::format("; and once more from step {} on", program.second_join);
+  if (program.rejoin_step > 0)
+    lines.back() += fmt::format("; and once more from step {} on", program.rejoin_step);
   if (program.options.early_termination) lines.back() += "; raises as soon as some have none";
 }
 
@@ -141,11 +146,31 @@ void describe_state(const Program& program, std::vector<std::string>& lines) {
                       : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
 }
 
+// Describes what a hook of the user's own does (S4).
+std::string describe_hook(const reference::Options& options) {
+  if (options.hook == reference::Hook::kNone) return {};
+  std::string out = fmt::format("; hook {}", fields::name_of(options.hook));
+  constexpr std::array<const char*, 4> kResults{
+      "", " that returns the sum", " that returns what the rank has", " that returns zeros"};
+  out += kResults[static_cast<std::size_t>(options.hook_result)];
+  constexpr std::array<const char*, 3> kCompletions{"", ", its futures complete late",
+                                                    ", its futures complete in reversed order"};
+  out += kCompletions[static_cast<std::size_t>(options.hook_completion)];
+  constexpr std::array<const char*, 4> kBackwards{
+      "", ", it runs a backward of its own graph",
+      ", it runs a backward to a gradient that the pass has taken",
+      ", it runs backwards without gradients to all parameters"};
+  return out + kBackwards[static_cast<std::size_t>(options.hook_backward)];
+}
+
+std::string values_of(const Program& program) {
+  const std::string name = fields::name_of(program.values);
+  return program.headroom == 0 ? name : fmt::format("{}/2^{}", name, program.headroom);
+}
+
 std::string header(const Program& program) {
   const reference::Options& options = program.options;
-  const std::string hook = options.hook == reference::Hook::kNone
-                               ? ""
-                               : fmt::format("; hook {}", fields::name_of(options.hook));
+  const std::string hook = describe_hook(options);
   std::string pinned;
   if (options.pinned != 0)
     pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::pinned_order(program), " p"));
@@ -156,7 +181,8 @@ std::string header(const Program& program) {
   if (reference::reducer_count(program) > 1)
     reducers = fmt::format("; two reducers, {}",
                            options.group_each ? "each on groups of its own" : "on the same groups");
-  if (program.renewed > 0) reducers += fmt::format("; made anew before step {}", program.renewed);
+  if (program.recreate_before_step > 0)
+    reducers += fmt::format("; made anew before step {}", program.recreate_before_step);
   if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
   std::string transport;
   if (options.transport == reference::Transport::kStaged)
@@ -167,8 +193,8 @@ std::string header(const Program& program) {
   return fmt::format(
       "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
       plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
-      options.verify ? ", verified" : "", fields::name_of(program.values),
-      bytes(options.first_bucket_bytes), limits, options.rebuild ? ", rebuilt in ready order" : "",
+      options.verify ? ", verified" : "", values_of(program), bytes(options.first_bucket_bytes),
+      limits, options.rebuild ? ", rebuilt in ready order" : "",
       options.views ? "; gradients are views of them" : "", hook,
       options.manual_sync ? "; synced by hand" : "", pinned, launch, transport, reducers);
 }
@@ -255,7 +281,12 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (kept > 1) parts.push_back(plural(kept, "forward"));
   if (kept > 0) parts.push_back(describe_calls(pass, outputs));
   if (kept == 0) parts.emplace_back("no backward");
-  std::string out = fmt::format("{}", fmt::join(parts, ", "));
+  constexpr std::array<const char*, 4> kRecomputed{
+      "", "in a checkpoint of the whole model: ",
+      "in two checkpoints of the whole model, the second ignores that it is refused: ",
+      "in two checkpoints of the whole model, the second fails as it is refused: "};
+  std::string out = kRecomputed[static_cast<std::size_t>(pass.recompute)] +
+                    fmt::format("{}", fmt::join(parts, ", "));
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
   if (constants > 0) out += "; " + plural(constants, "constant output");
   if (pass.keep_outputs) out += "; keeps outputs, check_complete()";
@@ -373,8 +404,12 @@ std::string misfit_text(const Program& program) {
 
 std::string schedule_text(const Case& value) {
   const Schedule& schedule = value.schedule;
-  constexpr std::array<const char*, 4> kPolicies{"default", "random walk", "stay-biased walk",
-                                                 "round robin"};
+  constexpr std::array<const char*, 6> kPolicies{"default",
+                                                 "random walk",
+                                                 "stay-biased walk",
+                                                 "round robin",
+                                                 "partial order sampling",
+                                                 "probabilistic concurrency testing"};
   std::string out =
       fmt::format("schedule: {}", kPolicies[static_cast<std::size_t>(schedule.policy)]);
   if (schedule.seed != 0) out += fmt::format(", seed {}", schedule.seed);
@@ -409,6 +444,12 @@ void add_steps(const Program& program, std::size_t room, std::vector<std::string
     full.push_back("and " + plural(left, "more step"));
   }
   lines.insert(lines.end(), full.begin(), full.end());
+}
+
+std::string describe_hook_call(const faults::Fault& fault) {
+  constexpr std::array<const char*, faults::kHookCalls> kCalls{"start()", "future", "finish()"};
+  return fmt::format("its {} {} of step {}", ordinal(fault.site),
+                     kCalls[static_cast<std::size_t>(hook_call(fault))], fault.step);
 }
 
 // Describes how a fault changes a payload. It changes nothing if payloads are not verified.
@@ -473,6 +514,9 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kSlowThread:
       return fmt::format("rank {}'s engine sleeps for {} at the {} node of step {}", rank, time,
                          site, step);
+    case Kind::kHookFails:
+      return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
+                         lockstep::name_of(hook_error(fault)), describe_hook_call(fault));
     default:
       return describe_payload(fault);
   }

@@ -213,6 +213,14 @@ TEST(Describe, ALongGraphIsNamedByItsParameters) {
             "step 0 (synced): rank 0: backward of f(p0, p1, p2, p3, p4, p5, p6, p7, ...)\n");
 }
 
+TEST(Describe, ACheckpointAroundTheWholeModelIsNamedWithItsStep) {
+  Case value = with_steps(1, 1, 1);
+  value.program.steps[0].variants[0].recompute = reference::Recompute::kTwice;
+  EXPECT_EQ(step_text(value, 0),
+            "step 0 (synced): rank 0: in two checkpoints of the whole model, the second ignores "
+            "that it is refused: backward of p0\n");
+}
+
 TEST(Describe, Deviations) {
   Case value = with_steps(1, 1, 0);
   value.schedule.deviations = {{3, 1}, {8, 0}};
@@ -244,6 +252,22 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(text(Kind::kNodeThrows, 3), "the 4th node that rank 1 executes in step 2 throws");
   EXPECT_EQ(text(Kind::kSlowThread, 3, 1),
             "rank 1's engine sleeps for 1 us at the 4th node of step 2");
+  EXPECT_EQ(describe(faults::Fault{Kind::kHookFails, 1, 2, 3, 0, 0, 1 + 3 * faults::kHookCalls}),
+            "rank 1's communication hook fails with its own code 'timeout' in its 4th future of "
+            "step 2");
+}
+
+TEST(Describe, TheHeaderSaysWhatAHookOfAUserDoes) {
+  Case value = with_steps(1, 1, 0);
+  value.program.options.hook = reference::Hook::kElsewhere;
+  value.program.options.hook_result = reference::HookResult::kLocal;
+  value.program.options.hook_completion = reference::HookCompletion::kReversed;
+  value.program.options.hook_backward = reference::HookBackward::kTaken;
+  const std::string text = describe(value);
+  EXPECT_NE(text.find("; hook elsewhere that returns what the rank has, its futures complete in "
+                      "reversed order, it runs a backward to a gradient that the pass has taken"),
+            std::string::npos)
+      << text;
 }
 
 TEST(DescribeFault, WhatIsChangedOnItsWayIsASentence) {

@@ -87,9 +87,10 @@ class Writer {
     switch (node.kind) {
       case Node::Kind::kUse: {
         std::string name = parameter_name(program_, node);
-        // The strides are the same either way unless the parameter's own strides are column-major.
+        // The strides are the same either way if the parameter is row-major itself.
         const auto& parameter = program_.parameters[node.parameter % program_.parameters.size()];
-        if (node.row_major && parameter.column_major) name += ":row-major";
+        if (node.row_major && !reference::is_row_major(parameter)) name += ":row-major";
+        if (node.gaps && !parameter.sizes.empty() && !parameter.sparse) name += ":with-gaps";
         if (node.requires_grad) name += ":requires-grad";
         if (parameter.sparse) name += fmt::format(":{}-entries", node.entries);
         return in.empty() ? name : applied(name);

@@ -78,7 +78,7 @@ struct Table<reference::Node> {
   static constexpr auto list = std::make_tuple(
       field("key", &R::key), field("kind", &R::kind), field("parameter", &R::parameter),
       bounded("factor", &R::factor, -2, 2), field("row_major", &R::row_major),
-      bounded("entries", &R::entries, 0, reference::kMaxEntries),
+      field("gaps", &R::gaps), bounded("entries", &R::entries, 0, reference::kMaxEntries),
       field("requires_grad", &R::requires_grad), field("inputs", &R::inputs, reference::kMaxInputs),
       field("body", &R::body, reference::kMaxNodes));
 };
@@ -100,11 +100,11 @@ struct Table<reference::Backward> {
 template <>
 struct Table<reference::RankPass> {
   using R = reference::RankPass;
-  static constexpr auto list =
-      std::make_tuple(field("skip", &R::skip), field("keep_outputs", &R::keep_outputs),
-                      field("hold_outputs", &R::hold_outputs),
-                      field("forwards", &R::forwards, reference::kMaxForwards),
-                      field("backwards", &R::backwards, reference::kMaxBackwards));
+  static constexpr auto list = std::make_tuple(
+      field("skip", &R::skip), field("recompute", &R::recompute),
+      field("keep_outputs", &R::keep_outputs), field("hold_outputs", &R::hold_outputs),
+      field("forwards", &R::forwards, reference::kMaxForwards),
+      field("backwards", &R::backwards, reference::kMaxBackwards));
 };
 
 template <>
@@ -118,13 +118,13 @@ struct Table<reference::Step> {
 template <>
 struct Table<reference::Parameter> {
   using R = reference::Parameter;
-  static constexpr auto list =
-      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
-                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
-                      field("column_major", &R::column_major), field("frozen", &R::frozen),
-                      field("ignored", &R::ignored), field("sparse", &R::sparse),
-                      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-                      field("device", &R::device), field("reducer", &R::reducer));
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key), field("dtype", &R::dtype),
+      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
+      field("column_major", &R::column_major), field("permuted", &R::permuted),
+      field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
+      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
+      field("device", &R::device), field("reducer", &R::reducer));
 };
 
 template <>
@@ -145,12 +145,14 @@ struct Table<reference::Options> {
       field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
       field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
       field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
-      field("with_values", &R::with_values), field("keep_buffers", &R::keep_buffers),
-      field("chunk_bytes", &R::chunk_bytes), field("join", &R::join),
-      field("first_bucket_bytes", &R::first_bucket_bytes), field("bucket_bytes", &R::bucket_bytes),
-      field("last_bucket_bytes", &R::last_bucket_bytes), field("verify", &R::verify),
-      field("early_termination", &R::early_termination), field("group_each", &R::group_each),
-      field("two_groups", &R::two_groups), field("fabric", &R::transport));
+      field("hook_result", &R::hook_result), field("hook_completion", &R::hook_completion),
+      field("hook_backward", &R::hook_backward), field("with_values", &R::with_values),
+      field("keep_buffers", &R::keep_buffers), field("chunk_bytes", &R::chunk_bytes),
+      field("join", &R::join), field("first_bucket_bytes", &R::first_bucket_bytes),
+      field("bucket_bytes", &R::bucket_bytes), field("last_bucket_bytes", &R::last_bucket_bytes),
+      field("verify", &R::verify), field("early_termination", &R::early_termination),
+      field("group_each", &R::group_each), field("two_groups", &R::two_groups),
+      field("fabric", &R::transport));
 };
 
 template <>
@@ -164,14 +166,14 @@ struct Table<reference::Misfit> {
 template <>
 struct Table<reference::Program> {
   using R = reference::Program;
-  static constexpr auto list =
-      std::make_tuple(bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
-                      field("values", &R::values), field("options", &R::options),
-                      field("parameters", &R::parameters, reference::kMaxParameters),
-                      field("buffers", &R::buffers, reference::kMaxBuffers),
-                      field("inputs", &R::inputs, reference::kMaxWorld),
-                      field("second_join", &R::second_join), field("renewed", &R::renewed),
-                      field("misfit", &R::misfit), field("steps", &R::steps, reference::kMaxSteps));
+  static constexpr auto list = std::make_tuple(
+      bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
+      field("values", &R::values), bounded("headroom", &R::headroom, 0, reference::kMaxHeadroom),
+      field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
+      field("buffers", &R::buffers, reference::kMaxBuffers),
+      field("inputs", &R::steps_per_rank, reference::kMaxWorld),
+      field("second_join", &R::rejoin_step), field("renewed", &R::recreate_before_step),
+      field("misfit", &R::misfit), field("steps", &R::steps, reference::kMaxSteps));
 };
 
 template <>
@@ -259,8 +261,12 @@ struct Names<reference::ZeroGrad> {
   static constexpr std::array list{"undefine", "fill", "keep", "replace", "swap"};
 };
 template <>
+struct Names<reference::Recompute> {
+  static constexpr std::array list{"none", "once", "twice", "twice_fails"};
+};
+template <>
 struct Names<reference::Values> {
-  static constexpr std::array list{"exact", "general", "special"};
+  static constexpr std::array list{"exact", "general", "special", "largest"};
 };
 template <>
 struct Names<reference::Order> {
@@ -269,6 +275,18 @@ struct Names<reference::Order> {
 template <>
 struct Names<reference::Hook> {
   static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere", "power_sgd"};
+};
+template <>
+struct Names<reference::HookResult> {
+  static constexpr std::array list{"mean", "sum", "local", "zeros"};
+};
+template <>
+struct Names<reference::HookCompletion> {
+  static constexpr std::array list{"immediate", "late", "reversed"};
+};
+template <>
+struct Names<reference::HookBackward> {
+  static constexpr std::array list{"none", "own", "taken", "all"};
 };
 template <>
 struct Names<reference::Join> {
@@ -331,15 +349,16 @@ struct Names<reference::Node::Kind> {
 };
 template <>
 struct Names<Schedule::Policy> {
-  static constexpr std::array list{"default", "random_walk", "stay_biased", "round_robin"};
+  static constexpr std::array list{"default",     "random_walk", "stay_biased",
+                                   "round_robin", "pos",         "pct"};
 };
 template <>
 struct Names<faults::Kind> {
   static constexpr std::array<const char*, faults::kKinds> list{
-      "message_delay",    "message_stall", "operation_delay", "operation_stall",
-      "operation_error",  "call_error",    "link_reset",      "rank_exit",
-      "rank_pause",       "node_throws",   "slow_thread",     "payload_flip",
-      "payload_truncate", "payload_swap",  "payload_stale",   "payload_shift"};
+      "message_delay", "message_stall", "operation_delay", "operation_stall",  "operation_error",
+      "call_error",    "link_reset",    "rank_exit",       "rank_pause",       "node_throws",
+      "slow_thread",   "hook_fails",    "payload_flip",    "payload_truncate", "payload_swap",
+      "payload_stale", "payload_shift"};
 };
 
 template <typename E>

@@ -84,13 +84,14 @@ class TrialLog {
     if (whole < text.str().size()) std::filesystem::resize_file(path, whole, error);
     evaluation_ = std::move(*found);
     const EvaluationSettings& old = evaluation_.settings;
-    const bool is_same =
-        old.cases == settings.cases && old.lane == settings.lane && old.commit == settings.commit;
+    const bool is_same = old.cases == settings.cases && old.lane == settings.lane &&
+                         old.commit == settings.commit && old.policy == settings.policy;
     if (whole == 0 || is_same) return {};
     return {Code::kInvalidArgument,
-            fmt::format("the log {} is of another evaluation ({} cases, lane {}, commit {}): give "
-                        "another file with --log",
-                        path, old.cases, old.lane, old.commit)};
+            fmt::format("the log {} is of another evaluation ({} cases, lane {}, commit {}, policy "
+                        "{}): give another file with --log",
+                        path, old.cases, old.lane, old.commit,
+                        old.policy.empty() ? "as drawn" : old.policy)};
   }
   Status not_written() const {
     return {Code::kInvalidArgument,
@@ -112,7 +113,7 @@ class Eval {
 
   // Returns an error if the run cannot go on. Trials that were interrupted are not in the log.
   Status run() {
-    LOCKSTEP_RETURN_IF_ERROR(log_.open(options_.log, {options_.cases, "sim", kCommit}));
+    LOCKSTEP_RETURN_IF_ERROR(log_.open(options_.log, settings()));
     LOCKSTEP_RETURN_IF_ERROR(plan());
     const std::size_t all = waiting_.size();
     while (!interrupted() && (!waiting_.empty() || !running_.empty())) {
@@ -159,12 +160,22 @@ class Eval {
     return {};
   }
 
+  EvaluationSettings settings() const {
+    return {options_.cases, "sim", kCommit, options_.policy ? name_of(*options_.policy) : ""};
+  }
+  GenerateOptions generate_options(const Subject& subject) const {
+    GenerateOptions options;
+    options.capabilities = common_capabilities(subject);
+    options.policy = options_.policy;
+    return options;
+  }
+
   Status start(const TrialKey& key) {
     Result<Subject> subject = parse_subject("seeded:" + key.first);
     if (!subject) return subject.error();
     WorkerPlan plan;
     plan.subject = std::move(*subject);
-    plan.generate.capabilities = common_capabilities(plan.subject);
+    plan.generate = generate_options(plan.subject);
     plan.seed = key.second;
     plan.cases = options_.cases;
     Running trial{key, std::make_unique<Workers>(std::move(plan)), Clock::now()};
@@ -200,10 +211,9 @@ class Eval {
 
   // Such a case shows a bug of the reducer itself, or of the suite, and not the planted one.
   bool fails_without_the_bug(const Running& trial, const Found& found) {
-    GenerateOptions options;
-    options.capabilities = common_capabilities(Subject());
     CaseServer server(LaneKind::kSim, Subject());
-    const Outcome outcome = server.run(generate(trial.key.second, found.index, options));
+    const Case c = generate(trial.key.second, found.index, generate_options(Subject()));
+    const Outcome outcome = server.run(c);
     if (outcome.verdict.ok()) return false;
     has_doubts_ = true;
     std::fprintf(stderr,

@@ -3,19 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "properties/lane/lane.h"
+#include "properties/case/case.h"
 
 namespace lockstep::properties {
 
 struct EvalOptions {
   std::vector<std::string> bugs;  // ids; empty: all that are planted
   std::uint64_t trials = 20;
-  std::uint64_t cases = 20'000;  // of a trial, at most
-  std::uint64_t seed = 1;        // of the first trial; the next has the next
-  int jobs = 1;                  // trials at once
+  std::uint64_t cases = 20'000;  // the most cases of a trial
+  std::uint64_t seed = 1;        // the seed of the first trial; each further trial adds one
+  int jobs = 1;                  // how many trials run at once
+  // The policy of every schedule. Without a value, cases draw a policy.
+  std::optional<Schedule::Policy> policy;
   std::string log = "lockstep-out/eval.jsonl";
   std::string json;
   std::string html;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
+#include "properties/cli/status_line.h"
 #include "properties/cli/workers.h"
 #include "properties/lane/needs.h"
 #include "properties/report/run_page.h"
@@ -32,57 +32,10 @@ double seconds_since(Clock::time_point start) {
 // other ranks, and a second or more for a silent rank. On a GPU all processes take turns.
 int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
 
-// Shows one line about the run. On a terminal it overwrites the line; elsewhere it prints at powers
-// of two.
-class StatusLine {
- public:
-  explicit StatusLine(const RunReport& report)
-      : report_(report), terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-  void show(const Totals& totals, double seconds, bool last = false) {
-    const bool due = terminal_ ? seconds - shown_at_ >= 0.25 || last
-                               : totals.cases > 0 && std::bit_floor(totals.cases) > shown_cases_;
-    if (!due) return;
-    shown_at_ = seconds;
-    shown_cases_ = std::max<std::uint64_t>(std::bit_floor(totals.cases), 1);
-    const std::string line = fmt::format(
-        "{} {}  {} cases  {:.0f}/s  ok {}  with faults {}  FAIL {}  features {}  seed {}",
-        report_.lane, report_.subject, totals.cases,
-        static_cast<double>(totals.cases) / std::max(seconds, 0.001), totals.ok, totals.faulted_ok,
-        report_.failures.size(), totals.coverage.size(), report_.seed);
-    std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
-    std::fflush(stderr);
-  }
-  // Shows the cases that are in flight after the time is over.
-  void show_waiting(const std::vector<Workers::InFlight>& cases) {
-    const double seconds = seconds_since(waiting_shown_);
-    if (cases.empty() || seconds < (terminal_ ? 0.25 : 10)) return;
-    waiting_shown_ = Clock::now();
-    std::chrono::milliseconds left{0};
-    for (const Workers::InFlight& each : cases) left = std::max(left, each.left);
-    const std::string line = fmt::format(
-        "{} {}  the time is over; waiting for {} in flight, at most {:.0f} s more", report_.lane,
-        report_.subject, cases.size() == 1 ? "the case" : fmt::format("{} cases", cases.size()),
-        static_cast<double>(left.count()) / 1000);
-    std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
-    std::fflush(stderr);
-  }
-  void clear() const {
-    if (terminal_) std::fputs("\r\033[K", stderr);
-  }
-
- private:
-  const RunReport& report_;
-  const bool terminal_;
-  double shown_at_ = -1;
-  std::uint64_t shown_cases_ = 0;
-  Clock::time_point waiting_shown_;
-};
-
 class LaneFuzz {
  public:
   LaneFuzz(const FuzzOptions& options, LaneKind lane, double seconds)
-      : options_(options), lane_(lane), seconds_(seconds), status_(report_) {
+      : options_(options), lane_(lane), seconds_(seconds) {
     report_.lane = name_of(lane);
     report_.subject = options.subject.name();
     report_.planted_bug = planted_bug_of(options.subject);
@@ -111,9 +64,9 @@ class LaneFuzz {
       note_progress(workers, seconds);
       if (options_.cases == 0 && seconds >= seconds_) {
         workers.finish();
-        if (seconds >= seconds_ + kUsualEnd) status_.show_waiting(workers.in_flight());
+        if (seconds >= seconds_ + kUsualEnd) show_waiting(workers.in_flight());
       } else {
-        status_.show(workers.totals(), seconds);
+        show(workers.totals(), seconds);
       }
       if (!found) continue;
       if (!options_.keep_going || is_inconclusive(*found)) {
@@ -135,6 +88,42 @@ class LaneFuzz {
     return found.outcome.verdict.failing == Failing::kInconclusive;
   }
 
+  void show(const Totals& totals, double seconds) {
+    if (totals.coverage.size() > features_) {
+      features_ = totals.coverage.size();
+      new_feature_at_ = seconds;
+    }
+    if (!status_.is_due(seconds, totals.cases)) return;
+    RunStatus status;
+    status.lane = report_.lane;
+    status.subject = report_.subject;
+    status.seed = report_.seed;
+    status.seconds = seconds;
+    status.cases = totals.cases;
+    status.ok = totals.ok;
+    status.faulted_ok = totals.faulted_ok;
+    status.features = features_;
+    status.seconds_since_feature = seconds - new_feature_at_;
+    status.failures = report_.failures.size();
+    if (!report_.failures.empty())
+      status.last_failure = name_of(report_.failures.back().outcome.verdict.failing);
+    if (options_.cases == 0) status.seconds_left = seconds_ - seconds;
+    if (options_.cases != 0)
+      status.cases_left = options_.cases - std::min(options_.cases, totals.cases);
+    status_.show(status);
+  }
+
+  // Shows the cases that are in flight after the time is over.
+  void show_waiting(const std::vector<Workers::InFlight>& cases) {
+    if (cases.empty()) return;
+    std::chrono::milliseconds left{0};
+    for (const Workers::InFlight& each : cases) left = std::max(left, each.left);
+    status_.show_waiting(fmt::format(
+        "{} {}  the time is over; waiting for {} in flight, at most {:.0f} s more", report_.lane,
+        report_.subject, cases.size() == 1 ? "the case" : fmt::format("{} cases", cases.size()),
+        static_cast<double>(left.count()) / 1000));
+  }
+
   // Every half second at first, and more seldom later, so that a long run has a few hundred points.
   void note_progress(const Workers& workers, double seconds) {
     std::vector<RunProgress>& progress = report_.progress;
@@ -147,7 +136,6 @@ class LaneFuzz {
   void stop(Workers& workers) {
     const Workers::Stopped stopped = workers.stop();
     const Totals totals = workers.totals();
-    status_.show(totals, seconds_since(start_), true);
     take(totals);
     for (const Found& found : stopped.found) add(found, report_.seconds, totals.cases);
     for (const Workers::InFlight& each : stopped.unanswered) add_unanswered(each);
@@ -193,6 +181,10 @@ class LaneFuzz {
     report_.planted = totals.planted;
     report_.determinism_pairs = totals.pairs;
     report_.determinism_mismatches = totals.mismatches;
+    report_.errors = totals.errors;
+    for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+      if (totals.unspecified[k] != 0)
+        report_.unspecified[name_of(static_cast<Unspecified>(k))] = totals.unspecified[k];
     for (std::size_t k = 0; k < faults::kKinds; ++k)
       if (totals.fired[k] != 0)
         report_.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
@@ -241,7 +233,7 @@ class LaneFuzz {
     std::fprintf(stderr, "%s in case %llu; making it small...\n",
                  name_of(found.outcome.verdict.failing),
                  static_cast<unsigned long long>(found.index));
-    // It does not depend on the case that NCCL runs otherwise than pinned.
+    // A smaller case would not help where NCCL did not run as it was pinned.
     const bool is_of_case = found.outcome.verdict.failing != Failing::kUnproven;
     Shrunk shrunk = shrink_failure(original, found.outcome, lane_, options_.subject,
                                    is_of_case ? options_.shrink_seconds : 0);
@@ -278,6 +270,8 @@ class LaneFuzz {
   RunReport report_;
   StatusLine status_;
   Clock::time_point start_;
+  std::size_t features_ = 0;   // how many features were seen so far
+  double new_feature_at_ = 0;  // when the last new one was seen, in seconds since the start
 };
 
 // With several lanes each one has a report of its own: NAME.json, then NAME.gloo.json.

@@ -22,6 +22,7 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/numbers.h"
 #include "properties/cli/output.h"
+#include "properties/cli/shell.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
@@ -52,6 +53,7 @@ struct Arguments {
   std::string faults = "swarm";
   std::string transport;  // empty: all kinds
   std::string case_file;
+  std::string shell;
   std::vector<std::string> records;
   std::string corpus = "properties/corpus";
   FuzzOptions fuzz;
@@ -266,6 +268,15 @@ CLI::Option* add_seconds(CLI::App& command, const std::string& name, double& val
       ->default_str(fmt::format("{}", value));
 }
 
+void add_policy(CLI::App& command, std::optional<Schedule::Policy>& policy) {
+  const auto take = [&policy](const std::string& name) { policy = policy_of(name); };
+  command
+      .add_option_function<std::string>("--policy", take,
+                                        "how every schedule of the simulator picks what runs next; "
+                                        "without it cases draw a policy")
+      ->check(CLI::IsMember(policy_names()));
+}
+
 // Adds the options of the generator, for `fuzz` and `generate`.
 void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
   command
@@ -277,6 +288,7 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
                   "every case on this one, in the simulator: host, staged (a GPU, over the "
                   "host's group), or nccl (a GPU, over NCCL); without it some of each")
       ->check(CLI::IsMember({"host", "staged", "nccl"}));
+  add_policy(command, arguments.fuzz.generate.policy);
   // The option had this name before 0.1.0.
   const auto refuse_old_name = [](const std::string&) {
     throw CLI::ValidationError("--fabric", "the option is --transport now");
@@ -359,6 +371,7 @@ CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   add_whole(*command, "--cases", options.cases, "of a trial, at most", 1)->default_str("20000");
   add_whole(*command, "--seed", options.seed, "of the first trial")->default_str("1");
   command->add_option("--jobs", options.jobs, "trials at once")->check(CLI::Range(1, 64));
+  add_policy(*command, options.policy);
   command
       ->add_option("--log", options.log,
                    "the file to which every trial is appended; those that it has are not run again")
@@ -377,6 +390,20 @@ CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   return command;
 }
 
+CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand("replay", "run one case and judge it");
+  command->add_option("case", arguments.case_file, "a case file")->required();
+  add_lane_and_subject(*command, arguments, false);
+  command->add_option("--trace", arguments.replay.trace,
+                      "write what happened in Chrome's trace format");
+  command->add_option("--json", arguments.replay.json, "write a report to this file");
+  command->add_option("--html", arguments.replay.html,
+                      "write a page with what each rank did to this file");
+  command->add_flag("--expect-fail", arguments.replay.expect_fail,
+                    "exit with 0 if it fails, with 2 if not");
+  return command;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
                "lockstep");
@@ -388,17 +415,7 @@ int run(int argc, char** argv) {
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
   CLI::App* fuzz_app = add_fuzz(app, arguments);
-  CLI::App* replay_app = app.add_subcommand("replay", "run one case and judge it");
-  replay_app->add_option("case", arguments.case_file, "a case file")->required();
-  add_lane_and_subject(*replay_app, arguments, false);
-  replay_app->add_option("--trace", arguments.replay.trace,
-                         "write what happened in Chrome's trace format");
-  replay_app->add_option("--json", arguments.replay.json, "write a report to this file");
-  replay_app->add_option("--html", arguments.replay.html,
-                         "write a page with what each rank did to this file");
-  replay_app->add_flag("--expect-fail", arguments.replay.expect_fail,
-                       "exit with 0 if it fails, with 2 if not");
-
+  CLI::App* replay_app = add_replay(app, arguments);
   CLI::App* shrink_app =
       app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
   shrink_app->add_option("case", arguments.case_file, "a case file")->required();
@@ -423,6 +440,13 @@ int run(int argc, char** argv) {
       corpus_app->add_subcommand("check", "run every case of a folder and judge it");
   check_app->add_option("folder", arguments.corpus, "with *.json files")->capture_default_str();
 
+  CLI::App* completion_app =
+      app.add_subcommand("completion", "print what a shell needs to complete commands and options");
+  completion_app->add_option("shell", arguments.shell, "bash or zsh")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
+  CLI::App* man_app = app.add_subcommand("man", "print the manual page; read it with: man -l -");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -442,6 +466,14 @@ int run(int argc, char** argv) {
   if (*export_app) return run_export(arguments.to_export);
   if (*diagnose_app) return run_diagnose(arguments.records);
   if (*doctor_app) return run_doctor();
+  if (*completion_app) {
+    tell(arguments.shell == "bash" ? bash_completion(app) : zsh_completion(app));
+    return 0;
+  }
+  if (*man_app) {
+    tell(man_page(app, LOCKSTEP_VERSION));
+    return 0;
+  }
   if (*eval_app) {
     if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
     return run_eval(arguments.eval);

@@ -27,8 +27,8 @@ void open_standard_streams() {
   struct sigaction current {};
   if (::sigaction(SIGPIPE, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
   struct sigaction action {};
-  action.sa_handler =
-      on_closed_pipe;  // not SIG_IGN, which the programs that we start would inherit
+  // This is not SIG_IGN, because the programs that we start would inherit that.
+  action.sa_handler = on_closed_pipe;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGPIPE, &action, nullptr);
 }

@@ -13,6 +13,7 @@
 #include "properties/lane/nccl_lane.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/time_limit.h"
+#include "properties/process/case_timer.h"
 #include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
@@ -34,10 +35,10 @@ std::int64_t now_ms() {
 struct Workers::Shared {
   struct Worker {
     std::atomic<std::uint64_t> current{0};
-    std::atomic<std::int64_t> since_ms{0};  // start of the current case; 0: none
-    std::atomic<std::int64_t> limit_ms{0};  // its limit
+    CaseTimer timer;  // of the current case
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
-        coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0};
+        coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
+    std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::atomic<std::uint64_t>, kFeatures> features{};
     std::array<std::array<std::atomic<std::uint32_t>, kFeatures>, faults::kKinds> by_fault{};
@@ -83,8 +84,8 @@ void Workers::work(int worker, std::uint64_t first, ChildLine& line) {
     return line.send(news.dump());
   };
   self.current = first;
-  self.limit_ms = answer_limit(plan_.lane, plan_.subject, Case()).count();
-  self.since_ms = now_ms();  // opening a library may hang, too
+  // Opening the subject's library may hang, too.
+  self.timer.begin(answer_limit(plan_.lane, plan_.subject, Case()));
   if (const Status status = open_subject(plan_.subject); !status.ok()) {
     Outcome outcome;
     outcome.verdict = not_run(status.failure().detail);
@@ -97,20 +98,19 @@ void Workers::work(int worker, std::uint64_t first, ChildLine& line) {
     if (shared_->stopping) break;
     const Case c = generate(plan_.seed, i, plan_.generate);
     self.current = i;
-    self.limit_ms = answer_limit(plan_.lane, plan_.subject, c).count();
-    self.since_ms = now_ms();
+    self.timer.begin(answer_limit(plan_.lane, plan_.subject, c));
     const bool twice =
         plan_.lane == LaneKind::kSim && !plan_.subject.against && i % kTwiceEvery == 0;
     const Verdict verdict = twice ? runner.run_twice(c) : runner.run(c);
     line.check();
-    self.since_ms = 0;
+    self.timer.end();
     if (twice) ++self.pairs;
     count(worker, c, runner, verdict);
     const bool is_none = verdict.oracle == "comparable";  // with two subjects
     if (verdict.ok() || (verdict.failing == Failing::kInconclusive && is_none)) continue;
     if (!send(i, outcome_of(verdict, runner.observation()))) break;
   }
-  self.since_ms = 0;
+  self.timer.end();
   line.finish();
 }
 
@@ -123,6 +123,9 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
     self.fired[k] += runner.observation().fired.counts[k];
     fired += runner.observation().fired.counts[k];
   }
+  for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+    self.unspecified[k] += verdict.unspecified.counts[k];
+  self.errors += verdict.unspecified.errors;
   self.reached += runner.observation().planted.reached;
   self.triggered += runner.observation().planted.triggered;
   if (self.current % kFeaturesEvery == 0) {
@@ -190,11 +193,10 @@ std::optional<Found> Workers::find_hung() {
   for (int w = 0; w < plan_.jobs; ++w) {
     const Slot& slot = slots_[static_cast<std::size_t>(w)];
     const Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(w)];
-    if (slot.done || shared.since_ms == 0) continue;
-    const std::chrono::milliseconds limit(shared.limit_ms);
-    if (now_ms() - shared.since_ms < limit.count()) continue;
+    const CaseTimer::Running running = shared.timer.running();
+    if (slot.done || !running.is_over_limit()) continue;
     slot.child->end();
-    return lost(w, shared.current, hang_of(limit));
+    return lost(w, shared.current, hang_of(running.limit));
   }
   return std::nullopt;
 }
@@ -207,7 +209,7 @@ Found Workers::lost(int worker, std::uint64_t index, Verdict verdict) {
   found.index = index;
   found.outcome.verdict = std::move(verdict);
   ++shared.cases;
-  shared.since_ms = 0;
+  shared.timer.end();
   slot.done = true;
   if (shared_->stopping) return found;
   const Status status = launch(worker, found.index + static_cast<std::uint64_t>(plan_.jobs));
@@ -225,11 +227,10 @@ std::vector<Workers::InFlight> Workers::in_flight() const {
   std::vector<InFlight> out;
   for (std::size_t w = 0; w < slots_.size(); ++w) {
     const Shared::Worker& shared = shared_->workers[w];
-    const std::int64_t since = shared.since_ms;
-    if (slots_[w].done || since == 0) continue;
-    const std::chrono::milliseconds taken(now_ms() - since);
-    const std::chrono::milliseconds limit(shared.limit_ms);
-    out.push_back({shared.current, taken, std::max(limit - taken, std::chrono::milliseconds(0))});
+    const CaseTimer::Running running = shared.timer.running();
+    if (slots_[w].done || running.limit.count() == 0) continue;
+    out.push_back({shared.current, running.taken,
+                   std::max(running.limit - running.taken, std::chrono::milliseconds(0))});
   }
   return out;
 }
@@ -265,6 +266,9 @@ Totals Workers::totals() const {
     totals.coverage_cases += worker.coverage_cases;
     totals.planted += {worker.reached, worker.triggered};
     for (std::size_t k = 0; k < faults::kKinds; ++k) totals.fired[k] += worker.fired[k];
+    totals.errors += worker.errors;
+    for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+      totals.unspecified[k] += worker.unspecified[k];
     for (std::size_t f = 0; f < kFeatures; ++f) {
       if (worker.features[f] == 0) continue;
       totals.coverage[feature_name(f)] += worker.features[f];

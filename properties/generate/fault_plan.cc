@@ -23,6 +23,7 @@ constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kRankPause)
                                       .with(Kind::kNodeThrows)
                                       .with(Kind::kSlowThread)
+                                      .with(Kind::kHookFails)
                                       .with(Kind::kPayloadFlip)
                                       .with(Kind::kPayloadTruncate)
                                       .with(Kind::kPayloadSwap)
@@ -104,7 +105,7 @@ bool PlanDrawer::usable(Kind kind) const {
   // Without verification nobody can notice a change. Swarms draw payload faults separately.
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
-  if (kind == Kind::kCallError) return false;  // drawn separately
+  if (kind == Kind::kCallError || kind == Kind::kHookFails) return false;  // drawn separately
   // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
 }

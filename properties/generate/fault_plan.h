@@ -2,8 +2,8 @@
 // need. Internal to generate/.
 #pragma once
 
-#include "properties/generate/random.h"
 #include "properties/generate/generate.h"
+#include "properties/generate/random.h"
 
 namespace lockstep::properties {
 

@@ -9,7 +9,11 @@
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
+#include "properties/generate/feature_collector.h"
 #include "properties/generate/misfit.h"
+#include "properties/generate/reach.h"
+#include "properties/generate/recompute.h"
+#include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
@@ -18,7 +22,6 @@
 #include "reference/state.h"
 
 namespace lockstep::properties {
-namespace {
 
 using reference::Forward;
 using reference::Mode;
@@ -30,74 +33,7 @@ using reference::RankPass;
 using reference::Step;
 using reference::ZeroGrad;
 
-// Collects the names of what one case has.
-class Features {
- public:
-  explicit Features(const Case& value) : case_(value), program_(value.program) {
-    parameters();
-    steps();
-    windows();
-    graphs();
-    faults();
-    errors();
-  }
-  const std::set<std::string>& found() const { return found_; }
-
- private:
-  void add_if(bool condition, const std::string& name) {
-    if (condition) found_.insert(name);
-  }
-  // Adds `way` crossed with `other`, if the case has both.
-  void pair(const std::string& way, const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  }
-  void crossed(const std::string& way);
-  bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
-  bool trains(std::size_t i) const {
-    return is_original(program_.parameters[i]) && is_reduced(program_.parameters[i]);
-  }
-  const RankPass& pass_of(const Step& step, std::uint32_t rank) const {
-    return step.variants[rank % step.variants.size()];
-  }
-  static bool kept(const RankPass& pass) {
-    return std::any_of(pass.forwards.begin(), pass.forwards.end(),
-                       [](const Forward& forward) { return !forward.discard; });
-  }
-
-  void parameters();
-  void sizes(const Parameter& parameter);
-  void complex(const Parameter& parameter);
-  void steps();
-  void use(const Step& step);
-  void dropped(const Step& step);
-  void windows();
-  void graphs();
-  void nodes(const Step& step, const std::vector<Node>& list, bool in_body);
-  void faults();
-  void verified();
-  void on_a_gpu();
-  void errors();
-  void static_graph();
-  void views(const reference::Expectation& expected);
-  void rebuilds(const reference::Expectation& expected);
-  void hooks(const reference::Expectation& expected);
-  void state(const reference::Expectation& expected);
-  void inputs(const reference::Expectation& expected);
-  void sparse(const reference::Expectation& expected);
-  void uneven_rows(const Step& step);
-  void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
-  void replicas();
-  void reducers();
-  void renewal();
-  void groups();
-  void ways();
-
-  const Case& case_;
-  const Program& program_;
-  std::set<std::string> found_;
-};
-
-void Features::sizes(const Parameter& parameter) {
+void FeatureCollector::sizes(const Parameter& parameter) {
   const std::uint64_t count = reference::element_count(parameter);
   const std::uint64_t world = program_.world;
   add_if(count == 0, "zero-size parameter");
@@ -110,7 +46,7 @@ void Features::sizes(const Parameter& parameter) {
   add_if(parameter.column_major && parameter.sizes.size() > 1, "column-major parameter");
 }
 
-void Features::complex(const Parameter& parameter) {
+void FeatureCollector::complex(const Parameter& parameter) {
   if (parameter.dtype != reference::DType::kComplex64) return;
   const std::string way = "dtype complex64";
   add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
@@ -119,7 +55,7 @@ void Features::complex(const Parameter& parameter) {
   add_if(parameter.column_major && parameter.sizes.size() > 1, way + ", column-major");
 }
 
-void Features::parameters() {
+void FeatureCollector::parameters() {
   std::set<reference::DType> dtypes;
   std::size_t owners = 0;
   bool after_frozen = false;
@@ -157,11 +93,12 @@ void Features::parameters() {
   add_if(program_.options.views, "gradients as views");
   add_if(true, std::string("policy ") + fields::name_of(case_.schedule.policy));
   add_if(!case_.schedule.deviations.empty(), "deviations");
-  add_if(true, program_.world >= 5 ? "5 to 8 ranks" : "ranks " + std::to_string(program_.world));
+  add_if(program_.world >= 5 && program_.world <= 8, "5 to 8 ranks");
+  add_if(program_.world < 5, "ranks " + std::to_string(program_.world));
 }
 
 // Adds who uses what in a synced step of a dynamic program.
-void Features::use(const Step& step) {
+void FeatureCollector::use(const Step& step) {
   std::size_t trained = 0;
   std::size_t globally_unused = 0;
   bool one_rank_none = false;
@@ -191,7 +128,7 @@ void Features::use(const Step& step) {
   add_if(one_rank_none && some_rank_any, "all parameters unused on one rank");
 }
 
-void Features::dropped(const Step& step) {
+void FeatureCollector::dropped(const Step& step) {
   std::size_t ranks_with = 0;
   std::size_t ranks_without_kept = 0;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
@@ -211,7 +148,7 @@ void Features::dropped(const Step& step) {
          "no_sync outputs dropped on some ranks");
 }
 
-void Features::steps() {
+void FeatureCollector::steps() {
   for (const Step& step : program_.steps) {
     add_if(true, std::string("step ") + fields::name_of(step.kind));
     if (step.kind == PassKind::kSynced && program_.options.mode == Mode::kDynamic &&
@@ -228,7 +165,7 @@ void Features::steps() {
 }
 
 // Adds the accumulation windows: no_sync steps, and the synced step that ends their window.
-void Features::windows() {
+void FeatureCollector::windows() {
   std::size_t length = 0;
   std::set<std::size_t> used_before;
   for (const Step& step : program_.steps) {
@@ -261,7 +198,7 @@ void Features::windows() {
   }
 }
 
-void Features::nodes(const Step& step, const std::vector<Node>& list, bool in_body) {
+void FeatureCollector::nodes(const Step& step, const std::vector<Node>& list, bool in_body) {
   const bool synced = step.kind == PassKind::kSynced;
   for (const Node& node : list) {
     add_if(true, std::string("node ") + fields::name_of(node.kind));
@@ -296,7 +233,7 @@ bool misses_outputs(const RankPass& pass) {
   return roots.size() < reference::kept_outputs(pass);
 }
 
-void Features::graphs() {
+void FeatureCollector::graphs() {
   for (const Step& step : program_.steps) {
     if (step.kind == PassKind::kNoGrad) continue;
     std::set<std::vector<std::uint32_t>> orders;
@@ -325,7 +262,7 @@ void Features::graphs() {
   }
 }
 
-void Features::faults() {
+void FeatureCollector::faults() {
   const std::uint32_t buckets = bucket_count(program_);
   bool fatal = false;
   for (const faults::Fault& fault : case_.faults.faults) {
@@ -349,7 +286,7 @@ void Features::faults() {
 }
 
 // Adds the features of a legal static program.
-void Features::static_graph() {
+void FeatureCollector::static_graph() {
   std::vector<std::uint32_t> owners;
   for (std::uint32_t i = 0; i < program_.parameters.size(); ++i)
     owners.push_back(trains(i) ? i : reference::kNotTrained);
@@ -377,7 +314,7 @@ void Features::static_graph() {
   add_if(synced > 1, "legal static program, 2 synced steps or more");
 }
 
-void Features::views(const reference::Expectation& expected) {
+void FeatureCollector::views(const reference::Expectation& expected) {
   bool before = false;  // a gradient lies in its bucket
   const bool swaps = !reference::swapped_gradients(program_).empty();
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
@@ -405,7 +342,7 @@ void Features::views(const reference::Expectation& expected) {
   }
 }
 
-void Features::rebuilds(const reference::Expectation& expected) {
+void FeatureCollector::rebuilds(const reference::Expectation& expected) {
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     const auto& collectives = expected.steps[s].collectives;
     if (std::none_of(collectives.begin(), collectives.end(), [](const auto& each) {
@@ -422,7 +359,7 @@ void Features::rebuilds(const reference::Expectation& expected) {
   }
 }
 
-void Features::hooks(const reference::Expectation& expected) {
+void FeatureCollector::hooks(const reference::Expectation& expected) {
   const reference::Hook hook = program_.options.hook;
   if (hook == reference::Hook::kNone) return;
   std::size_t reduced = 0;
@@ -446,10 +383,11 @@ void Features::hooks(const reference::Expectation& expected) {
   add_if(program_.options.views, "hook: gradients as views");
   add_if(hook == reference::Hook::kElsewhere && program_.options.views && reduced >= 3,
          "hook: a result elsewhere, gradients as views, 3 synced steps or more");
+  find_user_hook_features(case_, found_);
 }
 
 // Adds the features of values and buffers (S3).
-void Features::state(const reference::Expectation& expected) {
+void FeatureCollector::state(const reference::Expectation& expected) {
   add_if(program_.options.with_values, "values of parameters");
   const auto& parameters = program_.parameters;
   const bool is_ignored = std::any_of(parameters.begin(), parameters.end(), [](const auto& each) {
@@ -504,7 +442,7 @@ void Features::state(const reference::Expectation& expected) {
 }
 
 // Adds the features that are crossed with every way to train.
-void Features::crossed(const std::string& way) {
+void FeatureCollector::crossed(const std::string& way) {
   pair(way, "window kept up to its synced step", ": local passes before");
   pair(way, "mode dynamic", " in dynamic mode");
   pair(way, "mode static", " in static mode");
@@ -520,7 +458,7 @@ void Features::crossed(const std::string& way) {
 }
 
 // Adds the features of replicas (P15).
-void Features::replicas() {
+void FeatureCollector::replicas() {
   std::vector<std::size_t> copies(program_.parameters.size());
   bool on_other_device = false;
   for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
@@ -553,7 +491,7 @@ void Features::replicas() {
 }
 
 // Adds the features of several reducers (F7).
-void Features::reducers() {
+void FeatureCollector::reducers() {
   if (reference::reducer_count(program_) == 1) return;
   const std::string way = "two reducers";
   const bool is_apart = program_.options.group_each;
@@ -573,18 +511,19 @@ void Features::reducers() {
 }
 
 // Adds the features of a reducer that follows another one.
-void Features::renewal() {
-  if (program_.renewed == 0) return;
+void FeatureCollector::renewal() {
+  if (program_.recreate_before_step == 0) return;
   const std::string way = "a reducer after another";
   add_if(true, way);
-  add_if(program_.steps[program_.renewed].zero_grad == ZeroGrad::kKeep, way + ", gradients kept");
+  add_if(program_.steps[program_.recreate_before_step].zero_grad == ZeroGrad::kKeep,
+         way + ", gradients kept");
   crossed(way);
   pair(way, "values of parameters", ", values of parameters");
   pair(way, "two reducers", ", two reducers");
 }
 
 // Adds the features of groups whose ranks are not those of the world.
-void Features::groups() {
+void FeatureCollector::groups() {
   if (!program_.options.two_groups) return;
   const std::string way = "two groups of ranks";
   add_if(true, way);
@@ -597,7 +536,7 @@ void Features::groups() {
   pair(way, "verified", ", verified");
 }
 
-void Features::on_a_gpu() {
+void FeatureCollector::on_a_gpu() {
   if (program_.options.transport == reference::Transport::kHost) return;
   const std::string way = "on a GPU";
   add_if(true, way);
@@ -621,7 +560,7 @@ void Features::on_a_gpu() {
 }
 
 // Adds the features of verified collectives (F3).
-void Features::verified() {
+void FeatureCollector::verified() {
   if (!program_.options.verify) return;
   const std::string way = "verified";
   add_if(true, way);
@@ -659,7 +598,7 @@ void Features::verified() {
 }
 
 // Adds the features of uneven inputs (S2).
-void Features::inputs(const reference::Expectation& expected) {
+void FeatureCollector::inputs(const reference::Expectation& expected) {
   const auto steps = static_cast<std::uint32_t>(program_.steps.size());
   std::vector<std::uint32_t> inputs;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
@@ -677,10 +616,10 @@ void Features::inputs(const reference::Expectation& expected) {
   add_if(*least == 0, "a rank without any input");
   add_if(inputs[0] == *least, way + ", rank 0 out first");
   add_if(program_.options.early_termination, way + ", early termination");
-  add_if(program_.second_join > 0, "a second join");
-  add_if(program_.second_join > 0 && program_.options.mode == Mode::kStatic,
+  add_if(program_.rejoin_step > 0, "a second join");
+  add_if(program_.rejoin_step > 0 && program_.options.mode == Mode::kStatic,
          "a second join in static mode");
-  add_if(program_.second_join > 0 && found_.count("buffers") > 0, "a second join, buffers");
+  add_if(program_.rejoin_step > 0 && found_.count("buffers") > 0, "a second join, buffers");
   add_if(std::any_of(case_.faults.faults.begin(), case_.faults.faults.end(),
                      [&](const faults::Fault& fault) {
                        return !faults::is_benign(fault.kind) &&
@@ -713,8 +652,8 @@ void Features::inputs(const reference::Expectation& expected) {
   pair("a fault that ends a step", ", a fault that ends a step");
 }
 
-void Features::power_sgd(const reference::Expectation& expected, std::size_t reduced,
-                         bool is_rebuilt) {
+void FeatureCollector::power_sgd(const reference::Expectation& expected, std::size_t reduced,
+                                 bool is_rebuilt) {
   bool has_matrix = false;
   bool is_mixed = false;
   for (const auto& bucket : expected.buckets) {
@@ -731,7 +670,7 @@ void Features::power_sgd(const reference::Expectation& expected, std::size_t red
 }
 
 // Adds the features of sparse gradients (S1).
-void Features::sparse(const reference::Expectation& expected) {
+void FeatureCollector::sparse(const reference::Expectation& expected) {
   std::size_t dense = 0;
   std::size_t sparse = 0;
   for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
@@ -761,7 +700,7 @@ void Features::sparse(const reference::Expectation& expected) {
 }
 
 // Adds whether some ranks look rows up while others look up none.
-void Features::uneven_rows(const Step& step) {
+void FeatureCollector::uneven_rows(const Step& step) {
   std::set<bool> looks_up;
   for (std::uint32_t rank = 0; rank < program_.world; ++rank) {
     bool any = false;
@@ -779,7 +718,7 @@ void Features::uneven_rows(const Step& step) {
 }
 
 // Adds pairs of the ways to run a program with its other features.
-void Features::ways() {
+void FeatureCollector::ways() {
   if (program_.options.manual_sync) {
     const std::string way = "manual sync";
     add_if(true, way);
@@ -839,7 +778,7 @@ bool outlives(const RankPass& pass, std::uint32_t call) {
                                                                 pass.forwards.end(), is_constant)));
 }
 
-void Features::errors() {
+void FeatureCollector::errors() {
   const auto expected = reference::run(program_, reference::Contract::lockstep());
   bool any = false;
   for (const auto& step : expected.steps) {
@@ -865,6 +804,7 @@ void Features::errors() {
   if (program_.options.views) views(expected);
   rebuilds(expected);
   hooks(expected);
+  find_recompute_features(case_, found_);
   add_if(any, "an error of its own");
   ways();
   state(expected);
@@ -882,18 +822,14 @@ void Features::errors() {
          "legal disjoint losses");
   add_if(!any && found_.count("nested backward in a synced pass") > 0,
          "legal nested backward, synced");
-  if (program_.options.mode != Mode::kPlain) return;
-  add_if(!any, "legal plain program");
 }
 
-}  // namespace
-
 FeatureSet features_of(const Case& value) {
-  const Features features(value);
+  std::set<std::string> found = FeatureCollector(value).found();
+  for (const std::string& name : reach_features(value)) found.insert(name);
   FeatureSet set;
   for (std::size_t f = 0; f < kFeatures; ++f)
-    set[f] =
-        features.found().count(feature_name(f)) > 0 || has_further_feature(value, feature_name(f));
+    set[f] = found.count(feature_name(f)) > 0 || has_further_feature(value, feature_name(f));
   return set;
 }
 

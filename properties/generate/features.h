@@ -11,7 +11,7 @@
 
 namespace lockstep::properties {
 
-constexpr std::size_t kFeatures = 357;
+constexpr std::size_t kFeatures = 385;
 using FeatureSet = std::bitset<kFeatures>;
 
 const char* feature_name(std::size_t index);  // such as "a parameter unused on some ranks"

@@ -8,6 +8,9 @@
 #include "properties/generate/graph.h"
 #include "properties/generate/misfit.h"
 #include "properties/generate/random.h"
+#include "properties/generate/reach.h"
+#include "properties/generate/recompute.h"
+#include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 
@@ -41,28 +44,14 @@ struct Features {
   bool devices = false;
 };
 
-// Whether the parameter is the same tensor as an earlier one, or another replica's copy of it. If
-// so, all its other fields follow that parameter.
-bool follows_owner(Program& program, std::size_t index) {
-  Parameter& parameter = program.parameters[index];
-  const Parameter own = parameter;
-  if (is_original(own)) return false;
-  parameter = program.parameters[index - own.shared_with - own.copy_of];
-  parameter.shared_with = own.shared_with;
-  parameter.copy_of = own.copy_of;
-  if (own.copy_of == 0) return true;
-  parameter.key = own.key;
-  parameter.device = own.device;
-  return true;
-}
-
 class ProgramDrawer {
  public:
-  ProgramDrawer(Random& random, Random way_dice, Random replica_dice,
+  ProgramDrawer(Random& random, Random run_mode_random, Random replica_random, const Extent& extent,
                 const GenerateOptions& options, Program& program)
       : random_(random),
-        way_dice_(way_dice),
-        replica_dice_(replica_dice),
+        extent_(extent),
+        run_mode_random_(run_mode_random),
+        replica_random_(replica_random),
         options_(options),
         can_(options.capabilities),
         program_(program) {}
@@ -86,7 +75,7 @@ class ProgramDrawer {
   void replicate();
   void tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count);
   void collect_names();
-  void draw_ways();
+  void draw_run_modes();
   void draw_steps();
   void draw_kind(Step& step, PassKind before);
   std::uint32_t draw_variant_count();
@@ -97,14 +86,16 @@ class ProgramDrawer {
   ParameterSet subset(ParameterSet set, std::uint32_t percent);
 
   Random& random_;
-  Random way_dice_;
-  Random replica_dice_;
+  const Extent extent_;
+  Random run_mode_random_;
+  Random replica_random_;
   const GenerateOptions& options_;
   Capabilities can_;
   Program& program_;
   Features features_;
   std::array<DType, 5> dtypes_{};
   std::uint32_t dtype_count_ = 1;
+  std::uint32_t replica_limit_ = 0;  // the most parameters, counting those of all replicas
   ParameterSet trains_ = 0;
   ParameterSet frozen_ = 0;
   Names names_;
@@ -161,6 +152,7 @@ void ProgramDrawer::draw_world() {
   const std::uint32_t drawn =
       1 + random_.weighted(std::array<std::uint16_t, 8>{3, 44, 30, 13, 4, 2, 2, 2});
   program_.world = std::clamp(drawn, 1u, std::clamp(options_.max_world, 1u, reference::kMaxWorld));
+  if (extent_.ranks != 0) program_.world = extent_.ranks;
   program_.key = random_.word();
   const std::uint32_t values = random_.weighted(std::array<std::uint16_t, 3>{45, 37, 18});
   program_.values = static_cast<reference::Values>(values);
@@ -180,7 +172,8 @@ void ProgramDrawer::draw_options() {
   // The limits in bytes, for parameters of mostly 4 to 160 bytes: from one bucket per parameter to
   // one for all.
   constexpr std::array<std::uint16_t, 12> kLimits{1, 1, 8, 16, 32, 64, 65, 100, 128, 200, 256, 400};
-  if (random_.percent(12)) return;  // uses the defaults
+  if (extent_.has_bucket_each) options.first_bucket_bytes = options.bucket_bytes = 1;
+  if (random_.percent(12) || extent_.has_bucket_each) return;  // the limits stay what they are
   options.first_bucket_bytes = kLimits[random_.below(kLimits.size())];
   options.bucket_bytes =
       random_.percent(20) ? options.first_bucket_bytes : kLimits[random_.below(kLimits.size())];
@@ -189,15 +182,15 @@ void ProgramDrawer::draw_options() {
 // Draws the options for running the same program. It uses random numbers of its own, and always
 // draws the same count, whatever the subject supports. So the rest of a seed's case does not depend
 // on the subject.
-void ProgramDrawer::draw_ways() {
+void ProgramDrawer::draw_run_modes() {
   reference::Options& options = program_.options;
-  const bool manual_sync = way_dice_.percent(18);
+  const bool manual_sync = run_mode_random_.percent(18);
   options.manual_sync = manual_sync && can_.has(Capability::kManualSync);
-  const bool pinned = way_dice_.percent(18);
-  const std::uint32_t order = way_dice_.below(1000);  // a small number is as good as any
+  const bool pinned = run_mode_random_.percent(18);
+  const std::uint32_t order = run_mode_random_.below(1000);  // a small number is as good as any
   if (pinned && can_.has(Capability::kPinned)) options.pinned = 1 + order;
-  const bool after_backward = way_dice_.percent(18);
-  const bool own_group = way_dice_.percent(60);
+  const bool after_backward = run_mode_random_.percent(18);
+  const bool own_group = run_mode_random_.percent(60);
   if (!after_backward || !can_.has(Capability::kAfterBackward)) return;
   options.launch = reference::Launch::kAfterBackward;
   options.own_group = own_group;
@@ -261,9 +254,10 @@ void ProgramDrawer::draw_sizes(Parameter& parameter) {
 
 void ProgramDrawer::draw_parameters() {
   const std::uint32_t most = std::clamp(options_.max_parameters, 1u, reference::kMaxParameters);
-  std::uint32_t count = random_.percent(85) ? random_.between(1, 5) : random_.between(6, 12);
-  if (most > 12 && random_.percent(5)) count = random_.between(13, most);
-  count = std::min(count, most);
+  std::uint32_t count =
+      random_.percent(85) ? random_.between(1, 5) : random_.between(6, kFewParameters);
+  count = std::min(
+      {extent_.parameters != 0 ? extent_.parameters : count, most, extent_.most_parameters});
   program_.parameters.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     Parameter& parameter = program_.parameters[i];
@@ -319,13 +313,13 @@ void ProgramDrawer::freeze() {
 }
 
 // Makes the reducer ignore some parameters (S3). At least one parameter that trains is not ignored.
-// It draws as draw_ways() does.
+// It draws as draw_run_modes() does.
 void ProgramDrawer::ignore() {
-  const bool is_on = way_dice_.percent(22);
-  const std::uint32_t count = way_dice_.percent(25) ? 2 : 1;
+  const bool is_on = run_mode_random_.percent(22);
+  const std::uint32_t count = run_mode_random_.percent(25) ? 2 : 1;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t drawn =
-        way_dice_.below(static_cast<std::uint32_t>(program_.parameters.size()));
+        run_mode_random_.below(static_cast<std::uint32_t>(program_.parameters.size()));
     if (!is_on || !can_.has(Capability::kIgnored)) continue;
     const std::uint32_t owner = reference::owner_of(program_, drawn);
     std::uint32_t others = 0;
@@ -342,18 +336,20 @@ void ProgramDrawer::ignore() {
 // Adds copies of most parameters in one or two more replicas, often on the other device (P15). It
 // uses random numbers of its own.
 void ProgramDrawer::replicate() {
-  Random& random = replica_dice_;
+  Random& random = replica_random_;
   if (!random.percent(14) || !can_.has(Capability::kReplicas)) return;
   const std::uint32_t replicas = random.percent(70) ? 1 : 2;
   const std::uint32_t share = random.percent(60) ? 100 : 60;
   const bool on_other_device = random.percent(60) && can_.has(Capability::kTwoDevices);
   const auto count = static_cast<std::uint32_t>(program_.parameters.size());
+  replica_limit_ = std::clamp(options_.max_parameters, 1u,
+                              count > kFewParameters ? reference::kMaxParameters : kFewParameters);
   for (std::uint32_t replica = 0; replica < replicas; ++replica) {
     for (std::uint32_t p = 0; p < count; ++p) {
       const std::uint32_t key = random.word();
       const auto at = static_cast<std::uint32_t>(program_.parameters.size());
       if (!is_original(program_.parameters[p]) || !random.percent(share)) continue;
-      if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+      if (at >= replica_limit_) return;
       Parameter copy = program_.parameters[p];
       copy.key = key;
       copy.copy_of = at - p;
@@ -367,9 +363,9 @@ void ProgramDrawer::replicate() {
 // If the first replica lists a parameter twice, another replica does, too.
 void ProgramDrawer::tie_copies(std::uint32_t original, std::uint32_t copy, std::uint32_t count) {
   for (std::uint32_t p = original + 1; p < count; ++p) {
-    if (reference::owner_of(program_, p) != original || !replica_dice_.percent(80)) continue;
+    if (reference::owner_of(program_, p) != original || !replica_random_.percent(80)) continue;
     const auto at = static_cast<std::uint32_t>(program_.parameters.size());
-    if (at == std::clamp(options_.max_parameters, 1u, reference::kMaxParameters)) return;
+    if (at >= replica_limit_) return;
     Parameter again = program_.parameters[copy];
     again.copy_of = 0;
     again.shared_with = at - copy;
@@ -403,7 +399,7 @@ std::uint32_t ProgramDrawer::draw_variant_count() {
   if (!features_.asymmetric || program_.world == 1) return 1;
   // Large groups with many parameters make expensive cases, so they get few variants.
   const bool dear = program_.world > 4 && program_.parameters.size() > 5;
-  const std::uint32_t most = dear ? 2 : program_.world;
+  const std::uint32_t most = std::min(dear ? 2 : program_.world, extent_.most_variants);
   return random_.percent(70) ? most : random_.between(1, most);
 }
 
@@ -501,7 +497,8 @@ void ProgramDrawer::draw_no_grad_step(Step& step) {
 
 void ProgramDrawer::draw_steps() {
   std::uint32_t count = random_.percent(85) ? random_.between(4, 8) : random_.between(1, 3);
-  count = std::min(count, std::clamp(options_.max_steps, 1u, reference::kMaxSteps));
+  count = std::min(
+      {count, std::clamp(options_.max_steps, 1u, reference::kMaxSteps), extent_.most_steps});
   program_.steps.resize(count);
   PassKind before = PassKind::kSynced;
   for (Step& step : program_.steps) {
@@ -518,7 +515,7 @@ void ProgramDrawer::draw() {
   draw_features();
   draw_world();
   draw_options();
-  draw_ways();
+  draw_run_modes();
   draw_dtypes();
   draw_parameters();
   ignore();
@@ -536,19 +533,21 @@ void draw_matrices(Random& random, Program& program) {
     if (all_floats) parameter.dtype = DType::kFloat32;
     if (parameter.dtype == DType::kFloat32 && !parameter.sparse && random.percent(80)) {
       parameter.sizes = {random.between(4, 9), random.between(3, 12)};
+      parameter.permuted = 0;
     }
   }
 }
 
-// The hook is drawn last, so that it changes nothing else of a case.
+// The hook is the last draw from the main stream of random numbers, so that it changes nothing that
+// is drawn from that stream.
 void draw_hook(Random& random, const GenerateOptions& options, Program& program) {
-  if (!options.capabilities.has(Capability::kHooks) || !random.percent(30)) return;
-  const std::array<std::uint16_t, 5> weights{15, 25, 25, 35, 50};
+  if (!options.capabilities.has(Capability::kHooks) || !random.percent(38)) return;
+  const std::array<std::uint16_t, 5> weights{15, 25, 25, 95, 50};
   program.options.hook = static_cast<reference::Hook>(1 + random.weighted(weights));
   if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(random, program);
 }
 
-// Draws the state options (S3). It uses random numbers of its own, as draw_ways() does.
+// Draws the state options (S3). It uses random numbers of its own, as draw_run_modes() does.
 void draw_state(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(36) || !options.capabilities.has(Capability::kState)) return;
   program.options.with_values = random.percent(45);
@@ -679,8 +678,8 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
     const auto first = std::find_if(program.steps.begin(), program.steps.end(), is_pass);
     least = std::min(steps, static_cast<std::uint32_t>(first - program.steps.begin()) + 1);
   }
-  program.inputs.resize(program.world);
-  for (std::uint32_t& inputs : program.inputs) {
+  program.steps_per_rank.resize(program.world);
+  for (std::uint32_t& inputs : program.steps_per_rank) {
     inputs = steps;
     if (random.percent(12))
       inputs = 0;
@@ -690,9 +689,9 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
   }
   if (!random.percent(40) || steps < 2) return;
   change_legally(options, program, [&](Program& changed) {
-    changed.second_join = random.between(1, steps - 1);
-    const std::uint32_t longest = std::max(changed.second_join, steps - changed.second_join);
-    for (std::uint32_t& inputs : changed.inputs)
+    changed.rejoin_step = random.between(1, steps - 1);
+    const std::uint32_t longest = std::max(changed.rejoin_step, steps - changed.rejoin_step);
+    for (std::uint32_t& inputs : changed.steps_per_rank)
       if (inputs > longest || random.percent(50))
         inputs = std::max(random.below(longest + 1), least);
   });
@@ -780,7 +779,7 @@ void draw_reducers(Random random, const GenerateOptions& options, Program& progr
 // Draws a reducer that follows another one. It uses random numbers of its own.
 void draw_renewal(Random random, Program& program) {
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
-  if (steps > 1) program.renewed = random.between(1, steps - 1);
+  if (steps > 1) program.recreate_before_step = random.between(1, steps - 1);
 }
 
 // Draws two groups of ranks that train separately. It uses random numbers of its own.
@@ -791,7 +790,8 @@ void draw_groups(Random random, const GenerateOptions& options, Program& program
   change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
-// A GPU, and what moves its gradients. Numbers of its own.
+// Draws whether parameters are on a GPU, and the transport of their gradients. It uses random
+// numbers of its own.
 void draw_transport(Random random, const GenerateOptions& options, Program& program) {
   const bool is_able =
       options.lane != GenerateOptions::Lane::kGloo && options.capabilities.has(Capability::kGpu);
@@ -812,10 +812,11 @@ void draw_transport(Random random, const GenerateOptions& options, Program& prog
     program.options.order = reference::Order::kRing;
 }
 
-void draw_schedule(Random& random, GenerateOptions::Lane lane, Schedule& schedule) {
-  if (lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
-  const std::array<std::uint16_t, 4> weights{20, 35, 25, 20};
-  schedule.policy = static_cast<Schedule::Policy>(random.weighted(weights));
+void draw_schedule(Random& random, const GenerateOptions& options, Schedule& schedule) {
+  if (options.lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
+  const std::array<std::uint16_t, 6> weights{14, 26, 12, 12, 26, 10};
+  const auto drawn = static_cast<Schedule::Policy>(random.weighted(weights));
+  schedule.policy = options.policy.value_or(drawn);
   schedule.seed = random.word();
   if (schedule.policy != Schedule::Policy::kDefault || random.percent(40)) return;
   const std::uint32_t count = random.between(1, 4);
@@ -827,8 +828,11 @@ void draw_schedule(Random& random, GenerateOptions::Lane lane, Schedule& schedul
   }
 }
 
-// On a GPU that ranks share, each collective takes some 10 to 20 ms.
+// Real ranks are threads and processes, so there are few of them. On a GPU that ranks share, each
+// collective takes some 10 to 20 ms.
 GenerateOptions sized_for_lane(GenerateOptions options) {
+  if (options.lane != GenerateOptions::Lane::kSim)
+    options.max_world = std::min(options.max_world, kFewRanks);
   if (options.lane != GenerateOptions::Lane::kNccl) return options;
   options.max_world = std::min(options.max_world, 3U);
   options.max_parameters = std::min(options.max_parameters, 8U);
@@ -840,32 +844,22 @@ GenerateOptions sized_for_lane(GenerateOptions options) {
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& asked) {
   const GenerateOptions options = sized_for_lane(asked);
+  const auto random_for = [&](std::string_view stream) { return Random(seed, index, stream); };
   Random random(seed, index);
   Case out;
-  constexpr std::uint64_t kWays = 0x77617973;
-  constexpr std::uint64_t kReplicas = 0x7265706c69636173;
-  ProgramDrawer(random, Random(seed ^ kWays, index), Random(seed ^ kReplicas, index), options,
-                out.program)
+  const Extent extent = draw_extent(random_for("extent"), options);
+  ProgramDrawer(random, random_for("ways"), random_for("replicas"), extent, options, out.program)
       .draw();
-  constexpr std::uint64_t kState = 0x7374617465;
-  draw_state(Random(seed ^ kState, index), options, out.program);
-  constexpr std::uint64_t kJoin = 0x6a6f696e;
-  draw_join(Random(seed ^ kJoin, index), options, out.program);
-  constexpr std::uint64_t kSparse = 0x737061727365;
-  draw_sparse(Random(seed ^ kSparse, index), options, out.program);
-  constexpr std::uint64_t kRequiresGrad = 0x7265717569726573;
-  draw_requires_grad(Random(seed ^ kRequiresGrad, index), options, out.program);
-  constexpr std::uint64_t kLimits = 0x6c696d697473;
-  draw_last_limit(Random(seed ^ kLimits, index), options, out.program);
-  constexpr std::uint64_t kSetGradients = 0x736574677261;
-  draw_set_gradients(Random(seed ^ kSetGradients, index), options, out.program);
-  constexpr std::uint64_t kVerify = 0x766572696679;
-  draw_verify(Random(seed ^ kVerify, index), options, out.program);
-  constexpr std::uint64_t kReducers = 0x72656475636572;
-  constexpr std::uint64_t kRenewal = 0x72656e6577616c;
+  draw_state(random_for("state"), options, out.program);
+  draw_join(random_for("join"), options, out.program);
+  draw_sparse(random_for("sparse"), options, out.program);
+  draw_requires_grad(random_for("requires"), options, out.program);
+  if (!extent.has_bucket_each) draw_last_limit(random_for("limits"), options, out.program);
+  draw_set_gradients(random_for("setgra"), options, out.program);
+  draw_verify(random_for("verify"), options, out.program);
   if (out.program.options.join == reference::Join::kNone) {
-    Random reducers(seed ^ kReducers, index);
-    Random renewal(seed ^ kRenewal, index);
+    Random reducers = random_for("reducer");
+    Random renewal = random_for("renewal");
     const bool is_able = options.capabilities.has(Capability::kReducers);
     if (reducers.percent(20) && is_able)
       change_legally(options, out.program,
@@ -873,23 +867,20 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
     if (renewal.percent(14) && is_able)
       change_legally(options, out.program, [&](Program& p) { draw_renewal(renewal, p); });
   }
-  constexpr std::uint64_t kGroups = 0x67726f757073;
-  draw_groups(Random(seed ^ kGroups, index), options, out.program);
-  constexpr std::uint64_t kOutputs = 0x6f757470757473;
-  draw_outputs(Random(seed ^ kOutputs, index), options.capabilities, out.program);
-  draw_schedule(random, options.lane, out.schedule);
+  draw_groups(random_for("groups"), options, out.program);
+  draw_strides(random_for("strides"), options, out.program);
+  draw_outputs(random_for("outputs"), options.capabilities, out.program);
+  draw_schedule(random, options, out.schedule);
   draw_faults(random, options, out);
-  constexpr std::uint64_t kPayload = 0x7061796c6f6164;
-  draw_payload_faults(Random(seed ^ kPayload, index), options, out);
+  draw_payload_faults(random_for("payload"), options, out);
   draw_hook(random, options, out.program);
-  constexpr std::uint64_t kTransportSalt = 0x666162726963;
-  draw_transport(Random(seed ^ kTransportSalt, index), options, out.program);
-  constexpr std::uint64_t kCalls = 0x63616c6c73;
-  draw_call_faults(Random(seed ^ kCalls, index), options, out);
-  constexpr std::uint64_t kPause = 0x7061757365;
-  draw_long_pause(Random(seed ^ kPause, index), options, out);
-  constexpr std::uint64_t kMisfit = 0x6d6973666974;
-  draw_misfit(Random(seed ^ kMisfit, index), options, out);
+  draw_transport(random_for("fabric"), options, out.program);
+  draw_user_hook(random_for("userhook"), options, out);
+  draw_recompute(random_for("recomp"), options, out.program);
+  draw_call_faults(random_for("calls"), options, out);
+  draw_long_pause(random_for("pause"), options, out);
+  draw_misfit(random_for("misfit"), options, out);
+  draw_largest(random_for("largest"), out.program);
   return out;
 }
 

@@ -49,10 +49,14 @@ struct GenerateOptions {
   Capabilities capabilities = Capabilities::all();
   // In the simulator: the transport of every case. Without a value, cases draw a transport.
   std::optional<reference::Transport> transport;
+  // In the simulator: the policy of every schedule. Without a value, cases draw a policy.
+  std::optional<Schedule::Policy> policy;
   Faults faults = Faults::kSwarm;
   FaultKinds kinds = FaultKinds::all();  // for kList: these kinds, in every case that can have them
+  // The most ranks, parameters and steps that a case may have. Even without these limits the
+  // generator draws no more than 16 ranks (reach.h), and at most 8 on the real lanes.
   std::uint32_t max_world = reference::kMaxWorld;
-  std::uint32_t max_parameters = 12;
+  std::uint32_t max_parameters = reference::kMaxParameters;
   std::uint32_t max_steps = 8;
 };
 

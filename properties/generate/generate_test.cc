@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <map>
@@ -14,6 +16,7 @@
 #include "properties/generate/features.h"
 #include "properties/generate/random.h"
 #include "properties/shrink/arbitrary.h"
+#include "reference/arithmetic.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {
@@ -82,7 +85,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 17867630559107649651u);
+  EXPECT_EQ(hash, 12914074566062818458u);
 }
 
 TEST(Generate, CasesAreNormalizedAlready) {
@@ -111,6 +114,55 @@ TEST(Generate, StaysWithinTheLimitsOfItsOptions) {
     ASSERT_LE(program.parameters.size(), 3u);
     ASSERT_LE(program.steps.size(), 2u);
   }
+}
+
+TEST(Generate, RealLanesHaveAtMostEightRanks) {
+  GenerateOptions options;
+  std::uint32_t most = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    options.lane = GenerateOptions::Lane::kGloo;
+    ASSERT_LE(generate(8, index, options).program.world, 8u);
+    options.lane = GenerateOptions::Lane::kSim;
+    most = std::max(most, generate(8, index, options).program.world);
+  }
+  EXPECT_EQ(most, 16u);
+}
+
+// Every number of parameters from 1 to 64 is drawn, and every number of buckets from 1 to 50.
+TEST(Generate, EveryNumberOfParametersOccurs) {
+  std::set<std::size_t> parameters;
+  std::set<std::uint32_t> buckets;
+  for (std::uint64_t index = 0; index < 20'000; ++index) {
+    const Program program = generate(16, index).program;
+    parameters.insert(program.parameters.size());
+    buckets.insert(bucket_count(program));
+  }
+  for (std::size_t count = 1; count <= reference::kMaxParameters; ++count)
+    EXPECT_EQ(parameters.count(count), 1u) << count;
+  for (std::uint32_t count = 1; count <= 50; ++count) EXPECT_EQ(buckets.count(count), 1u) << count;
+}
+
+// With the largest values every mean that the contract asks for is finite.
+TEST(Generate, LargestValuesHaveFiniteMeans) {
+  int found = 0;
+  for (std::uint64_t index = 0; index < 5000; ++index) {
+    const Program program = generate(17, index).program;
+    if (program.values != reference::Values::kLargest) continue;
+    ++found;
+    const auto expected = reference::run(program, reference::Contract::lockstep());
+    for (const auto& step : expected.steps)
+      for (const auto& rank : step.ranks)
+        for (std::size_t p = 0; p < rank.gradients.size(); ++p) {
+          const auto& gradient = rank.gradients[p];
+          if (!gradient.known || !gradient.defined) continue;
+          const reference::Parameter& parameter = program.parameters[p];
+          for (std::uint64_t e = 0; e < reference::value_count(parameter); ++e)
+            ASSERT_TRUE(std::isfinite(
+                reference::to_double(parameter.dtype, expected.bits[gradient.offset + e])))
+                << "case " << index;
+        }
+  }
+  EXPECT_GT(found, 50);
 }
 
 TEST(Generate, TimeoutsComeWithSilenceAndLeaveRoomForDelays) {
@@ -147,8 +199,8 @@ TEST(Generate, TheGlooLaneHasOnlyFaultsOfProcesses) {
   using faults::Kind;
   EXPECT_EQ(seen, (std::set<Kind>{Kind::kOperationDelay, Kind::kOperationStall, Kind::kRankExit,
                                   Kind::kRankPause, Kind::kNodeThrows, Kind::kSlowThread,
-                                  Kind::kPayloadFlip, Kind::kPayloadTruncate, Kind::kPayloadSwap,
-                                  Kind::kPayloadStale, Kind::kPayloadShift}));
+                                  Kind::kHookFails, Kind::kPayloadFlip, Kind::kPayloadTruncate,
+                                  Kind::kPayloadSwap, Kind::kPayloadStale, Kind::kPayloadShift}));
   EXPECT_LE(with_timeout, 5000u / 20);
 }
 
@@ -179,7 +231,7 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
       message("rank_exit,"),
       "unknown fault '': known are: swarm, none, message_delay, message_stall, operation_delay, "
       "operation_stall, operation_error, call_error, link_reset, rank_exit, rank_pause, "
-      "node_throws, slow_thread, payload_flip, payload_truncate, payload_swap, "
+      "node_throws, slow_thread, hook_fails, payload_flip, payload_truncate, payload_swap, "
       "payload_stale, payload_shift");
   EXPECT_EQ(message("swarm"), "accepted");
 }

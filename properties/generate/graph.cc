@@ -135,8 +135,8 @@ class GraphDrawer {
   const Names& names_;
   bool strict_;
   std::vector<Node> nodes_;
-  bool solid_[reference::kMaxNodes] =
-      {};  // must get a defined gradient: a checkpoint behind it trains
+  // Nodes that must get a defined gradient, because a checkpoint behind them trains.
+  bool solid_[reference::kMaxNodes] = {};
   Part parts_[kMaxSegments];
 };
 

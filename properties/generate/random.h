@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace lockstep::properties {
 
@@ -13,6 +14,11 @@ class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t index)
       : state_(mix(mix(seed + kStep) ^ index) + kStep) {}
+
+  // Each name has a stream of numbers of its own, so that a new draw changes no other. Only the
+  // first eight letters of a name count.
+  Random(std::uint64_t seed, std::uint64_t index, std::string_view stream)
+      : Random(seed ^ number_of(stream), index) {}
 
   std::uint64_t bits() { return mix(state_ += kStep); }
   std::uint32_t word() { return static_cast<std::uint32_t>(bits() >> 32u); }
@@ -41,6 +47,12 @@ class Random {
 
  private:
   static constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15u;
+  static constexpr std::uint64_t number_of(std::string_view name) {
+    std::uint64_t number = 0;
+    for (const char letter : name.substr(0, 8))
+      number = number << 8u | static_cast<unsigned char>(letter);
+    return number;
+  }
   static constexpr std::uint64_t mix(std::uint64_t z) {  // the finalizer of splitmix64
     z = (z ^ (z >> 30u)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27u)) * 0x94d049bb133111ebu;

@@ -24,8 +24,8 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
-constexpr std::uint32_t kProcessesEvery =
-    8;  // one case in this many uses processes; its key decides
+// One case in eight runs its ranks as processes; the program's key decides which.
+constexpr std::uint32_t kProcessesEvery = 8;
 
 bool needs_processes(const Case& c) {
   const auto& faults = c.faults.faults;

@@ -51,10 +51,9 @@ class NcclGroups {
   Status scale_down(NcclOptions options);
 
   std::uint32_t scaled_down() const { return scaled_down_; }
-  std::uint32_t shrunk() const { return shrunk_; }  // how many groups shrink() created
-  std::uint32_t shrunk_by_nccl() const {
-    return shrunk_by_nccl_;
-  }  // and how many of those ncclCommShrink created
+  // Return how many groups shrink() created, and how many of those ncclCommShrink created.
+  std::uint32_t shrunk() const { return shrunk_; }
+  std::uint32_t shrunk_by_nccl() const { return shrunk_by_nccl_; }
 
  private:
   struct Last {

@@ -157,7 +157,7 @@ Status make_pinned_spare(Device& gpu, const reference::Program& program) {
 }
 
 bool is_good(const properties::RankObservation& observation) {
-  return observation.finished && observation.retries == 0 &&
+  return observation.finished && observation.failed_joins.empty() &&
          std::all_of(observation.steps.begin(), observation.steps.end(),
                      [](const auto& step) { return step.status.ok(); });
 }

@@ -148,11 +148,11 @@ class ProcessRanks::Run {
     }
   }
 
-  // Threads are started for the largest world at once.
+  // One process runs the ranks as threads, and so starts them all at once.
   Status start(std::uint32_t rank) {
     if (&processes_ == &owner_.processes_) return owner_.start(processes_, rank, 1);
     LOCKSTEP_CHECK_EQ(rank, 0u);
-    return owner_.start(processes_, 0, reference::kMaxWorld);
+    return owner_.start(processes_, 0, static_cast<std::uint32_t>(processes_.size()));
   }
 
   void step() {
@@ -318,7 +318,12 @@ void ProcessRanks::run(const Case& c, Observation& observation, const std::strin
 }
 
 void ProcessRanks::run_as_threads(const Case& c, Observation& observation) {
-  threads_.resize(reference::kMaxWorld);
+  constexpr std::size_t kUsualRanks = 8;  // almost all cases have at most this many ranks
+  const std::size_t ranks = std::max<std::size_t>(kUsualRanks, c.program.world);
+  if (threads_.size() < ranks) {
+    if (!threads_.empty()) (void)end(threads_, 0);
+    threads_.resize(ranks);
+  }
   Run(*this, threads_, c, observation, "").run();
 }
 

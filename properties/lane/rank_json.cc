@@ -19,6 +19,18 @@ Status to_status(const Json& json) {
   return decode_failure(std::string(bytes.begin(), bytes.end()));
 }
 
+Json to_record(const std::vector<FailedCall>& calls) {
+  Json json = Json::array();
+  for (const FailedCall& each : calls) json.push_back({each.step, each.begin_us, each.end_us});
+  return json;
+}
+
+std::vector<FailedCall> to_calls(const Json& json) {
+  std::vector<FailedCall> calls;
+  for (const Json& each : json) calls.push_back({each.at(0), each.at(1), each.at(2)});
+  return calls;
+}
+
 Json to_record(const ObservedStep& step) {
   Json gradients = Json::array();
   for (const ObservedGradient& g : step.gradients)
@@ -27,9 +39,21 @@ Json to_record(const ObservedStep& step) {
   for (const ObservedCollective& c : step.collectives)
     collectives.push_back({static_cast<int>(c.op), c.bucket, c.count, static_cast<int>(c.dtype),
                            c.sequence, c.launched_us, c.completed_us, c.reducer});
-  return {step.step,        step.begin_us,   step.end_us,        to_record(step.status),
-          step.failed_call, step.poisoned,   step.launched,      gradients,
-          collectives,      step.hook_order, step.rebuilt_order, step.state};
+  Json hooks = Json::array();
+  for (const ObservedHook& hook : step.hooks) hooks.push_back({hook.parameter, hook.launched});
+  return {step.step,
+          step.begin_us,
+          step.end_us,
+          to_record(step.status),
+          step.failed_call,
+          step.poisoned,
+          step.launched,
+          gradients,
+          collectives,
+          step.hook_order,
+          step.rebuilt_order,
+          step.state,
+          hooks};
 }
 
 ObservedStep to_step(const Json& json) {
@@ -58,6 +82,7 @@ ObservedStep to_step(const Json& json) {
   step.hook_order = json.at(9).get<std::vector<std::uint32_t>>();
   step.rebuilt_order = json.at(10).get<std::vector<std::uint32_t>>();
   step.state = json.at(11).get<std::vector<std::uint64_t>>();
+  for (const Json& hook : json.at(12)) step.hooks.push_back({hook.at(0), hook.at(1)});
   return step;
 }
 
@@ -79,7 +104,7 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      steps,
                      observation.bits,
                      to_record(observation.recovery),
-                     observation.retries,
+                     to_record(observation.failed_joins),
                      observation.finished,
                      fired.counts,
                      to_record(observation.joining),
@@ -92,7 +117,9 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.planted.reached,
                      observation.planted.triggered,
                      observation.lacking,
-                     refusals};
+                     observation.wrong_padding,
+                     refusals,
+                     to_record(observation.failed_end_joins)};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -105,7 +132,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     for (const Json& step : json.at(1)) observation.steps.push_back(to_step(step));
     observation.bits = json.at(2).get<std::vector<std::uint64_t>>();
     observation.recovery = to_status(json.at(3));
-    observation.retries = json.at(4);
+    observation.failed_joins = to_calls(json.at(4));
     observation.finished = json.at(5);
     fired.counts = json.at(6);
     observation.joining = to_status(json.at(7));
@@ -121,9 +148,11 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
     observation.shrunk_by_nccl = json.at(13);
     observation.planted = {json.at(14), json.at(15)};
     observation.lacking = json.at(16);
-    for (const Json& each : json.at(17))
+    observation.wrong_padding = json.at(17);
+    for (const Json& each : json.at(18))
       observation.refusals.push_back(
           {to_status(each.at(0)), to_status(each.at(1)), each.at(2), each.at(3)});
+    observation.failed_end_joins = to_calls(json.at(19));
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "faults/gloo/faulty_group.h"
+#include "properties/case/hook_error.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/rank_server.h"
 #include "reducer/comm/gloo/file_store.h"
@@ -162,6 +163,11 @@ void RealEnvironment::visit_node() {
   }
   if (fault.slow_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(fault.slow_us));
   if (fault.throws) throw std::runtime_error("planned by the case");
+}
+
+Status RealEnvironment::visit_hook(faults::HookCall call) {
+  const std::scoped_lock lock(mutex_);
+  return properties::failure_of_hook(injector_.on_hook(setup_.rank, call));
 }
 
 faults::Fired RealEnvironment::fired() const {

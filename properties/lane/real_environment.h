@@ -45,6 +45,7 @@ class RealEnvironment : public RankEnvironment {
   platform::Duration failure_grace() const override;
   void begin_step(std::uint32_t step) override;
   void visit_node() override;
+  Status visit_hook(faults::HookCall call) override;
   bool exited() const override { return false; }  // a process that exits never asks again
   Resume meet(bool finished, std::uint32_t next_step) override {
     return setup_.meet(finished, next_step);

@@ -12,6 +12,7 @@
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
+#include "properties/case/hook_error.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/observe/coordinator.h"
@@ -50,6 +51,12 @@ simulation::Schedule to_simulation(const properties::Schedule& schedule) {
       break;
     case From::kRoundRobin:
       out.policy = simulation::Policy::kRoundRobin;
+      break;
+    case From::kPos:
+      out.policy = simulation::Policy::kPos;
+      break;
+    case From::kPct:
+      out.policy = simulation::Policy::kPct;
       break;
   }
   out.seed = schedule.seed;
@@ -203,6 +210,10 @@ class SimEnvironment final : public RankEnvironment {
     if (fault.throws) throw std::runtime_error("planned by the case");
   }
 
+  Status visit_hook(faults::HookCall call) override {
+    return properties::failure_of_hook(world_.injector.on_hook(rank_, call));
+  }
+
   bool exited() const override { return world_.injector.exited(rank_); }
 
   Resume meet(bool finished, std::uint32_t next_step) override {
@@ -354,6 +365,7 @@ class SimLane final : public properties::Lane {
       for (const std::string& misuse : world_->nccl->misuses())
         observation.races.push_back("NCCL: " + misuse);
       observation.leaked_communicators = world_->nccl->open_communicators();
+      observation.refused_shrinks = world_->nccl->refused_calls();
     }
     world_->nccl.reset();
     for (auto& devices : world_->devices) {

@@ -12,7 +12,8 @@ properties::Resume Coordinator::meet(std::uint32_t rank, bool finished, std::uin
   decide();
   // A rank that never arrives is a hang of the subject. The lane detects it as a deadlock or by its
   // watchdog.
-  decided_.wait(lock, platform::Deadline::never(), [&] { return count_ != mine; });
+  decided_.wait(mutex_, platform::Deadline::never(),
+                [&]() LOCKSTEP_REQUIRES(mutex_) { return count_ != mine; });
   return resume_;
 }
 

@@ -2,8 +2,8 @@
 // a case. Each lane implements it; the training loop is the same in all. It is compiled once per
 // platform, like the reducer.
 //
-// Threads: any engine worker of the rank may call visit_node(); only the rank's own thread calls
-// the rest.
+// Threads: any engine worker of the rank may call visit_node() and visit_hook(); only the rank's
+// own thread calls the rest.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "faults/plan.h"
 #include "properties/observe/meeting.h"
 #include "reducer/base/status.h"
 #include "reducer/platform/platform.h"
-#include "reducer/reducer.h"
+#include "reducer/options.h"
 #include "reference/program.h"
 
 namespace lockstep {
@@ -57,6 +58,13 @@ class RankEnvironment {
   // Called when a node of the program, or the user's communication hook, begins to run. It may be
   // slow, or throw, as the fault plan says.
   virtual void visit_node() = 0;
+  // Called by the user's communication hook in each call of start() and finish(), and when it
+  // promises a future. Returns the error with which that call or future must fail, as the fault
+  // plan says, or ok.
+  virtual Status visit_hook(faults::HookCall call) {
+    (void)call;
+    return {};
+  }
   // Whether the fault plan has ended this rank's process. If so, the training loop returns.
   virtual bool exited() const = 0;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "reducer/base/check.h"
 #include "reducer/tensor/sparse.h"
@@ -39,7 +40,34 @@ Shape shape_of(const std::vector<std::uint32_t>& sizes, bool column_major) {
 }
 
 Shape shape_of(const reference::Parameter& parameter) {
-  return shape_of(parameter.sizes, parameter.column_major);
+  Shape shape = shape_of(parameter.sizes, parameter.column_major);
+  if (reference::is_row_major(parameter) || parameter.column_major) return shape;
+  const std::vector<std::uint32_t> outermost_first = reference::dimensions_in_memory(parameter);
+  std::int64_t next = 1;
+  for (auto dim = outermost_first.rbegin(); dim != outermost_first.rend(); ++dim) {
+    shape.strides[*dim] = next;
+    next *= std::max<std::int64_t>(shape.sizes[*dim], 1);
+  }
+  return shape;
+}
+
+Shape with_gaps(const Shape& dense) {
+  Shape shape = dense;
+  if (dense.dims == 1) shape.strides[0] = 2;
+  if (dense.dims < 2) return shape;
+  std::array<std::size_t, kMaxDims> innermost_first{};
+  const auto end = innermost_first.begin() + dense.dims;
+  std::iota(innermost_first.begin(), end, std::size_t{0});
+  std::stable_sort(innermost_first.begin(), end, [&](std::size_t a, std::size_t b) {
+    return dense.strides[a] < dense.strides[b];
+  });
+  std::int64_t next = 1;
+  for (auto dim = innermost_first.begin(); dim != end; ++dim) {
+    shape.strides[*dim] = next;
+    next *= std::max<std::int64_t>(dense.sizes[*dim], 1);
+    if (dim == innermost_first.begin()) ++next;
+  }
+  return shape;
 }
 
 namespace {
@@ -188,7 +216,19 @@ class UseNode final : public ProgramNode {
     LOCKSTEP_RETURN_IF_ERROR(builder_.memory_.fill(*fresh, [&](std::byte* memory) {
       reference::store_values(record.dtype, memory, c, s, count);
     }));
+    if (record_.gaps) return spread(*fresh, out);
     out = std::move(*fresh);
+    return {};
+  }
+
+  // Copies the elements to memory with gaps, which hold zeros.
+  static Status spread(const Tensor& dense, Tensor& out) {
+    Device& device = dense.device();
+    Result<Tensor> other = Tensor::empty(device, dense.dtype(), with_gaps(dense.shape()));
+    if (!other) return other.error();
+    device.fill_zero(device.current_stream(), other->data(), other->storage()->bytes());
+    device.copy(device.current_stream(), dense, *other);
+    out = std::move(*other);
     return {};
   }
 
@@ -204,7 +244,7 @@ std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
   std::vector<Positions> orders(program.parameters.size());
   for (std::size_t i = 0; i < orders.size(); ++i) {
     const reference::Parameter& record = program.parameters[i];
-    if (!record.column_major || record.shared_with != 0) continue;
+    if (reference::is_row_major(record) || record.shared_with != 0) continue;
     orders[i].resize(reference::value_count(record));
     for (std::size_t e = 0; e < orders[i].size(); ++e)
       orders[i][e] = static_cast<std::uint32_t>(reference::row_major_to_memory(record, e));

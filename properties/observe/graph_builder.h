@@ -61,6 +61,10 @@ class GraphBuilder {
 DType dtype_of(reference::DType dtype);
 Shape shape_of(const std::vector<std::uint32_t>& sizes, bool column_major);
 Shape shape_of(const reference::Parameter& parameter);
+// Returns a shape of the same sizes, whose dimensions lie in memory in the same order, with gaps:
+// one element is left out behind each run of the innermost dimension; with one dimension, behind
+// each element.
+Shape with_gaps(const Shape& dense);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

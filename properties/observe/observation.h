@@ -49,6 +49,14 @@ struct ObservedCollective {
   std::uint64_t completed_us = 0;
 };
 
+// A hook of a parameter in a step. `launched` says how many buckets of the parameter's reducer had
+// been launched in this step when the subject's own hook returned. There are none for subjects
+// whose collectives do not say which bucket they reduce.
+struct ObservedHook {
+  std::uint32_t parameter = 0;  // the replica's own index, if the parameter has replicas
+  std::uint32_t launched = 0;
+};
+
 struct ObservedStep {
   std::uint32_t step = 0;
   std::uint64_t begin_us = 0;  // on the lane's clock
@@ -67,6 +75,7 @@ struct ObservedStep {
   // parameter with replicas (P15) has the position of the last replica if all replicas had hooks;
   // otherwise it is not listed.
   std::vector<std::uint32_t> hook_order;
+  std::vector<ObservedHook> hooks;  // all hooks of the step, in the order in which they ended
   // The order that the buckets follow, if they were rebuilt in this step: one reducer after
   // another.
   std::vector<std::uint32_t> rebuilt_order;
@@ -77,6 +86,13 @@ struct ObservedFlightRecord {
   std::uint32_t generation = 0;
   std::uint32_t group = 0;  // reference::group_of() the rank
   FlightRecord record;
+};
+
+// A call outside of the steps that failed.
+struct FailedCall {
+  std::uint32_t step = 0;      // the step that would have come next
+  std::uint64_t begin_us = 0;  // on the lane's clock
+  std::uint64_t end_us = 0;
 };
 
 // How often the planted bug under test (faults/seeded) acted; 0 without one.
@@ -111,11 +127,16 @@ struct RankObservation {
   // One record of each generation if Observation::detailed. Otherwise the records of half of the
   // programs, and of a part of the generations in which no call failed.
   std::vector<ObservedFlightRecord> records;
-  std::string layout;         // the last layout as text (B3), with Subject::saves_layout
-  std::uint32_t retries = 0;  // failed attempts to construct or reset that were repeated
-  bool finished = false;      // whether it reached the end of its program
-  bool exited = false;        // by a fault
-  bool silenced = false;      // by a fault after which it never answers (a stall)
+  // A sentence about the first bucket that was sent with padding that is not zero (B3); empty if
+  // there was none.
+  std::string wrong_padding;
+  std::string layout;  // the last layout as text (B3), with Subject::saves_layout
+  // Attempts to construct or reset the reducer that failed and were repeated.
+  std::vector<FailedCall> failed_joins;
+  std::vector<FailedCall> failed_end_joins;  // calls of end_join() (S2)
+  bool finished = false;                     // whether it reached the end of its program
+  bool exited = false;                       // by a fault
+  bool silenced = false;                     // by a fault after which it never answers (a stall)
   // What the system refused to the lane (not to the subject) in this rank; then the run proves
   // nothing.
   std::string lacking;
@@ -149,8 +170,8 @@ struct Observation {
   std::string wait_graph;
   std::vector<RankObservation> ranks;           // by original rank
   std::vector<reference::Recovery> recoveries;  // those that really took place
-  std::vector<reference::ReadyOrder> ready_orders()
-      const;  // of all steps, as each rank observed them
+  // Returns the ready orders of all steps, as each rank observed them.
+  std::vector<reference::ReadyOrder> ready_orders() const;
   // Returns the flight records of the ranks of one group in one generation, to be joined
   // (diagnosis.h).
   std::vector<FlightRecord> flight_records_of(std::uint32_t generation, std::uint32_t group) const;
@@ -172,6 +193,8 @@ struct Observation {
   bool closes_silently = false;
   // nccl lane: the planned faults of the network that never fired, and why; one sentence each.
   std::vector<std::string> unfired;
+  // sim lane: calls of ncclCommShrink that failed because of a planned fault.
+  std::uint64_t refused_shrinks = 0;
   std::uint64_t leaked_communicators = 0;  // neither aborted nor destroyed
   std::uint64_t leaked_bytes = 0;          // tensor memory alive after everything was destroyed
   std::uint64_t elapsed_us = 0;            // virtual in the sim lane

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
+#include "properties/observe/watched_group.h"
 #include "reducer/base/check.h"
 #include "reducer/tensor/sparse.h"
 #include "reference/model.h"
@@ -16,6 +19,7 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::ObservedGradient;
+using properties::ObservedHook;
 using properties::ObservedStep;
 using properties::RankObservation;
 using reference::PassKind;
@@ -27,21 +31,35 @@ constexpr int kMaxJoinAttempts = 3;
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 
-// Records the order of hooks, after the subject's own hooks have run.
-class HookRecorder final : public GradientHook {
+// Records each bucket that the subject launches, and each hook after the subject's own hook of the
+// same gradient has run.
+class PassRecorder final : public GradientHook {
  public:
+  explicit PassRecorder(const Program& program) : program_(program) {}
+
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    if (!program_.options.rebuild) return note(index);
+    // The lock is a scheduling point, so that hooks of several workers are recorded in any order.
     platform::MutexLock lock(mutex_);
-    order_.push_back(static_cast<std::uint32_t>(index));
-    return {};
+    return note(index);
   }
-  void begin() { order_.clear(); }
-  // Of a parameter with replicas it lists the first replica, at the position of the last replica's
-  // last hook. If a replica had no hook, that position cannot be known here, and the parameter is
-  // omitted (P15).
+  void begin() {
+    hooks_.clear();
+    launched_.fill(0);
+  }
+  // Call this just before `bucket` of the reducer is launched.
+  void note_launch(std::uint32_t reducer, int bucket) {
+    std::lock_guard lock(plain_mutex_);
+    launched_[reducer] = std::max(launched_[reducer], static_cast<std::uint32_t>(bucket) + 1);
+  }
+  const std::vector<ObservedHook>& hooks() const { return hooks_; }
+  // Returns the ready order. For a parameter with replicas it lists the first replica, at the
+  // position of the last replica's last hook. If a replica had no hook, that position cannot be
+  // known here, and the parameter is omitted (P15).
   std::vector<std::uint32_t> order(const Program& program) const {
     const auto had_hook = [this](std::uint32_t part) {
-      return std::find(order_.begin(), order_.end(), part) != order_.end();
+      return std::any_of(hooks_.begin(), hooks_.end(),
+                         [part](const ObservedHook& hook) { return hook.parameter == part; });
     };
     std::vector<bool> is_whole(program.parameters.size(), true);
     for (std::uint32_t i = 0; i < is_whole.size(); ++i) {
@@ -50,8 +68,8 @@ class HookRecorder final : public GradientHook {
       if (is_part && !had_hook(i)) is_whole[original] = false;
     }
     std::vector<std::uint32_t> out;
-    for (const std::uint32_t part : order_) {
-      const std::uint32_t original = reference::original_of(program, part);
+    for (const ObservedHook& hook : hooks_) {
+      const std::uint32_t original = reference::original_of(program, hook.parameter);
       std::erase(out, original);
       if (is_whole[original]) out.push_back(original);
     }
@@ -59,8 +77,39 @@ class HookRecorder final : public GradientHook {
   }
 
  private:
+  Status note(std::size_t index) {
+    std::lock_guard lock(plain_mutex_);
+    const std::uint32_t reducer = program_.parameters[index].reducer;
+    hooks_.push_back({static_cast<std::uint32_t>(index), launched_[reducer]});
+    return {};
+  }
+
+  const Program& program_;
   platform::Mutex mutex_{"harness.hooks"};
-  std::vector<std::uint32_t> order_;
+  // This guards hooks_ and launched_. It is not the platform's mutex, because a schedule must not
+  // depend on it: no thread waits while it holds it.
+  std::mutex plain_mutex_;
+  std::vector<ObservedHook> hooks_;
+  std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
+};
+
+// A node of a checkpoint around the whole model: see reference::Recompute.
+class RecomputeNode final : public Node {
+ public:
+  using Run = std::function<Status(const BackwardContext&)>;
+  RecomputeNode(Engine& engine, std::vector<Edge> edges, Run run)
+      : Node(engine.next_sequence(), 1, 0), run_(std::move(run)) {
+    edges_ = std::move(edges);
+    runs_backward_ = true;
+  }
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext& context) override {
+    std::fill(outgoing.begin(), outgoing.end(), incoming[0]);
+    return run_(context);
+  }
+
+ private:
+  const Run run_;
 };
 
 class Training {
@@ -73,9 +122,10 @@ class Training {
         step_errs_(expected_errors.after({})),
         environment_(environment),
         observation_(observation),
-        engine_(used_workers(program, environment), tie_seed(program, environment.rank())) {
+        engine_(used_workers(program, environment), tie_seed(program, environment.rank())),
+        recorder_(program) {
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
-      devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d)));
+      devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d), FreshMemory::kNaN));
     std::vector<Device*> places;  // by the program's numbers
     Device* const gpu = environment.gpu();
     for (const auto& device : devices)
@@ -109,13 +159,12 @@ class Training {
       return subject_->construct(parameters_, state_->buffers(), engine_, program_, environment_,
                                  std::move(memberships));
     });
-    const bool records = program_.options.rebuild && observation_.construction.ok();
-    for (std::uint32_t i = 0; records && i < parameters_.size(); ++i)
-      if (program_.parameters[i].shared_with == 0 && !program_.parameters[i].ignored)
-        parameters_[i]->add_hook(&recorder_, i);
-    if (observation_.construction.ok()) train_all(step);
+    if (observation_.construction.ok()) {
+      record_hooks();
+      train_all(step);
+    }
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
-    for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
+    stop_recording();
     observation_.exited = environment_.exited();
     environment_.watch({});
   }
@@ -139,6 +188,49 @@ class Training {
     return (std::uint64_t{program.key} << 8) + rank + 1;
   }
 
+  // Hooks run in the order in which they were added, so the recorder's are added again whenever the
+  // subject's hooks may be new.
+  void record_hooks() {
+    stop_recording();
+    for (std::uint32_t i = 0; i < parameters_.size(); ++i)
+      if (program_.parameters[i].shared_with == 0 && !program_.parameters[i].ignored)
+        parameters_[i]->add_hook(&recorder_, i);
+  }
+  void stop_recording() {
+    for (const Ref<Parameter>& parameter : parameters_) parameter->remove_hook(&recorder_);
+  }
+
+  // Wraps each group, so that the recorder sees its collectives. Reducers that share a group share
+  // its wrapper.
+  void watch_groups(Memberships& memberships) {
+    const bool is_shared = memberships.size() > 1 && memberships[0].group == memberships[1].group;
+    std::map<ProcessGroup*, std::shared_ptr<ProcessGroup>> watched;
+    const auto watch = [&](std::uint32_t reducer, std::shared_ptr<ProcessGroup>& group) {
+      if (group == nullptr) return;
+      std::shared_ptr<ProcessGroup>& outer = watched[group.get()];
+      const auto look = [this, is_shared, reducer](const Collective& collective) {
+        if (collective.bucket == kNone) return;
+        look_at(collective, is_shared ? subject_->reducer_of(collective) : reducer);
+      };
+      if (outer == nullptr) outer = std::make_shared<WatchedGroup>(group, look);
+      group = outer;
+    };
+    for (std::uint32_t r = 0; r < memberships.size(); ++r) {
+      watch(r, memberships[r].group);
+      watch(r, memberships[r].backward_group);
+    }
+  }
+
+  // Looks at a collective of a bucket just before it starts. Several threads of a rank may call
+  // this.
+  void look_at(const Collective& collective, std::uint32_t reducer) {
+    recorder_.note_launch(reducer, collective.bucket);
+    std::string wrong = subject_->wrong_padding(collective, reducer);
+    if (wrong.empty()) return;
+    std::lock_guard lock(padding_mutex_);
+    if (observation_.wrong_padding.empty()) observation_.wrong_padding = std::move(wrong);
+  }
+
   // Joins a group of `roster` with `enter`. A peer may have continued, met a fault, and left this
   // rank in the middle of the join: then all ranks meet again, and continue from `step`.
   template <class Enter>
@@ -147,17 +239,19 @@ class Training {
     // steps.
     const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
+      const std::uint64_t begin_us = now_us();
       Result<Memberships> memberships = environment_.connect(roster);
       Status status = memberships ? Status() : memberships.error();
       if (memberships) {
         generation_ = roster.generation;
+        watch_groups(*memberships);
         memberships_ = *memberships;
         state_->start();
         try_misfit(roster);
         status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
-      ++observation_.retries;
+      observation_.failed_joins.push_back({step, begin_us, now_us()});
       for (const Membership& each : memberships_) each.group->abort(status);
       Resume resume = environment_.meet(false, step);
       expect_after(resume);
@@ -241,7 +335,7 @@ class Training {
       if (joins()) LOCKSTEP_CHECK(subject_->begin_join(program_).ok());
       const std::uint32_t end = reference::end_of_join(program_, step);
       while (step < end && reference::has_input(program_, environment_.rank(), step)) {
-        if (step > 0 && step == program_.renewed && !renew()) return true;
+        if (step > 0 && step == program_.recreate_before_step && !renew()) return true;
         if (train_step(step++)) return true;
       }
       if (joins() && !join_others(step, end == steps)) return true;
@@ -260,6 +354,7 @@ class Training {
     if (environment_.exited()) return false;
     for (const auto& each : memberships_)
       if (!status.ok()) each.group->abort(status);
+    record_hooks();
     return status.ok();
   }
 
@@ -271,11 +366,13 @@ class Training {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     const bool shadows = !reference::has_input(program_, environment_.rank(), step);
     environment_.begin_step(shadows ? step : steps);  // no fault is planned there
+    const std::uint64_t begin_us = now_us();
     const Status status = subject_->end_join();
     if (environment_.exited()) return false;
     environment_.begin_step(steps);
     if (!status.ok()) {
       observation_.joining = status;
+      observation_.failed_end_joins.push_back({step, begin_us, now_us()});
       subject_->abort(status);
       return false;
     }
@@ -342,8 +439,8 @@ class Training {
 
   bool recover(Resume& resume) {
     expect_after(resume);
-    environment_.begin_step(
-        static_cast<std::uint32_t>(program_.steps.size()));  // no fault is planned there
+    // No fault is planned for the step behind the last one.
+    environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
     observation_.recovery =
         join(std::move(resume.roster), resume.step, [this](Memberships memberships) {
           return subject_->has_failed_to_begin()
@@ -352,18 +449,19 @@ class Training {
                      : subject_->reset(std::move(memberships));
         });
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
+    record_hooks();
     observation_.ending.clear();
     return observation_.recovery.ok();
   }
 
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = step.variants[environment_.rank() % step.variants.size()];
+    recorder_.begin();
     if (step.kind == PassKind::kNoGrad && pass.skip) {
       remember_storages();
       snapshot(observed);
       return;
     }
-    recorder_.begin();
     observed.failed_call = kForwardCall;
     observed.status = zero_gradients(step.zero_grad);
     if (!observed.status.ok()) return;
@@ -371,9 +469,13 @@ class Training {
     builder_->begin_step(step.key);
     std::vector<Edge> outputs;
     std::vector<Edge> constants;
-    observed.status = run_forwards(step, pass, outputs, constants);
-    if (observed.status.ok() && step.kind != PassKind::kNoGrad)
-      run_backwards(pass, outputs, constants, observed);
+    if (pass.recompute != reference::Recompute::kNone) {
+      observed.status = recompute(step, pass, observed);
+    } else {
+      observed.status = run_forwards(step, pass, outputs, constants);
+      if (observed.status.ok() && step.kind != PassKind::kNoGrad)
+        run_backwards(pass, outputs, constants, observed);
+    }
     held_.clear();
     if (pass.hold_outputs) held_ = {std::move(outputs), std::move(constants)};
     if (!observed.status.ok()) return;
@@ -444,6 +546,43 @@ class Training {
     return status;
   }
 
+  // Runs the step in a checkpoint around the whole model, or in two.
+  Status recompute(const reference::Step& step, const reference::RankPass& pass,
+                   ObservedStep& observed) {
+    const reference::Forward& forward = pass.forwards.front();
+    std::vector<Edge> outputs;
+    const auto build = [&](std::vector<Edge>& out) {
+      out = builder_->build(forward.nodes, forward.outputs);
+      out.resize(out.size() + forward.constants);
+      return Status();
+    };
+    LOCKSTEP_RETURN_IF_ERROR(subject_->forward(PassKind::kNoGrad, build, outputs));
+    observed.failed_call = 0;
+    std::uint32_t forwards = 0;
+    const auto run = [&](const BackwardContext& context) -> Status {
+      std::vector<Edge> made;
+      const auto module = [&](std::vector<Edge>& out) {
+        state_->run_forward(step.key, forwards);
+        return build(out);
+      };
+      Status status = subject_->forward(step.kind, module, made);
+      const bool is_second = forwards++ > 0;
+      const bool is_refused = status.code() == Code::kInvalidArgument;
+      if (is_second && is_refused && pass.recompute == reference::Recompute::kTwice) return {};
+      LOCKSTEP_RETURN_IF_ERROR(std::move(status));
+      made.resize(made.size() - forward.constants);
+      const std::vector<Edge> roots = choose_roots(pass, 0, made);
+      made.clear();
+      return context.engine.backward_nested(context, roots, std::vector<Tensor>(roots.size(), one_),
+                                            false);
+    };
+    std::vector<Edge> next;
+    if (pass.recompute != reference::Recompute::kOnce)
+      next.push_back({Ref<Node>(new RecomputeNode(engine_, {}, run)), 0});
+    const Edge root{Ref<Node>(new RecomputeNode(engine_, std::move(next), run)), 0};
+    return engine_.backward({&root, 1}, {&one_, 1}, false);
+  }
+
   // Moves the last `count` elements of `from` to the end of `to`.
   static void move_last(std::vector<Edge>& from, std::size_t count, std::vector<Edge>& to) {
     LOCKSTEP_CHECK_GE(from.size(), count);
@@ -510,6 +649,7 @@ class Training {
     state_->record(observed.state);
     const std::size_t before = observed.collectives.size();
     subject_->take_trace(observed.collectives);
+    if (subject_->names_buckets()) observed.hooks = recorder_.hooks();
     if (!program_.options.rebuild) return;
     observed.hook_order = recorder_.order(program_);
     for (std::size_t i = before; i < observed.collectives.size(); ++i)
@@ -600,9 +740,12 @@ class Training {
   std::optional<GraphBuilder> builder_;
   TensorMemory memory_;
   Tensor one_;             // every root starts with this gradient
-  HookRecorder recorder_;  // outlives the subject's use of the parameters
-  std::vector<std::vector<Edge>>
-      held_;  // outputs of the step before, which may outlive the subject
+  PassRecorder recorder_;  // outlives the subject's use of the parameters
+  // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
+  // PassRecorder::plain_mutex_.
+  std::mutex padding_mutex_;
+  // The outputs of the previous step, which may outlive the subject.
+  std::vector<std::vector<Edge>> held_;
   std::unique_ptr<TrainingSubject> subject_;
   Memberships memberships_;
   std::uint32_t generation_ = 0;

@@ -62,6 +62,9 @@ class TrainingSubject {
   // Whether it refuses further work because of an earlier failure.
   virtual bool poisoned() const = 0;
   virtual bool launched_in_pass() const = 0;
+  // Whether the subject's collectives say which bucket they reduce (Collective::bucket). The
+  // overlap oracle needs this to judge which hook launched each bucket.
+  virtual bool names_buckets() const { return false; }
   // Returns the parameters' indices in the order that the buckets follow (B2); empty before the
   // rebuild.
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
@@ -69,6 +72,14 @@ class TrainingSubject {
   virtual std::string saved_layout() const { return {}; }
   // Returns the rank's flight record (T1), if the subject has one.
   virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
+  // The next two are called on the thread that starts the collective, just before it starts.
+  // reducer_of() returns which of the reducers that share a group starts it. wrong_padding() says
+  // what is wrong with the padding of the bucket that it sends (B3), or returns an empty text.
+  virtual std::uint32_t reducer_of(const Collective&) const { return 0; }
+  virtual std::string wrong_padding(const Collective&, std::uint32_t reducer) const {
+    static_cast<void>(reducer);
+    return {};
+  }
   // Appends the collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };

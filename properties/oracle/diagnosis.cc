@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
+#include "reference/outcome.h"
 
 namespace lockstep::properties {
 namespace {
@@ -21,10 +23,11 @@ class DiagnosisOracle {
  public:
   DiagnosisOracle(const Case& c, const reference::Expectation& expectation,
                   const Observation& observation, std::uint32_t generation, std::uint32_t group,
-                  const Diagnosis& diagnosis)
+                  const Diagnosis& diagnosis, UnspecifiedCounts& counts)
       : program_(c.program),
         observation_(observation),
         diagnosis_(diagnosis),
+        counts_(counts),
         share_(reference::share_of(c.program, expectation, group, 0)),
         fatal_(fatal_faults(c, observation)),
         has_one_reducer_(reference::reducer_count(c.program) == 1),
@@ -46,14 +49,17 @@ class DiagnosisOracle {
   Verdict judge() const {
     for (const FlightRecord& record : diagnosis_.records) {
       std::string lie = judge_flight_record(record);
-      if (lie.empty() && has_one_reducer_ && !joins_) lie = judge_place(record);
+      if (lie.empty() && has_one_reducer_ && !joins_)
+        lie = judge_place(record);
+      else
+        counts_.note(Unspecified::kFlightRecord);
       if (!lie.empty()) return wrong(fmt::format("rank {} {}", record.rank, lie));
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
     if (is_well() && !diagnosis_.clean())
       return wrong("nothing failed, and the diagnosis does not say so");
-    return judge_odd();
+    return judge_suspects();
   }
 
  private:
@@ -79,18 +85,18 @@ class DiagnosisOracle {
 
   // Returns the first step of the reducers of `step`, which may have been recreated before it.
   std::uint32_t first_step(std::uint32_t step) const {
-    return program_.renewed <= step ? std::max(begin_, program_.renewed) : begin_;
+    return program_.recreate_before_step <= step ? std::max(begin_, program_.recreate_before_step)
+                                                 : begin_;
   }
 
   // The record may come from recreated reducers that have not run a step yet.
   bool may_be_renewed(const ObservedStep& last) const {
-    return program_.renewed != 0 && program_.renewed == last.step + 1;
+    return program_.recreate_before_step != 0 && program_.recreate_before_step == last.step + 1;
   }
 
   // Returns the number of the step's pass, or of the pass that would come next in the step.
   std::int64_t pass_number(std::uint32_t step) const {
-    return std::count_if(share_.steps.begin() + first_step(step), share_.steps.begin() + step,
-                         [](const auto& each) { return each.is_reduced; });
+    return reference::pass_number(share_, step, first_step(step));
   }
 
   // Compares one rank's record of its collectives with the rank's own trace of the successful
@@ -141,10 +147,15 @@ class DiagnosisOracle {
     return "";
   }
 
+  std::string leave_open() const {
+    counts_.note(Unspecified::kFlightRecord);
+    return "";
+  }
+
   // Compares the state of the rank's pass and the reason for it with the rank's current step.
   std::string judge_place(const FlightRecord& record) const {
     const ObservedStep* const last = last_step(seen(record));
-    if (last == nullptr || may_be_renewed(*last)) return "";
+    if (last == nullptr || may_be_renewed(*last)) return leave_open();
     const std::int64_t number = pass_number(last->step);
     if (last->status.ok()) {
       const std::int64_t next = number + (share_.steps[last->step].is_reduced ? 1 : 0);
@@ -152,8 +163,8 @@ class DiagnosisOracle {
     }
     // A second backward of a complete pass (P7), or an error of a backward that only the engine
     // runs, is not an error of the reducer.
-    if (last->status.code() == Code::kSecondBackward) return "";
-    if (program_.steps[last->step].kind != reference::PassKind::kSynced) return "";
+    if (last->status.code() == Code::kSecondBackward) return leave_open();
+    if (program_.steps[last->step].kind != reference::PassKind::kSynced) return leave_open();
     if (!record.failure) return "does not record its failure: " + last->status.to_string();
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
@@ -256,7 +267,7 @@ class DiagnosisOracle {
     if (joins_ && !is_last_) return false;  // other ranks may have no inputs when one fails
     const auto is_well = [&](std::uint32_t rank) {
       const RankObservation& seen = observation_.ranks[rank];
-      if (seen.exited || !seen.joining.ok() || seen.retries > 0) return false;
+      if (seen.exited || !seen.joining.ok() || !seen.failed_joins.empty()) return false;
       return seen.steps.size() == observation_.ranks[members_[0]].steps.size() &&
              std::all_of(seen.steps.begin(), seen.steps.end(), [&](const ObservedStep& step) {
                return !is_of_generation(step) || step.status.ok();
@@ -265,8 +276,24 @@ class DiagnosisOracle {
     return std::all_of(members_.begin(), members_.end(), is_well);
   }
 
+  // Whom the diagnosis may suspect: one of these ranks of the group, or nobody.
+  struct AllowedSuspects {
+    Among ranks;
+    bool may_be_nobody = false;
+    bool is_anything = false;  // nobody can tell, as `open` says
+    Reasons open = {};
+
+    static AllowedSuspects anybody() {
+      return {{}, true, true, Reasons(Unspecified::kFlightRecord)};
+    }
+    bool has(const std::vector<int>& suspects) const {
+      if (is_anything || (suspects.empty() && may_be_nobody)) return true;
+      return suspects.size() == 1 && ranks.has(suspects[0]);
+    }
+  };
+
   struct Culprit {
-    std::size_t rank = 0;
+    std::uint32_t rank = 0;
     bool is_certain = false;  // the rank reports its own error, or reports nothing
   };
 
@@ -292,24 +319,42 @@ class DiagnosisOracle {
     return all[0];
   }
 
-  // The diagnosis must suspect the culprit (F6). Under join, healthy ranks end the group, too (S2).
-  Verdict judge_odd() const {
+  // The diagnosis suspects the culprit (F6). Under join, healthy ranks end the group, too (S2).
+  AllowedSuspects allowed_suspects() const {
+    if (diagnosis_.clean()) return {Among::none(), true};  // judge_place() knows who has failed
     const std::optional<Culprit> culprit = this->culprit();
-    if (!culprit || !has_one_reducer_ || joins_ || diagnosis_.clean()) return {};
-    const auto is_it = [&](int rank) {
-      return members_[static_cast<std::size_t>(rank)] == culprit->rank;
-    };
-    const auto& silent = diagnosis_.silent;  // other ranks may not have begun (training.cc, join())
-    if (!std::all_of(silent.begin(), silent.end(), is_it)) return {};
-    if (diagnosis_.suspects.empty() && !culprit->is_certain) return {};
-    if (diagnosis_.suspects.size() == 1 && is_it(diagnosis_.suspects[0])) return {};
-    return wrong(fmt::format("the suspect must be rank {} of the program{}", culprit->rank,
-                             culprit->is_certain ? "" : ", or none"));
+    if (!culprit || !has_one_reducer_ || joins_) return AllowedSuspects::anybody();
+    AllowedSuspects allowed{Among::none(), !culprit->is_certain};
+    const auto here = std::find(members_.begin(), members_.end(), culprit->rank);
+    if (here != members_.end()) allowed.ranks.add(here - members_.begin());
+    // Ranks that are silent may not have begun (training.cc, join()).
+    const auto& silent = diagnosis_.silent;
+    const auto is_it = [&](int rank) { return allowed.ranks.has(rank); };
+    if (!std::all_of(silent.begin(), silent.end(), is_it)) return AllowedSuspects::anybody();
+    return allowed;
+  }
+
+  Verdict judge_suspects() const {
+    const AllowedSuspects allowed = allowed_suspects();
+    allowed.open.note_in(counts_);
+    if (allowed.has(diagnosis_.suspects)) return {};
+    std::vector<std::string> words;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      if (allowed.ranks.has(static_cast<int>(rank)))
+        words.push_back(fmt::format("rank {} of the program", members_[rank]));
+    if (allowed.may_be_nobody) words.emplace_back("nobody");
+    return wrong(
+        fmt::format("it suspects {}; allowed: {}",
+                    diagnosis_.suspects.empty()
+                        ? "nobody"
+                        : fmt::format("rank {}", fmt::join(diagnosis_.suspects, ", rank ")),
+                    words.empty() ? "no outcome" : fmt::to_string(fmt::join(words, " or "))));
   }
 
   const reference::Program& program_;
   const Observation& observation_;
   const Diagnosis& diagnosis_;
+  UnspecifiedCounts& counts_;
   const reference::Expectation& share_;
   const std::vector<faults::Fault> fatal_;
   const bool has_one_reducer_;
@@ -324,12 +369,13 @@ class DiagnosisOracle {
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, std::uint32_t generation,
-                        std::uint32_t group, const Diagnosis& diagnosis) {
-  return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis).judge();
+                        std::uint32_t group, const Diagnosis& diagnosis,
+                        UnspecifiedCounts& counts) {
+  return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis, counts).judge();
 }
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation) {
+                        const Observation& observation, UnspecifiedCounts& counts) {
   for (std::uint32_t generation = 0; generation <= observation.recoveries.size(); ++generation) {
     for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
       std::vector<FlightRecord> records = observation.flight_records_of(generation, group);
@@ -338,7 +384,8 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
       if (!diagnosis)
         return {Failing::kWrongError, "diagnosis",
                 "the flight records cannot be joined: " + diagnosis.error().to_string()};
-      Verdict verdict = judge_diagnosis(c, expectation, observation, generation, group, *diagnosis);
+      Verdict verdict =
+          judge_diagnosis(c, expectation, observation, generation, group, *diagnosis, counts);
       if (!verdict.ok()) return verdict;
     }
   }

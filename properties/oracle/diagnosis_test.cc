@@ -59,7 +59,8 @@ class DiagnosisOracleTest : public ::testing::Test {
   }
 
   Verdict judge(const Diagnosis& diagnosis) const {
-    return judge_diagnosis(case_, expectation_, observation_, 0, 0, diagnosis);
+    UnspecifiedCounts counts;
+    return judge_diagnosis(case_, expectation_, observation_, 0, 0, diagnosis, counts);
   }
 
   void expect_wrong(const std::function<void(Diagnosis&)>& spoil) const {
@@ -80,6 +81,11 @@ TEST_F(DiagnosisOracleTest, F6AnotherRankThanTheOneAtFaultIsSeen) {
   observe();
   ASSERT_EQ(right_.suspects, std::vector<int>{1});
   expect_wrong([](Diagnosis& d) { d.suspects = {2}; });
+  Diagnosis other = right_;
+  other.suspects = {2};
+  EXPECT_NE(judge(other).message.find("it suspects rank 2; allowed: rank 1 of the program\n"),
+            std::string::npos)
+      << judge(other).message;
   expect_wrong([](Diagnosis& d) { d.suspects = {0, 1}; });
   expect_wrong([](Diagnosis& d) { d.suspects.clear(); });
 }

@@ -1,18 +1,21 @@
-// The oracle on errors of a subject that works hook by hook: each error must occur in the call
-// where it is expected, and in no other call. The oracle ignores what errors name, unless the
-// contract requires them to name a lost rank.
+// The oracle on errors of a subject that works hook by hook: it asks whether what each rank did is
+// one of the allowed outcomes. Each error must occur in the call where it is expected, and in no
+// other call. What errors name does not matter, unless the contract requires them to name a lost
+// rank.
 //
 // With faults: a rank that needs a lost rank must not complete its step, and must not wait for long
 // after the timeout. Steps before a fault and after the recovery are judged as without faults. If a
 // plan has several fatal faults, the oracle does not know which of them fired: then it judges only
-// what does not depend on that, and the verdict says so.
+// what does not depend on that, and the verdict says so and counts it.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
+#include "reference/outcome.h"
 
 namespace lockstep::properties {
 namespace {
@@ -34,6 +37,8 @@ const char* name_of(reference::Error error) {
       return "a gradient that requires a gradient";
     case reference::Error::kUnevenInputs:
       return "ranks without inputs";
+    case reference::Error::kForwardInBackward:
+      return "forward in backward";
     case reference::Error::kUndefinedSparse:
       return "a sparse parameter without a gradient";
     case reference::Error::kNone:
@@ -50,10 +55,11 @@ std::string name_of_call(std::int32_t call) {
 // in a forward, and one in a backward.
 constexpr std::uint64_t kGraceMs = 10'000;
 
-class ErrorCallOracle {
+// What each rank may do in each step.
+class CallOutcomes {
  public:
-  ErrorCallOracle(const Case& c, const torch_model::Policies& policies,
-                  const reference::Expectation& expectation, const Observation& observation)
+  CallOutcomes(const Case& c, const torch_model::Policies& policies,
+               const reference::Expectation& expectation, const Observation& observation)
       : case_(c),
         policies_(policies),
         expectation_(expectation),
@@ -62,15 +68,21 @@ class ErrorCallOracle {
     if (fatal_.size() == 1) loss_ = find_loss(fatal_[0]);
   }
 
-  Verdict judge() {
-    for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_)
-      if (Verdict verdict = judge_rank(observation_.ranks[rank_]); !verdict.ok()) return verdict;
-    Verdict verdict;
-    if (fatal_.size() > 1)
-      verdict.message = fmt::format(
-          "not judged: which ranks had to fail, as {} faults of the plan may have fired",
-          fatal_.size());
-    return verdict;
+  const std::vector<faults::Fault>& fatal() const { return fatal_; }
+
+  AllowedOutcomes of_step(std::size_t rank, std::uint32_t step) const {
+    const ExpectedRankStep& expected = expectation_.steps[step].ranks[rank];
+    AllowedOutcomes allowed;
+    allowed.is_anything = !expected.present;
+    if (allowed.is_anything) allowed.open = Unspecified::kAheadOfRecovery;
+    const bool is_reached = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+      return reaches(case_, expectation_, observation_, fault, rank, step);
+    });
+    if (is_reached)
+      allow_loss(rank, step, allowed);
+    else
+      allow_expected(expected, allowed);
+    return allowed;
   }
 
  private:
@@ -95,6 +107,93 @@ class ErrorCallOracle {
     return found == steps.end() ? nullptr : &*found;
   }
 
+  static Requirements& allow_error(AllowedOutcomes& allowed, const char* because) {
+    allowed.errors.push_back({.because = because});
+    return allowed.errors.back().requirements;
+  }
+
+  // What the model expects. An error may name anything.
+  static void allow_expected(const ExpectedRankStep& expected, AllowedOutcomes& allowed) {
+    const auto call = static_cast<std::int32_t>(expected.error_call);
+    switch (expected.outcome) {
+      case Outcome::kSuccess:
+        break;
+      case Outcome::kOwnError:
+        allowed.must_fail =
+            fmt::format("{} had to fail for {}", name_of_call(call), name_of(expected.error));
+        allow_error(allowed, name_of(expected.error))
+            .allow(Must::kCall, {.calls = Among::of({call})});
+        break;
+      case Outcome::kPeerError:
+        allowed.must_fail = "a rank it depends on has left it alone";
+        allow_error(allowed, "a rank has left");
+        break;
+      case Outcome::kSuccessOrPeerError:
+        allowed.open = Unspecified::kOutcomeByTime;
+        allow_error(allowed, "a rank may have left");
+        break;
+    }
+  }
+
+  // What a rank may do in a step that the fault can reach.
+  void allow_loss(std::size_t rank, std::uint32_t step, AllowedOutcomes& allowed) const {
+    allowed.errors.push_back({.faults = fatal_});
+    if (!loss_) {
+      allowed.open = allowed.open | Unspecified::kSeveralFaults;
+      return;
+    }
+    const faults::Fault& fault = loss_->fault;
+    const bool is_own = rank == fault.rank;
+    if (!policies_.names_no_lost_rank && !is_own)
+      allowed.errors.back().requirements.allow(
+          Must::kCause, {.causes = Among::of({reference::rank_in_group(
+                             case_.program, observation_.recoveries, step, fault.rank)})});
+    if (is_own && step == fault.step && fault.kind == faults::Kind::kNodeThrows)
+      allowed.must_fail = "one of its nodes threw";
+    else if (needs_lost_rank(rank, step))
+      allowed.must_fail = fmt::format("it needs rank {}, which is lost ({})", fault.rank,
+                                      faults::name_of(fault.kind));
+  }
+
+  bool needs_lost_rank(std::size_t rank, std::uint32_t step) const {
+    const faults::Fault& fault = loss_->fault;
+    const reference::ExpectedStep& all = expectation_.steps[step];
+    if (step < fault.step || all.ranks[rank].outcome != Outcome::kSuccess) return false;
+    if (!all.knows_collectives || is_alone(all)) return false;
+    return reference::holds_together(all, step == fault.step ? loss_->first_missing : 0);
+  }
+
+  static bool is_alone(const reference::ExpectedStep& step) {
+    return std::count_if(step.ranks.begin(), step.ranks.end(),
+                         [](const auto& rank) { return rank.present; }) == 1;
+  }
+
+  const Case& case_;
+  const torch_model::Policies& policies_;
+  const reference::Expectation& expectation_;
+  const Observation& observation_;
+  const std::vector<faults::Fault> fatal_;
+  std::optional<Loss> loss_;
+};
+
+class ErrorCallOracle {
+ public:
+  ErrorCallOracle(const Case& c, const torch_model::Policies& policies,
+                  const reference::Expectation& expectation, const Observation& observation)
+      : case_(c), observation_(observation), outcomes_(c, policies, expectation, observation) {}
+
+  Verdict judge() {
+    for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_)
+      if (Verdict verdict = judge_rank(observation_.ranks[rank_]); !verdict.ok()) return verdict;
+    Verdict verdict;
+    verdict.unspecified = counts_;
+    if (const std::size_t count = outcomes_.fatal().size(); count > 1)
+      verdict.message = fmt::format(
+          "not judged: which ranks had to fail, as {} faults of the plan may have fired", count);
+    return verdict;
+  }
+
+ private:
   Verdict wrong(const char* oracle, const std::string& what,
                 Failing failing = Failing::kWrongError) const {
     return {failing, oracle, fmt::format("rank {}: {}", rank_, what)};
@@ -104,7 +203,7 @@ class ErrorCallOracle {
             fmt::format("rank {}, step {}: {}", rank_, step.step, what)};
   }
 
-  Verdict judge_rank(const RankObservation& seen) const {
+  Verdict judge_rank(const RankObservation& seen) {
     if (!seen.construction.ok())
       return wrong("construction",
                    "the reducer could not be constructed: " + seen.construction.to_string());
@@ -119,64 +218,23 @@ class ErrorCallOracle {
     return {};
   }
 
-  Verdict judge_step(const ObservedStep& step) const {
-    const ExpectedRankStep& expected = expectation_.steps[step.step].ranks[rank_];
-    if (!expected.present) return {};
-    const bool is_excused = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-      return reaches(case_, expectation_, observation_, fault, rank_, step.step);
-    });
-    if (is_excused) return judge_loss(step, expected);
-    const auto call = static_cast<std::int32_t>(expected.error_call);
-    const bool must_fail =
-        expected.outcome == Outcome::kOwnError || expected.outcome == Outcome::kPeerError;
-    if (step.status.ok()) {
-      if (!must_fail) return {};
-      if (expected.outcome == Outcome::kPeerError)
-        return wrong_step(step, "ended well, but a rank it depends on has left it alone");
-      return wrong_step(step, fmt::format("ended well, but {} had to fail for {}",
-                                          name_of_call(call), name_of(expected.error)));
-    }
-    if (expected.outcome == Outcome::kSuccess)
-      return wrong_step(step, "failed without a reason: " + step.status.to_string());
-    if (expected.outcome == Outcome::kOwnError && step.failed_call != call)
-      return wrong_step(step, fmt::format("{} had to fail for {}, and {} fails: {}",
-                                          name_of_call(call), name_of(expected.error),
-                                          name_of_call(step.failed_call), step.status.to_string()));
-    return {};
-  }
-
-  // Judges a step that the fault can reach.
-  Verdict judge_loss(const ObservedStep& step, const ExpectedRankStep& expected) const {
-    if (!loss_) return {};
-    const faults::Fault& fault = loss_->fault;
-    const bool is_own = rank_ == fault.rank;
-    const bool is_there = step.step == fault.step;
-    if (!step.status.ok()) {
-      const bool names_it = step.status.failure().rank ==
-                            group_rank(case_.program, observation_, step.step, fault.rank);
-      if (policies_.names_no_lost_rank || is_own || names_it) return {};
-      return wrong_step(
-          step, fmt::format("rank {} is lost ({}), and the error does not name it: {}", fault.rank,
-                            faults::name_of(fault.kind), step.status.to_string()));
-    }
-    if (is_own && is_there && fault.kind == faults::Kind::kNodeThrows)
-      return wrong_step(step, "ended well, though one of its nodes threw");
-    if (step.step < fault.step || expected.outcome != Outcome::kSuccess) return {};
-    const reference::ExpectedStep& all = expectation_.steps[step.step];
-    if (!all.knows_collectives || is_alone(all)) return {};
-    if (!holds_together(all, is_there ? loss_->first_missing : 0)) return {};
-    return wrong_step(step, fmt::format("ended well without rank {}, which it needs ({})",
-                                        fault.rank, faults::name_of(fault.kind)));
-  }
-
-  static bool is_alone(const reference::ExpectedStep& step) {
-    return std::count_if(step.ranks.begin(), step.ranks.end(),
-                         [](const auto& rank) { return rank.present; }) == 1;
+  Verdict judge_step(const ObservedStep& step) {
+    const AllowedOutcomes allowed = outcomes_.of_step(rank_, step.step);
+    allowed.open.note_in(counts_);
+    if (allowed.is_anything) return {};
+    if (step.status.ok())
+      return allowed.may_succeed() ? Verdict() : wrong_step(step, describe_success(allowed));
+    ++counts_.errors;
+    counts_.note(Unspecified::kDetails);
+    const Membership found = membership_of(raised_in(case_.program, step), allowed);
+    found.open.note_in(counts_);
+    return found.is_member ? Verdict() : wrong_step(step, describe(step.status, found, allowed));
   }
 
   // Judges how long a call waited (F1). A stopped rank continues when the others have given up.
   Verdict judge_wait(const ObservedStep& step) const {
-    const bool is_stopped = std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+    const auto& fatal = outcomes_.fatal();
+    const bool is_stopped = std::any_of(fatal.begin(), fatal.end(), [&](const auto& fault) {
       return fault.kind == faults::Kind::kOperationStall && fault.rank == rank_;
     });
     const std::uint64_t timeout_ms = case_.timeout_ms == 0 ? kDefaultTimeoutMs : case_.timeout_ms;
@@ -189,12 +247,10 @@ class ErrorCallOracle {
   }
 
   const Case& case_;
-  const torch_model::Policies& policies_;
-  const reference::Expectation& expectation_;
   const Observation& observation_;
-  const std::vector<faults::Fault> fatal_;
-  std::optional<Loss> loss_;
+  const CallOutcomes outcomes_;
   std::size_t rank_ = 0;
+  UnspecifiedCounts counts_;
 };
 
 }  // namespace

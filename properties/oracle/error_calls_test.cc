@@ -78,19 +78,19 @@ TEST_F(ErrorCalls, ABenignFaultIsNoReason) {
 TEST_F(ErrorCalls, WhoNeedsALostRankMustFail) {
   plan(Kind::kRankExit);
   step(0, 1).status = {};
-  expect_wrong("rank 0, step 1: ended well without rank 1, which it needs (rank_exit)");
+  expect_wrong("rank 0, step 1: ended well, although it needs rank 1, which is lost (rank_exit)");
 }
 
 TEST_F(ErrorCalls, SoMustARankThatWasStopped) {
   plan(Kind::kOperationStall);
   step(1, 1).status = {};
-  expect_wrong("rank 1, step 1: ended well without rank 1");
+  expect_wrong("rank 1, step 1: ended well, although it needs rank 1");
 }
 
 TEST_F(ErrorCalls, WhatTheLostRankHadStartedIsNoReasonToFail) {
   plan(Kind::kNodeThrows);
   step(0, 1).status = {};
-  expect_wrong("rank 0, step 1: ended well without rank 1");
+  expect_wrong("rank 0, step 1: ended well, although it needs rank 1");
   step(1, 1).collectives.resize(3);  // two of the rebuild, one bucket
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
@@ -98,7 +98,7 @@ TEST_F(ErrorCalls, WhatTheLostRankHadStartedIsNoReasonToFail) {
 TEST_F(ErrorCalls, ANodeThatThrowsIsNotSwallowed) {
   plan(Kind::kNodeThrows);
   step(1, 1).status = {};
-  expect_wrong("rank 1, step 1: ended well, though one of its nodes threw");
+  expect_wrong("rank 1, step 1: ended well, although one of its nodes threw");
 }
 
 TEST_F(ErrorCalls, AFaultReachesOneStepBackAndNoFurther) {
@@ -134,13 +134,15 @@ TEST_F(ErrorCalls, OfSeveralFaultsItSaysWhatWasNotJudged) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
   EXPECT_NE(verdict().message.find("not judged: which ranks had to fail, as 2 faults"),
             std::string::npos);
+  EXPECT_EQ(verdict().unspecified.of(Unspecified::kSeveralFaults), 4u);  // steps 0 and 1
 }
 
 TEST_F(ErrorCalls, ByTheContractItNamesTheLostRank) {
   plan(Kind::kRankExit);
   torch_model::Policies policies;
   policies.names_no_lost_rank = false;
-  EXPECT_NE(verdict(policies).message.find("the error does not name it"), std::string::npos);
+  EXPECT_NE(verdict(policies).message.find("must name the rank that is the cause: of rank 1"),
+            std::string::npos);
   Failure failure = step(0, 1).status.failure();
   failure.rank = 0;
   step(0, 1).status = failure;

@@ -16,17 +16,8 @@ namespace lockstep::properties {
 // within the program.
 std::vector<faults::Fault> fatal_faults(const Case& c, const Observation& observation);
 
-// Returns whether a rank can finish the step only after all ranks have reached it, more precisely
-// its collective number `first` or a later one. A collective without elements does not synchronize
-// all ranks: only neighbours exchange messages. The root of a broadcast need not wait.
-bool holds_together(const reference::ExpectedStep& step, std::size_t first = 0);
-
-// Like the above, for a collective of any of the rank's reducers.
-bool holds_together(const reference::Program& program, const reference::Expectation& expectation,
-                    std::size_t rank, std::uint32_t step);
-
-// Whether both ranks are in the same group (F7). Other ranks exchange no messages.
-bool is_peer(const reference::Program& program, std::size_t rank, std::size_t other);
+// Returns the receiver of what a payload fault changes.
+std::uint32_t receiver_of(const faults::Fault& fault, const Case& c);
 
 // Whether a fault of a rank's peer, or its own, can affect the rank in this step: the fault lies in
 // this step or before, with no recovery in between. Ranks can be in different steps: the faulty one
@@ -35,10 +26,5 @@ bool is_peer(const reference::Program& program, std::size_t rank, std::size_t ot
 bool reaches(const Case& c, const reference::Expectation& expectation,
              const Observation& observation, const faults::Fault& fault, std::size_t rank,
              std::uint32_t step);
-
-// Returns the rank of an original rank in the group that trains `step`; kNone if it is not in that
-// group.
-int group_rank(const reference::Program& program, const Observation& observation,
-               std::uint32_t step, std::size_t original);
 
 }  // namespace lockstep::properties

@@ -95,6 +95,7 @@ std::string likely_mistake(const Case& c, const reference::Expectation& expectat
   const std::uint32_t s = place.step.step;
   const auto local = contributions_to(c, observation, s);
   if (!local || parameter.sparse) return {};
+  if (c.program.options.hook_result != reference::HookResult::kMean) return {};
   const std::uint64_t count = reference::value_count(parameter);
   const auto bits_of = [&](const reference::Expectation& of, const ExpectedGradient& gradient) {
     if (!gradient.defined) return std::vector<std::uint64_t>(count);
@@ -225,6 +226,11 @@ Verdict compare_ranks(const Case& c, const Observation& observation, const Place
   return {};
 }
 
+bool is_each_ranks_own(const reference::Program& program, std::uint32_t parameter) {
+  return program.options.hook_result == reference::HookResult::kLocal &&
+         !program.parameters[parameter].sparse;
+}
+
 const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step, std::size_t hint) {
   if (hint < rank.steps.size() && rank.steps[hint].step == step) return &rank.steps[hint];
   for (const ObservedStep& observed : rank.steps)
@@ -235,30 +241,37 @@ const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step, s
 }  // namespace
 
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation) {
+                        const Observation& observation, UnspecifiedCounts& counts) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     const RankObservation& seen = observation.ranks[rank];
     const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(rank));
     for (std::size_t s = 0; s < seen.steps.size(); ++s) {
       const ObservedStep& step = seen.steps[s];
-      if (!step.status.ok() || step.gradients.empty()) continue;
+      const bool is_last_of_exited = seen.exited && s + 1 == seen.steps.size();
+      if (!step.status.ok() || is_last_of_exited) continue;
       const reference::ExpectedStep& expected = expectation.steps[step.step];
       // A rank that has exited may have been ahead of those who recovered without it.
       if (!expected.ranks[rank].present) continue;
+      if (step.gradients.size() != c.program.parameters.size())
+        return {Failing::kWrongBits, "definedness",
+                fmt::format("rank {}, step {}: {} gradients of {} parameters", rank, step.step,
+                            step.gradients.size(), c.program.parameters.size())};
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
         const std::uint32_t owner = reference::owner_of(c.program, p);
         const bool frozen = c.program.parameters[owner].frozen;
         // A gradient that nobody used may differ, or be defined on one rank only, because it was
-        // never reduced (G5).
+        // never reduced (G5). A hook may leave each rank its own (S4).
         const bool shared =
-            !frozen && expected.ranks[rank].gradients[p].reduced &&
+            !frozen && !is_each_ranks_own(c.program, p) &&
+            expected.ranks[rank].gradients[p].reduced &&
             (expected.ranks[peer].gradients[p].reduced || !expected.ranks[peer].present);
         const ObservedStep* first =
             rank > peer && shared ? find_step(observation.ranks[peer], step.step, s) : nullptr;
         if (first && first->status.ok() && !first->gradients.empty())
           if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
         if (Verdict v = compare_places(c, expectation, place); !v.ok()) return v;
+        if (!expected.ranks[rank].gradients[p].known) counts.note(Unspecified::kBits);
         Verdict verdict = compare_gradient(c, expectation, observation, place,
                                            expected.ranks[rank].gradients[p], step.gradients[p]);
         if (!verdict.ok()) return verdict;

@@ -102,16 +102,22 @@ const ObservedStep* recorded_before(const reference::Expectation& expectation,
 class RebuildOracle {
  public:
   RebuildOracle(const Case& c, const reference::Expectation& share, const Observation& observation,
-                std::size_t first_rank, std::uint32_t reducer)
+                std::size_t first_rank, std::uint32_t reducer, UnspecifiedCounts& counts)
       : case_(c),
         share_(share),
         observation_(observation),
         first_rank_(first_rank),
-        reducer_(reducer) {
+        reducer_(reducer),
+        counts_(counts) {
     const auto& parameters = c.program.parameters;
     one_device_ = std::all_of(parameters.begin(), parameters.end(), [&](const auto& each) {
       return each.device == parameters[0].device;
     });
+    // A backward of a communication hook may run other hooks of the pass within the hook that
+    // called it, which has not returned then.
+    const reference::Options& options = c.program.options;
+    hooks_nest_ = options.hook == reference::Hook::kElsewhere &&
+                  options.hook_backward != reference::HookBackward::kNone;
     for (const auto& bucket : share.buckets)
       all_.insert(all_.end(), bucket.parameters.begin(), bucket.parameters.end());
   }
@@ -163,7 +169,9 @@ class RebuildOracle {
     if (order != order_of(step.step))
       return wrong(fmt::format("rank {} rebuilt its buckets in another order than others", r));
     const ObservedStep* recorded = recorded_before(share_, rank, at);
-    if (!one_device_ || recorded == nullptr || !is_first(share_.steps[step.step], r)) return {};
+    const bool is_ordered = one_device_ && !hooks_nest_;
+    if (!is_ordered) counts_.note(Unspecified::kConcurrentHooks);
+    if (!is_ordered || recorded == nullptr || !is_first(share_.steps[step.step], r)) return {};
     const std::vector<std::uint32_t> seen = own(recorded->hook_order);
     std::vector<std::uint32_t> hooked;
     for (const std::uint32_t parameter : order)
@@ -178,7 +186,9 @@ class RebuildOracle {
   const Observation& observation_;
   const std::size_t first_rank_;
   const std::uint32_t reducer_;
+  UnspecifiedCounts& counts_;
   bool one_device_ = false;
+  bool hooks_nest_ = false;
   std::vector<std::uint32_t> all_;  // the parameters that are trained
 };
 
@@ -187,12 +197,13 @@ class RebuildOracle {
 // The order must contain every trained parameter once, be the same on every rank, and be the order
 // of hooks on the first rank: with one device, hooks run one after another (B2).
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
-                      const Observation& observation) {
+                      const Observation& observation, UnspecifiedCounts& counts) {
   if (!c.program.options.rebuild) return {};
   for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
     for (std::uint32_t r = 0; r < reference::reducer_count(c.program); ++r) {
       const auto& share = reference::share_of(c.program, expectation, group, r);
-      if (Verdict verdict = RebuildOracle(c, share, observation, group, r).judge(); !verdict.ok())
+      if (Verdict verdict = RebuildOracle(c, share, observation, group, r, counts).judge();
+          !verdict.ok())
         return verdict;
     }
   }
@@ -263,6 +274,7 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
                                   name_of(observed_as(expected[i].dtype))));
     if (seen.count != expected[i].count)
       return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
+    if (seen.launched_us > seen.completed_us) return wrong(i, "completed before it was launched");
     if (i > 0 && seen.sequence != observed[i - 1].sequence + 1)
       return wrong(i, "sequence numbers are not consecutive");
   }
@@ -272,14 +284,17 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
 }  // namespace
 
 Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
-                    const Observation& observation) {
+                    const Observation& observation, UnspecifiedCounts& counts) {
   const std::uint32_t reducers = reference::reducer_count(c.program);
   std::vector<ObservedCollective> own;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       // A rank that has exited may have been ahead of those who recovered without it.
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
-      if (!expectation.steps[step.step].knows_collectives) continue;
+      if (!expectation.steps[step.step].knows_collectives) {
+        counts.note(Unspecified::kCollectives);
+        continue;
+      }
       for (std::uint32_t r = 0; r < reducers; ++r) {
         own.clear();
         std::copy_if(step.collectives.begin(), step.collectives.end(), std::back_inserter(own),
@@ -319,11 +334,15 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;
-  if (Verdict verdict = judge_gradients(c, expectation, observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_rebuild(c, expectation, observation); !verdict.ok()) return verdict;
+  UnspecifiedCounts& counts = errors.unspecified;
+  if (Verdict v = judge_gradients(c, expectation, observation, counts); !v.ok()) return v;
+  if (Verdict verdict = judge_rebuild(c, expectation, observation, counts); !verdict.ok())
+    return verdict;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_trace(c, expectation, observation); !verdict.ok()) return verdict;
-  if (Verdict v = judge_diagnosis(c, expectation, observation); !v.ok()) return v;
+  if (Verdict v = judge_trace(c, expectation, observation, counts); !v.ok()) return v;
+  if (Verdict verdict = judge_padding(observation); !verdict.ok()) return verdict;
+  if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
+  if (Verdict v = judge_diagnosis(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
   return errors;  // this verdict may say what could not be judged
 }

@@ -53,7 +53,8 @@ class JudgeTest : public ::testing::Test {
   void observe() {
     reference::normalize(case_.program);
     CaseRunner runner(LaneKind::kSim, Subject{});
-    ASSERT_TRUE(runner.run(case_).ok());
+    const Verdict found = runner.run(case_);
+    ASSERT_TRUE(found.ok()) << found.message;
     observation_ = runner.observation();
     // The flight records do not contain what a test corrupts; diagnosis_test.cc tests them.
     for (RankObservation& rank : observation_.ranks) rank.records.clear();
@@ -193,7 +194,7 @@ TEST_F(JudgeTest, AValueThatIsNotWhatItMustBeIsSeen) {
 // Rank 1 has no inputs (S2).
 TEST_F(JudgeTest, WhatARankWithoutInputsEndsWithIsSeen) {
   case_.program.options.join = reference::Join::kByAll;
-  case_.program.inputs = {1, 0};
+  case_.program.steps_per_rank = {1, 0};
   case_.program.buffers.resize(1);
   observe();
   RankObservation& out = observation_.ranks[1];
@@ -319,8 +320,9 @@ TEST_F(JudgeTest, F2OfSeveralRanksAtFaultOneMustBeTheCause) {
   }
   failure.rank = 0;
   expect(Failing::kWrongError, "error");
-  EXPECT_NE(verdict().message.find("rank 1 (node_throws) or rank 2 (node_throws) is the cause"),
-            std::string::npos);
+  EXPECT_NE(verdict().message.find("must name the rank that is the cause: of rank 1 or rank 2"),
+            std::string::npos)
+      << verdict().message;
 }
 
 // One operation of rank 2 of four stalls, and nothing else fails (F2).
@@ -342,14 +344,94 @@ TEST_F(JudgeTest, F2OfOneStallAloneNobodyElseIsSuspected) {
   Failure& failure = step(0).status.failure();
   failure.detail = "rank 2 has left the group";
   expect(Failing::kWrongError, "error");
-  EXPECT_NE(verdict().message.find("says that it left"), std::string::npos);
+  EXPECT_NE(verdict().message.find("must say of no rank that it left"), std::string::npos);
   failure.detail = "nothing came from rank 1 in time";
   failure.suspect = 1;
   expect(Failing::kWrongError, "error");
-  EXPECT_NE(verdict().message.find("rank 2 stalled, and the error suspects another"),
-            std::string::npos);
+  EXPECT_NE(verdict().message.find("must suspect nobody who is innocent"), std::string::npos);
+  EXPECT_NE(verdict().message.find("rank 2 is at fault (operation_stall)"), std::string::npos);
   case_.faults.faults.push_back({faults::Kind::kOperationStall, 1, 0, 0, 0});
   EXPECT_TRUE(verdict().ok()) << verdict().message;  // with two of them nobody is judged so
+  EXPECT_GT(verdict().unspecified.of(Unspecified::kSeveralFaults), 0u);
+}
+
+// Of four ranks one is at fault, and nothing else fails (F2).
+TEST_F(JudgeTest, F2OfOneFaultOfAnyKindNobodyElseIsSuspected) {
+  using faults::Kind;
+  case_.program.world = 4;
+  case_.timeout_ms = 2000;
+  const auto expect_wrong = [&](Failure& failure, const std::function<void(Failure&)>& spoil) {
+    const Failure right = failure;
+    spoil(failure);
+    expect(Failing::kWrongError, "error");
+    EXPECT_NE(verdict().message.find("rank 2 is at fault"), std::string::npos);
+    failure = right;
+  };
+  for (const Kind kind : {Kind::kOperationStall, Kind::kRankExit, Kind::kNodeThrows,
+                          Kind::kOperationError, Kind::kLinkReset}) {
+    case_.faults.faults = {{kind, 2, 0, 0, 0}};
+    observe();
+    ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(kind)], 1u);
+    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                  observation_.recoveries, observation_.ready_orders());
+    EXPECT_TRUE(verdict().ok()) << verdict().message;
+    ASSERT_FALSE(step(0, 0).status.ok());
+    Failure& failure = step(0, 0).status.failure();
+    if (kind != Kind::kLinkReset) expect_wrong(failure, [](Failure& f) { f.suspect = 1; });
+    if (kind == Kind::kRankExit) continue;  // it has left
+    expect_wrong(failure, [](Failure& f) { f.detail += "; rank 1 has left the group"; });
+    expect_wrong(failure, [](Failure& f) { f.later.push_back("rank 1 has left the group"); });
+  }
+  case_.faults.faults = {{Kind::kMessageStall, 2, 0, 0, 0}};
+  observe();
+  expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                observation_.recoveries, observation_.ready_orders());
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  EXPECT_EQ(verdict().unspecified.of(Unspecified::kCycle), verdict().unspecified.errors);
+}
+
+// A fault fired in the first step and nothing fails afterwards, so that no reset may fail (F4).
+TEST_F(JudgeTest, F4AFailedResetIsExcusedOnlyByAPeerThatFailsMeanwhile) {
+  case_.program.steps.push_back(case_.program.steps[0]);
+  case_.faults.faults = {{faults::Kind::kOperationError, 1, 0, 0, 0}};
+  observe();
+  expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
+                                observation_.recoveries, observation_.ready_orders());
+  ASSERT_FALSE(step(1, 0).status.ok());
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  const std::uint64_t after = step(1, 0).end_us + 10;
+  observation_.ranks[0].failed_joins = {{1, after, after + 10}};
+  expect(Failing::kWrongError, "reuse");
+  // The peer's first step fails during the reset, but the reset comes after that step.
+  step(1, 0).end_us = after + 5;
+  expect(Failing::kWrongError, "reuse");
+  observation_.ranks[0].failed_joins = {{0, after, after + 10}};
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+TEST_F(JudgeTest, P3ABucketThatIsLaunchedLateIsSeen) {
+  use({2, 5}, [](reference::Options& options) {
+    options.first_bucket_bytes = options.bucket_bytes = options.last_bucket_bytes = 1;
+  });
+  std::vector<ObservedHook>& hooks = step(1).hooks;
+  ASSERT_EQ(hooks.size(), 2u);
+  EXPECT_EQ(hooks[0].launched, 1u);
+  EXPECT_EQ(hooks[1].launched, 2u);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  hooks[1].launched = 1;
+  expect(Failing::kWrongBits, "overlap");
+  hooks[1].launched = 2;
+  hooks[0].launched = 0;
+  expect(Failing::kWrongBits, "overlap");
+  EXPECT_NE(verdict().message.find("bucket 0 is ready with the hook of p1"), std::string::npos)
+      << verdict().message;
+  case_.program.options.launch = reference::Launch::kAfterBackward;  // P14
+  EXPECT_NE(verdict().oracle, "overlap");
+}
+
+TEST_F(JudgeTest, B3PaddingThatIsNotZeroIsSeen) {
+  observation_.ranks[1].wrong_padding = "bucket 0 is sent with a padding that is not zero";
+  expect(Failing::kWrongBits, "padding");
 }
 
 TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
@@ -365,6 +447,37 @@ TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
   failure.pass = 0;  // in which a peer could be, but not this one
   expect(Failing::kWrongError, "error");
+}
+
+// Two ranks whose hook reduces one bucket; that of rank 1 fails when it finishes.
+TEST_F(JudgeTest, S4AHookThatFailsIsAFailureOfTheUserOnEveryRank) {
+  use({2}, [](reference::Options& options) { options.hook = reference::Hook::kElsewhere; });
+  case_.faults.faults = {{faults::Kind::kHookFails, 1, 1, 0, 0, 0, 2 + 3 * faults::kHookCalls}};
+  observe();
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  Status& status = step(1, 1).status;
+  ASSERT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+  const Failure right = status.failure();
+  status.failure().code = Code::kTimeout;
+  expect(Failing::kWrongError, "error");
+  status.failure() = right;
+  status.failure().detail = "something went wrong";
+  expect(Failing::kWrongError, "error");
+  status.failure() = right;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(1, 1) = step(0, 0);  // A rank that ends well has swallowed it.
+  step(1, 1).step = 1;
+  EXPECT_FALSE(verdict().ok());
+}
+
+TEST_F(JudgeTest, S4RanksMayDifferWhereTheHookLeavesEachItsOwn) {
+  use({2}, [](reference::Options& options) {
+    options.hook = reference::Hook::kElsewhere;
+    options.hook_result = reference::HookResult::kLocal;
+  });
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  observation_.ranks[1].bits[step(1).gradients[0].offset] ^= 1;
+  expect(Failing::kWrongBits, "bits");
 }
 
 TEST_F(JudgeTest, F7AMismatchIsExcusedWhereReducersShareAGroupAlone) {
@@ -423,7 +536,7 @@ TEST_F(JudgeTest, F2AFaultOfTheOtherGroupIsNoExcuse) {
 
 TEST_F(JudgeTest, S2WhatEndJoinRaisesIsLookedAt) {
   case_.program.options.join = reference::Join::kByAll;
-  case_.program.inputs = {0, 1};
+  case_.program.steps_per_rank = {0, 1};
   observe();
   EXPECT_TRUE(verdict().ok()) << verdict().message;
   Failure failure;
@@ -449,6 +562,33 @@ TEST_F(JudgeTest, S2WhatEndJoinRaisesIsLookedAt) {
   failure.rank = 0;
   observation_.ranks[0].joining = failure;
   expect(Failing::kWrongError, "error");  // another one than threw
+}
+
+// With a communication hook that leaves each rank its own bucket, the others complete the step
+// without the rank that must raise an error, and leave.
+TEST_F(JudgeTest, S2ARankWhoseBucketsNobodyNeedsMayBeLeftBeforeItsOwnError) {
+  for (const bool is_local : {true, false}) {
+    reference::Program& program = case_.program;
+    program.options.join = reference::Join::kByAll;
+    program.options.hook = reference::Hook::kElsewhere;
+    program.options.hook_result =
+        is_local ? reference::HookResult::kLocal : reference::HookResult::kMean;
+    program.steps[0].variants.resize(2, program.steps[0].variants[0]);
+    program.steps[0].variants[1].forwards[0].nodes[0].kind = reference::Node::Kind::kSum;
+    observe();
+    ASSERT_EQ(expectation_.steps[0].ranks[1].error, reference::Error::kIncomplete);
+    Failure failure;
+    failure.code = Code::kAborted;
+    failure.rank = failure.suspect = 0;
+    failure.reported_by = 1;
+    failure.pass = 0;
+    failure.collective = "all_reduce";
+    failure.sequence = 1;
+    step(1).status = failure;
+    step(1).poisoned = true;
+    step(1).launched = false;
+    EXPECT_EQ(verdict().ok(), is_local) << verdict().message;
+  }
 }
 
 TEST_F(JudgeTest, AnExpectedErrorThatDoesNotComeIsSeen) {
@@ -534,7 +674,7 @@ TEST_F(JudgePayload, F3AnErrorThatNamesAnotherIsSeen) {
   for (const std::size_t rank : {0u, 1u}) {
     first(rank).status.failure().suspect = 1;
     expect(Failing::kWrongError, "error");
-    EXPECT_NE(verdict().message.find("does not name the sender"), std::string::npos);
+    EXPECT_NE(verdict().message.find("must name the sender"), std::string::npos);
     first(rank).status.failure().suspect = 0;
   }
   EXPECT_TRUE(verdict().ok());
@@ -543,7 +683,7 @@ TEST_F(JudgePayload, F3AnErrorThatNamesAnotherIsSeen) {
 TEST_F(JudgePayload, F3AnErrorThatDoesNotTellOfItIsSeen) {
   first(0).status.failure().code = Code::kTransport;
   expect(Failing::kWrongError, "error");
-  EXPECT_NE(verdict().message.find("does not say so"), std::string::npos);
+  EXPECT_NE(verdict().message.find("must say that a payload was changed"), std::string::npos);
 }
 
 TEST_F(JudgePayload, F7InTheGroupOfAnotherReducerALostPeerMayBeAllThatIsHeardOfIt) {

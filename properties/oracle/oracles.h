@@ -13,21 +13,27 @@ Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
 Verdict judge_error_calls(const Case& c, const torch_model::Policies& policies,
                           const reference::Expectation& expectation,
                           const Observation& observation);
+// Those with `counts` add what they cannot judge.
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation);
+                        const Observation& observation, UnspecifiedCounts& counts);
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
-                      const Observation& observation);
+                      const Observation& observation, UnspecifiedCounts& counts);
 Verdict judge_state(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
 Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
-                    const Observation& observation);
+                    const Observation& observation, UnspecifiedCounts& counts);
+// Judges when buckets are launched (P3).
+Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
+                      const Observation& observation, UnspecifiedCounts& counts);
+// Judges the padding between the members of the buckets that were sent (B3).
+Verdict judge_padding(const Observation& observation);
 // Judge T1 and F6: all flight records, and the diagnosis that is joined from the records of one
 // group in one generation.
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
-                        const Observation& observation);
+                        const Observation& observation, UnspecifiedCounts& counts);
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, std::uint32_t generation,
-                        std::uint32_t group, const Diagnosis& diagnosis);
+                        std::uint32_t group, const Diagnosis& diagnosis, UnspecifiedCounts& counts);
 // Describe a word of a gradient (reference::gradient_words) for a person: its value, and which word
 // it is.
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);

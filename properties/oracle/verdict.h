@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "properties/oracle/unspecified.h"
+
 namespace lockstep::properties {
 
 enum class Failing : std::uint8_t {
@@ -33,6 +35,7 @@ struct Verdict {
   // Several lines for a person: the first wrong element, or the wait-for graph. If the verdict is
   // ok: what could not be judged.
   std::string message;
+  UnspecifiedCounts unspecified = {};  // if the verdict is ok: what the oracles could not judge
   bool ok() const { return failing == Failing::kNothing; }
   bool same_failure(const Verdict& other) const {
     return failing == other.failing && oracle == other.oracle;

@@ -43,8 +43,8 @@ std::string fault_text(const Case& c, std::uint32_t rank, std::uint32_t step) {
 }
 
 // The rows of the table: a step, then its collectives. Ranks that agree have the same rows.
-using RowKey =
-    std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;  // step, generation, sequence
+// A key is step, generation and sequence number.
+using RowKey = std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;
 
 RowKey key_of(const TraceEvent& event) {
   const bool is_step = event.sequence == kNone;

@@ -27,7 +27,8 @@ tl::unexpected<Status> unreadable(std::size_t line, const std::string& what) {
 }
 
 EvaluationSettings settings_of(const Json& json) {
-  return {json.at("cases"), json.at("lane"), json.at("commit")};
+  return {json.at("cases"), json.at("lane"), json.at("commit"),
+          json.value("policy", std::string())};
 }
 
 BugTrial trial_of(const Json& json) {
@@ -214,7 +215,8 @@ std::string to_log_line(const EvaluationSettings& settings) {
   return Json{{"lockstep_eval", kLogVersion},
               {"cases", settings.cases},
               {"lane", settings.lane},
-              {"commit", settings.commit}}
+              {"commit", settings.commit},
+              {"policy", settings.policy}}
              .dump() +
          "\n";
 }
@@ -301,6 +303,7 @@ std::string to_json(const Evaluation& evaluation) {
               {"cases", evaluation.settings.cases},
               {"lane", evaluation.settings.lane},
               {"commit", evaluation.settings.commit},
+              {"policy", evaluation.settings.policy},
               {"bugs", bugs},
               {"trials", trials}}
              .dump(1) +

@@ -31,9 +31,10 @@ struct BugTrial {
 };
 
 struct EvaluationSettings {
-  std::uint64_t cases = 20'000;  // of a trial, at most
+  std::uint64_t cases = 20'000;  // the most cases of a trial
   std::string lane = "sim";
   std::string commit;
+  std::string policy;  // the policy of every schedule; empty if the generator draws policies
 };
 
 struct Evaluation {

@@ -15,7 +15,7 @@ BugTrial trial(const std::string& bug, std::uint64_t seed, std::uint64_t executi
 // R01 is found in all of four trials, R02 in one.
 Evaluation example(std::uint64_t slower = 1) {
   Evaluation out;
-  out.settings = {1000, "sim", "abc"};
+  out.settings = {1000, "sim", "abc", "pos"};
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     out.trials.push_back(trial("R01", seed, 10 * seed * slower, true));
     out.trials.push_back(trial("R02", seed, seed == 2 ? 500 : 1000, seed == 2));

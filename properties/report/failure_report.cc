@@ -168,6 +168,18 @@ std::string stopping_line(const RunReport& report) {
   return out + "\n";
 }
 
+namespace {
+
+std::string unspecified_line(const RunReport& report) {
+  if (report.unspecified.empty()) return "";
+  std::vector<std::string> reasons;
+  for (const auto& [reason, count] : report.unspecified)
+    reasons.push_back(fmt::format("{} {}", reason, count));
+  return fmt::format("errors judged: {}; left open: {}\n", report.errors, fmt::join(reasons, ", "));
+}
+
+}  // namespace
+
 std::string summary(const RunReport& report) {
   std::string out = fmt::format(
       "{} lane, subject {}, seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
@@ -180,6 +192,7 @@ std::string summary(const RunReport& report) {
     for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
     out += "\n";
   }
+  out += unspecified_line(report);
   out += planted_line(report.planted_bug, report.planted);
   out += fmt::format("features seen: {}", report.coverage.size());
   if (report.determinism_pairs > 0)
@@ -207,6 +220,8 @@ std::string json_report(const RunReport& report) {
       {"coverage_cases", report.coverage_cases},
       {"coverage", report.coverage},
       {"faults_fired", report.faults_fired},
+      {"errors_judged", report.errors},
+      {"unspecified", report.unspecified},
       {"determinism",
        {{"pairs", report.determinism_pairs}, {"mismatches", report.determinism_mismatches}}}};
   if (!report.planted_bug.empty())
@@ -219,6 +234,7 @@ std::string json_report(const RunReport& report) {
                        {"compared_whole", report.compared_whole}};
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
+  if (report.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();
   if (!report.inconclusive.empty()) json["inconclusive"] = report.inconclusive;
   for (const FailureReport& failure : report.failures)
     json["failures"].push_back(to_record(failure));

@@ -55,6 +55,9 @@ struct RunReport {
   std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
   std::vector<RunProgress> progress;  // in the order of time
   std::map<std::string, std::uint64_t> faults_fired;
+  std::uint64_t errors = 0;  // how many errors of ranks the oracles judged
+  // How often the oracles could not judge something, by reason (oracle/unspecified.h).
+  std::map<std::string, std::uint64_t> unspecified;
   std::string planted_bug;  // its id; empty if there is none
   PlantedBug planted;       // counted over all cases
   std::uint64_t determinism_pairs = 0;
@@ -68,9 +71,9 @@ struct RunReport {
 };
 
 std::string planted_line(const std::string& id, const PlantedBug& planted);  // empty without an id
-// The following report one run of a case, whether it failed or not.
-std::string errors_block(
-    const std::vector<RankError>& errors);  // one line per error; empty without one
+// The next two report one run of a case, whether it failed or not. errors_block() returns one line
+// per error, and nothing if there is none.
+std::string errors_block(const std::vector<RankError>& errors);
 std::string json_replay(const FailureReport& replay, const std::string& planted_bug);
 
 std::string replay_line(const FailureReport& report);  // the command for its case file

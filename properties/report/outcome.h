@@ -41,8 +41,8 @@ struct Outcome {
   PlantedBug planted;
   std::vector<RankError> errors;   // rank by rank, with the steps in order
   std::vector<TraceEvent> events;  // only on request
-  std::string
-      diagnosis;  // the joined flight records of the ranks; only for a failure, and on request
+  // The joined flight records of the ranks; only for a failure, and only on request.
+  std::string diagnosis;
 };
 
 Outcome outcome_of(const Verdict& verdict, const Observation& observation,

@@ -53,6 +53,9 @@ std::vector<std::string> obstacles(const Case& c) {
     out.emplace_back("a communication hook other than allreduce and fp16_compress");
   if (program.values == reference::Values::kSpecial && program.world > 2)
     out.emplace_back("special values at more than two ranks, whose sums depend on the order");
+  if (std::any_of(program.parameters.begin(), program.parameters.end(),
+                  [](const auto& parameter) { return parameter.permuted != 0; }))
+    out.emplace_back("parameters that are neither row-major nor column-major");
   if (std::all_of(program.parameters.begin(), program.parameters.end(),
                   [](const auto& parameter) { return parameter.frozen; }))
     out.emplace_back("a model without parameters that require a gradient");

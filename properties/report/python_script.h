@@ -22,8 +22,8 @@
 
 namespace lockstep::properties {
 
-constexpr std::uint64_t kMaxScriptNumbers =
-    200'000;  // the limit of constants plus expected gradients
+// The most numbers in a script: constants and expected gradients together.
+constexpr std::uint64_t kMaxScriptNumbers = 200'000;
 
 // `about`: the case file's free text, or empty.
 Result<std::string> python_script(const Case& given, std::string_view about = {});

@@ -135,7 +135,7 @@ Verdict CaseRunner::run_twice(const Case& c) {
   if (kind_ != LaneKind::kSim || other_ || !first.ok()) return first;
   Verdict second = run(c);
   if (!second.ok()) return second;
-  if (hash == observation_.trace_hash) return {};
+  if (hash == observation_.trace_hash) return first;
   return {
       Failing::kNotDeterministic, "determinism",
       fmt::format(

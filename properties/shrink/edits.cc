@@ -131,7 +131,7 @@ void Lister::whole() {
     for (std::size_t i = 0; i < parameters; ++i) add(Move::kMergeParameter, i);
   }
   for (std::size_t i = 0; i < program.buffers.size(); ++i) add(Move::kDropBuffer, i);
-  if (!program.inputs.empty()) add(Move::kDropInputs);
+  if (!program.steps_per_rank.empty()) add(Move::kDropInputs);
   if (!program.steps.empty()) {
     add(Move::kPlainProgram);
     add(Move::kUnifyProgram);
@@ -276,7 +276,7 @@ bool Applier::apply_to_whole() {
       drop_parameters(program_, chunk(program_.parameters.size(), edit_.a, edit_.b));
       return true;
     case Move::kDropInputs:
-      program_.inputs.clear();
+      program_.steps_per_rank.clear();
       return true;
     case Move::kDropBuffer: {
       std::vector<reference::Buffer>& list = program_.buffers;

@@ -132,8 +132,9 @@ void drop_rank(Case& value, std::uint32_t rank) {
     fold_variants(each);
     step.variants = std::move(each);
   }
-  if (rank < program.inputs.size())
-    program.inputs.erase(program.inputs.begin() + static_cast<std::ptrdiff_t>(rank));
+  if (rank < program.steps_per_rank.size())
+    program.steps_per_rank.erase(program.steps_per_rank.begin() +
+                                 static_cast<std::ptrdiff_t>(rank));
   --program.world;
   for (faults::Fault& fault : value.faults.faults)
     if (fault.rank > rank) --fault.rank;

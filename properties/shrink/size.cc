@@ -55,7 +55,7 @@ Size size_of(const Case& value) {
   for (const reference::Parameter& parameter : program.parameters) add_parameter(parameter, size);
   // Uneven inputs count more than the few variants that they can replace.
   constexpr std::uint64_t kJoin = 16;
-  if (!program.inputs.empty()) size.records += kJoin + program.inputs.size();
+  if (!program.steps_per_rank.empty()) size.records += kJoin + program.steps_per_rank.size();
   for (const reference::Buffer& buffer : program.buffers) {
     size.records += 1;
     size.detail += bits_of(buffer.key);

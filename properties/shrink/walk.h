@@ -19,8 +19,9 @@ constexpr std::uint32_t kFieldNumbers = 256;
 
 namespace walk_detail {
 
+// The number of a record's first field.
 template <typename T>
-constexpr std::uint32_t first_number = 0;  // the number of a record's first field
+constexpr std::uint32_t first_number = 0;
 template <>
 inline constexpr std::uint32_t first_number<Case> = 16;
 template <>

@@ -637,7 +637,7 @@ TEST_F(HostedSubjectTest, ASubjectThatCannotBeCreatedIsTold) {
   EXPECT_EQ(observation.construction.code(), Code::kDisagreement);
   // Everyone meets and tries again, a few times: a peer may have been in the middle of an error.
   EXPECT_THAT(recorder_.calls, ElementsAre("create", "create", "create", "create"));
-  EXPECT_EQ(observation.retries, 3u);
+  EXPECT_EQ(observation.failed_joins.size(), 3u);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ extern "C" {
 #define LOCKSTEP_CAN_FLOAT64 (UINT64_C(1) << 10)
 #define LOCKSTEP_CAN_FLOAT16 (UINT64_C(1) << 11)
 #define LOCKSTEP_CAN_BFLOAT16 (UINT64_C(1) << 12)
-#define LOCKSTEP_CAN_STRIDES (UINT64_C(1) << 13)     /* column-major parameters */
+#define LOCKSTEP_CAN_STRIDES (UINT64_C(1) << 13)     /* parameters that are not row-major */
 #define LOCKSTEP_CAN_ZERO_SIZE (UINT64_C(1) << 14)   /* parameters without elements */
 #define LOCKSTEP_CAN_TWO_DEVICES (UINT64_C(1) << 15) /* hooks from two threads */
 #define LOCKSTEP_CAN_BCUBE (UINT64_C(1) << 16)       /* sums in the order of Gloo's bcube */

@@ -77,7 +77,8 @@ Ref<Parameter> changed(Kind kind, const Parameter& parameter, const reference::P
       form.shape = with_another_size(parameter);
       break;
     case Kind::kStrides:
-      form.shape = shape_of(record.sizes, !record.column_major);
+      form.shape = shape_of(record.sizes,
+                            parameter.shape().strides == shape_of(record.sizes, false).strides);
       break;
     case Kind::kDType:
       form.dtype = form.dtype == DType::kFloat64 ? DType::kFloat32 : DType::kFloat64;

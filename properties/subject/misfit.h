@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reducer/bucket/layout.h"
-#include "reducer/reducer.h"
+#include "reducer/options.h"
 #include "reference/program.h"
 
 namespace lockstep {

@@ -30,16 +30,18 @@ class ProductionSubject final : public TrainingSubject {
                    Memberships memberships) override {
     users_.clear();
     manual_sync_ = program.options.manual_sync;
+    compresses_ = program.options.hook == reference::Hook::kPowerSgd;
     meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
     reducers_ = reference::reducer_count(program);
     for (std::uint32_t r = 0; r < reducers_; ++r) {
-      Result<ConstructionInputs> inputs =
-          inputs_of(r, parameters, buffers, program, environment, std::move(memberships[r]));
+      Result<ConstructionInputs> inputs = inputs_of(r, parameters, buffers, program, engine,
+                                                    environment, std::move(memberships[r]));
       if (!inputs) return inputs.error();
       auto made = make(std::move(*inputs), engine);
       if (!made) return made.error();
       users_.push_back({std::move(*made)});
       users_.back().see_all();
+      users_.back().reducer_id = users_.back().parallel->flight_record().reducer_id;
     }
     return {};
   }
@@ -60,8 +62,8 @@ class ProductionSubject final : public TrainingSubject {
     const std::uint32_t reducers = reference::reducer_count(a.program);
     const reference::Program share =
         reducers > 1 ? reference::share_of(a.program, 0) : reference::Program();
-    Result<ConstructionInputs> inputs =
-        inputs_of(0, a.parameters, a.buffers, a.program, a.environment, std::move(membership));
+    Result<ConstructionInputs> inputs = inputs_of(0, a.parameters, a.buffers, a.program, a.engine,
+                                                  a.environment, std::move(membership));
     if (!inputs) return inputs.error();
     if (a.does_not_fit && !lacks_ability)
       apply_misfit(a.program, reducers > 1 ? share : a.program, a.parameters, *inputs);
@@ -100,6 +102,7 @@ class ProductionSubject final : public TrainingSubject {
     return each([&](User& user) {
       Status status = user.parallel->reset(std::move(memberships[next++]));
       user.see_all();
+      user.reducer_id = user.parallel->flight_record().reducer_id;  // each group gives a new one
       return status;
     });
   }
@@ -123,9 +126,41 @@ class ProductionSubject final : public TrainingSubject {
     });
   }
 
+  bool names_buckets() const override { return true; }
+
   std::optional<FlightRecord> flight_record() const override {
     if (users_.empty()) return std::nullopt;
     return users_.front().parallel->flight_record();
+  }
+
+  std::uint32_t reducer_of(const Collective& collective) const override {
+    for (std::uint32_t r = 0; r < users_.size(); ++r)
+      if (users_[r].reducer_id == collective.reducer_id) return r;
+    return 0;
+  }
+
+  // Hooks that compress may send the bucket's elements in another dtype. What PowerSGD sends are no
+  // elements of the bucket, and have no padding.
+  std::string wrong_padding(const Collective& collective, std::uint32_t reducer) const override {
+    const bool is_on_host = collective.device == nullptr || collective.device->is_host();
+    if (!is_on_host || collective.op != lockstep::Op::kAllReduceSum || compresses_) return {};
+    const Layout& layout = users_[reducer].parallel->reducer().layout();
+    const BucketLayout& bucket = layout.buckets[static_cast<std::size_t>(collective.bucket)];
+    const auto parts = static_cast<std::size_t>(parts_of(bucket.dtype));
+    const auto elements = static_cast<std::size_t>(bucket.elements);
+    if (bucket.sparse || collective.count != elements * parts) return {};
+    const std::size_t unit = size_of(collective.dtype) * parts;
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    std::size_t end = 0;
+    for (const BucketMember& member : bucket.members) {
+      const std::size_t begin = static_cast<std::size_t>(member.offset) * unit;
+      if (end < begin && !std::all_of(collective.data + end, collective.data + begin, is_zero))
+        return "bucket " + std::to_string(collective.bucket) + " is sent with a padding before " +
+               users_[reducer].parallel->reducer().parameter_infos()[member.parameter].name +
+               " that is not zero";
+      end = begin + static_cast<std::size_t>(member.elements) * unit;
+    }
+    return {};
   }
 
   void take_trace(std::vector<ObservedCollective>& out) override {
@@ -168,19 +203,20 @@ class ProductionSubject final : public TrainingSubject {
   struct User {
     std::unique_ptr<DataParallel> parallel;
     std::int64_t seen = 0;  // how much of its trace was read
+    std::int64_t reducer_id = kNone;
     void see_all() { seen = parallel->reducer().trace().next_sequence(); }
   };
 
   Result<ConstructionInputs> inputs_of(std::uint32_t reducer,
                                        const std::vector<Ref<Parameter>>& parameters,
                                        const std::vector<Ref<Buffer>>& buffers,
-                                       const reference::Program& program,
+                                       const reference::Program& program, Engine& engine,
                                        RankEnvironment& environment, Membership membership) const {
     const bool is_alone = reference::reducer_count(program) == 1;
     const reference::Program share =
         is_alone ? reference::Program() : reference::share_of(program, reducer);
     Result<ReducerOptions> options =
-        options_of(parameters, buffers, is_alone ? program : share, environment);
+        options_of(parameters, buffers, is_alone ? program : share, engine, environment);
     if (!options) return failed(options.error());
     return ConstructionInputs{originals(parameters, program), std::move(*options),
                               std::move(membership)};
@@ -214,7 +250,7 @@ class ProductionSubject final : public TrainingSubject {
 
   Result<ReducerOptions> options_of(const std::vector<Ref<Parameter>>& parameters,
                                     const std::vector<Ref<Buffer>>& buffers,
-                                    const reference::Program& program,
+                                    const reference::Program& program, Engine& engine,
                                     RankEnvironment& environment) const {
     ReducerOptions options;
     options.find_unused_parameters = program.options.mode == reference::Mode::kDynamic;
@@ -233,7 +269,7 @@ class ProductionSubject final : public TrainingSubject {
     options.broadcast_buffers = !program.options.keep_buffers;
     options.broadcast_chunk_bytes = program.options.chunk_bytes;
     options.ignored = ignored_names(program);
-    options.hook = hook_of(program, environment);
+    options.hook = hook_of(parameters, program, engine, environment);
     options.failure_grace = environment.failure_grace();
     if (!pinned_layout_.empty() || program.options.pinned != 0) {
       Result<Layout> layout = load_layout(
@@ -309,11 +345,24 @@ class ProductionSubject final : public TrainingSubject {
     return names;
   }
 
-  static std::shared_ptr<CommunicationHook> hook_of(const reference::Program& program,
-                                                    RankEnvironment& environment) {
-    const bool has_gaps =
+  static UserHookSetup user_hook_of(const std::vector<Ref<Parameter>>& parameters,
+                                    const reference::Program& program) {
+    UserHookSetup setup;
+    setup.result = program.options.hook_result;
+    setup.completion = program.options.hook_completion;
+    setup.backward = program.options.hook_backward;
+    setup.has_gaps =
         std::any_of(program.parameters.begin(), program.parameters.end(),
                     [](const auto& each) { return each.sparse && reference::is_reduced(each); });
+    for (std::uint32_t i = 0; i < parameters.size(); ++i)
+      if (is_original(program.parameters[i]) && !program.parameters[i].ignored)
+        setup.parameters.push_back(parameters[i]);
+    return setup;
+  }
+
+  static std::shared_ptr<CommunicationHook> hook_of(const std::vector<Ref<Parameter>>& parameters,
+                                                    const reference::Program& program,
+                                                    Engine& engine, RankEnvironment& environment) {
     switch (program.options.hook) {
       case reference::Hook::kAllReduce:
         return make_all_reduce_hook();
@@ -322,7 +371,7 @@ class ProductionSubject final : public TrainingSubject {
       case reference::Hook::kBFloat16:
         return make_bf16_compress_hook();
       case reference::Hook::kElsewhere:
-        return make_user_hook(environment, has_gaps);
+        return make_user_hook(user_hook_of(parameters, program), engine, environment);
       case reference::Hook::kPowerSgd:
         return make_power_sgd_hook({reference::kPowerSgdRank, reference::kPowerSgdSeed});
       case reference::Hook::kNone:
@@ -381,6 +430,7 @@ class ProductionSubject final : public TrainingSubject {
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;
+  bool compresses_ = false;  // the hook is PowerSGD, whose collectives do not send buckets
   bool meets_in_forwards_ = false;
 };
 

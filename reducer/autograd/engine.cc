@@ -4,7 +4,9 @@
 #include <array>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
@@ -126,15 +128,15 @@ struct GraphTask::State {
   }
 };
 
-// `mutex` guards the ready queues, and all of a GraphTask's state while its backward runs.
 struct Engine::Impl {
   struct Worker {
     explicit Worker() : wake("engine.worker") {}
     std::vector<Ready> ready;
     platform::CondVar wake;
     platform::Thread thread;
+    std::optional<platform::ThreadId> id;  // Of `thread`, once it runs.
+    std::uint32_t depth = 0;               // Of the task whose node the thread runs.
   };
-  platform::Mutex mutex{"engine"};
   std::vector<std::unique_ptr<Worker>> workers;  // Worker 0 has no thread.
   std::vector<std::unique_ptr<GraphTask>> idle_tasks;
   bool stopping = false;
@@ -161,7 +163,7 @@ Engine::Engine(int workers, std::uint64_t tie_seed)
 
 Engine::~Engine() {
   {
-    platform::MutexLock lock(impl_->mutex);
+    platform::MutexLock lock(mutex_);
     impl_->stopping = true;
     for (const auto& worker : impl_->workers) worker->wake.notify_all();
   }
@@ -206,8 +208,11 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
                    std::span<const Tensor> gradients, bool retain_graph) {
   LOCKSTEP_CHECK_EQ(roots.size(), gradients.size());
   std::unique_ptr<GraphTask> task;
+  int driver = outer ? outer->worker : 0;
+  std::uint32_t depth = outer ? outer->task.state_->depth + 1 : 0;
   {
-    platform::MutexLock lock(impl_->mutex);
+    platform::MutexLock lock(mutex_);
+    if (!outer) driver = worker_of_this_thread(depth);
     if (!impl_->idle_tasks.empty()) {
       task = std::move(impl_->idle_tasks.back());
       impl_->idle_tasks.pop_back();
@@ -216,30 +221,43 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
   if (!task) task.reset(new GraphTask);
   GraphTask::State& state = *task->state_;
   task->outermost_ = outer ? outer->task.outermost_ : task.get();
-  state.depth = outer ? outer->task.state_->depth + 1 : 0;
-  state.driver = outer ? outer->worker : 0;
+  state.depth = depth;
+  state.driver = driver;
   state.retain_graph = retain_graph;
 
   Status status = guarded([&] { return discover(*task, roots, gradients); });
   if (status.ok()) status = guarded([&] { return announce(*task); });
   if (status.ok())
     status = guarded([&]() -> Status {
-      platform::MutexLock lock(impl_->mutex);
+      platform::MutexLock lock(mutex_);
       // How long the queues become depends on timing; how long they can become does not.
       state.ready.reserve(state.nodes.size());
       for (const auto& shared : impl_->workers)
         shared->ready.reserve(shared->ready.size() + state.nodes.size());
       for (std::uint32_t i = 0; i < state.nodes.size(); ++i)
         if (state.nodes[i].dependencies == 0) push_ready(*task, i, state.driver);
-      drive(*task, state.driver, lock);
+      drive(*task, state.driver);
       return std::move(state.failure);
     });
   status = finish(*task, std::move(status));
 
   state.clear();
-  platform::MutexLock lock(impl_->mutex);
+  platform::MutexLock lock(mutex_);
   give_back(impl_->idle_tasks, std::move(task));
   return status;
+}
+
+// A thread of the engine calls backward() where user code runs in a node without its context, as a
+// communication hook does. Nobody else runs the nodes of that thread, so it drives the backward,
+// and the backward goes before the one that it interrupts. 0 stands for every other thread.
+int Engine::worker_of_this_thread(std::uint32_t& depth) const {
+  for (std::size_t k = 1; k < impl_->workers.size(); ++k) {
+    const Impl::Worker& worker = *impl_->workers[k];
+    if (worker.id != platform::this_thread()) continue;
+    depth = worker.depth + 1;
+    return static_cast<int>(k);
+  }
+  return 0;
 }
 
 // Numbers the reachable nodes, counts how many senders each one has, and hands the roots their
@@ -297,20 +315,20 @@ Status Engine::announce(GraphTask& task) {
   return {};
 }
 
-// Runs everything that this thread may run until every node of `task` is done. It holds `lock`
-// except while a node runs.
-void Engine::drive(GraphTask& task, int worker, platform::MutexLock& lock) {
+// Runs everything that this thread may run until every node of `task` is done. It holds the
+// mutex except while a node runs.
+void Engine::drive(GraphTask& task, int worker) {
   GraphTask::State& state = *task.state_;
   platform::CondVar& wake =
       worker == 0 ? state.progress : impl_->workers[static_cast<std::size_t>(worker)]->wake;
   while (state.outstanding != 0) {
     Ready ready;
     bool found = false;
-    wake.wait(lock, platform::Deadline::never(), [&] {
+    wake.wait(mutex_, platform::Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
       found = state.outstanding != 0 && next_ready(&task, worker, ready);
       return found || state.outstanding == 0;
     });
-    if (found) execute(ready, worker, lock);
+    if (found) execute(ready, worker);
   }
 }
 
@@ -326,17 +344,18 @@ Status Engine::finish(GraphTask& task, Status status) {
 }
 
 void Engine::work(int worker) {
-  platform::MutexLock lock(impl_->mutex);
+  platform::MutexLock lock(mutex_);
   Impl::Worker& self = *impl_->workers[static_cast<std::size_t>(worker)];
+  self.id = platform::this_thread();
   while (true) {
     Ready ready;
     bool found = false;
-    self.wake.wait(lock, platform::Deadline::never(), [&] {
+    self.wake.wait(mutex_, platform::Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
       found = next_ready(nullptr, worker, ready);
       return found || impl_->stopping;
     });
     if (!found) return;
-    execute(ready, worker, lock);
+    execute(ready, worker);
   }
 }
 
@@ -450,19 +469,22 @@ class Gradients {
 
 }  // namespace
 
-// An allocation may be refused only while this thread holds `lock`; the code that runs without the
-// lock is guarded.
-void Engine::execute(const Ready& ready, int worker, platform::MutexLock& lock) {
+// An allocation may be refused only while this thread holds the mutex; the code that runs
+// without it is guarded.
+void Engine::execute(const Ready& ready, int worker) {
+  std::uint32_t& depth = impl_->workers[static_cast<std::size_t>(worker)]->depth;
+  const std::uint32_t depth_before = std::exchange(depth, ready.depth);
   try {
-    run_node(ready, worker, lock);
+    run_node(ready, worker);
   } catch (const std::bad_alloc&) {
     GraphTask::State& state = *ready.task->state_;
     if (state.failure.ok()) state.failure = out_of_memory();
     note_done(*ready.task, worker);
   }
+  depth = depth_before;
 }
 
-void Engine::run_node(const Ready& ready, int worker, platform::MutexLock& lock) {
+void Engine::run_node(const Ready& ready, int worker) {
   GraphTask& task = *ready.task;
   GraphTask::State& state = *task.state_;
   if (!state.failure.ok()) {
@@ -485,16 +507,18 @@ void Engine::run_node(const Ready& ready, int worker, platform::MutexLock& lock)
   for (; contribution != kEnd; contribution = state.contributions[contribution].next)
     arrived.items.push_back(std::move(state.contributions[contribution]));
 
-  lock.unlock();
-  Status status = guarded([&] {
-    LOCKSTEP_RETURN_IF_ERROR(fold(arrived.items, incoming.view()));
-    return apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
-  });
-  if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
-    node.freed_.store(true, std::memory_order_release);
-    node.release();
+  Status status;
+  {
+    const platform::MutexUnlock unlocked(mutex_);
+    status = guarded([&] {
+      LOCKSTEP_RETURN_IF_ERROR(fold(arrived.items, incoming.view()));
+      return apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
+    });
+    if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
+      node.freed_.store(true, std::memory_order_release);
+      node.release();
+    }
   }
-  lock.lock();
 
   if (!status.ok() && state.failure.ok()) state.failure = std::move(status);
   if (state.failure.ok()) deliver(task, node, outgoing.view(), worker);

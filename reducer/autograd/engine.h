@@ -7,7 +7,10 @@
 // order of the senders, whatever order they arrived in.
 // Threads: nodes with worker 0 run on the thread that calls backward, and those of worker k >= 1 on
 // the engine's k-th thread. backward() may be called from inside a node (checkpointing): pass the
-// node's context. Different threads may call backward at once on graphs that share nothing.
+// node's context to backward_nested(). Code that a node runs and that has no context, such as a
+// communication hook, may call backward(): on a thread of the engine the call runs that thread's
+// nodes itself, and goes first. Different threads may call backward at once on graphs that share
+// nothing but parameters.
 // Failure: the engine keeps the first error and skips nodes that have not run; it can be used again
 // afterwards. An exception of a node becomes kUserFailure. No exception leaves backward().
 // Waiting: backward() returns when its graph is done. A node that never returns blocks it for ever,
@@ -66,19 +69,23 @@ class Engine {
              std::span<const Tensor> gradients, bool retain_graph);
   Status discover(GraphTask& task, std::span<const Edge> roots, std::span<const Tensor> gradients);
   Status announce(GraphTask& task);
-  void drive(GraphTask& task, int worker, platform::MutexLock& lock);
+  void drive(GraphTask& task, int worker) LOCKSTEP_REQUIRES(mutex_);
   Status finish(GraphTask& task, Status status);
   void work(int worker);
-  bool next_ready(GraphTask* task, int worker, Ready& ready);
-  void execute(const Ready& ready, int worker, platform::MutexLock& lock);
-  void run_node(const Ready& ready, int worker, platform::MutexLock& lock);
-  void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker);
-  void push_ready(GraphTask& task, std::uint32_t index, int by);
-  void note_done(GraphTask& task, int by);
-  void wake_driver(GraphTask& task, int by);
+  bool next_ready(GraphTask* task, int worker, Ready& ready) LOCKSTEP_REQUIRES(mutex_);
+  int worker_of_this_thread(std::uint32_t& depth) const LOCKSTEP_REQUIRES(mutex_);
+  void execute(const Ready& ready, int worker) LOCKSTEP_REQUIRES(mutex_);
+  void run_node(const Ready& ready, int worker) LOCKSTEP_REQUIRES(mutex_);
+  void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker)
+      LOCKSTEP_REQUIRES(mutex_);
+  void push_ready(GraphTask& task, std::uint32_t index, int by) LOCKSTEP_REQUIRES(mutex_);
+  void note_done(GraphTask& task, int by) LOCKSTEP_REQUIRES(mutex_);
+  void wake_driver(GraphTask& task, int by) LOCKSTEP_REQUIRES(mutex_);
 
   platform::Atomic<std::uint64_t> next_sequence_{1};
   const std::uint64_t tie_seed_;
+  // Guards the ready queues, and all of a GraphTask's state while its backward runs.
+  platform::Mutex mutex_{"engine"};
   std::unique_ptr<Impl> impl_;
 };
 

@@ -77,7 +77,7 @@ class EngineTest : public ::testing::Test {
     return engine.backward(roots, gradients, retain);
   }
 
-  HostDevice devices_[2] = {HostDevice(0), HostDevice(1)};
+  HostDevice devices_[2] = {HostDevice(0, FreshMemory::kNaN), HostDevice(1, FreshMemory::kNaN)};
 };
 
 TEST_F(EngineTest, PassesAGradientToAParameterUsedDirectly) {
@@ -298,6 +298,37 @@ TEST_F(EngineTest, ANestedBackwardFinishesInsideItsNodeOnEveryWorker) {
     EXPECT_TRUE(finished_inside);
     EXPECT_EQ(values_of(inner->grad()), std::vector<float>{2});
     EXPECT_EQ(values_of(outer->grad()), std::vector<float>{2});
+  }
+}
+
+// A communication hook has no context, and may be called on any thread of the engine.
+TEST_F(EngineTest, ABackwardWithoutAContextRunsOnEveryWorkerAndGoesFirst) {
+  for (const int worker : {0, 1}) {
+    Engine engine(1);
+    const auto on_worker = parameter(engine, "on_worker", 1, 1);
+    const auto on_host = parameter(engine, "on_host");
+    const auto outer = parameter(engine, "outer", 1, 1);
+    Status inside(Code::kInternal, "it did not run");
+    bool finished_inside = false;
+    const auto caller = node(
+        engine, {{outer, 0}},
+        [&](std::span<const Tensor> in, std::span<Tensor> out, const BackwardContext&) {
+          const auto fan = node(engine, {{on_worker, 0}, {on_host, 0}}, pass_on());
+          inside = backward(engine, {{fan, 0}}, false, 3);
+          finished_inside =
+              on_worker->grad().defined() && on_host->grad().defined() && !outer->grad().defined();
+          out[0] = in[0];
+          return Status();
+        },
+        1, worker);
+    ASSERT_TRUE(backward(engine, {{caller, 0}}, false, 2).ok());
+    ASSERT_TRUE(inside.ok()) << inside.to_string();
+    EXPECT_TRUE(finished_inside);
+    EXPECT_EQ(values_of(on_worker->grad()), std::vector<float>{3});
+    EXPECT_EQ(values_of(on_host->grad()), std::vector<float>{3});
+    EXPECT_EQ(values_of(outer->grad()), std::vector<float>{2});
+    // The thread is free again: later backwards are not nested.
+    ASSERT_TRUE(backward(engine, {{outer, 0}}, false, 1).ok());
   }
 }
 

@@ -31,7 +31,7 @@ Result<std::string> HashStore::get(std::string_view key, platform::Deadline dead
     found = state_->values.find(key);
     return found != state_->values.end();
   };
-  if (!state_->changed.wait(lock, deadline, is_set))
+  if (!state_->changed.wait(state_->mutex, deadline, is_set))
     return failed(Status(Code::kTimeout,
                          "nobody set the key '" + std::string(key) + "' before the deadline"));
   return found->second;

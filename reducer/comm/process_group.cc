@@ -24,7 +24,8 @@ Work::Work() : mutex_("work"), completed_("work.completed") {}
 
 Status Work::wait(platform::Deadline deadline) {
   platform::MutexLock lock(mutex_);
-  if (!completed_.wait(lock, deadline, [this] { return !in_flight_; })) {
+  if (!completed_.wait(mutex_, deadline,
+                       [this]() LOCKSTEP_REQUIRES(mutex_) { return !in_flight_; })) {
     Failure failure;
     failure.code = Code::kTimeout;
     failure.sequence = sequence_;

@@ -89,11 +89,11 @@ class Work {
  private:
   mutable platform::Mutex mutex_;
   platform::CondVar completed_;
-  bool in_flight_ = false;
-  std::int64_t sequence_ = kNone;
-  platform::Duration started_at_{};
-  platform::Duration completed_at_{};
-  Status status_;
+  bool in_flight_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::int64_t sequence_ LOCKSTEP_GUARDED_BY(mutex_) = kNone;
+  platform::Duration started_at_ LOCKSTEP_GUARDED_BY(mutex_){};
+  platform::Duration completed_at_ LOCKSTEP_GUARDED_BY(mutex_){};
+  Status status_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 class ProcessGroup {

@@ -106,17 +106,20 @@ void StagedGroup::abort(const Status& cause) {
 }
 
 // Returns the next entry of a queue, or null when the queue is empty and closed.
-std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries& queue, const bool& is_closed) {
+std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries StagedGroup::*queue,
+                                                      bool StagedGroup::*is_closed) {
   platform::MutexLock lock(mutex_);
-  changed_.wait(lock, platform::Deadline::never(), [&] { return is_closed || !queue.empty(); });
-  if (queue.empty()) return nullptr;
-  std::unique_ptr<Entry> entry = std::move(queue.front());
-  queue.pop_front();
+  Entries& entries = this->*queue;
+  changed_.wait(mutex_, platform::Deadline::never(),
+                [&] { return this->*is_closed || !entries.empty(); });
+  if (entries.empty()) return nullptr;
+  std::unique_ptr<Entry> entry = std::move(entries.front());
+  entries.pop_front();
   return entry;
 }
 
 void StagedGroup::send() {
-  while (std::unique_ptr<Entry> entry = next(to_send_, is_closing_)) {
+  while (std::unique_ptr<Entry> entry = next(&StagedGroup::to_send_, &StagedGroup::is_closing_)) {
     Status status = begin(*entry);
     if (!status.ok()) {
       end(std::move(entry), std::move(status));
@@ -150,7 +153,7 @@ Status StagedGroup::begin(Entry& entry) {
 }
 
 void StagedGroup::receive() {
-  while (std::unique_ptr<Entry> entry = next(to_receive_, is_sent_)) {
+  while (std::unique_ptr<Entry> entry = next(&StagedGroup::to_receive_, &StagedGroup::is_sent_)) {
     Status status = finish(*entry);
     end(std::move(entry), std::move(status));
   }

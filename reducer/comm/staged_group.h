@@ -67,7 +67,7 @@ class StagedGroup final : public ProcessGroup {
   Status begin(Entry& entry);
   Status finish(Entry& entry);
   void end(std::unique_ptr<Entry> entry, Status status);
-  std::unique_ptr<Entry> next(Entries& queue, const bool& is_closed);
+  std::unique_ptr<Entry> next(Entries StagedGroup::*queue, bool StagedGroup::*is_closed);
 
   const std::shared_ptr<ProcessGroup> group_;
   Device& device_;
@@ -75,17 +75,19 @@ class StagedGroup final : public ProcessGroup {
 
   // Lock order: starting_ is outermost; the locks of the group are never taken inside of either.
   platform::Mutex starting_{"staged.starting"};  // Serializes the submission of downloads.
-  platform::Mutex mutex_{"staged"};              // Guards everything below.
+  platform::Mutex mutex_{"staged"};
   platform::CondVar changed_{"staged"};
-  Entries to_send_;
-  Entries to_receive_;
-  Entries spare_;
-  Entries stuck_;  // Entries whose memory the device may still use; they stay until the group ends.
-  std::size_t in_flight_ = 0;
-  std::int64_t next_sequence_ = 0;
-  Status cause_;  // The cause of the group's death.
-  bool is_closing_ = false;
-  bool is_sent_ = false;  // True when nothing more will be sent.
+  Entries to_send_ LOCKSTEP_GUARDED_BY(mutex_);
+  Entries to_receive_ LOCKSTEP_GUARDED_BY(mutex_);
+  Entries spare_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Entries whose memory the device may still use; they stay until the group ends.
+  Entries stuck_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::size_t in_flight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Status cause_ LOCKSTEP_GUARDED_BY(mutex_);  // The cause of the group's death.
+  bool is_closing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // True when nothing more will be sent.
+  bool is_sent_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   platform::Thread sender_;
   platform::Thread receiver_;

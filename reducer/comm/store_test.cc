@@ -38,7 +38,7 @@ TEST(HashStore, GetWaitsForTheKey) {
     platform::Mutex mutex("test");
     platform::CondVar never_notified("test");
     platform::MutexLock lock(mutex);
-    never_notified.wait(lock, Deadline::in(milliseconds(20)), [] { return false; });
+    never_notified.wait(mutex, Deadline::in(milliseconds(20)), [] { return false; });
     is_set = true;
     store.set("late", "value").value();
   });

@@ -253,7 +253,7 @@ class QueueDevice final : public Device {
   static constexpr std::size_t kAlignment = 64;
 
   const int index_;
-  HostDevice host_{-1};
+  HostDevice host_{-1, FreshMemory::kNaN};
   std::byte* addresses_ = nullptr;  // kBytes that cannot be touched, then as many that can.
   std::size_t used_ = 0;
   std::atomic<std::uint64_t> allocated_{0};

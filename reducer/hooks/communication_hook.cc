@@ -33,6 +33,7 @@ void HookBucket::end() {
   }
   started_ = 0;
   awaited_ = 0;
+  has_failed_collective_ = false;
   future_.reset();
 }
 
@@ -51,7 +52,9 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
   collective.ready = device.record(device.current_stream());
   collective.pass = pass_;
   collective.bucket = position_.index;
-  LOCKSTEP_RETURN_IF_ERROR(reducer_.start(collective, flight.work, flight.trace_sequence));
+  Status status = reducer_.start(collective, flight.work, flight.trace_sequence);
+  has_failed_collective_ = has_failed_collective_ || !status.ok();
+  LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   flight.tensor = tensor;
   ++started_;
   return {};
@@ -60,7 +63,9 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
 Status HookBucket::wait() {
   for (; awaited_ < started_; ++awaited_) {
     Flight& flight = *flights_[awaited_];
-    LOCKSTEP_RETURN_IF_ERROR(reducer_.await(flight.work, flight.trace_sequence));
+    Status status = reducer_.await(flight.work, flight.trace_sequence);
+    has_failed_collective_ = has_failed_collective_ || !status.ok();
+    LOCKSTEP_RETURN_IF_ERROR(std::move(status));
   }
   return {};
 }

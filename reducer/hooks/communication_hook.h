@@ -16,8 +16,9 @@
 // one reducer.
 // Order: all ranks must start the same collectives in the same order. The collectives that finish()
 // starts come after the usage map (T2).
-// Failure: an error or an exception of the hook is kUserFailure, with pass, bucket and parameters,
-// on every rank. An error of a collective stays what it is. After a failure, the reducer may call
+// Failure: an error of the hook, whatever its code, or an exception is kUserFailure, with pass,
+// bucket and parameters, on every rank; kOutOfMemory stays what it is, and so does an error of a
+// collective that the hook started for this bucket. After a failure, the reducer may call
 // start() for a bucket for which it never called finish(); the bucket for which is_first() holds
 // always begins a pass. Sparse gradients bypass the hook (S1): the hook does not see their buckets,
 // but index() counts them.
@@ -78,8 +79,8 @@ class HookBucket {
   Status wait();
   // Returns a Work for something that the hook does on a thread of its own. The reducer does not
   // call finish() before the hook has called Work::complete() on it, once. A failure given to
-  // complete() is a failure of the hook; if the Work is not completed within the group's timeout,
-  // that is kTimeout. Call future() in start().
+  // complete() is a failure of the hook, whatever its code; if the Work is not completed within the
+  // group's timeout, that is kTimeout. Call future() in start().
   std::shared_ptr<Work> future();
 
   // The reducer calls the functions from here on.
@@ -87,6 +88,8 @@ class HookBucket {
   const std::shared_ptr<Work>& promised() const { return future_; }
   // Whether everything in flight has ended by the deadline.
   bool is_drained(platform::Deadline deadline);
+  // Whether a collective of the hook failed in this pass, when it was started or afterwards.
+  bool has_failed_collective() const { return has_failed_collective_; }
   void end();  // Releases the tensors and the future of the hook.
 
  private:
@@ -107,6 +110,7 @@ class HookBucket {
   std::vector<std::unique_ptr<Flight>> flights_;  // Reused from pass to pass, for their memory.
   std::size_t started_ = 0;  // The number of flights that this pass has started.
   std::size_t awaited_ = 0;
+  bool has_failed_collective_ = false;
   std::shared_ptr<Work> future_;
 };
 

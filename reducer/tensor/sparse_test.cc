@@ -21,7 +21,7 @@ Rows rows_of(const Tensor& tensor) { return {tensor.rows().begin(), tensor.rows(
 
 class Sparse : public ::testing::Test {
  protected:
-  HostDevice device_{0};
+  HostDevice device_{FreshMemory::kNaN};
   const Shape whole_ = Shape::row_major({5, 2});
 };
 

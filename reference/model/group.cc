@@ -221,9 +221,11 @@ GroupState take_results(const Setting& setting, GroupState group, std::vector<Re
     reduced.in_bucket = setting.options().views && !setting.parameter(each.parameter).sparse;
     reduced.is_order_dependent = each.is_order_dependent;
     reduced.is_touched = true;
-    for (const std::uint32_t rank : group.survivors) {
-      Gradients& gradients = group.ranks[rank].gradients;
+    for (std::size_t position = 0; position < group.survivors.size(); ++position) {
+      Gradients& gradients = group.ranks[group.survivors[position]].gradients;
       for (const std::uint32_t part : setting.roles.replicas[each.parameter]) gradients[part] = {};
+      if (!each.of_ranks.empty())
+        reduced.tensor = std::make_shared<const Tensor>(std::move(each.of_ranks[position]));
       gradients[each.parameter] = reduced;
     }
   }
@@ -269,7 +271,7 @@ Collectives collectives_of_pass(const Setting& setting, const GroupState& group,
     } else if (uses_power_sgd(setting, bucket)) {
       first.push_back({Op::kAllReduceBucket, b, first_sum_count(setting, bucket)});
       after_usage.push_back({Op::kAllReduceBucket, b, second_sum_count(setting, bucket)});
-    } else {
+    } else if (setting.options().hook_result != HookResult::kLocal) {
       const std::uint32_t parts = parts_of(bucket.dtype);
       first.push_back(
           {Op::kAllReduceBucket, b, bucket.count * parts,

@@ -138,7 +138,9 @@ RankReadiness local_readiness(std::size_t parameters, const Calls& calls) {
   return rank;
 }
 
-RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Calls& calls,
+namespace {
+
+RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Calls& calls,
                         const Gradients& gradients) {
   RankReadiness rank = local_readiness(gradients.size(), calls);
   Call call;
@@ -174,6 +176,35 @@ RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Call
   return rank;
 }
 
+bool has_run_a_hook(const PassRules& rules, const HookCounts& hooks) {
+  return std::any_of(rules.roles.parts.begin(), rules.roles.parts.end(),
+                     [&](std::uint32_t part) { return hooks[part] > 0; });
+}
+
+// Whether an error of the calls, if there is one, is found only when the backward ends. While
+// static mode counts hooks, gradients are copied to their buckets then; and so are those of unused
+// parameters, if no hook ran in the backward.
+bool is_found_at_end(const PassRules& rules, const RankReadiness& rank) {
+  const bool fills_at_end = rules.counts_hooks() || !has_run_a_hook(rules, rank.hooks_run);
+  return rank.error == Error::kNone || rank.error == Error::kIncomplete ||
+         rank.error == Error::kUsageChanged || (rank.error == Error::kRequiresGrad && fills_at_end);
+}
+
+}  // namespace
+
+// A second checkpoint around the whole model may fail the backward before it ends (P1, P12). That
+// error takes the place of an error that would be found at the end.
+RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Calls& calls,
+                        const Gradients& gradients) {
+  RankReadiness rank = run_calls(rules, pass, calls, gradients);
+  if (pass.recompute != Recompute::kTwiceFails || !is_found_at_end(rules, rank)) return rank;
+  rank.error = Error::kForwardInBackward;
+  rank.error_call = 0;
+  rank.parameters.clear();
+  rank.requiring.clear();
+  return rank;
+}
+
 // A rank launches no bucket whose parameters it lacks, and no later one (P3). While static mode
 // counts, it launches not even the usage map, unless what comes to the buckets is refused. After
 // backward (P14) a rank whose backward failed, or whose pass is not complete, launches none. In
@@ -185,13 +216,17 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
   Parameters lacking = is_refused ? rank.parameters : rank.requiring;
   std::erase_if(lacking, [&](std::uint32_t part) { return contains(rank.ready_twice, part); });
   if (!(counts && is_refused)) {
-    if (counts && !rules.used_set && !rank.missing.empty()) return true;  // of the usage map
+    // The rank withholds the usage map, which comes before all buckets.
+    if (counts && !rules.used_set && !rank.missing.empty()) return true;
     lacking.insert(lacking.end(), rank.missing.begin(), rank.missing.end());
   }
+  const bool is_broken_off = rank.error == Error::kForwardInBackward;
+  if (counts && is_broken_off && !rules.used_set && !rules.roles.reduced.empty()) return true;
   const bool has_failed = rank.error == Error::kReadyTwice || rank.error == Error::kUsageChanged ||
-                          (is_refused && !counts);
+                          is_broken_off || (is_refused && !counts);
+  const bool is_after = rules.options.launch == Launch::kAfterBackward;
   const bool launches_none =
-      rules.options.launch == Launch::kAfterBackward && (has_failed || !lacking.empty());
+      (is_after && (has_failed || !lacking.empty())) || (counts && is_broken_off);
   const auto is_withheld = [&](const ExpectedBucket& bucket) {
     const auto is_in_it = [&](std::uint32_t part) {
       const std::uint32_t original = rules.roles.originals[part];
@@ -200,10 +235,12 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
     };
     return launches_none || std::any_of(lacking.begin(), lacking.end(), is_in_it);
   };
-  // Whether the others notice that a bucket without elements is not launched is left open.
+  // Whether the others notice that a bucket without elements is not launched is left open. A bucket
+  // whose hook starts no collective cannot be missed (S4).
+  const bool starts_sums = rules.options.hook_result != HookResult::kLocal;
   const auto first = std::find_if(buckets.begin(), buckets.end(), is_withheld);
-  return std::any_of(first, buckets.end(), [](const ExpectedBucket& bucket) {
-    return bucket.count > 0 || bucket.sparse;
+  return std::any_of(first, buckets.end(), [starts_sums](const ExpectedBucket& bucket) {
+    return (bucket.count > 0 && starts_sums) || bucket.sparse;
   });
 }
 

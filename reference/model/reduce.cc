@@ -59,11 +59,24 @@ Tensor reduce_dense(const Setting& setting, const ExpectedBucket& bucket, std::s
   const DType wire = wire_dtype(setting.options().hook, bucket.dtype);
   std::vector<Elements> values =
       dense_contributions(setting, contributors, bucket.parameters[member]);
-  for (Elements& each : values) each = scaled(bucket.dtype, wire, divisor, std::move(each));
+  const HookResult result = setting.options().hook_result;
+  if (result == HookResult::kZeros) return {{}, Elements(values.front().size())};
+  if (result == HookResult::kMean)
+    for (Elements& each : values) each = scaled(bucket.dtype, wire, divisor, std::move(each));
   const std::uint64_t parts = parts_of(bucket.dtype);
   return {{},
           sum_in_order(setting, wire, bucket.count * parts, bucket.offsets[member] * parts,
                        std::move(values))};
+}
+
+// The result of a hook that returns to each rank what that rank has in the bucket (S4).
+Reduced keep_contributions(const Setting& setting, const Contributors& contributors,
+                           std::uint32_t parameter) {
+  Reduced reduced;
+  reduced.parameter = parameter;
+  for (Elements& values : dense_contributions(setting, contributors, parameter))
+    reduced.of_ranks.push_back({{}, std::move(values)});
+  return reduced;
 }
 
 // A parameter that no rank used takes part, too, as a hook does not know (S4).
@@ -136,11 +149,17 @@ std::vector<Reduced> reduce_bucket(const Setting& setting, const ExpectedBucket&
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
     const std::uint32_t p = bucket.parameters[m];
     if (is_untouched(p)) continue;
-    all.push_back({p,
-                   bucket.sparse ? reduce_sparse(setting.parameter(p), divisor,
-                                                 sparse_contributions(setting, contributors, p))
-                                 : reduce_dense(setting, bucket, m, divisor, contributors),
-                   any_part(setting, contributors, p, &Gradient::is_order_dependent)});
+    Reduced reduced;
+    if (!bucket.sparse && setting.options().hook_result == HookResult::kLocal)
+      reduced = keep_contributions(setting, contributors, p);
+    else if (bucket.sparse)
+      reduced.tensor = reduce_sparse(setting.parameter(p), divisor,
+                                     sparse_contributions(setting, contributors, p));
+    else
+      reduced.tensor = reduce_dense(setting, bucket, m, divisor, contributors);
+    reduced.parameter = p;
+    reduced.is_order_dependent = any_part(setting, contributors, p, &Gradient::is_order_dependent);
+    all.push_back(std::move(reduced));
   }
   return all;
 }

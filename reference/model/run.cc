@@ -32,9 +32,9 @@ void run_step(const Shares& shares, std::uint32_t step, const Ranks& survivors,
   bool any_error = false;
   for (const auto& share : shares) {
     const Program& program = share->setting.program;
-    if (step > 0 && step == program.second_join)
+    if (step > 0 && step == program.rejoin_step)
       share->group = end_join(share->setting, std::move(share->group));
-    if (step > 0 && step == program.renewed)
+    if (step > 0 && step == program.recreate_before_step)
       share->group = renew_reducer(share->setting, std::move(share->group));
     share->group =
         run_step(share->setting, std::move(share->group), step, ready_orders, share->writer);

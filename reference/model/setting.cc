@@ -9,7 +9,7 @@ std::vector<std::uint32_t> positions_of(const Parameter& parameter) {
   std::vector<std::uint32_t> positions;
   if (parameter.sparse) return positions;
   const std::uint64_t count = value_count(parameter);
-  if (!parameter.column_major) {
+  if (is_row_major(parameter)) {
     positions.resize(count);
     std::iota(positions.begin(), positions.end(), 0u);
     return positions;

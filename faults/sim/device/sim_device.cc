@@ -69,7 +69,8 @@ std::size_t SimDevice::add_line(const std::string& name) {
   return number;
 }
 
-Result<Stream> SimDevice::new_stream() {
+// This reads lines_ without the mutex, for the reason that note_host_read() gives.
+Result<Stream> SimDevice::new_stream() LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
   std::string name = "device " + std::to_string(options_.index) + " stream ";
   name += std::to_string(lines_.size() - kFirstStream);
   return Stream{this, add_line(name) - kFirstStream};
@@ -102,23 +103,26 @@ void SimDevice::run_line(std::size_t number) {
   MutexLock lock(mutex_);
   Line& line = lines_[number];
   while (true) {
-    changed_.wait(lock, Deadline::never(),
-                  [&] { return is_over() || is_closing_ || !line.queue.empty(); });
+    changed_.wait(mutex_, Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
+      return is_over() || is_closing_ || !line.queue.empty();
+    });
     if (is_over() || line.queue.empty()) return;
     Task task = std::move(line.queue.front());
     line.queue.pop_front();
-    execute(line, std::move(task), lock);
+    execute(line, std::move(task));
   }
 }
 
-void SimDevice::execute(Line& line, Task task, MutexLock& lock) {
+void SimDevice::execute(Line& line, Task task) {
   if (task.awaited != 0) {
     const Line& other = lines_[task.awaited_line];
-    changed_.wait(lock, Deadline::never(),
-                  [&] { return is_over() || other.passed >= task.awaited; });
+    changed_.wait(mutex_, Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
+      return is_over() || other.passed >= task.awaited;
+    });
   }
   if (task.duration > platform::Duration(0))
-    changed_.wait(lock, Deadline::in(task.duration), [&] { return is_over(); });
+    changed_.wait(mutex_, Deadline::in(task.duration),
+                  [&]() LOCKSTEP_REQUIRES(mutex_) { return is_over(); });
   if (is_over()) return;
   if (task.number != 0 && task.number == options_.stopping_operation) is_stopped_ = true;
   if (task.number != 0 && task.number == options_.failing_operation)
@@ -126,10 +130,9 @@ void SimDevice::execute(Line& line, Task task, MutexLock& lock) {
                                             ": operation " + std::to_string(task.number) + ", " +
                                             task.name + ", failed");
   if (!is_over() && task.body) {
-    lock.unlock();
+    const platform::MutexUnlock unlocked(mutex_);
     task.body();
     task.body = nullptr;
-    lock.lock();
   }
   if (!is_over()) ++line.passed;
   changed_.notify_all();
@@ -200,7 +203,8 @@ Status SimDevice::synchronize(const Event& event, Deadline deadline) {
   MutexLock lock(mutex_);
   const Line& line = lines_[event.handle >> kPointBits];
   const std::uint64_t point = event.handle & kPointMask;
-  changed_.wait(lock, deadline, [&] { return line.passed >= point || !failure_.ok(); });
+  changed_.wait(mutex_, deadline,
+                [&]() LOCKSTEP_REQUIRES(mutex_) { return line.passed >= point || !failure_.ok(); });
   if (line.passed >= point) {
     lines_[kHost].clock.join(line.events.at(point));
     return {};
@@ -265,7 +269,7 @@ bool SimDevice::touch(const std::shared_ptr<const Actor>& actor, const Touch& to
 }
 
 void SimDevice::check_order(Block& block, const Access& access) {
-  const auto report = [&](const Access& earlier) {
+  const auto report = [&](const Access& earlier) LOCKSTEP_REQUIRES(mutex_) {
     if (!failure_.ok()) return;
     const bool is_new = reported_
                             .insert({earlier.actor->line, earlier.actor->sequence,
@@ -301,11 +305,13 @@ void SimDevice::host_write(std::byte* data, std::span<const std::byte> from, std
 
 // This does not acquire the mutex: that would be a scheduling point which the following memcpy does
 // not have, and the state read here is consistent at all scheduling points.
-void SimDevice::note_host_read(const std::byte* data, std::size_t bytes) {
+void SimDevice::note_host_read(const std::byte* data,
+                               std::size_t bytes) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
   touch(begin_on_host("read"), {data, bytes, false});
 }
 
-void SimDevice::note_host_write(const std::byte* data, std::size_t bytes) {
+void SimDevice::note_host_write(const std::byte* data,
+                                std::size_t bytes) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
   touch(begin_on_host("write"), {data, bytes, true});
 }
 

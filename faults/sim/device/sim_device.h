@@ -157,26 +157,27 @@ class SimDevice final : public Device {
     platform::Thread thread;
   };
 
-  std::size_t add_line(const std::string& name);
-  std::size_t line_of(const Stream& stream) const;
+  std::size_t add_line(const std::string& name) LOCKSTEP_EXCLUDES(mutex_);
+  std::size_t line_of(const Stream& stream) const LOCKSTEP_REQUIRES(mutex_);
   Tensor borrowed(const Tensor& tensor);
   void run_line(std::size_t line);
-  bool is_over() const { return is_stopped_ || !failure_.ok(); }
-  void execute(Line& line, Task task, platform::MutexLock& lock);
+  bool is_over() const LOCKSTEP_REQUIRES(mutex_) { return is_stopped_ || !failure_.ok(); }
+  void execute(Line& line, Task task) LOCKSTEP_REQUIRES(mutex_);
 
-  // These require the mutex.
-  void advance(std::size_t line);
-  std::shared_ptr<const Actor> begin(std::size_t line, std::string operation);
-  std::shared_ptr<const Actor> begin_on_host(std::string operation);
-  bool touch(const std::shared_ptr<const Actor>& actor, const Touch& touch);
-  void check_order(Block& block, const Access& access);
+  void advance(std::size_t line) LOCKSTEP_REQUIRES(mutex_);
+  std::shared_ptr<const Actor> begin(std::size_t line, std::string operation)
+      LOCKSTEP_REQUIRES(mutex_);
+  std::shared_ptr<const Actor> begin_on_host(std::string operation) LOCKSTEP_REQUIRES(mutex_);
+  bool touch(const std::shared_ptr<const Actor>& actor, const Touch& touch)
+      LOCKSTEP_REQUIRES(mutex_);
+  void check_order(Block& block, const Access& access) LOCKSTEP_REQUIRES(mutex_);
   static Place place_of(const Block& block, const Access& access);
-  void push(std::size_t line, Task task);
-  std::uint64_t record_on(std::size_t line);
-  void wait_on(std::size_t line, std::size_t other, std::uint64_t point);
-  void note(std::size_t line, Block& block);
+  void push(std::size_t line, Task task) LOCKSTEP_REQUIRES(mutex_);
+  std::uint64_t record_on(std::size_t line) LOCKSTEP_REQUIRES(mutex_);
+  void wait_on(std::size_t line, std::size_t other, std::uint64_t point) LOCKSTEP_REQUIRES(mutex_);
+  void note(std::size_t line, Block& block) LOCKSTEP_REQUIRES(mutex_);
   void submit_on(std::size_t line, std::string name, std::span<const Touch> touches,
-                 std::function<void()> body);
+                 std::function<void()> body) LOCKSTEP_REQUIRES(mutex_);
 
   static constexpr std::size_t kHost = 0;
   static constexpr std::size_t kReclaim = 1;  // it waits for the users of released memory
@@ -189,18 +190,21 @@ class SimDevice final : public Device {
   platform::Atomic<std::uint64_t> allocated_{0};
   platform::Atomic<bool> is_left_{false};
 
-  platform::Mutex mutex_{"sim.device"};  // guards the members below
+  platform::Mutex mutex_{"sim.device"};
   platform::CondVar changed_{"sim.device"};
-  std::deque<Line> lines_;  // by number; the host's line uses only its clock
-  SimMemory memory_;
-  std::map<std::uint32_t, std::vector<std::uint64_t>> current_;  // handles, by fiber
-  std::vector<Finding> findings_;
-  std::set<std::array<std::uint64_t, 4>> reported_;  // races: line and number of both sides
-  std::uint64_t operations_ = 0;
-  std::uint64_t allocations_ = 0;
-  Status failure_;
-  bool is_stopped_ = false;
-  bool is_closing_ = false;
+  // The lines by number. The host's line uses only its clock.
+  std::deque<Line> lines_ LOCKSTEP_GUARDED_BY(mutex_);
+  SimMemory memory_ LOCKSTEP_GUARDED_BY(mutex_);
+  // By fiber: the handles of the streams that its guards have made current, the innermost last.
+  std::map<std::uint32_t, std::vector<std::uint64_t>> current_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Finding> findings_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The races that are in findings_ already: line and number of each of the two operations.
+  std::set<std::array<std::uint64_t, 4>> reported_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::uint64_t operations_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t allocations_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Status failure_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool is_stopped_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_closing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 // Sets the current stream of the calling fiber while the guard lives. Guards nest.

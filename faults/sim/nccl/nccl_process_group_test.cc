@@ -695,7 +695,7 @@ TEST(NcclGroupInSimulator, AnIdleGroupLetsADeadlockBeFound) {
         NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2, options_of(kLong));
     ASSERT_TRUE(group.has_value());
     platform::MutexLock lock(mutex);
-    never.wait(lock, platform::Deadline::never(), [] { return false; });
+    never.wait(mutex, platform::Deadline::never(), [] { return false; });
   });
   EXPECT_EQ(end, End::kDeadlock);
   EXPECT_THAT(run.wait_graph, HasSubstr("test.never"));

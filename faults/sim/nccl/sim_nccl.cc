@@ -14,8 +14,8 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 namespace {
 
-constexpr std::int64_t kFirstGeneration =
-    4096;  // of meshes; other groups have the generations below
+// The first generation of meshes. Other groups have the generations below it.
+constexpr std::int64_t kFirstGeneration = 4096;
 constexpr const char* kIdPrefix = "simulated nccl ";
 
 }  // namespace
@@ -114,8 +114,10 @@ NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimN
     const bool fires = one.function.empty() ? moves_data && one.number == moving
                                             : one.function == function && one.number == number;
     if (!fires) continue;
-    if (one.kind == SimNcclFault::Kind::kResult)
+    if (one.kind == SimNcclFault::Kind::kResult) {
+      ++refused_calls_;
       return refuse(one.result, std::string(function) + ": the fault of the plan");
+    }
     if (fault != nullptr) *fault = &one;
   }
   return NcclResult::kSuccess;

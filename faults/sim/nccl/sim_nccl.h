@@ -104,11 +104,12 @@ class SimNccl {
   static void abandon() { running_ = nullptr; }
 
   NcclApi api() const;
-  const std::vector<std::string>& misuses() const {
-    return misuses_;
-  }  // each is "FUNCTION of WHICH, HOW"
+  // Returns the calls that broke NCCL's rules, each as "FUNCTION of WHICH, HOW".
+  const std::vector<std::string>& misuses() const { return misuses_; }
   // Counts the communicators that live processes have created and neither aborted nor destroyed.
   std::size_t open_communicators() const;
+  // Counts the calls that returned the result of a planned fault (SimNcclFault::Kind::kResult).
+  std::uint64_t refused_calls() const { return refused_calls_; }
 
  private:
   struct CliqueState;
@@ -204,6 +205,7 @@ class SimNccl {
   std::map<std::uint32_t, Process> processes_;
   std::map<simulation::FiberId, Group> groups_;
   std::vector<std::string> misuses_;
+  std::uint64_t refused_calls_ = 0;
   std::uint64_t next_id_ = 1;
   std::int64_t next_generation_;
 };

@@ -58,8 +58,8 @@ struct SimNccl::Communicator {
   Life life = Life::kOpen;
   bool is_revoked = false;
   bool is_finalized = false;
-  bool has_failed_init =
-      false;                // the communicator is a child that failed but was returned all the same
+  // The communicator is a child whose creation failed, but which was returned all the same.
+  bool has_failed_init = false;
   bool is_cut = false;      // its work ends, and no new work begins
   bool is_leaving = false;  // its jobs end, too
   NcclResult state = NcclResult::kSuccess;

@@ -45,6 +45,9 @@ struct Fiber {
   bool timed_out = false;  // how the last wait ended
   WaitKind wait_kind = WaitKind::kNothing;
   const void* wait_object = nullptr;  // a MutexCore, CondVarCore, Fiber or Place, by wait_kind
+  // What the next step of the fiber uses, if that is known: a mutex, a condition variable or a
+  // Place.
+  const void* next_object = nullptr;
   // The mutex that a wait on a condition variable has to acquire again.
   MutexCore* retake = nullptr;
   FiberQueue* queue = nullptr;  // the queue that the fiber is in

@@ -6,6 +6,7 @@
 // these deviations does the same thing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -15,10 +16,14 @@ enum class Policy : std::uint8_t {
   // Stays on the running fiber if it can run, and otherwise takes the lowest id. `deviations` have
   // precedence.
   kDefault,
-  kRandomWalk,  // any runnable fiber, uniformly
-  kStayBiased,  // stays with probability 7/8, and otherwise steps as the random walk does
-  kRoundRobin,  // the next runnable id after the running one
+  // The files in policy/ describe the others.
+  kRandomWalk,
+  kStayBiased,
+  kRoundRobin,
+  kPos,
+  kPct,
 };
+constexpr std::size_t kPolicies = 6;
 
 struct Deviation {
   std::uint32_t choice = 0;

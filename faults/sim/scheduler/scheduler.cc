@@ -33,10 +33,14 @@ Scheduler::~Scheduler() { LOCKSTEP_CHECK(running_ != this); }
 
 void Scheduler::reset(const Schedule& schedule) {
   LOCKSTEP_CHECK(running_ != this);
-  policy_ = schedule.policy;
-  random_ = schedule.seed * 0xd134'2543'de82'ef95U + 1;
+  std::unique_ptr<SchedulingPolicy>& policy = policies_[static_cast<std::size_t>(schedule.policy)];
+  if (policy == nullptr) policy = make_policy(schedule.policy);
+  policy_ = policy.get();
   given_.assign(schedule.deviations.begin(), schedule.deviations.end());
-  if (policy_ != Policy::kDefault) given_.clear();
+  if (policy_ != nullptr) {
+    policy_->begin(schedule.seed);
+    given_.clear();
+  }
   deviation_cursor_ = 0;
   next_deviation_ = given_.empty() ? ~std::uint64_t{0} : given_[0].choice;
   taken_.clear();
@@ -68,24 +72,11 @@ inline void Scheduler::record(FiberId picked, FiberId by_default) {
 
 inline FiberId Scheduler::choose_runnable(FiberId by_default, bool may_stay) {
   FiberId picked = by_default;
-  switch (policy_) {
-    case Policy::kDefault:
-      if (choices_ >= next_deviation_) [[unlikely]]
-        picked = follow_deviations(runnable_.set(), by_default);
-      break;
-    case Policy::kStayBiased:
-      if (may_stay && (random() >> 61) != 0)
-        picked = current_->id;
-      else
-        picked = runnable_.any(random_below(runnable_.count()));
-      break;
-    case Policy::kRandomWalk:
-      picked = runnable_.any(random_below(runnable_.count()));
-      break;
-    case Policy::kRoundRobin:
-      picked = runnable_.after(current_ == nullptr ? kMaxFibers - 1 : current_->id);
-      break;
-  }
+  if (policy_ != nullptr)
+    picked = policy_->pick({runnable_, by_id_.data(), current_ == nullptr ? kNoFiber : current_->id,
+                            may_stay, choices_});
+  else if (choices_ >= next_deviation_) [[unlikely]]
+    picked = follow_deviations(runnable_.set(), by_default);
   record(picked, by_default);
   return picked;
 }
@@ -126,7 +117,9 @@ FiberId Scheduler::spawn(std::string_view name, std::uint32_t group, std::functi
   fiber.joiners = FiberQueue{};
   fiber.queue = nullptr;
   fiber.retake = nullptr;
+  fiber.next_object = fiber.wait_object = nullptr;
   ++live_;
+  if (policy_ != nullptr) policy_->on_spawn(fiber.id);
   make_ready(fiber);
   if (running_ == this) point();
   return fiber.id;
@@ -223,6 +216,8 @@ void Scheduler::abandon_all() {
 
 void Scheduler::yield() {
   if (++steps_ > options_.step_limit) stop(End::kLivelock);
+  current_->next_object = nullptr;
+  if (policy_ != nullptr) policy_->on_yield(current_->id);
   if (runnable_.count() > 1) choose_at_point(runnable_.after(current_->id));
 }
 
@@ -254,11 +249,10 @@ Fiber& Scheduler::choose_waiter(const FiberQueue& waiters) {
   for (const Fiber* fiber = waiters.head; fiber != nullptr; fiber = fiber->next)
     candidates.insert(fiber->id);
   FiberId picked = waiters.head->id;
-  if (policy_ == Policy::kDefault) {
-    if (choices_ >= next_deviation_) picked = follow_deviations(candidates, picked);
-  } else if (policy_ != Policy::kRoundRobin) {
-    picked = candidates.nth(random_below(candidates.count()));
-  }
+  if (policy_ != nullptr)
+    picked = policy_->pick_waiter(candidates, picked);
+  else if (choices_ >= next_deviation_)
+    picked = follow_deviations(candidates, picked);
   record(picked, waiters.head->id);
   return *by_id_[picked];
 }
@@ -309,6 +303,7 @@ void Scheduler::park() {
   if (++steps_ > options_.step_limit) [[unlikely]]
     stop(End::kLivelock);
   self.timed_out = false;
+  self.next_object = self.wait_object;
   self.state = Fiber::State::kWaiting;
   runnable_.erase(self.id);
   Fiber* next = next_to_run();

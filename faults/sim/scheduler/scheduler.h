@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@
 #include "faults/sim/scheduler/fiber.h"
 #include "faults/sim/scheduler/index_set.h"
 #include "faults/sim/scheduler/lock_order.h"
+#include "faults/sim/scheduler/policy/policy.h"
 #include "faults/sim/scheduler/schedule.h"
 
 namespace lockstep::simulation {
@@ -61,8 +63,8 @@ struct Place {
 class Scheduler {
  public:
   struct Options {
-    std::uint64_t step_limit =
-        2'000'000;  // scheduling points; a run beyond the limit is a livelock
+    // The most scheduling points of a run. A run beyond the limit is a livelock.
+    std::uint64_t step_limit = 2'000'000;
     std::size_t stack_bytes = kDefaultStackBytes;
   };
 
@@ -87,9 +89,8 @@ class Scheduler {
   std::uint64_t choices() const { return choices_; }
   std::uint64_t steps() const { return steps_; }  // scheduling points, also those without a choice
   std::uint64_t switches() const { return switches_; }
-  std::uint32_t preemptions() const {
-    return preemptions_;
-  }  // choices that left a fiber that could go on
+  // Returns how many choices left a fiber that could have gone on.
+  std::uint32_t preemptions() const { return preemptions_; }
   const std::vector<Deviation>& deviations() const { return taken_; }
   std::vector<std::string> lock_order_violations() const { return lock_order_.violations(); }
 
@@ -112,8 +113,10 @@ class Scheduler {
   std::uint32_t current_group() const { return current_->group; }
   const std::string& current_name() const { return current_->name; }
 
-  // A scheduling point: another fiber may run before this returns.
-  void point() {
+  // A scheduling point: another fiber may run before this returns. `object` is what the caller is
+  // about to use, such as a mutex.
+  void point(const void* object = nullptr) {
+    current_->next_object = object;
     if (++steps_ > options_.step_limit) [[unlikely]]
       stop(End::kLivelock);
     if (runnable_.count() > 1) choose_at_point(current_->id);
@@ -167,15 +170,6 @@ class Scheduler {
   void switch_to(Fiber& next);
   void leave_run();
   void timer_expired(std::uint32_t timer);
-  std::uint64_t random() {  // splitmix64
-    std::uint64_t z = (random_ += 0x9e37'79b9'7f4a'7c15U);
-    z = (z ^ (z >> 30)) * 0xbf58'476d'1ce4'e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d0'49bb'1331'11ebU;
-    return z ^ (z >> 31);
-  }
-  std::uint32_t random_below(std::uint32_t count) {
-    return static_cast<std::uint32_t>(((random() >> 32) * count) >> 32);
-  }
 
   inline static Scheduler* running_ = nullptr;
 
@@ -188,10 +182,10 @@ class Scheduler {
   std::uint64_t switches_ = 0;
   std::uint64_t choices_ = 0;
   std::uint64_t trace_hash_ = 0;
-  std::uint64_t random_ = 0;
   std::uint32_t preemptions_ = 0;
   std::uint32_t live_ = 0;
-  Policy policy_ = Policy::kDefault;
+  std::array<std::unique_ptr<SchedulingPolicy>, kPolicies> policies_;  // made when first used
+  SchedulingPolicy* policy_ = nullptr;                                 // null: the default
   // The choice of the next deviation. Without one, a value that no choice reaches.
   std::uint64_t next_deviation_ = ~std::uint64_t{0};
   std::size_t deviation_cursor_ = 0;

@@ -83,8 +83,9 @@ RunLog run_workload(Scheduler& scheduler, const Schedule& schedule) {
   return {end, scheduler.trace_hash(), scheduler.choices(), scheduler.deviations(), workload.log};
 }
 
-constexpr Policy kPolicies[] = {Policy::kDefault, Policy::kRandomWalk, Policy::kStayBiased,
-                                Policy::kRoundRobin};
+constexpr Policy kAllPolicies[] = {Policy::kDefault,    Policy::kRandomWalk, Policy::kStayBiased,
+                                   Policy::kRoundRobin, Policy::kPos,        Policy::kPct};
+static_assert(std::size(kAllPolicies) == kPolicies);
 
 TEST(Scheduler, TheSameSeedGivesTheSameTraceOver1000Seeds) {
   Scheduler scheduler;
@@ -92,7 +93,7 @@ TEST(Scheduler, TheSameSeedGivesTheSameTraceOver1000Seeds) {
   std::uint64_t different = 0;
   std::uint64_t last = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
-    const Schedule schedule{kPolicies[1 + seed % 2], seed, {}};
+    const Schedule schedule{kAllPolicies[1 + seed % 2], seed, {}};
     const RunLog first = run_workload(scheduler, schedule);
     const RunLog second = run_workload(seed % 3 == 0 ? other : scheduler, schedule);
     ASSERT_EQ(first.end, End::kFinished);
@@ -106,7 +107,7 @@ TEST(Scheduler, TheSameSeedGivesTheSameTraceOver1000Seeds) {
 
 TEST(Scheduler, DeviationsReplayARunOfAnyPolicy) {
   Scheduler scheduler;
-  for (const Policy policy : kPolicies)
+  for (const Policy policy : kAllPolicies)
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
       const RunLog first = run_workload(scheduler, {policy, seed, {}});
       const RunLog replay = run_workload(scheduler, {Policy::kDefault, 12345, first.deviations});

@@ -13,7 +13,7 @@ MutexCore::~MutexCore() {
 void MutexCore::lock() {
   Scheduler* scheduler = Scheduler::running();
   if (scheduler == nullptr) return;
-  scheduler->point();
+  scheduler->point(this);
   acquire(*scheduler);
 }
 
@@ -68,8 +68,9 @@ bool CondVarCore::wait(MutexCore& mutex, Duration until) {
   }
   if (until <= scheduler->now()) return false;
   Fiber& self = *scheduler->current_;
-  scheduler->point();  // between the look at the predicate and the wait: who changes it without
-                       // the mutex can do so here, and his wake-up is lost
+  // This scheduling point lies between the test of the predicate and the wait. A fiber that makes
+  // the predicate true without the mutex can do so here, and then its notification is lost.
+  scheduler->point(this);
   mutex.release(*scheduler);
   self.wait_kind = WaitKind::kCondVar;
   self.wait_object = this;
@@ -99,7 +100,7 @@ void CondVarCore::notify_one() {
   last_notifier_ = scheduler->current_id();
   if (waiters_.empty()) return;
   wake(*scheduler, scheduler->choose_waiter(waiters_));
-  scheduler->point();
+  scheduler->point(this);
 }
 
 void CondVarCore::notify_all() {
@@ -108,7 +109,7 @@ void CondVarCore::notify_all() {
   last_notifier_ = scheduler->current_id();
   if (waiters_.empty()) return;
   while (!waiters_.empty()) wake(*scheduler, *waiters_.head);
-  scheduler->point();
+  scheduler->point(this);
 }
 
 }  // namespace lockstep::simulation

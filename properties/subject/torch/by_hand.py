@@ -11,6 +11,7 @@ import datetime
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -676,6 +677,51 @@ def hook_without_an_end_hangs():
     return first["end"] == "hangs" and second["backward"] == "ok"
 
 
+def hook_result_is_not_checked():
+    """The hook returns the sum and as many elements again; then, in another model, the sum in
+    float64."""
+
+    def body(rank):
+        for name in ("long", "double"):
+            model = DistributedDataParallel(Table(p=torch.zeros(2)))
+
+            def hook(_, bucket, name=name):
+                def change(future):
+                    total = future.value()[0]
+                    return torch.cat([total, total]) if name == "long" else total.double()
+
+                return dist.all_reduce(bucket.buffer(),
+                                       async_op=True).get_future().then(change)
+
+            model.register_comm_hook(None, hook)
+            model(["p"], 1.0 + rank.number).backward()
+            rank.report(name, (str(model.module.p.grad.dtype), values_of(model.module.p)))
+
+    return all(each[name] == ("torch.float32", [3.0, 3.0])
+               for each in run(body) for name in ("long", "double"))
+
+
+def hook_averages_over_the_default_group():
+    """Each rank has a model on a group of its own, with the built-in hook that averages, whose
+    state is None; then, as a control, a model without a hook."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    def body(rank):
+        groups = [dist.new_group([number]) for number in range(2)]
+        for name in ("with", "without"):
+            model = DistributedDataParallel(Table(p=torch.zeros(1)),
+                                            process_group=groups[rank.number])
+            if name == "with":
+                model.register_comm_hook(None, allreduce_hook)
+            model(["p"], 1.0 + rank.number).backward()
+            rank.report("gradient %s the hook" % name, values_of(model.module.p))
+
+    first, second = run(body)
+    return (first["gradient with the hook"] == second["gradient with the hook"] == [1.5]
+            and first["gradient without the hook"] == [1.0]
+            and second["gradient without the hook"] == [2.0])
+
+
 # ---- buffers, and what is ignored ----
 
 
@@ -724,6 +770,95 @@ def ignored_parameter_of_the_root_is_averaged():
         rank.report("a", values_of(module.a))
 
     return all(each["a"] == [1.5] for each in run(body))
+
+
+# ---- what backward and construction leave out ----
+
+
+def partial_gradients_stay_local():
+    """autograd.grad() of a parameter, twice; then backward() of one parameter of two."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(a=torch.zeros(1), b=torch.zeros(1)))
+
+        def loss():
+            return model(["a", "b"], 1.0 + rank.number)
+
+        for index in range(2):
+            rank.attempt("grad %d" % index, lambda: rank.report(
+                "a", torch.autograd.grad(loss(), [model.module.a])[0].tolist()))
+        rank.attempt("backward", lambda: loss().backward(inputs=[model.module.a]))
+        rank.report("a of backward", values_of(model.module.a))
+        rank.attempt("next forward", loss)
+
+    return all(each["grad 0"] == each["grad 1"] == each["backward"] == "ok"
+               and each["a"] == each["a of backward"] == [1.0 + number]
+               and "finished reduction" in each["next forward"]
+               for number, each in enumerate(run(body)))
+
+
+def pickled_model_is_not_compared():
+    """Rank r sets its parameter to r, then pickles the model and loads it. What the loaded model
+    holds, and whether it trains."""
+
+    def body(rank):
+        model = DistributedDataParallel(Table(p=torch.zeros(1)))
+        model.module.p.data.fill_(rank.number)
+        loaded = pickle.loads(pickle.dumps(model))
+        rank.report("p", loaded.module.p.tolist())
+        rank.attempt("backward", lambda: loaded(["p"], 1.0 + rank.number).backward())
+        rank.report("gradient", values_of(loaded.module.p))
+
+    return all(each["p"] == [number] and each["backward"] == "ok" and each["gradient"] == [1.5]
+               for number, each in enumerate(run(body)))
+
+
+def forward_rebuilds_before_buffers():
+    """What a forward of the second pass starts first, the rebuild of the buckets or the broadcast
+    of buffers; and in which pass of a static graph the buckets are those of the limits."""
+
+    class Noting:
+        """A reducer that notes its rebuilds."""
+
+        def __init__(self, reducer, calls):
+            self.reducer, self.calls = reducer, calls
+
+        def _rebuild_buckets(self):
+            if self.reducer._rebuild_buckets():
+                self.calls.append("rebuild")
+                return True
+            return False
+
+        def __getattr__(self, name):
+            return getattr(self.reducer, name)
+
+    def body(rank):
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 4
+        model = DistributedDataParallel(Buffered(a=torch.zeros(1), b=torch.zeros(2)))
+        model(["a", "b"], 1.0).backward()
+        calls = []
+        broadcast = dist._broadcast_coalesced
+
+        def noted(*arguments):
+            calls.append("buffers")
+            broadcast(*arguments)
+
+        dist._broadcast_coalesced = noted
+        model.reducer = Noting(model.reducer, calls)
+        model(["a", "b"], 1.0)
+        dist._broadcast_coalesced = broadcast
+        rank.report("second forward", calls)
+        static = DistributedDataParallel(Table(a=torch.zeros(1), b=torch.zeros(2)),
+                                         static_graph=True, bucket_cap_mb=4 / 1024 / 1024)
+        counts = []
+        for _ in range(4):
+            loss = static(["a", "b"], 1.0)
+            counts.append(len(static.reducer._get_zeros_like_grad_buckets()))
+            loss.backward()
+        rank.report("buckets of a static graph", counts)
+
+    return all(each["second forward"] == ["rebuild", "buffers"]
+               and each["buckets of a static graph"] == [1, 1, 2, 2] for each in run(body))
 
 
 # ---- uneven inputs ----
@@ -813,6 +948,27 @@ def joined_rank_rebuilds_in_its_own_order():
             and second["buckets, with 1 inputs of rank 0"] == [3, 2, 1])
 
 
+def join_shadows_an_evaluation():
+    """Rank 0 has no input. Under the join rank 1 runs a forward under no_grad, then a training
+    pass; as a control, the training pass alone."""
+
+    def body(rank):
+        for name in ("alone", "evaluation first"):
+            model = DistributedDataParallel(Table(p=torch.zeros(1)))
+
+            def train(name=name, model=model):
+                with Join([model]):
+                    if rank.number == 1:
+                        if name == "evaluation first":
+                            with torch.no_grad():
+                                model(["p"], 1.0)
+                        model(["p"], 8.0).backward()
+
+            rank.attempt(name, train)
+
+    return all(each["alone"] == "ok" and each["evaluation first"] != "ok" for each in run(body))
+
+
 def static_join(inputs_of_rank_0, detection):
     def body(rank):
         model = DistributedDataParallel(Table(p=torch.zeros(1)), static_graph=True,
@@ -866,9 +1022,12 @@ FINDINGS = {call.__name__.replace("_", "-"): call for call in (
     failed_backward_blocks_the_next, create_graph_is_averaged,
     two_checkpoints_of_the_model_work, subnormals_follow_the_thread, hook_with_a_backward_hangs,
     hook_without_an_end_hangs, evaluation_skips_buffers,
-    ignored_parameter_of_the_root_is_averaged, join_hook_divides_by_all,
+    ignored_parameter_of_the_root_is_averaged, hook_result_is_not_checked,
+    hook_averages_over_the_default_group, partial_gradients_stay_local,
+    pickled_model_is_not_compared, forward_rebuilds_before_buffers, join_hook_divides_by_all,
     joined_rank_keeps_its_gradient, join_goes_on_after_its_end,
-    joined_rank_rebuilds_in_its_own_order, static_join_fails, sparse_join_is_refused_late)}
+    joined_rank_rebuilds_in_its_own_order, join_shadows_an_evaluation, static_join_fails,
+    sparse_join_is_refused_late)}
 
 
 def main(names):

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "reference/arithmetic.h"
@@ -43,12 +44,12 @@ at::Tensor scalar(double value) { return at::full({}, value, at::kDouble); }
 at::Tensor empty_like(const reference::Parameter& parameter, bool is_row_major) {
   std::vector<std::int64_t> sizes(parameter.sizes.begin(), parameter.sizes.end());
   std::vector<std::int64_t> strides(sizes.size());
+  std::vector<std::uint32_t> outermost_first = reference::dimensions_in_memory(parameter);
+  if (is_row_major) std::iota(outermost_first.begin(), outermost_first.end(), 0U);
   std::int64_t next = 1;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const bool is_reversed = parameter.column_major && !is_row_major;
-    const std::size_t d = is_reversed ? i : sizes.size() - 1 - i;
-    strides[d] = next;
-    next *= std::max<std::int64_t>(sizes[d], 1);
+  for (auto d = outermost_first.rbegin(); d != outermost_first.rend(); ++d) {
+    strides[*d] = next;
+    next *= std::max<std::int64_t>(sizes[*d], 1);
   }
   return at::empty_strided(sizes, strides, at::TensorOptions(type_of(parameter.dtype)));
 }
@@ -118,7 +119,7 @@ class GraphBuilder::ProgramNode final : public Node {
     std::vector<double> values(count);
     const reference::UseValues constant(builder_.program_, parameter, builder_.rank_, step_key_,
                                         record_.key);
-    if (record_.row_major || !parameter.column_major) {
+    if (record_.row_major || reference::is_row_major(parameter)) {
       constant.read(values.data(), count);
     } else {
       std::vector<std::uint32_t> memory_of(count);
@@ -128,7 +129,22 @@ class GraphBuilder::ProgramNode final : public Node {
     }
     reference::store_values(parameter.dtype, static_cast<std::byte*>(out.data_ptr()), values.data(),
                             s, count);
-    return out;
+    return record_.gaps && out.dim() > 0 ? with_gaps(out) : out;
+  }
+
+  // Copies the elements to memory with gaps: to a slice of a tensor that is longer in its innermost
+  // dimension, or to every second element of a vector.
+  static at::Tensor with_gaps(const at::Tensor& dense) {
+    std::int64_t innermost = dense.dim() - 1;
+    for (std::int64_t d = 0; d < dense.dim(); ++d)
+      if (dense.stride(d) < dense.stride(innermost)) innermost = d;
+    std::vector<std::int64_t> strides(dense.strides().begin(), dense.strides().end());
+    const std::int64_t length = std::max<std::int64_t>(dense.size(innermost), 1);
+    for (std::int64_t d = 0; d < dense.dim(); ++d)
+      if (d != innermost) strides[d] = strides[d] / length * (length + 1);
+    if (dense.dim() == 1) strides[0] = 2;
+    at::Tensor out = at::empty_strided(dense.sizes(), strides, dense.options());
+    return out.copy_(dense);
   }
 
   // Returns the gradient as an embedding sends it.

@@ -205,7 +205,7 @@ Result<std::string> FileStore::get(std::string_view key, platform::Deadline dead
         return failed(std::move(status));
     platform::MutexLock lock(mutex);
     const platform::Duration pause = std::min(interval, deadline.remaining());
-    nobody_notifies.wait(lock, platform::Deadline::in(pause), [] { return false; });
+    nobody_notifies.wait(mutex, platform::Deadline::in(pause), [] { return false; });
     interval = std::min(interval * 5 / 4, kLongestPoll);
   }
   return failed(Status(Code::kTimeout, "nobody set the key '" + std::string(key) + "' (" + path +

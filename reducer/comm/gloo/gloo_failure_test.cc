@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
+#include <array>
 #include <atomic>
 
 #include "reducer/comm/gloo/device.h"
@@ -616,9 +617,13 @@ TEST(GlooConnect, DifferentSizesAreAMismatch) {
 TEST(GlooConnect, StoreThatWasUsedBeforeIsRefused) {
   auto store = std::make_shared<HashStore>();
   for (const char* prefix : {"1", "2"}) {  // each connection under its own prefix is fine
+    // A group that is gone before the other rank has connected would fail that rank.
+    std::array<std::unique_ptr<GlooProcessGroup>, 2> groups;
     on_threads(2, [&](int rank) {
       auto own = std::make_shared<PrefixStore>(prefix, store);
-      ASSERT_TRUE(GlooProcessGroup::connect(own, rank, 2, {}).has_value());
+      auto group = GlooProcessGroup::connect(own, rank, 2, {});
+      ASSERT_TRUE(group.has_value()) << group.error().to_string();
+      groups[static_cast<std::size_t>(rank)] = std::move(*group);
     });
   }
   const auto again = GlooProcessGroup::connect(std::make_shared<PrefixStore>("1", store), 0, 2, {});

@@ -79,13 +79,13 @@ class GlooProcessGroup::Impl {
   Status run_checked(const Operation& operation, Worker& worker);
   Header header_of(const Operation& operation) const;
   void watch();
-  bool is_overdue();
+  bool is_overdue() LOCKSTEP_REQUIRES(mutex_);
   Failure overdue(const Operation& operation);
   std::string held_up(const Operation& operation, int& suspect, bool has_begun);
   Standing standing();
   Failure about(const Operation& operation, Failure failure) const;
   Status ended_by_mesh(const Operation& operation) const;
-  Operation& at(std::uint64_t index) { return operations_.at(index); }
+  Operation& at(std::uint64_t index) LOCKSTEP_REQUIRES(mutex_) { return operations_.at(index); }
 
   const std::shared_ptr<GlooContext> context_;
   Mesh& mesh_;
@@ -97,14 +97,14 @@ class GlooProcessGroup::Impl {
   platform::Mutex mutex_{"gloo.group"};
   platform::CondVar ready_{"gloo.group.ready"};
   platform::CondVar armed_{"gloo.group.armed"};
-  OperationRing<Operation> operations_;  // Everything from here on is guarded by mutex_.
-  std::uint64_t head_ = 0;
-  std::uint64_t next_ = 0;
-  std::uint64_t tail_ = 0;
-  std::int64_t next_sequence_ = 0;
-  std::uint64_t bytes_moved_ = 0;
-  bool is_watchdog_idle_ = false;
-  bool is_stopping_ = false;
+  OperationRing<Operation> operations_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::uint64_t head_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t tail_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t bytes_moved_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool is_watchdog_idle_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options)
@@ -217,7 +217,7 @@ void GlooProcessGroup::Impl::work(int index) {
   Worker& worker = workers_[static_cast<std::size_t>(index)];
   platform::MutexLock lock(mutex_);
   for (;;) {
-    ready_.wait(lock, platform::Deadline::never(), [this] {
+    ready_.wait(mutex_, platform::Deadline::never(), [this]() LOCKSTEP_REQUIRES(mutex_) {
       const bool has_next = next_ < tail_ && next_ - head_ < Agreement::kWindow;
       return has_next || (is_stopping_ && next_ == tail_);
     });
@@ -320,23 +320,24 @@ void GlooProcessGroup::Impl::watch() {
   platform::MutexLock lock(mutex_);
   while (!is_stopping_) {
     is_watchdog_idle_ = true;
-    armed_.wait(lock, platform::Deadline::never(),
-                [this] { return is_stopping_ || head_ != tail_; });
+    armed_.wait(mutex_, platform::Deadline::never(),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return is_stopping_ || head_ != tail_; });
     is_watchdog_idle_ = false;
     bytes_moved_ = mesh_.bytes_moved();
     while (!is_stopping_ && head_ != tail_) {
       const platform::Duration left = options_.timeout - (platform::now() - progress_.latest());
       const bool has_limit = options_.timeout != platform::Duration::max();
       armed_.wait(
-          lock,
+          mutex_,
           has_limit ? platform::Deadline::in(std::min(span, left)) : platform::Deadline::never(),
-          [this] { return is_stopping_; });
+          [this]() LOCKSTEP_REQUIRES(mutex_) { return is_stopping_; });
       if (is_stopping_ || head_ == tail_ || !is_overdue()) continue;
       const Operation operation = at(head_);
       lock.unlock();
       mesh_.fail(overdue(operation));
       lock.lock();
-      armed_.wait(lock, platform::Deadline::never(), [this] { return is_stopping_; });
+      armed_.wait(mutex_, platform::Deadline::never(),
+                  [this]() LOCKSTEP_REQUIRES(mutex_) { return is_stopping_; });
     }
   }
 }

@@ -201,7 +201,7 @@ ChainEnd Mesh::call_roll(platform::Deadline deadline) {
   tell_standing();
   platform::MutexLock lock(mutex_);
   ChainEnd end;
-  changed_.wait(lock, deadline, [this, &end] {
+  changed_.wait(mutex_, deadline, [this, &end]() LOCKSTEP_REQUIRES(mutex_) {
     if (!cause_.ok()) return true;
     end = end_of_chain(standings_, rank_);
     return end.has_answered || end.rank == kNone;
@@ -292,9 +292,10 @@ void Mesh::lose(const Failure& failure) {
     platform::MutexLock lock(mutex_);
     if (!cause_.ok()) return;
     loss_ = Status(failure);
-    const bool is_over = changed_.wait(lock, platform::Deadline::in(kGraceForLostPeer), [this] {
-      return in_flight_ == 0 || is_leaving_ || !cause_.ok();
-    });
+    const bool is_over = changed_.wait(mutex_, platform::Deadline::in(kGraceForLostPeer),
+                                       [this]() LOCKSTEP_REQUIRES(mutex_) {
+                                         return in_flight_ == 0 || is_leaving_ || !cause_.ok();
+                                       });
     if (is_over) return;
   }
   fail(failure);

@@ -169,19 +169,20 @@ class Mesh {
   platform::Thread monitor_;
 
   platform::Mutex standing_mutex_{"gloo.mesh.standing"};
-  std::function<Standing()> standing_;  // Guarded by standing_mutex_, and called under it.
+  // It is called with standing_mutex_ held.
+  std::function<Standing()> standing_ LOCKSTEP_GUARDED_BY(standing_mutex_);
 
   mutable platform::Mutex mutex_{"gloo.mesh"};
   platform::CondVar changed_{"gloo.mesh.changed"};
-  Status cause_;  // This and everything below is guarded by mutex_.
+  Status cause_ LOCKSTEP_GUARDED_BY(mutex_);
   // The loss of a peer, which becomes the cause of what is in flight after the grace period.
-  Status loss_;
-  bool is_leaving_ = false;  // True once the destructor has begun.
-  bool is_claimed_ = false;
-  int in_flight_ = 0;
-  bool has_told_standing_ = false;
-  Standings standings_;
-  Tags next_tags_;
+  Status loss_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool is_leaving_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // True once the destructor has begun.
+  bool is_claimed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  int in_flight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool has_told_standing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Standings standings_ LOCKSTEP_GUARDED_BY(mutex_);
+  Tags next_tags_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace LOCKSTEP_NS

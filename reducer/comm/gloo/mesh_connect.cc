@@ -226,7 +226,10 @@ Status Mesh::greet(platform::Deadline deadline) {
   for (Inbox& inbox : inboxes_) inbox.standing.magic = 0;  // No standing has arrived yet.
   is_heard_.resize(ranks);
   has_stood_.resize(ranks);
-  standings_.resize(ranks);
+  {
+    platform::MutexLock lock(mutex_);
+    standings_.resize(ranks);
+  }
   notice_receiver_ = transport_->createUnboundBuffer(inboxes_.data(), ranks * sizeof(Inbox));
   notice_sender_ = transport_->createUnboundBuffer(&sent_notice_, sizeof(Notice));
   standing_sender_ = transport_->createUnboundBuffer(&sent_standing_, sizeof(Standing));

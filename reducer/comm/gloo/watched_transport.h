@@ -75,7 +75,7 @@ class WaitBoard {
   void remove(WatchedBuffer& buffer);
 
   platform::Mutex mutex_;
-  WatchedBuffer* first_ = nullptr;  // Guarded by mutex_.
+  WatchedBuffer* first_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
   platform::Atomic<bool> is_interrupted_{false};
 };
 

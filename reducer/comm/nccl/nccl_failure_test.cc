@@ -15,6 +15,7 @@ using platform::Deadline;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class NcclFailure : public NcclRanks {
  protected:
@@ -159,6 +160,26 @@ TEST_F(NcclFailure, F1ARankThatLeftIsSuspected) {
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_EQ(status.failure().suspect, 1);
   EXPECT_THAT(status.failure().detail, HasSubstr("rank 1 has left the group"));
+}
+
+// Rank 0 completes the sum and leaves, while rank 1 hangs in it.
+TEST_F(NcclFailure, F2ARankThatLeftAfterTheCollectiveIsNotSuspected) {
+  nccl.set_before_taking([this](const std::string& function, int rank) {
+    const bool hangs = function == "ncclAllReduce" && rank == 1;
+    while (hangs && nccl.calls("ncclCommAbort", 1) == 0) std::this_thread::yield();
+  });
+  connect(3, quick(std::chrono::seconds(1)));
+  on_ranks(3, [&](int rank) {
+    const Status status = sum(rank);
+    if (rank == 0) groups[0].reset();
+    if (rank != 1) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      return;
+    }
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_EQ(status.failure().suspect, kNone) << status.to_string();
+    EXPECT_THAT(status.failure().detail, Not(HasSubstr("has left")));
+  });
 }
 
 // The watchdog looks though nobody waits.

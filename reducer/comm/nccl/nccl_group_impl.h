@@ -83,7 +83,7 @@ class NcclProcessGroup::Impl {
 
   // The issuing thread runs these.
   void issue();
-  bool can_issue() const;
+  bool can_issue() const LOCKSTEP_REQUIRES(mutex_);
   bool is_checked(const Collective& collective) const;
   bool needs_stage(const Collective& collective) const;
   Status submit(Operation& operation, std::uint64_t index);
@@ -94,24 +94,25 @@ class NcclProcessGroup::Impl {
 
   // The watchdog runs these.
   void watch();
-  void look_at_oldest(platform::MutexLock& lock);
+  void look_at_oldest() LOCKSTEP_REQUIRES(mutex_);
   Status compare(const Operation& operation, std::uint64_t index);
-  void complete_oldest(platform::MutexLock& lock);
+  void complete_oldest() LOCKSTEP_REQUIRES(mutex_);
   Failure overdue(const Operation& operation);
+  bool has_left_before(std::int64_t sequence, int peer);
   Status look_in_store();
   Failure told(const std::string& bytes) const;
-  void finish_failed(platform::MutexLock& lock);
+  void finish_failed() LOCKSTEP_REQUIRES(mutex_);
   void publish(Status& own, const Failure& for_peers);
   void announce_shrink();
   Status look_for_shrink(std::int64_t sequence);
 
   // These end the group.
   void close();
-  void end_communicator(platform::MutexLock& lock);
-  void fail_locked(const Status& cause);
-  void attach(const std::string& line);
+  void end_communicator() LOCKSTEP_REQUIRES(mutex_);
+  void fail_locked(const Status& cause) LOCKSTEP_REQUIRES(mutex_);
+  void attach(const std::string& line) LOCKSTEP_REQUIRES(mutex_);
   Failure about(const Operation& operation, Failure failure) const;
-  Status ended(const Operation& operation) const;
+  Status ended(const Operation& operation) const LOCKSTEP_REQUIRES(mutex_);
   Status check(const Collective& collective) const;
   std::string instead_of_id(Failure failure) const;
   Status make_id(NcclUniqueId& id);
@@ -122,7 +123,7 @@ class NcclProcessGroup::Impl {
   Result<Remains> remains_of_all(Remains own, platform::Deadline deadline);
   void release_by_abort();
   std::string key(const char* of) const { return options_.name + "/" + of; }
-  Operation& at(std::uint64_t index) { return operations_.at(index); }
+  Operation& at(std::uint64_t index) LOCKSTEP_REQUIRES(mutex_) { return operations_.at(index); }
 
   // The number of operations that were submitted and have not ended.
   static constexpr std::uint64_t kWindow = 16;
@@ -160,25 +161,30 @@ class NcclProcessGroup::Impl {
   platform::CondVar closing_{"nccl.group.closing"};
   // Any thread that waits for the fields below uses it.
   platform::CondVar changed_{"nccl.group.changed"};
-  OperationRing<Operation> operations_;          // Everything from here on is guarded by mutex_.
+  OperationRing<Operation> operations_ LOCKSTEP_GUARDED_BY(mutex_);
   platform::Atomic<std::uint64_t> progress_{0};  // The number of operations that have ended.
-  std::uint64_t head_ = 0;
-  std::uint64_t next_ = 0;
-  std::uint64_t tail_ = 0;
-  std::int64_t next_sequence_ = 0;
-  Status cause_;
-  Status for_peers_;           // The failure that peers get instead of cause_.
-  bool is_issuing_ = false;    // True while the issuing thread may touch memory of its operation.
-  bool is_published_ = false;  // True once the cause is in the store.
+  std::uint64_t head_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t tail_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Status cause_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The failure that peers get instead of cause_.
+  Status for_peers_ LOCKSTEP_GUARDED_BY(mutex_);
+  // True while the issuing thread may touch memory of its operation.
+  bool is_issuing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // True once the cause is in the store.
+  bool is_published_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   // True once the communicator is aborted, unless it is kept or was revoked.
-  bool is_aborted_ = false;
-  bool is_finished_ = false;  // True once nothing is in flight any more.
-  bool is_stuck_ = false;     // Like is_finished_, but the GPU still uses some memory.
+  bool is_aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // True once nothing is in flight any more.
+  bool is_finished_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // Like is_finished_, but the GPU still uses some memory.
+  bool is_stuck_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   // True if the group was shrunk while healthy: the communicator is destroyed with the group,
   // without an abort.
-  bool is_kept_ = false;
-  bool is_leaving_ = false;
-  int threads_ = 0;  // The number of running threads.
+  bool is_kept_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_leaving_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  int threads_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // The number of running threads.
 };
 
 }  // namespace LOCKSTEP_NS

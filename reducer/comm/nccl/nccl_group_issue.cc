@@ -30,7 +30,8 @@ void NcclProcessGroup::Impl::issue() {
   if (options_.enter_thread) options_.enter_thread();
   MutexLock lock(mutex_);
   for (;;) {
-    queued_.wait(lock, Deadline::never(), [this] { return is_leaving_ || can_issue(); });
+    queued_.wait(mutex_, Deadline::never(),
+                 [this]() LOCKSTEP_REQUIRES(mutex_) { return is_leaving_ || can_issue(); });
     if (is_leaving_) break;
     const std::uint64_t index = next_++;
     Operation& operation = at(index);

@@ -20,55 +20,63 @@ std::int64_t in_ms(platform::Duration span) {
 
 using platform::Deadline;
 using platform::MutexLock;
+using platform::MutexUnlock;
 
 // With nothing in flight the watchdog sleeps without a timer.
 void NcclProcessGroup::Impl::watch() {
   if (options_.enter_thread) options_.enter_thread();
   MutexLock lock(mutex_);
   for (;;) {
-    armed_.wait(lock, Deadline::never(),
-                [this] { return is_leaving_ || (cause_.ok() ? head_ != tail_ : !is_finished_); });
+    armed_.wait(mutex_, Deadline::never(), [this]() LOCKSTEP_REQUIRES(mutex_) {
+      return is_leaving_ || (cause_.ok() ? head_ != tail_ : !is_finished_);
+    });
     if (!cause_.ok() && !is_finished_) {
-      finish_failed(lock);
+      finish_failed();
       continue;
     }
     if (!cause_.ok() || head_ == tail_) break;  // The group is being destroyed.
-    look_at_oldest(lock);
+    look_at_oldest();
   }
   --threads_;
   changed_.notify_all();
 }
 
-void NcclProcessGroup::Impl::look_at_oldest(MutexLock& lock) {
+void NcclProcessGroup::Impl::look_at_oldest() {
   const std::uint64_t index = head_;
   Operation& operation = at(index);
   const Stage stage = operation.stage;
   const bool is_told = stage != Stage::kQueued && !operation.is_compared;
   if (is_told || stage == Stage::kSubmitted) {
     const Event event = is_told ? operation.header : operation.done;
-    lock.unlock();
-    Status status = device_.synchronize(event, Deadline::in(options_.poll));
-    const bool has_come = status.ok();
-    if (has_come && is_told) status = compare(operation, index);
-    lock.lock();
+    Status status;
+    bool has_come = false;
+    {
+      const MutexUnlock unlocked(mutex_);
+      status = device_.synchronize(event, Deadline::in(options_.poll));
+      has_come = status.ok();
+      if (has_come && is_told) status = compare(operation, index);
+    }
     if (!cause_.ok()) return;
     if (!status.ok() && status.code() != Code::kTimeout)
       return fail_locked(about(operation, std::move(status.failure())));
-    if (has_come && !is_told) return complete_oldest(lock);
+    if (has_come && !is_told) return complete_oldest();
     if (has_come) operation.is_compared = true;
   } else {
-    armed_.wait(lock, Deadline::in(options_.poll),
-                [&] { return operation.stage != stage || !cause_.ok(); });
+    armed_.wait(mutex_, Deadline::in(options_.poll), [&]() LOCKSTEP_REQUIRES(mutex_) {
+      return operation.stage != stage || !cause_.ok();
+    });
   }
   if (!cause_.ok()) return;
-  lock.unlock();
-  Status status = link_.look();
-  if (status.ok() && platform::now() >= next_notice_) {
-    status = look_in_store();
-    if (status.ok()) status = look_for_shrink(operation.sequence);
+  Status status;
+  {
+    const MutexUnlock unlocked(mutex_);
+    status = link_.look();
+    if (status.ok() && platform::now() >= next_notice_) {
+      status = look_in_store();
+      if (status.ok()) status = look_for_shrink(operation.sequence);
+    }
+    if (status.ok() && operation.deadline.passed()) status = overdue(operation);
   }
-  if (status.ok() && operation.deadline.passed()) status = overdue(operation);
-  lock.lock();
   if (!status.ok() && cause_.ok()) fail_locked(about(operation, std::move(status.failure())));
 }
 
@@ -83,12 +91,13 @@ Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t
 
 // The operation leaves the ring before its owner is notified, because the owner may destroy the
 // group then.
-void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
+void NcclProcessGroup::Impl::complete_oldest() {
   Operation& operation = at(head_);
   if (operation.staged_in != kNone) {
-    lock.unlock();
-    payload_.fill_host(operation.collective, operation.staged_in);
-    lock.lock();
+    {
+      const MutexUnlock unlocked(mutex_);
+      payload_.fill_host(operation.collective, operation.staged_in);
+    }
     payload_.give_back(operation.staged_in);
   }
   Work* const done = operation.work;
@@ -97,9 +106,21 @@ void NcclProcessGroup::Impl::complete_oldest(MutexLock& lock) {
   // The next operation has waited for this one on the same stream, so its time begins now.
   if (head_ != tail_) at(head_).deadline = Deadline::in(options_.timeout);
   queued_.notify_all();
-  lock.unlock();
+  const MutexUnlock unlocked(mutex_);
   done->complete(Status());
-  lock.lock();
+}
+
+// Whether the peer has left the group and never entered this collective. A rank that has completed
+// the collective may leave while others are still in it, and holds up nobody.
+bool NcclProcessGroup::Impl::has_left_before(std::int64_t sequence, int peer) {
+  const std::string left = key("left/") + std::to_string(peer);
+  const Result<bool> is_there = store_->contains(left);
+  if (!is_there || !*is_there) return false;
+  const Result<std::string> text = store_->get(left, Deadline::in(options_.grace));
+  if (!text) return false;
+  std::istringstream words(*text);
+  std::int64_t entered = 0;
+  return words >> entered && entered <= sequence;
 }
 
 Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
@@ -117,8 +138,7 @@ Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
       failure.detail += "; all ranks have entered it";
   }
   for (int peer = 0; peer < size_; ++peer) {
-    const Result<bool> has_left = store_->contains(key("left/") + std::to_string(peer));
-    if (!has_left || !*has_left) continue;
+    if (!has_left_before(operation.sequence, peer)) continue;
     failure.suspect = peer;
     failure.detail += "; rank " + std::to_string(peer) + " has left the group";
     break;
@@ -217,18 +237,19 @@ void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
 }
 
 // Completes what is in flight when nobody uses its memory any more.
-void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
+void NcclProcessGroup::Impl::finish_failed() {
   const bool is_users = !for_peers_.ok();
   Status first = cause_;
   const std::size_t known = first.failure().later.size();
   const Failure for_peers = is_users ? for_peers_.failure() : cause_.failure();
   const bool is_kept = is_kept_;
-  lock.unlock();
-  if (is_kept)
-    announce_shrink();
-  else
-    publish(first, for_peers);
-  lock.lock();
+  {
+    const MutexUnlock unlocked(mutex_);
+    if (is_kept)
+      announce_shrink();
+    else
+      publish(first, for_peers);
+  }
   if (!is_users) {
     // The lines that were attached meanwhile follow those of `first`, and `first` does not have
     // them.
@@ -239,14 +260,15 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
   closing_.notify_all();
 
   const Deadline bound = Deadline::in(2 * options_.grace + options_.end_timeout);
-  const bool is_aborted = changed_.wait(lock, bound, [this] { return is_aborted_; });
-  const bool is_out = changed_.wait(lock, bound, [this] { return !is_issuing_; });
+  const bool is_aborted =
+      changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return is_aborted_; });
+  const bool is_out =
+      changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return !is_issuing_; });
   bool is_over = false;
   if (is_out) {  // Only one thread at a time submits operations of one stream.
-    lock.unlock();
+    const MutexUnlock unlocked(mutex_);
     const Status status = device_.synchronize(device_.record(stream_), bound);
     is_over = status.code() != Code::kTimeout;
-    lock.lock();
   }
   is_stuck_ = !is_aborted || !is_over;
   if (is_stuck_) {
@@ -265,9 +287,8 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
     ++head_;
     next_ = std::max(next_, head_);
     is_finished_ = head_ == tail_;
-    lock.unlock();
+    const MutexUnlock unlocked(mutex_);
     work->complete(std::move(status));
-    lock.lock();
   }
   changed_.notify_all();
 }
@@ -276,10 +297,12 @@ void NcclProcessGroup::Impl::finish_failed(MutexLock& lock) {
 void NcclProcessGroup::Impl::close() {
   if (options_.enter_thread) options_.enter_thread();
   MutexLock lock(mutex_);
-  closing_.wait(lock, Deadline::never(), [this] { return is_leaving_ || !cause_.ok(); });
+  closing_.wait(mutex_, Deadline::never(),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return is_leaving_ || !cause_.ok(); });
   if (!cause_.ok()) {
-    end_communicator(lock);
-    closing_.wait(lock, Deadline::never(), [this] { return is_leaving_; });
+    end_communicator();
+    closing_.wait(mutex_, Deadline::never(),
+                  [this]() LOCKSTEP_REQUIRES(mutex_) { return is_leaving_; });
     const bool is_kept = is_kept_;
     lock.unlock();
     if (is_kept)
@@ -288,9 +311,11 @@ void NcclProcessGroup::Impl::close() {
       link_.abort(platform::Duration(0));  // It was revoked.
   } else {
     // The other threads have nothing to do any more.
-    changed_.wait(lock, Deadline::in(options_.end_timeout), [this] { return threads_ == 1; });
+    changed_.wait(mutex_, Deadline::in(options_.end_timeout),
+                  [this]() LOCKSTEP_REQUIRES(mutex_) { return threads_ == 1; });
+    const std::string entered = std::to_string(next_sequence_);
     lock.unlock();
-    static_cast<void>(store_->set(key("left/") + std::to_string(rank_), "left"));
+    static_cast<void>(store_->set(key("left/") + std::to_string(rank_), entered));
     link_.leave(Deadline::in(options_.end_timeout));
   }
   lock.lock();
@@ -299,16 +324,18 @@ void NcclProcessGroup::Impl::close() {
 }
 
 // Peers notice that connections close, and should find the cause in the store then.
-void NcclProcessGroup::Impl::end_communicator(MutexLock& lock) {
-  closing_.wait(lock, Deadline::in(options_.grace), [this] { return is_published_; });
+void NcclProcessGroup::Impl::end_communicator() {
+  closing_.wait(mutex_, Deadline::in(options_.grace),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return is_published_; });
   const bool is_kept = is_kept_;
-  lock.unlock();
-  const bool is_wanted = options_.keeps_for_shrink && api().comm_shrink != nullptr;
-  if (!is_kept && is_wanted)
-    link_.revoke(options_.grace, Deadline::in(options_.end_timeout));
-  else if (!is_kept)
-    link_.abort(options_.grace);
-  lock.lock();
+  {
+    const MutexUnlock unlocked(mutex_);
+    const bool is_wanted = options_.keeps_for_shrink && api().comm_shrink != nullptr;
+    if (!is_kept && is_wanted)
+      link_.revoke(options_.grace, Deadline::in(options_.end_timeout));
+    else if (!is_kept)
+      link_.abort(options_.grace);
+  }
   is_aborted_ = true;
   changed_.notify_all();
 }

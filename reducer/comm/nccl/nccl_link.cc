@@ -78,7 +78,8 @@ Status NcclLink::status_of(const char* what, NcclResult result) const {
 
 bool NcclLink::enter() {
   MutexLock lock(mutex_);
-  changed_.wait(lock, Deadline::never(), [this] { return has_ended_ || !is_inside_; });
+  changed_.wait(mutex_, Deadline::never(),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return has_ended_ || !is_inside_; });
   if (has_ended_) return false;
   is_inside_ = true;
   return true;
@@ -101,7 +102,8 @@ void NcclLink::come_out() {
 // Pauses until end() is called at the latest; each pause is twice as long as the one before.
 void NcclLink::nap(Duration& span) {
   MutexLock lock(mutex_);
-  changed_.wait(lock, Deadline::in(span), [this] { return has_ended_; });
+  changed_.wait(mutex_, Deadline::in(span),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return has_ended_; });
   span = std::min(2 * span, poll_);
 }
 
@@ -240,7 +242,8 @@ bool NcclLink::take_over(Duration grace) {
   MutexLock lock(mutex_);
   has_ended_ = true;
   changed_.notify_all();
-  changed_.wait(lock, Deadline::in(grace), [this] { return !is_inside_; });
+  changed_.wait(mutex_, Deadline::in(grace),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return !is_inside_; });
   return is_alive_;
 }
 
@@ -259,7 +262,7 @@ NcclResult NcclLink::wait_out(NcclResult result, Deadline deadline) {
   while (result == NcclResult::kInProgress && !deadline.passed()) {
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, Deadline::in(span), [] { return false; });
+      changed_.wait(mutex_, Deadline::in(span), [] { return false; });
     }
     span = std::min(2 * span, poll_);
     result = ask(comm_);

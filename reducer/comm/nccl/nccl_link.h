@@ -111,10 +111,9 @@ class NcclLink {
 
   mutable platform::Mutex mutex_{"nccl.link"};
   platform::CondVar changed_{"nccl.link.changed"};
-  // True while a thread is in NCCL. mutex_ guards this and everything below.
-  bool is_inside_ = false;
-  bool has_ended_ = false;
-  bool is_alive_ = false;
+  bool is_inside_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // True while a thread is in NCCL.
+  bool has_ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool is_alive_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace LOCKSTEP_NS

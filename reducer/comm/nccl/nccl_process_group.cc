@@ -214,7 +214,8 @@ bool NcclProcessGroup::Impl::shut_down() {
   armed_.notify_all();
   closing_.notify_all();
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
-  if (!changed_.wait(lock, bound, [this] { return threads_ == 0; })) return false;
+  if (!changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return threads_ == 0; }))
+    return false;
   const bool is_stuck = is_stuck_;
   lock.unlock();
   for (platform::Thread* thread : {&issuer_, &watchdog_, &closer_})
@@ -300,11 +301,13 @@ NcclProcessGroup::Impl::Remains NcclProcessGroup::Impl::end_for_shrink() {
     fail_locked(failure);
   }
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
-  const bool is_over =
-      changed_.wait(lock, bound, [this] { return is_finished_ && is_aborted_ && !is_issuing_; });
+  const bool is_over = changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) {
+    return is_finished_ && is_aborted_ && !is_issuing_;
+  });
   const bool is_healthy = is_kept_;
+  const bool is_released = is_over && !is_stuck_;
   lock.unlock();
-  return {is_over && !is_stuck_ && link_.can_be_shrunk(), is_healthy};
+  return {is_released && link_.can_be_shrunk(), is_healthy};
 }
 
 namespace {

@@ -194,6 +194,7 @@ TYPED_TEST_P(NcclGroupConformance, F1ARankThatDoesNotComeEndsInATimeout) {
   });
 }
 
+// Rank 2 comes after the abort, so that the sum cannot be complete before it; rank 1 is inside.
 TYPED_TEST_P(NcclGroupConformance, F5AnAbortReachesThePeers) {
   TestFixture::in_group(3, [](NcclUnderTest& on, NcclGroupUnderTest& group) {
     if (on.rank() == 0) {
@@ -201,8 +202,13 @@ TYPED_TEST_P(NcclGroupConformance, F5AnAbortReachesThePeers) {
       Work work;
       EXPECT_TRUE(group.group().start(group.on_gpu(tensor), work).ok());
       group.group().abort(Status(Code::kUserFailure, "no more data"));
+      EXPECT_TRUE(on.store()->set("rank 0 has aborted", "").has_value());
       EXPECT_EQ(work.wait(platform::Deadline::never()).code(), Code::kUserFailure);
       return;
+    }
+    if (on.rank() == 2) {
+      const platform::Deadline deadline = platform::Deadline::in(on.long_time());
+      EXPECT_TRUE(on.store()->get("rank 0 has aborted", deadline).has_value());
     }
     const Status status = group.sum();
     EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();

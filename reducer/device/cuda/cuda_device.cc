@@ -239,7 +239,7 @@ bool CudaDevice::becomes_idle(Deadline deadline) {
 
 void CudaDevice::nap(Deadline deadline) {
   platform::MutexLock lock(nap_mutex_);
-  nap_.wait(lock, Deadline::in(std::min<platform::Duration>(kNap, deadline.remaining())),
+  nap_.wait(nap_mutex_, Deadline::in(std::min<platform::Duration>(kNap, deadline.remaining())),
             [] { return false; });
 }
 

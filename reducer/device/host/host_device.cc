@@ -104,6 +104,7 @@ Result<Ref<Storage>> HostDevice::allocate(std::size_t bytes) {
   if (memory == nullptr)
     return failed(Status(Code::kOutOfMemory, "the host has no memory left for " +
                                                  std::to_string(bytes) + " bytes of a tensor"));
+  if (fresh_ == FreshMemory::kNaN) std::memset(memory, 0xff, bytes);
   allocated_ += bytes;
   try {
     return make_ref<Storage>(*this, static_cast<std::byte*>(memory), bytes);

@@ -9,9 +9,16 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+// What new memory holds until something writes to it. Fresh pages of the system are zeros by luck;
+// with kNaN every byte is 0xff, which is a NaN in each dtype, so that a test sees what reads memory
+// that nobody has written.
+enum class FreshMemory : std::uint8_t { kUnspecified, kNaN };
+
 class HostDevice final : public Device {
  public:
-  explicit HostDevice(int index = 0) : index_(index) {}
+  explicit HostDevice(int index = 0, FreshMemory fresh = FreshMemory::kUnspecified)
+      : index_(index), fresh_(fresh) {}
+  explicit HostDevice(FreshMemory fresh) : HostDevice(0, fresh) {}
   ~HostDevice() override;
 
   int index() const override { return index_; }
@@ -47,6 +54,7 @@ class HostDevice final : public Device {
 
  private:
   int index_;
+  FreshMemory fresh_;
   platform::Atomic<std::uint64_t> allocated_{0};
 };
 

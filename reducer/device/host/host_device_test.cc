@@ -74,5 +74,13 @@ TEST_F(HostDeviceFloats, G9KeepSubnormalsWhateverTheThreadFlushes) {
 }
 #endif
 
+TEST(HostDeviceMemory, FreshMemoryIsANaNInEachDtypeWhereATestAsksForIt) {
+  HostDevice device(FreshMemory::kNaN);
+  for (const std::size_t bytes : {0u, 1u, 64u, 1000u}) {
+    const Ref<Storage> storage = *device.allocate(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(storage->data()[i], std::byte{0xff});
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

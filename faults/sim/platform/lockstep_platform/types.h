@@ -6,10 +6,6 @@
 // predicate does not hold must have a deadline.
 #pragma once
 
-#ifndef LOCKSTEP_NS
-#define LOCKSTEP_NS sim
-#endif
-
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -18,7 +14,9 @@
 
 #include "faults/sim/scheduler/scheduler.h"
 #include "faults/sim/scheduler/sync.h"
+#include "reducer/base/build_namespace.h"
 #include "reducer/base/check.h"
+#include "reducer/base/thread_safety.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -49,39 +47,58 @@ class Deadline {
   Duration at_;
 };
 
-class Mutex {
+class LOCKSTEP_CAPABILITY("mutex") Mutex {
  public:
   explicit Mutex(const char* name) : core_(name) {}
 
  private:
   friend class MutexLock;
+  friend class MutexUnlock;
+  friend class CondVar;
   simulation::MutexCore core_;
 };
 
-class MutexLock {
+class LOCKSTEP_SCOPED_CAPABILITY MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) : core_(mutex.core_) { lock(); }
-  ~MutexLock() {
+  explicit MutexLock(Mutex& mutex) LOCKSTEP_ACQUIRE(mutex) : core_(mutex.core_) {
+    core_.lock();
+    is_locked_ = true;
+  }
+  ~MutexLock() LOCKSTEP_RELEASE() {
     if (is_locked_) core_.unlock();
   }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
-  void lock() {
+  void lock() LOCKSTEP_ACQUIRE() {
     LOCKSTEP_CHECK(!is_locked_);
     core_.lock();
     is_locked_ = true;
   }
-  void unlock() {
+  void unlock() LOCKSTEP_RELEASE() {
     LOCKSTEP_CHECK(is_locked_);
     core_.unlock();
     is_locked_ = false;
   }
 
  private:
-  friend class CondVar;
   simulation::MutexCore& core_;
   bool is_locked_ = false;
+};
+
+// The destructor acquires the mutex again. It has the attribute of a release all the same, because
+// clang's analysis reads a release at the end of a scope as the end of what the constructor did.
+class LOCKSTEP_SCOPED_CAPABILITY MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) LOCKSTEP_RELEASE(mutex) : core_(mutex.core_) {
+    core_.unlock();
+  }
+  ~MutexUnlock() LOCKSTEP_RELEASE() { core_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  simulation::MutexCore& core_;
 };
 
 class CondVar {
@@ -90,11 +107,13 @@ class CondVar {
   void notify_one() { core_.notify_one(); }
   void notify_all() { core_.notify_all(); }
 
+  // Clang does not analyse this body, because it cannot see that the mutex that the predicate
+  // requires is `mutex`.
   template <class Predicate>
-  bool wait(MutexLock& lock, Deadline deadline, Predicate predicate) {
-    LOCKSTEP_CHECK(lock.is_locked_);
+  bool wait(Mutex& mutex, Deadline deadline, Predicate predicate)
+      LOCKSTEP_REQUIRES(mutex) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
     while (!predicate())
-      if (!core_.wait(lock.core_, deadline.at())) return predicate();
+      if (!core_.wait(mutex.core_, deadline.at())) return predicate();
     return true;
   }
 
@@ -128,6 +147,13 @@ class Thread {
  private:
   simulation::FiberId fiber_ = simulation::kNoFiber;
 };
+
+// A thread's id is that of its fiber. Outside of a run it is kNoFiber.
+using ThreadId = simulation::FiberId;
+inline ThreadId this_thread() {
+  const simulation::Scheduler* scheduler = simulation::Scheduler::running();
+  return scheduler == nullptr ? simulation::kNoFiber : scheduler->current_id();
+}
 
 inline void yield() {
   if (simulation::Scheduler* scheduler = simulation::Scheduler::running()) scheduler->yield();

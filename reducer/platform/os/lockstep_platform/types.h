@@ -1,10 +1,6 @@
 // The platform `os`: the standard library. See reducer/platform/platform.h for the interface.
 #pragma once
 
-#ifndef LOCKSTEP_NS
-#define LOCKSTEP_NS os
-#endif
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +9,9 @@
 #include <string>
 #include <thread>
 #include <utility>
+
+#include "reducer/base/build_namespace.h"
+#include "reducer/base/thread_safety.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -40,7 +39,7 @@ class Deadline {
   Duration at_;
 };
 
-class Mutex {
+class LOCKSTEP_CAPABILITY("mutex") Mutex {
  public:
   explicit Mutex(const char*) {}
   Mutex(const Mutex&) = delete;
@@ -48,18 +47,34 @@ class Mutex {
 
  private:
   friend class MutexLock;
+  friend class MutexUnlock;
+  friend class CondVar;
   std::mutex mutex_;
 };
 
-class MutexLock {
+class LOCKSTEP_SCOPED_CAPABILITY MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) : lock_(mutex.mutex_) {}
-  void lock() { lock_.lock(); }
-  void unlock() { lock_.unlock(); }
+  explicit MutexLock(Mutex& mutex) LOCKSTEP_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+  ~MutexLock() LOCKSTEP_RELEASE() = default;
+  void lock() LOCKSTEP_ACQUIRE() { lock_.lock(); }
+  void unlock() LOCKSTEP_RELEASE() { lock_.unlock(); }
 
  private:
-  friend class CondVar;
   std::unique_lock<std::mutex> lock_;
+};
+
+// The analysis calls the end of its scope a release, and takes the mutex as acquired again.
+class LOCKSTEP_SCOPED_CAPABILITY MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) LOCKSTEP_RELEASE(mutex) : mutex_(mutex.mutex_) {
+    mutex_.unlock();
+  }
+  ~MutexUnlock() LOCKSTEP_RELEASE() { mutex_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  std::mutex& mutex_;
 };
 
 class CondVar {
@@ -68,17 +83,28 @@ class CondVar {
   void notify_one() { condition_.notify_one(); }
   void notify_all() { condition_.notify_all(); }
 
+  // The analysis cannot see that the predicate's mutex is this one.
   template <class Predicate>
-  bool wait(MutexLock& lock, Deadline deadline, Predicate predicate) {
+  bool wait(Mutex& mutex, Deadline deadline, Predicate predicate)
+      LOCKSTEP_REQUIRES(mutex) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
+    Borrowed borrowed(mutex);
     if (deadline.is_never()) {
-      condition_.wait(lock.lock_, predicate);
+      condition_.wait(borrowed.lock, predicate);
       return true;
     }
     const std::chrono::steady_clock::time_point until(deadline.at());
-    return condition_.wait_until(lock.lock_, until, predicate);
+    return condition_.wait_until(borrowed.lock, until, predicate);
   }
 
  private:
+  // The lock of the caller, as the standard library wants it. It stays locked.
+  struct Borrowed {
+    explicit Borrowed(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
+    ~Borrowed() { lock.release(); }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    std::unique_lock<std::mutex> lock;
+  };
   std::condition_variable condition_;
 };
 
@@ -94,6 +120,9 @@ class Thread {
  private:
   std::thread thread_;
 };
+
+using ThreadId = std::thread::id;
+inline ThreadId this_thread() { return std::this_thread::get_id(); }
 
 inline void yield() {}
 

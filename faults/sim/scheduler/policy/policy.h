@@ -1,0 +1,69 @@
+// SchedulingPolicy picks the fiber that runs next where more than one can. Each policy is one file
+// in this folder; policies.cc lists them. The scheduler records the picks of a policy as deviations
+// from the default policy, so that replay and shrinking need only the default policy.
+//
+// A policy decides from its arguments and from random() alone, so the same seed gives the same
+// picks.
+//
+// Threads: the scheduler's. Cost: the scheduler calls the policy at each choice, some hundred times
+// in a case; a policy allocates nothing in these calls. Failure: none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "faults/sim/scheduler/fiber.h"
+#include "faults/sim/scheduler/index_set.h"
+#include "faults/sim/scheduler/schedule.h"
+
+namespace lockstep::simulation {
+
+using FiberSet = IndexSet<kMaxFibers / 64>;
+
+struct Choice {
+  const RunSet<kMaxFibers / 64>& runnable;  // the fibers that can run, at least two
+  const Fiber* const* fibers;               // by id
+  FiberId current;                          // the fiber that ran last; kNoFiber at the beginning
+  bool may_stay;                            // whether `current` is runnable
+  std::uint64_t number;                     // the number of this choice in the run, from 0
+};
+
+class SchedulingPolicy {
+ public:
+  virtual ~SchedulingPolicy() = default;
+
+  // Begins a run: forgets the last one, and sets the seed of random().
+  void begin(std::uint64_t seed);
+
+  // Returns a runnable fiber.
+  virtual FiberId pick(const Choice& choice) = 0;
+  // Returns which of the fibers that wait for a condition variable notify_one() wakes. `first` has
+  // waited longest. Unless a policy overrides this, it is any of them.
+  virtual FiberId pick_waiter(const FiberSet& waiters, FiberId first);
+  // A fiber is spawned. Its number may be that of a fiber that has ended.
+  virtual void on_spawn(FiberId) {}
+  // The fiber calls yield(): it waits in a loop for another fiber.
+  virtual void on_yield(FiberId) {}
+
+ protected:
+  // Called by begin(), after the seed is set.
+  virtual void restart() {}
+  std::uint64_t random();  // splitmix64
+  std::uint32_t random_below(std::uint32_t count) {
+    return static_cast<std::uint32_t>(((random() >> 32) * count) >> 32);
+  }
+
+ private:
+  std::uint64_t state_ = 0;
+};
+
+// Returns a new policy; null for the default policy, which the scheduler implements itself.
+std::unique_ptr<SchedulingPolicy> make_policy(Policy policy);
+
+std::unique_ptr<SchedulingPolicy> make_random_walk();
+std::unique_ptr<SchedulingPolicy> make_stay_biased();
+std::unique_ptr<SchedulingPolicy> make_round_robin();
+std::unique_ptr<SchedulingPolicy> make_pos();
+std::unique_ptr<SchedulingPolicy> make_pct();
+
+}  // namespace lockstep::simulation

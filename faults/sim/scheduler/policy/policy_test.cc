@@ -1,0 +1,94 @@
+// Tests which orders the policies find that a random walk hardly finds, and that no policy starves
+// a fiber.
+#include "faults/sim/scheduler/policy/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "faults/sim/scheduler/scheduler.h"
+
+namespace lockstep::simulation {
+namespace {
+
+constexpr int kSteps = 20;
+
+// A bug of depth 1 that a random walk hardly finds: one fiber has to take many steps before another
+// takes its first.
+bool is_overtaken(Scheduler& scheduler, const Schedule& schedule) {
+  scheduler.reset(schedule);
+  int steps = 0;
+  int seen = -1;
+  scheduler.spawn("long", 0, [&] {
+    for (; steps < kSteps; ++steps) Scheduler::running()->point();
+  });
+  scheduler.spawn("short", 0, [&] {
+    Scheduler::running()->point();
+    seen = steps;
+  });
+  EXPECT_EQ(scheduler.run().end, End::kFinished);
+  return seen == kSteps;
+}
+
+int found(Policy policy, bool (*is_found)(Scheduler&, const Schedule&), int seeds = 1000) {
+  Scheduler scheduler;
+  int count = 0;
+  for (int seed = 0; seed < seeds; ++seed)
+    count += is_found(scheduler, {policy, static_cast<std::uint64_t>(seed), {}}) ? 1 : 0;
+  return count;
+}
+
+TEST(SchedulingPolicy, APriorityThatStaysFindsWhatARandomWalkDoesNot) {
+  EXPECT_LT(found(Policy::kRandomWalk, is_overtaken), 10);
+  EXPECT_GT(found(Policy::kPct, is_overtaken), 200);
+  EXPECT_GT(found(Policy::kPos, is_overtaken), 20);
+}
+
+// Two fibers use one object once each, and one of them takes many steps before that use. A policy
+// that draws anew for each step hardly ever lets that one be the first.
+bool is_second_first(Scheduler& scheduler, const Schedule& schedule) {
+  scheduler.reset(schedule);
+  Place place{"place", kNoFiber, kNoFiber, kNoFiber, {}};
+  int first = -1;
+  const auto use = [&](int who) {
+    Scheduler::running()->point(&place);
+    if (first < 0) first = who;
+  };
+  scheduler.spawn("late", 0, [&] {
+    for (int i = 0; i < kSteps; ++i) Scheduler::running()->point();
+    use(0);
+  });
+  scheduler.spawn("early", 0, [&] { use(1); });
+  EXPECT_EQ(scheduler.run().end, End::kFinished);
+  return first == 0;
+}
+
+TEST(SchedulingPolicy, PartialOrderSamplingLetsTheLateOneBeFirstAtTimes) {
+  EXPECT_LT(found(Policy::kRandomWalk, is_second_first), 10);
+  EXPECT_GT(found(Policy::kPos, is_second_first), 20);
+}
+
+// With fixed priorities, a fiber that yields in a loop would wait forever for one of a lower
+// priority.
+TEST(SchedulingPolicy, NoPolicyStarvesAFiberThatOthersWaitFor) {
+  for (int policy = 0; policy < static_cast<int>(kPolicies); ++policy) {
+    Scheduler scheduler;
+    scheduler.set_step_limit(100'000);
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+      scheduler.reset({static_cast<Policy>(policy), seed, {}});
+      bool is_done = false;
+      for (int i = 0; i < 2; ++i)
+        scheduler.spawn("waits " + std::to_string(i), 0, [&] {
+          while (!is_done) Scheduler::running()->yield();
+        });
+      scheduler.spawn("works", 0, [&] {
+        for (int i = 0; i < kSteps; ++i) Scheduler::running()->point();
+        is_done = true;
+      });
+      ASSERT_EQ(scheduler.run().end, End::kFinished) << policy << ", seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::simulation

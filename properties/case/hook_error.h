@@ -1,0 +1,30 @@
+// The error code with which a planned fault (faults::Kind::kHookFails) makes a communication hook
+// fail. Process groups use some of these codes, too, because a hook may use any code (S4). Pure
+// functions; any thread.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "faults/plan.h"
+#include "reducer/base/status.h"
+
+namespace lockstep::properties {
+
+constexpr std::array<Code, 6> kHookErrors{Code::kUserFailure, Code::kInvalidArgument,
+                                          Code::kInternal,    Code::kTimeout,
+                                          Code::kPeerLost,    Code::kCorrupted};
+constexpr const char* kHookErrorText = "planned by the case";
+
+// Returns the code that the fault chooses.
+constexpr Code hook_error(const faults::Fault& fault) {
+  return kHookErrors[fault.at / faults::kHookCalls % kHookErrors.size()];
+}
+
+// Returns the error of a hook's call on which these faults act: that of the first fault, or ok if
+// there is none.
+inline Status failure_of_hook(const std::vector<faults::Fault>& faults) {
+  return faults.empty() ? Status() : Status(hook_error(faults.front()), kHookErrorText);
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,161 @@
+#include "properties/generate/reach.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "properties/generate/fault_plan.h"
+#include "reference/arithmetic.h"
+#include "reference/model.h"
+
+namespace lockstep::properties {
+namespace {
+
+using reference::Node;
+using reference::Parameter;
+using reference::Program;
+
+template <class List, class F>
+void for_each_use(List& nodes, const F& f) {
+  for (auto& node : nodes) {
+    if (node.kind == Node::Kind::kUse) f(node);
+    for_each_use(node.body, f);
+  }
+}
+
+template <class AnyProgram, class F>
+void for_each_use_of(AnyProgram& program, const F& f) {
+  for (auto& step : program.steps)
+    for (auto& pass : step.variants)
+      for (auto& forward : pass.forwards) for_each_use(forward.nodes, f);
+}
+
+// Whether every gradient that the model expects has finite values alone.
+bool is_finite(const Program& program) {
+  const auto expected = reference::run(program, reference::Contract::lockstep());
+  for (const auto& step : expected.steps) {
+    for (const auto& rank : step.ranks) {
+      for (std::size_t p = 0; p < rank.gradients.size(); ++p) {
+        const auto& gradient = rank.gradients[p];
+        if (!gradient.known || !gradient.defined) continue;
+        const Parameter& parameter = program.parameters[p];
+        const auto first = expected.bits.begin() + static_cast<std::ptrdiff_t>(gradient.offset);
+        const auto count = static_cast<std::ptrdiff_t>(reference::value_count(parameter));
+        const bool all = std::all_of(first, first + count, [&](std::uint64_t bits) {
+          return std::isfinite(reference::to_double(parameter.dtype, bits));
+        });
+        if (!all) return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Extent draw_extent(Random random, const GenerateOptions& options) {
+  Extent extent;
+  const std::uint32_t drawn = random.below(100);
+  const std::uint32_t ranks = random.between(kFewRanks + 1, kMaxDrawnWorld);
+  const std::uint32_t parameters = random.between(kFewParameters + 1, reference::kMaxParameters);
+  const std::uint32_t steps = random.between(1, 3);
+  const bool has_bucket_each = random.percent(50);
+  if (drawn < 2 && options.max_world >= ranks) {
+    extent.ranks = ranks;
+    extent.most_steps = std::min(steps, 2u);
+    extent.most_parameters = 3;
+    extent.most_variants = 3;
+  } else if (drawn >= 2 && drawn < 5 && options.max_parameters >= parameters) {
+    extent.parameters = parameters;
+    extent.has_bucket_each = has_bucket_each;
+    extent.most_steps = steps;
+    extent.most_variants = 2;
+  }
+  return extent;
+}
+
+bool follows_owner(Program& program, std::size_t index) {
+  Parameter& parameter = program.parameters[index];
+  const Parameter own = parameter;
+  if (is_original(own)) return false;
+  parameter = program.parameters[index - own.shared_with - own.copy_of];
+  parameter.shared_with = own.shared_with;
+  parameter.copy_of = own.copy_of;
+  if (own.copy_of == 0) return true;
+  parameter.key = own.key;
+  parameter.device = own.device;
+  return true;
+}
+
+void draw_strides(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(14) || !options.capabilities.has(Capability::kStrides)) return;
+  const std::uint32_t way = random.below(3);  // permuted, with gaps, both
+  const bool permutes = way != 1;
+  const bool has_gaps = way != 0;
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    Parameter& parameter = program.parameters[p];
+    if (follows_owner(program, p)) continue;
+    const bool is_chosen = random.percent(70) && !parameter.sparse;
+    const std::uint32_t dims = random.percent(75) ? 3 : 4;
+    const std::uint32_t order = random.below(dims == 3 ? 5 : 23);
+    const std::uint32_t most = random.percent(20) ? 6 : 3;
+    std::vector<std::uint32_t> sizes(dims);
+    for (std::uint32_t& size : sizes) size = random.between(1, most);
+    if (!is_chosen || !permutes || parameter.column_major) continue;
+    if (element_count(parameter) == 0) sizes[0] = 0;
+    parameter.sizes = sizes;
+    parameter.permuted = 1 + order;
+  }
+  for_each_use_of(program, [&](Node& use) {
+    const bool is_row_major = random.percent(25);
+    const bool gaps = random.percent(50);
+    use.row_major = use.row_major || (permutes && is_row_major);
+    use.gaps = has_gaps && gaps;
+  });
+}
+
+void draw_largest(Random random, Program& program) {
+  if (!random.percent(9)) return;
+  Program changed = program;
+  changed.values = reference::Values::kLargest;
+  for (const std::uint32_t headroom : {0U, 3U, reference::kMaxHeadroom}) {
+    changed.headroom = headroom;
+    if (!is_finite(changed)) continue;
+    program = std::move(changed);
+    return;
+  }
+}
+
+std::vector<std::string> reach_features(const Case& value) {
+  const Program& program = value.program;
+  std::vector<std::string> found;
+  const auto add_if = [&](bool condition, const char* name) {
+    if (condition) found.emplace_back(name);
+  };
+  const bool is_large = program.world > kFewRanks;
+  add_if(is_large, "9 to 16 ranks");
+  const std::size_t parameters = program.parameters.size();
+  add_if(parameters > kFewParameters, "13 parameters or more");
+  add_if(parameters > 32, "33 parameters or more");
+  add_if(bucket_count(program) > kFewParameters, "13 buckets or more");
+  const bool is_largest = program.values == reference::Values::kLargest;
+  add_if(is_largest && program.headroom == 0, "values largest, up to the largest finite one");
+  add_if(is_largest && program.headroom > 0, "values largest, some doublings below");
+  bool is_permuted = false;
+  for (const Parameter& parameter : program.parameters)
+    is_permuted = is_permuted || parameter.permuted != 0;
+  bool has_gaps = false;
+  bool is_other_order = false;
+  for_each_use_of(program, [&](const Node& use) {
+    const Parameter& parameter = program.parameters[use.parameter % parameters];
+    has_gaps = has_gaps || (use.gaps && !parameter.sparse && !parameter.sizes.empty());
+    is_other_order = is_other_order || (use.row_major && parameter.permuted != 0);
+  });
+  add_if(is_permuted, "permuted dimensions");
+  add_if(is_permuted && program.options.views, "permuted dimensions, gradients as views");
+  add_if(is_other_order, "permuted dimensions, a row-major gradient");
+  add_if(has_gaps, "a gradient with gaps");
+  add_if(has_gaps && is_permuted, "a gradient with gaps, permuted dimensions");
+  return found;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,99 @@
+#include "properties/generate/user_hook.h"
+
+#include <array>
+
+#include "properties/case/hook_error.h"
+#include "properties/generate/fault_plan.h"
+#include "properties/generate/random.h"
+
+namespace lockstep::properties {
+namespace {
+
+using faults::Fault;
+using faults::HookCall;
+using reference::HookBackward;
+using reference::HookCompletion;
+using reference::HookResult;
+
+void draw_options(Random& random, Capabilities can, reference::Options& options) {
+  const std::array<std::uint16_t, 4> results{52, 16, 16, 16};
+  const auto result = static_cast<HookResult>(random.weighted(results));
+  const std::array<std::uint16_t, 3> completions{50, 25, 25};
+  const auto completion = static_cast<HookCompletion>(random.weighted(completions));
+  const std::array<std::uint16_t, 4> backwards{50, 15, 15, 20};
+  const auto backward = static_cast<HookBackward>(random.weighted(backwards));
+  if (can.has(Capability::kHookResults)) options.hook_result = result;
+  if (!can.has(Capability::kHookCalls)) return;
+  options.hook_completion = completion;
+  if (backward != HookBackward::kAll || !options.rebuild) options.hook_backward = backward;
+}
+
+std::uint32_t draw_synced_step(Random& random, const reference::Program& program) {
+  const auto count = static_cast<std::uint32_t>(program.steps.size());
+  const std::uint32_t start = random.below(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (program.steps[(start + i) % count].kind == reference::PassKind::kSynced)
+      return (start + i) % count;
+  return start;
+}
+
+// Most of these cases get no other fault, so that the model knows the expected result.
+void draw_failure(Random& random, Case& value) {
+  if (random.percent(75)) {
+    value.faults.faults.clear();
+    value.timeout_ms = 0;
+  }
+  Fault fault;
+  fault.kind = faults::Kind::kHookFails;
+  fault.rank = random.below(value.program.world);
+  fault.step = draw_synced_step(random, value.program);
+  fault.site = random.percent(40) ? 0 : random.below(bucket_count(value.program));
+  const std::uint32_t call = random.below(faults::kHookCalls);
+  const auto codes = static_cast<std::uint32_t>(kHookErrors.size());
+  fault.at = call + faults::kHookCalls * random.below(codes);
+  auto& completion = value.program.options.hook_completion;
+  if (hook_call(fault) == HookCall::kFuture && completion == HookCompletion::kImmediate)
+    completion = HookCompletion::kLate;
+  value.faults.faults.push_back(fault);
+}
+
+}  // namespace
+
+void draw_user_hook(Random random, const GenerateOptions& options, Case& value) {
+  const Capabilities can = options.capabilities;
+  if (value.program.options.hook != reference::Hook::kElsewhere) return;
+  draw_options(random, can, value.program.options);
+  using Faults = GenerateOptions::Faults;
+  const bool is_able = can.has(Capability::kHookCalls) && can.has(Capability::kRecovery);
+  const bool is_listed =
+      options.faults == Faults::kList && options.kinds.has(faults::Kind::kHookFails);
+  const bool is_drawn = options.faults == Faults::kSwarm && random.percent(30);
+  if (is_able && !value.program.steps.empty() && (is_listed || is_drawn))
+    draw_failure(random, value);
+}
+
+void find_user_hook_features(const Case& value, std::set<std::string>& found) {
+  const reference::Options& options = value.program.options;
+  if (options.hook != reference::Hook::kElsewhere) return;
+  const auto add_if = [&](bool condition, const char* name) {
+    if (condition) found.insert(name);
+  };
+  add_if(options.hook_result == HookResult::kSum, "hook: it returns the sum");
+  add_if(options.hook_result == HookResult::kLocal, "hook: it returns what the rank has");
+  add_if(options.hook_result == HookResult::kZeros, "hook: it returns zeros");
+  add_if(options.hook_completion == HookCompletion::kLate, "hook: futures complete late");
+  add_if(options.hook_completion == HookCompletion::kReversed && bucket_count(value.program) > 1,
+         "hook: futures of several buckets complete in reversed order");
+  add_if(options.hook_backward == HookBackward::kOwn, "hook: a backward of its own graph");
+  add_if(options.hook_backward == HookBackward::kTaken,
+         "hook: a backward to a gradient that the pass has taken");
+  add_if(options.hook_backward == HookBackward::kAll, "hook: backwards to all parameters");
+  for (const Fault& fault : value.faults.faults) {
+    if (fault.kind != faults::Kind::kHookFails) continue;
+    add_if(hook_call(fault) == HookCall::kStart, "hook: it fails when it is started");
+    add_if(hook_call(fault) == HookCall::kFuture, "hook: its future fails");
+    add_if(hook_call(fault) == HookCall::kFinish, "hook: it fails when it finishes");
+  }
+}
+
+}  // namespace lockstep::properties

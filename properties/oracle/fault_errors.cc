@@ -1,0 +1,289 @@
+#include "properties/oracle/fault_errors.h"
+
+#include <algorithm>
+
+namespace lockstep::properties {
+namespace {
+
+constexpr Among kNobody = Among::of({kNone});
+constexpr Among kPeerLost = Among::of({Code::kPeerLost});
+
+// Whether the error of the fault tells which rank is at fault.
+bool tells_culprit(const faults::Fault& fault) {
+  return fault.kind == faults::Kind::kRankExit || is_of_user(fault) ||
+         fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
+}
+
+void add_rank(Among& ranks, int rank) {
+  if (rank != kNone) ranks.add(rank);
+}
+
+}  // namespace
+
+bool FaultErrors::reaches(const faults::Fault& fault, std::uint32_t step) const {
+  return properties::reaches(c_.case_, c_.expectation_, c_.observation_, fault, c_.rank_, step);
+}
+
+// Whether each of several reducers has a group of its own.
+bool FaultErrors::has_groups() const {
+  return !c_.has_one_reducer() && c_.case_.program.options.group_each;
+}
+
+void FaultErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& errors) const {
+  if (std::none_of(c_.fatal_.begin(), c_.fatal_.end(),
+                   [&](const auto& fault) { return reaches(fault, step); }))
+    return;
+  const bool is_local = c_.is_local(step);
+  AllowedError allowed{.faults = c_.fatal_};
+  Requirements& it = allowed.requirements;
+  require_code(is_local, it);
+  require_names(step, it);
+  if (c_.is_all_payload())
+    require_sender(step, it);
+  else
+    require_cause(step, it);
+  require_hook(step, it);
+  require_suspect(step, it);
+  errors.push_back(std::move(allowed));
+  if (!is_local || std::none_of(c_.fatal_.begin(), c_.fatal_.end(), is_of_user)) return;
+  // Only the engine runs a local backward, and the engine knows no rank and no pass.
+  AllowedError local{.faults = c_.fatal_};
+  local.requirements.allow(
+      Must::kCode, {.codes = Among::of({Code::kUserFailure}), .open = Unspecified::kLocalBackward});
+  errors.push_back(std::move(local));
+}
+
+// A fault shows as a failure of the group, unless a node threw or a payload was changed. It never
+// shows as an error that only the program or its user can make.
+void FaultErrors::require_code(bool is_local, Requirements& it) const {
+  it.allow(Must::kCode,
+           {.codes = Among::of({Code::kPeerLost, Code::kTimeout, Code::kTransport, Code::kAborted}),
+            .open = Unspecified::kCode});
+  const auto& fatal = c_.fatal_;
+  if (!is_local && std::any_of(fatal.begin(), fatal.end(), is_of_user))
+    it.allow(Must::kCode, {.codes = Among::of({Code::kUserFailure})});
+  if (std::any_of(fatal.begin(), fatal.end(),
+                  [](const faults::Fault& fault) { return faults::is_payload(fault.kind); }))
+    it.allow(Must::kCode, {.codes = Among::of({Code::kCorrupted})});
+}
+
+void FaultErrors::require_names(std::uint32_t step, Requirements& it) const {
+  it.allow(Must::kReporter, {.reporters = Among::of({c_.group_rank(step, c_.rank_)})});
+  const std::uint32_t first = reference::first_reached(c_.run(), c_.rank_, step);
+  const std::uint32_t last = reference::last_reached(c_.run(), c_.rank_, step);
+  it.allow(Must::kPass, {.passes = program_.passes_of(first, last)});
+  require_place(it);
+  program_.require_bucket(first, last, it);
+}
+
+void FaultErrors::require_place(Requirements& it) const {
+  it.allow(Must::kRank, {.causes = ~kNobody});
+  it.allow(Must::kRank, {.suspects = ~kNobody});
+  if (c_.is_over_nccl() && c_.case_.program.world > 2)  // NCCL does not say which peer it has lost
+    it.allow(Must::kRank, {.codes = kPeerLost, .open = Unspecified::kNamelessPeer});
+  it.allow(Must::kPlace, {.codes = kOwnErrors});
+  it.allow(Must::kPlace, {.with = kNamesBucket});
+  it.allow(Must::kPlace, {.with = kNamesCollective});
+}
+
+// One of the faulty ranks must be the cause, if the culprit of every fault is known. Of the others
+// require_suspect() says more.
+void FaultErrors::require_cause(std::uint32_t step, Requirements& it) const {
+  Among culprits = Among::none();
+  for (const faults::Fault& fault : c_.fatal_) {
+    if (!reaches(fault, step)) continue;
+    const bool is_own = fault.rank == c_.rank_ && !is_of_user(fault);
+    if (!tells_culprit(fault) || is_own) return;
+    add_rank(culprits, c_.group_rank(step, fault.rank));
+  }
+  it.allow(Must::kCause, {.causes = culprits});
+  if (c_.is_over_nccl())
+    it.allow(Must::kCause, {.codes = kPeerLost,
+                            .causes = kNobody,
+                            .suspects = kNobody,
+                            .open = Unspecified::kNamelessPeer});
+  // A rank that has lost a peer in the group of one reducer aborts the other reducer, whose own
+  // group knows nothing of the loss (F7). There the rank is the cause, and the peer the suspect.
+  if (has_groups()) {
+    it.allow(Must::kCause, {.causes = ~culprits,
+                            .suspects = culprits,
+                            .without = kIsOwn,
+                            .open = Unspecified::kOtherGroup});
+    if (c_.is_over_nccl())
+      it.allow(Must::kCause, {.codes = kPeerLost,
+                              .causes = ~culprits,
+                              .suspects = kNobody,
+                              .without = kIsOwn,
+                              .open = Unspecified::kOtherGroup});
+    // A rank may wait in the group of one reducer while a peer's group of another reducer ends and
+    // closes (F7). Over a transport that closes silently, the others notice only that their next
+    // peer is lost.
+    if (c_.observation_.closes_silently)
+      it.allow(Must::kCause, {.codes = kPeerLost, .open = Unspecified::kOtherGroup});
+  }
+  require_throw_pass(culprits, it);
+}
+
+// A node that throws fails its own pass, and no other.
+void FaultErrors::require_throw_pass(Among culprits, Requirements& it) const {
+  constexpr Among kUser = Among::of({Code::kUserFailure});
+  it.allow(Must::kThrowPass, {.codes = ~kUser});
+  it.allow(Must::kThrowPass, {.causes = ~culprits});
+  const std::uint32_t thrown = c_.fatal_[0].step;
+  // A rank without inputs runs the passes of others (S2).
+  const bool is_unknown = c_.fatal_.size() != 1 || c_.joins() || c_.is_local(thrown);
+  if (is_unknown)
+    it.allow(Must::kThrowPass, {.open = Unspecified::kPassOfNode});
+  else
+    it.allow(Must::kThrowPass, {.passes = program_.passes_of(thrown, thrown)});
+}
+
+// Every rank must report the corruption, and name the sender (F3).
+void FaultErrors::require_sender(std::uint32_t step, Requirements& it) const {
+  constexpr Among kChanged = Among::of({Code::kCorrupted});
+  it.allow(Must::kChange, {.codes = kChanged});
+  if (has_groups() && c_.observation_.closes_silently)  // as in require_cause()
+    it.allow(Must::kChange, {.codes = kPeerLost, .open = Unspecified::kOtherGroup});
+  Among senders = Among::none();
+  for (const faults::Fault& fault : c_.fatal_) add_rank(senders, c_.group_rank(step, fault.rank));
+  it.allow(Must::kSender, {.codes = ~kChanged});
+  it.allow(Must::kSender, {.suspects = senders});
+}
+
+// Whatever the code of a hook's failure, it is a failure of the user on every rank, and keeps its
+// text (S4).
+void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
+  if (!c_.is_one_hook()) return;
+  it.allow(Must::kHook, {.causes = ~Among::of({c_.group_rank(step, c_.fatal_[0].rank)})});
+  it.allow(Must::kHook, {.codes = Among::of({Code::kUserFailure}), .with = kHasTextOfHook});
+}
+
+// Returns why nobody can tell whom an error has to suspect; nothing where exactly one fault was
+// planned, it fired, and nothing else can fail. Two reducers are not judged (F7), because their
+// groups need not end at the same rank.
+std::optional<Unspecified> FaultErrors::no_suspect(std::uint32_t step) const {
+  if (!c_.has_one_reducer()) return Unspecified::kSeveralReducers;
+  if (c_.program_fails()) return Unspecified::kFaultsAndErrors;
+  if (c_.case_.faults.faults.size() != 1 || c_.fatal_.size() != 1)
+    return Unspecified::kSeveralFaults;
+  if (is_done_or_dead(step)) return Unspecified::kDoneOrDead;
+  return std::nullopt;
+}
+
+// Returns the ranks that may be suspected of the only fault; none where nobody can tell. When a
+// link broke among more than two ranks, some notice only that others gave up, and the board may
+// take one of these for the cause.
+Among FaultErrors::suspects(std::uint32_t step) const {
+  const faults::Fault& fault = c_.fatal_[0];
+  const bool is_link = fault.kind == faults::Kind::kLinkReset;
+  Among ranks = Among::none();
+  if (is_link && c_.case_.program.world != 2) return ranks;
+  add_rank(ranks, c_.group_rank(step, fault.rank));
+  if (is_link) add_rank(ranks, c_.group_rank(step, 1 - fault.rank));
+  return ranks;
+}
+
+// Over NCCL a rank that has completed the collective, as the root of a broadcast may, reports
+// nothing. The stalled rank knows that all have entered, and cannot tell a rank that is done from
+// one that died afterwards.
+bool FaultErrors::is_done_or_dead(std::uint32_t step) const {
+  if (!c_.is_over_nccl()) return false;
+  return std::any_of(
+      c_.observation_.ranks.begin(), c_.observation_.ranks.end(),
+      [&](const auto& rank) { return rank.steps.size() > step && rank.steps[step].status.ok(); });
+}
+
+// Where exactly one fault was planned and fired, nobody innocent is suspected, and only a rank
+// that has exited is said to have left (F2).
+void FaultErrors::require_suspect(std::uint32_t step, Requirements& it) const {
+  if (const auto reason = no_suspect(step)) {
+    it.allow(Must::kSuspect, {.open = *reason});
+    return;
+  }
+  const faults::Kind kind = c_.fatal_[0].kind;
+  if (kind != faults::Kind::kRankExit) it.allow(Must::kNobodyLeft, {.without = kSaysThatOneLeft});
+  // All ranks wait for each other in a cycle, and nobody can tell where it began.
+  if (kind == faults::Kind::kMessageStall) {
+    it.allow(Must::kSuspect, {.open = Unspecified::kCycle});
+    return;
+  }
+  require_one_of(step, suspects(step), it);
+}
+
+// Whom an error names is its suspect, or its cause if it has no suspect and the group is none of
+// NCCL.
+void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirements& it) const {
+  const auto nobody = Unspecified::kNobodySuspected;
+  const auto ends = Unspecified::kEndsOfLink;
+  const bool is_nccl = c_.is_over_nccl();
+  it.allow(Must::kSuspect,
+           {.causes = is_nccl ? Among() : kNobody, .suspects = kNobody, .open = nobody});
+  if (suspects.is_empty()) {
+    it.allow(Must::kSuspect, {.suspects = ~kNobody, .open = ends});
+    if (!is_nccl) it.allow(Must::kSuspect, {.causes = ~kNobody, .open = ends});
+    return;
+  }
+  if (is_nccl) {
+    it.allow(Must::kSuspect, {.suspects = suspects});
+    return;
+  }
+  it.allow(Must::kSuspect, {.causes = kNobody, .suspects = suspects});
+  // The receiver finds what was changed; of two frames that changed places there are two receivers.
+  const faults::Fault& fault = c_.fatal_[0];
+  const bool is_swap = fault.kind == faults::Kind::kPayloadSwap;
+  Among finders = Among::none();
+  if (faults::is_payload(fault.kind))
+    add_rank(finders, c_.group_rank(step, receiver_of(fault, c_.case_)));
+  else
+    finders = suspects;
+  const Among causes = is_swap ? ~kNobody : finders;
+  const Reasons open = is_swap ? Reasons(ends) : Reasons();
+  it.allow(Must::kSuspect, {.causes = causes, .suspects = suspects, .open = open});
+  it.allow(Must::kSuspect, {.causes = causes & suspects, .suspects = kNobody, .open = open});
+}
+
+// Of a rank without inputs (S2).
+void FaultErrors::allow_in_join(std::vector<AllowedError>& errors) const {
+  if (c_.fatal_.empty()) return;
+  AllowedError allowed{.faults = c_.fatal_};
+  Requirements& it = allowed.requirements;
+  require_place(it);
+  it.allow(Must::kParameters, {.without = kNamesBucket});
+  it.allow(Must::kParameters, {.with = kNamesParameters});
+  if (c_.fatal_.size() != 1)
+    it.allow(Must::kCause, {.open = Unspecified::kSeveralFaults});
+  else if (c_.program_fails())
+    it.allow(Must::kCause, {.open = Unspecified::kFaultsAndErrors});
+  else if (!is_of_user(c_.fatal_[0]))
+    it.allow(Must::kCause, {.open = Unspecified::kCulpritOfJoin});
+  else
+    it.allow(Must::kCause, {.causes = Among::of({c_.group_rank(0, c_.fatal_[0].rank)})});
+  errors.push_back(std::move(allowed));
+}
+
+// Whether every payload fault of the plan that acts on this rank has certainly fired.
+bool FaultErrors::was_deceived() const {
+  const auto& plan = c_.case_.faults.faults;
+  return std::any_of(plan.begin(), plan.end(), [&](const faults::Fault& fault) {
+    if (!faults::is_payload(fault.kind)) return false;
+    const auto planned = static_cast<std::uint64_t>(
+        std::count_if(plan.begin(), plan.end(),
+                      [&](const faults::Fault& other) { return other.kind == fault.kind; }));
+    return receiver_of(fault, c_.case_) == c_.rank_ &&
+           c_.observation_.fired.counts[static_cast<std::size_t>(fault.kind)] == planned;
+  });
+}
+
+// A rank whose hook has failed must say so, and a rank that received other bytes than were sent
+// must notice it (F3). If other things fail as well, it may fail because of those first.
+const char* FaultErrors::must_fail() const {
+  if (c_.is_one_hook()) {
+    const bool is_it = c_.case_.faults.faults.size() == 1 && c_.fatal_[0].rank == c_.rank_;
+    return is_it ? "its communication hook failed, and no call did" : nullptr;
+  }
+  if (!c_.is_all_payload() || c_.program_fails() || program_.may_mismatch() || !was_deceived())
+    return nullptr;
+  return "what it received was not what was sent, and it did not notice";
+}
+
+}  // namespace lockstep::properties

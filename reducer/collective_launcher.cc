@@ -1,0 +1,69 @@
+#include "reducer/collective_launcher.h"
+
+#include "reducer/base/check.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+CollectiveLauncher::CollectiveLauncher(Membership membership, const ReducerOptions& options)
+    : membership_(std::move(membership)),
+      is_after_backward_(options.schedule == Schedule::kAfterBackward),
+      verifies_payload_(options.verify_payload),
+      trace_(options.trace_capacity) {
+  LOCKSTEP_CHECK(membership_.group != nullptr);
+  LOCKSTEP_CHECK(membership_.store != nullptr);
+}
+
+void CollectiveLauncher::forget_passes() {
+  launched_ = 0;
+  trace_.clear();
+}
+
+Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry::What what,
+                                  std::uint64_t layout_hash, std::int64_t& sequence) {
+  collective.reducer_id = reducer_id_;
+  collective.verify = verifies_payload_;
+  const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
+  ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
+  if (Status status = group.start(collective, work); !status.ok()) {
+    if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
+    return status;
+  }
+  TraceEntry entry;
+  entry.pass = collective.pass;
+  entry.what = what;
+  entry.op = collective.op;
+  entry.dtype = collective.dtype;
+  entry.bucket = collective.bucket;
+  entry.layout_hash = layout_hash;
+  entry.count = static_cast<std::int64_t>(collective.count);
+  entry.launched = platform::now();
+  sequence = trace_.append(entry);
+  const bool is_of_pass = what == TraceEntry::What::kBucket || what == TraceEntry::What::kUsageMap;
+  if (is_of_pass) ++launched_;
+  return {};
+}
+
+Status CollectiveLauncher::await(Work& work, std::int64_t sequence) {
+  Status status = wait_for(work);
+  close_trace(sequence, status);
+  return status;
+}
+
+// The process group ends every collective itself; this deadline lies behind the group's own.
+Status CollectiveLauncher::wait_for(Work& work) const {
+  return wait_behind(work, {membership_.group.get(), &backward_group()});
+}
+
+void CollectiveLauncher::close_trace(std::int64_t sequence, const Status& status) {
+  trace_.close(sequence, status.ok() ? TraceEntry::State::kCompleted : TraceEntry::State::kFailed,
+               platform::now());
+}
+
+void CollectiveLauncher::abort(const Status& cause) {
+  membership_.group->abort(cause);
+  if (membership_.backward_group) membership_.backward_group->abort(cause);
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

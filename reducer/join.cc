@@ -1,0 +1,112 @@
+// The reducer's part in a join (S2): ranks that still train announce what they are about to start.
+// A rank that is out of inputs starts the same collectives, with zeros, until no rank trains any
+// more. UnevenInputs decides; this file carries it out.
+#include <new>
+
+#include "reducer/base/check.h"
+#include "reducer/pass.h"
+#include "reducer/reducer.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+Status Reducer::begin_join(const JoinOptions& options) {
+  return join_.begin(options, collectives_.size());
+}
+
+// All ranks of the group announce their event; kNone is a rank out of inputs. The call returns the
+// common event.
+Result<UnevenInputs::Event> Reducer::exchange_join_state(UnevenInputs::Event event) try {
+  Collective collective = join_.announce(event, collectives_.rank(), collectives_.size());
+  collective.pass = passes_.next();
+  Status status = run_control(collective, TraceEntry::What::kJoin);
+  if (!status.ok()) return failed(fail(std::move(status.failure())));
+  Result<UnevenInputs::Event> agreed = join_.agree();
+  if (agreed) return agreed;
+  Failure& failure = agreed.error().failure();
+  failure.reported_by = collectives_.rank();
+  if (failure.code == Code::kUnevenInputs) {
+    failure.pass = passes_.next();
+    leave_join();
+    close_pass(false);
+    return agreed;
+  }
+  if (passes_.current()) failure.pass = passes_.current()->number;
+  failure.sequence = collectives_.control().sequence();
+  annotate(position(), failure, kNone);
+  return failed(fail(std::move(failure)));
+} catch (const std::bad_alloc&) {
+  // The others have received the event, and wait.
+  return failed(fail(std::move(out_of_memory().failure())));
+}
+
+void Reducer::leave_join() {
+  join_.end();
+  state_.is_window_open = false;
+  join_.divide_by(collectives_.size());
+}
+
+Status Reducer::end_join() try {
+  LOCKSTEP_RETURN_IF_ERROR(begin_forward());
+  if (!join_.is_joining())
+    return Status(Code::kInvalidArgument, "end_join was called without a begin_join");
+  if (passes_.current()) close_pass(false);  // Its outputs were never used.
+  while (true) {
+    Result<UnevenInputs::Event> event = exchange_join_state(UnevenInputs::Event::kNone);
+    if (!event) return event.error();
+    if (*event == UnevenInputs::Event::kNone) break;
+    LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
+  }
+  // Every rank takes the state of a rank that trained last.
+  Status status =
+      state_.module->broadcast_all(*this, collectives_.rank(), join_.lowest_that_trains());
+  leave_join();
+  return status.ok() ? status : fail(state_failure(position(), std::move(status)));
+} catch (const std::bad_alloc&) {
+  join_.set_shadowing(false);
+  // The other ranks are in the middle of a pass.
+  return fail(std::move(out_of_memory().failure()));
+}
+
+Status Reducer::shadow(UnevenInputs::Event event) {
+  switch (event) {
+    case UnevenInputs::Event::kBuffers:
+      return send_buffers();
+    case UnevenInputs::Event::kRebuild:
+      return lay_out_in_ready_order();
+    case UnevenInputs::Event::kPass:
+      break;
+    case UnevenInputs::Event::kNone:
+      return {};
+  }
+  passes_.open(this, collectives_.rank());
+  bool agrees = false;
+  Status status;
+  {
+    platform::MutexLock lock(mutex_);
+    start_pass();
+    status = buckets_.detach_misplaced_views(shared_.core);
+    agrees = shared_.core.on_no_backward().kind == core::Action::Kind::kLaunchUsageMap;
+  }
+  join_.set_shadowing(true);
+  if (status.ok()) status = shadow_pass(agrees);
+  join_.set_shadowing(false);
+  if (!status.ok()) return fail(std::move(status.failure()));
+  end_pass();
+  return {};
+}
+
+// Reduces every bucket and the usage map, with zeros and without any use.
+Status Reducer::shadow_pass(bool agrees) {
+  if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+  {
+    platform::MutexLock lock(mutex_);
+    if (agrees) shared_.core.on_usage_agreed();
+    LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
+    LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
+  }
+  return finalize();
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

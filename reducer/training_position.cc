@@ -1,0 +1,71 @@
+#include "reducer/training_position.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reducer/failure_board.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+Failure describe(const TrainingPosition& position, Code code, std::string detail) {
+  Failure failure;
+  failure.code = code;
+  failure.detail = std::move(detail);
+  failure.rank = position.rank;
+  failure.reported_by = failure.rank;
+  failure.pass = position.pass;
+  return failure;
+}
+
+void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
+  const int rank = position.rank;
+  if (failure.code == Code::kAborted && failure.rank != rank) {
+    // These fields say where the reducer of the peer was that aborted the group; its text says so,
+    // too. This reducer was elsewhere.
+    failure.pass = failure.bucket = kNone;
+    failure.parameters.clear();
+  }
+  failure.reported_by = rank;
+  if (failure.rank == kNone) failure.rank = failure.suspect;
+  // Another reducer on the group may have started the collective (F7).
+  const bool is_of_other = failure.reducer_id != kNone && failure.reducer_id != position.reducer_id;
+  // The group knows where it failed first, which may be behind this rank. A collective that a
+  // forward, or the beginning of a backward, starts comes before its pass has a number.
+  if (failure.pass == kNone || is_of_other)
+    failure.pass = position.pass != kNone ? position.pass : position.next_pass;
+  if (failure.bucket == kNone) failure.bucket = bucket;
+  if (failure.bucket == kNone || !failure.parameters.empty()) return;
+  const std::vector<BucketLayout>& buckets = position.layout.buckets;
+  if (is_of_other || static_cast<std::size_t>(failure.bucket) >= buckets.size()) {
+    failure.bucket = kNone;
+    return;
+  }
+  for (const BucketMember& member : buckets[static_cast<std::size_t>(failure.bucket)].members)
+    failure.parameters.push_back(position.parameters[member.parameter].name);
+}
+
+void keep_to_group(const TrainingPosition& position, Failure& failure) {
+  const int size = position.size;
+  const auto is_strange = [size](int rank) { return rank < kNone || rank >= size; };
+  if (is_strange(failure.rank)) failure.rank = position.rank;
+  if (is_strange(failure.suspect)) failure.suspect = kNone;
+  failure.bucket = std::max(failure.bucket, kNone);
+  for (std::int64_t* number : {&failure.pass, &failure.reducer_id, &failure.sequence})
+    *number = std::max<std::int64_t>(*number, kNone);
+}
+
+Failure state_failure(const TrainingPosition& position, Status status) {
+  Failure& failure = status.failure();
+  failure.reported_by = position.rank;
+  failure.pass = position.next_pass;
+  const bool is_of_group = concerns_group(failure.code) && !failure.collective.empty();
+  if (failure.rank == kNone && failure.suspect == kNone && !is_of_group) {
+    failure.rank = failure.reported_by;
+    failure.definite = true;
+  }
+  return std::move(failure);
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

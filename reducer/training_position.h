@@ -1,0 +1,40 @@
+// TrainingPosition says where a rank is in its training, in the words of a Failure. The functions
+// here make a failure at that position, and complete failures that come from elsewhere.
+// Threads: these are values and functions of values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reducer/base/build_namespace.h"
+#include "reducer/base/status.h"
+#include "reducer/bucket/layout.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+// Where a rank is in its training. The layout and the parameters must outlive it.
+struct TrainingPosition {
+  int rank = kNone;
+  int size = 0;
+  std::int64_t reducer_id = kNone;
+  std::int64_t pass = kNone;  // kNone if no pass is open, or none of its backwards has begun.
+  std::int64_t next_pass = 0;
+  const Layout& layout;
+  const std::vector<ParameterInfo>& parameters;
+};
+
+// Makes a failure that arose on this rank.
+Failure describe(const TrainingPosition& position, Code code, std::string detail);
+// Adds what the reducer knows to a failure of the process group. `bucket` may be kNone.
+void annotate(const TrainingPosition& position, Failure& failure, int bucket);
+// A user's argument to abort(), or the failure of another group with other ranks that ended a
+// backward (F7), may name a rank that this group does not have. It is replaced by this rank.
+void keep_to_group(const TrainingPosition& position, Failure& failure);
+// An error in the broadcast of values or buffers that no collective caused is this rank's own, such
+// as a value that does not fit, or a failure to start a collective; an error of the group is not.
+Failure state_failure(const TrainingPosition& position, Status status);
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

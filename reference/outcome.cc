@@ -1,0 +1,175 @@
+#include "reference/outcome.h"
+
+#include <algorithm>
+
+namespace lockstep::reference {
+namespace {
+
+using Naming = ReportableError::Naming;
+
+Naming naming_of(Error error) {
+  switch (error) {
+    case Error::kIncomplete:
+    case Error::kUsageChanged:
+      return Naming::kAll;
+    case Error::kReadyTwice:
+    case Error::kRequiresGrad:
+      return Naming::kOne;
+    default:
+      return Naming::kAnything;
+  }
+}
+
+// Returns the rank that an early termination must name (S2).
+std::size_t first_without_inputs(const ModelledRun& run, std::size_t peer, std::uint32_t step) {
+  const auto& ranks = run.expectation.steps[step].ranks;
+  std::uint32_t rank = 0;
+  while (rank < ranks.size() && (!are_peers(run.program, rank, peer) || !ranks[rank].present ||
+                                 has_input(run.program, rank, step)))
+    ++rank;
+  return rank;
+}
+
+// What `rank`, which is in step `here`, may report of the errors of step `at`.
+class Collector {
+ public:
+  Collector(const ModelledRun& run, std::size_t rank, std::vector<ReportableError>& errors)
+      : run_(run), rank_(rank), errors_(errors) {}
+
+  void collect(std::uint32_t at, std::uint32_t here) const {
+    for (std::uint32_t reducer = 0; reducer < reducer_count(run_.program); ++reducer) {
+      const Expectation& share = share_of(run_.program, run_.expectation, rank_, reducer);
+      const auto& ranks = share.steps[at].ranks;
+      for (std::size_t raising = 0; raising < ranks.size(); ++raising) {
+        if (ranks[raising].outcome != Outcome::kOwnError) continue;
+        if (raising == rank_ && at != here) continue;  // it has not come to that step
+        ReportableError error = error_of(share, raising, at, here);
+        error.reducer = reducer;
+        errors_.push_back(error);
+        if (ranks[raising].requiring.empty()) continue;
+        error.error = Error::kRequiresGrad;
+        error.naming = Naming::kOne;
+        error.parameters = &ranks[raising].requiring;
+        errors_.push_back(error);
+      }
+    }
+  }
+
+ private:
+  ReportableError error_of(const Expectation& share, std::size_t raising, std::uint32_t at,
+                           std::uint32_t here) const {
+    const ExpectedRankStep& expected = share.steps[at].ranks[raising];
+    const std::size_t culprit =
+        expected.error == Error::kUnevenInputs ? first_without_inputs(run_, rank_, at) : raising;
+    ReportableError error;
+    error.error = expected.error;
+    error.step = at;
+    error.culprit = rank_in_group(run_.program, run_.recoveries, here, culprit);
+    error.pass = pass_number(share, at, begin_of_group(run_, at));
+    if (raising == rank_) error.call = expected.error_call;
+    error.naming = naming_of(expected.error);
+    error.parameters = &expected.parameters;
+    return error;
+  }
+
+  const ModelledRun& run_;
+  const std::size_t rank_;
+  std::vector<ReportableError>& errors_;
+};
+
+}  // namespace
+
+bool are_peers(const Program& program, std::size_t one, std::size_t other) {
+  const std::uint32_t groups = group_count(program);
+  return one % groups == other % groups;
+}
+
+int rank_in_group(const Program& program, const std::vector<Recovery>& recoveries,
+                  std::uint32_t step, std::size_t original) {
+  int rank = static_cast<int>(original / group_count(program));
+  for (const Recovery& recovery : recoveries) {
+    if (recovery.before_step > step) break;
+    const auto& members = recovery.survivors;
+    const auto here = std::find(members.begin(), members.end(), original);
+    rank = here == members.end()
+               ? -1
+               : static_cast<int>(std::count_if(members.begin(), here, [&](std::uint32_t other) {
+                   return are_peers(program, other, original);
+                 }));
+  }
+  return rank;
+}
+
+bool holds_together(const ExpectedStep& step, std::size_t first) {
+  using Op = ExpectedCollective::Op;
+  const auto needs_all = [](const ExpectedCollective& collective) {
+    const bool is_broadcast =
+        collective.op == Op::kBroadcastOrder || collective.op == Op::kBroadcastBuffers;
+    return collective.count > 0 && !is_broadcast;
+  };
+  const std::size_t begin = std::min(first, step.collectives.size());
+  return std::any_of(step.collectives.begin() + static_cast<std::ptrdiff_t>(begin),
+                     step.collectives.end(), needs_all);
+}
+
+bool holds_together(const Program& program, const Expectation& expectation, std::size_t rank,
+                    std::uint32_t step) {
+  for (std::uint32_t reducer = 0; reducer < reducer_count(program); ++reducer)
+    if (holds_together(share_of(program, expectation, rank, reducer).steps[step])) return true;
+  return false;
+}
+
+std::uint32_t first_reached(const ModelledRun& run, std::size_t rank, std::uint32_t step) {
+  const std::uint32_t begin = begin_of_group(run, step);
+  while (step > begin && !holds_together(run.program, run.expectation, rank, --step)) {
+  }
+  return step;
+}
+
+std::uint32_t last_reached(const ModelledRun& run, std::size_t rank, std::uint32_t step) {
+  const auto steps = static_cast<std::uint32_t>(run.expectation.steps.size());
+  while (step + 1 < steps)
+    if (holds_together(run.program, run.expectation, rank, ++step)) break;
+  return step;
+}
+
+std::uint32_t begin_of_group(const ModelledRun& run, std::uint32_t step) {
+  std::uint32_t begin = 0;
+  const auto note = [&](std::uint32_t first) {
+    if (first <= step) begin = std::max(begin, first);
+  };
+  const auto& steps = run.expectation.steps;
+  for (const Recovery& recovery : run.recoveries) note(recovery.before_step);
+  for (std::uint32_t s = 0; s < step && s < steps.size(); ++s)
+    if (steps[s].any_error) note(s + 1);
+  note(run.program.recreate_before_step);
+  return begin;
+}
+
+std::int64_t pass_number(const Expectation& share, std::uint32_t step, std::uint32_t begin) {
+  const auto first = share.steps.begin() + begin;
+  const auto end = share.steps.begin() +
+                   static_cast<std::ptrdiff_t>(std::min<std::size_t>(step, share.steps.size()));
+  return std::count_if(first, end, [](const auto& each) { return each.is_reduced; });
+}
+
+std::vector<ReportableError> reportable_errors(const ModelledRun& run, std::size_t rank,
+                                               std::uint32_t step) {
+  std::vector<ReportableError> errors;
+  const auto& steps = run.expectation.steps;
+  for (std::uint32_t at = step; at < steps.size(); ++at) {
+    Collector(run, rank, errors).collect(at, step);
+    const bool is_last = at > step && holds_together(run.program, run.expectation, rank, at);
+    if (is_last || steps[at].any_error) break;
+  }
+  return errors;
+}
+
+std::vector<ReportableError> reportable_errors_of_join(const ModelledRun& run, std::size_t rank) {
+  std::vector<ReportableError> errors;
+  for (std::uint32_t at = 0; at < run.expectation.steps.size(); ++at)
+    Collector(run, rank, errors).collect(at, at);
+  return errors;
+}
+
+}  // namespace lockstep::reference
