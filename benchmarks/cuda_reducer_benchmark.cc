@@ -39,8 +39,8 @@
 #include "benchmarks/ranks.h"
 #include "benchmarks/workload.h"
 #include "reducer/comm/gloo/file_store.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
-#include "reducer/comm/single_rank_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 
@@ -80,7 +80,7 @@ Ranks ranks;
 // Returns the membership through which a model's reducer reaches the other ranks.
 Membership place_of_a_model(bool agrees) {
   if (ranks.group == nullptr)
-    return {std::make_shared<SingleRankGroup>(), std::make_shared<HashStore>()};
+    return {std::make_shared<MirrorPeerGroup>(1), std::make_shared<HashStore>()};
   const std::string name = "model " + std::to_string(ranks.models++);
   return {agrees ? ranks.group : ranks.without_agreement,
           std::make_shared<PrefixStore>(name, ranks.store)};

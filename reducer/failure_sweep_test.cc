@@ -8,6 +8,7 @@
 #include <barrier>
 #include <stdexcept>
 
+#include "reducer/comm/forwarding_group.h"
 #include "reducer/hooks/builtin_hooks.h"
 #include "reducer/hooks/power_sgd_hook.h"
 #include "reducer/tensor/sparse.h"
@@ -77,27 +78,20 @@ class ThrowingCommunication final : public CommunicationHook {
 };
 
 // Fails a collective, at its start or after it has run.
-class FailingGroup final : public ProcessGroup {
+class FailingGroup final : public ForwardingGroup {
  public:
   enum class When { kAtStart, kAtEnd };
   FailingGroup(std::shared_ptr<ProcessGroup> inner, Fuse& fuse, When when)
-      : inner_(inner), fuse_(fuse), when_(when) {}
+      : ForwardingGroup(std::move(inner)), fuse_(fuse), when_(when) {}
   ~FailingGroup() override {
     if (waiting_.joinable()) waiting_.join();
   }
   FailingGroup(const FailingGroup&) = delete;
   FailingGroup& operator=(const FailingGroup&) = delete;
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
-  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
-  bool can_verify() const override { return inner_->can_verify(); }
-  platform::Duration timeout() const override { return inner_->timeout(); }
-  void abort(const Status& cause) override { inner_->abort(cause); }
   Status start(const Collective& collective, Work& work) override {
     const std::int64_t sequence = next_sequence_++;
-    if (!fuse_.burns()) return inner_->start(collective, work);
+    if (!fuse_.burns()) return ForwardingGroup::start(collective, work);
     Failure failure;
     failure.code = Code::kTransport;
     failure.detail = "the fuse has blown";
@@ -105,7 +99,7 @@ class FailingGroup final : public ProcessGroup {
     failure.rank = rank();
     note_collective(failure, collective, sequence);
     if (when_ == When::kAtStart) return failure;
-    LOCKSTEP_RETURN_IF_ERROR(inner_->start(collective, run_));
+    LOCKSTEP_RETURN_IF_ERROR(ForwardingGroup::start(collective, run_));
     work.begin(sequence);
     waiting_ = std::thread([this, failure, &work] {
       run_.wait(platform::Deadline::never()).ignore();
@@ -115,7 +109,6 @@ class FailingGroup final : public ProcessGroup {
   }
 
  private:
-  const std::shared_ptr<ProcessGroup> inner_;
   Fuse& fuse_;
   const When when_;
   std::int64_t next_sequence_ = 0;

@@ -413,35 +413,6 @@ TEST(ReducerRefusals, B4AResetMeetsTheConstructionOfANewcomer) {
   }
 }
 
-// A group whose peers send the headers that a test wants.
-class LyingGroup final : public ProcessGroup {
- public:
-  LyingGroup(std::size_t word, std::uint64_t value) : word_(word), value_(value) {}
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  bool can_reduce(DType) const override { return true; }
-  platform::Duration timeout() const override { return std::chrono::seconds(5); }
-  void abort(const Status&) override {}
-  Status start(const Collective& collective, Work& work) override {
-    ++collectives;
-    work.begin(0);
-    if (collective.op == Op::kAllGather) {
-      for (int r = 0; r < 2; ++r)
-        std::memcpy(collective.gathered + static_cast<std::size_t>(r) * collective.count,
-                    collective.data, collective.count);
-      std::memcpy(collective.gathered + collective.count + word_ * sizeof value_, &value_,
-                  sizeof value_);
-    }
-    work.complete(Status());
-    return {};
-  }
-  int collectives = 0;
-
- private:
-  const std::size_t word_;
-  const std::uint64_t value_;
-};
-
 TEST(ReducerAnnouncements, B4OnesThatCannotBeNameTheirRankAndTakeNoMemory) {
   constexpr std::size_t kKind = 0;
   constexpr std::size_t kBytes = 3;
@@ -450,14 +421,17 @@ TEST(ReducerAnnouncements, B4OnesThatCannotBeNameTheirRankAndTakeNoMemory) {
   for (const auto& [word, value] : lies) {
     TestRank rank;
     rank.add("a");
-    const auto group = std::make_shared<LyingGroup>(word, value);
+    const auto group = std::make_shared<ScriptedGroup>();
+    group->peers_gathering = [word = word, value = value](const Collective& c) {
+      std::memcpy(c.gathered + c.count + word * sizeof value, &value, sizeof value);
+    };
     const Status status = rank.create({group, std::make_shared<HashStore>()}, quick_options(false));
     ASSERT_EQ(status.code(), Code::kDisagreement) << status.to_string();
     EXPECT_EQ(status.failure().rank, 1);
     EXPECT_NE(status.to_string().find("rank 1"), std::string::npos);
     EXPECT_NE(status.to_string().find(std::to_string(value)), std::string::npos)
         << status.to_string();
-    EXPECT_EQ(group->collectives, 1);
+    EXPECT_EQ(group->started.size(), 1u);
   }
 }
 

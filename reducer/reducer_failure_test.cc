@@ -478,18 +478,8 @@ TEST_F(ReducerFailure, P17AResetToAGroupThatCannotReduceADtypeIsRefused) {
 
 TEST_F(ReducerFailure, F4AResetThatFailsCanBeTriedAgain) {
   create(false);
-  Membership refused = membership();
-  group_->failure = Status();
-  class RefusingGroup final : public ProcessGroup {
-   public:
-    int rank() const override { return 0; }
-    int size() const override { return 2; }
-    bool can_reduce(DType) const override { return true; }
-    Status start(const Collective&, Work&) override { return loss(); }
-    void abort(const Status&) override {}
-    platform::Duration timeout() const override { return seconds(1); }
-  };
-  refused.group = std::make_shared<RefusingGroup>();
+  const Membership refused = membership();
+  group_->failure = group_->refusal = loss();
   EXPECT_EQ(parallel().reset(refused).code(), Code::kPeerLost);
   (void)rank_.forward_of({p_, q_});
   EXPECT_EQ(rank_.forward_status.code(), Code::kPoisoned);

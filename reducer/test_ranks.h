@@ -166,6 +166,8 @@ class ScriptedGroup final : public ProcessGroup {
   // Adds the contribution of the other ranks to a sum; by default each contributes the same as this
   // rank.
   std::function<void(const Collective&)> peers;
+  // Changes what the other ranks contributed to an all-gather; by default it is the same, too.
+  std::function<void(const Collective&)> peers_gathering;
   DType refused_dtype = DType::kByte;
   bool verifies = true;
   int sums_before_failure = 0;
@@ -184,6 +186,7 @@ class ScriptedGroup final : public ProcessGroup {
       for (int r = 0; r < size_; ++r)
         std::memcpy(collective.gathered + static_cast<std::size_t>(r) * bytes, collective.data,
                     bytes);
+      if (peers_gathering) peers_gathering(collective);
     } else if (collective.op == Op::kBroadcast) {
       return;  // This rank is the root.
     } else if (peers) {

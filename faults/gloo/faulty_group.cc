@@ -9,7 +9,7 @@ inline namespace LOCKSTEP_NS {
 
 FaultyGroup::FaultyGroup(std::shared_ptr<ProcessGroup> inner,
                          std::function<faults::OperationFault()> on_operation)
-    : inner_(std::move(inner)), on_operation_(std::move(on_operation)) {}
+    : ForwardingGroup(std::move(inner)), on_operation_(std::move(on_operation)) {}
 
 FaultyGroup::~FaultyGroup() {
   {
@@ -42,7 +42,7 @@ Status FaultyGroup::start(const Collective& collective, Work& work) {
     }
     ++next_sequence_;
   }
-  return inner_->start(collective, work);
+  return ForwardingGroup::start(collective, work);
 }
 
 void FaultyGroup::abort(const Status& cause) {
@@ -52,7 +52,7 @@ void FaultyGroup::abort(const Status& cause) {
     is_ended_ = true;
     ended_.notify_all();
   }
-  inner_->abort(cause);
+  ForwardingGroup::abort(cause);
   complete_stalled(cause);
 }
 
@@ -60,7 +60,7 @@ void FaultyGroup::wait_out() {
   Failure failure;
   {
     platform::MutexLock lock(mutex_);
-    const platform::Duration limit = inner_->timeout();
+    const platform::Duration limit = timeout();
     const platform::Deadline deadline = limit == platform::Duration::max()
                                             ? platform::Deadline::never()
                                             : platform::Deadline::in(limit);

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "faults/injector.h"
-#include "reducer/comm/process_group.h"
+#include "reducer/comm/forwarding_group.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-class FaultyGroup final : public ProcessGroup {
+class FaultyGroup final : public ForwardingGroup {
  public:
   // `on_operation` returns the fault of the next collective. It carries out exits and pauses of the
   // process itself.
@@ -26,16 +26,8 @@ class FaultyGroup final : public ProcessGroup {
               std::function<faults::OperationFault()> on_operation);
   ~FaultyGroup() override;
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
-  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
-  bool can_reach(const Device& device) const override { return inner_->can_reach(device); }
-  bool can_verify() const override { return inner_->can_verify(); }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
-  platform::Duration timeout() const override { return inner_->timeout(); }
-  std::uint64_t progress() const override { return inner_->progress(); }
 
  private:
   struct Stalled {
@@ -45,12 +37,12 @@ class FaultyGroup final : public ProcessGroup {
   void wait_out();
   void complete_stalled(const Status& cause);
 
-  std::shared_ptr<ProcessGroup> inner_;
   std::function<faults::OperationFault()> on_operation_;
   platform::Mutex mutex_{"faulty_group"};
   platform::CondVar ended_{"faulty_group.ended"};
   std::vector<Stalled> stalled_ LOCKSTEP_GUARDED_BY(mutex_);
-  // The sequence number of the next collective. `inner_` counts the same until a collective stalls.
+  // The sequence number of the next collective. The inner group counts the same until a collective
+  // stalls.
   std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool is_stalling_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;

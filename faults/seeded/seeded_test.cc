@@ -12,31 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
 
 namespace lockstep {
 namespace {
-
-// A group of one rank: every collective is over when it starts.
-class LoneGroup final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  bool can_reduce(DType) const override { return true; }
-  Status start(const Collective& collective, Work& work) override {
-    work.begin(next_++);
-    if (collective.op == Op::kAllGather)
-      std::memcpy(collective.gathered, collective.data, collective.count);
-    work.complete({});
-    return {};
-  }
-  void abort(const Status&) override {}
-  platform::Duration timeout() const override { return std::chrono::seconds(1); }
-
- private:
-  std::int64_t next_ = 0;
-};
 
 // Sends ones to a parameter.
 class Use final : public Node {
@@ -72,7 +53,7 @@ class Rank {
     options.find_unused_parameters = true;
     auto made = DataParallel::create(
         parameters_, engine_, options,
-        Membership{std::make_shared<LoneGroup>(), std::make_shared<HashStore>()});
+        Membership{std::make_shared<MirrorPeerGroup>(1), std::make_shared<HashStore>()});
     EXPECT_TRUE(made.has_value());
     if (made) parallel_ = std::move(*made);
   }

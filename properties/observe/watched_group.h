@@ -10,33 +10,22 @@
 #include <memory>
 #include <utility>
 
-#include "reducer/comm/process_group.h"
+#include "reducer/comm/forwarding_group.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-class WatchedGroup final : public ProcessGroup {
+class WatchedGroup final : public ForwardingGroup {
  public:
   using Look = std::function<void(const Collective&)>;
   WatchedGroup(std::shared_ptr<ProcessGroup> inner, Look look)
-      : inner_(std::move(inner)), look_(std::move(look)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  bool can_reduce(DType dtype) const override { return inner_->can_reduce(dtype); }
-  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
-  bool can_reach(const Device& device) const override { return inner_->can_reach(device); }
-  bool can_verify() const override { return inner_->can_verify(); }
+      : ForwardingGroup(std::move(inner)), look_(std::move(look)) {}
   Status start(const Collective& collective, Work& work) override {
     look_(collective);
-    return inner_->start(collective, work);
+    return ForwardingGroup::start(collective, work);
   }
-  void abort(const Status& cause) override { inner_->abort(cause); }
-  platform::Duration timeout() const override { return inner_->timeout(); }
-  std::uint64_t progress() const override { return inner_->progress(); }
 
  private:
-  const std::shared_ptr<ProcessGroup> inner_;
   const Look look_;
 };
 

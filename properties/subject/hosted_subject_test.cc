@@ -1,7 +1,7 @@
 // Claims: the host calls a subject from a shared library for forwards, backwards and hooks in the
 // order that lockstep_subject.h promises, with the right pass; the functions of the host are
 // correct; and the subject's errors reach the caller unchanged. Method: one rank, a subject that
-// records its calls, and a process group in memory that represents two equal ranks.
+// records its calls, and a ScriptedGroup, which represents two equal ranks.
 #include "properties/subject/hosted_subject.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +11,7 @@
 #include <map>
 
 #include "properties/observe/training.h"
+#include "reducer/test_ranks.h"
 #include "reference/model.h"
 
 namespace lockstep {
@@ -20,48 +21,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two ranks with the same data: a sum doubles it. With `holds` collectives end only by abort().
-class MirrorPeerGroup final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  bool can_reduce(DType dtype) const override { return dtype != DType::kByte; }
-  Status start(const Collective& collective, Work& work) override {
-    if (!failure.ok()) return failure;
-    started.push_back(collective);
-    work.begin(sequence_++);
-    if (holds) {
-      held_.push_back(&work);
-      return {};
-    }
-    auto* data = reinterpret_cast<float*>(collective.data);
-    if (collective.op == Op::kAllReduceSum && collective.dtype == DType::kFloat32)
-      for (std::uint64_t i = 0; i < collective.count; ++i) data[i] *= 2;
-    work.complete(Status());
-    return {};
-  }
-  void abort(const Status& cause) override {
-    aborted = true;
-    for (Work* work : held_) work->complete(cause);
-    held_.clear();
-  }
-  platform::Duration timeout() const override { return std::chrono::seconds(1); }
-
-  std::vector<Collective> started;
-  Status failure;  // of the next start()
-  bool holds = false;
-  bool aborted = false;
-
- private:
-  std::vector<Work*> held_;
-  std::int64_t sequence_ = 0;
-};
-
 class OneRank final : public RankEnvironment {
  public:
   std::uint32_t rank() const override { return 0; }
   Result<Memberships> connect(const Roster&) override {
-    group = std::make_shared<MirrorPeerGroup>();
+    group = std::make_shared<testing::ScriptedGroup>();
     return Memberships{{group, std::make_shared<HashStore>()}};
   }
   platform::Duration failure_grace() const override { return std::chrono::microseconds(1500); }
@@ -74,7 +38,7 @@ class OneRank final : public RankEnvironment {
     return {!finished, next_step, {++generation_, {0}}};
   }
 
-  std::shared_ptr<MirrorPeerGroup> group;
+  std::shared_ptr<testing::ScriptedGroup> group;
   bool throws = false;
 
  private:
@@ -387,7 +351,7 @@ TEST_F(HostedCallsTest, ACollectiveRunsOnTheGroupAndIsInTheTrace) {
   EXPECT_EQ(seen.bucket, 0);
   EXPECT_EQ(seen.count, 3u);
   EXPECT_EQ(seen.dtype, DType::kFloat32);
-  EXPECT_EQ(environment_.group->started[0].pass, 0);
+  EXPECT_EQ(environment_.group->started[0].collective.pass, 0);
 }
 
 TEST_F(HostedCallsTest, CollectivesOutsideOfAPassAreNotInTheTrace) {
@@ -403,7 +367,7 @@ TEST_F(HostedCallsTest, CollectivesOutsideOfAPassAreNotInTheTrace) {
   const auto observation = train_it();
   EXPECT_THAT(data, ElementsAre(2));
   EXPECT_TRUE(observation.steps[0].collectives.empty());
-  EXPECT_EQ(environment_.group->started[0].pass, kNone);
+  EXPECT_EQ(environment_.group->started[0].collective.pass, kNone);
 }
 
 TEST_F(HostedCallsTest, WrongArgumentsAreRefusedAndToldInTheError) {
@@ -545,7 +509,7 @@ TEST_F(HostedCallsTest, WhatIsUnfinishedIsEndedBeforeDestroy) {
     return std::int32_t{LOCKSTEP_OK};
   });
   at_the_end([&](const lockstep_host* host) {
-    environment_.group->holds = true;
+    environment_.group->stalls = true;
     const lockstep_collective sum = sum_of(data);
     std::uint64_t ticket = 0;
     EXPECT_EQ(host->start(host, &sum, &ticket, nullptr), LOCKSTEP_OK);

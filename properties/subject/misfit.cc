@@ -5,6 +5,7 @@
 
 #include "properties/observe/graph_builder.h"
 #include "reducer/base/check.h"
+#include "reducer/comm/forwarding_group.h"
 #include "reducer/hooks/builtin_hooks.h"
 
 namespace lockstep {
@@ -17,32 +18,23 @@ constexpr std::uint64_t kOtherLimit = 12'345;  // In bytes, and no limit that a 
 
 // A group that can do less than the one it stands for. It forwards collectives, and keeps an abort
 // to itself, because the ranks go on with the group that it stands for.
-class LessAbleGroup final : public ProcessGroup {
+class LessAbleGroup final : public ForwardingGroup {
  public:
   LessAbleGroup(Kind kind, std::shared_ptr<ProcessGroup> inner)
-      : kind_(kind), inner_(std::move(inner)) {
-    LOCKSTEP_CHECK(inner_ != nullptr);
-  }
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
+      : ForwardingGroup(std::move(inner)), kind_(kind) {}
   bool can_reduce(DType dtype) const override {
-    return kind_ != Kind::kGroupDType && inner_->can_reduce(dtype);
+    return kind_ != Kind::kGroupDType && ForwardingGroup::can_reduce(dtype);
   }
-  bool can_scale(DType dtype) const override { return inner_->can_scale(dtype); }
   bool can_reach(const Device& device) const override {
-    return kind_ != Kind::kGroupDevice && inner_->can_reach(device);
+    return kind_ != Kind::kGroupDevice && ForwardingGroup::can_reach(device);
   }
-  bool can_verify() const override { return kind_ != Kind::kGroupVerify && inner_->can_verify(); }
-  Status start(const Collective& collective, Work& work) override {
-    return inner_->start(collective, work);
+  bool can_verify() const override {
+    return kind_ != Kind::kGroupVerify && ForwardingGroup::can_verify();
   }
   void abort(const Status&) override {}
-  platform::Duration timeout() const override { return inner_->timeout(); }
-  std::uint64_t progress() const override { return inner_->progress(); }
 
  private:
   const Kind kind_;
-  const std::shared_ptr<ProcessGroup> inner_;
 };
 
 // What of a parameter may differ.

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
-#include "reducer/base/check.h"
 #include "reducer/tensor/half.h"
 
 namespace lockstep {
@@ -181,25 +181,6 @@ void add_to_sum(NcclDataType type, const NcclReduction& reduction, std::byte* ou
       std::memcpy(out + i, &result, sizeof(T));
     }
   });
-}
-
-bool Lane::send(int to, std::span<const std::byte> bytes) {
-  trouble_ = mesh_.send(rank_, to, sequence_, part_++, bytes);
-  if (trouble_ != Trouble::kNone) peer_ = to;
-  return trouble_ == Trouble::kNone;
-}
-
-bool Lane::receive(int from, std::span<std::byte> bytes) {
-  const Mesh::Received received = mesh_.receive(rank_, from, simulation::kNever);
-  trouble_ = received.trouble;
-  if (trouble_ != Trouble::kNone) {
-    peer_ = from;
-    return false;
-  }
-  const std::size_t fitting = std::min(bytes.size(), received.message->bytes);
-  if (fitting != 0) std::memcpy(bytes.data(), received.message->data, fitting);
-  mesh_.release(received.message);
-  return true;
 }
 
 namespace {

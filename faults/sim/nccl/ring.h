@@ -1,6 +1,7 @@
-// The data that a simulated NCCL communicator moves between ranks for one operation, and the order
-// in which it adds. It follows NCCL 2.22 and newer with one channel, the ring algorithm and the
-// Simple protocol, where the ring is 0 -> 1 -> ... -> 0.
+// The data that a stand-in for NCCL moves between ranks for one operation, and the order in which
+// it adds. SimNccl uses it over the simulated network, and the library of the nccl lane's tests
+// (properties/lane/test_libraries) over the net plug-in. It follows NCCL 2.22 and newer with one
+// channel, the ring algorithm and the Simple protocol, where the ring is 0 -> 1 -> ... -> 0.
 //
 //   all-reduce      One iteration takes one chunk per rank; the last one divides the remainder
 //                   evenly, in whole units of 16 bytes. Chunk c starts with rank c+1, travels once
@@ -15,16 +16,14 @@
 // As in NCCL, the ranks agree on nothing beforehand: a rank takes as much of a message as fits.
 // Ranks that call different operations wait for ever, or get garbage within the smaller count.
 //
-// Threads: one fiber of the rank calls these functions. All functions return false when a link has
-// failed; trouble() says how.
+// Threads: one thread or fiber of the rank calls these functions. All functions return false when a
+// link has failed; the Lane knows how.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "faults/sim/network.h"
 #include "reducer/comm/nccl/nccl_api.h"
 
 namespace lockstep {
@@ -48,29 +47,25 @@ void begin_sum(NcclDataType type, const NcclReduction& reduction, std::byte* out
 void add_to_sum(NcclDataType type, const NcclReduction& reduction, std::byte* out,
                 const std::byte* x, const std::byte* sum, std::size_t bytes);
 
-// The links of one rank during one operation.
+// The links of one rank during one operation. What is sent may be changed as soon as send() has
+// returned, and send() does not wait for the receiver.
 class Lane {
  public:
-  Lane(Mesh& mesh, int rank, std::int64_t sequence)
-      : mesh_(mesh), rank_(rank), sequence_(sequence) {}
+  Lane(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Lane() = default;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
   int rank() const { return rank_; }
-  int size() const { return mesh_.size(); }
-  int next() const { return (rank_ + 1) % size(); }
-  int previous() const { return (rank_ + size() - 1) % size(); }
-  Trouble trouble() const { return trouble_; }
-  int peer() const { return peer_; }  // the peer at the other end of the failed link
+  int size() const { return size_; }
+  int next() const { return (rank_ + 1) % size_; }
+  int previous() const { return (rank_ + size_ - 1) % size_; }
 
-  bool send(int to, std::span<const std::byte> bytes);
-  // Copies as much of the message as fits.
-  bool receive(int from, std::span<std::byte> bytes);
+  virtual bool send(int to, std::span<const std::byte> bytes) = 0;
+  virtual bool receive(int from, std::span<std::byte> bytes) = 0;
 
  private:
-  Mesh& mesh_;
-  int rank_;
-  std::int64_t sequence_;
-  std::uint32_t part_ = 0;
-  Trouble trouble_ = Trouble::kNone;
-  int peer_ = kNone;
+  const int rank_;
+  const int size_;
 };
 
 bool nccl_ring_all_reduce(Lane& lane, NcclDataType type, const NcclReduction& reduction,

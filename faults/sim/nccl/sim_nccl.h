@@ -92,6 +92,8 @@ struct SimNcclOptions {
   std::vector<SimNcclFault> faults;
 };
 
+class MeshLane;
+
 class SimNccl {
  public:
   explicit SimNccl(SimNetwork& network, SimNcclOptions options = {});
@@ -190,7 +192,7 @@ class SimNccl {
   bool exchange(Launch& launch);
   std::vector<std::byte> disturbed_frames(const Launch& launch);
   bool run_collective(Lane& lane, const Communicator& comm, Operation& operation);
-  void note_trouble(Communicator& comm, const Lane& lane);
+  void note_trouble(Communicator& comm, const MeshLane& lane);
   void fail(Communicator& comm, NcclResult result, const std::string& why);
 
   inline static SimNccl* running_ = nullptr;

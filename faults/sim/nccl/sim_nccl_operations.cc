@@ -318,14 +318,33 @@ std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
   return frames;
 }
 
+bool MeshLane::send(int to, std::span<const std::byte> bytes) {
+  trouble_ = mesh_.send(rank(), to, sequence_, part_++, bytes);
+  if (trouble_ != Trouble::kNone) peer_ = to;
+  return trouble_ == Trouble::kNone;
+}
+
+bool MeshLane::receive(int from, std::span<std::byte> bytes) {
+  const Mesh::Received received = mesh_.receive(rank(), from, simulation::kNever);
+  trouble_ = received.trouble;
+  if (trouble_ != Trouble::kNone) {
+    peer_ = from;
+    return false;
+  }
+  const std::size_t fitting = std::min(bytes.size(), received.message->bytes);
+  if (fitting != 0) std::memcpy(bytes.data(), received.message->data, fitting);
+  mesh_.release(received.message);
+  return true;
+}
+
 // Sends come first, because all operations of a group begin together and links buffer what is sent.
 bool SimNccl::exchange(Launch& launch) {
   using Kind = Operation::Kind;
   Communicator& comm = *launch.comm;
-  Lane ring(*comm.clique->ring, comm.rank, launch.sequence);
-  Lane direct(*comm.clique->direct, comm.rank, launch.sequence);
-  Lane receipts(*comm.clique->receipts, comm.rank, launch.sequence);
-  const auto run = [&](Lane& lane, bool is_done) {
+  MeshLane ring(*comm.clique->ring, comm.rank, launch.sequence);
+  MeshLane direct(*comm.clique->direct, comm.rank, launch.sequence);
+  MeshLane receipts(*comm.clique->receipts, comm.rank, launch.sequence);
+  const auto run = [&](const MeshLane& lane, bool is_done) {
     if (!is_done) note_trouble(comm, lane);
     return is_done;
   };
@@ -391,7 +410,7 @@ bool SimNccl::run_collective(Lane& lane, const Communicator& comm, Operation& op
   return true;
 }
 
-void SimNccl::note_trouble(Communicator& comm, const Lane& lane) {
+void SimNccl::note_trouble(Communicator& comm, const MeshLane& lane) {
   if (lane.trouble() == Trouble::kInterrupted) return;
   const bool is_silent =
       options_.version >= kFirstSilentVersion && options_.version <= kLastSilentVersion;

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,25 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
+
+// The links of one rank in one mesh.
+class MeshLane final : public Lane {
+ public:
+  MeshLane(Mesh& mesh, int rank, std::int64_t sequence)
+      : Lane(rank, mesh.size()), mesh_(mesh), sequence_(sequence) {}
+  Trouble trouble() const { return trouble_; }
+  int peer() const { return peer_; }  // the peer at the other end of the failed link
+  bool send(int to, std::span<const std::byte> bytes) override;
+  // Copies as much of the message as fits.
+  bool receive(int from, std::span<std::byte> bytes) override;
+
+ private:
+  Mesh& mesh_;
+  const std::int64_t sequence_;
+  std::uint32_t part_ = 0;
+  Trouble trouble_ = Trouble::kNone;
+  int peer_ = kNone;
+};
 
 // All ranks of one communicator. It is complete when every rank has joined.
 struct SimNccl::CliqueState {

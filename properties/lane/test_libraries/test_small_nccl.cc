@@ -5,8 +5,9 @@
 // communicator, and the operation hangs until it is aborted, as in NCCL.
 //
 // The operations are NCCL's with one channel, Ring and Simple: the ring is 0 -> 1 -> ... -> 0 in
-// chunks of 2 MiB, with one message per chunk. Each peer has one more connection for send and
-// receive, which is created at its first use. The log has the same lines as NCCL 2.28.9's.
+// chunks of 2 MiB, with one message per chunk (faults/sim/nccl/ring.h). Each peer has one more
+// connection for send and receive, which is created at its first use. The log has the same lines as
+// NCCL 2.28.9's.
 //
 // Without NCCL_NET_PLUGIN_REF_COUNT the plug-in is unloaded with the process's last communicator,
 // and the next communicator finds none, as in 2.28.
@@ -31,13 +32,15 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "faults/nccl_net/net_tables.h"
+#include "faults/sim/nccl/ring.h"
 #include "reducer/comm/nccl/nccl_api.h"
-#include "reducer/tensor/half.h"
 
 #define SMALL_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -45,6 +48,7 @@ namespace {
 
 using namespace lockstep;
 using faults::net::TableV11;
+using simulated::size_of;
 
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
 using NetHandle = std::array<char, faults::net::kHandleBytes>;
@@ -346,109 +350,31 @@ bool move(Comm& comm, std::vector<Move> moves) {
   });
 }
 
-bool pass_on(Comm& comm, std::byte* out, std::size_t out_bytes, std::byte* in,
-             std::size_t in_bytes) {
-  return move(
-      comm, {{comm.ring.sender, true, out, out_bytes}, {comm.ring.receiver, false, in, in_bytes}});
-}
-
-std::size_t width_of(NcclDataType type) {
-  constexpr std::array<std::size_t, 10> widths{1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-  return widths[static_cast<std::size_t>(type)];
-}
-
-template <class T>
-void add_as(std::byte* to, const std::byte* from, std::size_t bytes) {
-  auto* const sum = reinterpret_cast<T*>(to);
-  const auto* const other = reinterpret_cast<const T*>(from);
-  for (std::size_t i = 0; i < bytes / sizeof(T); ++i) sum[i] = static_cast<T>(sum[i] + other[i]);
-}
-
-template <float (*kFrom)(std::uint16_t), std::uint16_t (*kTo)(float)>
-void add_halves(std::byte* to, const std::byte* from, std::size_t bytes) {
-  auto* const sum = reinterpret_cast<std::uint16_t*>(to);
-  const auto* const other = reinterpret_cast<const std::uint16_t*>(from);
-  for (std::size_t i = 0; i < bytes / 2; ++i) sum[i] = kTo(kFrom(sum[i]) + kFrom(other[i]));
-}
-
-void add(NcclDataType type, std::byte* to, const std::byte* from, std::size_t bytes) {
-  switch (type) {
-    case NcclDataType::kFloat32:
-      return add_as<float>(to, from, bytes);
-    case NcclDataType::kFloat64:
-      return add_as<double>(to, from, bytes);
-    case NcclDataType::kFloat16:
-      return add_halves<half_to_float, float_to_half>(to, from, bytes);
-    case NcclDataType::kBfloat16:
-      return add_halves<bfloat16_to_float, float_to_bfloat16>(to, from, bytes);
-    case NcclDataType::kInt32:
-    case NcclDataType::kUint32:
-      return add_as<std::uint32_t>(to, from, bytes);
-    case NcclDataType::kInt64:
-    case NcclDataType::kUint64:
-      return add_as<std::uint64_t>(to, from, bytes);
-    case NcclDataType::kInt8:
-    case NcclDataType::kUint8:
-      return add_as<std::uint8_t>(to, from, bytes);
+// The ring of connections. What is sent moves together with what is received next, because a
+// connection holds less than a chunk; flush() moves what was sent last.
+class PluginLane final : public simulated::Lane {
+ public:
+  explicit PluginLane(Comm& comm) : Lane(comm.rank, comm.ranks), comm_(comm) {}
+  bool send(int, std::span<const std::byte> bytes) override {
+    sent_.emplace_back(bytes.begin(), bytes.end());
+    moves_.push_back({comm_.ring.sender, true, sent_.back().data(), bytes.size()});
+    return true;
   }
-}
-
-// This follows src/device/all_reduce.h, runRing.
-bool all_reduce(Comm& comm, NcclDataType type, std::byte* data, std::size_t bytes) {
-  const auto n = static_cast<std::size_t>(comm.ranks);
-  const auto rank = static_cast<std::size_t>(comm.rank);
-  std::vector<std::byte> come;
-  for (std::size_t base = 0; base < bytes; base += n * kChunkBytes) {
-    const std::size_t left = bytes - base;
-    const std::size_t chunk =
-        left < n * kChunkBytes ? ((left + n - 1) / n + 15) / 16 * 16 : kChunkBytes;
-    const auto begin = [&](std::size_t c) { return base + std::min(c * chunk, left); };
-    const auto size = [&](std::size_t c) { return begin(c + 1) - begin(c); };
-    come.resize(chunk);
-    for (std::size_t step = 1; step < 2 * n - 1; ++step) {
-      const std::size_t out = (rank + 2 * n - step) % n;
-      const std::size_t in = (rank + 2 * n - step - 1) % n;
-      const bool adds = step < n;
-      std::byte* const to = adds ? come.data() : data + begin(in);
-      if (!pass_on(comm, data + begin(out), size(out), to, size(in))) return false;
-      if (adds) add(type, data + begin(in), come.data(), size(in));
-    }
+  bool receive(int, std::span<std::byte> bytes) override {
+    moves_.push_back({comm_.ring.receiver, false, bytes.data(), bytes.size()});
+    return flush();
   }
-  return true;
-}
-
-bool all_gather(Comm& comm, std::byte* all, std::size_t part) {
-  const auto n = static_cast<std::size_t>(comm.ranks);
-  const auto rank = static_cast<std::size_t>(comm.rank);
-  for (std::size_t step = 0; step + 1 < n; ++step)
-    if (!pass_on(comm, all + (rank + n - step) % n * part, part,
-                 all + (rank + n - step - 1) % n * part, part))
-      return false;
-  return true;
-}
-
-// The part of rank d starts with the rank behind d, and ends with d.
-bool reduce_scatter(Comm& comm, NcclDataType type, const std::byte* parts, std::byte* out,
-                    std::size_t part) {
-  const auto n = static_cast<std::size_t>(comm.ranks);
-  const auto rank = static_cast<std::size_t>(comm.rank);
-  const auto own = [&](std::size_t d) { return parts + d * part; };
-  std::vector<std::byte> sum(own((rank + n - 1) % n), own((rank + n - 1) % n) + part);
-  std::vector<std::byte> come(part);
-  for (std::size_t step = 1; step < n; ++step) {
-    if (!pass_on(comm, sum.data(), part, come.data(), part)) return false;
-    const std::byte* const mine = own((rank + 2 * n - step - 1) % n);
-    sum.assign(mine, mine + part);
-    add(type, sum.data(), come.data(), part);
+  bool flush() {
+    const bool has_moved = move(comm_, std::exchange(moves_, {}));
+    sent_.clear();
+    return has_moved;
   }
-  std::copy(sum.begin(), sum.end(), out);
-  return true;
-}
 
-bool broadcast(Comm& comm, std::byte* data, std::size_t bytes, int root) {
-  if (comm.rank != root && !pass_on(comm, nullptr, 0, data, bytes)) return false;
-  return comm.next() == root || pass_on(comm, data, bytes, nullptr, 0);
-}
+ private:
+  Comm& comm_;
+  std::vector<std::vector<std::byte>> sent_;
+  std::vector<Move> moves_;
+};
 
 // --- Submission to streams.
 
@@ -474,11 +400,29 @@ NcclResult submit(NcclComm handle, void* stream, std::function<bool(Comm&)> body
   return NcclResult::kSuccess;
 }
 
+// A function of the program: it returns the memory of a GPU address for an operation of the stream.
+std::byte* bytes_at(void* stream, const void* data) {
+  using Reach = std::byte* (*)(void* stream, const void* data);
+  static const auto reach = reinterpret_cast<Reach>(::dlsym(RTLD_DEFAULT, "lockstep_test_reach"));
+  return reach == nullptr ? nullptr : reach(stream, data);
+}
+
 void note_way(const Comm& comm, const char* function, std::size_t bytes) {
   if (comm.rank != 0 || comm.ranks < 2) return;
   const bool lies = variable("SMALL_NCCL_PRETENDS") == "tree";
   INFO("%s: %ld Bytes -> Algo %s proto SIMPLE channel{Lo..Hi}={0..0}", function,
        static_cast<long>(bytes), lies ? "TREE" : "RING");
+}
+
+// Submits a collective, which takes and gives the memory of the GPU at `send` and `receive`.
+using Body = std::function<bool(PluginLane&, const std::byte* in, std::byte* out)>;
+NcclResult collective(const char* function, std::size_t bytes, const void* send, void* receive,
+                      NcclComm comm, void* stream, const Body& body) {
+  note_way(*at(comm), function, bytes);
+  return submit(comm, stream, [=](Comm& on) {
+    PluginLane lane(on);
+    return body(lane, bytes_at(stream, send), bytes_at(stream, receive)) && lane.flush();
+  });
 }
 
 struct Transfer {
@@ -522,13 +466,6 @@ NcclResult add_transfer(const Transfer& transfer) {
   ++group_depth;
   grouped.push_back(transfer);
   return end_group();
-}
-
-// A function of the program: it returns the memory of a GPU address for an operation of the stream.
-std::byte* bytes_at(void* stream, const void* data) {
-  using Reach = std::byte* (*)(void* stream, const void* data);
-  static const auto reach = reinterpret_cast<Reach>(::dlsym(RTLD_DEFAULT, "lockstep_test_reach"));
-  return reach == nullptr ? nullptr : reach(stream, data);
 }
 
 }  // namespace
@@ -605,60 +542,53 @@ SMALL_EXPORT NcclResult ncclRedOpDestroy(NcclRedOp, NcclComm) { return NcclResul
 
 SMALL_EXPORT NcclResult ncclBroadcast(const void* send, void* receive, std::size_t count,
                                       NcclDataType type, int root, NcclComm comm, void* stream) {
-  const std::size_t bytes = count * width_of(type);
+  const std::size_t bytes = count * size_of(type);
   if (root < 0 || root >= at(comm)->ranks) {  // the error belongs to the communicator
     note_error("Broadcast : invalid root " + std::to_string(root));
     at(comm)->state = static_cast<int>(NcclResult::kInvalidArgument);
     return NcclResult::kInvalidArgument;
   }
-  note_way(*at(comm), "Broadcast", bytes);
-  return submit(comm, stream, [=](Comm& on) {
-    std::byte* const to = bytes_at(stream, receive);
-    if (on.rank == root && send != receive) std::memmove(to, bytes_at(stream, send), bytes);
-    return broadcast(on, to, bytes, root);
-  });
+  return collective("Broadcast", bytes, send, receive, comm, stream,
+                    [=](PluginLane& lane, const std::byte* in, std::byte* out) {
+                      return nccl_ring_broadcast(lane, root, {in, bytes}, out);
+                    });
 }
 SMALL_EXPORT NcclResult ncclAllReduce(const void* send, void* receive, std::size_t count,
                                       NcclDataType type, NcclRedOp op, NcclComm comm,
                                       void* stream) {
   if (op != NcclRedOp::kSum) return NcclResult::kInvalidUsage;
-  const std::size_t bytes = count * width_of(type);
-  note_way(*at(comm), "AllReduce", bytes);
-  return submit(comm, stream, [=](Comm& on) {
-    std::byte* const to = bytes_at(stream, receive);
-    if (send != receive) std::memmove(to, bytes_at(stream, send), bytes);
-    return all_reduce(on, type, to, bytes);
-  });
+  const std::size_t bytes = count * size_of(type);
+  return collective("AllReduce", bytes, send, receive, comm, stream,
+                    [=](PluginLane& lane, const std::byte* in, std::byte* out) {
+                      return nccl_ring_all_reduce(lane, type, {}, {in, bytes}, out, kChunkBytes);
+                    });
 }
 SMALL_EXPORT NcclResult ncclAllGather(const void* send, void* receive, std::size_t count,
                                       NcclDataType type, NcclComm comm, void* stream) {
-  const std::size_t part = count * width_of(type);
-  note_way(*at(comm), "AllGather", part * static_cast<std::size_t>(at(comm)->ranks));
-  return submit(comm, stream, [=](Comm& on) {
-    std::byte* const all = bytes_at(stream, receive);
-    std::byte* const mine = all + static_cast<std::size_t>(on.rank) * part;
-    std::byte* const own = bytes_at(stream, send);
-    if (own != mine) std::memmove(mine, own, part);
-    return all_gather(on, all, part);
-  });
+  const std::size_t part = count * size_of(type);
+  return collective("AllGather", part * static_cast<std::size_t>(at(comm)->ranks), send, receive,
+                    comm, stream, [=](PluginLane& lane, const std::byte* in, std::byte* out) {
+                      return nccl_ring_all_gather(lane, {in, part}, out);
+                    });
 }
 SMALL_EXPORT NcclResult ncclReduceScatter(const void* send, void* receive, std::size_t count,
                                           NcclDataType type, NcclRedOp op, NcclComm comm,
                                           void* stream) {
   if (op != NcclRedOp::kSum) return NcclResult::kInvalidUsage;
-  const std::size_t part = count * width_of(type);
-  note_way(*at(comm), "ReduceScatter", part);
-  return submit(comm, stream, [=](Comm& on) {
-    return reduce_scatter(on, type, bytes_at(stream, send), bytes_at(stream, receive), part);
-  });
+  const std::size_t part = count * size_of(type);
+  const std::size_t bytes = part * static_cast<std::size_t>(at(comm)->ranks);
+  return collective("ReduceScatter", part, send, receive, comm, stream,
+                    [=](PluginLane& lane, const std::byte* in, std::byte* out) {
+                      return nccl_ring_reduce_scatter(lane, type, {}, {in, bytes}, out);
+                    });
 }
 SMALL_EXPORT NcclResult ncclSend(const void* data, std::size_t count, NcclDataType type, int peer,
                                  NcclComm comm, void* stream) {
-  return add_transfer({true, bytes_at(stream, data), count * width_of(type), peer, comm, stream});
+  return add_transfer({true, bytes_at(stream, data), count * size_of(type), peer, comm, stream});
 }
 SMALL_EXPORT NcclResult ncclRecv(void* data, std::size_t count, NcclDataType type, int peer,
                                  NcclComm comm, void* stream) {
-  return add_transfer({false, bytes_at(stream, data), count * width_of(type), peer, comm, stream});
+  return add_transfer({false, bytes_at(stream, data), count * size_of(type), peer, comm, stream});
 }
 SMALL_EXPORT NcclResult ncclGroupStart() {
   ++group_depth;

@@ -249,10 +249,10 @@ TEST_F(NcclGroup, RefusesWhatItCannotDoAndGoesOn) {
   EXPECT_TRUE(sum_once(group(0), &device(0)).ok());
 }
 
-// The other side of what every test of this folder expects: SmallNccl notices calls against the
+// The other side of what every test of this folder expects: ThreadNccl notices calls against the
 // rules.
-TEST(SmallNccl, NoticesCallsAgainstTheRules) {
-  SmallNccl nccl;
+TEST(ThreadNccl, NoticesCallsAgainstTheRules) {
+  ThreadNccl nccl;
   QueueDevice device;
   const NcclApi api = nccl.api();
   NcclUniqueId id;

@@ -1,5 +1,5 @@
 // For the tests of this folder: groups of ranks that are threads of one process, each with a
-// QueueDevice, over SmallNccl; and data whose sums are exact.
+// QueueDevice, over ThreadNccl; and data whose sums are exact.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reducer/comm/nccl/nccl_process_group.h"
-#include "reducer/comm/nccl/test_small_nccl.h"
+#include "reducer/comm/nccl/test_thread_nccl.h"
 
 namespace lockstep::testing {
 
@@ -56,7 +56,7 @@ class NcclRanks : public ::testing::Test {
     });
   }
 
-  SmallNccl nccl;
+  ThreadNccl nccl;
   int version = 22809;
   std::shared_ptr<Store> store = std::make_shared<HashStore>();
   std::vector<std::unique_ptr<QueueDevice>> devices;

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "reducer/comm/single_rank_group.h"
+#include "reducer/comm/mirror_peer_group.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/cuda/cuda_device.h"
 #include "reducer/device/cuda/test_fake_cuda.h"
@@ -60,7 +60,7 @@ class ReducerLaunches : public ::testing::Test {
     options.bucket_limits = {std::uint64_t{1} << 20};
     auto made =
         DataParallel::create(parameters_, *engine_, options,
-                             {std::make_shared<SingleRankGroup>(), std::make_shared<HashStore>()});
+                             {std::make_shared<MirrorPeerGroup>(1), std::make_shared<HashStore>()});
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     parallel_ = std::move(*made);
   }

@@ -1,4 +1,4 @@
-// SmallNccl: for the tests of this folder, an NCCL whose ranks are threads of one process, on
+// ThreadNccl: for the tests of this folder, an NCCL whose ranks are threads of one process, on
 // QueueDevices. Calls go on their streams, return ncclInProgress for a while, and what ranks do not
 // agree on hangs until it is aborted, as it does in NCCL. What each call gives can be scripted, and
 // each call is noted. A sum is added from the last rank to the first, so that its bits are not
@@ -29,12 +29,12 @@
 
 namespace lockstep::testing {
 
-class SmallNccl {
+class ThreadNccl {
  public:
-  SmallNccl() { current() = this; }
-  ~SmallNccl() { current() = nullptr; }
-  SmallNccl(const SmallNccl&) = delete;
-  SmallNccl& operator=(const SmallNccl&) = delete;
+  ThreadNccl() { current() = this; }
+  ~ThreadNccl() { current() = nullptr; }
+  ThreadNccl(const ThreadNccl&) = delete;
+  ThreadNccl& operator=(const ThreadNccl&) = delete;
 
   NcclApi api(int version = 22809) const;
 
@@ -109,19 +109,19 @@ class SmallNccl {
     std::vector<Transfer> transfers;
   };
 
-  static SmallNccl*& current() {
-    static SmallNccl* here = nullptr;
+  static ThreadNccl*& current() {
+    static ThreadNccl* here = nullptr;
     return here;
   }
   // The calls that this thread has grouped; gone with the group, as another thread may have its id
   // later.
   static GroupOfCalls& group() {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     std::lock_guard lock(nccl.mutex_);
     return nccl.groups_[std::this_thread::get_id()];
   }
   static void end_group() {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     std::lock_guard lock(nccl.mutex_);
     nccl.groups_.erase(std::this_thread::get_id());
   }
@@ -130,7 +130,7 @@ class SmallNccl {
   // A call of a thread, for as long as it is inside.
   class Call {
    public:
-    Call(SmallNccl& nccl, const char* function, Comm* comm, int rank = kNone)
+    Call(ThreadNccl& nccl, const char* function, Comm* comm, int rank = kNone)
         : nccl_(nccl), comm_(comm) {
       Script script;
       const int caller = comm != nullptr ? comm->rank : rank;
@@ -158,7 +158,7 @@ class SmallNccl {
     NcclResult result() const { return result_; }
 
    private:
-    SmallNccl& nccl_;
+    ThreadNccl& nccl_;
     Comm* comm_;
     NcclResult result_ = NcclResult::kSuccess;
   };
@@ -172,7 +172,7 @@ class SmallNccl {
   }
 
   static NcclResult init(NcclComm* comm, int size, NcclUniqueId id, int rank, NcclConfig* config) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Call call(nccl, "ncclCommInitRankConfig", nullptr, rank);
     if (call.result() != NcclResult::kSuccess) return call.result();
     std::lock_guard lock(nccl.mutex_);
@@ -186,7 +186,7 @@ class SmallNccl {
 
   static NcclResult shrink(NcclComm parent, int* excluded, int count, NcclComm* child, NcclConfig*,
                            int flags) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& from = at(parent);
     Call call(nccl, "ncclCommShrink", &from);
     if (call.result() != NcclResult::kSuccess) return call.result();
@@ -222,7 +222,7 @@ class SmallNccl {
   }
 
   static NcclResult async_error(NcclComm comm, NcclResult* error) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, "ncclCommGetAsyncError", &on);
     *error = call.result();
@@ -237,7 +237,7 @@ class SmallNccl {
   }
 
   static NcclResult abort(NcclComm comm) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, "ncclCommAbort", &on);
     std::lock_guard lock(nccl.mutex_);
@@ -250,7 +250,7 @@ class SmallNccl {
   }
 
   static NcclResult revoke(NcclComm comm, int) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, "ncclCommRevoke", &on);
     std::lock_guard lock(nccl.mutex_);
@@ -261,7 +261,7 @@ class SmallNccl {
   }
 
   static NcclResult finalize(NcclComm comm) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, "ncclCommFinalize", &on);
     std::lock_guard lock(nccl.mutex_);
@@ -269,7 +269,7 @@ class SmallNccl {
     return call.result();
   }
   static NcclResult destroy(NcclComm comm) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, "ncclCommDestroy", &on);
     std::lock_guard lock(nccl.mutex_);
@@ -278,19 +278,6 @@ class SmallNccl {
     return call.result();
   }
 
-  static std::size_t width_of(NcclDataType type) {
-    switch (type) {
-      case NcclDataType::kFloat64:
-        return 8;
-      case NcclDataType::kFloat16:
-      case NcclDataType::kBfloat16:
-        return 2;
-      case NcclDataType::kUint8:
-        return 1;
-      default:
-        return 4;
-    }
-  }
   static DType dtype_of(NcclDataType type) {
     switch (type) {
       case NcclDataType::kFloat64:
@@ -301,6 +288,8 @@ class SmallNccl {
         return DType::kBFloat16;
       case NcclDataType::kInt32:
         return DType::kInt32;
+      case NcclDataType::kUint8:
+        return DType::kByte;
       default:
         return DType::kFloat32;
     }
@@ -311,7 +300,7 @@ class SmallNccl {
   static NcclResult collective(const char* function, NcclComm comm, std::string kind,
                                const std::byte* send, std::size_t bytes, void* stream,
                                Finish finish) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Comm& on = at(comm);
     Call call(nccl, function, &on);
     if (call.result() != NcclResult::kSuccess) return call.result();
@@ -350,7 +339,7 @@ class SmallNccl {
     std::byte* const to = QueueDevice::reach(stream, receive);
     return collective("ncclAllReduce", comm,
                       "sum of " + std::to_string(count) + " " + name_of(dtype),
-                      QueueDevice::reach(stream, send), count * width_of(type), stream,
+                      QueueDevice::reach(stream, send), count * size_of(dtype), stream,
                       [=](const std::map<int, Part>& parts) {
                         for (std::size_t i = 0; i < count; ++i) {
                           auto part = parts.rbegin();
@@ -363,7 +352,7 @@ class SmallNccl {
   }
   static NcclResult broadcast(const void* send, void* receive, std::size_t count, NcclDataType type,
                               int root, NcclComm comm, void* stream) {
-    const std::size_t bytes = count * width_of(type);
+    const std::size_t bytes = count * size_of(dtype_of(type));
     std::byte* const to = QueueDevice::reach(stream, receive);
     return collective("ncclBroadcast", comm,
                       "broadcast of " + std::to_string(bytes) + " from " + std::to_string(root),
@@ -374,7 +363,7 @@ class SmallNccl {
   }
   static NcclResult all_gather(const void* send, void* receive, std::size_t count,
                                NcclDataType type, NcclComm comm, void* stream) {
-    const std::size_t bytes = count * width_of(type);
+    const std::size_t bytes = count * size_of(dtype_of(type));
     std::byte* const all = QueueDevice::reach(stream, receive);
     return collective("ncclAllGather", comm, "gather of " + std::to_string(bytes),
                       QueueDevice::reach(stream, send), bytes, stream,
@@ -400,15 +389,16 @@ class SmallNccl {
   static NcclResult send(const void* data, std::size_t count, NcclDataType type, int peer,
                          NcclComm comm, void* stream) {
     std::byte* const from = QueueDevice::reach(stream, data);
-    return transfer("ncclSend", {true, from, count * width_of(type), peer, &at(comm), stream});
+    return transfer("ncclSend",
+                    {true, from, count * size_of(dtype_of(type)), peer, &at(comm), stream});
   }
   static NcclResult receive(void* data, std::size_t count, NcclDataType type, int peer,
                             NcclComm comm, void* stream) {
-    return transfer("ncclRecv", {false, QueueDevice::reach(stream, data), count * width_of(type),
-                                 peer, &at(comm), stream});
+    return transfer("ncclRecv", {false, QueueDevice::reach(stream, data),
+                                 count * size_of(dtype_of(type)), peer, &at(comm), stream});
   }
   static NcclResult group_end() {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     GroupOfCalls& calls = group();
     if (--calls.depth > 0) return NcclResult::kSuccess;
     const std::vector<Transfer> transfers = std::move(calls.transfers);
@@ -461,7 +451,7 @@ class SmallNccl {
   int next_id_ = 0;
 };
 
-inline NcclApi SmallNccl::api(int version) const {
+inline NcclApi ThreadNccl::api(int version) const {
   NcclApi api;
   api.version = version;
   api.library = "the NCCL of the tests";
@@ -470,7 +460,7 @@ inline NcclApi SmallNccl::api(int version) const {
     return NcclResult::kSuccess;
   };
   api.get_unique_id = [](NcclUniqueId* id) {
-    SmallNccl& nccl = *current();
+    ThreadNccl& nccl = *current();
     Call call(nccl, "ncclGetUniqueId", nullptr);
     std::lock_guard lock(nccl.mutex_);
     *id = {};
