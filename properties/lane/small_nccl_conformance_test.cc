@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 
-#include "properties/lane/test_host_gpu.h"
 #include "reducer/comm/nccl/test_nccl_group_conformance.h"
 #include "reducer/comm/nccl/test_nccl_processes.h"
 #include "reducer/device/test_queue_device.h"
@@ -12,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-struct PlayedGpu {
+struct HostGpu {
   static std::string library() {
     ::setenv("NCCL_NET", "Lockstep", 1);
     ::setenv("NCCL_NET_PLUGIN", LOCKSTEP_NET_PLUGIN, 1);
@@ -20,10 +19,6 @@ struct PlayedGpu {
     return LOCKSTEP_SMALL_NCCL;
   }
   static Result<std::unique_ptr<Device>> open() {
-    properties::host_gpu_submit = [](void* stream, void (*body)(void*), void* data) {
-      testing::QueueDevice::submit(stream, [body, data] { body(data); });
-    };
-    properties::host_gpu_reach = testing::QueueDevice::reach;
     return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
   }
 };
@@ -32,7 +27,7 @@ struct PlayedGpu {
 TEST(SmallNccl, TheNextCommunicatorFindsAPluginOnlyWhereAReferenceToItIsKept) {
   for (const bool is_kept : {false, true}) {
     ::setenv("NCCL_NET_PLUGIN_REF_COUNT", is_kept ? "1" : "0", 1);
-    NcclProcesses<PlayedGpu>::run(1, [is_kept](NcclUnderTest& on) {
+    NcclProcesses<HostGpu>::run(1, [is_kept](NcclUnderTest& on) {
       on.destroy(on.connected());
       const NcclUniqueId id = on.shared_id();
       NcclComm next = nullptr;
@@ -49,8 +44,8 @@ TEST(SmallNccl, TheNextCommunicatorFindsAPluginOnlyWhereAReferenceToItIsKept) {
   ::unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
 }
 
-INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclConformance, NcclProcesses<PlayedGpu>);
-INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclGroupConformance, NcclProcesses<PlayedGpu>);
+INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclConformance, NcclProcesses<HostGpu>);
+INSTANTIATE_TYPED_TEST_SUITE_P(SmallNccl, NcclGroupConformance, NcclProcesses<HostGpu>);
 
 }  // namespace
 }  // namespace lockstep

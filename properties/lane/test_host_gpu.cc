@@ -1,7 +1,5 @@
 // A stand-in on the host for the GPU of the nccl lane: its streams are threads
 // (test_queue_device.h). It is linked into lockstep_on_host, once for each build of the reducer.
-#include "properties/lane/test_host_gpu.h"
-
 #include "properties/lane/nccl_gpu.h"
 #include "reducer/device/test_queue_device.h"
 
@@ -9,13 +7,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-void submit(void* stream, void (*body)(void*), void* data) {
-  testing::QueueDevice::submit(stream, [body, data] { body(data); });
-}
-
 Result<std::unique_ptr<Device>> open_host() {
-  properties::host_gpu_submit = submit;
-  properties::host_gpu_reach = testing::QueueDevice::reach;
   return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
 }
 

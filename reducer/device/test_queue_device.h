@@ -25,6 +25,15 @@
 
 namespace lockstep::testing {
 
+// What native() returns points to this, so that an NCCL in a library of its own, which knows no
+// class of the program, can use the GPU.
+struct NativeStream {
+  // Runs body(data) when the stream reaches it.
+  void (*submit)(void* native, void (*body)(void*), void* data);
+  // Returns the memory of a GPU address.
+  std::byte* (*reach)(void* native, const void* data);
+};
+
 class QueueDevice final : public Device {
  public:
   explicit QueueDevice(int index = 1) : index_(index) {
@@ -82,7 +91,7 @@ class QueueDevice final : public Device {
   }
   void* native(const Stream& stream) override {
     std::lock_guard lock(mutex_);
-    return lines_[stream.handle].get();
+    return static_cast<NativeStream*>(lines_[stream.handle].get());
   }
   void note_use(const Stream&, const std::byte*) override {}
 
@@ -166,12 +175,12 @@ class QueueDevice final : public Device {
     return addresses_ + kBytes + offset;
   }
   static std::byte* reach(void* native, const void* data) {
-    return static_cast<Line*>(native)->device->reach(data);
+    return line_of(native).device->reach(data);
   }
 
   // For the NCCL of the tests: submits work to a stream that native() returned.
   static void submit(void* native, std::function<void()> body) {
-    Line& line = *static_cast<Line*>(native);
+    Line& line = line_of(native);
     line.device->push(line.number, std::move(body));
   }
 
@@ -205,7 +214,12 @@ class QueueDevice final : public Device {
     return Tensor(make_ref<Storage>(*this, reach(tensor.data()), bytes), 0, tensor.dtype(),
                   tensor.shape());
   }
-  struct Line {
+  struct Line : NativeStream {
+    Line()
+        : NativeStream{[](void* native, void (*body)(void*), void* data) {
+                         QueueDevice::submit(native, [body, data] { body(data); });
+                       },
+                       QueueDevice::reach} {}
     QueueDevice* device = nullptr;
     std::uint64_t number = 0;
     std::deque<std::function<void()>> queue;
@@ -214,6 +228,9 @@ class QueueDevice final : public Device {
     std::thread thread;
   };
 
+  static Line& line_of(void* native) {
+    return static_cast<Line&>(*static_cast<NativeStream*>(native));
+  }
   bool has_passed(const Event& event) const {
     return lines_[event.handle >> 32]->passed >= (event.handle & 0xffffffff);
   }

@@ -1,8 +1,8 @@
 // libsmall_nccl.so: an NCCL without a GPU, for the tests of the nccl lane. Its ranks are processes.
-// Memory and streams are those of a QueueDevice of the program (lockstep_test_reach,
-// lockstep_test_submit). Ranks send over the real net plug-in, through its table of version 11, so
-// that the plug-in's faults have their effects: an error of the plug-in becomes an error of the
-// communicator, and the operation hangs until it is aborted, as in NCCL.
+// Memory and streams are those of a QueueDevice of the program (NativeStream). Ranks send over the
+// real net plug-in, through its table of version 11, so that the plug-in's faults have their
+// effects: an error of the plug-in becomes an error of the communicator, and the operation hangs
+// until it is aborted, as in NCCL.
 //
 // The operations are NCCL's with one channel, Ring and Simple: the ring is 0 -> 1 -> ... -> 0 in
 // chunks of 2 MiB, with one message per chunk (faults/sim/nccl/ring.h). Each peer has one more
@@ -41,6 +41,7 @@
 #include "faults/nccl_net/net_tables.h"
 #include "faults/sim/nccl/ring.h"
 #include "reducer/comm/nccl/nccl_api.h"
+#include "reducer/device/test_queue_device.h"
 
 #define SMALL_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -378,18 +379,13 @@ class PluginLane final : public simulated::Lane {
 
 // --- Submission to streams.
 
-// A function of the program: it runs body(data) when the stream reaches it.
-using Submit = void (*)(void* stream, void (*body)(void*), void* data);
-
 NcclResult submit(NcclComm handle, void* stream, std::function<bool(Comm&)> body) {
-  static const auto into = reinterpret_cast<Submit>(::dlsym(RTLD_DEFAULT, "lockstep_test_submit"));
-  if (into == nullptr) return NcclResult::kInternalError;
   struct Job {
     CommRef comm;
     std::function<bool(Comm&)> body;
   };
   auto* const job = new Job{at(handle), std::move(body)};
-  into(
+  static_cast<testing::NativeStream*>(stream)->submit(
       stream,
       [](void* data) {
         const std::unique_ptr<Job> own(static_cast<Job*>(data));
@@ -400,11 +396,8 @@ NcclResult submit(NcclComm handle, void* stream, std::function<bool(Comm&)> body
   return NcclResult::kSuccess;
 }
 
-// A function of the program: it returns the memory of a GPU address for an operation of the stream.
 std::byte* bytes_at(void* stream, const void* data) {
-  using Reach = std::byte* (*)(void* stream, const void* data);
-  static const auto reach = reinterpret_cast<Reach>(::dlsym(RTLD_DEFAULT, "lockstep_test_reach"));
-  return reach == nullptr ? nullptr : reach(stream, data);
+  return static_cast<testing::NativeStream*>(stream)->reach(stream, data);
 }
 
 void note_way(const Comm& comm, const char* function, std::size_t bytes) {
