@@ -26,6 +26,7 @@ class OneRank final : public RankEnvironment {
   std::uint32_t rank() const override { return 0; }
   Result<Memberships> connect(const Roster&) override {
     group = std::make_shared<testing::ScriptedGroup>();
+    group->limit = std::chrono::seconds(1);
     return Memberships{{group, std::make_shared<HashStore>()}};
   }
   platform::Duration failure_grace() const override { return std::chrono::microseconds(1500); }

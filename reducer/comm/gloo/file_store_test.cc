@@ -10,6 +10,7 @@
 #include <string>
 
 #include "reducer/comm/gloo/test_util.h"
+#include "reducer/test_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using platform::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::on_threads;
+using testing::on_ranks;
 using testing::Processes;
 using testing::TemporaryDirectory;
 
@@ -70,7 +71,7 @@ TEST(FileStore, ExactlyOneOfManyWritersWins) {
     const std::string key = "key" + std::to_string(round);
     std::atomic<int> winners{0};
     std::atomic<int> winner{-1};
-    on_threads(4, [&](int rank) {
+    on_ranks(4, [&](int rank) {
       FileStore store(directory.path());
       if (store.set(key, std::to_string(rank)).value()) {
         ++winners;

@@ -40,7 +40,8 @@ std::vector<Status> run_on_all(Groups& groups, const std::function<bool(int, Col
   on_groups(groups, [&](int rank, GlooProcessGroup& group) {
     const auto index = static_cast<std::size_t>(rank);
     Elements gathered(DType::kFloat64, 4000 * groups.size());
-    Collective collective = all_reduce_of(data[index], DType::kFloat32);
+    Collective collective = sum_of(data[index]);
+    collective.dtype = DType::kFloat32;  // a rank may enter a wider one
     collective.gathered = gathered.data();
     collective.count = 100;
     if (make(rank, collective)) statuses[index] = run(group, collective);
@@ -53,7 +54,7 @@ void expect_dead(Groups& groups) {
     EXPECT_FALSE(group->context()->health().ok());
     Elements elements = part(DType::kFloat32, 0, 5);
     Work work;
-    EXPECT_FALSE(group->start(all_reduce_of(elements, DType::kFloat32), work).ok());
+    EXPECT_FALSE(group->start(sum_of(elements), work).ok());
     EXPECT_TRUE(work.done());
     EXPECT_FALSE(GlooProcessGroup::create(group->context(), {}).has_value());
   }
@@ -193,7 +194,7 @@ TEST(GlooMismatch, SegmentsAndEpochsMustAgree) {
   for (const bool is_epoch : {true, false}) {
     auto store = std::make_shared<HashStore>();
     Groups groups(2);
-    on_threads(2, [&](int rank) {
+    on_ranks(2, [&](int rank) {
       GlooOptions options = with_timeout(kLong);
       if (rank == 1 && is_epoch) options.epoch = 5;
       if (rank == 1 && !is_epoch) options.max_segment_bytes = 128;
@@ -249,7 +250,7 @@ Groups two_with_late_segments(milliseconds timeout, const GlooOptions& wanted,
   auto store = std::make_shared<HashStore>();
   Groups groups(2);
   const auto count = std::make_shared<std::atomic<int>>(0);
-  on_threads(2, [&](int rank) {
+  on_ranks(2, [&](int rank) {
     // Only rank 0 keeps the deadline, so that it is rank 0 which shows.
     GlooOptions options = wanted;
     options.timeout = rank == 0 ? timeout : milliseconds(60'000);
@@ -310,12 +311,12 @@ TEST(GlooFailure, F1AQueueOfOperationsOutlivesTheTimeout) {
     std::vector<Elements> data;
     for (std::size_t i = 0; i < kMany; ++i) data.push_back(part(DType::kFloat32, rank, 100));
     for (std::size_t i = 0; i < kMany; ++i)
-      ASSERT_TRUE(group.start(all_reduce_of(data[i], DType::kFloat32), works[i]).ok());
+      ASSERT_TRUE(group.start(sum_of(data[i]), works[i]).ok());
     for (Work& work : works) {
       const Status status = wait_behind(work, {&group});
       EXPECT_TRUE(status.ok()) << status.to_string();
     }
-    for (const Elements& elements : data) expect_total(elements, 2);
+    for (Elements& elements : data) expect_total(elements, 2);
   });
   EXPECT_GT(platform::now() - begin, milliseconds(1000));
 }
@@ -326,7 +327,7 @@ TEST(GlooFailure, QueuedOperationsAllEndWithTheFirstCause) {
   std::vector<Elements> data;
   for (std::size_t i = 0; i < works.size(); ++i) data.push_back(part(DType::kInt32, 0, 10));
   for (std::size_t i = 0; i < works.size(); ++i)
-    ASSERT_TRUE(groups[0]->start(all_reduce_of(data[i], DType::kInt32), works[i]).ok());
+    ASSERT_TRUE(groups[0]->start(sum_of(data[i]), works[i]).ok());
   for (Work& work : works) {
     const Status status = work.wait(Deadline::in(kGenerous));
     ASSERT_EQ(status.code(), Code::kTimeout);
@@ -371,7 +372,7 @@ TEST(GlooFailure, AbortEndsWorkInFlightWithItsCause) {
   Groups groups = connect_threads(2, with_timeout(kLong));
   Elements elements = part(DType::kFloat32, 0, 1000);
   Work work;
-  ASSERT_TRUE(groups[0]->start(all_reduce_of(elements, DType::kFloat32), work).ok());
+  ASSERT_TRUE(groups[0]->start(sum_of(elements), work).ok());
   EXPECT_EQ(work.wait(Deadline::in(milliseconds(30))).code(), Code::kTimeout);
   EXPECT_FALSE(work.done());
   groups[0]->abort(Status(Code::kPoisoned, "why"));
@@ -381,7 +382,7 @@ TEST(GlooFailure, AbortEndsWorkInFlightWithItsCause) {
   EXPECT_EQ(status.failure().sequence, 0);
   EXPECT_NE(status.to_string().find("why"), std::string::npos);
   // F2: so is what is refused from then on.
-  const Status refused = groups[0]->start(all_reduce_of(elements, DType::kFloat32), work);
+  const Status refused = groups[0]->start(sum_of(elements), work);
   ASSERT_EQ(refused.code(), Code::kPoisoned) << refused.to_string();
   EXPECT_EQ(refused.failure().collective, "all_reduce");
   EXPECT_EQ(refused.failure().sequence, 1);
@@ -427,7 +428,7 @@ TEST(GlooFailure, DestructionWithWorkInFlightIsBoundedAndSeen) {
   const auto begin = platform::now();
   Elements elements = part(DType::kFloat32, 0, 300'000);
   Work work;
-  ASSERT_TRUE(groups[0]->start(all_reduce_of(elements, DType::kFloat32), work).ok());
+  ASSERT_TRUE(groups[0]->start(sum_of(elements), work).ok());
   groups[0].reset();
   ASSERT_TRUE(work.done());
   EXPECT_EQ(work.wait(Deadline::never()).code(), Code::kAborted);
@@ -445,7 +446,7 @@ TEST(GlooFailure, RankThatLeftInPeaceIsNamed) {
   groups[1].reset();
   const auto begin = platform::now();
   std::vector<Status> statuses(3);
-  on_threads(3, [&](int rank) {
+  on_ranks(3, [&](int rank) {
     if (rank != 1)
       statuses[static_cast<std::size_t>(rank)] = sum_once(*groups[static_cast<std::size_t>(rank)]);
   });
@@ -462,7 +463,7 @@ TEST(GlooFailure, RankThatLeftInPeaceIsNamed) {
 TEST(GlooFailure, LeavingAfterTheLastOperationSpoilsItForNobody) {
   for (int round = 0; round < 25; ++round) {
     Groups groups = connect_threads(4, with_timeout(kLong));
-    on_threads(4, [&](int rank) {
+    on_ranks(4, [&](int rank) {
       Group& group = groups[static_cast<std::size_t>(rank)];
       for (int i = 0; i < 3; ++i) {
         const Status status = sum_once(*group, static_cast<std::size_t>(1 + 3000 * (round % 5)));
@@ -492,7 +493,7 @@ TEST(GlooFailure, ARankThatLeavesSendsOneNoticeAtATime) {
     }
     --sending;
   };
-  on_threads(3, [&](int rank) {
+  on_ranks(3, [&](int rank) {
     GlooContextOptions connection;
     if (rank == 1)
       connection.device =
@@ -581,7 +582,7 @@ TEST(GlooFailure, AbortAtAnyMomentEndsEveryOperation) {
 TEST(GlooConnect, MissingRanksAreNamedWithinTheDeadline) {
   auto store = std::make_shared<HashStore>();
   const auto begin = platform::now();
-  on_threads(5, [&](int rank) {
+  on_ranks(5, [&](int rank) {
     if (rank == 1 || rank == 4) return;
     const auto group = GlooProcessGroup::connect(store, rank, 5, with_timeout(milliseconds(500)));
     ASSERT_FALSE(group.has_value());
@@ -606,7 +607,7 @@ TEST(GlooConnect, RankThatStopsAfterItAppearedIsNamed) {
 
 TEST(GlooConnect, DifferentSizesAreAMismatch) {
   auto store = std::make_shared<HashStore>();
-  on_threads(2, [&](int rank) {
+  on_ranks(2, [&](int rank) {
     const auto group =
         GlooProcessGroup::connect(store, rank, 2 + rank, with_timeout(milliseconds(2000)));
     ASSERT_FALSE(group.has_value());
@@ -619,7 +620,7 @@ TEST(GlooConnect, StoreThatWasUsedBeforeIsRefused) {
   for (const char* prefix : {"1", "2"}) {  // each connection under its own prefix is fine
     // A group that is gone before the other rank has connected would fail that rank.
     std::array<std::unique_ptr<GlooProcessGroup>, 2> groups;
-    on_threads(2, [&](int rank) {
+    on_ranks(2, [&](int rank) {
       auto own = std::make_shared<PrefixStore>(prefix, store);
       auto group = GlooProcessGroup::connect(own, rank, 2, {});
       ASSERT_TRUE(group.has_value()) << group.error().to_string();

@@ -38,11 +38,11 @@ void expect_exact_collectives(GlooProcessGroup& group) {
   for (const DType dtype : kReducible) {
     for (const std::size_t count : counts_around(size)) {
       Elements elements = part(dtype, group.rank(), count);
-      const Status status = run(group, all_reduce_of(elements, dtype));
+      const Status status = run(group, sum_of(elements));
       ASSERT_TRUE(status.ok()) << status.to_string();
       expect_total(elements, size);
       Elements ordered = part(dtype, group.rank(), count);
-      Collective in_order = all_reduce_of(ordered, dtype);
+      Collective in_order = sum_of(ordered);
       in_order.reduction = Reduction::kRankOrdered;
       const Status done = run(group, in_order);
       ASSERT_TRUE(done.ok()) << done.to_string();
@@ -58,7 +58,7 @@ void expect_exact_collectives(GlooProcessGroup& group) {
     broadcast.count = count;
     broadcast.data = elements.data();
     ASSERT_TRUE(run(group, broadcast).ok());
-    EXPECT_EQ(elements.bytes(), part(DType::kByte, broadcast.root, count).bytes());
+    EXPECT_EQ(elements.bits(), part(DType::kByte, broadcast.root, count).bits());
 
     Collective gather;
     gather.op = Op::kAllGather;
@@ -122,11 +122,11 @@ TEST(GlooProcessGroup, LargerGroupsAreExactToo) {
     on_groups(groups, [](int, GlooProcessGroup& group) {
       for (int i = 0; i < 20; ++i) ASSERT_TRUE(sum_once(group).ok());
       Elements elements = part(DType::kInt32, group.rank(), 50);
-      Collective broadcast = all_reduce_of(elements, DType::kInt32);
+      Collective broadcast = sum_of(elements);
       broadcast.op = Op::kBroadcast;
       broadcast.root = 7;
       for (int i = 0; i < 20; ++i) ASSERT_TRUE(run(group, broadcast).ok());
-      EXPECT_EQ(elements.bytes(), part(DType::kInt32, 7, 50).bytes());
+      EXPECT_EQ(elements.bits(), part(DType::kInt32, 7, 50).bits());
     });
   }
 }
@@ -278,7 +278,7 @@ TEST(GlooProcessGroup, AnAbortEndsAllThatAreInFlight) {
   std::vector<Elements> data;
   for (std::size_t i = 0; i < works.size(); ++i) data.push_back(part(DType::kInt32, 0, 3));
   for (std::size_t i = 0; i < works.size(); ++i)  // rank 1 does not come: none of them ends
-    ASSERT_TRUE(groups[0]->start(all_reduce_of(data[i], DType::kInt32), works[i]).ok());
+    ASSERT_TRUE(groups[0]->start(sum_of(data[i]), works[i]).ok());
   groups[0]->abort(Status(Code::kAborted, "enough"));
   for (Work& work : works) EXPECT_EQ(work.wait(Deadline::in(seconds(20))).code(), Code::kAborted);
 }
@@ -292,7 +292,7 @@ TEST(GlooProcessGroup, RefusesToScaleWhatItCannot) {
     Groups groups = connect_threads(size, options);
     EXPECT_FALSE(groups[0]->can_scale(dtype));
     Elements elements = part(dtype, 0, 4);
-    Collective collective = all_reduce_of(elements, dtype);
+    Collective collective = sum_of(elements);
     collective.factor = 0.5;
     Work work;
     EXPECT_EQ(groups[0]->start(collective, work).code(), Code::kInvalidArgument);
@@ -313,7 +313,7 @@ TEST(GlooProcessGroup, OperationsInFlightAreExact) {
       for (std::size_t i = 0; i < kOperations; ++i)
         data.push_back(part(DType::kFloat32, rank, i % 5 == 0 ? 200'000 : i));
       for (std::size_t i = 0; i < kOperations; ++i) {
-        Collective collective = all_reduce_of(data[i], DType::kFloat32);
+        Collective collective = sum_of(data[i]);
         collective.bucket = static_cast<int>(i);
         ASSERT_TRUE(group.start(collective, works[i]).ok());
         EXPECT_EQ(works[i].sequence(), static_cast<std::int64_t>(i));
@@ -329,7 +329,7 @@ TEST(GlooProcessGroup, OperationsInFlightAreExact) {
 TEST(GlooProcessGroup, TwoGroupsAtOnceOnOneDevice) {
   Groups first = connect_threads(3, {});
   Groups second = connect_threads(3, {});
-  on_threads(6, [&](int thread) {
+  on_ranks(6, [&](int thread) {
     GlooProcessGroup& group = *(thread < 3 ? first : second)[static_cast<std::size_t>(thread % 3)];
     for (int i = 0; i < 50; ++i) ASSERT_TRUE(sum_once(group, 500).ok());
   });
@@ -338,12 +338,12 @@ TEST(GlooProcessGroup, TwoGroupsAtOnceOnOneDevice) {
 TEST(GlooProcessGroup, ContextServesSeveralGroupsInTurn) {
   std::vector<std::shared_ptr<GlooContext>> contexts(3);
   auto store = std::make_shared<HashStore>();
-  on_threads(3, [&](int rank) {
+  on_ranks(3, [&](int rank) {
     contexts[static_cast<std::size_t>(rank)] =
         GlooContext::connect(store, rank, 3, GlooContextOptions{}).value();
   });
   for (std::uint64_t round = 0; round < 20; ++round) {
-    on_threads(3, [&](int rank) {
+    on_ranks(3, [&](int rank) {
       GlooOptions options;
       options.epoch = round;
       options.workers = static_cast<int>(round % 3) + 1;
@@ -373,8 +373,9 @@ TEST(GlooProcessGroup, WrongArgumentsStartNothing) {
   GlooProcessGroup& group = *groups[0];
   Elements elements = part(DType::kByte, 0, 4);
   Work work;
-  Collective sum_of_bytes = all_reduce_of(elements, DType::kByte);
-  Collective no_data = all_reduce_of(elements, DType::kInt32);
+  const Collective sum_of_bytes = sum_of(elements);
+  Collective no_data = sum_of(elements);
+  no_data.dtype = DType::kInt32;
   no_data.data = nullptr;
   Collective no_such_root = sum_of_bytes;
   no_such_root.op = Op::kBroadcast;

@@ -27,7 +27,7 @@ void sum_all(GlooProcessGroup& group, std::size_t count, std::vector<Status>& st
   for (std::size_t i = 0; i < kEach; ++i) {
     Elements elements = part(DType::kFloat32, group.rank(), count);
     Work work;
-    Status status = group.start(all_reduce_of(elements, DType::kFloat32), work);
+    Status status = group.start(sum_of(elements), work);
     if (status.ok()) status = wait_behind(work, {&group});
     if (status.ok()) expect_total(elements, group.size());
     statuses.push_back(std::move(status));
@@ -40,7 +40,7 @@ TEST(GlooThreads, F6CollectivesOfTwoThreadsAreRightOrAMismatch) {
   for (int round = 0; round < 6; ++round) {
     Groups groups = connect_threads(2, with_timeout(kLong));
     std::vector<std::vector<Status>> statuses(4);
-    on_threads(4, [&](int thread) {
+    on_ranks(4, [&](int thread) {
       const auto rank = static_cast<std::size_t>(thread / 2);
       const std::size_t count = thread % 2 == 0 ? 3 : 50;
       sum_all(*groups[rank], count, statuses[static_cast<std::size_t>(thread)]);
@@ -59,7 +59,7 @@ TEST(GlooThreads, F6CollectivesOfTwoThreadsAreRightOrAMismatch) {
 TEST(GlooThreads, G1EqualCollectivesOfTwoThreadsAreAllRight) {
   Groups groups = connect_threads(2, with_timeout(kLong));
   std::vector<std::vector<Status>> statuses(4);
-  on_threads(4, [&](int thread) {
+  on_ranks(4, [&](int thread) {
     const auto rank = static_cast<std::size_t>(thread / 2);
     sum_all(*groups[rank], 20, statuses[static_cast<std::size_t>(thread)]);
   });
@@ -73,7 +73,7 @@ TEST(GlooThreads, F5GroupsAreDroppedAndMadeAnewWhileOthersConnect) {
   constexpr int kRanks = 3;
   constexpr int kGenerations = 12;
   const auto store = std::make_shared<HashStore>();
-  on_threads(kRanks, [&](int rank) {
+  on_ranks(kRanks, [&](int rank) {
     Group last;
     for (int generation = 0; generation < kGenerations; ++generation) {
       const int size = generation % 2 == 1 ? kRanks - 1 : kRanks;
@@ -146,7 +146,7 @@ TEST(GlooThreads, F1ConnectionsOfStrangersThatAreDroppedEndInAnErrorOrDoNotMatte
   });
   for (int round = 0; round < 8; ++round) {
     const auto store = std::make_shared<HashStore>();
-    on_threads(kRanks, [&](int rank) {
+    on_ranks(kRanks, [&](int rank) {
       const auto deadline = platform::Deadline::in(4 * kShort);
       auto group = GlooProcessGroup::connect(store, rank, kRanks, with_timeout(kShort));
       const Status status = group ? sum_once(**group) : group.error();

@@ -22,7 +22,7 @@ using Change = std::function<void(int to, std::byte* bytes, std::size_t& length)
 Groups connect_changing(int size, const Change& change) {
   auto store = std::make_shared<HashStore>();
   Groups groups(static_cast<std::size_t>(size));
-  on_threads(size, [&](int rank) {
+  on_ranks(size, [&](int rank) {
     GlooContextOptions connection;
     if (rank == 1)
       connection.device = std::make_shared<ForwardingDevice>(

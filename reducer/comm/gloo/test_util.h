@@ -1,5 +1,4 @@
-// Helpers for the tests of this folder: temporary directories, ranks as threads and ranks as
-// processes.
+// Helpers for the tests of this folder: temporary directories, and ranks as processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,13 +37,6 @@ class TemporaryDirectory {
  private:
   std::string path_;
 };
-
-// Runs body(rank) on `size` threads at once.
-inline void on_threads(int size, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
 
 // Child processes, one for each rank. A child's body returns its exit status; gtest's expectations
 // that fail in it are printed and make the status 1. Make them before this process has any thread.
