@@ -33,7 +33,7 @@ TEST_F(ReducerDroppedOutputs, P5OutputsMayGoInAnyOrder) {
 }
 
 // A forward may have very many outputs, and the removal of one neither searches nor shifts the
-// others. With either, this test takes a quarter of an hour, beyond its time limit in ctest.
+// others. With both, this test takes longer than its time limit in ctest.
 TEST_F(ReducerDroppedOutputs, P5AMillionOutputsAreDroppedWithoutASearch) {
   create(false);
   constexpr std::size_t kMany = 1'000'000;

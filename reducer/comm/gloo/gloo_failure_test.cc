@@ -8,9 +8,11 @@
 #include <gloo/transport/tcp/address.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/forwarding_transport.h"
@@ -295,6 +297,34 @@ TEST(GlooFailure, F1AnOperationWithoutProgressFailsInTime) {
   EXPECT_NE(statuses[0].failure().detail.find("no progress within 500 ms"), std::string::npos);
   EXPECT_EQ(statuses[1].code(), Code::kTimeout) << statuses[1].to_string();  // as it was told
   EXPECT_EQ(statuses[1].failure().rank, 0);
+}
+
+// Makes all connections of this process as slow as that.
+void pace_connections(std::uint32_t bytes_per_second) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename());
+    ::setsockopt(descriptor, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second,
+                 sizeof bytes_per_second);
+  }
+}
+
+// F1: the bytes of one long message count as progress while they move. Each of the two messages of
+// a ring of two takes longer than the timeout.
+TEST(GlooFailure, F1ALongMessageOverASlowLinkOutlivesTheTimeout) {
+  constexpr milliseconds kTimeout{1000};
+  constexpr std::size_t kMany = 800'000;  // floats; half of them are in each message
+  GlooOptions options = with_timeout(kTimeout);
+  options.max_segment_bytes = std::size_t{64} << 20;
+  Groups groups = connect_threads(2, options, patient());
+  pace_connections(1'000'000);
+  const auto begin = platform::now();
+  on_groups(groups, [](int rank, GlooProcessGroup& group) {
+    Elements data = part(DType::kFloat32, rank, kMany);
+    const Status status = run(group, all_reduce_of(data, DType::kFloat32));
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    expect_total(data, 2);
+  });
+  EXPECT_GT(platform::now() - begin, 2 * kTimeout);  // or the test shows nothing
 }
 
 // F1: what waits behind others has no deadline of its own.
