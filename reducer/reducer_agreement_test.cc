@@ -420,13 +420,13 @@ class ScarceHost final : public Device {
   bool is_host() const override { return true; }
   Result<Ref<Storage>> allocate(std::size_t bytes) override {
     if (is_empty) return failed(out_of_memory());
-    void* const memory = ::operator new(bytes + 1, std::align_val_t{64});
+    void* const memory = ::operator new (bytes + 1, std::align_val_t{64});
     allocated_ += bytes;
     return make_ref<Storage>(*this, static_cast<std::byte*>(memory), bytes);
   }
   void release(std::byte* data, std::size_t bytes) override {
     allocated_ -= bytes;
-    ::operator delete(data, std::align_val_t{64});
+    ::operator delete (data, std::align_val_t{64});
   }
   std::uint64_t allocated_bytes() const override { return allocated_; }
   Result<PinnedMemory> allocate_pinned(std::size_t) override { return failed(out_of_memory()); }

@@ -279,8 +279,8 @@ TEST_F(SparseSumPeers, F3WhatIsNoneIsCorruptedAndSuspectsItsSender) {
 TEST(SparseSumSizes, B5MoreRowsThanAnyMemoryHoldsAreOutOfMemory) {
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
   TestRank rank;
-  const auto p = rank.add("p", {DType::kFloat32, Shape::row_major({kMost, 0}), true, 0,
-                                Parameter::Gradients::kSparse});
+  const auto p = rank.add(
+      "p", {DType::kFloat32, Shape::row_major({kMost, 0}), true, 0, Parameter::Gradients::kSparse});
   const ScriptedGroup group(4);
   // The numbers of all rows wrap around to none, and their bytes to few.
   for (const std::int64_t count : {kMost, kMost / 8}) {
