@@ -13,12 +13,15 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/forwarding_transport.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/comm/gloo/slots.h"
+#include "reducer/comm/gloo/test_refused_threads.h"
 #include "reducer/comm/gloo/watched_transport.h"
 
 namespace lockstep {
@@ -674,6 +677,30 @@ TEST(GlooConnect, RankOutsideTheGroupIsRefused) {
   for (const int rank : {-1, 2})
     EXPECT_EQ(GlooProcessGroup::connect(std::make_shared<HashStore>(), rank, 2, {}).error().code(),
               Code::kInvalidArgument);
+}
+
+// The rank that needs a thread first has no other error; its peer may lose it before it needs one.
+TEST(GlooConnect, ARefusedThreadIsToldAsOne) {
+  const auto device = shared_device("127.0.0.1").value();  // Its thread runs already.
+  GlooContextOptions connection = patient();
+  connection.device = device;
+  std::array<std::string, 2> errors;
+  std::optional<RefusedThreads> refused;
+  std::once_flag once;
+  const auto store = std::make_shared<HashStore>();
+  on_threads(2, [&](int rank) {
+    ASSERT_TRUE(store->set("runs/" + std::to_string(rank), "").has_value());
+    ASSERT_TRUE(store->get("runs/" + std::to_string(1 - rank), Deadline::in(kLong)).has_value());
+    std::call_once(once, [&] { refused.emplace(); });
+    const auto context = GlooContext::connect(store, rank, 2, connection);
+    ASSERT_FALSE(context.has_value());
+    errors[static_cast<std::size_t>(rank)] = context.error().to_string();
+  });
+  refused.reset();
+  const auto names_thread = [](const std::string& text) {
+    return text.find("refused a thread for the monitor") != std::string::npos;
+  };
+  EXPECT_TRUE(names_thread(errors[0]) || names_thread(errors[1])) << errors[0] << "; " << errors[1];
 }
 
 TEST(GlooConnect, WhatTheStoreHoldsIsNotBelievedBlindly) {
