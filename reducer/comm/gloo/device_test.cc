@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>  // and the system's own threads below it
 
 #include "reducer/comm/gloo/forwarding_transport.h"
 #include "reducer/comm/gloo/test_refused_threads.h"

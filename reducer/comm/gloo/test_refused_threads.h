@@ -5,9 +5,8 @@
 // Threads: one at a time exists in a process; threads that run already go on.
 #pragma once
 
-#include <pthread.h>
-
 #include <cstddef>
+#include <thread>  // and the system's own threads below it
 
 #include "reducer/base/check.h"
 
