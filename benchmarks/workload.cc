@@ -1,6 +1,7 @@
 #include "benchmarks/workload.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -15,7 +16,7 @@ void batch_norm(std::vector<std::int64_t>& out, std::int64_t channels) {
 
 // Returns the parameters of ResNet-50 in their order: 161 of them, 25,557,032 elements.
 std::vector<std::int64_t> resnet50() {
-  std::vector<std::int64_t> out = {64 * 3 * 7 * 7};
+  std::vector<std::int64_t> out = {std::int64_t{64} * 3 * 7 * 7};
   batch_norm(out, 64);
   std::int64_t inputs = 64;
   std::int64_t planes = 64;
@@ -35,7 +36,7 @@ std::vector<std::int64_t> resnet50() {
     }
     planes *= 2;
   }
-  out.insert(out.end(), {2048 * 1000, 1000});
+  out.insert(out.end(), {std::int64_t{2048} * 1000, 1000});
   return out;
 }
 
@@ -63,7 +64,8 @@ std::uint64_t differing(const std::vector<float>& period, std::int64_t first, st
     const float* got = result + done;
     if (std::memcmp(expected, got, static_cast<std::size_t>(length) * sizeof(float)) == 0) return;
     for (std::int64_t i = 0; i < length; ++i)
-      if (std::memcmp(expected + i, got + i, sizeof(float)) != 0) ++wrong;
+      if (std::bit_cast<std::uint32_t>(expected[i]) != std::bit_cast<std::uint32_t>(got[i]))
+        ++wrong;
   });
   return wrong;
 }

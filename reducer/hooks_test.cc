@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cfenv>
 #include <cmath>
 #include <future>
 #include <optional>
@@ -450,6 +451,26 @@ TEST_F(PowerSgd, S4QOfAPassIsWhatTheNextOneBeginsWith) {
   const Values cold = train(3);
   EXPECT_NE(cold[kOther], 0);
   EXPECT_NE(cold[kOne], 2);
+}
+
+// The application sets another rounding mode for the thread that trains. The factors P and Q, the
+// error and the delivered gradient still have the same bits.
+TEST_F(PowerSgd, G9FactorsAndErrorsAreTheSameWhateverTheThreadRounds) {
+  const auto train = [this](int mode) {
+    create_power_sgd(2);
+    std::vector<Values> results;
+    std::fesetround(mode);
+    for (int pass = 0; pass < 3; ++pass) {
+      EXPECT_TRUE(train_matrix(pass).ok());
+      results.push_back(values_of(matrix_->grad()));
+    }
+    std::fesetround(FE_TONEAREST);
+    rank_.parallel.reset();
+    return results;
+  };
+  const std::vector<Values> expected = train(FE_TONEAREST);
+  EXPECT_NE(expected[0], expected[1]);
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) EXPECT_EQ(train(mode), expected);
 }
 
 TEST_F(PowerSgd, F4AResetForgetsErrorsAndFactors) {

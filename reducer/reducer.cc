@@ -344,7 +344,8 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
     return {};
   }
   for (Edge& output : outputs) {
-    std::vector<Edge> input(1, std::move(output));
+    std::vector<Edge> input;
+    input.push_back(std::move(output));
     output = {
         Ref<Node>(new PassOutput(passes_.current(), std::move(input), engine.next_sequence())), 0};
   }

@@ -413,6 +413,125 @@ TEST(ReducerRefusals, B4AResetMeetsTheConstructionOfANewcomer) {
   }
 }
 
+// Host memory that runs out when a test wants it to.
+class ScarceHost final : public Device {
+ public:
+  int index() const override { return 0; }
+  bool is_host() const override { return true; }
+  Result<Ref<Storage>> allocate(std::size_t bytes) override {
+    if (is_empty) return failed(out_of_memory());
+    void* const memory = ::operator new (bytes + 1, std::align_val_t{64});
+    allocated_ += bytes;
+    return make_ref<Storage>(*this, static_cast<std::byte*>(memory), bytes);
+  }
+  void release(std::byte* data, std::size_t bytes) override {
+    allocated_ -= bytes;
+    ::operator delete (data, std::align_val_t{64});
+  }
+  std::uint64_t allocated_bytes() const override { return allocated_; }
+  Result<PinnedMemory> allocate_pinned(std::size_t) override { return failed(out_of_memory()); }
+  void release_pinned(std::byte*, std::size_t) override {}
+  Stream current_stream() override { return {this, 0}; }
+  Result<Stream> new_stream() override { return current_stream(); }
+  void* native(const Stream&) override { return nullptr; }
+  void note_use(const Stream&, const std::byte*) override {}
+  Event record(const Stream&) override { return {}; }
+  void wait(const Stream&, const Event&) override {}
+  Status synchronize(const Event&, platform::Deadline) override { return {}; }
+  void fill_zero(const Stream&, std::byte* data, std::size_t bytes) override {
+    std::memset(data, 0, bytes);
+  }
+  void copy(const Stream& stream, const Tensor& from, const Tensor& to) override {
+    host_.copy(stream, from, to);
+  }
+  void add(const Stream& stream, const Tensor& from, const Tensor& to) override {
+    host_.add(stream, from, to);
+  }
+  void pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
+                   double factor) override {
+    host_.pack_bucket(stream, transfers, factor);
+  }
+  void convert(const Stream& stream, const Tensor& from, const Tensor& to, double k) override {
+    host_.convert(stream, from, to, k);
+  }
+  void unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) override {
+    host_.unpack_bucket(stream, transfers);
+  }
+  void reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
+                            double factor) override {
+    host_.reduce_in_rank_order(stream, from, to, factor);
+  }
+  void upload(const Stream&, const PinnedMemory&, std::size_t, std::byte*, std::size_t) override {}
+  void download(const Stream&, const std::byte*, const PinnedMemory&, std::size_t,
+                std::size_t) override {}
+
+  bool is_empty = false;
+
+ private:
+  HostDevice host_;
+  std::uint64_t allocated_ = 0;
+};
+
+void expect_out_of_memory_on_rank_1(const Status& status, int rank) {
+  EXPECT_EQ(status.code(), Code::kOutOfMemory) << rank << ": " << status.to_string();
+  if (status.ok()) return;
+  EXPECT_EQ(status.failure().rank, 1);
+  EXPECT_EQ(status.failure().reported_by, rank);
+  const bool is_told = status.failure().detail.find("rank 1 refused: ") != std::string::npos;
+  EXPECT_EQ(is_told, rank != 1) << status.to_string();
+}
+
+// All ranks have the same layout, and one of them has no memory for its buckets.
+TEST(ReducerRefusals, B4MemoryThatOneRankLacksForAPinnedLayoutIsToldToAll) {
+  const auto memberships = local_memberships(2);
+  const auto later = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    ScarceHost device;
+    TestRank rank;
+    rank.parameters.push_back(make_ref<Parameter>(
+        "a", device, DType::kFloat32, Shape::row_major({2}), true, rank.engine.next_sequence()));
+    ReducerOptions options = quick_options(false);
+    ASSERT_TRUE(rank.create(local_memberships(1)[0], options).ok());
+    options.pinned_layout = rank.parallel->reducer().layout();
+    rank.parallel.reset();
+    device.is_empty = r == 1;
+    expect_out_of_memory_on_rank_1(rank.create(memberships[i], options), r);
+    device.is_empty = false;
+    EXPECT_TRUE(rank.create(later[i], options).ok());
+  });
+}
+
+// A reset restores the first layout, for which one rank has no memory.
+TEST(ReducerRefusals, B4MemoryThatOneRankLacksAtAResetIsToldToAll) {
+  const auto memberships = local_memberships(2);
+  const auto later = local_memberships(2);
+  const auto last = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    ScarceHost device;
+    TestRank rank;
+    for (const char* name : {"a", "b"})
+      rank.parameters.push_back(make_ref<Parameter>(
+          name, device, DType::kFloat32, Shape::row_major({2}), true, rank.engine.next_sequence()));
+    ReducerOptions options = quick_options(false);
+    options.rebuild_buckets = true;
+    ASSERT_TRUE(rank.create(memberships[i], options).ok());
+    for (int pass = 0; pass < 2; ++pass)
+      ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+    ASSERT_FALSE(rank.parallel->reducer().rebuilt_order().empty());
+    device.is_empty = r == 1;
+    expect_out_of_memory_on_rank_1(rank.parallel->reset(later[i]), r);
+    EXPECT_EQ(rank.parallel->poisoned().code(), Code::kOutOfMemory);
+    device.is_empty = false;
+    ASSERT_TRUE(rank.parallel->reset(last[i]).ok());
+    rank.undefine_grads();
+    ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+    EXPECT_EQ(values_of(rank.parameters[0]->grad())[0], 3);
+    rank.undefine_grads();
+  });
+}
+
 TEST(ReducerAnnouncements, B4OnesThatCannotBeNameTheirRankAndTakeNoMemory) {
   constexpr std::size_t kKind = 0;
   constexpr std::size_t kBytes = 3;

@@ -32,6 +32,25 @@ TEST_F(ReducerDroppedOutputs, P5OutputsMayGoInAnyOrder) {
   }
 }
 
+// A forward may have very many outputs, and the removal of one neither searches nor shifts the
+// others. With both, this test takes longer than its time limit in ctest.
+TEST_F(ReducerDroppedOutputs, P5AMillionOutputsAreDroppedWithoutASearch) {
+  create(false);
+  constexpr std::size_t kMany = 1'000'000;
+  constexpr std::size_t kStep = 7'919;  // This is a prime, so the steps visit every output.
+  std::vector<Edge> edges(kMany, Edge{rank_.stop(), 0});
+  edges.front() = {p_, 0};
+  edges.back() = {q_, 0};
+  std::vector<Edge> outputs = rank_.forward(edges);
+  ASSERT_EQ(outputs.size(), kMany);
+  for (std::size_t i = 0, at = 0; i < kMany; ++i, at = (at + kStep) % kMany)
+    if (at != 0 && at != kMany - 1) outputs[at] = {};
+  ASSERT_TRUE(rank_.backward({outputs.front()}, 6).ok());
+  const Status status = rank_.backward({outputs.back()}, 6);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(first(q_), 6);
+}
+
 // The DataParallel itself is recomputed: its forward is a synced one, whose pass begins inside the
 // outer backward and ends with it (P4). So a backward may have one such forward; a second one is
 // refused, and the node decides whether the backward continues.

@@ -275,6 +275,26 @@ TEST_F(SparseSumPeers, F3WhatIsNoneIsCorruptedAndSuspectsItsSender) {
   }
 }
 
+// Rows may have no elements, so a table may have more rows than any memory has bytes.
+TEST(SparseSumSizes, B5MoreRowsThanAnyMemoryHoldsAreOutOfMemory) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  TestRank rank;
+  const auto p = rank.add(
+      "p", {DType::kFloat32, Shape::row_major({kMost, 0}), true, 0, Parameter::Gradients::kSparse});
+  const ScriptedGroup group(4);
+  // The numbers of all rows wrap around to none, and their bytes to few.
+  for (const std::int64_t count : {kMost, kMost / 8}) {
+    SparseSum sum(*p);
+    ASSERT_TRUE(sum.take(Tensor(), 1).ok());
+    const Collective counts = sum.count(group);
+    const std::vector<std::int64_t> told{0, count, 0, 0};
+    std::memcpy(counts.gathered, told.data(), sizeof(std::int64_t) * told.size());
+    const auto rows = sum.prepare();
+    ASSERT_FALSE(rows.has_value());
+    EXPECT_EQ(rows.error().code(), Code::kOutOfMemory) << rows.error().to_string();
+  }
+}
+
 class ReducerRequiresGrad : public ReducerTest {
  protected:
   // Runs a pass over p and q, in which the gradient of p requires a gradient itself.

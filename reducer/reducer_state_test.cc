@@ -56,6 +56,24 @@ TEST_F(ReducerState, S3AChunkClosesWhenItReachesItsLimitAndNoTensorIsSplit) {
   EXPECT_EQ(broadcasts(*group_), (std::vector<std::uint64_t>{16, 64 + 4}));
 }
 
+// The buffers claim so many bytes that their sum wraps around to none. Nothing touches them before
+// the memory for a chunk is refused.
+TEST_F(ReducerState, B5AChunkOfMoreBytesThanAnyMemoryIsOutOfMemory) {
+  constexpr std::int64_t kElements = std::int64_t{1} << 60;
+  std::vector<Ref<Buffer>> buffers;
+  HostDevice& device = rank_.devices[0];
+  for (const char* name : {"a", "b", "c", "d"}) {
+    auto* const memory = static_cast<std::byte*>(::operator new (64, std::align_val_t{64}));
+    const auto storage = make_ref<Storage>(device, memory, std::size_t{kElements} * 4);
+    const Tensor value(storage, 0, DType::kFloat32, Shape::row_major({kElements}));
+    buffers.push_back(make_ref<Buffer>(name, value));
+  }
+  const Status status = try_create(
+      buffers, [](ReducerOptions& options) { options.broadcast_chunk_bytes = ~std::uint64_t{0}; });
+  EXPECT_EQ(status.code(), Code::kOutOfMemory) << status.to_string();
+  EXPECT_TRUE(broadcasts(*group_).empty());
+}
+
 TEST_F(ReducerState, S3AForwardBroadcastsOnceInASyncWindow) {
   create_with({buffer("a", {1})});
   std::size_t sent = 1;  // One was sent at construction.

@@ -33,7 +33,7 @@ std::vector<OrderRun> gloo_ring(std::uint32_t ranks, std::uint64_t elements,
   const std::uint64_t largest =
       element_bytes * std::max<std::uint64_t>(1, max_segment_bytes / element_bytes);
   const std::uint64_t segments =
-      rounded_up(std::max<std::uint64_t>(divided_up(bytes, largest), 2 * ranks), ranks);
+      rounded_up(std::max(divided_up(bytes, largest), std::uint64_t{2} * ranks), ranks);
   const std::uint64_t segment_elements = divided_up(divided_up(bytes, segments), element_bytes);
   const std::uint64_t chunk_elements = segment_elements * (segments / ranks);
 

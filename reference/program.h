@@ -16,8 +16,8 @@
 //   1. zeroes gradients as `zero_grad` says (before the step's first forward);
 //   2. runs the forwards in order: under no_sync when kind is kNoSync, without gradients when
 //      kNoGrad. With Options::manual_sync it never uses no_sync; after the last forward of a
-//      kSynced step, and only then, it calls sync_gradients with all outputs that are kept (P13),
-//      which must come to the same. A forward's graph is built from its nodes; a forward with
+//      kSynced step, and only then, it calls sync_gradients with all outputs that are kept (P13).
+//      A forward's graph is built from its nodes; a forward with
 //      `discard` drops its outputs and graph at once;
 //   3. (kSynced and kNoSync) calls backward for each element of `backwards` (an empty list means
 //      one call with every output); the roots are indices, modulo, into the list of outputs of
@@ -275,12 +275,12 @@ struct Options {
   // Buffers are broadcast only at construction and after a recovery (S3).
   bool keep_buffers = false;
   // A chunk of a broadcast closes when it has this many bytes.
-  std::uint64_t chunk_bytes = 250 * 1024 * 1024;
+  std::uint64_t chunk_bytes = std::uint64_t{250} * 1024 * 1024;
   Join join = Join::kNone;
   bool early_termination = false;  // with a join: as soon as some ranks have no inputs, all raise
   Transport transport = Transport::kHost;
-  std::uint64_t first_bucket_bytes = 1024 * 1024;
-  std::uint64_t bucket_bytes = 25 * 1024 * 1024;
+  std::uint64_t first_bucket_bytes = std::uint64_t{1024} * 1024;
+  std::uint64_t bucket_bytes = std::uint64_t{25} * 1024 * 1024;
   // If not 0, the limit of the third bucket and of those behind it; not with kAfterBackward.
   std::uint64_t last_bucket_bytes = 0;
 };

@@ -145,11 +145,12 @@ Trouble Mesh::send(int from, int to, std::int64_t sequence, std::uint32_t part,
   if (out.state != State::kOpen)
     return out.state == State::kClosed ? Trouble::kClosed : Trouble::kReset;
 
-  const auto index = static_cast<std::uint64_t>(from * size() + to);
+  const auto index = static_cast<std::uint64_t>(from) * static_cast<std::uint64_t>(size()) +
+                     static_cast<std::uint64_t>(to);
   const std::uint32_t number = out.sent++;
   const auto link_id = static_cast<std::uint64_t>(generation_) << 8 | index;
-  scheduler_->trace((link_id << 40) + (static_cast<std::uint64_t>(sequence) << 24) + number * 64U +
-                    bytes.size());
+  scheduler_->trace((link_id << 40) + (static_cast<std::uint64_t>(sequence) << 24) +
+                    std::uint64_t{number} * 64 + bytes.size());
   if (fault.stall) out.is_stalled = true;
   if (!out.is_stalled) {
     Message* message = network_->take(bytes.size());

@@ -46,7 +46,7 @@ enum class Algorithm : std::uint8_t { kRing, kBcube };  // of all-reduce
 
 struct GroupOptions {
   Algorithm algorithm = Algorithm::kRing;
-  std::size_t max_segment_bytes = 1024 * 1024;  // of the ring; this is Gloo's default
+  std::size_t max_segment_bytes = std::size_t{1024} * 1024;  // of the ring; this is Gloo's default
   Duration timeout = Duration::max();
 };
 

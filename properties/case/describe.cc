@@ -48,7 +48,7 @@ std::string duration(std::uint32_t us) {
 }
 
 std::string bytes(std::uint64_t count) {
-  constexpr std::uint64_t kMiB = 1024 * 1024;
+  constexpr std::uint64_t kMiB = 1u << 20;
   if (count > 0 && count % kMiB == 0) return fmt::format("{} MiB", count / kMiB);
   return plural(count, "byte");
 }

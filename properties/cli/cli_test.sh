@@ -236,6 +236,12 @@ expect 65 "bits" alone/lockstep replay "$case_file" --subject seeded:R01
 mkdir corpus && cp "$case_file" corpus/
 expect 0 "0 failing" "$program" corpus check corpus
 
+# A case that used to fail: with its neighbours it passes on the reducer, and fails with the bug.
+expect 0 "300 ok" "$program" fixed "$case_file" --cases 300 --seed 1 --out found
+expect 0 "excluded at 95 %" "$program" fixed "$case_file" --cases 300 --seed 1 --out found
+expect 65 "replay: $program replay" "$program" fixed "$case_file" --subject seeded:R01 --cases 300 --seed 1 --shrink-time 1 --out found
+expect 1 "moon.json" "$program" fixed moon.json
+
 # With a full disk nothing is lost: the case is printed.
 if [[ -w /dev/full ]] && [[ $(id -u) -eq 0 ]] && mkdir small && mount -t tmpfs -o size=4k tmpfs small 2>/dev/null; then
   head -c 8192 /dev/zero >small/fill 2>/dev/null
@@ -252,7 +258,7 @@ expect 68 "crash" "$program" fuzz --subject "$subjects/liblockstep_crashing_subj
 # Two subjects run the same cases: some agree, some differ, and some are not available.
 expect 1 "--against: there is no file 'moon'" "$program" fuzz --against moon
 expect 1 "only one of the two" "$program" fuzz --subject seeded:R01 --against seeded:N08
-expect 1 "--faults" "$program" fuzz --against reducer --faults link_reset
+expect 1 "faults meet two subjects at different times" "$program" fuzz --against reducer --faults link_reset
 expect 0 "compared with reducer: 190 programs (95 %)" "$program" fuzz --against reducer --cases 200 --seed 1 --out found
 expect 73 "both contracts have" "$program" fuzz --lane sim --against seeded:N08 --time 30 --seed 2 --shrink-time 3 --out beside
 case_file=$(ls beside/sim-2-*.json | grep -v found.json | head -n 1)

@@ -52,7 +52,8 @@ class LaneFuzz {
     plan.seed = options_.seed;
     plan.cases = options_.cases;
     plan.jobs = options_.jobs != 0 ? options_.jobs : usual_jobs(lane_);
-    generate_ = plan.generate;
+    plan.around = options_.around;
+    plan_ = plan;
     needs_ = needs_of(lane_, options_.subject, plan.jobs);
     LOCKSTEP_RETURN_IF_ERROR(check_needs(needs_));
     start_ = Clock::now();
@@ -192,7 +193,7 @@ class LaneFuzz {
 
   FailureReport report_of(std::uint64_t index) const {
     FailureReport report;
-    report.value = generate(options_.seed, index, generate_);
+    report.value = case_of(plan_, index);
     report.lane = report_.lane;
     report.subject = report_.subject;
     report.against = report_.against;
@@ -265,7 +266,7 @@ class LaneFuzz {
   const FuzzOptions& options_;
   const LaneKind lane_;
   const double seconds_;
-  GenerateOptions generate_;
+  WorkerPlan plan_;
   Needs needs_;
   RunReport report_;
   StatusLine status_;

@@ -22,6 +22,7 @@ struct FuzzOptions {
   GenerateOptions generate;
   bool keep_going = false;  // after a failure, search for different ones
   double shrink_seconds = 20;
+  std::optional<Case> around;  // runs the neighbours of this case, and generates none
   std::string out = "lockstep-out";
   std::string json;
   std::string junit;

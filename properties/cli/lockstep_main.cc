@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 
+#include "properties/case/case_json.h"
 #include "properties/cli/commands.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
@@ -185,9 +186,11 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (const Status status = parse_faults(arguments.faults, options.generate); !status.ok())
     return status.failure().detail;
   if (const std::string wrong = resolve_transport(arguments, options); !wrong.empty()) return wrong;
-  const bool has_faults = command.count("--faults") != 0 && arguments.faults != "none";
+  const CLI::Option* const faults = command.get_option_no_throw("--faults");
+  const bool has_faults = options.around ? !options.around->faults.faults.empty()
+                                         : faults->count() != 0 && arguments.faults != "none";
   if (options.subject.against && has_faults)
-    return "--faults: faults meet two subjects at different times; --against has none";
+    return "--against: faults meet two subjects at different times, so there must be none";
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
   return {};
 }
@@ -202,6 +205,19 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
     if (const int code = refuse_lane(arguments, each, options.subject); code != 0) return code;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
   return run_fuzz(options);
+}
+
+// The case itself must be one that the subject can run: otherwise nothing was fixed.
+int fixed_command(Arguments& arguments, const CLI::App& command) {
+  Result<Case> around = read_case(arguments.case_file);
+  if (!around) return complain(around.error().failure().detail);
+  const Result<Subject> subject = find_subject(arguments.subject);
+  if (!subject) return complain(subject.error().failure().detail);
+  const std::string lacks =
+      missing_message(*around, common_capabilities(*subject), arguments.subject);
+  if (!lacks.empty()) return complain(lacks);
+  arguments.fuzz.around = std::move(*around);
+  return fuzz(arguments, command);
 }
 
 int generate_command(Arguments& arguments, const CLI::App& command) {
@@ -296,6 +312,23 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
   command.add_option_function<std::string>("--fabric", refuse_old_name)->group("");
 }
 
+// The options of a run of many cases.
+void add_run_of_cases(CLI::App& command, FuzzOptions& f) {
+  add_whole(command, "--seed", f.seed, "of the cases; drawn and printed when left out");
+  command
+      .add_option(
+          "--jobs", f.jobs,
+          "processes that run cases; without it 1 in the simulator and on a GPU, 4 over Gloo")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--out", f.out, "folder for failing cases")->capture_default_str();
+  command.add_option("--json", f.json, "write a report to this file");
+  command.add_option("--junit", f.junit, "write a JUnit report to this file");
+  command.add_option("--html", f.html, "write a page about the run to this file");
+  add_seconds(command, "--shrink-time", f.shrink_seconds, "seconds to make a failing case small",
+              true);
+  command.add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
+}
+
 CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   FuzzOptions& f = arguments.fuzz;
   CLI::App* fuzz_app =
@@ -303,21 +336,22 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   add_lane_and_subject(*fuzz_app, arguments, true);
   auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to run");
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
-  add_whole(*fuzz_app, "--seed", f.seed, "of the cases; drawn and printed when left out");
-  fuzz_app
-      ->add_option(
-          "--jobs", f.jobs,
-          "processes that run cases; without it 1 in the simulator and on a GPU, 4 over Gloo")
-      ->check(CLI::Range(1, 64));
   add_sources_of_cases(*fuzz_app, arguments);
-  fuzz_app->add_option("--out", f.out, "folder for failing cases")->capture_default_str();
-  fuzz_app->add_option("--json", f.json, "write a report to this file");
-  fuzz_app->add_option("--junit", f.junit, "write a JUnit report to this file");
-  fuzz_app->add_option("--html", f.html, "write a page about the run to this file");
-  add_seconds(*fuzz_app, "--shrink-time", f.shrink_seconds, "seconds to make a failing case small",
-              true);
-  fuzz_app->add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
+  add_run_of_cases(*fuzz_app, f);
   return fuzz_app;
+}
+
+CLI::App* add_fixed(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "fixed",
+      "run a case that used to fail, and its neighbours: other schedules, values, options");
+  command->add_option("case", arguments.case_file, "a case file")->required();
+  add_lane_and_subject(*command, arguments, false);
+  auto* time = add_seconds(*command, "--time", arguments.fuzz.seconds, "seconds to run");
+  add_whole(*command, "--cases", arguments.fuzz.cases, "cases to run, instead of a time", 1)
+      ->excludes(time);
+  add_run_of_cases(*command, arguments.fuzz);
+  return command;
 }
 
 CLI::App* add_generate(CLI::App& app, Arguments& arguments) {
@@ -415,6 +449,7 @@ int run(int argc, char** argv) {
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
   CLI::App* fuzz_app = add_fuzz(app, arguments);
+  CLI::App* fixed_app = add_fixed(app, arguments);
   CLI::App* replay_app = add_replay(app, arguments);
   CLI::App* shrink_app =
       app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
@@ -459,6 +494,7 @@ int run(int argc, char** argv) {
     return kUsage;
   }
   if (*fuzz_app) return fuzz(arguments, *fuzz_app);
+  if (*fixed_app) return fixed_command(arguments, *fixed_app);
   if (*replay_app) return replay(arguments);
   if (*shrink_app) return shrink_command(arguments);
   if (*show_app) return run_show(arguments.case_file);

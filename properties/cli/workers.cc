@@ -10,6 +10,7 @@
 
 #include "properties/cli/server.h"
 #include "properties/generate/features.h"
+#include "properties/generate/neighbour.h"
 #include "properties/lane/nccl_lane.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/time_limit.h"
@@ -46,6 +47,11 @@ struct Workers::Shared {
   std::atomic<bool> stopping{false};
   std::array<Worker, kMaxJobs> workers{};
 };
+
+Case case_of(const WorkerPlan& plan, std::uint64_t index) {
+  if (!plan.around) return generate(plan.seed, index, plan.generate);
+  return neighbour(*plan.around, plan.seed, index, plan.generate.capabilities);
+}
 
 Workers::Workers(WorkerPlan plan) : plan_(std::move(plan)) {
   plan_.jobs = std::clamp(plan_.jobs, 1, kMaxJobs);
@@ -96,7 +102,7 @@ void Workers::work(int worker, std::uint64_t first, ChildLine& line) {
   for (std::uint64_t i = first; plan_.cases == 0 || i < plan_.cases;
        i += static_cast<std::uint64_t>(plan_.jobs)) {
     if (shared_->stopping) break;
-    const Case c = generate(plan_.seed, i, plan_.generate);
+    const Case c = case_of(plan_, i);
     self.current = i;
     self.timer.begin(answer_limit(plan_.lane, plan_.subject, c));
     const bool twice =

@@ -35,7 +35,11 @@ struct WorkerPlan {
   std::uint64_t seed = 1;
   std::uint64_t cases = 0;  // 0: until stopped
   int jobs = 1;
+  std::optional<Case> around;  // if set, the cases are its neighbours (neighbour.h)
 };
+
+// Case `index` of the plan.
+Case case_of(const WorkerPlan& plan, std::uint64_t index);
 
 struct Totals {
   std::uint64_t cases = 0;

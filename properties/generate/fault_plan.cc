@@ -294,7 +294,8 @@ std::uint32_t bucket_count(const reference::Program& program) {
     std::uint64_t bytes = 0;
     bool open = false;
   };
-  constexpr std::size_t kMaxGroups = 5 * reference::kMaxDevices * reference::kMaxReducers;
+  constexpr std::size_t kMaxGroups =
+      std::size_t{5} * reference::kMaxDevices * reference::kMaxReducers;
   std::array<Group, kMaxGroups> groups;
   std::size_t group_count = 0;
   std::uint32_t buckets = 0;

@@ -81,6 +81,7 @@ class RankEnvironment {
   virtual bool detailed() const { return false; }  // see Observation
   // `note` records the rank's current state. It is for a lane that detects that nothing runs any
   // more.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): a lane keeps it
   virtual void watch(std::function<void()> note) { (void)note; }
 };
 

@@ -55,7 +55,7 @@ class RefusalOracle {
     const ObservedRefusal& own = seen(rank_);
     if (own.status.ok()) return wrong("no error, although a rank does not fit");
     const Failure& failure = own.status.failure();
-    const Verdict verdict =
+    Verdict verdict =
         refusal_.by == Refusal::By::kAgreement ? judge_difference(failure) : judge_refusal(failure);
     if (!verdict.ok()) return verdict;
     if (failure.reported_by != static_cast<int>(rank_))

@@ -36,7 +36,7 @@ std::vector<double> event_times(const std::vector<Trial>& trials) {
 
 }  // namespace
 
-std::vector<SurvivalStep> survival_curve(std::vector<Trial> trials) {
+std::vector<SurvivalStep> survival_curve(const std::vector<Trial>& trials) {
   std::vector<SurvivalStep> curve;
   double share = 1;
   for (const double time : event_times(trials)) {

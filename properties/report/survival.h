@@ -22,7 +22,7 @@ struct SurvivalStep {
 };
 
 // Returns the steps in ascending order of time. The share is 1 before the first step.
-std::vector<SurvivalStep> survival_curve(std::vector<Trial> trials);
+std::vector<SurvivalStep> survival_curve(const std::vector<Trial>& trials);
 
 // Returns the first time at which at most half of the trials are without an event, or nothing if
 // the curve stays above.

@@ -121,9 +121,8 @@ Verdict CaseRunner::compare(const Case& c, Verdict mine, Verdict theirs) {
   // This is computed again, because buckets follow the order that the runs observed.
   const std::uint32_t steps = comparable_steps(c.program, expectation_, other_->expectation_).steps;
   compared_steps_ = steps;
-  const Verdict verdict =
-      judge_agreement(c, steps, {name_, expectation_, observation_},
-                      {other_->name_, other_->expectation_, other_->observation_});
+  Verdict verdict = judge_agreement(c, steps, {name_, expectation_, observation_},
+                                    {other_->name_, other_->expectation_, other_->observation_});
   if (!verdict.ok()) return verdict;
   return mine.ok() ? theirs : mine;
 }

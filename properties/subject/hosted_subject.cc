@@ -194,7 +194,7 @@ Status HostedSubject::backward_begins(HostedPass& pass, GraphTask& task) {
   pass.append_outputs(roots_);
   const std::uint8_t* reachable = reachable_from(roots_);
   calls_->set_pass(pass.number);
-  const Status status = call([&](lockstep_error* error) {
+  Status status = call([&](lockstep_error* error) {
     return table_.backward_begin(self_, pass.number, is_first ? 1 : 0, reachable, error);
   });
   if (!status.ok()) {
@@ -218,7 +218,7 @@ Status HostedSubject::gradient_ready(Parameter&, std::size_t index, GraphTask& t
 Status HostedSubject::backward_succeeded(HostedPass& pass) {
   running_task_ = nullptr;
   const std::uint32_t left = outputs_left(pass);
-  const Status status = call(
+  Status status = call(
       [&](lockstep_error* error) { return table_.backward_end(self_, pass.number, left, error); });
   calls_->set_pass(kNone);
   return status;

@@ -14,16 +14,20 @@ constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a b
 
 char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
 
+bool is_plain(char c) { return c > 0x20 && c < 0x7f && c != '%'; }
+
 std::string escaped(std::string_view text) {
   if (text.empty()) return std::string(kNothing);
   if (text == kNothing) return "%2d";
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte > 0x20 && byte < 0x7f && c != '%')
-      out += c;
-    else
-      out.append({'%', digit(byte >> 4), digit(byte)});
+  while (!text.empty()) {
+    const auto end = std::find_if_not(text.begin(), text.end(), is_plain);
+    out.append(text.begin(), end);
+    text.remove_prefix(static_cast<std::size_t>(end - text.begin()));
+    if (text.empty()) break;
+    const auto byte = static_cast<unsigned char>(text.front());
+    out.append({'%', digit(byte >> 4), digit(byte)});
+    text.remove_prefix(1);
   }
   return out;
 }

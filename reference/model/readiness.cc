@@ -148,8 +148,10 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     call.is_used.push_back(each.is_used);
     call.requires_grad.push_back(each.requires_grad);
   }
-  std::vector<bool> seen_elsewhere;
-  if (rules.is_dynamic()) seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass);
+  std::vector<bool> seen_elsewhere(gradients.size());
+  // With manual sync all outputs count as those of one forward (P13).
+  if (rules.is_dynamic() && !rules.options.manual_sync)
+    seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass);
   bool is_complete = false;
   for (std::uint32_t c = 0; c < calls.size() && rank.error == Error::kNone; ++c) {
     rank.error_call = rank.calls_run = c;

@@ -327,6 +327,30 @@ TEST(NcclGroupInSimulator, ManyCollectivesMayBeInFlight) {
   });
 }
 
+// F1: the deadline of a collective begins when the one before it has ended, so what is queued does
+// not time out while the group makes progress.
+TEST(NcclGroupInSimulator, F1AQueueOfCollectivesOutlivesTheTimeout) {
+  constexpr std::size_t kCollectives = 20;
+  Circumstances setup;
+  setup.options = options_of(kShort);
+  setup.run = [](NcclRun& run) { run.latency = {Duration(200us), Duration(0)}; };
+  in_many_schedules(setup, [](Member& m) {
+    const platform::Duration begin = platform::now();
+    std::deque<sim::Work> works(kCollectives);
+    std::vector<Tensor> tensors;
+    for (sim::Work& work : works) {
+      tensors.push_back(m.data());
+      ASSERT_TRUE(m.group.start(m.sum_of(tensors.back()), work).ok());
+    }
+    for (std::size_t i = 0; i < kCollectives; ++i) {
+      const Status status = works[i].wait(platform::Deadline::in(kLong));
+      ASSERT_TRUE(status.ok()) << i << ": " << status.to_string();
+      m.expect_total(tensors[i]);
+    }
+    EXPECT_GT(platform::now() - begin, 2 * kShort);  // or the test shows nothing
+  });
+}
+
 // Whoever hears of it first: links of rank 1 break, or what it sends or begins does not end.
 TEST(NcclGroupInSimulator, F2WhateverHappensToARankAllTellOneFirstCause) {
   const std::pair<Kind, Code> faults[] = {{Kind::kLinkReset, Code::kPeerLost},

@@ -105,8 +105,8 @@ class RunSet {
 
  private:
   IndexSet<kWords> set_;
-  std::array<std::uint16_t, kWords * 64> members_{};
-  std::array<std::uint16_t, kWords * 64> place_{};
+  std::array<std::uint16_t, IndexSet<kWords>::kCapacity> members_{};
+  std::array<std::uint16_t, IndexSet<kWords>::kCapacity> place_{};
 };
 
 }  // namespace lockstep::simulation

@@ -144,7 +144,7 @@ class Scheduler {
 #if defined(LOCKSTEP_FIBER_ASAN) || defined(LOCKSTEP_FIBER_TSAN)
   static constexpr std::size_t kDefaultStackBytes = 1024 * 1024;
 #else
-  static constexpr std::size_t kDefaultStackBytes = 256 * 1024;
+  static constexpr std::size_t kDefaultStackBytes = std::size_t{256} * 1024;
 #endif
 
   static void fiber_main(boost::context::detail::transfer_t transfer);

@@ -7,9 +7,9 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>  // and the system's own threads below it
 
 #include "reducer/comm/gloo/forwarding_transport.h"
+#include "reducer/comm/gloo/test_refused_threads.h"
 
 namespace lockstep {
 namespace {
@@ -33,19 +33,9 @@ TEST(SharedDevice, AddressThatIsNotOursIsAClearError) {
   }
 }
 
-// The system refuses a thread whose stack does not fit into any memory, as it refuses one beyond
-// the limit.
 TEST(SharedDevice, ARefusedThreadIsToldAsOne) {
-  pthread_attr_t before;
-  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
-  pthread_attr_t huge;
-  ASSERT_EQ(::pthread_attr_init(&huge), 0);
-  ASSERT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
-  ASSERT_EQ(::pthread_setattr_default_np(&huge), 0);
+  const testing::RefusedThreads refused;
   const auto device = shared_device("127.0.0.1");
-  ASSERT_EQ(::pthread_setattr_default_np(&before), 0);
-  ::pthread_attr_destroy(&huge);
-  ::pthread_attr_destroy(&before);
   ASSERT_FALSE(device.has_value());
   EXPECT_EQ(device.error().code(), Code::kTransport);
   const std::string text = device.error().to_string();

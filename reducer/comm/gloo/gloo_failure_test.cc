@@ -8,15 +8,20 @@
 #include <gloo/transport/tcp/address.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <optional>
 
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/forwarding_transport.h"
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/comm/gloo/slots.h"
+#include "reducer/comm/gloo/test_refused_threads.h"
 #include "reducer/comm/gloo/watched_transport.h"
 
 namespace lockstep {
@@ -296,6 +301,34 @@ TEST(GlooFailure, F1AnOperationWithoutProgressFailsInTime) {
   EXPECT_NE(statuses[0].failure().detail.find("no progress within 500 ms"), std::string::npos);
   EXPECT_EQ(statuses[1].code(), Code::kTimeout) << statuses[1].to_string();  // as it was told
   EXPECT_EQ(statuses[1].failure().rank, 0);
+}
+
+// Makes all connections of this process as slow as that.
+void pace_connections(std::uint32_t bytes_per_second) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename());
+    ::setsockopt(descriptor, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second,
+                 sizeof bytes_per_second);
+  }
+}
+
+// F1: the bytes of one long message count as progress while they move. Each of the two messages of
+// a ring of two takes longer than the timeout.
+TEST(GlooFailure, F1ALongMessageOverASlowLinkOutlivesTheTimeout) {
+  constexpr milliseconds kTimeout{1000};
+  constexpr std::size_t kMany = 800'000;  // floats; half of them are in each message
+  GlooOptions options = with_timeout(kTimeout);
+  options.max_segment_bytes = std::size_t{64} << 20;
+  Groups groups = connect_threads(2, options, patient());
+  pace_connections(1'000'000);
+  const auto begin = platform::now();
+  on_groups(groups, [](int rank, GlooProcessGroup& group) {
+    Elements data = part(DType::kFloat32, rank, kMany);
+    const Status status = run(group, sum_of(data));
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    expect_total(data, 2);
+  });
+  EXPECT_GT(platform::now() - begin, 2 * kTimeout);  // or the test shows nothing
 }
 
 // F1: what waits behind others has no deadline of its own.
@@ -645,6 +678,30 @@ TEST(GlooConnect, RankOutsideTheGroupIsRefused) {
   for (const int rank : {-1, 2})
     EXPECT_EQ(GlooProcessGroup::connect(std::make_shared<HashStore>(), rank, 2, {}).error().code(),
               Code::kInvalidArgument);
+}
+
+// The rank that needs a thread first has no other error; its peer may lose it before it needs one.
+TEST(GlooConnect, ARefusedThreadIsToldAsOne) {
+  const auto device = shared_device("127.0.0.1").value();  // Its thread runs already.
+  GlooContextOptions connection = patient();
+  connection.device = device;
+  std::array<std::string, 2> errors;
+  std::optional<RefusedThreads> refused;
+  std::once_flag once;
+  const auto store = std::make_shared<HashStore>();
+  on_ranks(2, [&](int rank) {
+    ASSERT_TRUE(store->set("runs/" + std::to_string(rank), "").has_value());
+    ASSERT_TRUE(store->get("runs/" + std::to_string(1 - rank), Deadline::in(kLong)).has_value());
+    std::call_once(once, [&] { refused.emplace(); });
+    const auto context = GlooContext::connect(store, rank, 2, connection);
+    ASSERT_FALSE(context.has_value());
+    errors[static_cast<std::size_t>(rank)] = context.error().to_string();
+  });
+  refused.reset();
+  const auto names_thread = [](const std::string& text) {
+    return text.find("refused a thread for the monitor") != std::string::npos;
+  };
+  EXPECT_TRUE(names_thread(errors[0]) || names_thread(errors[1])) << errors[0] << "; " << errors[1];
 }
 
 TEST(GlooConnect, WhatTheStoreHoldsIsNotBelievedBlindly) {

@@ -16,6 +16,7 @@
 #include "reducer/comm/gloo/file_store.h"
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/comm/gloo/rendezvous_store.h"
+#include "reducer/comm/gloo/test_refused_threads.h"
 
 namespace lockstep {
 namespace {
@@ -354,6 +355,22 @@ TEST(GlooProcessGroup, ContextServesSeveralGroupsInTurn) {
     });
   }
   for (const auto& context : contexts) EXPECT_TRUE(context->health().ok());
+}
+
+// The context is free again after it.
+TEST(GlooProcessGroup, ARefusedThreadIsToldAsOne) {
+  auto context =
+      GlooContext::connect(std::make_shared<HashStore>(), 0, 1, GlooContextOptions{}).value();
+  {
+    const RefusedThreads refused;
+    const auto group = GlooProcessGroup::create(context, {});
+    ASSERT_FALSE(group.has_value());
+    EXPECT_EQ(group.error().code(), Code::kTransport);
+    EXPECT_NE(group.error().to_string().find("refused a thread for a worker or the watchdog"),
+              std::string::npos)
+        << group.error().to_string();
+  }
+  EXPECT_TRUE(GlooProcessGroup::create(context, {}).has_value());
 }
 
 TEST(GlooProcessGroup, ContextIsUsedByOneGroupAtATime) {

@@ -113,7 +113,7 @@ Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
     return {};
   }
   for (;;) {
-    const Status status = ready.device->synchronize(ready, Deadline::in(options_.poll));
+    Status status = ready.device->synchronize(ready, Deadline::in(options_.poll));
     if (status.code() != Code::kTimeout) return status;
     MutexLock lock(mutex_);
     if (!cause_.ok()) return cause_;

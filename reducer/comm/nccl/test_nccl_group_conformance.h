@@ -194,7 +194,8 @@ TYPED_TEST_P(NcclGroupConformance, F1ARankThatDoesNotComeEndsInATimeout) {
   });
 }
 
-// Rank 2 comes after the abort, so that the sum cannot be complete before it; rank 1 is inside.
+// Rank 1 is inside the sum when rank 0 aborts. Rank 2 comes later, so that rank 0's sum cannot be
+// complete before.
 TYPED_TEST_P(NcclGroupConformance, F5AnAbortReachesThePeers) {
   TestFixture::in_group(3, [](NcclUnderTest& on, NcclGroupUnderTest& group) {
     if (on.rank() == 0) {
@@ -210,9 +211,13 @@ TYPED_TEST_P(NcclGroupConformance, F5AnAbortReachesThePeers) {
       const platform::Deadline deadline = platform::Deadline::in(on.long_time());
       EXPECT_TRUE(on.store()->get("rank 0 has aborted", deadline).has_value());
     }
-    const Status status = group.sum();
+    // Rank 0 may have sent its part before: then the second sum is the first one without it.
+    Status status = group.sum();
+    if (status.ok()) status = group.sum();
     EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
-    EXPECT_EQ(status.failure().rank, 0) << status.to_string();
+    if (!status.ok()) {
+      EXPECT_EQ(status.failure().rank, 0) << status.to_string();
+    }
   });
 }
 

@@ -309,6 +309,14 @@ TEST_F(FakeCudaDevice, AnotherThreadDoesNotOvertakeTheWaitForTheHomeOfAStorage) 
   EXPECT_EQ(first_of(result), 0);
 }
 
+// No power of two holds so many bytes.
+TEST_F(FakeCudaDevice, PinnedMemoryOfMoreBytesThanAnyMemoryIsRefused) {
+  const int calls = fake().calls["cudaHostAlloc"];
+  for (const std::size_t bytes : {~std::size_t{0}, ~std::size_t{0} / 2 + 2, ~std::size_t{0} / 2})
+    EXPECT_EQ(device->allocate_pinned(bytes).error().code(), Code::kOutOfMemory);
+  EXPECT_EQ(fake().calls["cudaHostAlloc"], calls);
+}
+
 TEST_F(FakeCudaDevice, MemoryThatIsRefusedIsAnError) {
   fake().fail_next["cudaMallocFromPoolAsync"] = cudaErrorMemoryAllocation;
   const Result<Tensor> tensor = Tensor::empty(*device, DType::kFloat32, Shape::row_major({1000}));

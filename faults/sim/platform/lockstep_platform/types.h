@@ -124,7 +124,7 @@ class CondVar {
 class Thread {
  public:
   Thread() = default;
-  Thread(std::string name, std::function<void()> body) {
+  Thread(const std::string& name, std::function<void()> body) {
     simulation::Scheduler* scheduler = simulation::Scheduler::running();
     LOCKSTEP_CHECK(scheduler != nullptr);  // only fibers create threads
     fiber_ = scheduler->spawn(name, scheduler->current_group(), std::move(body));

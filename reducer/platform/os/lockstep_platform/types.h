@@ -111,7 +111,7 @@ class CondVar {
 class Thread {
  public:
   Thread() = default;
-  Thread(std::string, std::function<void()> body) : thread_(std::move(body)) {}
+  Thread(const std::string&, std::function<void()> body) : thread_(std::move(body)) {}
   Thread(Thread&&) = default;
   Thread& operator=(Thread&&) = default;
   bool joinable() const { return thread_.joinable(); }
