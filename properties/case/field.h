@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -32,6 +33,8 @@ namespace lockstep::properties::fields {
 // Where the description of a record has the phrase of a field. kApart: the description asks for the
 // phrase by the name of the field.
 enum class Place : std::uint8_t { kFirst, kSecond, kThird, kFourth, kUsual, kLast, kApart };
+
+constexpr const char* kByHand = "";
 
 // A set of features with which coverage counts another feature in pairs: see pairs.h.
 using Pairs = std::uint32_t;
@@ -48,10 +51,17 @@ struct Row {
   const char* feature = nullptr;  // its name in coverage
   const char* each = nullptr;     // coverage counts every value: this text, and the value's name
   Pairs pairs = 0;                // with these the feature is counted in pairs
-  std::uint16_t percent = 0;      // of the cases have another value than the default, before limits
-  const char* change = nullptr;   // after a failure: the name of a change of this field
-  bool has_own_moves = false;     // the shrinker has special moves for the field
-  bool needs_nothing = false;     // whatever the value is, although values elsewhere need something
+  // The share of cases that draw another value than the default, whatever else they have: one of
+  // `choices`, by the weights of an enum's values, or else any. Without it, code in generate/ draws
+  // the field together with others.
+  std::uint16_t percent = 0;
+  std::span<const std::uint16_t> choices = {};
+  // What seeds the draw, if it is not the name of the field: so that a seed means what it has
+  // always meant. kByHand: code in generate/ draws it from random numbers that it shares.
+  const char* stream = nullptr;
+  const char* change = nullptr;  // after a failure: the name of a change of this field
+  bool has_own_moves = false;    // the shrinker has special moves for the field
+  bool needs_nothing = false;    // whatever the value is, although values elsewhere need something
 };
 
 // The limits of a field in a case file: the most elements of a list, and the range of a number (or

@@ -8,7 +8,9 @@
 // cases as data include it.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 
 #include "properties/case/case.h"
@@ -146,6 +148,9 @@ struct Table<reference::Buffer> {
       field("copy_of", &R::copy_of, {.clause = "P15", .needs = kReplicas, .has_own_moves = true}));
 };
 
+// In bytes, for parameters of mostly 4 to 160 bytes.
+constexpr std::array<std::uint16_t, 6> kLastLimits{1, 8, 32, 64, 128, 400};
+
 template <>
 struct Table<reference::Options> {
   using R = reference::Options;
@@ -178,6 +183,7 @@ struct Table<reference::Options> {
              .pairs = with::kModes | with::kViews | with::kRebuilt | with::kForwards |
                       with::kBackwards | with::kError,
              .percent = 18,
+             .stream = kByHand,
              .change = "manual sync"}),
       field("pinned", &R::pinned,
             {.clause = "B3",
@@ -187,6 +193,7 @@ struct Table<reference::Options> {
              .pairs = with::kAskedRebuild | with::kModes | with::kViews | with::kManualSync |
                       with::kError | with::kFault,
              .percent = 18,
+             .stream = kByHand,
              .change = "a pinned layout"}),
       field("launch", &R::launch,
             {.clause = "P14",
@@ -196,13 +203,15 @@ struct Table<reference::Options> {
                       with::kBackwards | with::kNested | with::kManualSync | with::kPinned |
                       with::kError | with::kFault,
              .percent = 18,
+             .stream = kByHand,
              .change = "when buckets are launched"}),
       field("own_group", &R::own_group,
             {.clause = "P14",
              .phrase = ", on a group of its own",
              .when = is_after_backward,
              .feature = "after backward, on a group of its own",
-             .percent = 60}),
+             .percent = 60,
+             .stream = kByHand}),
       field("hook", &R::hook,
             {.clause = "S4", .needs = kHooks, .change = "the communication hook"}),
       field("hook_result", &R::hook_result,
@@ -233,7 +242,9 @@ struct Table<reference::Options> {
              .phrase = ", then {}",
              .place = Place::kSecond,
              .when = [](const P& program) { return !is_after_backward(program); },
-             .percent = 40}),
+             .percent = 40,
+             .choices = kLastLimits,
+             .stream = "limits"}),
       field("verify", &R::verify,
             {.clause = "F3",
              .needs = kVerify,
@@ -242,7 +253,8 @@ struct Table<reference::Options> {
              .feature = "verified",
              .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
                       with::kHook | with::kManualSync | with::kPinned | with::kAfterBackward |
-                      with::kBuffers | with::kUneven | with::kError}),
+                      with::kBuffers | with::kUneven | with::kError,
+             .percent = 22}),
       field(
           "early_termination", &R::early_termination,
           {.clause = "S2", .phrase = "; raises as soon as some have none", .place = Place::kApart}),

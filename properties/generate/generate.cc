@@ -11,6 +11,7 @@
 #include "properties/generate/random.h"
 #include "properties/generate/reach.h"
 #include "properties/generate/recompute.h"
+#include "properties/generate/rows.h"
 #include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -703,14 +704,6 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
   });
 }
 
-// Draws a list of three bucket limits (B1). It uses random numbers of its own.
-void draw_last_limit(Random random, const GenerateOptions& options, Program& program) {
-  const bool is_on = random.percent(percent_of<&Options::last_bucket_bytes>);
-  if (!is_on || !options.capabilities.has(Capability::kThreeLimits)) return;
-  constexpr std::array<std::uint16_t, 6> kBytes{1, 8, 32, 64, 128, 400};
-  program.options.last_bucket_bytes = kBytes[random.below(kBytes.size())];
-}
-
 // Gives parameters the sizes of an earlier one, so that their gradients can be swapped.
 void make_alike(Random& random, std::vector<Parameter>& parameters) {
   std::vector<bool> has_like(parameters.size());  // its shares or copies have its sizes
@@ -744,14 +737,10 @@ void draw_set_gradients(Random random, const GenerateOptions& options, Program& 
   });
 }
 
-// Draws verification and the order of additions that it needs (F3). It uses random numbers of its
-// own.
-void draw_verify(Random random, const GenerateOptions& options, Program& program) {
-  const bool is_able = options.capabilities.has(Capability::kVerify) &&
-                       options.capabilities.has(Capability::kRankOrder);
-  if (!random.percent(22) || !is_able) return;
-  program.options.order = reference::Order::kRankOrder;
-  program.options.verify = true;
+// Payloads are verified in sums in the order of the ranks alone (F3).
+void follow_verify(const GenerateOptions& options, Options& drawn) {
+  drawn.verify = drawn.verify && options.capabilities.has(Capability::kRankOrder);
+  if (drawn.verify) drawn.order = reference::Order::kRankOrder;
 }
 
 // Moves some parameters to a second reducer, with a group of its own or the group of the first one
@@ -861,9 +850,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_join(random_for("join"), options, out.program);
   draw_sparse(random_for("sparse"), options, out.program);
   draw_requires_grad(random_for("requires"), options, out.program);
-  if (!extent.has_bucket_each) draw_last_limit(random_for("limits"), options, out.program);
+  draw_rows(random_for, options.capabilities, out.program.options);
+  if (extent.has_bucket_each) out.program.options.last_bucket_bytes = 0;
+  follow_verify(options, out.program.options);
   draw_set_gradients(random_for("setgra"), options, out.program);
-  draw_verify(random_for("verify"), options, out.program);
   if (out.program.options.join == reference::Join::kNone) {
     Random reducers = random_for("reducer");
     Random renewal = random_for("renewal");

@@ -10,11 +10,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "properties/case/case_json.h"
+#include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/features.h"
 #include "properties/generate/random.h"
+#include "properties/generate/rows.h"
 #include "properties/shrink/arbitrary.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -93,6 +96,37 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
   EXPECT_EQ(hash, 12914074566062818458u);
+}
+
+// The row of an option says how often it is drawn, and what a subject needs for it.
+TEST(Generate, OptionsAreDrawnAsOftenAsTheirRowsSay) {
+  std::map<std::string, int> drawn;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    const auto random_for = [&](std::string_view name) { return Random(5, index, name); };
+    reference::Options options;
+    draw_rows(random_for, Capabilities::all(), options);
+    reference::Options without;
+    draw_rows(random_for, {}, without);
+    fields::for_each<reference::Options>([&](const auto& field) {
+      drawn[field.name] += fields::is_set(field, options) ? 1 : 0;
+      ASSERT_FALSE(field.row.needs && fields::is_set(field, without)) << field.name;
+    });
+  }
+  int rows = 0;
+  fields::for_each<reference::Options>([&](const auto& field) {
+    const fields::Row& row = field.row;
+    const bool is_by_hand = row.stream != nullptr && row.stream == std::string_view();
+    const double share = is_by_hand ? 0 : row.percent / 100.0;
+    rows += share > 0 ? 1 : 0;
+    EXPECT_NEAR(drawn[field.name] / static_cast<double>(kCases), share, 0.02) << field.name;
+  });
+  EXPECT_GE(rows, 2);
+}
+
+TEST(Random, HasNumbersOfItsOwnForEveryName) {
+  EXPECT_NE(Random(1, 2, "hook_result").bits(), Random(1, 2, "hook_results").bits());
+  EXPECT_NE(Random(1, 2, "hook_result").bits(), Random(1, 2, "hook_resign").bits());
+  EXPECT_NE(Random(1, 2, "verify").bits(), Random(1, 2, "limits").bits());
 }
 
 TEST(Generate, CasesAreNormalizedAlready) {
