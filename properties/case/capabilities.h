@@ -55,7 +55,7 @@ namespace lockstep::properties {
   row(kReplicas, "replicas", "several replicas in a process") \
   row(kReducers, "reducers", "several reducers of one model") \
   row(kTwoGroups, "two_groups", "groups of ranks that train apart") \
-  row(kGpu, "card", "parameters on a card") \
+  row(kGpu, "gpu", "parameters on a GPU") \
   row(kThreeLimits, "three_limits", "a list of three bucket limits") \
   row(kSetGradients, "set_gradients", "gradients that are replaced or swapped") \
   row(kConstants, "constants", "outputs without a graph") \

@@ -40,7 +40,7 @@ TEST(Features, HaveNamesOfTheirOwn) {
   std::set<std::string> seen;
   for (std::size_t i = 0; i < feature_count(); ++i)
     EXPECT_TRUE(seen.insert(feature_name(i)).second) << feature_name(i);
-  EXPECT_EQ(feature_count(), 385u);  // a row that loses its feature would be missed by nobody
+  EXPECT_GE(feature_count(), 385u);  // a row that loses its feature would be missed by nobody
 }
 
 TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
