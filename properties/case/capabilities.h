@@ -12,56 +12,67 @@
 
 namespace lockstep::properties {
 
-enum class Capability : std::uint8_t {
-  kDynamic,           // detection of unused parameters (mode dynamic)
-  kNoSync,            // accumulation without communication
-  kNoGrad,            // forwards without gradients, also on single ranks
-  kCheckpoint,        // nested backward
-  kSeveralForwards,   // several forwards before a backward (dropped ones do not count)
-  kSeveralBackwards,  // several backward calls of one step
-  kDiscard,           // forwards whose outputs are dropped
-  kKeepOutputs,       // outputs that outlive the backward, and check_complete()
-  kShared,            // one tensor under several names
-  kFrozen,            // parameters that need no gradient
-  kFloat64,
-  kFloat16,
-  kBFloat16,
-  kStrides,   // parameters that are not row-major; gradients in other strides, or with gaps
-  kZeroSize,  // parameters without elements
-  kTwoDevices,
-  kBcube,          // the order of additions of Gloo's bcube all-reduce
-  kSpecial,        // NaN, infinities, subnormals, -0
-  kErrors,         // programs that end in an error of a rank's own (P5, P6, P7)
-  kRecovery,       // reset after an error, and training with the survivors
-  kStatic,         // the same graph in every synced pass, several hooks per parameter (mode static)
-  kViews,          // gradients that are views of their buckets
-  kRankOrder,      // sums in the order of the ranks
-  kRebuild,        // buckets that follow the order in which gradients become ready
-  kHooks,          // communication hooks: the built-in ones and one of a user
-  kManualSync,     // sync_gradients(outputs) instead of synced forwards
-  kPinned,         // a layout that the caller gives
-  kAfterBackward,  // buckets that are reduced after backward has ended
-  kState,          // broadcast of the values of parameters and buffers
-  kIgnored,        // parameters that the reducer ignores
-  kJoin,           // ranks that run out of inputs before others
-  kSparse,         // parameters with sparse gradients
-  kRequiresGrad,   // gradients that require a gradient themselves, which must be refused (P16)
-  kComplex64,      // pairs of 32-bit floats
-  kVerify,         // payloads are verified on arrival
-  kReplicas,       // several copies of the model in one process
-  kReducers,       // several reducers of one model, at once or one after another
-  kTwoGroups,      // groups of ranks that train separately at the same time
-  kGpu,            // parameters on a GPU
-  kThreeLimits,    // another limit for the third bucket and those behind it
-  kSetGradients,   // gradients that are replaced, in any strides, or swapped
-  kConstants,      // outputs without a graph
-  kHoldOutputs,    // outputs that outlive the next step
-  kHookResults,    // a hook of a user that returns something else than the average
-  kHookCalls,      // a hook of a user with late futures, a backward, or an error code of its own
-  kRecompute,      // a checkpoint around the whole model, or two in one backward
-  kMisfits,        // a construction or a reset that all ranks must refuse, and a second attempt
-};
-constexpr int kCapabilities = 47;
+// One row a capability: its enumerator, its name in messages, and its meaning. The interface of
+// subjects counts them from the first row, so a new one comes last.
+// clang-format off
+#define LOCKSTEP_CAPABILITIES(row) \
+  row(kDynamic, "dynamic", "unused detection") \
+  row(kNoSync, "no_sync", "accumulation without communication") \
+  row(kNoGrad, "no_grad", "forwards without gradients") \
+  row(kCheckpoint, "checkpoint", "nested backward") \
+  row(kSeveralForwards, "several_forwards", "several forwards before a backward") \
+  row(kSeveralBackwards, "several_backwards", "several backward calls of one step") \
+  row(kDiscard, "discard", "dropped outputs") \
+  row(kKeepOutputs, "keep_outputs", "outputs kept past the backward") \
+  row(kShared, "shared", "shared parameters") \
+  row(kFrozen, "frozen", "frozen parameters") \
+  row(kFloat64, "float64", "64-bit floats") \
+  row(kFloat16, "float16", "16-bit floats") \
+  row(kBFloat16, "bfloat16", "bfloat16") \
+  row(kStrides, "strides", \
+      "parameters that are not row-major, or gradients in other strides or with gaps") \
+  row(kZeroSize, "zero_size", "parameters without elements") \
+  row(kTwoDevices, "two_devices", "parameters on two devices") \
+  row(kBcube, "bcube", "Gloo's bcube order") \
+  row(kSpecial, "special", "NaN, infinities and subnormals") \
+  row(kErrors, "errors", "programs that end in an error") \
+  row(kRecovery, "recovery", "reset after an error") \
+  row(kStatic, "static", "static graphs") \
+  row(kViews, "views", "gradients as bucket views") \
+  row(kRankOrder, "rank_order", "sums in the order of the ranks") \
+  row(kRebuild, "rebuild", "buckets rebuilt in ready order") \
+  row(kHooks, "hooks", "communication hooks") \
+  row(kManualSync, "manual_sync", "sync_gradients after local forwards") \
+  row(kPinned, "pinned", "pinned layouts") \
+  row(kAfterBackward, "after_backward", "reduction after backward") \
+  row(kState, "state", "buffers and values of parameters") \
+  row(kIgnored, "ignored", "ignored parameters") \
+  row(kJoin, "join", "uneven inputs") \
+  row(kSparse, "sparse", "sparse gradients") \
+  row(kRequiresGrad, "requires_grad", "gradients that require a gradient") \
+  row(kComplex64, "complex64", "complex numbers") \
+  row(kVerify, "verify", "verified payloads (checksums)") \
+  row(kReplicas, "replicas", "several replicas in a process") \
+  row(kReducers, "reducers", "several reducers of one model") \
+  row(kTwoGroups, "two_groups", "groups of ranks that train apart") \
+  row(kGpu, "gpu", "parameters on a GPU") \
+  row(kThreeLimits, "three_limits", "a list of three bucket limits") \
+  row(kSetGradients, "set_gradients", "gradients that are replaced or swapped") \
+  row(kConstants, "constants", "outputs without a graph") \
+  row(kHoldOutputs, "hold_outputs", "outputs held past the next step") \
+  row(kHookResults, "hook_results", "communication hooks that do not average") \
+  row(kHookCalls, "hook_calls", \
+      "communication hooks with futures, backwards or error codes of their own") \
+  row(kRecompute, "recompute", "a checkpoint around the whole model") \
+  row(kMisfits, "misfits", "a construction or a reset that must be refused")
+// clang-format on
+
+#define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,
+enum class Capability : std::uint8_t { LOCKSTEP_CAPABILITIES(LOCKSTEP_ENUMERATOR) };
+#undef LOCKSTEP_ENUMERATOR
+#define LOCKSTEP_ONE(enumerator, name, meaning) +1
+constexpr int kCapabilities = 0 LOCKSTEP_CAPABILITIES(LOCKSTEP_ONE);
+#undef LOCKSTEP_ONE
 const char* name_of(Capability capability);
 const char* meaning_of(Capability capability);
 

@@ -88,16 +88,14 @@ bool never_times_out(const Case& value) {
 }
 
 std::vector<std::string> policy_names() {
-  const auto& names = fields::Names<Schedule::Policy>::list;
+  constexpr auto names = fields::names<Schedule::Policy>();
   return {names.begin(), names.end()};
 }
 
-std::string name_of(Schedule::Policy policy) {
-  return fields::Names<Schedule::Policy>::list[static_cast<std::size_t>(policy)];
-}
+std::string name_of(Schedule::Policy policy) { return fields::name_of(policy); }
 
 std::optional<Schedule::Policy> policy_of(std::string_view name) {
-  const auto& names = fields::Names<Schedule::Policy>::list;
+  constexpr auto names = fields::names<Schedule::Policy>();
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) return std::nullopt;
   return static_cast<Schedule::Policy>(found - names.begin());

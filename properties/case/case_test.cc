@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <string_view>
+#include <tuple>
 
 #include "properties/case/fields.h"
 #include "properties/generate/generate.h"
@@ -136,67 +140,56 @@ TEST(Fields, NamesOfFaultsAreThoseOfThePlan) {
   }
 }
 
-// A struct that gets a field without an entry in its table would be saved without it. Here it no
-// longer compiles: whoever adds the field adds it to fields.h, and then to this list.
+// Counts the members of an aggregate: it can be made of so many values of any type, and not of
+// more.
+struct Any {
+  template <typename T>
+  operator T() const;  // NOLINT(google-explicit-constructor)
+};
+template <typename Record, typename... Some>
+constexpr std::size_t members_of() {
+  if constexpr (requires { Record{Some()..., Any()}; })
+    return members_of<Record, Some..., Any>();
+  else
+    return sizeof...(Some);
+}
+
+template <typename... Records>
+void check_tables(const std::tuple<Records...>*) {
+  (static_cast<void>([] {
+     static_assert(fields::size_of_table<Records> == members_of<Records>(),
+                   "a member of a struct has no row in fields.h");
+   }),
+   ...);
+  EXPECT_EQ(sizeof...(Records), 15u);
+}
+
+// A struct that gets a member without a row in its table would be saved without it. Here it does
+// not compile.
 TEST(Fields, TablesHaveAsManyFieldsAsTheStructs) {
-  const auto count = [](const auto& list) {
-    return std::tuple_size_v<std::remove_cvref_t<decltype(list)>>;
+  check_tables(static_cast<const fields::Records*>(nullptr));
+}
+
+// Every clause that a row names is one of the contract, and every option has one.
+TEST(Fields, RowsNameClausesOfTheContract) {
+  std::ifstream contract(LOCKSTEP_CONTRACT);
+  const std::string text{std::istreambuf_iterator<char>(contract), {}};
+  ASSERT_FALSE(text.empty()) << LOCKSTEP_CONTRACT;
+  const auto has = [&](const std::string& clause) {
+    return text.find("- **" + clause + " ") != std::string::npos;
   };
-  const auto parameter = [](reference::Parameter value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, 12u;
+  EXPECT_FALSE(has("Z9"));
+  fields::for_each<reference::Options>(
+      [&](const auto& field) { EXPECT_TRUE(has(field.row.clause)) << field.name; });
+  const auto check = [&](const auto& field) {
+    const std::string clause = field.row.clause;
+    EXPECT_TRUE(clause.empty() || has(clause)) << field.name << " names " << clause;
   };
-  const auto buffer = [](reference::Buffer value) {
-    auto& [a, b, c, d, e, f, g, h] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, 8u;
-  };
-  const auto node = [](reference::Node value) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           10u;
-  };
-  const auto pass = [](reference::RankPass value) {
-    auto& [a, b, c, d, e, f] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, 6u;
-  };
-  const auto step = [](reference::Step value) {
-    auto& [a, b, c, d] = value;
-    return (void)a, (void)b, (void)c, (void)d, 4u;
-  };
-  const auto options = [](reference::Options value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, (void)m, (void)n, (void)o, (void)p, (void)q, (void)r, (void)s, (void)t,
-           (void)u, (void)v, (void)w, (void)x, 24u;
-  };
-  const auto program = [](reference::Program value) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j,
-           (void)k, (void)l, 12u;
-  };
-  const auto misfit = [](reference::Misfit value) {
-    auto& [a, b, c, d] = value;
-    return (void)a, (void)b, (void)c, (void)d, 4u;
-  };
-  const auto fault = [](faults::Fault value) {
-    auto& [a, b, c, d, e, f, g] = value;
-    return (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, 7u;
-  };
-  const auto whole = [](Case value) {
-    auto& [a, b, c, d] = value;
-    return (void)a, (void)b, (void)c, (void)d, 4u;
-  };
-  EXPECT_EQ(count(fields::Table<reference::Parameter>::list), parameter({}));
-  EXPECT_EQ(count(fields::Table<reference::Buffer>::list), buffer({}));
-  EXPECT_EQ(count(fields::Table<reference::Node>::list), node({}));
-  EXPECT_EQ(count(fields::Table<reference::RankPass>::list), pass({}));
-  EXPECT_EQ(count(fields::Table<reference::Step>::list), step({}));
-  EXPECT_EQ(count(fields::Table<reference::Options>::list), options({}));
-  EXPECT_EQ(count(fields::Table<reference::Program>::list), program({}));
-  EXPECT_EQ(count(fields::Table<reference::Misfit>::list), misfit({}));
-  EXPECT_EQ(count(fields::Table<faults::Fault>::list), fault({}));
-  EXPECT_EQ(count(fields::Table<Case>::list), whole({}));
+  std::apply(
+      [&](const auto&... record) {
+        (fields::for_each<std::remove_cvref_t<decltype(record)>>(check), ...);
+      },
+      fields::Records());
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "properties/case/expression.h"
@@ -14,7 +16,9 @@
 namespace lockstep::properties {
 namespace {
 
+using fields::Place;
 using reference::Forward;
+using reference::Options;
 using reference::Parameter;
 using reference::PassKind;
 using reference::Program;
@@ -72,25 +76,66 @@ void add_wrapped(std::vector<std::string>& lines, const std::string& label,
   lines.push_back(line);
 }
 
+// The value of a field as text. That of a pinned layout is the order of its parameters.
+template <typename AnyField, typename Record>
+std::string value_text(const Program& program, const AnyField& field, const Record& record) {
+  using T = std::remove_cvref_t<decltype(field.get(record))>;
+  if constexpr (std::is_enum_v<T>) {
+    return fields::name_of(field.get(record));
+  } else if constexpr (std::is_integral_v<T>) {
+    const std::string_view name = field.name;
+    if (name == "pinned")
+      return fmt::format("{}", fmt::join(reference::pinned_order(program), " p"));
+    return name.ends_with("_bytes") ? bytes(field.get(record))
+                                    : fmt::format("{}", field.get(record));
+  }
+  return {};
+}
+
+// What the row of a field says of its value.
+template <typename AnyField, typename Record>
+std::string phrase_of(const Program& program, const AnyField& field, const Record& record) {
+  const fields::Row& row = field.row;
+  if (row.when != nullptr && !row.when(program)) return {};
+  using T = std::remove_cvref_t<decltype(field.get(record))>;
+  std::string out;
+  if constexpr (std::is_enum_v<T>) out = fields::value_of(field.get(record)).phrase;
+  if constexpr (!fields::IsRecord<T>)
+    if (fields::is_set(field, record)) out += row.phrase;
+  if (out.find("{}") == std::string::npos) return out;
+  return fmt::format(fmt::runtime(out), value_text(program, field, record));
+}
+
+template <auto member, typename Record>
+std::string phrase_of(const Program& program, const Record& record) {
+  return phrase_of(program, fields::field_of<member>(), record);
+}
+
+// The phrases of all fields of a record that its description has in this place.
+template <typename Record>
+std::string phrases(const Program& program, const Record& record, fields::Place place) {
+  std::string out;
+  fields::for_each<Record>([&](const auto& field) {
+    if (field.row.place == place) out += phrase_of(program, field, record);
+  });
+  return out;
+}
+
 std::string describe_parameter(const Program& program, std::size_t index) {
   const Parameter& parameter = program.parameters[index];
   std::string out = fmt::format("p{} ", index);
   if (parameter.shared_with > 0) return out + fmt::format("is p{}", index - parameter.shared_with);
-  if (parameter.copy_of > 0) {
-    out += fmt::format("is a replica's copy of p{}", index - parameter.copy_of);
-    return parameter.device > 0 ? out + fmt::format(" on device {}", parameter.device) : out;
-  }
+  if (parameter.copy_of > 0)
+    return out + fmt::format("is a replica's copy of p{}", index - parameter.copy_of) +
+           phrases(program, parameter, Place::kLast);
   out += fields::name_of(parameter.dtype);
   if (!parameter.sizes.empty()) out += fmt::format("[{}]", fmt::join(parameter.sizes, ", "));
-  if (parameter.column_major) out += " column-major";
+  out += phrases(program, parameter, Place::kFirst);
   if (parameter.permuted != 0)
     out += fmt::format(" in memory order ({})",
                        fmt::join(reference::dimensions_in_memory(parameter), " "));
-  if (parameter.sparse) out += " sparse";
-  if (parameter.frozen) out += " frozen";
-  if (parameter.ignored) out += " ignored";
-  if (parameter.reducer > 0) out += " of the second reducer";
-  if (parameter.device > 0) out += fmt::format(" on device {}", parameter.device);
+  for (const Place place : {Place::kSecond, Place::kUsual, Place::kLast})
+    out += phrases(program, parameter, place);
   return out;
 }
 
@@ -115,16 +160,14 @@ void describe_join(const Program& program, std::vector<std::string>& lines) {
   }
   if (items.empty()) items.emplace_back("all ranks for all steps");
   add_wrapped(lines, "inputs: ", items, ",");
-  const bool by_all = program.options.join == reference::Join::kByAll;
-  lines.back() += by_all ? "; the mean is over all ranks" : "; the mean is over those that train";
-  if (program.rejoin_step > 0)
-    lines.back() += fmt::format("; and once more from step {} on", program.rejoin_step);
-  if (program.options.early_termination) lines.back() += "; raises as soon as some have none";
+  lines.back() += phrase_of<&Options::join>(program, program.options) +
+                  phrase_of<&Program::rejoin_step>(program, program) +
+                  phrase_of<&Options::early_termination>(program, program.options);
 }
 
 void describe_state(const Program& program, std::vector<std::string>& lines) {
-  const reference::Options& options = program.options;
-  if (options.with_values) lines.emplace_back("parameters have values, equal on all ranks");
+  const Options& options = program.options;
+  if (options.with_values) lines.push_back(phrase_of<&Options::with_values>(program, options));
   if (program.buffers.empty()) return;
   std::vector<std::string> items;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
@@ -134,33 +177,12 @@ void describe_state(const Program& program, std::vector<std::string>& lines) {
       item = fmt::format("b{} is a replica's copy of b{}", i, i - buffer.copy_of);
     if (buffer.copy_of == 0 && !buffer.sizes.empty())
       item += fmt::format("[{}]", fmt::join(buffer.sizes, ", "));
-    if (buffer.column_major) item += " column-major";
-    if (buffer.device > 0) item += fmt::format(" on device {}", buffer.device);
-    if (buffer.ignored) item += " ignored";
-    if (buffer.replaced) item += " replaced by each forward";
-    items.push_back(item);
+    items.push_back(item + phrases(program, buffer, Place::kUsual));
   }
   add_wrapped(lines, "buffers ", items, ",");
   lines.back() += options.keep_buffers
-                      ? "; broadcast at construction alone"
+                      ? phrase_of<&Options::keep_buffers>(program, options)
                       : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
-}
-
-// Describes what a hook of the user's own does (S4).
-std::string describe_hook(const reference::Options& options) {
-  if (options.hook == reference::Hook::kNone) return {};
-  std::string out = fmt::format("; hook {}", fields::name_of(options.hook));
-  constexpr std::array<const char*, 4> kResults{
-      "", " that returns the sum", " that returns what the rank has", " that returns zeros"};
-  out += kResults[static_cast<std::size_t>(options.hook_result)];
-  constexpr std::array<const char*, 3> kCompletions{"", ", its futures complete late",
-                                                    ", its futures complete in reversed order"};
-  out += kCompletions[static_cast<std::size_t>(options.hook_completion)];
-  constexpr std::array<const char*, 4> kBackwards{
-      "", ", it runs a backward of its own graph",
-      ", it runs a backward to a gradient that the pass has taken",
-      ", it runs backwards without gradients to all parameters"};
-  return out + kBackwards[static_cast<std::size_t>(options.hook_backward)];
 }
 
 std::string values_of(const Program& program) {
@@ -169,43 +191,27 @@ std::string values_of(const Program& program) {
 }
 
 std::string header(const Program& program) {
-  const reference::Options& options = program.options;
-  const std::string hook = describe_hook(options);
-  std::string pinned;
-  if (options.pinned != 0)
-    pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::pinned_order(program), " p"));
-  std::string launch;
-  if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
-  if (!launch.empty() && options.own_group) launch += ", on a group of its own";
+  const Options& options = program.options;
+  const auto at = [&](Place place) { return phrases(program, options, place); };
+  const bool has_hook = options.hook != reference::Hook::kNone;
   std::string reducers;
   if (reference::reducer_count(program) > 1)
     reducers = fmt::format("; two reducers, {}",
                            options.group_each ? "each on groups of its own" : "on the same groups");
-  if (program.recreate_before_step > 0)
-    reducers += fmt::format("; made anew before step {}", program.recreate_before_step);
-  if (options.two_groups) reducers += "; ranks of even and odd numbers train apart";
-  std::string transport;
-  if (options.transport == reference::Transport::kStaged)
-    transport = "; on a GPU, staged on the host";
-  if (options.transport == reference::Transport::kNccl) transport = "; on a GPU, by NCCL";
-  std::string limits = bytes(options.bucket_bytes);
-  if (options.last_bucket_bytes != 0) limits += ", then " + bytes(options.last_bucket_bytes);
-  return fmt::format(
-      "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}{}",
-      plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
-      options.verify ? ", verified" : "", values_of(program), bytes(options.first_bucket_bytes),
-      limits, options.rebuild ? ", rebuilt in ready order" : "",
-      options.views ? "; gradients are views of them" : "", hook,
-      options.manual_sync ? "; synced by hand" : "", pinned, launch, transport, reducers);
+  reducers += phrase_of<&Program::recreate_before_step>(program, program);
+  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
+                     plural(program.world, "rank"), fields::name_of(options.mode),
+                     fields::name_of(options.order), at(Place::kFirst), values_of(program),
+                     bytes(options.first_bucket_bytes), bytes(options.bucket_bytes),
+                     at(Place::kSecond), at(Place::kThird),
+                     has_hook ? fmt::format("; hook {}", fields::name_of(options.hook)) : "",
+                     at(Place::kFourth), at(Place::kUsual), reducers, at(Place::kLast));
 }
 
 std::string step_label(const Step& step, std::size_t index) {
-  constexpr std::array<const char*, 5> kZeroed{"zero_grad to none", "zero_grad to zeros",
-                                               "no zero_grad", "gradients replaced",
-                                               "gradients swapped"};
   std::string out = fmt::format("step {} ({}", index, fields::name_of(step.kind));
   if (index > 0)  // before the first step there is no gradient
-    out += fmt::format(", {}", kZeroed[static_cast<std::size_t>(step.zero_grad)]);
+    out += fmt::format(", {}", fields::value_of(step.zero_grad).phrase);
   return out + "): ";
 }
 
@@ -281,16 +287,11 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (kept > 1) parts.push_back(plural(kept, "forward"));
   if (kept > 0) parts.push_back(describe_calls(pass, outputs));
   if (kept == 0) parts.emplace_back("no backward");
-  constexpr std::array<const char*, 4> kRecomputed{
-      "", "in a checkpoint of the whole model: ",
-      "in two checkpoints of the whole model, the second ignores that it is refused: ",
-      "in two checkpoints of the whole model, the second fails as it is refused: "};
-  std::string out = kRecomputed[static_cast<std::size_t>(pass.recompute)] +
-                    fmt::format("{}", fmt::join(parts, ", "));
+  std::string out =
+      fields::value_of(pass.recompute).phrase + fmt::format("{}", fmt::join(parts, ", "));
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
   if (constants > 0) out += "; " + plural(constants, "constant output");
-  if (pass.keep_outputs) out += "; keeps outputs, check_complete()";
-  if (pass.hold_outputs) out += ", and holds them until its next step has ended";
+  out += phrases(program, pass, Place::kUsual);
   if (kept > 0) out += unused_text(program, pass);
   return out;
 }
@@ -348,70 +349,19 @@ std::string summarize_step(const Program& program, std::size_t index) {
   return out;
 }
 
-// What the rank of a misfit has, by reference::MisfitKind. {} is a parameter.
-constexpr std::array<const char*, 39> kMisfits{
-    "nothing",
-    "another mode",
-    "another gradient_as_bucket_view",
-    "another order of additions",
-    "another rebuild_buckets",
-    "another auto_sync",
-    "one bucket limit more",
-    "another limit of broadcast chunks",
-    "another broadcast_buffers",
-    "another communication hook",
-    "another schedule",
-    "another pinned layout",
-    "another verify_payload",
-    "no parameter {}",
-    "one parameter more",
-    "another size of parameter {}",
-    "other strides of parameter {}",
-    "another dtype of parameter {}",
-    "another name of parameter {}",
-    "parameter {} frozen where the others do not, or the other way round",
-    "parameter {} sparse where the others do not, or the other way round",
-    "parameter {} in the place of another one",
-    "parameter {} ignored",
-    "one buffer more",
-    "one replica more",
-    "the name of nothing in its list of ignored ones",
-    "no bucket limits",
-    "no trace",
-    "two modes at once",
-    "verified payloads in the order of the transport",
-    "null in place of parameter {}",
-    "a buffer that is null",
-    "holes in parameter {}",
-    "a replica in which parameter {} has another size",
-    "a replica with a shorter list of parameters",
-    "a group that cannot sum its dtypes",
-    "a group that cannot reach its device",
-    "a group that cannot verify payloads",
-    "a pinned layout of other parameters, as every rank has",
-};
-static_assert(kMisfits.size() == static_cast<std::size_t>(reference::kLastMisfit) + 1);
-
 std::string misfit_text(const Program& program) {
   const reference::Misfit& misfit = program.misfit;
   const std::optional<std::uint32_t> changed = reference::changed_parameter(program);
   const std::string parameter = changed ? fmt::format("p{}", *changed) : "";
   const std::string what =
-      fmt::format(fmt::runtime(kMisfits[static_cast<std::size_t>(misfit.kind)]), parameter);
+      fmt::format(fmt::runtime(fields::value_of(misfit.kind).phrase), parameter);
   return fmt::format("refused first: {}, where rank {} has {}",
                      misfit.at_reset ? "the first reset" : "the construction", misfit.rank, what);
 }
 
 std::string schedule_text(const Case& value) {
   const Schedule& schedule = value.schedule;
-  constexpr std::array<const char*, 6> kPolicies{"default",
-                                                 "random walk",
-                                                 "stay-biased walk",
-                                                 "round robin",
-                                                 "partial order sampling",
-                                                 "probabilistic concurrency testing"};
-  std::string out =
-      fmt::format("schedule: {}", kPolicies[static_cast<std::size_t>(schedule.policy)]);
+  std::string out = fmt::format("schedule: {}", fields::value_of(schedule.policy).phrase);
   if (schedule.seed != 0) out += fmt::format(", seed {}", schedule.seed);
   if (!schedule.deviations.empty()) {
     std::vector<std::string> items;

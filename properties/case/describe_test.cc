@@ -79,6 +79,14 @@ TEST(Describe, TheWayAProgramIsRun) {
       "hand");
 }
 
+TEST(Describe, AThirdLimitIsNamedOnlyWhereItHolds) {
+  Case value = with_steps(2, 1, 1);
+  value.program.options.last_bucket_bytes = 8;
+  EXPECT_NE(describe(value).find("then 25 MiB, then 8 bytes\n"), std::string::npos);
+  value.program.options.launch = reference::Launch::kAfterBackward;
+  EXPECT_NE(describe(value).find("then 25 MiB; reduced after backward\n"), std::string::npos);
+}
+
 TEST(Describe, FaultsAndASchedule) {
   Case value = with_steps(3, 1, 4);
   value.program.options.first_bucket_bytes = 1;

@@ -1,7 +1,9 @@
-// Fields: one table of every field of a Case, by name. The JSON form, equality, the hash and the
-// shrinker all use this table, so that a new field of a record is added here and nowhere else.
+// Fields: one table of every field of a Case, a row each. The JSON form, equality, the hash, the
+// capabilities that a case needs, its description, coverage, draws that do not depend on others,
+// and the shrinker all use this table, so that a new field of a record is added here and nowhere
+// else. field.h says what a row holds.
 //
-// A record is a struct with a Table; an enum has Names. Everything else in a Case is an integer, a
+// A record is a struct with a Table; an enum has Values. Everything else in a Case is an integer, a
 // bool or a vector. This header is not for general use: only .cc files of properties/ that treat
 // cases as data include it.
 #pragma once
@@ -10,45 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
-#include <type_traits>
-#include <vector>
 
 #include "properties/case/case.h"
+#include "properties/case/field.h"
+#include "properties/case/pairs.h"
 
 namespace lockstep::properties::fields {
 
-// The limits of a field in a case file: the most elements of a list, and the range of a number (or
-// of the numbers in a list) from `least` to `most`. An index has no such range, because it is taken
-// modulo.
-struct Limits {
-  std::size_t elements = 0;
-  std::int64_t least = 0;
-  std::int64_t most = -1;  // if it is below `least`, any number of the type is allowed
-  constexpr bool is_bounded() const { return least <= most; }
-};
-
-// One field: get(record) returns a reference to it.
-template <typename Record, typename T>
-struct Field {
-  const char* name;
-  T Record::*member;
-  Limits limits;
-  template <typename R>
-  constexpr auto& get(R& record) const {
-    return record.*member;
-  }
-};
-
-template <typename Record, typename T>
-constexpr Field<Record, T> field(const char* name, T Record::*member, std::size_t elements = 0) {
-  return {name, member, {elements, 0, -1}};
-}
-
-template <typename Record, typename T>
-constexpr Field<Record, T> bounded(const char* name, T Record::*member, std::int64_t least,
-                                   std::int64_t most, std::size_t elements = 0) {
-  return {name, member, {elements, least, most}};
-}
+using enum Capability;
 
 constexpr std::size_t kMaxFaults = 64;
 constexpr std::size_t kMaxDeviations = 100'000;
@@ -57,14 +28,12 @@ constexpr std::size_t kMaxDeviations = 100'000;
 struct FaultList {
   const char* name = "faults";
   Limits limits = {kMaxFaults, 0, -1};
+  Row row = {};
   template <typename R>
   constexpr auto& get(R& record) const {
     return record.faults.faults;
   }
 };
-
-template <typename Record>
-struct Table;
 
 template <>
 struct Table<reference::Input> {
@@ -76,113 +45,285 @@ template <>
 struct Table<reference::Node> {
   using R = reference::Node;
   static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("kind", &R::kind), field("parameter", &R::parameter),
-      bounded("factor", &R::factor, -2, 2), field("row_major", &R::row_major),
-      field("gaps", &R::gaps), bounded("entries", &R::entries, 0, reference::kMaxEntries),
-      field("requires_grad", &R::requires_grad), field("inputs", &R::inputs, reference::kMaxInputs),
-      field("body", &R::body, reference::kMaxNodes));
+      field("key", &R::key, {.has_own_moves = true}), field("kind", &R::kind, {.each = "node "}),
+      field("parameter", &R::parameter), bounded("factor", &R::factor, {0, -2, 2}),
+      field("row_major", &R::row_major, {.needs = kStrides}),
+      field("gaps", &R::gaps, {.needs = kStrides}),
+      bounded("entries", &R::entries, {0, 0, reference::kMaxEntries}, {.clause = "S1"}),
+      field("requires_grad", &R::requires_grad, {.clause = "P16", .needs = kRequiresGrad}),
+      list_of("inputs", &R::inputs, reference::kMaxInputs),
+      list_of("body", &R::body, reference::kMaxNodes));
 };
 
 template <>
 struct Table<reference::Forward> {
   using R = reference::Forward;
-  static constexpr auto list = std::make_tuple(
-      field("discard", &R::discard), field("nodes", &R::nodes, reference::kMaxNodes),
-      field("outputs", &R::outputs, reference::kMaxOutputs), field("constants", &R::constants));
+  static constexpr auto list =
+      std::make_tuple(field("discard", &R::discard, {.clause = "P2", .needs = kDiscard}),
+                      list_of("nodes", &R::nodes, reference::kMaxNodes),
+                      list_of("outputs", &R::outputs, reference::kMaxOutputs),
+                      field("constants", &R::constants, {.needs = kConstants}));
 };
 
 template <>
 struct Table<reference::Backward> {
   using R = reference::Backward;
-  static constexpr auto list = std::make_tuple(field("roots", &R::roots, reference::kMaxRoots));
+  static constexpr auto list = std::make_tuple(list_of("roots", &R::roots, reference::kMaxRoots));
 };
 
 template <>
 struct Table<reference::RankPass> {
   using R = reference::RankPass;
-  static constexpr auto list = std::make_tuple(
-      field("skip", &R::skip), field("recompute", &R::recompute),
-      field("keep_outputs", &R::keep_outputs), field("hold_outputs", &R::hold_outputs),
-      field("forwards", &R::forwards, reference::kMaxForwards),
-      field("backwards", &R::backwards, reference::kMaxBackwards));
+  static constexpr auto list =
+      std::make_tuple(field("skip", &R::skip),
+                      field("recompute", &R::recompute, {.clause = "P1", .place = Place::kApart}),
+                      field("keep_outputs", &R::keep_outputs,
+                            {.clause = "P5",
+                             .needs = kKeepOutputs,
+                             .phrase = "; keeps outputs, check_complete()",
+                             .feature = "outputs kept"}),
+                      field("hold_outputs", &R::hold_outputs,
+                            {.clause = "P5",
+                             .needs = kHoldOutputs,
+                             .phrase = ", and holds them until its next step has ended"}),
+                      list_of("forwards", &R::forwards, reference::kMaxForwards),
+                      list_of("backwards", &R::backwards, reference::kMaxBackwards));
 };
 
 template <>
 struct Table<reference::Step> {
   using R = reference::Step;
-  static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("kind", &R::kind), field("zero_grad", &R::zero_grad),
-      field("variants", &R::variants, reference::kMaxWorld));
+  static constexpr auto list =
+      std::make_tuple(field("key", &R::key, {.has_own_moves = true}),
+                      field("kind", &R::kind, {.clause = "P9", .each = "step "}),
+                      field("zero_grad", &R::zero_grad, {.clause = "P10", .place = Place::kApart}),
+                      list_of("variants", &R::variants, reference::kMaxWorld));
 };
 
 template <>
 struct Table<reference::Parameter> {
   using R = reference::Parameter;
   static constexpr auto list = std::make_tuple(
-      field("key", &R::key), field("dtype", &R::dtype),
-      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
-      field("column_major", &R::column_major), field("permuted", &R::permuted),
-      field("frozen", &R::frozen), field("ignored", &R::ignored), field("sparse", &R::sparse),
-      field("shared_with", &R::shared_with), field("copy_of", &R::copy_of),
-      field("device", &R::device), field("reducer", &R::reducer));
+      field("key", &R::key, {.has_own_moves = true}), field("dtype", &R::dtype, {.each = "dtype "}),
+      bounded("sizes", &R::sizes, {reference::kMaxDims, 0, reference::kMaxSize},
+              {.clause = "G10", .has_own_moves = true}),
+      field("column_major", &R::column_major,
+            {.needs = kStrides, .phrase = " column-major", .place = Place::kFirst}),
+      field("permuted", &R::permuted,
+            {.needs = kStrides, .feature = "permuted dimensions", .pairs = with::kViews}),
+      field("frozen", &R::frozen,
+            {.needs = kFrozen, .phrase = " frozen", .feature = "frozen parameter"}),
+      field("ignored", &R::ignored, {.clause = "S3", .needs = kIgnored, .phrase = " ignored"}),
+      field("sparse", &R::sparse,
+            {.clause = "S1", .needs = kSparse, .phrase = " sparse", .place = Place::kSecond}),
+      field(
+          "shared_with", &R::shared_with,
+          {.clause = "B6", .needs = kShared, .feature = "shared parameter", .has_own_moves = true}),
+      field("copy_of", &R::copy_of, {.clause = "P15", .needs = kReplicas, .has_own_moves = true}),
+      field("device", &R::device,
+            {.clause = "B1",
+             .needs = kTwoDevices,
+             .phrase = " on device {}",
+             .place = Place::kLast,
+             .feature = "second device"}),
+      field("reducer", &R::reducer,
+            {.clause = "F7", .needs = kReducers, .phrase = " of the second reducer"}));
 };
 
 template <>
 struct Table<reference::Buffer> {
   using R = reference::Buffer;
-  static constexpr auto list =
-      std::make_tuple(field("key", &R::key), field("dtype", &R::dtype),
-                      bounded("sizes", &R::sizes, 0, reference::kMaxSize, reference::kMaxDims),
-                      field("column_major", &R::column_major), field("device", &R::device),
-                      field("ignored", &R::ignored), field("replaced", &R::replaced),
-                      field("copy_of", &R::copy_of));
+  static constexpr auto list = std::make_tuple(
+      field("key", &R::key, {.has_own_moves = true}),
+      field("dtype", &R::dtype, {.needs_nothing = true}),
+      bounded("sizes", &R::sizes, {reference::kMaxDims, 0, reference::kMaxSize},
+              {.has_own_moves = true}),
+      field("column_major", &R::column_major,
+            {.phrase = " column-major", .feature = "column-major buffer"}),
+      field("device", &R::device, {.phrase = " on device {}"}),
+      field("ignored", &R::ignored,
+            {.clause = "S3", .phrase = " ignored", .feature = "ignored buffer"}),
+      field("replaced", &R::replaced,
+            {.phrase = " replaced by each forward", .feature = "buffer replaced by each forward"}),
+      field("copy_of", &R::copy_of, {.clause = "P15", .needs = kReplicas, .has_own_moves = true}));
 };
+
+// In bytes, for parameters of mostly 4 to 160 bytes.
+constexpr std::array<std::uint16_t, 6> kLastLimits{1, 8, 32, 64, 128, 400};
 
 template <>
 struct Table<reference::Options> {
   using R = reference::Options;
+  using P = reference::Program;
+  static constexpr bool is_after_backward(const P& program) {
+    return program.options.launch == reference::Launch::kAfterBackward;
+  }
   static constexpr auto list = std::make_tuple(
-      field("mode", &R::mode), field("order", &R::order), field("rebuild", &R::rebuild),
-      field("views", &R::views), field("manual_sync", &R::manual_sync), field("pinned", &R::pinned),
-      field("launch", &R::launch), field("own_group", &R::own_group), field("hook", &R::hook),
-      field("hook_result", &R::hook_result), field("hook_completion", &R::hook_completion),
-      field("hook_backward", &R::hook_backward), field("with_values", &R::with_values),
-      field("keep_buffers", &R::keep_buffers), field("chunk_bytes", &R::chunk_bytes),
-      field("join", &R::join), field("first_bucket_bytes", &R::first_bucket_bytes),
-      field("bucket_bytes", &R::bucket_bytes), field("last_bucket_bytes", &R::last_bucket_bytes),
-      field("verify", &R::verify), field("early_termination", &R::early_termination),
-      field("group_each", &R::group_each), field("two_groups", &R::two_groups),
-      field("fabric", &R::transport));
+      field("mode", &R::mode, {.clause = "P5", .each = "mode ", .change = "the mode"}),
+      field("order", &R::order,
+            {.clause = "G3", .each = "order ", .change = "the order of additions"}),
+      field("rebuild", &R::rebuild,
+            {.clause = "B2",
+             .needs = kRebuild,
+             .phrase = ", rebuilt in ready order",
+             .place = Place::kThird,
+             .change = "the rebuild"}),
+      field("views", &R::views,
+            {.clause = "B7",
+             .needs = kViews,
+             .phrase = "; gradients are views of them",
+             .place = Place::kThird,
+             .feature = "gradients as views",
+             .change = "views"}),
+      field("manual_sync", &R::manual_sync,
+            {.clause = "P13",
+             .needs = kManualSync,
+             .phrase = "; synced by hand",
+             .feature = "manual sync",
+             .pairs = with::kModes | with::kViews | with::kRebuilt | with::kForwards |
+                      with::kBackwards | with::kError,
+             .percent = 18,
+             .stream = kByHand,
+             .change = "manual sync"}),
+      field("pinned", &R::pinned,
+            {.clause = "B3",
+             .needs = kPinned,
+             .phrase = "; layout pinned: p{}",  // the order of the parameters
+             .feature = "pinned layout",
+             .pairs = with::kAskedRebuild | with::kModes | with::kViews | with::kManualSync |
+                      with::kError | with::kFault,
+             .percent = 18,
+             .stream = kByHand,
+             .change = "a pinned layout"}),
+      field("launch", &R::launch,
+            {.clause = "P14",
+             .needs = kAfterBackward,
+             .feature = "after backward",
+             .pairs = with::kAskedRebuild | with::kSeveralBuckets | with::kModes | with::kViews |
+                      with::kBackwards | with::kNested | with::kManualSync | with::kPinned |
+                      with::kError | with::kFault,
+             .percent = 18,
+             .stream = kByHand,
+             .change = "when buckets are launched"}),
+      field("own_group", &R::own_group,
+            {.clause = "P14",
+             .phrase = ", on a group of its own",
+             .when = is_after_backward,
+             .feature = "after backward, on a group of its own",
+             .percent = 60,
+             .stream = kByHand}),
+      field("hook", &R::hook,
+            {.clause = "S4", .needs = kHooks, .change = "the communication hook"}),
+      field("hook_result", &R::hook_result,
+            {.clause = "S4", .needs = kHookResults, .place = Place::kFourth}),
+      field("hook_completion", &R::hook_completion,
+            {.clause = "S4", .needs = kHookCalls, .place = Place::kFourth}),
+      field("hook_backward", &R::hook_backward,
+            {.clause = "S4", .needs = kHookCalls, .place = Place::kFourth}),
+      field("with_values", &R::with_values,
+            {.clause = "S3",
+             .needs = kState,
+             .phrase = "parameters have values, equal on all ranks",
+             .place = Place::kApart,
+             .feature = "values of parameters"}),
+      field("keep_buffers", &R::keep_buffers,
+            {.clause = "S3",
+             .phrase = "; broadcast at construction alone",
+             .place = Place::kApart,
+             .when = [](const P& program) { return !program.buffers.empty(); },
+             .feature = "buffers broadcast at construction alone"}),
+      field("chunk_bytes", &R::chunk_bytes, {.clause = "S3"}),
+      field("join", &R::join, {.clause = "S2", .needs = kJoin, .place = Place::kApart}),
+      field("first_bucket_bytes", &R::first_bucket_bytes, {.clause = "B1"}),
+      field("bucket_bytes", &R::bucket_bytes, {.clause = "B1"}),
+      field("last_bucket_bytes", &R::last_bucket_bytes,
+            {.clause = "B1",
+             .needs = kThreeLimits,
+             .phrase = ", then {}",
+             .place = Place::kSecond,
+             .when = [](const P& program) { return !is_after_backward(program); },
+             .percent = 40,
+             .choices = kLastLimits,
+             .stream = "limits"}),
+      field("verify", &R::verify,
+            {.clause = "F3",
+             .needs = kVerify,
+             .phrase = ", verified",
+             .place = Place::kFirst,
+             .feature = "verified",
+             .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
+                      with::kHook | with::kManualSync | with::kPinned | with::kAfterBackward |
+                      with::kBuffers | with::kUneven | with::kError,
+             .percent = 22}),
+      field(
+          "early_termination", &R::early_termination,
+          {.clause = "S2", .phrase = "; raises as soon as some have none", .place = Place::kApart}),
+      field("group_each", &R::group_each,
+            {.clause = "F7",
+             .when = [](const P& program) { return reference::reducer_count(program) > 1; },
+             .feature = "two reducers, each on a group of its own"}),
+      field("two_groups", &R::two_groups,
+            {.clause = "G1",
+             .needs = kTwoGroups,
+             .phrase = "; ranks of even and odd numbers train apart",
+             .place = Place::kLast,
+             .feature = "two groups of ranks",
+             .pairs = with::kEveryWay | with::kSparse | with::kBuffers | with::kReplicas |
+                      with::kVerified}),
+      field("fabric", &R::transport,
+            {.clause = "F8",
+             .needs = kGpu,
+             .feature = "on a GPU",
+             .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
+                      with::kHook | with::kAfterBackward | with::kBuffers | with::kUneven |
+                      with::kError | with::kFault,
+             .change = "the transport"}));
 };
 
 template <>
 struct Table<reference::Misfit> {
   using R = reference::Misfit;
-  static constexpr auto list =
-      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank),
-                      field("at_reset", &R::at_reset), field("pick", &R::pick));
+  static constexpr auto list = std::make_tuple(
+      field("kind", &R::kind, {.clause = "B4", .needs = kMisfits, .place = Place::kApart}),
+      field("rank", &R::rank), field("at_reset", &R::at_reset), field("pick", &R::pick));
 };
 
 template <>
 struct Table<reference::Program> {
   using R = reference::Program;
   static constexpr auto list = std::make_tuple(
-      bounded("world", &R::world, 1, reference::kMaxWorld), field("key", &R::key),
-      field("values", &R::values), bounded("headroom", &R::headroom, 0, reference::kMaxHeadroom),
-      field("options", &R::options), field("parameters", &R::parameters, reference::kMaxParameters),
-      field("buffers", &R::buffers, reference::kMaxBuffers),
-      field("inputs", &R::steps_per_rank, reference::kMaxWorld),
-      field("second_join", &R::rejoin_step), field("renewed", &R::recreate_before_step),
-      field("misfit", &R::misfit), field("steps", &R::steps, reference::kMaxSteps));
+      bounded("world", &R::world, {0, 1, reference::kMaxWorld}, {.has_own_moves = true}),
+      field("key", &R::key, {.has_own_moves = true}),
+      field("values", &R::values, {.clause = "G9", .each = "values "}),
+      bounded("headroom", &R::headroom, {0, 0, reference::kMaxHeadroom}, {.clause = "G2"}),
+      field("options", &R::options),
+      list_of("parameters", &R::parameters, reference::kMaxParameters),
+      list_of("buffers", &R::buffers, reference::kMaxBuffers,
+              {.clause = "S3",
+               .needs = kState,
+               .feature = "buffers",
+               .pairs = with::kModes | with::kRebuilt | with::kManualSync | with::kForwards |
+                        with::kError | with::kFault}),
+      list_of("inputs", &R::steps_per_rank, reference::kMaxWorld, {.clause = "S2"}),
+      field("second_join", &R::rejoin_step,
+            {.clause = "S2", .phrase = "; and once more from step {} on", .place = Place::kApart}),
+      field("renewed", &R::recreate_before_step,
+            {.clause = "F5",
+             .needs = kReducers,
+             .phrase = "; made anew before step {}",
+             .feature = "a reducer after another",
+             .pairs = (with::kEveryWay & ~with::kUneven) | with::kValues}),
+      field("misfit", &R::misfit), list_of("steps", &R::steps, reference::kMaxSteps));
 };
 
 template <>
 struct Table<faults::Fault> {
   using R = faults::Fault;
-  static constexpr auto list = std::make_tuple(
-      field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
-      field("site", &R::site), bounded("duration_us", &R::duration_us, 0, faults::kMaxDurationUs),
-      field("peer", &R::peer), field("at", &R::at));
+  static constexpr auto list =
+      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
+                      field("site", &R::site),
+                      bounded("duration_us", &R::duration_us, {0, 0, faults::kMaxDurationUs}),
+                      field("peer", &R::peer), field("at", &R::at));
 };
 
 template <>
@@ -195,177 +336,209 @@ struct Table<Schedule::Deviation> {
 template <>
 struct Table<Schedule> {
   using R = Schedule;
-  static constexpr auto list = std::make_tuple(field("policy", &R::policy), field("seed", &R::seed),
-                                               field("deviations", &R::deviations, kMaxDeviations));
+  static constexpr auto list = std::make_tuple(
+      field("policy", &R::policy, {.each = "policy "}), field("seed", &R::seed),
+      list_of("deviations", &R::deviations, kMaxDeviations, {.feature = "deviations"}));
 };
 
 template <>
 struct Table<Case> {
   using R = Case;
-  static constexpr auto list =
-      std::make_tuple(field("program", &R::program), FaultList{}, field("schedule", &R::schedule),
-                      bounded("timeout_ms", &R::timeout_ms, 0, kMaxTimeoutMs));
+  static constexpr auto list = std::make_tuple(
+      field("program", &R::program), FaultList{},
+      field("schedule", &R::schedule, {.has_own_moves = true}),
+      bounded("timeout_ms", &R::timeout_ms, {0, 0, kMaxTimeoutMs}, {.feature = "timeout"}));
 };
 
-template <typename T>
-concept IsRecord = requires {
-  Table<T>::list;
-};
-
-template <typename T>
-struct IsVector : std::false_type {};
-template <typename T>
-struct IsVector<std::vector<T>> : std::true_type {};
-
-// Calls f(field) for each field of the record, in the order of the table.
-template <typename Record, typename F>
-constexpr void for_each(F&& f) {
-  std::apply([&f](const auto&... each) { (f(each), ...); }, Table<Record>::list);
-}
-
-// Compares field by field.
-template <typename T>
-bool same(const T& a, const T& b) {
-  if constexpr (IsVector<T>::value) {
-    if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i)
-      if (!same(a[i], b[i])) return false;
-    return true;
-  } else if constexpr (IsRecord<T>) {
-    bool all = true;
-    for_each<T>([&](const auto& each) { all = all && same(each.get(a), each.get(b)); });
-    return all;
-  } else {
-    return a == b;
-  }
-}
-
-// The names of an enum's values, from 0.
-template <typename E>
-struct Names;
+// All records. The shrinker numbers fields in this order.
+using Records = std::tuple<Case, reference::Program, reference::Parameter, reference::Step,
+                           reference::RankPass, reference::Forward, reference::Node,
+                           reference::Input, reference::Backward, faults::Fault, reference::Buffer,
+                           reference::Options, reference::Misfit, Schedule, Schedule::Deviation>;
 
 template <>
-struct Names<reference::DType> {
-  static constexpr std::array list{"float32", "float64", "float16", "bfloat16", "complex64"};
+struct Values<reference::DType> {
+  static constexpr Value list[] = {{"float32"},
+                                   {.name = "float64", .needs = kFloat64},
+                                   {.name = "float16", .needs = kFloat16},
+                                   {.name = "bfloat16", .needs = kBFloat16},
+                                   {.name = "complex64", .needs = kComplex64}};
 };
 template <>
-struct Names<reference::Mode> {
-  static constexpr std::array list{"plain", "dynamic", "static"};
+struct Values<reference::Mode> {
+  static constexpr Value list[] = {
+      {"plain"}, {.name = "dynamic", .needs = kDynamic}, {.name = "static", .needs = kStatic}};
 };
 template <>
-struct Names<reference::PassKind> {
-  static constexpr std::array list{"synced", "no_sync", "no_grad"};
+struct Values<reference::PassKind> {
+  static constexpr Value list[] = {
+      {"synced"}, {.name = "no_sync", .needs = kNoSync}, {.name = "no_grad", .needs = kNoGrad}};
 };
 template <>
-struct Names<reference::ZeroGrad> {
-  static constexpr std::array list{"undefine", "fill", "keep", "replace", "swap"};
+struct Values<reference::ZeroGrad> {
+  static constexpr Value list[] = {
+      {.name = "undefine", .phrase = "zero_grad to none"},
+      {.name = "fill", .phrase = "zero_grad to zeros"},
+      {.name = "keep", .phrase = "no zero_grad"},
+      {.name = "replace", .needs = kSetGradients, .phrase = "gradients replaced"},
+      {.name = "swap", .needs = kSetGradients, .phrase = "gradients swapped"}};
 };
 template <>
-struct Names<reference::Recompute> {
-  static constexpr std::array list{"none", "once", "twice", "twice_fails"};
+struct Values<reference::Recompute> {
+  static constexpr Value list[] = {
+      {"none", 28},
+      {"once", 38, kRecompute,
+       "in a checkpoint of the whole model: ", "a checkpoint around the whole model"},
+      {"twice", 24, kRecompute,
+       "in two checkpoints of the whole model, the second ignores that it is refused: ",
+       "two checkpoints around the whole model, and the refusal ignored"},
+      {"twice_fails", 10, kRecompute,
+       "in two checkpoints of the whole model, the second fails as it is refused: ",
+       "two checkpoints around the whole model, and the refusal an error (P1)"}};
+};
+// The largest values come last, and not in every program (generate/reach.h).
+template <>
+struct Values<reference::Values> {
+  static constexpr Value list[] = {
+      {"exact", 45}, {"general", 37}, {"special", 18, kSpecial}, {"largest", 0}};
 };
 template <>
-struct Names<reference::Values> {
-  static constexpr std::array list{"exact", "general", "special", "largest"};
+struct Values<reference::Order> {
+  static constexpr Value list[] = {
+      {"ring"}, {.name = "bcube", .needs = kBcube}, {.name = "rank", .needs = kRankOrder}};
 };
 template <>
-struct Names<reference::Order> {
-  static constexpr std::array list{"ring", "bcube", "rank"};
+struct Values<reference::Hook> {
+  static constexpr Value list[] = {{"none", 0},  {"allreduce", 15}, {"fp16", 25},
+                                   {"bf16", 25}, {"elsewhere", 95}, {"power_sgd", 50}};
 };
 template <>
-struct Names<reference::Hook> {
-  static constexpr std::array list{"none", "allreduce", "fp16", "bf16", "elsewhere", "power_sgd"};
+struct Values<reference::HookResult> {
+  static constexpr Value list[] = {
+      {"mean", 52},
+      {"sum", 16, {}, " that returns the sum", "hook: it returns the sum"},
+      {"local", 16, {}, " that returns what the rank has", "hook: it returns what the rank has"},
+      {"zeros", 16, {}, " that returns zeros", "hook: it returns zeros"}};
 };
 template <>
-struct Names<reference::HookResult> {
-  static constexpr std::array list{"mean", "sum", "local", "zeros"};
+struct Values<reference::HookCompletion> {
+  static constexpr Value list[] = {
+      {"immediate", 50},
+      {"late", 25, {}, ", its futures complete late", "hook: futures complete late"},
+      {"reversed", 25, {}, ", its futures complete in reversed order"}};
 };
 template <>
-struct Names<reference::HookCompletion> {
-  static constexpr std::array list{"immediate", "late", "reversed"};
+struct Values<reference::HookBackward> {
+  static constexpr Value list[] = {
+      {"none", 50},
+      {"own", 15, {}, ", it runs a backward of its own graph", "hook: a backward of its own graph"},
+      {"taken",
+       15,
+       {},
+       ", it runs a backward to a gradient that the pass has taken",
+       "hook: a backward to a gradient that the pass has taken"},
+      {"all",
+       20,
+       {},
+       ", it runs backwards without gradients to all parameters",
+       "hook: backwards to all parameters"}};
 };
 template <>
-struct Names<reference::HookBackward> {
-  static constexpr std::array list{"none", "own", "taken", "all"};
+struct Values<reference::Join> {
+  static constexpr Value list[] = {
+      {"none"},
+      {.name = "by_all", .phrase = "; the mean is over all ranks"},
+      {.name = "by_active", .phrase = "; the mean is over those that train"}};
 };
 template <>
-struct Names<reference::Join> {
-  static constexpr std::array list{"none", "by_all", "by_active"};
+struct Values<reference::Transport> {
+  static constexpr Value list[] = {
+      {"host"},
+      {.name = "staged", .phrase = "; on a GPU, staged on the host"},
+      {.name = "nccl", .phrase = "; on a GPU, by NCCL", .feature = "on a GPU, by NCCL"}};
 };
 template <>
-struct Names<reference::Transport> {
-  static constexpr std::array list{"host", "staged", "nccl"};
+struct Values<reference::MisfitKind> {
+  // The phrase says what the rank of a misfit has; {} is a parameter.
+  static constexpr Value list[] = {
+      {.name = "none", .phrase = "nothing"},
+      {.name = "mode", .phrase = "another mode"},
+      {.name = "views", .phrase = "another gradient_as_bucket_view"},
+      {.name = "order", .phrase = "another order of additions"},
+      {.name = "rebuild", .phrase = "another rebuild_buckets"},
+      {.name = "manual_sync", .phrase = "another auto_sync"},
+      {.name = "limits", .phrase = "one bucket limit more"},
+      {.name = "chunk", .phrase = "another limit of broadcast chunks"},
+      {.name = "keep_buffers", .phrase = "another broadcast_buffers"},
+      {.name = "hook", .phrase = "another communication hook"},
+      {.name = "launch", .phrase = "another schedule"},
+      {.name = "pinned", .phrase = "another pinned layout"},
+      {.name = "verify", .phrase = "another verify_payload"},
+      {.name = "fewer_parameters", .phrase = "no parameter {}"},
+      {.name = "more_parameters", .phrase = "one parameter more"},
+      {.name = "sizes", .phrase = "another size of parameter {}"},
+      {.name = "strides", .phrase = "other strides of parameter {}"},
+      {.name = "dtype", .phrase = "another dtype of parameter {}"},
+      {.name = "name", .phrase = "another name of parameter {}"},
+      {.name = "frozen",
+       .phrase = "parameter {} frozen where the others do not, or the other way round"},
+      {.name = "sparse",
+       .phrase = "parameter {} sparse where the others do not, or the other way round"},
+      {.name = "swapped", .phrase = "parameter {} in the place of another one"},
+      {.name = "ignored", .phrase = "parameter {} ignored"},
+      {.name = "more_buffers", .phrase = "one buffer more"},
+      {.name = "more_replicas", .phrase = "one replica more"},
+      {.name = "unknown_name", .phrase = "the name of nothing in its list of ignored ones"},
+      {.name = "no_limits", .phrase = "no bucket limits"},
+      {.name = "no_trace", .phrase = "no trace"},
+      {.name = "two_modes", .phrase = "two modes at once"},
+      {.name = "verify_native", .phrase = "verified payloads in the order of the transport"},
+      {.name = "null_parameter", .phrase = "null in place of parameter {}"},
+      {.name = "null_buffer", .phrase = "a buffer that is null"},
+      {.name = "holes", .phrase = "holes in parameter {}"},
+      {.name = "replica_sizes", .phrase = "a replica in which parameter {} has another size"},
+      {.name = "replica_list", .phrase = "a replica with a shorter list of parameters"},
+      {.name = "group_dtype", .phrase = "a group that cannot sum its dtypes"},
+      {.name = "group_device", .phrase = "a group that cannot reach its device"},
+      {.name = "group_verify", .phrase = "a group that cannot verify payloads"},
+      {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
+  };
+  static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
 };
 template <>
-struct Names<reference::MisfitKind> {
-  static constexpr std::array list{"none",
-                                   "mode",
-                                   "views",
-                                   "order",
-                                   "rebuild",
-                                   "manual_sync",
-                                   "limits",
-                                   "chunk",
-                                   "keep_buffers",
-                                   "hook",
-                                   "launch",
-                                   "pinned",
-                                   "verify",
-                                   "fewer_parameters",
-                                   "more_parameters",
-                                   "sizes",
-                                   "strides",
-                                   "dtype",
-                                   "name",
-                                   "frozen",
-                                   "sparse",
-                                   "swapped",
-                                   "ignored",
-                                   "more_buffers",
-                                   "more_replicas",
-                                   "unknown_name",
-                                   "no_limits",
-                                   "no_trace",
-                                   "two_modes",
-                                   "verify_native",
-                                   "null_parameter",
-                                   "null_buffer",
-                                   "holes",
-                                   "replica_sizes",
-                                   "replica_list",
-                                   "group_dtype",
-                                   "group_device",
-                                   "group_verify",
-                                   "layout"};
-  static_assert(list.size() == static_cast<std::size_t>(reference::kLastMisfit) + 1);
+struct Values<reference::Launch> {
+  static constexpr Value list[] = {
+      {"overlapped"}, {.name = "after_backward", .phrase = "; reduced after backward"}};
 };
 template <>
-struct Names<reference::Launch> {
-  static constexpr std::array list{"overlapped", "after_backward"};
+struct Values<reference::Node::Kind> {
+  static constexpr Value list[] = {{"use"},
+                                   {"sum"},
+                                   {"scale"},
+                                   {"stop"},
+                                   {"detach"},
+                                   {"split"},
+                                   {.name = "checkpoint", .needs = kCheckpoint}};
 };
 template <>
-struct Names<reference::Node::Kind> {
-  static constexpr std::array list{"use", "sum", "scale", "stop", "detach", "split", "checkpoint"};
+struct Values<Schedule::Policy> {
+  static constexpr Value list[] = {{"default", 14, {}, "default"},
+                                   {"random_walk", 26, {}, "random walk"},
+                                   {"stay_biased", 12, {}, "stay-biased walk"},
+                                   {"round_robin", 12, {}, "round robin"},
+                                   {"pos", 26, {}, "partial order sampling"},
+                                   {"pct", 10, {}, "probabilistic concurrency testing"}};
 };
 template <>
-struct Names<Schedule::Policy> {
-  static constexpr std::array list{"default",     "random_walk", "stay_biased",
-                                   "round_robin", "pos",         "pct"};
+struct Values<faults::Kind> {
+  static constexpr Value list[] = {
+      {"message_delay"},   {"message_stall"},    {"operation_delay"},
+      {"operation_stall"}, {"operation_error"},  {"call_error"},
+      {"link_reset"},      {"rank_exit"},        {"rank_pause"},
+      {"node_throws"},     {"slow_thread"},      {.name = "hook_fails", .needs = kHookCalls},
+      {"payload_flip"},    {"payload_truncate"}, {"payload_swap"},
+      {"payload_stale"},   {"payload_shift"}};
+  static_assert(std::size(list) == faults::kKinds);
 };
-template <>
-struct Names<faults::Kind> {
-  static constexpr std::array<const char*, faults::kKinds> list{
-      "message_delay", "message_stall", "operation_delay", "operation_stall",  "operation_error",
-      "call_error",    "link_reset",    "rank_exit",       "rank_pause",       "node_throws",
-      "slow_thread",   "hook_fails",    "payload_flip",    "payload_truncate", "payload_swap",
-      "payload_stale", "payload_shift"};
-};
-
-template <typename E>
-requires std::is_enum_v<E>
-constexpr const char* name_of(E value) {
-  const auto index = static_cast<std::size_t>(value);
-  return index < Names<E>::list.size() ? Names<E>::list[index] : "unknown";
-}
 
 }  // namespace lockstep::properties::fields

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <type_traits>
 
+#include "properties/case/fields.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/server.h"
@@ -67,33 +69,15 @@ struct Change {
   std::function<bool(Case&)> apply;  // false: nothing to change
 };
 
+// Every option that has a row with the name of a change: from its default to another value, and
+// from any other value to the default.
 std::vector<Change> changes_of_options() {
-  return {
-      {"the mode",
-       [](Case& c) {
-         auto& mode = c.program.options.mode;
-         mode =
-             mode == reference::Mode::kPlain ? reference::Mode::kDynamic : reference::Mode::kPlain;
-         return true;
-       }},
+  using reference::Options;
+  std::vector<Change> changes = {
       {"the bucket limits",
        [](Case& c) {
          c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = 1;
          c.program.options.last_bucket_bytes = 0;
-         return true;
-       }},
-      {"the order of additions",
-       [](Case& c) {
-         auto& order = c.program.options.order;
-         order =
-             order == reference::Order::kRing ? reference::Order::kBcube : reference::Order::kRing;
-         return true;
-       }},
-      {"the transport",
-       [](Case& c) {
-         auto& transport = c.program.options.transport;
-         transport = transport == reference::Transport::kHost ? reference::Transport::kStaged
-                                                              : reference::Transport::kHost;
          return true;
        }},
       {"verified payloads",
@@ -102,41 +86,19 @@ std::vector<Change> changes_of_options() {
          if (c.program.options.verify) c.program.options.order = reference::Order::kRankOrder;
          return true;
        }},
-      {"views",
-       [](Case& c) {
-         c.program.options.views = !c.program.options.views;
-         return true;
-       }},
-      {"the rebuild",
-       [](Case& c) {
-         c.program.options.rebuild = !c.program.options.rebuild;
-         return true;
-       }},
-      {"the communication hook",
-       [](Case& c) {
-         auto& hook = c.program.options.hook;
-         hook =
-             hook == reference::Hook::kNone ? reference::Hook::kAllReduce : reference::Hook::kNone;
-         return true;
-       }},
-      {"manual sync",
-       [](Case& c) {
-         c.program.options.manual_sync = !c.program.options.manual_sync;
-         return true;
-       }},
-      {"a pinned layout",
-       [](Case& c) {
-         c.program.options.pinned = c.program.options.pinned == 0 ? 1 : 0;
-         return true;
-       }},
-      {"when buckets are launched",
-       [](Case& c) {
-         auto& launch = c.program.options.launch;
-         launch = launch == reference::Launch::kOverlapped ? reference::Launch::kAfterBackward
-                                                           : reference::Launch::kOverlapped;
-         return true;
-       }},
   };
+  fields::for_each<Options>([&](const auto& field) {
+    static const Options simplest;
+    using T = std::remove_cvref_t<decltype(field.get(simplest))>;
+    if (field.row.change == nullptr) return;
+    changes.push_back({field.row.change, [&field](Case& c) {
+                         const bool is_set = fields::is_set(field, c.program.options);
+                         field.get(c.program.options) =
+                             is_set ? field.get(simplest) : static_cast<T>(1);
+                         return true;
+                       }});
+  });
+  return changes;
 }
 
 std::vector<Change> all_changes(LaneKind lane) {

@@ -41,8 +41,8 @@ struct Workers::Shared {
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
     std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
-    std::array<std::atomic<std::uint64_t>, kFeatures> features{};
-    std::array<std::array<std::atomic<std::uint32_t>, kFeatures>, faults::kKinds> by_fault{};
+    std::array<std::atomic<std::uint64_t>, kMaxFeatures> features{};
+    std::array<std::array<std::atomic<std::uint32_t>, kMaxFeatures>, faults::kKinds> by_fault{};
   };
   std::atomic<bool> stopping{false};
   std::array<Worker, kMaxJobs> workers{};
@@ -137,7 +137,7 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
   if (self.current % kFeaturesEvery == 0) {
     ++self.coverage_cases;
     const FeatureSet features = features_of(c);
-    for (std::size_t f = 0; f < kFeatures; ++f) {
+    for (std::size_t f = 0; f < feature_count(); ++f) {
       if (!features.test(f)) continue;
       ++self.features[f];
       for (std::size_t k = 0; k < faults::kKinds; ++k)
@@ -275,7 +275,7 @@ Totals Workers::totals() const {
     totals.errors += worker.errors;
     for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
       totals.unspecified[k] += worker.unspecified[k];
-    for (std::size_t f = 0; f < kFeatures; ++f) {
+    for (std::size_t f = 0; f < feature_count(); ++f) {
       if (worker.features[f] == 0) continue;
       totals.coverage[feature_name(f)] += worker.features[f];
       for (std::size_t k = 0; k < faults::kKinds; ++k)
@@ -290,7 +290,7 @@ Totals Workers::totals() const {
 
 std::size_t Workers::features_seen() const {
   std::size_t seen = 0;
-  for (std::size_t f = 0; f < kFeatures && shared_ != nullptr; ++f)
+  for (std::size_t f = 0; f < feature_count() && shared_ != nullptr; ++f)
     seen += std::any_of(shared_->workers.begin(), shared_->workers.begin() + plan_.jobs,
                         [f](const Shared::Worker& worker) { return worker.features[f] != 0; })
                 ? 1

@@ -28,11 +28,6 @@ class FeatureCollector {
   void add_if(bool condition, const std::string& name) {
     if (condition) found_.insert(name);
   }
-  // Adds the feature `way` + `name` if the case has the feature `other`.
-  void pair(const std::string& way, const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  }
-  void crossed(const std::string& way);
   bool owns(std::size_t i) const { return program_.parameters[i].shared_with == 0; }
   bool trains(std::size_t i) const {
     return is_original(program_.parameters[i]) && is_reduced(program_.parameters[i]);
@@ -55,8 +50,8 @@ class FeatureCollector {
   void graphs();
   void nodes(const reference::Step& step, const std::vector<reference::Node>& list, bool in_body);
   void faults();
+  void rows();
   void verified();
-  void on_a_gpu();
   void errors();
   void static_graph();
   void views(const reference::Expectation& expected);
@@ -71,7 +66,6 @@ class FeatureCollector {
   void reducers();
   void renewal();
   void groups();
-  void ways();
 
   const Case& case_;
   const reference::Program& program_;

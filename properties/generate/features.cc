@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -10,9 +12,9 @@
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/feature_collector.h"
+#include "properties/generate/feature_table.h"
 #include "properties/generate/misfit.h"
 #include "properties/generate/reach.h"
-#include "properties/generate/recompute.h"
 #include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -48,11 +50,8 @@ void FeatureCollector::sizes(const Parameter& parameter) {
 
 void FeatureCollector::complex(const Parameter& parameter) {
   if (parameter.dtype != reference::DType::kComplex64) return;
-  const std::string way = "dtype complex64";
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  add_if(program_.options.views, way + ", gradients as views");
-  add_if(parameter.sparse, way + ", a sparse parameter");
-  add_if(parameter.column_major && parameter.sizes.size() > 1, way + ", column-major");
+  add_if(parameter.sparse, "dtype complex64, a sparse parameter");
+  add_if(parameter.column_major && parameter.sizes.size() > 1, "dtype complex64, column-major");
 }
 
 void FeatureCollector::parameters() {
@@ -62,14 +61,10 @@ void FeatureCollector::parameters() {
   const std::size_t count = program_.parameters.size();
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& parameter = program_.parameters[i];
-    add_if(!owns(i), "shared parameter");
     if (!owns(i)) continue;
-    add_if(true, std::string("dtype ") + fields::name_of(parameter.dtype));
     dtypes.insert(parameter.dtype);
     complex(parameter);
     sizes(parameter);
-    add_if(parameter.device == 1, "second device");
-    add_if(parameter.frozen, "frozen parameter");
     add_if(after_frozen && !parameter.frozen, "frozen parameter before one that trains");
     after_frozen = after_frozen || parameter.frozen;
     owners += trains(i) ? 1 : 0;
@@ -87,12 +82,8 @@ void FeatureCollector::parameters() {
   const auto limits = reference::bucket_limits(program_.options);
   add_if(limits.size() > 2 && limits[2] != limits[1] && buckets > 2,
          "three bucket limits, and as many buckets");
-  add_if(true, std::string("values ") + fields::name_of(program_.values));
-  add_if(true, std::string("order ") + fields::name_of(program_.options.order));
-  add_if(true, std::string("mode ") + fields::name_of(program_.options.mode));
-  add_if(program_.options.views, "gradients as views");
-  add_if(true, std::string("policy ") + fields::name_of(case_.schedule.policy));
-  add_if(!case_.schedule.deviations.empty(), "deviations");
+  add_if(buckets > 1, "several buckets");
+  add_if(program_.world > 2, "3 ranks or more");
   add_if(program_.world >= 5 && program_.world <= 8, "5 to 8 ranks");
   add_if(program_.world < 5, "ranks " + std::to_string(program_.world));
 }
@@ -150,7 +141,6 @@ void FeatureCollector::dropped(const Step& step) {
 
 void FeatureCollector::steps() {
   for (const Step& step : program_.steps) {
-    add_if(true, std::string("step ") + fields::name_of(step.kind));
     if (step.kind == PassKind::kSynced && program_.options.mode == Mode::kDynamic &&
         kept(step.variants[0]))
       use(step);
@@ -201,7 +191,6 @@ void FeatureCollector::windows() {
 void FeatureCollector::nodes(const Step& step, const std::vector<Node>& list, bool in_body) {
   const bool synced = step.kind == PassKind::kSynced;
   for (const Node& node : list) {
-    add_if(true, std::string("node ") + fields::name_of(node.kind));
     add_if(node.kind == Node::Kind::kScale && node.factor == 0, "zero scale");
     const Parameter& parameter = program_.parameters[node.parameter];
     add_if(node.kind == Node::Kind::kUse && node.row_major && parameter.column_major,
@@ -247,7 +236,6 @@ void FeatureCollector::graphs() {
       const bool synced = step.kind == PassKind::kSynced;
       add_if(synced && forwards > 1, "several forwards of one synced pass");
       add_if(synced && pass.backwards.size() > 1, "several backwards of one synced pass");
-      add_if(pass.keep_outputs, "outputs kept");
       add_if(pass.hold_outputs && &step != &program_.steps.back(),
              "outputs held past the next step");
       add_if(std::any_of(pass.forwards.begin(), pass.forwards.end(),
@@ -266,7 +254,6 @@ void FeatureCollector::faults() {
   const std::uint32_t buckets = bucket_count(program_);
   bool fatal = false;
   for (const faults::Fault& fault : case_.faults.faults) {
-    add_if(true, std::string("fault ") + faults::name_of(fault.kind));
     fatal = fatal || !faults::is_benign(fault.kind);
     using faults::Kind;
     const bool at_operation = fault.kind == Kind::kOperationDelay ||
@@ -282,7 +269,6 @@ void FeatureCollector::faults() {
   add_if(!case_.faults.faults.empty() && !fatal, "benign faults alone");
   add_if(fatal, "a fault that ends a step");
   add_if(case_.faults.faults.size() > 1, "several faults");
-  add_if(case_.timeout_ms > 0, "timeout");
 }
 
 // Adds the features of a legal static program.
@@ -354,8 +340,6 @@ void FeatureCollector::rebuilds(const reference::Expectation& expected) {
     add_if(program_.options.views && step.zero_grad != ZeroGrad::kUndefine,
            "buckets rebuilt, gradients as views that are kept");
     add_if(!kept(step.variants[0]), "buckets rebuilt in a step whose outputs are dropped");
-    add_if(program_.options.mode == Mode::kStatic, "buckets rebuilt in static mode");
-    add_if(program_.options.mode == Mode::kDynamic, "buckets rebuilt in dynamic mode");
   }
 }
 
@@ -369,6 +353,7 @@ void FeatureCollector::hooks(const reference::Expectation& expected) {
     is_rebuilt = is_rebuilt || step.layout > 0;
   }
   if (reduced == 0) return;
+  add_if(true, "hook");
   add_if(true, std::string("hook ") + fields::name_of(hook));
   for (const auto& bucket : expected.buckets) {
     const bool compresses = reference::wire_dtype(hook, bucket.dtype) != bucket.dtype;
@@ -377,10 +362,7 @@ void FeatureCollector::hooks(const reference::Expectation& expected) {
     add_if(can && !compresses, "hook: leaves a dtype as it is");
   }
   if (hook == reference::Hook::kPowerSgd) power_sgd(expected, reduced, is_rebuilt);
-  add_if(program_.options.mode == Mode::kStatic, "hook in static mode");
-  add_if(program_.options.mode == Mode::kDynamic, "hook in dynamic mode");
   add_if(is_rebuilt, "hook: buckets rebuilt");
-  add_if(program_.options.views, "hook: gradients as views");
   add_if(hook == reference::Hook::kElsewhere && program_.options.views && reduced >= 3,
          "hook: a result elsewhere, gradients as views, 3 synced steps or more");
   find_user_hook_features(case_, found_);
@@ -388,7 +370,6 @@ void FeatureCollector::hooks(const reference::Expectation& expected) {
 
 // Adds the features of values and buffers (S3).
 void FeatureCollector::state(const reference::Expectation& expected) {
-  add_if(program_.options.with_values, "values of parameters");
   const auto& parameters = program_.parameters;
   const bool is_ignored = std::any_of(parameters.begin(), parameters.end(), [](const auto& each) {
     return each.ignored && !each.frozen;
@@ -397,14 +378,8 @@ void FeatureCollector::state(const reference::Expectation& expected) {
     const std::string what = "ignored parameter";
     add_if(true, what);
     add_if(bucket_count(program_) > 0, what + ", and another that is reduced");
-    add_if(bucket_count(program_) > 1, what + ", several buckets");
-    pair(what, "mode dynamic", " in dynamic mode");
-    pair(what, "mode static", " in static mode");
-    pair(what, "pinned layout", ", a pinned layout");
   }
   if (program_.buffers.empty()) return;
-  const std::string what = "buffers";
-  add_if(true, what);
   const std::size_t chunks =
       reference::buffer_chunks(program_.options, reference::state_tensors(program_)).size();
   std::size_t sent = 0;
@@ -412,13 +387,9 @@ void FeatureCollector::state(const reference::Expectation& expected) {
   for (const reference::Buffer& buffer : program_.buffers) {
     sent += !buffer.ignored && reference::element_count(buffer.sizes) > 0 ? 1 : 0;
     on_first += buffer.device == 0 ? 1 : 0;
-    add_if(buffer.ignored, "ignored buffer");
-    add_if(buffer.replaced, "buffer replaced by each forward");
-    add_if(buffer.column_major, "column-major buffer");
   }
   add_if(chunks > 1, "buffers in several chunks");
   add_if(sent > chunks, "several buffers in one chunk");
-  add_if(program_.options.keep_buffers, "buffers broadcast at construction alone");
   add_if(on_first > 0 && on_first < program_.buffers.size(), "buffers on two devices");
   for (std::size_t s = 0; s < program_.steps.size() && chunks > 0; ++s) {
     const bool broadcasts =
@@ -431,30 +402,6 @@ void FeatureCollector::state(const reference::Expectation& expected) {
     add_if(!broadcasts && !program_.options.keep_buffers && kind == PassKind::kSynced,
            "buffers not broadcast inside of a window");
   }
-  pair(what, "step no_grad", ", a forward without gradients");
-  pair(what, "mode dynamic", " in dynamic mode");
-  pair(what, "mode static", " in static mode");
-  pair(what, "buckets rebuilt", ", buckets rebuilt");
-  pair(what, "manual sync", ", manual sync");
-  pair(what, "several forwards of one synced pass", ", several forwards of one pass");
-  pair(what, "an error of its own", ", an error of its own");
-  pair(what, "a fault that ends a step", ", a fault that ends a step");
-}
-
-// Adds the features that are crossed with every way to train.
-void FeatureCollector::crossed(const std::string& way) {
-  pair(way, "window kept up to its synced step", ": local passes before");
-  pair(way, "mode dynamic", " in dynamic mode");
-  pair(way, "mode static", " in static mode");
-  pair(way, "gradients as views", ", gradients as views");
-  pair(way, "buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair(way, "after backward", ", after backward");
-  pair(way, "manual sync", ", manual sync");
-  pair(way, "uneven inputs", ", uneven inputs");
-  pair(way, "nested backward in a synced pass", ", a nested backward");
-  pair(way, "an error of its own", ", an error of its own");
-  pair(way, "a fault that ends a step", ", a fault that ends a step");
 }
 
 // Adds the features of replicas (P15).
@@ -485,106 +432,41 @@ void FeatureCollector::replicas() {
   add_if(std::any_of(program_.buffers.begin(), program_.buffers.end(),
                      [](const auto& buffer) { return buffer.copy_of > 0; }),
          way + ", buffers of each");
-  crossed(way);
-  pair(way, "sparse parameter", ", a sparse parameter");
-  pair(way, "values of parameters", ", values of parameters");
 }
 
 // Adds the features of several reducers (F7).
 void FeatureCollector::reducers() {
   if (reference::reducer_count(program_) == 1) return;
   const std::string way = "two reducers";
-  const bool is_apart = program_.options.group_each;
   const bool is_after = program_.options.launch == reference::Launch::kAfterBackward;
   add_if(true, way);
-  add_if(is_apart, way + ", each on a group of its own");
-  add_if(!is_apart && is_after, way + " on one group, after backward");
-  add_if(!is_apart && !is_after, way + " on one group, overlapped");
-  add_if(program_.world > 2, way + ", 3 ranks or more");
-  add_if(program_.options.two_groups, way + ", two groups of ranks");
-  crossed(way);
-  pair(way, "sparse parameter", ", a sparse parameter");
-  pair(way, "pinned layout", ", a pinned layout");
-  pair(way, "buffers", ", buffers");
-  pair(way, "replicas", ", replicas");
-  pair(way, "verified", ", verified");
+  if (program_.options.group_each) return;
+  add_if(is_after, way + " on one group, after backward");
+  add_if(!is_after, way + " on one group, overlapped");
 }
 
 // Adds the features of a reducer that follows another one.
 void FeatureCollector::renewal() {
   if (program_.recreate_before_step == 0) return;
-  const std::string way = "a reducer after another";
-  add_if(true, way);
   add_if(program_.steps[program_.recreate_before_step].zero_grad == ZeroGrad::kKeep,
-         way + ", gradients kept");
-  crossed(way);
-  pair(way, "values of parameters", ", values of parameters");
-  pair(way, "two reducers", ", two reducers");
+         "a reducer after another, gradients kept");
 }
 
 // Adds the features of groups whose ranks are not those of the world.
 void FeatureCollector::groups() {
   if (!program_.options.two_groups) return;
-  const std::string way = "two groups of ranks";
-  add_if(true, way);
-  add_if(program_.world > 3, way + ", of 2 ranks or more each");
-  add_if(program_.world % 2 == 1, way + ", of different sizes");
-  crossed(way);
-  pair(way, "sparse parameter", ", a sparse parameter");
-  pair(way, "buffers", ", buffers");
-  pair(way, "replicas", ", replicas");
-  pair(way, "verified", ", verified");
-}
-
-void FeatureCollector::on_a_gpu() {
-  if (program_.options.transport == reference::Transport::kHost) return;
-  const std::string way = "on a GPU";
-  add_if(true, way);
-  add_if(program_.options.transport == reference::Transport::kNccl, way + ", by NCCL");
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  add_if(bucket_count(program_) > 1, way + ", several buckets");
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  add_if(program_.options.order == reference::Order::kRankOrder, way + ", in the order of ranks");
-  pair("after backward", ", after backward");
-  pair("buffers", ", buffers");
-  pair("uneven inputs", ", uneven inputs");
-  pair("sparse parameter", ", sparse gradients");
-  pair("an error of its own", ", an error of its own");
-  pair("a fault that ends a step", ", a fault that ends a step");
+  add_if(program_.world > 3, "two groups of ranks, of 2 ranks or more each");
+  add_if(program_.world % 2 == 1, "two groups of ranks, of different sizes");
 }
 
 // Adds the features of verified collectives (F3).
 void FeatureCollector::verified() {
   if (!program_.options.verify) return;
-  const std::string way = "verified";
-  add_if(true, way);
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  add_if(program_.world > 2, way + ", 3 ranks or more");
-  add_if(bucket_count(program_) > 1, way + ", several buckets");
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair("manual sync", ", manual sync");
-  pair("pinned layout", ", a pinned layout");
-  pair("after backward", ", after backward");
-  pair("buffers", ", buffers");
-  pair("uneven inputs", ", uneven inputs");
-  pair("an error of its own", ", an error of its own");
   const auto& plan = case_.faults.faults;
   const auto changed = std::count_if(plan.begin(), plan.end(), [](const faults::Fault& fault) {
     return faults::is_payload(fault.kind);
   });
-  const std::string change = way + ", a payload is changed";
+  const std::string change = "verified, a payload is changed";
   add_if(changed > 0, change);
   add_if(changed == 1 && plan.size() == 1, change + ", and nothing else goes wrong");
   add_if(changed > 1, change + " twice");
@@ -594,7 +476,7 @@ void FeatureCollector::verified() {
                          [](const faults::Fault& fault) {
                            return faults::is_payload(fault.kind) && fault.site < 2;
                          }),
-         way + ", buffers that are changed on their way");
+         "verified, buffers that are changed on their way");
 }
 
 // Adds the features of uneven inputs (S2).
@@ -617,23 +499,12 @@ void FeatureCollector::inputs(const reference::Expectation& expected) {
   add_if(inputs[0] == *least, way + ", rank 0 out first");
   add_if(program_.options.early_termination, way + ", early termination");
   add_if(program_.rejoin_step > 0, "a second join");
-  add_if(program_.rejoin_step > 0 && program_.options.mode == Mode::kStatic,
-         "a second join in static mode");
-  add_if(program_.rejoin_step > 0 && found_.count("buffers") > 0, "a second join, buffers");
   add_if(std::any_of(case_.faults.faults.begin(), case_.faults.faults.end(),
                      [&](const faults::Fault& fault) {
                        return !faults::is_benign(fault.kind) &&
                               !reference::has_input(program_, fault.rank, fault.step);
                      }),
          way + ", a fault of a rank that has none");
-  const auto pair = [&](const char* other, const std::string& name) {
-    add_if(found_.count(other) > 0, way + name);
-  };
-  pair("mode dynamic", " in dynamic mode");
-  pair("mode static", " in static mode");
-  pair("gradients as views", ", gradients as views");
-  pair("buckets rebuilt", ", buckets rebuilt");
-  pair("buffers", ", buffers");
   for (std::uint32_t s = 0; s < steps; ++s) {
     const auto& collectives = expected.steps[s].collectives;
     add_if(!reference::has_input(program_, 0, s) &&
@@ -643,13 +514,6 @@ void FeatureCollector::inputs(const reference::Expectation& expected) {
                            }),
            way + ", buffers broadcast when rank 0 is out");
   }
-  pair("values of parameters", ", values of parameters");
-  add_if(program_.options.hook != reference::Hook::kNone, way + ", a hook");
-  pair("after backward", ", after backward");
-  pair("step no_sync", ", local passes");
-  pair("manual sync", ", manual sync");
-  pair("an error of its own", ", an error of its own");
-  pair("a fault that ends a step", ", a fault that ends a step");
 }
 
 void FeatureCollector::power_sgd(const reference::Expectation& expected, std::size_t reduced,
@@ -680,7 +544,7 @@ void FeatureCollector::sparse(const reference::Expectation& expected) {
     add_if(parameter.sparse && parameter.ignored, "sparse: an ignored parameter");
   }
   if (sparse == 0) return;
-  const std::string way = "sparse";
+  add_if(true, "sparse");
   add_if(true, "sparse parameter");
   add_if(program_.world > 1, "sparse parameter, 2 ranks or more");
   add_if(dense == 0, "sparse parameters alone");
@@ -695,8 +559,6 @@ void FeatureCollector::sparse(const reference::Expectation& expected) {
     add_if(gathers > 1 && sparse == 1, "sparse: a pass with rows");
     if (gathers > 1 && sparse == 1) uneven_rows(program_.steps[s]);
   }
-  crossed(way);
-  pair(way, "pinned layout", ", a pinned layout");
 }
 
 // Adds whether some ranks look rows up while others look up none.
@@ -717,55 +579,27 @@ void FeatureCollector::uneven_rows(const Step& step) {
   add_if(looks_up.size() > 1, "sparse: a rank without rows in a pass that has some");
 }
 
-// Adds pairs of the ways to run a program with its other features.
-void FeatureCollector::ways() {
-  if (program_.options.manual_sync) {
-    const std::string way = "manual sync";
-    add_if(true, way);
-    pair(way, "mode dynamic", " in dynamic mode");
-    pair(way, "mode static", " in static mode");
-    pair(way, "gradients as views", ", gradients as views");
-    pair(way, "buckets rebuilt", ", buckets rebuilt");
-    pair(way, "several forwards of one synced pass", ", several forwards of one pass");
-    pair(way, "several backwards of one synced pass", ", several backwards of one pass");
-    pair(way, "window kept up to its synced step", " after local passes");
-    pair(way, "one more forward, dropped, on some ranks", ", a forward dropped");
-    pair(way, "synced outputs dropped on all ranks", ", and a step whose outputs are dropped");
-    pair(way, "an error of its own", ", an error of its own");
-  }
-  if (program_.options.pinned != 0) {
-    const std::string way = "pinned layout";
-    add_if(true, way);
-    add_if(program_.options.rebuild, way + ", a rebuild asked for");
-    pair(way, "mode dynamic", " in dynamic mode");
-    pair(way, "mode static", " in static mode");
-    pair(way, "gradients as views", ", gradients as views");
-    pair(way, "several buckets of several parameters", ", several buckets of several parameters");
-    pair(way, "mixed dtypes", ", mixed dtypes");
-    pair(way, "shared parameter", ", a shared parameter");
-    pair(way, "frozen parameter", ", a frozen parameter");
-    pair(way, "manual sync", ", manual sync");
-    pair(way, "an error of its own", ", an error of its own");
-    pair(way, "a fault that ends a step", ", a fault that ends a step");
-  }
-  if (program_.options.launch == reference::Launch::kAfterBackward) {
-    const std::string way = "after backward";
-    add_if(true, way);
-    add_if(program_.options.own_group, way + ", on a group of its own");
-    add_if(!program_.options.own_group, way + ", on the first group");
-    add_if(program_.options.rebuild, way + ", a rebuild asked for");
-    add_if(bucket_count(program_) > 1, way + ", several buckets");
-    pair(way, "mode dynamic", " in dynamic mode");
-    pair(way, "mode static", " in static mode");
-    pair(way, "gradients as views", ", gradients as views");
-    pair(way, "several backwards of one synced pass", ", several backwards of one pass");
-    pair(way, "nested backward in a synced pass", ", a nested backward");
-    pair(way, "window kept up to its synced step", ", local passes before");
-    pair(way, "manual sync", ", manual sync");
-    pair(way, "pinned layout", ", a pinned layout");
-    pair(way, "an error of its own", ", an error of its own");
-    pair(way, "a fault that ends a step", ", a fault that ends a step");
-  }
+// Adds what the rows of the fields name. What a communication hook does (S4) counts only if it
+// reduces something.
+void FeatureCollector::rows() {
+  const bool has_hook = found_.count("hook") > 0;
+  fields::visit_fields(case_, [&](const auto& field, const auto& record) {
+    const fields::Row& row = field.row;
+    if (row.when != nullptr && !row.when(program_)) return;
+    if (!has_hook && std::string_view(row.clause) == "S4") return;
+    if (row.feature != nullptr) add_if(fields::is_set(field, record), row.feature);
+    using T = std::remove_cvref_t<decltype(field.get(record))>;
+    if constexpr (std::is_enum_v<T>) {
+      const fields::Value& each = fields::value_of(field.get(record));
+      if (each.feature != nullptr) add_if(true, each.feature);
+      if (row.each != nullptr) add_if(true, std::string(row.each) + each.name);
+    }
+  });
+  const reference::Options& options = program_.options;
+  add_if(options.hook != reference::Hook::kNone, "a hook");
+  add_if(options.rebuild, "a rebuild asked for");
+  add_if(options.launch == reference::Launch::kAfterBackward && !options.own_group,
+         "after backward, on the first group");
 }
 
 // Whether some outputs outlive this backward call, whatever they lead to.
@@ -804,14 +638,12 @@ void FeatureCollector::errors() {
   if (program_.options.views) views(expected);
   rebuilds(expected);
   hooks(expected);
-  find_recompute_features(case_, found_);
+  rows();
   add_if(any, "an error of its own");
-  ways();
   state(expected);
   inputs(expected);
   sparse(expected);
   verified();
-  on_a_gpu();
   replicas();
   groups();
   reducers();
@@ -820,16 +652,17 @@ void FeatureCollector::errors() {
   add_if(!any && found_.count("several backwards of one synced pass") > 0 &&
              program_.options.mode == Mode::kPlain,
          "legal disjoint losses");
-  add_if(!any && found_.count("nested backward in a synced pass") > 0,
-         "legal nested backward, synced");
 }
 
 FeatureSet features_of(const Case& value) {
   std::set<std::string> found = FeatureCollector(value).found();
   for (const std::string& name : reach_features(value)) found.insert(name);
   FeatureSet set;
-  for (std::size_t f = 0; f < kFeatures; ++f)
-    set[f] = found.count(feature_name(f)) > 0 || has_further_feature(value, feature_name(f));
+  const FeatureTable& table = feature_table();
+  for (std::size_t f = 0; f < table.names.size(); ++f)
+    set[f] = found.count(table.names[f]) > 0 || has_further_feature(value, table.names[f]);
+  for (const FeatureTable::Pair& pair : table.pairs)
+    set[pair.index] = found.count(pair.first) > 0 && found.count(pair.second) > 0;
   return set;
 }
 

@@ -3,7 +3,6 @@
 // microseconds, so use them on a sample of cases.
 #pragma once
 
-#include <array>
 #include <bitset>
 #include <cstddef>
 
@@ -11,9 +10,10 @@
 
 namespace lockstep::properties {
 
-constexpr std::size_t kFeatures = 385;
-using FeatureSet = std::bitset<kFeatures>;
+constexpr std::size_t kMaxFeatures = 512;  // room for all: some come from the rows of case/fields.h
+using FeatureSet = std::bitset<kMaxFeatures>;
 
+std::size_t feature_count();
 const char* feature_name(std::size_t index);  // such as "a parameter unused on some ranks"
 FeatureSet features_of(const Case& value);    // requires a normalized case
 

@@ -4,12 +4,14 @@
 #include <array>
 #include <bit>
 
+#include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "properties/generate/misfit.h"
 #include "properties/generate/random.h"
 #include "properties/generate/reach.h"
 #include "properties/generate/recompute.h"
+#include "properties/generate/rows.h"
 #include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -18,12 +20,17 @@ namespace lockstep::properties {
 namespace {
 
 using reference::DType;
+using reference::Options;
 using reference::Parameter;
 using reference::PassKind;
 using reference::Program;
 using reference::RankPass;
 using reference::Step;
 using reference::ZeroGrad;
+
+// How often an option has another value than its default.
+template <auto member>
+constexpr std::uint32_t percent_of = fields::row_of<member>().percent;
 
 // The features that a case may have at all: drawn once (swarm), within the subject's capabilities.
 struct Features {
@@ -154,14 +161,14 @@ void ProgramDrawer::draw_world() {
   program_.world = std::clamp(drawn, 1u, std::clamp(options_.max_world, 1u, reference::kMaxWorld));
   if (extent_.ranks != 0) program_.world = extent_.ranks;
   program_.key = random_.word();
-  const std::uint32_t values = random_.weighted(std::array<std::uint16_t, 3>{45, 37, 18});
+  const std::uint32_t values = random_.weighted(fields::weights<reference::Values>());
   program_.values = static_cast<reference::Values>(values);
   if (program_.values == reference::Values::kSpecial && !can_.has(Capability::kSpecial))
     program_.values = reference::Values::kGeneral;
 }
 
 void ProgramDrawer::draw_options() {
-  reference::Options& options = program_.options;
+  Options& options = program_.options;
   if (features_.dynamic) options.mode = reference::Mode::kDynamic;
   if (features_.is_static) options.mode = reference::Mode::kStatic;
   options.views = features_.views;
@@ -183,14 +190,14 @@ void ProgramDrawer::draw_options() {
 // draws the same count, whatever the subject supports. So the rest of a seed's case does not depend
 // on the subject.
 void ProgramDrawer::draw_run_modes() {
-  reference::Options& options = program_.options;
-  const bool manual_sync = run_mode_random_.percent(18);
+  Options& options = program_.options;
+  const bool manual_sync = run_mode_random_.percent(percent_of<&Options::manual_sync>);
   options.manual_sync = manual_sync && can_.has(Capability::kManualSync);
-  const bool pinned = run_mode_random_.percent(18);
+  const bool pinned = run_mode_random_.percent(percent_of<&Options::pinned>);
   const std::uint32_t order = run_mode_random_.below(1000);  // a small number is as good as any
   if (pinned && can_.has(Capability::kPinned)) options.pinned = 1 + order;
-  const bool after_backward = run_mode_random_.percent(18);
-  const bool own_group = run_mode_random_.percent(60);
+  const bool after_backward = run_mode_random_.percent(percent_of<&Options::launch>);
+  const bool own_group = run_mode_random_.percent(percent_of<&Options::own_group>);
   if (!after_backward || !can_.has(Capability::kAfterBackward)) return;
   options.launch = reference::Launch::kAfterBackward;
   options.own_group = own_group;
@@ -542,8 +549,8 @@ void draw_matrices(Random& random, Program& program) {
 // is drawn from that stream.
 void draw_hook(Random& random, const GenerateOptions& options, Program& program) {
   if (!options.capabilities.has(Capability::kHooks) || !random.percent(38)) return;
-  const std::array<std::uint16_t, 5> weights{15, 25, 25, 95, 50};
-  program.options.hook = static_cast<reference::Hook>(1 + random.weighted(weights));
+  program.options.hook =
+      static_cast<reference::Hook>(random.weighted(fields::weights<reference::Hook>()));
   if (program.options.hook == reference::Hook::kPowerSgd) draw_matrices(random, program);
 }
 
@@ -697,13 +704,6 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
   });
 }
 
-// Draws a list of three bucket limits (B1). It uses random numbers of its own.
-void draw_last_limit(Random random, const GenerateOptions& options, Program& program) {
-  if (!random.percent(40) || !options.capabilities.has(Capability::kThreeLimits)) return;
-  constexpr std::array<std::uint16_t, 6> kBytes{1, 8, 32, 64, 128, 400};
-  program.options.last_bucket_bytes = kBytes[random.below(kBytes.size())];
-}
-
 // Gives parameters the sizes of an earlier one, so that their gradients can be swapped.
 void make_alike(Random& random, std::vector<Parameter>& parameters) {
   std::vector<bool> has_like(parameters.size());  // its shares or copies have its sizes
@@ -737,14 +737,10 @@ void draw_set_gradients(Random random, const GenerateOptions& options, Program& 
   });
 }
 
-// Draws verification and the order of additions that it needs (F3). It uses random numbers of its
-// own.
-void draw_verify(Random random, const GenerateOptions& options, Program& program) {
-  const bool is_able = options.capabilities.has(Capability::kVerify) &&
-                       options.capabilities.has(Capability::kRankOrder);
-  if (!random.percent(22) || !is_able) return;
-  program.options.order = reference::Order::kRankOrder;
-  program.options.verify = true;
+// Payloads are verified in sums in the order of the ranks alone (F3).
+void follow_verify(const GenerateOptions& options, Options& drawn) {
+  drawn.verify = drawn.verify && options.capabilities.has(Capability::kRankOrder);
+  if (drawn.verify) drawn.order = reference::Order::kRankOrder;
 }
 
 // Moves some parameters to a second reducer, with a group of its own or the group of the first one
@@ -814,8 +810,8 @@ void draw_transport(Random random, const GenerateOptions& options, Program& prog
 
 void draw_schedule(Random& random, const GenerateOptions& options, Schedule& schedule) {
   if (options.lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
-  const std::array<std::uint16_t, 6> weights{14, 26, 12, 12, 26, 10};
-  const auto drawn = static_cast<Schedule::Policy>(random.weighted(weights));
+  const auto drawn =
+      static_cast<Schedule::Policy>(random.weighted(fields::weights<Schedule::Policy>()));
   schedule.policy = options.policy.value_or(drawn);
   schedule.seed = random.word();
   if (schedule.policy != Schedule::Policy::kDefault || random.percent(40)) return;
@@ -854,9 +850,10 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_join(random_for("join"), options, out.program);
   draw_sparse(random_for("sparse"), options, out.program);
   draw_requires_grad(random_for("requires"), options, out.program);
-  if (!extent.has_bucket_each) draw_last_limit(random_for("limits"), options, out.program);
+  draw_rows(random_for, options.capabilities, out.program.options);
+  if (extent.has_bucket_each) out.program.options.last_bucket_bytes = 0;
+  follow_verify(options, out.program.options);
   draw_set_gradients(random_for("setgra"), options, out.program);
-  draw_verify(random_for("verify"), options, out.program);
   if (out.program.options.join == reference::Join::kNone) {
     Random reducers = random_for("reducer");
     Random renewal = random_for("renewal");

@@ -10,11 +10,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "properties/case/case_json.h"
+#include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/features.h"
 #include "properties/generate/random.h"
+#include "properties/generate/rows.h"
 #include "properties/shrink/arbitrary.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -27,14 +30,21 @@ using reference::Program;
 constexpr std::uint64_t kCases = 10'000;
 
 std::size_t index_of(const std::string& feature) {
-  for (std::size_t i = 0; i < kFeatures; ++i)
+  for (std::size_t i = 0; i < feature_count(); ++i)
     if (feature == feature_name(i)) return i;
   ADD_FAILURE() << "no feature is called " << feature;
   return 0;
 }
 
+TEST(Features, HaveNamesOfTheirOwn) {
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < feature_count(); ++i)
+    EXPECT_TRUE(seen.insert(feature_name(i)).second) << feature_name(i);
+  EXPECT_GE(feature_count(), 385u);  // a row that loses its feature would be missed by nobody
+}
+
 TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
-  std::array<std::uint64_t, kFeatures> counts{};
+  std::array<std::uint64_t, kMaxFeatures> counts{};
   std::array<std::uint64_t, faults::kKinds> kinds{};
   std::uint64_t legal_plain = 0;
   const std::size_t plain = index_of("mode plain");
@@ -42,7 +52,7 @@ TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
   for (std::uint64_t index = 0; index < kCases; ++index) {
     const Case value = generate(2, index);
     const FeatureSet found = features_of(value);
-    for (std::size_t i = 0; i < kFeatures; ++i) counts[i] += found.test(i) ? 1 : 0;
+    for (std::size_t i = 0; i < feature_count(); ++i) counts[i] += found.test(i) ? 1 : 0;
     legal_plain += found.test(plain) && found.test(legal) ? 1 : 0;
     std::set<faults::Kind> drawn;
     for (const faults::Fault& fault : value.faults.faults) drawn.insert(fault.kind);
@@ -52,7 +62,7 @@ TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
     EXPECT_GE(count, kCases / 100) << name;
     std::printf("%6.2f %%  %s\n", 100.0 * static_cast<double>(count) / kCases, name.c_str());
   };
-  for (std::size_t i = 0; i < kFeatures; ++i) check(feature_name(i), counts[i]);
+  for (std::size_t i = 0; i < feature_count(); ++i) check(feature_name(i), counts[i]);
   for (std::size_t i = 0; i < kinds.size(); ++i)
     check(std::string("fault ") + faults::name_of(static_cast<faults::Kind>(i)), kinds[i]);
   // Most programs are legal, and most ranks see hooks in different orders.
@@ -86,6 +96,37 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
   EXPECT_EQ(hash, 12914074566062818458u);
+}
+
+// The row of an option says how often it is drawn, and what a subject needs for it.
+TEST(Generate, OptionsAreDrawnAsOftenAsTheirRowsSay) {
+  std::map<std::string, int> drawn;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    const auto random_for = [&](std::string_view name) { return Random(5, index, name); };
+    reference::Options options;
+    draw_rows(random_for, Capabilities::all(), options);
+    reference::Options without;
+    draw_rows(random_for, {}, without);
+    fields::for_each<reference::Options>([&](const auto& field) {
+      drawn[field.name] += fields::is_set(field, options) ? 1 : 0;
+      ASSERT_FALSE(field.row.needs && fields::is_set(field, without)) << field.name;
+    });
+  }
+  int rows = 0;
+  fields::for_each<reference::Options>([&](const auto& field) {
+    const fields::Row& row = field.row;
+    const bool is_by_hand = row.stream != nullptr && row.stream == std::string_view();
+    const double share = is_by_hand ? 0 : row.percent / 100.0;
+    rows += share > 0 ? 1 : 0;
+    EXPECT_NEAR(drawn[field.name] / static_cast<double>(kCases), share, 0.02) << field.name;
+  });
+  EXPECT_GE(rows, 2);
+}
+
+TEST(Random, HasNumbersOfItsOwnForEveryName) {
+  EXPECT_NE(Random(1, 2, "hook_result").bits(), Random(1, 2, "hook_results").bits());
+  EXPECT_NE(Random(1, 2, "hook_result").bits(), Random(1, 2, "hook_resign").bits());
+  EXPECT_NE(Random(1, 2, "verify").bits(), Random(1, 2, "limits").bits());
 }
 
 TEST(Generate, CasesAreNormalizedAlready) {

@@ -15,8 +15,7 @@ class Random {
   Random(std::uint64_t seed, std::uint64_t index)
       : state_(mix(mix(seed + kStep) ^ index) + kStep) {}
 
-  // Each name has a stream of numbers of its own, so that a new draw changes no other. Only the
-  // first eight letters of a name count.
+  // Each name has a stream of numbers of its own, so that a new draw changes no other.
   Random(std::uint64_t seed, std::uint64_t index, std::string_view stream)
       : Random(seed ^ number_of(stream), index) {}
 
@@ -49,8 +48,10 @@ class Random {
   static constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15u;
   static constexpr std::uint64_t number_of(std::string_view name) {
     std::uint64_t number = 0;
-    for (const char letter : name.substr(0, 8))
-      number = number << 8u | static_cast<unsigned char>(letter);
+    for (std::size_t i = 0; i < name.size(); ++i) {
+      const auto letter = static_cast<unsigned char>(name[i]);
+      number = i < 8 ? number << 8u | letter : mix(number ^ letter);
+    }
     return number;
   }
   static constexpr std::uint64_t mix(std::uint64_t z) {  // the finalizer of splitmix64

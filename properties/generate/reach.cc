@@ -140,9 +140,6 @@ std::vector<std::string> reach_features(const Case& value) {
   const bool is_largest = program.values == reference::Values::kLargest;
   add_if(is_largest && program.headroom == 0, "values largest, up to the largest finite one");
   add_if(is_largest && program.headroom > 0, "values largest, some doublings below");
-  bool is_permuted = false;
-  for (const Parameter& parameter : program.parameters)
-    is_permuted = is_permuted || parameter.permuted != 0;
   bool has_gaps = false;
   bool is_other_order = false;
   for_each_use_of(program, [&](const Node& use) {
@@ -150,11 +147,8 @@ std::vector<std::string> reach_features(const Case& value) {
     has_gaps = has_gaps || (use.gaps && !parameter.sparse && !parameter.sizes.empty());
     is_other_order = is_other_order || (use.row_major && parameter.permuted != 0);
   });
-  add_if(is_permuted, "permuted dimensions");
-  add_if(is_permuted && program.options.views, "permuted dimensions, gradients as views");
   add_if(is_other_order, "permuted dimensions, a row-major gradient");
   add_if(has_gaps, "a gradient with gaps");
-  add_if(has_gaps && is_permuted, "a gradient with gaps, permuted dimensions");
   return found;
 }
 

@@ -2,10 +2,6 @@
 // any thread.
 #pragma once
 
-#include <cstdint>
-#include <set>
-#include <string>
-
 #include "properties/generate/generate.h"
 #include "properties/generate/random.h"
 
@@ -14,8 +10,5 @@ namespace lockstep::properties {
 // Sets RankPass::recompute. It has random numbers of its own. Call it after all draws of what
 // may_recompute() looks at.
 void draw_recompute(Random random, const GenerateOptions& options, reference::Program& program);
-
-// Adds the names of the features of such checkpoints that the case has (features.h).
-void find_recompute_features(const Case& value, std::set<std::string>& found);
 
 }  // namespace lockstep::properties

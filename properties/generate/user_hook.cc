@@ -1,7 +1,6 @@
 #include "properties/generate/user_hook.h"
 
-#include <array>
-
+#include "properties/case/fields.h"
 #include "properties/case/hook_error.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/random.h"
@@ -16,12 +15,10 @@ using reference::HookCompletion;
 using reference::HookResult;
 
 void draw_options(Random& random, Capabilities can, reference::Options& options) {
-  const std::array<std::uint16_t, 4> results{52, 16, 16, 16};
-  const auto result = static_cast<HookResult>(random.weighted(results));
-  const std::array<std::uint16_t, 3> completions{50, 25, 25};
-  const auto completion = static_cast<HookCompletion>(random.weighted(completions));
-  const std::array<std::uint16_t, 4> backwards{50, 15, 15, 20};
-  const auto backward = static_cast<HookBackward>(random.weighted(backwards));
+  const auto result = static_cast<HookResult>(random.weighted(fields::weights<HookResult>()));
+  const auto completion =
+      static_cast<HookCompletion>(random.weighted(fields::weights<HookCompletion>()));
+  const auto backward = static_cast<HookBackward>(random.weighted(fields::weights<HookBackward>()));
   if (can.has(Capability::kHookResults)) options.hook_result = result;
   if (!can.has(Capability::kHookCalls)) return;
   options.hook_completion = completion;
@@ -78,16 +75,8 @@ void find_user_hook_features(const Case& value, std::set<std::string>& found) {
   const auto add_if = [&](bool condition, const char* name) {
     if (condition) found.insert(name);
   };
-  add_if(options.hook_result == HookResult::kSum, "hook: it returns the sum");
-  add_if(options.hook_result == HookResult::kLocal, "hook: it returns what the rank has");
-  add_if(options.hook_result == HookResult::kZeros, "hook: it returns zeros");
-  add_if(options.hook_completion == HookCompletion::kLate, "hook: futures complete late");
   add_if(options.hook_completion == HookCompletion::kReversed && bucket_count(value.program) > 1,
          "hook: futures of several buckets complete in reversed order");
-  add_if(options.hook_backward == HookBackward::kOwn, "hook: a backward of its own graph");
-  add_if(options.hook_backward == HookBackward::kTaken,
-         "hook: a backward to a gradient that the pass has taken");
-  add_if(options.hook_backward == HookBackward::kAll, "hook: backwards to all parameters");
   for (const Fault& fault : value.faults.faults) {
     if (fault.kind != faults::Kind::kHookFails) continue;
     add_if(hook_call(fault) == HookCall::kStart, "hook: it fails when it is started");

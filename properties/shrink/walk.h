@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
-#include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include "properties/case/fields.h"
@@ -19,41 +19,19 @@ constexpr std::uint32_t kFieldNumbers = 256;
 
 namespace walk_detail {
 
-// The number of a record's first field.
-template <typename T>
-constexpr std::uint32_t first_number = 0;
-template <>
-inline constexpr std::uint32_t first_number<Case> = 16;
-template <>
-inline constexpr std::uint32_t first_number<reference::Program> = 32;
-template <>
-inline constexpr std::uint32_t first_number<reference::Options> = 208;
-template <>
-inline constexpr std::uint32_t first_number<reference::Misfit> = 240;
-template <>
-inline constexpr std::uint32_t first_number<reference::Parameter> = 64;
-template <>
-inline constexpr std::uint32_t first_number<reference::Step> = 80;
-template <>
-inline constexpr std::uint32_t first_number<reference::RankPass> = 96;
-template <>
-inline constexpr std::uint32_t first_number<reference::Forward> = 112;
-template <>
-inline constexpr std::uint32_t first_number<reference::Node> = 128;
-template <>
-inline constexpr std::uint32_t first_number<reference::Input> = 144;
-template <>
-inline constexpr std::uint32_t first_number<reference::Backward> = 160;
-template <>
-inline constexpr std::uint32_t first_number<faults::Fault> = 176;
-template <>
-inline constexpr std::uint32_t first_number<reference::Buffer> = 192;
-
-template <typename R>
-constexpr bool has_own_moves(std::string_view name) {
-  return name == "key" || name == "sizes" || name == "world" || name == "schedule" ||
-         name == "shared_with" || name == "copy_of";
+// The number of a record's first field: the fields of the records before it come first.
+template <typename Record, typename... Records>
+constexpr std::uint32_t fields_before(const std::tuple<Records...>*) {
+  std::uint32_t count = 0;
+  bool is_found = false;
+  ((is_found = is_found || std::is_same_v<Record, Records>,
+    count += is_found ? 0 : static_cast<std::uint32_t>(fields::size_of_table<Records>)),
+   ...);
+  return count;
 }
+template <typename Record>
+constexpr std::uint32_t first_number =
+    fields_before<Record>(static_cast<const fields::Records*>(nullptr));
 
 template <typename Record, typename Visit>
 void walk(Record& record, Visit& visit);
@@ -74,13 +52,11 @@ void walk_value(T& value, const Default& simplest, std::uint32_t number, Visit& 
 template <typename Record, typename Visit>
 void walk(Record& record, Visit& visit) {
   using Plain = std::remove_const_t<Record>;
-  static_assert(first_number<Plain> != 0 || std::is_same_v<Plain, Schedule> ||
-                std::is_same_v<Plain, Schedule::Deviation>);
+  static_assert(first_number<Plain> + fields::size_of_table<Plain> <= kFieldNumbers);
   [[maybe_unused]] static const Plain simplest{};
   std::uint32_t number = first_number<Plain>;
   fields::for_each<Plain>([&](const auto& field) {
-    if (!has_own_moves<Plain>(field.name))
-      walk_value(field.get(record), field.get(simplest), number, visit);
+    if (!field.row.has_own_moves) walk_value(field.get(record), field.get(simplest), number, visit);
     ++number;
   });
 }

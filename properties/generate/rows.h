@@ -1,0 +1,20 @@
+// rows: the draws of options that depend on no other draw, as the rows of case/fields.h say. Each
+// has random numbers of its own, which the name of its field seeds. Internal to generate/. Pure
+// functions; any thread.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "properties/case/capabilities.h"
+#include "properties/generate/random.h"
+#include "reference/program.h"
+
+namespace lockstep::properties {
+
+// Draws every option whose row has a percentage, within the capabilities. random_for(name) gives
+// the random numbers of a name.
+void draw_rows(const std::function<Random(std::string_view)>& random_for,
+               const Capabilities& capabilities, reference::Options& options);
+
+}  // namespace lockstep::properties
