@@ -88,14 +88,16 @@ bool never_times_out(const Case& value) {
 }
 
 std::vector<std::string> policy_names() {
-  constexpr auto names = fields::names<Schedule::Policy>();
+  const auto& names = fields::Names<Schedule::Policy>::list;
   return {names.begin(), names.end()};
 }
 
-std::string name_of(Schedule::Policy policy) { return fields::name_of(policy); }
+std::string name_of(Schedule::Policy policy) {
+  return fields::Names<Schedule::Policy>::list[static_cast<std::size_t>(policy)];
+}
 
 std::optional<Schedule::Policy> policy_of(std::string_view name) {
-  constexpr auto names = fields::names<Schedule::Policy>();
+  const auto& names = fields::Names<Schedule::Policy>::list;
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) return std::nullopt;
   return static_cast<Schedule::Policy>(found - names.begin());

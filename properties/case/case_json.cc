@@ -206,7 +206,7 @@ void Decoder::integer(const ordered_json& from, T& to, const std::string& path,
 
 template <typename T>
 void Decoder::word(const ordered_json& from, T& to, const std::string& path) {
-  static constexpr auto names = fields::names<T>();
+  const auto& names = fields::Names<T>::list;
   if (!from.is_string())
     return wrong_type(from, path, fmt::format("one of {}", fmt::join(names, ", ")));
   const auto text = from.get<std::string>();

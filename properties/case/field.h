@@ -172,12 +172,15 @@ constexpr const char* name_of(Enum value) {
                                                                          : "unknown";
 }
 
+// The names of an enum's values.
 template <typename Enum>
-constexpr auto names() {
-  std::array<const char*, std::size(Values<Enum>::list)> out{};
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = Values<Enum>::list[i].name;
-  return out;
-}
+struct Names {
+  static constexpr auto list = [] {
+    std::array<const char*, std::size(Values<Enum>::list)> out{};
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = Values<Enum>::list[i].name;
+    return out;
+  }();
+};
 
 // For Random::weighted().
 template <typename Enum>
