@@ -23,7 +23,7 @@ inline std::uint64_t narrow_bits(const Format& format, double x) {
         rounded * std::bit_cast<double>(static_cast<std::uint64_t>(1023 - smallest) << 52);
     return sign | static_cast<std::uint64_t>(steps);
   }
-  const std::uint64_t biased = static_cast<std::uint64_t>(exponent - format.min_exponent + 1);
+  const std::uint64_t biased = static_cast<std::uint64_t>(exponent - format.min_exponent) + 1;
   const std::uint64_t mantissa = magnitude << 12 >> (64 - format.mantissa_bits);
   return sign | biased << format.mantissa_bits | mantissa;
 }

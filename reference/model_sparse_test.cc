@@ -40,7 +40,7 @@ Entries sent(const Case& t, std::uint32_t step, std::uint32_t rank, std::uint32_
 
 // What float addition makes of some entries, row by row, in their order; each result times k.
 std::vector<float> folded(const Entries& entries, float k, std::set<std::uint32_t>& rows) {
-  std::vector<float> out(kRows * kWidth);
+  std::vector<float> out(std::size_t{kRows} * kWidth);
   for (std::size_t i = 0; i < entries.rows.size(); ++i) {
     const std::uint32_t row = entries.rows[i];
     const bool is_new = rows.insert(row).second;
@@ -85,7 +85,7 @@ TEST(ModelS1, AUseLooksUpAFewRowsAndEachRankItsOwn) {
 
 TEST(ModelS1, RowsAreFoldedThenScaledThenAddedInRankOrder) {
   const Case t = tables(3, Mode::kPlain).step({looks_up(12)}).run();
-  std::vector<float> sum(kRows * kWidth);
+  std::vector<float> sum(std::size_t{kRows} * kWidth);
   std::set<std::uint32_t> all;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     std::set<std::uint32_t> rows;

@@ -124,22 +124,24 @@ std::vector<Reduction> reductions_for(std::uint32_t n) {
                                            n - 1,
                                            n,
                                            n + 1,
-                                           2 * n - 1,
-                                           2 * n,
-                                           2 * n + 1,
-                                           3 * n * segment,
-                                           3 * n * segment + 1,
-                                           2 * n * segment - 1,
-                                           5 * n * segment + 7,
+                                           std::uint64_t{2} * n - 1,
+                                           std::uint64_t{2} * n,
+                                           std::uint64_t{2} * n + 1,
+                                           std::uint64_t{3} * n * segment,
+                                           std::uint64_t{3} * n * segment + 1,
+                                           std::uint64_t{2} * n * segment - 1,
+                                           std::uint64_t{5} * n * segment + 7,
                                            1000};
     for (const std::uint64_t elements : sizes) {
       reductions.push_back({Order::kRing, dtype, elements, 64});
-      reductions.push_back({Order::kRing, dtype, elements, 1024 * 1024});
-      reductions.push_back({Order::kBcube, dtype, elements, 1024 * 1024});
+      reductions.push_back({Order::kRing, dtype, elements, std::uint64_t{1024} * 1024});
+      reductions.push_back({Order::kBcube, dtype, elements, std::uint64_t{1024} * 1024});
     }
   }
   // Longer than two of the library's own segments a rank.
-  if (n == 3) reductions.push_back({Order::kRing, DType::kFloat32, 6 * 262144 + 5, 1024 * 1024});
+  if (n == 3)
+    reductions.push_back(
+        {Order::kRing, DType::kFloat32, 6 * 262144 + 5, std::uint64_t{1024} * 1024});
   return reductions;
 }
 

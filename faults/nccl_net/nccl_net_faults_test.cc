@@ -95,7 +95,7 @@ int distance(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
 
 TEST_P(NcclNetFault, PlanWithoutFaultsChangesNothing) {
   const Pair pair = link_with({});
-  for (unsigned i = 0; i < 10; ++i) plugin_.expect_carried(pair, pattern(1000 * i, i));
+  for (unsigned i = 0; i < 10; ++i) plugin_.expect_carried(pair, pattern(std::size_t{1000} * i, i));
   EXPECT_GE(plan_->attached(), 2u);
   EXPECT_THAT(plan_->unfired(), IsEmpty());
   plugin_.close(pair);

@@ -66,7 +66,7 @@ struct Case {
   std::uint32_t ranks;
   std::uint64_t count;
   Type type;
-  std::size_t max_segment_bytes = 1024 * 1024;
+  std::size_t max_segment_bytes = std::size_t{1024} * 1024;
   Algorithm algorithm = Algorithm::kRing;
   Reduction reduction = Reduction::kNative;
 };
@@ -218,7 +218,7 @@ TEST(Collectives, BroadcastCopiesFromEveryRoot) {
 TEST(Collectives, GatherCollectsInRankOrder) {
   for (std::uint32_t ranks = 1; ranks <= 5; ++ranks) {
     Job job(ranks);
-    std::vector<std::string> gathered(ranks, std::string(2 * ranks, '-'));
+    std::vector<std::string> gathered(ranks, std::string(std::size_t{2} * ranks, '-'));
     EXPECT_EQ(job.run([&](std::uint32_t rank, SimProcessGroup& group) {
                    std::string mine = "r" + std::to_string(rank);
                    Collective collective;
@@ -232,7 +232,7 @@ TEST(Collectives, GatherCollectsInRankOrder) {
                   .end,
               End::kFinished);
     for (const std::string& result : gathered)
-      EXPECT_EQ(result, std::string("r0r1r2r3r4").substr(0, 2 * ranks));
+      EXPECT_EQ(result, std::string("r0r1r2r3r4").substr(0, std::size_t{2} * ranks));
   }
 }
 

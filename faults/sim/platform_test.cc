@@ -32,7 +32,7 @@ TEST(SimPlatform, AThreadJoinsTheGroupOfItsCreator) {
       EXPECT_EQ(Scheduler::running()->current_name(), "outer");
       Thread inner("inner", [&] { groups.push_back(Scheduler::running()->current_group()); });
       Thread moved = std::move(inner);
-      EXPECT_FALSE(inner.joinable());
+      EXPECT_FALSE(inner.joinable());  // NOLINT(bugprone-use-after-move)
       moved.join();
       EXPECT_FALSE(moved.joinable());
     });

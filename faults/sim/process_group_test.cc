@@ -31,7 +31,8 @@ TEST(SimProcessGroup, CollectivesInFlightTogetherEndInOrder) {
                  std::vector<Work> works(kMany);
                  std::vector<std::vector<float>> data(kMany, std::vector<float>(5));
                  for (std::size_t i = 0; i < kMany; ++i) {
-                   for (float& value : data[i]) value = static_cast<float>(rank * 100 + i);
+                   for (float& value : data[i])
+                     value = static_cast<float>(static_cast<std::size_t>(rank) * 100 + i);
                    Collective collective;
                    collective.count = 5;
                    collective.data = reinterpret_cast<std::byte*>(data[i].data());

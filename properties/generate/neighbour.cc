@@ -1,6 +1,7 @@
 #include "properties/generate/neighbour.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 

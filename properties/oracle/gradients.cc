@@ -30,7 +30,6 @@ std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e)
 namespace {
 
 using reference::ExpectedGradient;
-using reference::Outcome;
 
 // What each rank contributes to the sums of a step. The model computes it: it runs the step as a
 // local one, which leaves the contributions in the gradients. Nothing for a step that is local.

@@ -15,7 +15,6 @@ namespace lockstep::properties {
 namespace {
 
 using reference::MisfitKind;
-using reference::Refusal;
 namespace programs = reference::testing;
 
 // Three ranks, two parameters of two dimensions, two synced steps; in the first one rank 1's graph

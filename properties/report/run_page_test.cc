@@ -7,7 +7,6 @@ namespace lockstep::properties {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 RunReport example() {
   RunReport report;

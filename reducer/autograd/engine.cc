@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "reducer/autograd/node_map.h"
@@ -185,7 +186,7 @@ Status guarded(const Call& call) {
 
 // Vectors that are kept only for their memory are not worth an error.
 template <class T>
-void give_back(std::vector<T>& spare, T&& one) {
+void give_back(std::vector<T>& spare, std::type_identity_t<T>&& one) {
   try {
     spare.push_back(std::move(one));
   } catch (const std::bad_alloc&) {

@@ -141,7 +141,7 @@ TEST(Verified, F3EveryFlippedBitIsFoundByItsReceiverWhoNamesTheSender) {
   for (const Op op : kOps)
     for (const std::uint32_t step : {0u, 1u}) {
       if (op == Op::kAllGather && step > 0) continue;
-      for (std::size_t bit = 0; bit < 8 * 128; bit += 3) {
+      for (std::size_t bit = 0; bit < std::size_t{8} * 128; bit += 3) {
         const auto outcomes = run_all(
             3, op, 9, [&](int from, std::uint32_t at, std::byte* frames, std::size_t bytes) {
               if (from == 1 && at == step)

@@ -15,7 +15,8 @@ using namespace testing;
 
 // "p0(2*k7 1*k3)" is a run of parameter 0's hook with two terms, the first one from the node with
 // the key 7 and the scalar 2; "p0()" one without a gradient. A "'" marks a hook of a nested call.
-std::string hooks_of(const RankPass& pass, std::uint32_t call = 0, Owners owners = {0, 1, 2, 3}) {
+std::string hooks_of(const RankPass& pass, std::uint32_t call = 0,
+                     const Owners& owners = {0, 1, 2, 3}) {
   std::ostringstream text;
   for (const AutogradHook& hook : run_backward(owners, pass, call)) {
     text << (text.tellp() > 0 ? " " : "") << (hook.is_nested ? "'" : "") << 'p' << hook.parameter

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 // The findings of a program are the same ones, as many, in each of some schedules.
-std::string found(const std::function<void(Bench&)>& body, DeviceOptions options = {}) {
+std::string found(const std::function<void(Bench&)>& body, const DeviceOptions& options = {}) {
   const std::string first = run_on_device(body, options).text();
   for (const simulation::Schedule& schedule : many_schedules(10)) {
     const Seen seen = run_on_device(schedule, options, body);

@@ -83,7 +83,8 @@ inline Seen run_on_device(const simulation::Schedule& schedule, const DeviceOpti
   return seen;
 }
 
-inline Seen run_on_device(const std::function<void(Bench&)>& body, DeviceOptions options = {}) {
+inline Seen run_on_device(const std::function<void(Bench&)>& body,
+                          const DeviceOptions& options = {}) {
   return run_on_device({simulation::Policy::kRandomWalk, 1, {}}, options, body);
 }
 

@@ -13,7 +13,8 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr std::int64_t kElements = 12 * 1024;  // Two or three ranks divide them evenly.
+constexpr std::int64_t kElements =
+    std::int64_t{12} * 1024;  // Two or three ranks divide them evenly.
 constexpr int kPasses = 3;
 
 // Each reducer has a hook of its own.
@@ -63,7 +64,8 @@ std::uint64_t bytes_sent(int ranks, DType dtype, const MakeHook& make_hook) {
 // A ring sends each element 2 (n - 1) times, over all ranks.
 TEST(GlooHooks, S4CompressionHalvesTheBytesThatAreSent) {
   for (const int ranks : {2, 3}) {
-    const auto full = static_cast<std::uint64_t>(2 * (ranks - 1) * kElements * 4 * kPasses);
+    const auto full =
+        static_cast<std::uint64_t>(std::int64_t{2} * (ranks - 1) * kElements * 4 * kPasses);
     const DType dtype = DType::kFloat32;
     EXPECT_EQ(bytes_sent(ranks, dtype, none), full);
     EXPECT_EQ(bytes_sent(ranks, dtype, make_all_reduce_hook), full);

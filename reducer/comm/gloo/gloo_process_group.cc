@@ -419,7 +419,7 @@ Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::connect(
     std::shared_ptr<Store> store, int rank, int size, const GlooOptions& options,
     const GlooContextOptions& connection) {
   Result<std::shared_ptr<GlooContext>> context =
-      GlooContext::connect(store, rank, size, connection);
+      GlooContext::connect(std::move(store), rank, size, connection);
   if (!context) return failed(std::move(context.error()));
   return create(std::move(*context), options);
 }

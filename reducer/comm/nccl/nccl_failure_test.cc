@@ -37,7 +37,7 @@ class NcclFailure : public NcclRanks {
     return run(group(rank), collective);
   }
   // The only rank for which `function` gives `result` from the `first` call on.
-  void script(std::string function, int on, NcclResult result, int first = 0) {
+  void script(const std::string& function, int on, NcclResult result, int first = 0) {
     nccl.set_script([=](const std::string& called, int rank, int before) {
       const bool is_it = called == function && rank == on && before >= first;
       return is_it ? result : NcclResult::kSuccess;

@@ -41,6 +41,7 @@ constexpr bool corresponds() {
                std::is_same_v<Theirs, ncclDataType_t>)&&(std::is_same_v<Ours, NcclRedOp> ==
                                                          std::is_same_v<Theirs, ncclRedOp_t>);
   } else if constexpr (std::is_same_v<Ours, NcclUniqueId>) {
+    // NOLINTNEXTLINE(misc-redundant-expression): the types are those of an instance
     return std::is_same_v<Theirs, ncclUniqueId> && sizeof(Ours) == sizeof(Theirs) &&
            alignof(Ours) == alignof(Theirs);
   } else {

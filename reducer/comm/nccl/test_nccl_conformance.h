@@ -179,9 +179,11 @@ TYPED_TEST_P(NcclConformance, AGroupOfSendsAndReceivesGoesTogether) {
     const Tensor in = on.made(3);
     EXPECT_EQ(on.api().group_start(), NcclResult::kSuccess);
     for (int peer = 0; peer < 3; ++peer) {
-      EXPECT_EQ(on.api().send(out.data() + 4 * peer, 1, kNcclFloat, peer, comm, on.native()),
+      EXPECT_EQ(on.api().send(out.data() + std::ptrdiff_t{4} * peer, 1, kNcclFloat, peer, comm,
+                              on.native()),
                 NcclResult::kSuccess);
-      EXPECT_EQ(on.api().receive(in.data() + 4 * peer, 1, kNcclFloat, peer, comm, on.native()),
+      EXPECT_EQ(on.api().receive(in.data() + std::ptrdiff_t{4} * peer, 1, kNcclFloat, peer, comm,
+                                 on.native()),
                 NcclResult::kSuccess);
     }
     EXPECT_EQ(on.settled(comm, on.api().group_end()), NcclResult::kSuccess);
