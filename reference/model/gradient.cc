@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "reference/arithmetic.h"
@@ -27,7 +28,7 @@ Tensor tensor_of(const Setting& setting, std::uint32_t p, std::uint32_t rank,
   Tensor tensor;
   tensor.values.resize(positions.size());
   const UseValues values(setting.program, parameter, rank, step_key, term.use->key);
-  values.read(tensor.values.data(), positions.data(), positions.size());
+  for (std::size_t e = 0; e < positions.size(); ++e) tensor.values[positions[e]] = values.at(e);
   multiply_values(parameter.dtype, tensor.values.data(), term.scalar, positions.size());
   return tensor;
 }
@@ -79,10 +80,6 @@ Gradient with_sum(const Parameter& parameter, Gradient gradient, Tensor sum) {
   return gradient;
 }
 
-bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) {
-  return std::find(parameters.begin(), parameters.end(), p) != parameters.end();
-}
-
 }  // namespace
 
 Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients) {
@@ -116,27 +113,20 @@ Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients) 
 Gradients accumulate(const Setting& setting, std::uint32_t rank, std::uint32_t step_key,
                      const std::vector<AutogradHook>& hooks,
                      const std::vector<std::uint32_t>& ready_twice, Gradients gradients) {
-  for (std::size_t h = 0; h < hooks.size(); ++h) {
-    const std::uint32_t p = hooks[h].parameter;
-    if (!hooks[h].is_defined() || contains(ready_twice, p)) continue;
+  // A hook runs once in each backward call that reaches the parameter: the outermost, and nested
+  // ones.
+  std::map<std::uint32_t, std::vector<Tensor>> sums;
+  for (const AutogradHook& hook : hooks) {
+    if (!hook.is_defined() || contains(ready_twice, hook.parameter)) continue;
+    sums[hook.parameter].push_back(sum_of(setting, rank, step_key, hook));
+    if (hook.requires_grad()) gradients[hook.parameter].requires_grad = true;
+  }
+  for (auto& [p, of_hooks] : sums) {
+    const Parameter& parameter = setting.parameter(p);
     Gradient& gradient = gradients[p];
-    if (hooks[h].requires_grad()) gradient.requires_grad = true;
-    // A hook runs once in each backward call that reaches the parameter: the outermost, and nested
-    // ones.
-    const auto is_same = [&](const AutogradHook& other) {
-      return other.parameter == p && other.is_defined();
-    };
-    const auto first = std::find_if(hooks.begin(), hooks.end(), is_same);
-    const auto second = std::find_if(first + 1, hooks.end(), is_same);
-    if (&*first == &hooks[h] && second != hooks.end()) {
-      std::vector<Tensor> sums;
-      for (const AutogradHook& each : hooks)
-        if (is_same(each)) sums.push_back(sum_of(setting, rank, step_key, each));
-      if (depends_on_order(setting.parameter(p), gradient, sums))
-        gradient.is_order_dependent = true;
-    }
-    gradient = with_sum(setting.parameter(p), std::move(gradient),
-                        sum_of(setting, rank, step_key, hooks[h]));
+    if (depends_on_order(parameter, gradient, of_hooks)) gradient.is_order_dependent = true;
+    for (Tensor& sum : of_hooks)
+      gradient = with_sum(parameter, std::move(gradient), std::move(sum));
   }
   return gradients;
 }
