@@ -15,18 +15,25 @@ constexpr std::uint64_t infinity_of(const Format& format) {
   return ((std::uint64_t{1} << format.exponent_bits) - 1) << format.mantissa_bits;
 }
 
-// The exponent of x in a format; that of its smallest normal values also for subnormal ones.
-int exponent_in(const Format& format, double x) {
-  return std::max(std::ilogb(x), format.min_exponent);
+constexpr double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
-// For the formats that the processor does not know. The quotient and the product are exact.
+// The exponent of x in a format: that of the smallest normal values also for subnormal ones, and
+// the highest one for what is too large.
+int exponent_in(const Format& format, double x) {
+  const int exponent = static_cast<int>(std::bit_cast<std::uint64_t>(std::fabs(x)) >> 52) - 1023;
+  return std::clamp(exponent, format.min_exponent, format.max_exponent);
+}
+
+// For the formats that the processor does not know. Beside `anchor` a double has exactly the step
+// that the format has at x, so that the addition rounds as wanted; the subtraction is exact.
 double nearest_narrow(const Format& format, double x) {
   if (!std::isfinite(x)) return x;
-  const double step = std::ldexp(1, exponent_in(format, x) - format.mantissa_bits);
-  const double rounded = std::nearbyint(x / step) * step;  // ties to even
-  const bool is_finite = std::fabs(rounded) < std::ldexp(1, format.max_exponent + 1);
-  return is_finite ? rounded : std::copysign(INFINITY, x);
+  const double anchor = power_of_two(exponent_in(format, x) - format.mantissa_bits + 52);
+  const double rounded = (std::fabs(x) + anchor) - anchor;
+  const bool is_finite = rounded < power_of_two(format.max_exponent + 1);
+  return std::copysign(is_finite ? rounded : INFINITY, x);
 }
 
 // The same as bits; x is no NaN. The leading 1 of a normal value counts up the exponent.
@@ -36,7 +43,7 @@ std::uint64_t narrow_bits(const Format& format, double x) {
   if (std::isinf(rounded)) return sign | infinity_of(format);
   const int exponent = exponent_in(format, rounded);
   const auto counted = static_cast<std::uint64_t>(exponent - format.min_exponent);
-  const double mantissa = std::ldexp(rounded, format.mantissa_bits - exponent);
+  const double mantissa = rounded * power_of_two(format.mantissa_bits - exponent);
   return sign | ((counted << format.mantissa_bits) + static_cast<std::uint64_t>(mantissa));
 }
 
@@ -79,6 +86,7 @@ void scale_values(DType dtype, double* into, const double* from, double factor, 
 }
 
 void multiply_values(DType dtype, double* into, double factor, std::size_t count) {
+  if (factor == 1) return;
   for (std::size_t i = 0; i < count; ++i) into[i] = nearest(dtype, into[i] * factor);
 }
 

@@ -173,7 +173,8 @@ std::string header(const Program& program) {
   const std::string hook = describe_hook(options);
   std::string pinned;
   if (options.pinned != 0)
-    pinned = fmt::format("; layout pinned: p{}", fmt::join(reference::construction_order(program), " p"));
+    pinned = fmt::format("; layout pinned: p{}",
+                         fmt::join(reference::construction_order(program), " p"));
   std::string launch;
   if (options.launch == reference::Launch::kAfterBackward) launch = "; reduced after backward";
   if (!launch.empty() && options.own_group) launch += ", on a group of its own";

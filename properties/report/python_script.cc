@@ -485,7 +485,7 @@ void ScriptWriter::write_constants() {
           values = sent.values;
         } else {
           const reference::UseValues values_of_use(program_, parameter, r, program_.steps[s].key,
-                                              use.key);
+                                                   use.key);
           for (std::size_t e = 0; e < values.size(); ++e) values[e] = values_of_use.at(e);
         }
         note(program_, use.parameter, values);

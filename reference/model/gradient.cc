@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "reference/arithmetic.h"
@@ -113,20 +112,24 @@ Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients) 
 Gradients accumulate(const Setting& setting, std::uint32_t rank, std::uint32_t step_key,
                      const std::vector<AutogradHook>& hooks,
                      const std::vector<std::uint32_t>& ready_twice, Gradients gradients) {
-  // A hook runs once in each backward call that reaches the parameter: the outermost, and nested
-  // ones.
-  std::map<std::uint32_t, std::vector<Tensor>> sums;
-  for (const AutogradHook& hook : hooks) {
-    if (!hook.is_defined() || contains(ready_twice, hook.parameter)) continue;
-    sums[hook.parameter].push_back(sum_of(setting, rank, step_key, hook));
-    if (hook.requires_grad()) gradients[hook.parameter].requires_grad = true;
-  }
-  for (auto& [p, of_hooks] : sums) {
-    const Parameter& parameter = setting.parameter(p);
-    Gradient& gradient = gradients[p];
-    if (depends_on_order(parameter, gradient, of_hooks)) gradient.is_order_dependent = true;
-    for (Tensor& sum : of_hooks)
-      gradient = with_sum(parameter, std::move(gradient), std::move(sum));
+  for (auto hook = hooks.begin(); hook != hooks.end(); ++hook) {
+    // A hook runs once in each backward call that reaches the parameter: the outermost, and nested
+    // ones.
+    const auto is_same = [&](const AutogradHook& other) {
+      return other.parameter == hook->parameter && other.is_defined();
+    };
+    if (!hook->is_defined() || contains(ready_twice, hook->parameter)) continue;
+    if (std::any_of(hooks.begin(), hook, is_same)) continue;
+    const Parameter& parameter = setting.parameter(hook->parameter);
+    Gradient& gradient = gradients[hook->parameter];
+    std::vector<Tensor> sums;
+    for (auto each = hook; each != hooks.end(); ++each) {
+      if (!is_same(*each)) continue;
+      sums.push_back(sum_of(setting, rank, step_key, *each));
+      if (each->requires_grad()) gradient.requires_grad = true;
+    }
+    if (depends_on_order(parameter, gradient, sums)) gradient.is_order_dependent = true;
+    for (Tensor& sum : sums) gradient = with_sum(parameter, std::move(gradient), std::move(sum));
   }
   return gradients;
 }

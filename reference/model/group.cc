@@ -341,11 +341,11 @@ void record_rank(const Setting& setting, const RankState& state,
 std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
                                            const std::shared_ptr<const Tensor>& tensor) {
   const auto [written, is_new] = written_.emplace(std::pair(parameter, tensor), out_.bits.size());
+  if (!is_new) return written->second;
   const Parameter& record = setting_.parameter(parameter);
-  if (is_new && record.sparse) append_bits(record, *tensor, out_.bits);
-  if (is_new && !record.sparse)
-    for (const std::uint32_t position : setting_.roles.positions[parameter])
-      out_.bits.push_back(round_from_double(record.dtype, tensor->values[position]));
+  if (record.sparse) return append_bits(record, *tensor, out_.bits);
+  for (const std::uint32_t position : setting_.roles.positions[parameter])
+    out_.bits.push_back(round_from_double(record.dtype, tensor->values[position]));
   return written->second;
 }
 

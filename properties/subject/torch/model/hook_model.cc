@@ -801,8 +801,7 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
   for (const std::uint32_t rank : survivors_) {
     const Entries& own = entries(rank, parameter);
     if (!has_stable_order(own)) is_open_ = true;
-    if (gradient(rank, parameter).defined)
-      add_entries(parameter, sum, coalesced(record, own));
+    if (gradient(rank, parameter).defined) add_entries(parameter, sum, coalesced(record, own));
   }
   sum = coalesced(record, sum);
   for (const std::uint32_t rank : survivors_) {
