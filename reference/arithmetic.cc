@@ -4,12 +4,9 @@
 #include <bit>
 #include <cassert>
 #include <cmath>
-#include <cstring>
 
 namespace lockstep::reference {
 namespace {
-
-static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint64_t infinity_of(const Format& format) {
   return ((std::uint64_t{1} << format.exponent_bits) - 1) << format.mantissa_bits;
@@ -95,7 +92,7 @@ void store_values(DType dtype, std::byte* into, const double* values, double fac
   const auto bytes = static_cast<std::size_t>(format_of(dtype).bytes);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t bits = round_from_double(dtype, values[i] * factor);
-    std::memcpy(into + i * bytes, &bits, bytes);  // the low bytes
+    for (std::size_t b = 0; b < bytes; ++b) *into++ = static_cast<std::byte>(bits >> 8 * b & 0xff);
   }
 }
 

@@ -15,19 +15,6 @@ std::shared_ptr<const Bits> made_of(std::uint64_t elements, const Change& change
   return bits;
 }
 
-// The elements of the buffers, or of the parameters, become change(tensor, index, bits).
-template <class Change>
-ModuleState changed(const Setting& setting, bool is_buffer, ModuleState state,
-                    const Change& change) {
-  for (std::size_t t = 0; t < setting.tensors.size(); ++t) {
-    const StateTensor& tensor = setting.tensors[t];
-    if (tensor.is_buffer == is_buffer)
-      state[t] = made_of(tensor.elements,
-                         [&](std::uint64_t e) { return change(tensor, e, (*state[t])[e]); });
-  }
-  return state;
-}
-
 }  // namespace
 
 ModuleState initial_state(const Setting& setting, std::uint32_t rank) {
@@ -54,19 +41,28 @@ ModuleState receive_buffers(const Setting& setting, ModuleState own, const Modul
 ModuleState change_buffers(const Setting& setting, std::uint32_t rank, const Step& step,
                            ModuleState state) {
   const std::size_t forwards = step.variants[rank % step.variants.size()].forwards.size();
-  const auto change = [&](const StateTensor& tensor, std::uint64_t e, std::uint64_t bits) {
-    for (std::uint32_t f = 0; f < forwards; ++f)
-      bits = after_forward(setting.program, tensor, rank, step.key, f, e, bits);
-    return bits;
-  };
-  return changed(setting, true, std::move(state), change);
+  for (std::size_t t = 0; t < setting.tensors.size(); ++t) {
+    const StateTensor& tensor = setting.tensors[t];
+    if (!tensor.is_buffer) continue;
+    state[t] = made_of(tensor.elements, [&](std::uint64_t element) {
+      std::uint64_t bits = (*state[t])[element];
+      for (std::uint32_t f = 0; f < forwards; ++f)
+        bits = after_forward(setting.program, tensor, rank, step.key, f, element, bits);
+      return bits;
+    });
+  }
+  return state;
 }
 
 ModuleState train_values(const Setting& setting, std::uint32_t step_key, ModuleState state) {
-  const auto change = [&](const StateTensor& tensor, std::uint64_t, std::uint64_t bits) {
-    return after_training(tensor, step_key, bits);
-  };
-  return changed(setting, false, std::move(state), change);
+  for (std::size_t t = 0; t < setting.tensors.size(); ++t) {
+    const StateTensor& tensor = setting.tensors[t];
+    if (tensor.is_buffer) continue;
+    state[t] = made_of(tensor.elements, [&](std::uint64_t element) {
+      return after_training(tensor, step_key, (*state[t])[element]);
+    });
+  }
+  return state;
 }
 
 std::vector<std::uint64_t> hashes_of(const ModuleState& state) {
