@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "reference/contract.h"
@@ -10,10 +11,9 @@
 
 namespace lockstep::reference {
 
-// In launch order. `program` is normalized; the memory of `buckets` is used again. `order`: the
-// parameters that are trained in the order in which they got ready (B2), or null: as at
-// construction, where a pinned layout has an order of its own.
-void assign_buckets(const Program& program, const Contract& contract,
-                    const std::vector<std::uint32_t>* order, std::vector<ExpectedBucket>& buckets);
+// In launch order. `program` is normalized. `order`: the parameters that are trained in the order
+// in which they got ready (B2), or null: as at construction.
+std::vector<ExpectedBucket> assign_buckets(const Program& program, const Contract& contract,
+                                           const std::vector<std::uint32_t>* order = nullptr);
 
 }  // namespace lockstep::reference

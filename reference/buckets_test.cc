@@ -22,10 +22,7 @@ std::vector<ExpectedBucket> buckets_of(const std::vector<Parameter>& parameters,
   program.parameters = parameters;
   program.options.first_bucket_bytes = first_bytes;
   program.options.bucket_bytes = bytes;
-  std::vector<ExpectedBucket> buckets(1);
-  buckets[0].parameters = {99};  // the memory of an earlier call
-  assign_buckets(program, Contract::lockstep(), nullptr, buckets);
-  return buckets;
+  return assign_buckets(program, Contract::lockstep());
 }
 
 // B1. The first bucket closes at 40 of 40 bytes, the second at 48 of 44; B2: launched in reverse.
@@ -44,8 +41,7 @@ TEST(Buckets, ThreeLimitsAreThoseOfThreeBucketsAndTheRest) {
   program.options.first_bucket_bytes = 40;
   program.options.bucket_bytes = 80;
   program.options.last_bucket_bytes = 120;
-  std::vector<ExpectedBucket> buckets;
-  assign_buckets(program, Contract::lockstep(), nullptr, buckets);
+  const auto buckets = assign_buckets(program, Contract::lockstep());
   ASSERT_EQ(buckets.size(), 4U);
   EXPECT_EQ(buckets[3].parameters, (Indices{0}));
   EXPECT_EQ(buckets[2].parameters, (Indices{1, 2}));

@@ -7,11 +7,6 @@
 namespace lockstep::reference {
 namespace {
 
-// The program as its first reducer sees it, which is the one that a misfit concerns.
-Program first_share(const Program& program) {
-  return reducer_count(program) > 1 ? share_of(program, 0) : program;
-}
-
 bool has_replicas(const Program& program) {
   const auto is_copy = [](const auto& each) { return each.copy_of > 0; };
   return std::any_of(program.parameters.begin(), program.parameters.end(), is_copy) ||
@@ -42,39 +37,34 @@ bool can_change(MisfitKind kind, const Parameter& parameter) {
   }
 }
 
-bool has_reduced(const Program& program) {
-  return std::any_of(program.parameters.begin(), program.parameters.end(), is_reduced);
-}
-
 // Whether a rank of the program can differ in this way at all.
 bool applies(const Program& program, MisfitKind kind) {
-  const Options& options = program.options;
+  const bool is_listed_once = !has_replicas(program);
   const std::size_t changeable = changeable_parameters(program).size();
   switch (kind) {
     case MisfitKind::kNone:
       return false;
     case MisfitKind::kOrder:
-      return !options.verify;
+      return !program.options.verify;
     case MisfitKind::kVerify:
     case MisfitKind::kGroupVerify:
-      return options.verify;
+      return program.options.verify;
     case MisfitKind::kFewerParameters:
-      return changeable > 1 && !has_replicas(program);
     case MisfitKind::kSwapped:
-      return changeable > 1 && !has_replicas(program);
+      return changeable > 1 && is_listed_once;
     case MisfitKind::kMoreReplicas:
     case MisfitKind::kReplicaSizes:
     case MisfitKind::kReplicaList:
-      return changeable > 0 && !has_replicas(program) && !options.with_values;
+      return changeable > 0 && is_listed_once && !program.options.with_values;
     case MisfitKind::kMoreParameters:
     case MisfitKind::kMoreBuffers:
     case MisfitKind::kNullBuffer:
+      return is_listed_once;
     case MisfitKind::kIgnored:
-      return !has_replicas(program) &&
-             (kind != MisfitKind::kIgnored || changed_parameter(program).has_value());
+      return is_listed_once && changed_parameter(program).has_value();
     case MisfitKind::kGroupDType:
     case MisfitKind::kGroupDevice:
-      return has_reduced(first_share(program));
+      return !construction_order(share_of(program, 0)).empty();
     default:
       return !changes_a_parameter(kind) || changed_parameter(program).has_value();
   }
@@ -93,7 +83,7 @@ Refusal::By refused_by(const Program& program) {
 }  // namespace
 
 std::vector<std::uint32_t> changeable_parameters(const Program& program) {
-  const Program share = first_share(program);
+  const Program share = share_of(program, 0);
   std::vector<std::uint32_t> uses(share.parameters.size());
   for (std::uint32_t i = 0; i < uses.size(); ++i) ++uses[original_of(share, i)];
   std::vector<std::uint32_t> out;
@@ -121,10 +111,6 @@ std::optional<Refusal> refusal_of(const Program& program,
   refusal.rank = members[program.misfit.rank % members.size()];
   if (refusal.by == Refusal::By::kAgreement && members.size() == 1) return std::nullopt;
   return refusal;
-}
-
-bool resets_itself(MisfitKind kind) {
-  return kind >= MisfitKind::kGroupDType && kind <= MisfitKind::kGroupVerify;
 }
 
 void limit_misfit(Program& program) {

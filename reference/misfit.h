@@ -96,9 +96,6 @@ struct Refusal {
 std::optional<Refusal> refusal_of(const Program& program,
                                   const std::vector<std::uint32_t>& members);
 
-// Whether the rank resets, like the others, and is not constructed anew beside their reset.
-bool resets_itself(MisfitKind kind);
-
 // The parameters of the first reducer that the rank may list in another form: not ignored, listed
 // once, without replicas.
 std::vector<std::uint32_t> changeable_parameters(const Program& program);

@@ -11,7 +11,6 @@
 #include "reference/model.h"
 #include "reference/model/power_sgd.h"
 #include "reference/order.h"
-#include "reference/power_sgd.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::reference {
@@ -169,9 +168,7 @@ struct PowerSgdHook {
       return parts[0];
     };
     const auto ranks = static_cast<std::uint32_t>(gradients[0].size());
-    PowerResult result = run_power_sgd(setting, bucket, ranks, gradients, sum, std::move(state));
-    state = std::move(result.state);
-    return std::move(result.means);
+    return run_power_sgd(setting, bucket, ranks, gradients, sum, state);
   }
 };
 

@@ -4,6 +4,7 @@
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/state.h"
+#include "reference/test_values.h"
 
 namespace lockstep::reference {
 namespace {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "reference/arithmetic.h"
+#include "reference/test_arithmetic.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::reference {

@@ -30,7 +30,7 @@ TEST(ModelB3, APinnedLayoutHasItsOrderFromTheStartAndIsNeverRebuilt) {
     Indices order;
     for (const ExpectedBucket& bucket : t.expectation.buckets)
       order.insert(order.end(), bucket.parameters.begin(), bucket.parameters.end());
-    EXPECT_EQ(order, pinned_order(t.program));
+    EXPECT_EQ(order, construction_order(t.program));
     ASSERT_EQ(t.expectation.buckets.size(), 2U);  // the first limit, then the other one
     EXPECT_EQ(t.expectation.buckets[0].parameters.size(), 1U);
     EXPECT_TRUE(t.expectation.rebuilt.empty());
@@ -52,7 +52,7 @@ TEST(ModelB3, PinnedOrdersAreAllPermutationsOfWhatIsTrained) {
   std::vector<Indices> seen;
   for (std::uint32_t pinned = 1; pinned <= 200; ++pinned) {
     program.options.pinned = pinned;
-    seen.push_back(pinned_order(program));
+    seen.push_back(construction_order(program));
     ASSERT_TRUE(std::is_permutation(trained.begin(), trained.end(), seen.back().begin(),
                                     seen.back().end()));
   }

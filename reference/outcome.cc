@@ -30,52 +30,36 @@ std::size_t first_without_inputs(const ModelledRun& run, std::size_t peer, std::
   return rank;
 }
 
-// What `rank`, which is in step `here`, may report of the errors of step `at`.
-class Collector {
- public:
-  Collector(const ModelledRun& run, std::size_t rank, std::vector<ReportableError>& errors)
-      : run_(run), rank_(rank), errors_(errors) {}
-
-  void collect(std::uint32_t at, std::uint32_t here) const {
-    for (std::uint32_t reducer = 0; reducer < reducer_count(run_.program); ++reducer) {
-      const Expectation& share = share_of(run_.program, run_.expectation, rank_, reducer);
-      const auto& ranks = share.steps[at].ranks;
-      for (std::size_t raising = 0; raising < ranks.size(); ++raising) {
-        if (ranks[raising].outcome != Outcome::kOwnError) continue;
-        if (raising == rank_ && at != here) continue;  // it has not come to that step
-        ReportableError error = error_of(share, raising, at, here);
-        error.reducer = reducer;
-        errors_.push_back(error);
-        if (ranks[raising].requiring.empty()) continue;
-        error.error = Error::kRequiresGrad;
-        error.naming = Naming::kOne;
-        error.parameters = &ranks[raising].requiring;
-        errors_.push_back(error);
-      }
+// Appends what `rank`, which is in step `here`, may report of the errors of step `at`.
+void append_errors(const ModelledRun& run, std::size_t rank, std::uint32_t here, std::uint32_t at,
+                   std::vector<ReportableError>& errors) {
+  for (std::uint32_t reducer = 0; reducer < reducer_count(run.program); ++reducer) {
+    const Expectation& share = share_of(run.program, run.expectation, rank, reducer);
+    const auto& ranks = share.steps[at].ranks;
+    for (std::size_t raising = 0; raising < ranks.size(); ++raising) {
+      const ExpectedRankStep& expected = ranks[raising];
+      if (expected.outcome != Outcome::kOwnError) continue;
+      if (raising == rank && at != here) continue;  // it has not come to that step
+      const bool is_uneven = expected.error == Error::kUnevenInputs;
+      const std::size_t culprit = is_uneven ? first_without_inputs(run, rank, at) : raising;
+      ReportableError error;
+      error.error = expected.error;
+      error.reducer = reducer;
+      error.step = at;
+      error.culprit = rank_in_group(run.program, run.recoveries, here, culprit);
+      error.pass = pass_number(share, at, begin_of_group(run, at));
+      if (raising == rank) error.call = expected.error_call;
+      error.naming = naming_of(expected.error);
+      error.parameters = &expected.parameters;
+      errors.push_back(error);
+      if (expected.requiring.empty()) continue;
+      error.error = Error::kRequiresGrad;
+      error.naming = naming_of(error.error);
+      error.parameters = &expected.requiring;
+      errors.push_back(error);
     }
   }
-
- private:
-  ReportableError error_of(const Expectation& share, std::size_t raising, std::uint32_t at,
-                           std::uint32_t here) const {
-    const ExpectedRankStep& expected = share.steps[at].ranks[raising];
-    const std::size_t culprit =
-        expected.error == Error::kUnevenInputs ? first_without_inputs(run_, rank_, at) : raising;
-    ReportableError error;
-    error.error = expected.error;
-    error.step = at;
-    error.culprit = rank_in_group(run_.program, run_.recoveries, here, culprit);
-    error.pass = pass_number(share, at, begin_of_group(run_, at));
-    if (raising == rank_) error.call = expected.error_call;
-    error.naming = naming_of(expected.error);
-    error.parameters = &expected.parameters;
-    return error;
-  }
-
-  const ModelledRun& run_;
-  const std::size_t rank_;
-  std::vector<ReportableError>& errors_;
-};
+}
 
 }  // namespace
 
@@ -158,7 +142,7 @@ std::vector<ReportableError> reportable_errors(const ModelledRun& run, std::size
   std::vector<ReportableError> errors;
   const auto& steps = run.expectation.steps;
   for (std::uint32_t at = step; at < steps.size(); ++at) {
-    Collector(run, rank, errors).collect(at, step);
+    append_errors(run, rank, step, at, errors);
     const bool is_last = at > step && holds_together(run.program, run.expectation, rank, at);
     if (is_last || steps[at].any_error) break;
   }
@@ -168,7 +152,7 @@ std::vector<ReportableError> reportable_errors(const ModelledRun& run, std::size
 std::vector<ReportableError> reportable_errors_of_join(const ModelledRun& run, std::size_t rank) {
   std::vector<ReportableError> errors;
   for (std::uint32_t at = 0; at < run.expectation.steps.size(); ++at)
-    Collector(run, rank, errors).collect(at, at);
+    append_errors(run, rank, at, at, errors);
   return errors;
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <numeric>
+#include <set>
+#include <tuple>
 
 namespace lockstep::reference {
 namespace {
@@ -13,8 +16,13 @@ void limit(E& value, E last) {
   value = static_cast<E>(static_cast<unsigned>(value) % (static_cast<unsigned>(last) + 1));
 }
 
+template <class T>
+void limit_count(std::vector<T>& list, std::size_t least, std::size_t most) {
+  list.resize(std::clamp(list.size(), least, most));
+}
+
 void limit_sizes(std::vector<std::uint32_t>& sizes) {
-  if (sizes.size() > kMaxDims) sizes.resize(kMaxDims);
+  limit_count(sizes, 0, kMaxDims);
   for (std::uint32_t& size : sizes) size = std::min(size, kMaxSize);
   if (std::find(sizes.begin(), sizes.end(), 0U) != sizes.end()) return;  // no elements at all
   std::uint32_t elements = 1;
@@ -47,39 +55,19 @@ std::size_t copied_by(const std::vector<Record>& records, std::size_t index) {
   return copies + 1 < kMaxReplicas ? original : index;
 }
 
-void limit_copy(std::vector<Parameter>& parameters, std::size_t index) {
-  const std::size_t original = copied_by(parameters, index);
-  Parameter& parameter = parameters[index];
-  parameter.copy_of = static_cast<std::uint32_t>(index - original);
-  if (original == index) return;
-  const Parameter own = parameter;
-  parameter = parameters[original];
-  parameter.key = own.key;
-  parameter.device = own.device;
-  parameter.copy_of = own.copy_of;
-}
-
-void limit_copy(std::vector<Buffer>& buffers, std::size_t index) {
-  const std::size_t original = copied_by(buffers, index);
-  Buffer& buffer = buffers[index];
-  buffer.copy_of = static_cast<std::uint32_t>(index - original);
-  buffer.dtype = buffers[original].dtype;
-  buffer.sizes = buffers[original].sizes;
-  buffer.ignored = buffers[original].ignored;
-}
-
 void limit_parameters(std::vector<Parameter>& parameters) {
-  if (parameters.empty()) parameters.emplace_back();
-  if (parameters.size() > kMaxParameters) parameters.resize(kMaxParameters);
+  limit_count(parameters, 1, kMaxParameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    Parameter& parameter = parameters[i];
-    const std::uint32_t distance = parameter.shared_with > i ? 0 : parameter.shared_with;
-    if (distance > 0) {
-      parameter = parameters[i - distance];
-      parameter.copy_of = 0;
-    }
+    const Parameter own = parameters[i];
+    const std::uint32_t distance = own.shared_with > i ? 0 : own.shared_with;
+    const std::size_t original = distance > 0 ? i - distance : copied_by(parameters, i);
+    Parameter& parameter = parameters[i] = parameters[original];
     parameter.shared_with = distance;
-    if (distance == 0) limit_copy(parameters, i);
+    parameter.copy_of = distance > 0 ? 0 : static_cast<std::uint32_t>(i - original);
+    if (distance == 0) {
+      parameter.key = own.key;
+      parameter.device = own.device;
+    }
     limit(parameter.dtype, DType::kComplex64);
     parameter.device %= kMaxDevices;
     limit_sizes(parameter.sizes);
@@ -100,73 +88,76 @@ void limit_reducers(Program& program) {
   for (Parameter& parameter : parameters) parameter.reducer = 0;
 }
 
+void limit_buffers(std::vector<Buffer>& buffers) {
+  limit_count(buffers, 0, kMaxBuffers);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    Buffer& buffer = buffers[i];
+    const std::size_t original = copied_by(buffers, i);
+    buffer.copy_of = static_cast<std::uint32_t>(i - original);
+    buffer.dtype = buffers[original].dtype;
+    buffer.sizes = buffers[original].sizes;
+    buffer.ignored = buffers[original].ignored;
+    limit(buffer.dtype, DType::kComplex64);
+    buffer.device %= kMaxDevices;
+    limit_sizes(buffer.sizes);
+  }
+}
+
 // `budget` is the number of nodes the forward may still have; `depth` that of the checkpoints
 // around.
 void limit_nodes(std::vector<Node>& nodes, std::uint32_t depth, std::uint32_t& budget) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (budget == 0) {
-      nodes.resize(i);
-      return;
-    }
+    if (budget == 0) return nodes.resize(i);
     --budget;
     Node& node = nodes[i];
     limit(node.kind, Node::Kind::kCheckpoint);
     node.factor = std::clamp(node.factor, -2, 2);
     node.entries = std::min(node.entries, kMaxEntries);
-    if (node.inputs.size() > kMaxInputs) node.inputs.resize(kMaxInputs);
-    if (node.kind == Node::Kind::kCheckpoint && depth < kMaxDepth) {
-      limit_nodes(node.body, depth + 1, budget);
-    } else {
-      node.body.clear();
-    }
+    limit_count(node.inputs, 0, kMaxInputs);
+    if (node.kind != Node::Kind::kCheckpoint || depth == kMaxDepth) node.body.clear();
+    limit_nodes(node.body, depth + 1, budget);
     if (node.kind == Node::Kind::kCheckpoint && node.body.empty()) node.kind = Node::Kind::kSum;
   }
 }
 
-void limit_outputs(Forward& forward) {
-  if (forward.outputs.empty()) forward.outputs.emplace_back();
-  if (forward.outputs.size() > kMaxOutputs) forward.outputs.resize(kMaxOutputs);
-  const auto same_output = [&](const Input& a, const Input& b) {
-    const auto count = static_cast<std::uint32_t>(forward.nodes.size());
-    if (a.back % count != b.back % count) return false;
-    const Node& node = forward.nodes[count - 1 - a.back % count];
-    return node.kind != Node::Kind::kSplit || a.slot % 2 == b.slot % 2;
-  };
-  std::vector<Input>& outputs = forward.outputs;
-  for (std::size_t i = 1; i < outputs.size();) {
-    const auto end = outputs.begin() + static_cast<std::ptrdiff_t>(i);
-    const bool known = std::any_of(outputs.begin(), end, [&](const Input& earlier) {
-      return same_output(earlier, outputs[i]);
-    });
-    if (known) {
-      outputs.erase(end);
-    } else {
-      ++i;
-    }
-  }
-}
-
-void limit_pass(RankPass& pass, PassKind kind) {
-  if (kind != PassKind::kNoGrad) pass.skip = false;
-  if (!pass.keep_outputs) pass.hold_outputs = false;
-  if (pass.forwards.empty()) pass.forwards.emplace_back();
-  if (pass.forwards.size() > kMaxForwards) pass.forwards.resize(kMaxForwards);
-  for (Forward& forward : pass.forwards) {
-    std::uint32_t budget = kMaxNodes;
-    if (forward.nodes.empty()) forward.nodes.emplace_back();
-    limit_nodes(forward.nodes, 0, budget);
-    limit_outputs(forward);
-    forward.constants = std::min(forward.constants, kMaxConstants);
-  }
-  if (pass.backwards.size() > kMaxBackwards) pass.backwards.resize(kMaxBackwards);
-  for (Backward& backward : pass.backwards) {
-    if (backward.roots.size() > kMaxRoots) backward.roots.resize(kMaxRoots);
-  }
+void limit_forward(Forward& forward) {
+  std::uint32_t budget = kMaxNodes;
+  limit_count(forward.nodes, 1, kMaxNodes);
+  limit_nodes(forward.nodes, 0, budget);
+  limit_count(forward.outputs, 1, kMaxOutputs);
+  std::set<std::pair<std::size_t, std::uint32_t>> known;  // node and slot
+  std::erase_if(forward.outputs, [&](const Input& output) {
+    const std::size_t node = forward.nodes.size() - 1 - output.back % forward.nodes.size();
+    const bool is_split = forward.nodes[node].kind == Node::Kind::kSplit;
+    return !known.emplace(node, is_split ? output.slot % 2 : 0).second;
+  });
+  forward.constants = std::min(forward.constants, kMaxConstants);
 }
 
 bool keeps_a_forward(const RankPass& pass) {
   return std::any_of(pass.forwards.begin(), pass.forwards.end(),
                      [](const Forward& forward) { return !forward.discard; });
+}
+
+void limit_step(Step& step, const Program& program) {
+  limit(step.kind, PassKind::kNoGrad);
+  limit(step.zero_grad, ZeroGrad::kSwap);
+  limit_count(step.variants, 1, program.world);
+  for (RankPass& pass : step.variants) {
+    if (step.kind != PassKind::kNoGrad) pass.skip = false;
+    if (!pass.keep_outputs) pass.hold_outputs = false;
+    limit_count(pass.forwards, 1, kMaxForwards);
+    for (Forward& forward : pass.forwards) limit_forward(forward);
+    limit_count(pass.backwards, 0, kMaxBackwards);
+    for (Backward& backward : pass.backwards) limit_count(backward.roots, 0, kMaxRoots);
+  }
+  const bool any_keeps = std::any_of(step.variants.begin(), step.variants.end(), keeps_a_forward);
+  for (RankPass& pass : step.variants) {
+    if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass))
+      pass.forwards.back().discard = false;
+    limit(pass.recompute, Recompute::kTwiceFails);
+    if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
+  }
 }
 
 void limit_to_transport(Program& program) {
@@ -192,61 +183,32 @@ void limit_hook(Options& options) {
   options.hook_backward = HookBackward::kNone;
 }
 
-void limit_step(Step& step, std::uint32_t world) {
-  limit(step.kind, PassKind::kNoGrad);
-  limit(step.zero_grad, ZeroGrad::kSwap);
-  if (step.variants.empty()) step.variants.emplace_back();
-  if (step.variants.size() > world) step.variants.resize(world);
-  for (RankPass& pass : step.variants) limit_pass(pass, step.kind);
-  if (step.kind != PassKind::kSynced) return;
-  if (std::none_of(step.variants.begin(), step.variants.end(), keeps_a_forward)) return;
-  for (RankPass& pass : step.variants) {
-    if (!keeps_a_forward(pass)) pass.forwards.back().discard = false;
-  }
-}
-
-// Call this after all that may_recompute() looks at is limited.
-void limit_recompute(Program& program) {
-  for (Step& step : program.steps)
-    for (RankPass& pass : step.variants) {
-      limit(pass.recompute, Recompute::kTwiceFails);
-      if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
-    }
-}
-
 }  // namespace
 
 void normalize(Program& program) {
+  Options& options = program.options;
   program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
   limit(program.values, Values::kLargest);
   program.headroom =
       program.values == Values::kLargest ? std::min(program.headroom, kMaxHeadroom) : 0;
-  limit(program.options.mode, Mode::kStatic);
-  limit(program.options.order, Order::kRankOrder);
-  if (program.options.order != Order::kRankOrder) program.options.verify = false;
-  limit(program.options.hook, Hook::kPowerSgd);
-  limit(program.options.launch, Launch::kAfterBackward);
-  limit(program.options.join, Join::kByActive);
-  if (program.options.join == Join::kNone) program.options.early_termination = false;
-  if (program.steps_per_rank.size() > program.world) program.steps_per_rank.resize(program.world);
-  if (program.world < 2) program.options.two_groups = false;
+  limit(options.mode, Mode::kStatic);
+  limit(options.order, Order::kRankOrder);
+  if (options.order != Order::kRankOrder) options.verify = false;
+  limit(options.hook, Hook::kPowerSgd);
+  limit(options.launch, Launch::kAfterBackward);
+  limit(options.join, Join::kByActive);
+  if (options.join == Join::kNone) options.early_termination = false;
+  if (program.world < 2) options.two_groups = false;
+  limit_count(program.steps_per_rank, 0, program.world);
   limit_parameters(program.parameters);
   limit_reducers(program);
-  if (program.buffers.size() > kMaxBuffers) program.buffers.resize(kMaxBuffers);
-  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
-    Buffer& buffer = program.buffers[i];
-    limit_copy(program.buffers, i);
-    limit(buffer.dtype, DType::kComplex64);
-    buffer.device %= kMaxDevices;
-    limit_sizes(buffer.sizes);
-  }
+  limit_buffers(program.buffers);
   limit_to_transport(program);
-  limit_hook(program.options);
-  if (program.steps.size() > kMaxSteps) program.steps.resize(kMaxSteps);
-  for (Step& step : program.steps) limit_step(step, program.world);
-  limit_recompute(program);
+  limit_hook(options);
+  limit_count(program.steps, 0, kMaxSteps);
+  for (Step& step : program.steps) limit_step(step, program);
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
-  const bool joins = program.options.join != Join::kNone;
+  const bool joins = options.join != Join::kNone;
   program.rejoin_step = joins ? program.rejoin_step % steps : 0;
   program.recreate_before_step = joins ? 0 : program.recreate_before_step % steps;
   limit_misfit(program);
@@ -258,12 +220,13 @@ bool may_recompute(const Options& options, const Step& step, const RankPass& pas
          !options.manual_sync && !options.early_termination;
 }
 
-std::vector<std::uint32_t> pinned_order(const Program& program) {
+std::vector<std::uint32_t> construction_order(const Program& program) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
     if (is_reduced(parameter) && is_original(parameter)) order.push_back(i);
   }
+  if (program.options.pinned == 0) return order;
   std::uint64_t state = program.options.pinned;
   for (std::size_t left = order.size(); left > 1; --left) {
     state = state * 6364136223846793005U + 1442695040888963407U;
@@ -273,23 +236,18 @@ std::vector<std::uint32_t> pinned_order(const Program& program) {
 }
 
 std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Program& program) {
+  const auto form_of = [](const Parameter& each) {
+    return std::tuple(each.reducer, each.device, each.dtype, each.sizes, each.column_major,
+                      each.permuted);
+  };
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
-  std::vector<std::uint32_t> single;
+  std::map<decltype(form_of(Parameter{})), std::uint32_t> single;
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    const Parameter& right = program.parameters[i];
-    if (!is_reduced(right) || !is_original(right) || right.sparse) continue;
-    const auto is_like_it = [&](std::uint32_t other) {
-      const Parameter& left = program.parameters[other];
-      return left.reducer == right.reducer && left.device == right.device &&
-             left.dtype == right.dtype && left.sizes == right.sizes &&
-             left.column_major == right.column_major && left.permuted == right.permuted;
-    };
-    const auto left = std::find_if(single.begin(), single.end(), is_like_it);
-    if (left == single.end()) {
-      single.push_back(i);
-      continue;
-    }
-    pairs.emplace_back(*left, i);
+    const Parameter& parameter = program.parameters[i];
+    if (!is_reduced(parameter) || !is_original(parameter) || parameter.sparse) continue;
+    const auto [left, is_new] = single.emplace(form_of(parameter), i);
+    if (is_new) continue;
+    pairs.emplace_back(left->second, i);
     single.erase(left);
   }
   return pairs;
@@ -316,11 +274,6 @@ Program share_of(const Program& program, std::uint32_t reducer) {
   }
   for (Buffer& buffer : share.buffers) buffer.ignored = buffer.ignored || reducer > 0;
   return share;
-}
-
-std::uint32_t end_of_join(const Program& program, std::uint32_t step) {
-  return step < program.rejoin_step ? program.rejoin_step
-                                    : static_cast<std::uint32_t>(program.steps.size());
 }
 
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {
@@ -369,19 +322,14 @@ std::uint32_t original_of(const Program& program, std::uint32_t index) {
 }
 
 std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter) {
-  std::vector<std::uint32_t> left(parameter.sizes.size());
-  std::iota(left.begin(), left.end(), 0U);
-  if (parameter.column_major) std::reverse(left.begin(), left.end());
-  if (is_row_major(parameter) || parameter.column_major) return left;
-  std::vector<std::uint32_t> order;
-  std::uint32_t number = parameter.permuted % orders_of(left.size());
-  while (!left.empty()) {
-    const std::uint32_t others = orders_of(left.size() - 1);
-    const auto chosen = left.begin() + static_cast<std::ptrdiff_t>(number / others);
-    number %= others;
-    order.push_back(*chosen);
-    left.erase(chosen);
+  std::vector<std::uint32_t> order(parameter.sizes.size());
+  std::iota(order.begin(), order.end(), 0U);
+  if (parameter.column_major) {
+    std::reverse(order.begin(), order.end());
+    return order;
   }
+  for (std::uint32_t left = parameter.permuted % orders_of(order.size()); left > 0; --left)
+    std::next_permutation(order.begin(), order.end());
   return order;
 }
 
@@ -391,18 +339,12 @@ std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t elem
   const std::uint64_t parts = parts_of(parameter.dtype);
   const std::uint64_t part = element % parts;
   element /= parts;
-  const std::vector<std::uint32_t> outermost_first = dimensions_in_memory(parameter);
-  std::vector<std::uint64_t> strides(parameter.sizes.size());
-  std::uint64_t next = 1;
-  for (std::size_t i = strides.size(); i-- > 0;) {
-    strides[outermost_first[i]] = next;
-    next *= parameter.sizes[outermost_first[i]];
-  }
+  std::vector<std::uint64_t> index(parameter.sizes.size());
+  for (std::size_t dim = index.size(); dim-- > 0; element /= parameter.sizes[dim])
+    index[dim] = element % parameter.sizes[dim];
   std::uint64_t position = 0;
-  for (std::size_t dim = strides.size(); dim-- > 0;) {
-    position += element % parameter.sizes[dim] * strides[dim];
-    element /= parameter.sizes[dim];
-  }
+  for (const std::uint32_t dim : dimensions_in_memory(parameter))
+    position = position * parameter.sizes[dim] + index[dim];
   return position * parts + part;
 }
 

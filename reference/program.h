@@ -44,10 +44,10 @@
 // root's 1 first, the rest in the order of clause E; what arrives alone is the sum, so that -0
 // stays -0); if nothing defined arrives, its gradient is undefined.
 //   kUse         passes its scalar s to each input, and to its parameter (index modulo) the
-//                tensor s*c, where c is value_of(parameter key, rank, step key, node key) element
-//                by element: the product is computed in double, then rounded once to the
-//                parameter's dtype (to nearest, ties to even). An undefined s gives an undefined
-//                tensor. As an output with no other consumer it still is a node of its own.
+//                tensor s*c, where c is hashed element by element from parameter key, rank, step
+//                key and node key (values.h): the product is computed in double, then rounded once
+//                to the parameter's dtype (to nearest, ties to even). An undefined s gives an
+//                undefined tensor. As an output with no other consumer it still is a node.
 //                To a sparse parameter (S1) it passes entries instead: sparse.h says which.
 //   kSum         passes s to each input.
 //   kScale       passes s * factor to each input. factor is an integer in [-2, 2]; 0 gives a
@@ -100,7 +100,17 @@ enum class PassKind : std::uint8_t { kSynced, kNoSync, kNoGrad };
 //   kSwap      swaps the gradients of two parameters that are alike (swapped_gradients); no use
 // kReplace and kSwap leave sparse gradients as they are.
 enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep, kReplace, kSwap };
-// Which values the constants of uses have: see value_of().
+// Which values the constants of uses have (values.h). Up to 8 ranks get different ones, except for
+// kSpecial, where two ranks may get the same special value; with more ranks two of them may get the
+// same value by chance.
+//   kExact    integers of magnitude 1..8, times the world size: scaled by that world and summed
+//             without rounding (but for fp32 and 7 ranks, where 1/7 as a float is too far off)
+//   kGeneral  full mantissas, magnitudes from 2^-4 to 2^4
+//   kSpecial  a mixture of kGeneral with NaN, infinities, subnormals, -0, +0, values near the
+//             dtype's largest and smallest
+//   kLargest  full mantissas, magnitudes from a quarter of the dtype's largest finite value up to
+//             that value, all divided by 2^headroom. If each rank adds only a few of them, the mean
+//             is finite, because contributions are scaled before they are added over ranks (G2).
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial, kLargest };
 // In which order a sum adds the ranks' contributions (G3): that of the transport's ring, Gloo's or
 // NCCL's; that of Gloo's bcube; or the order of the ranks.
@@ -260,7 +270,7 @@ struct Options {
   HookCompletion hook_completion = HookCompletion::kImmediate;
   HookBackward hook_backward = HookBackward::kNone;
   bool manual_sync = false;  // no forward is synced by itself (P13)
-  // If not 0, the layout is pinned (B3). It has the order that pinned_order() draws from this
+  // If not 0, the layout is pinned (B3). It has the order that construction_order() draws from this
   // number, and the limits below.
   std::uint32_t pinned = 0;
   // With kAfterBackward there is no rebuild, and the limit of every bucket is bucket_bytes.
@@ -342,8 +352,9 @@ void normalize(Program& program);
 // Whether a pass can run in a checkpoint around the whole model: see Recompute.
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass);
 
-// The first owners of all that is trained, in an order drawn from Options::pinned.
-std::vector<std::uint32_t> pinned_order(const Program& program);
+// The first owners of all that is trained, in the order in which buckets are laid out at
+// construction: that of registration, or one drawn from Options::pinned.
+std::vector<std::uint32_t> construction_order(const Program& program);
 
 // The number of parts of one element: 2 for a complex number.
 constexpr std::uint32_t parts_of(DType dtype) { return dtype == DType::kComplex64 ? 2 : 1; }
@@ -372,10 +383,6 @@ inline std::uint32_t group_count(const Program& program) {
 inline std::uint32_t group_of(const Program& program, std::uint32_t rank) {
   return rank % group_count(program);
 }
-
-// The step after the last step of the join that `step` belongs to; without a join, the number of
-// steps.
-std::uint32_t end_of_join(const Program& program, std::uint32_t step);
 
 // Whether the rank trains in the step.
 bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step);
@@ -416,20 +423,5 @@ inline bool is_row_major(const Parameter& parameter) {
 
 // Where the value with row-major index `element` lies in the parameter's own memory, in values.
 std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element);
-
-// The element with row-major index `element` of the constant c of a use, as the bits of the
-// parameter's dtype in the low bytes. It is a pure function of its arguments. Up to 8 ranks get
-// different values, except for kSpecial, where two ranks may get the same special value; with more
-// ranks two of them may get the same value by chance. values.h has the values of whole tensors.
-//   kExact    integers of magnitude 1..8, times the world size: scaled by that world and summed
-//             without rounding (but for fp32 and 7 ranks, where 1/7 as a float is too far off)
-//   kGeneral  full mantissas, magnitudes from 2^-4 to 2^4
-//   kSpecial  a mixture of kGeneral with NaN, infinities, subnormals, -0, +0, values near the
-//             dtype's largest and smallest
-//   kLargest  full mantissas, magnitudes from a quarter of the dtype's largest finite value up to
-//             that value, all divided by 2^headroom. If each rank adds only a few of them, the mean
-//             is finite, because contributions are scaled before they are added over ranks (G2).
-std::uint64_t value_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
-                       std::uint32_t step_key, std::uint32_t node_key, std::uint64_t element);
 
 }  // namespace lockstep::reference

@@ -1,6 +1,8 @@
 #include "reference/sparse.h"
 
+#include <algorithm>
 #include <cassert>
+#include <map>
 
 #include "reference/arithmetic.h"
 #include "reference/values.h"
@@ -32,7 +34,7 @@ Entries entries_of(const Program& program, const Parameter& parameter, std::uint
   out.rows = looked_up(program, parameter, rank, use);
   out.values.resize(out.rows.size() * row_elements(parameter));
   const UseValues values(program, parameter, rank, use.step_key, use.node_key);
-  values.read(out.values.data(), out.values.size());
+  for (std::size_t e = 0; e < out.values.size(); ++e) out.values[e] = values.at(e);
   multiply_values(parameter.dtype, out.values.data(), scalar, out.values.size());
   return out;
 }
@@ -42,40 +44,59 @@ void append(Entries& into, const Entries& from) {
   into.values.insert(into.values.end(), from.values.begin(), from.values.end());
 }
 
-Rows coalesced(const Parameter& parameter, const Entries& entries) {
-  Rows out;
+Entries coalesced(const Parameter& parameter, const Entries& entries) {
+  std::map<std::uint32_t, std::vector<double>> rows;
   const auto width = static_cast<std::ptrdiff_t>(row_elements(parameter));
   auto from = entries.values.begin();
   for (const std::uint32_t row : entries.rows) {
     const std::vector<double> values(from, from + width);
     from += width;
-    const auto [at, is_new] = out.emplace(row, values);
+    const auto [at, is_new] = rows.emplace(row, values);
     if (!is_new) add_values(parameter.dtype, at->second.data(), values.data(), values.size());
   }
-  return out;
-}
-
-Entries entries_of(const Rows& rows) {
   Entries out;
-  for (const auto& [row, values] : rows) {
-    out.rows.push_back(row);
-    out.values.insert(out.values.end(), values.begin(), values.end());
-  }
+  for (const auto& [row, values] : rows) append(out, {{row}, values});
   return out;
 }
 
 std::uint64_t append_bits(const Parameter& parameter, const Entries& entries,
                           std::vector<std::uint64_t>& bits) {
   const std::uint64_t offset = bits.size();
-  const std::uint64_t elements = value_count(parameter);
   const std::uint64_t width = row_elements(parameter);
+  const Entries rows = coalesced(parameter, entries);
   bits.resize(offset + gradient_words(parameter));
-  for (const auto& [row, values] : coalesced(parameter, entries)) {
-    bits[offset + elements + row] = 1;
+  for (std::size_t i = 0; i < rows.rows.size(); ++i) {
+    bits[offset + value_count(parameter) + rows.rows[i]] = 1;
     for (std::uint64_t e = 0; e < width; ++e)
-      bits[offset + row * width + e] = round_from_double(parameter.dtype, values[e]);
+      bits[offset + rows.rows[i] * width + e] =
+          round_from_double(parameter.dtype, rows.values[i * width + e]);
   }
   return offset;
+}
+
+Entries reduce_sparse(const Parameter& parameter, std::uint32_t divisor,
+                      const std::vector<Entries>& contributions) {
+  const double factor = scale_factor(parameter.dtype, divisor);
+  Entries all;
+  for (const Entries& each : contributions) append(all, each);
+  scale_values(parameter.dtype, all.values.data(), all.values.data(), factor, all.values.size());
+  return coalesced(parameter, all);
+}
+
+ExpectedCollective gather_row_counts(std::uint32_t bucket) {
+  return {ExpectedCollective::Op::kGatherSparse, bucket, sizeof(std::uint64_t)};
+}
+
+std::vector<ExpectedCollective> gather_rows(std::uint32_t bucket, const Parameter& parameter,
+                                            const std::vector<Entries>& contributions) {
+  std::uint64_t most = 0;
+  for (const Entries& each : contributions) most = std::max<std::uint64_t>(most, each.rows.size());
+  const std::uint64_t value_bytes = size_of(parameter.dtype) / parts_of(parameter.dtype);
+  std::vector<ExpectedCollective> gathered;
+  for (const std::uint64_t bytes : {sizeof(std::uint64_t), row_elements(parameter) * value_bytes})
+    if (most * bytes > 0)
+      gathered.push_back({ExpectedCollective::Op::kGatherSparse, bucket, most * bytes});
+  return gathered;
 }
 
 }  // namespace lockstep::reference

@@ -1,11 +1,11 @@
-// Entries: a sparse gradient (S1), as the list of what arrived. Plain data; any thread; nothing
-// fails.
+// Sparse gradients (S1), as lists of entries; and their reduction: they are gathered, and added up
+// in the order of the ranks. Plain data; any thread; nothing fails.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
+#include "reference/expectation.h"
 #include "reference/program.h"
 
 namespace lockstep::reference {
@@ -30,22 +30,29 @@ struct Use {
 std::vector<std::uint32_t> looked_up(const Program& program, const Parameter& parameter,
                                      std::uint32_t rank, const Use& use);
 
-// What a use sends: element j of its i-th entry is value_of() the element i * row_elements + j,
-// times the scalar, rounded.
+// What a use sends: element j of its i-th entry is the element i * row_elements + j of the use's
+// constant (values.h), times the scalar, rounded.
 Entries entries_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
                    const Use& use, double scalar);
 
 void append(Entries& into, const Entries& from);
 
-// By row: its entries folded in their order, rounded to the dtype at each step.
-using Rows = std::map<std::uint32_t, std::vector<double>>;
-Rows coalesced(const Parameter& parameter, const Entries& entries);
-
-// The rows as one list of entries, ascending.
-Entries entries_of(const Rows& rows);
+// One entry for each row, ascending: the row's entries folded in their order, rounded to the dtype
+// at each step.
+Entries coalesced(const Parameter& parameter, const Entries& entries);
 
 // Appends what is told of such a gradient (gradient_words); where that begins is returned.
 std::uint64_t append_bits(const Parameter& parameter, const Entries& entries,
                           std::vector<std::uint64_t>& bits);
+
+// What all ranks receive. `contributions`: what each rank has, coalesced, not scaled.
+Entries reduce_sparse(const Parameter& parameter, std::uint32_t divisor,
+                      const std::vector<Entries>& contributions);
+
+// The collectives of a sparse bucket: how many rows each rank has, where the sum of another bucket
+// stands; their numbers and values, after the usage map (T2).
+ExpectedCollective gather_row_counts(std::uint32_t bucket);
+std::vector<ExpectedCollective> gather_rows(std::uint32_t bucket, const Parameter& parameter,
+                                            const std::vector<Entries>& contributions);
 
 }  // namespace lockstep::reference

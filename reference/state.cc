@@ -13,8 +13,8 @@ std::uint64_t scramble(std::uint64_t x, std::uint64_t with) {
   return x ^ (x >> 32);
 }
 
-std::uint64_t cut(std::uint64_t bits, std::uint32_t bytes) {
-  return bytes == 8 ? bits : bits & ((std::uint64_t{1} << (8 * bytes)) - 1);
+std::uint64_t cut(std::uint64_t bits, DType dtype) {
+  return bits & (~std::uint64_t{0} >> (64 - 8 * size_of(dtype)));
 }
 
 }  // namespace
@@ -26,13 +26,12 @@ std::vector<StateTensor> state_tensors(const Program& program) {
     const Parameter& each = program.parameters[i];
     if (owner_of(program, i) != i) continue;
     number_of[i] = static_cast<std::uint32_t>(tensors.size());
-    tensors.push_back({each.key, element_count(each), each.dtype, size_of(each.dtype), each.device,
-                       false, each.ignored, number_of[i] - number_of[i - each.copy_of],
-                       each.reducer});
+    tensors.push_back({each.key, element_count(each), each.dtype, each.device, false, each.ignored,
+                       number_of[i] - number_of[i - each.copy_of], each.reducer});
   }
   for (const Buffer& each : program.buffers)
-    tensors.push_back({each.key, element_count(each.sizes), each.dtype, size_of(each.dtype),
-                       each.device, true, each.ignored, each.copy_of});
+    tensors.push_back({each.key, element_count(each.sizes), each.dtype, each.device, true,
+                       each.ignored, each.copy_of});
   return tensors;
 }
 
@@ -43,7 +42,7 @@ std::vector<std::uint64_t> buffer_chunks(const Options& options,
   std::uint32_t device = 0;
   bool is_open = false;
   for (const StateTensor& tensor : tensors) {
-    const std::uint64_t bytes = tensor.elements * tensor.element_bytes;
+    const std::uint64_t bytes = tensor.elements * size_of(tensor.dtype);
     if (!tensor.is_buffer || !is_broadcast(tensor) || bytes == 0) continue;
     if (!is_open || tensor.device != device) chunks.push_back(0);
     device = tensor.device;
@@ -57,7 +56,7 @@ std::uint64_t start_of_state(const Program& program, const StateTensor& tensor, 
                              std::uint64_t element) {
   std::uint64_t x = scramble(program.key, tensor.key);
   x = scramble(x, rank + 1);
-  return cut(scramble(x, element), tensor.element_bytes);
+  return cut(scramble(x, element), tensor.dtype);
 }
 
 std::uint64_t after_forward(const Program& program, const StateTensor& tensor, std::uint32_t rank,
@@ -65,12 +64,12 @@ std::uint64_t after_forward(const Program& program, const StateTensor& tensor, s
                             std::uint64_t bits) {
   std::uint64_t x = scramble(start_of_state(program, tensor, rank, element), step_key);
   x = scramble(x, forward);
-  return cut(scramble(x, bits), tensor.element_bytes);
+  return cut(scramble(x, bits), tensor.dtype);
 }
 
 std::uint64_t after_training(const StateTensor& tensor, std::uint32_t step_key,
                              std::uint64_t bits) {
-  return cut(scramble(scramble(tensor.key, step_key), bits), tensor.element_bytes);
+  return cut(scramble(scramble(tensor.key, step_key), bits), tensor.dtype);
 }
 
 std::uint64_t hash_of_state(const std::vector<std::uint64_t>& bits) {

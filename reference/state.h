@@ -17,7 +17,6 @@ struct StateTensor {
   std::uint32_t key = 0;
   std::uint64_t elements = 0;
   DType dtype = DType::kFloat32;
-  std::uint32_t element_bytes = 4;
   std::uint32_t device = 0;
   bool is_buffer = false;
   bool ignored = false;

@@ -8,6 +8,7 @@
 
 #include "reference/arithmetic.h"
 #include "reference/model.h"
+#include "reference/test_values.h"
 
 namespace lockstep::reference::testing {
 

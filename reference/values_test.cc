@@ -6,7 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "reference/arithmetic.h"
+#include "reference/test_arithmetic.h"
+#include "reference/test_values.h"
 
 namespace lockstep::reference {
 namespace {
@@ -175,21 +176,18 @@ TEST(Values, EveryArgumentMatters) {
   EXPECT_NE(value_of(program, parameter, 0, 1, 2, 3), base);
 }
 
-TEST(Values, ReadingATensorGivesTheSameElementsAtTheirPositions) {
+TEST(Values, EveryElementIsAValueOfItsDtype) {
   for (const Values values :
        {Values::kExact, Values::kGeneral, Values::kSpecial, Values::kLargest}) {
     const Program program = program_of(values);
-    const Parameter parameter = parameter_of(DType::kFloat16);
-    const std::vector<std::uint32_t> position = {4, 2, 0, 3, 1};
-    std::vector<double> read(position.size());
-    UseValues(program, parameter, 2, 1, 2).read(read.data(), position.data(), position.size());
-    std::vector<double> in_order(position.size());
-    UseValues(program, parameter, 2, 1, 2).read(in_order.data(), in_order.size());
-    for (std::uint32_t i = 0; i < position.size(); ++i) {
-      EXPECT_TRUE(std::bit_cast<std::uint64_t>(in_order[i]) ==
-                  std::bit_cast<std::uint64_t>(read[position[i]]));
-      EXPECT_TRUE(same_bits(DType::kFloat16, round_from_double(DType::kFloat16, read[position[i]]),
-                            value_of(program, parameter, 2, 1, 2, i)));
+    for (const DType dtype : kAll) {
+      const Parameter parameter = parameter_of(dtype);
+      const UseValues constant(program, parameter, 2, 1, 2);
+      for (std::uint64_t e = 0; e < 500; ++e) {
+        const double value = constant.at(e);
+        const double rounded = nearest(dtype, value);
+        ASSERT_TRUE(rounded == value || (std::isnan(rounded) && std::isnan(value))) << e;
+      }
     }
   }
 }

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "reference/arithmetic.h"
+#include "reference/test_arithmetic.h"
 
 namespace lockstep::simulated {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "faults/sim/job_for_test.h"
-#include "reference/arithmetic.h"
 #include "reference/order.h"
+#include "reference/test_arithmetic.h"
 
 namespace lockstep::simulated {
 namespace {

@@ -85,7 +85,7 @@ std::string value_text(const Program& program, const AnyField& field, const Reco
   } else if constexpr (std::is_integral_v<T>) {
     const std::string_view name = field.name;
     if (name == "pinned")
-      return fmt::format("{}", fmt::join(reference::pinned_order(program), " p"));
+      return fmt::format("{}", fmt::join(reference::construction_order(program), " p"));
     return name.ends_with("_bytes") ? bytes(field.get(record))
                                     : fmt::format("{}", field.get(record));
   }

@@ -299,13 +299,9 @@ std::uint32_t bucket_count(const reference::Program& program) {
   std::array<Group, kMaxGroups> groups;
   std::size_t group_count = 0;
   std::uint32_t buckets = 0;
-  const bool pinned = program.options.pinned != 0;
-  const auto order = pinned ? reference::pinned_order(program) : std::vector<std::uint32_t>();
   const std::vector<std::uint64_t> limits = reference::bucket_limits(program.options);
-  const std::size_t walked = pinned ? order.size() : program.parameters.size();
-  for (std::size_t i = 0; i < walked; ++i) {
-    const reference::Parameter& parameter = program.parameters[pinned ? order[i] : i];
-    if (!is_original(parameter) || !reference::is_reduced(parameter)) continue;
+  for (const std::uint32_t index : reference::construction_order(program)) {
+    const reference::Parameter& parameter = program.parameters[index];
     if (parameter.sparse) {
       ++buckets;
       continue;

@@ -19,7 +19,7 @@
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
-#include "reference/power_sgd.h"
+#include "reference/model/power_sgd.h"
 #include "reference/sparse.h"
 #include "reference/state.h"
 

@@ -333,7 +333,8 @@ class Training {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     do {
       if (joins()) LOCKSTEP_CHECK(subject_->begin_join(program_).ok());
-      const std::uint32_t end = reference::end_of_join(program_, step);
+      // The step after the last one of this join; without a join, the number of steps.
+      const std::uint32_t end = step < program_.rejoin_step ? program_.rejoin_step : steps;
       while (step < end && reference::has_input(program_, environment_.rank(), step)) {
         if (step > 0 && step == program_.recreate_before_step && !renew()) return true;
         if (train_step(step++)) return true;

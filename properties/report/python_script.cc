@@ -484,8 +484,9 @@ void ScriptWriter::write_constants() {
           rows = fmt::format("[{}]", fmt::join(sent.rows, ", "));
           values = sent.values;
         } else {
-          reference::UseValues(program_, parameter, r, program_.steps[s].key, use.key)
-              .read(values.data(), values.size());
+          const reference::UseValues values_of_use(program_, parameter, r, program_.steps[s].key,
+                                                   use.key);
+          for (std::size_t e = 0; e < values.size(); ++e) values[e] = values_of_use.at(e);
         }
         note(program_, use.parameter, values);
         if (numbers_ > kMaxScriptNumbers) continue;

@@ -51,7 +51,7 @@ HostedParameters::HostedParameters(const std::vector<Ref<Parameter>>& parameters
     if (found == distinct.end()) distinct.push_back(parameters[i]);
   }
   LOCKSTEP_CHECK_LE(distinct.size(), std::size_t{LOCKSTEP_MAX_PARAMETERS});
-  reference::assign_buckets(program, reference::Contract::lockstep(), nullptr, buckets);
+  buckets = reference::assign_buckets(program, reference::Contract::lockstep());
   for (reference::ExpectedBucket& bucket : buckets)
     for (std::uint32_t& parameter : bucket.parameters) parameter = number_of[parameter];
 }

@@ -247,6 +247,12 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   }
 }
 
+bool lacks_ability(reference::MisfitKind kind) {
+  using reference::MisfitKind;
+  return kind == MisfitKind::kGroupDType || kind == MisfitKind::kGroupDevice ||
+         kind == MisfitKind::kGroupVerify;
+}
+
 Membership less_able(Kind kind, const Membership& membership) {
   Membership out = membership;
   std::shared_ptr<ProcessGroup>& group = out.backward_group ? out.backward_group : out.group;

@@ -27,12 +27,16 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
                                     const reference::Program& program);
 
 // Changes the inputs of the rank that does not fit (of every rank, for the kind kLayout). `share`
-// is the program as the first reducer sees it. The kinds of resets_itself() change nothing here.
+// is the program as the first reducer sees it. The kinds of lacks_ability() change nothing here.
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs);
 
+// Whether the rank's group can do less than it has to. Such a rank resets, like the others, and is
+// not constructed anew beside their reset.
+bool lacks_ability(reference::MisfitKind kind);
+
 // Returns the membership with a group that can do less than it could, for the kinds of
-// resets_itself(). The original groups stay as they are, whatever is called on the new one.
+// lacks_ability(). The original groups stay as they are, whatever is called on the new one.
 Membership less_able(reference::MisfitKind kind, const Membership& membership);
 
 }  // namespace LOCKSTEP_NS

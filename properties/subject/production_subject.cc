@@ -9,7 +9,7 @@
 #include "reducer/base/check.h"
 #include "reducer/hooks/builtin_hooks.h"
 #include "reducer/hooks/power_sgd_hook.h"
-#include "reference/power_sgd.h"
+#include "reference/model/power_sgd.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -52,11 +52,10 @@ class ProductionSubject final : public TrainingSubject {
   // that is constructed beside it.
   Status attempt(const MisfitAttempt& a) override {
     const reference::MisfitKind kind = a.program.misfit.kind;
-    const bool lacks_ability = reference::resets_itself(kind);
     Membership membership = a.memberships.front();
-    if (a.does_not_fit && lacks_ability) membership = less_able(kind, membership);
+    if (a.does_not_fit && lacks_ability(kind)) membership = less_able(kind, membership);
     const bool is_reset = a.is_reset && !has_failed_to_begin();
-    if (is_reset && (!a.does_not_fit || lacks_ability))
+    if (is_reset && (!a.does_not_fit || lacks_ability(kind)))
       return users_.front().parallel->reset(std::move(membership));
     if (is_reset) users_.clear();
     const std::uint32_t reducers = reference::reducer_count(a.program);
@@ -65,7 +64,7 @@ class ProductionSubject final : public TrainingSubject {
     Result<ConstructionInputs> inputs = inputs_of(0, a.parameters, a.buffers, a.program, a.engine,
                                                   a.environment, std::move(membership));
     if (!inputs) return inputs.error();
-    if (a.does_not_fit && !lacks_ability)
+    if (a.does_not_fit && !lacks_ability(kind))
       apply_misfit(a.program, reducers > 1 ? share : a.program, a.parameters, *inputs);
     auto made = make(std::move(*inputs), a.engine);
     return made ? Status() : made.error();
@@ -390,7 +389,7 @@ class ProductionSubject final : public TrainingSubject {
       if (is_original(program.parameters[i]) && !program.parameters[i].ignored)
         number_of[i] = listed++;
     std::vector<std::size_t> order;
-    for (const std::uint32_t parameter : reference::pinned_order(program))
+    for (const std::uint32_t parameter : reference::construction_order(program))
       order.push_back(number_of[parameter]);
     Result<Layout> layout =
         assign_buckets_in_order(infos, reference::bucket_limits(program.options), order);

@@ -7,7 +7,6 @@
 #include "reference/buckets.h"
 #include "reference/model/reduce.h"
 #include "reference/model/replicas.h"
-#include "reference/model/sparse_reduce.h"
 
 namespace lockstep::reference {
 namespace {
@@ -37,8 +36,7 @@ GroupState broadcast_state(const Setting& setting, GroupState group, std::uint32
 
 // What a new group and a new reducer have in common.
 GroupState start_over(const Setting& setting, GroupState group) {
-  group.buckets.clear();
-  assign_buckets(setting.program, setting.contract, nullptr, group.buckets);
+  group.buckets = assign_buckets(setting.program, setting.contract);
   group.layout = 0;
   group.used_set.reset();
   group.has_recorded_pass = group.is_window_open = false;
@@ -95,7 +93,7 @@ bool announce(const Setting& setting, GroupState& group, const Ranks& active, co
 GroupState run_forwards(const Setting& setting, GroupState group, const Ranks& active,
                         const Events& events, const Step& step) {
   if (events.buffers) {
-    const ModuleState root = group.ranks[buffer_root(active)].module;
+    const ModuleState root = group.ranks[active.front()].module;
     for (const std::uint32_t rank : group.survivors)
       group.ranks[rank].module =
           receive_buffers(setting, std::move(group.ranks[rank].module), root);
@@ -124,9 +122,8 @@ std::vector<std::uint32_t> ready_order_of(const Setting& setting, std::uint32_t 
   const auto found = std::find_if(ready_orders.begin(), ready_orders.end(), is_reported);
   if (found == ready_orders.end()) return reduced;
   std::vector<std::uint32_t> order = found->parameters;
-  std::erase_if(order, [&](std::uint32_t p) {  // those of another reducer
-    return std::find(reduced.begin(), reduced.end(), p) == reduced.end();
-  });
+  std::erase_if(order,
+                [&](std::uint32_t p) { return !contains(reduced, p); });  // another reducer's
   return std::is_permutation(order.begin(), order.end(), reduced.begin(), reduced.end()) ? order
                                                                                          : reduced;
 }
@@ -214,22 +211,20 @@ Contributors contributors_of(const GroupState& group, const Ranks& active) {
 }
 
 // All ranks take the results; the gradients of further replicas are undefined then (P15).
-GroupState take_results(const Setting& setting, GroupState group, std::vector<Reduced> results) {
+void take_results(const Setting& setting, std::vector<Reduced> results, GroupState& group) {
   for (Reduced& each : results) {
     Gradient reduced;
-    reduced.tensor = std::make_shared<const Tensor>(std::move(each.tensor));
     reduced.in_bucket = setting.options().views && !setting.parameter(each.parameter).sparse;
     reduced.is_order_dependent = each.is_order_dependent;
     reduced.is_touched = true;
     for (std::size_t position = 0; position < group.survivors.size(); ++position) {
       Gradients& gradients = group.ranks[group.survivors[position]].gradients;
       for (const std::uint32_t part : setting.roles.replicas[each.parameter]) gradients[part] = {};
-      if (!each.of_ranks.empty())
-        reduced.tensor = std::make_shared<const Tensor>(std::move(each.of_ranks[position]));
+      if (position < each.tensors.size())
+        reduced.tensor = std::make_shared<const Tensor>(std::move(each.tensors[position]));
       gradients[each.parameter] = reduced;
     }
   }
-  return group;
 }
 
 // In plain mode every parameter is reduced; else those that some rank used, in static mode in the
@@ -242,12 +237,10 @@ std::vector<bool> reduce_pass(const Setting& setting, GroupState& group, const R
   if (setting.options().mode == Mode::kStatic) group.used_set = is_reduced;
   if (setting.options().mode == Mode::kPlain)
     for (const std::uint32_t parameter : setting.roles.reduced) is_reduced[parameter] = true;
-  std::vector<Reduced> results;
   for (const ExpectedBucket& bucket : group.buckets)
-    for (Reduced& each :
-         reduce_bucket(setting, bucket, divisor, is_reduced, contributors, group.power))
-      results.push_back(std::move(each));
-  group = take_results(setting, std::move(group), std::move(results));
+    take_results(setting,
+                 reduce_bucket(setting, bucket, divisor, is_reduced, contributors, group.power),
+                 group);
   return is_reduced;
 }
 
@@ -269,8 +262,9 @@ Collectives collectives_of_pass(const Setting& setting, const GroupState& group,
            gather_rows(b, setting.parameter(p), sparse_contributions(setting, contributors, p)))
         after_usage.push_back(each);
     } else if (uses_power_sgd(setting, bucket)) {
-      first.push_back({Op::kAllReduceBucket, b, first_sum_count(setting, bucket)});
-      after_usage.push_back({Op::kAllReduceBucket, b, second_sum_count(setting, bucket)});
+      const auto [first_count, second_count] = power_sum_counts(setting, bucket);
+      first.push_back({Op::kAllReduceBucket, b, first_count});
+      after_usage.push_back({Op::kAllReduceBucket, b, second_count});
     } else if (setting.options().hook_result != HookResult::kLocal) {
       const std::uint32_t parts = parts_of(bucket.dtype);
       first.push_back(
@@ -344,24 +338,15 @@ void record_rank(const Setting& setting, const RankState& state,
 
 }  // namespace
 
-// The latest tensors are the likeliest to be asked for.
 std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
                                            const std::shared_ptr<const Tensor>& tensor) {
-  written_.resize(setting_.program.parameters.size());
-  auto& written = written_[parameter];
-  const auto found = std::find_if(written.rbegin(), written.rend(),
-                                  [&](const auto& each) { return each.first == tensor; });
-  if (found != written.rend()) return found->second;
-  const std::uint64_t offset = out_.bits.size();
-  if (written.empty()) written.reserve(setting_.program.world + 1);
-  written.emplace_back(tensor, offset);
+  const auto [written, is_new] = written_.emplace(std::pair(parameter, tensor), out_.bits.size());
+  if (!is_new) return written->second;
   const Parameter& record = setting_.parameter(parameter);
   if (record.sparse) return append_bits(record, *tensor, out_.bits);
-  const std::vector<std::uint32_t>& positions = setting_.roles.positions[parameter];
-  out_.bits.resize(offset + positions.size());
-  round_values(record.dtype, out_.bits.data() + offset, tensor->values.data(), positions.data(),
-               positions.size());
-  return offset;
+  for (const std::uint32_t position : setting_.roles.positions[parameter])
+    out_.bits.push_back(round_from_double(record.dtype, tensor->values[position]));
+  return written->second;
 }
 
 GroupState make_group(const Setting& setting, const Ranks& survivors) {
@@ -402,7 +387,7 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
   group = run_forwards(setting, std::move(group), active, events, step);
   if (events.rebuild) {
     const std::vector<std::uint32_t> order = ready_order_of(setting, index, ready_orders);
-    assign_buckets(setting.program, setting.contract, &order, group.buckets);
+    group.buckets = assign_buckets(setting.program, setting.contract, &order);
     writer.out().rebuilt.push_back(group.buckets);
     expected.layout = group.layout = static_cast<std::uint32_t>(writer.out().rebuilt.size());
   }

@@ -8,10 +8,11 @@
 namespace lockstep::reference {
 namespace {
 
-// What the reducers of one rank come to in one step, by reducer, and where the bits of each begin.
+// What the reducers of one rank come to in one step, by reducer.
 using RankShares = std::vector<const ExpectedRankStep*>;
 
-// Gradients and state, each from the reducer whose it is.
+// Gradients and state, each from the reducer whose it is. `first_bits`: where the bits of each
+// reducer begin.
 ExpectedRankStep merge_values(const Program& program, const RankShares& shares,
                               const std::vector<std::uint64_t>& first_bits) {
   ExpectedRankStep merged;
@@ -28,22 +29,20 @@ ExpectedRankStep merge_values(const Program& program, const RankShares& shares,
   return merged;
 }
 
-// A rank that fails with one reducer stops in the middle of the other's pass.
-ExpectedRankStep merge_outcomes(ExpectedRankStep merged, const RankShares& shares,
-                                bool may_be_stopped) {
+// A rank that fails with one reducer stops in the middle of the other's pass: of two errors that of
+// the first reducer counts.
+void merge_outcomes(const RankShares& shares, bool may_be_stopped, ExpectedRankStep& merged) {
   merged.outcome = may_be_stopped ? Outcome::kSuccessOrPeerError : Outcome::kSuccess;
-  for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
-    const ExpectedRankStep& from = **share;
-    if (from.outcome == Outcome::kPeerError && merged.outcome != Outcome::kOwnError)
-      merged.outcome = Outcome::kPeerError;
-    if (from.outcome != Outcome::kOwnError) continue;
+  for (const ExpectedRankStep* share : shares)
+    if (share->outcome == Outcome::kPeerError) merged.outcome = Outcome::kPeerError;
+  for (const ExpectedRankStep* share : shares) {
+    if (share->outcome != Outcome::kOwnError || merged.outcome == Outcome::kOwnError) continue;
     merged.outcome = Outcome::kOwnError;
-    merged.error = from.error;
-    merged.error_call = from.error_call;
-    merged.parameters = from.parameters;
-    merged.requiring = from.requiring;
+    merged.error = share->error;
+    merged.error_call = share->error_call;
+    merged.parameters = share->parameters;
+    merged.requiring = share->requiring;
   }
-  return merged;
 }
 
 }  // namespace
@@ -51,22 +50,20 @@ ExpectedRankStep merge_outcomes(ExpectedRankStep merged, const RankShares& share
 void merge_expectations(const Program& program, Expectation& expectation) {
   const std::vector<Expectation>& shares = expectation.shares;
   const std::uint32_t reducers = reducer_count(program);
-  expectation.bits.clear();
   std::vector<std::vector<std::uint64_t>> first_bits(group_count(program));  // by reducer
   for (std::size_t s = 0; s < shares.size(); ++s) {
     first_bits[s / reducers].push_back(expectation.bits.size());
     expectation.bits.insert(expectation.bits.end(), shares[s].bits.begin(), shares[s].bits.end());
   }
-  const auto merged_values = [&](std::uint32_t rank, const auto& rank_of) {
-    const std::uint32_t group = group_of(program, rank);
+  // `ranks_of` returns all ranks of a share.
+  const auto shares_of = [&](std::uint32_t rank, const auto& ranks_of) {
     RankShares of_rank;
     for (std::uint32_t reducer = 0; reducer < reducers; ++reducer)
-      of_rank.push_back(&rank_of(shares[group * reducers + reducer]));
-    return std::pair(merge_values(program, of_rank, first_bits[group]), of_rank);
+      of_rank.push_back(&ranks_of(share_of(program, expectation, rank, reducer))[rank]);
+    return of_rank;
   };
   expectation.buckets = shares.front().buckets;
   expectation.rebuilt = shares.front().rebuilt;
-  expectation.steps.clear();
   for (std::size_t s = 0; s < program.steps.size(); ++s) {
     ExpectedStep& step = expectation.steps.emplace_back();
     step.collectives = shares.front().steps[s].collectives;
@@ -79,20 +76,19 @@ void merge_expectations(const Program& program, Expectation& expectation) {
     }
     const bool any_leaves = step.any_error && program.options.join != Join::kNone;
     for (std::uint32_t rank = 0; rank < program.world; ++rank) {
-      auto [values, of_rank] = merged_values(
-          rank, [&](const Expectation& share) -> const auto& {
-            return share.steps[s].ranks[rank];
-          });
-      const bool may_be_stopped = has_error[group_of(program, rank)] || any_leaves;
-      step.ranks.push_back(merge_outcomes(std::move(values), of_rank, may_be_stopped));
+      const std::uint32_t group = group_of(program, rank);
+      const RankShares of_rank = shares_of(
+          rank, [&](const Expectation& share) -> const auto& { return share.steps[s].ranks; });
+      step.ranks.push_back(merge_values(program, of_rank, first_bits[group]));
+      merge_outcomes(of_rank, has_error[group] || any_leaves, step.ranks.back());
     }
   }
-  expectation.ending.clear();
   for (std::uint32_t rank = 0; rank < shares.front().ending.size(); ++rank)
-    expectation.ending.push_back(
-        merged_values(
-            rank, [&](const Expectation& share) -> const auto& { return share.ending[rank]; })
-            .first);
+    expectation.ending.push_back(merge_values(
+        program,
+        shares_of(
+            rank, [](const Expectation& share) -> const auto& { return share.ending; }),
+        first_bits[group_of(program, rank)]));
 }
 
 }  // namespace lockstep::reference

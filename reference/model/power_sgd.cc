@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "reference/arithmetic.h"
-#include "reference/power_sgd.h"
 
 namespace lockstep::reference {
 namespace {
@@ -79,121 +78,147 @@ std::uint32_t number_of(const Program& program, std::uint32_t parameter) {
       program.parameters.begin(), program.parameters.begin() + parameter, is_distinct));
 }
 
+// The gradients of one parameter on each rank, by position.
+using OfRanks = std::vector<Matrix>;
+
+OfRanks products(OfRanks left, const Matrix& right) {
+  for (Matrix& each : left) each = product(each, right);
+  return left;
+}
+
+// Each rank sums all of these matrices in one collective; the sums are returned one by one.
+std::vector<Matrix> sum_together(const std::vector<OfRanks>& matrices, const SumOfRanks& sum) {
+  std::vector<Floats> joined(matrices.front().size());
+  for (const OfRanks& of_ranks : matrices)
+    for (std::size_t r = 0; r < joined.size(); ++r)
+      joined[r].insert(joined[r].end(), of_ranks[r].values.begin(), of_ranks[r].values.end());
+  const Floats total = sum(std::move(joined));
+  auto from = total.begin();
+  std::vector<Matrix> sums;
+  for (const OfRanks& of_ranks : matrices) {
+    Matrix& out = sums.emplace_back(of_ranks.front());
+    const auto end = from + static_cast<std::ptrdiff_t>(out.values.size());
+    out.values.assign(from, end);
+    from = end;
+  }
+  return sums;
+}
+
 // What is lost of a rank's gradient, to be added to the next one.
-Matrix error_of(Matrix compensated, const Floats& mean) {
+Floats error_of(Floats compensated, const Floats& mean) {
   for (std::size_t e = 0; e < mean.size(); ++e) {
-    const double lost = nearest(kFloat, compensated.values[e] - mean[e]);
-    compensated.values[e] = std::isfinite(lost) ? lost : 0.0;
+    const double lost = nearest(kFloat, compensated[e] - mean[e]);
+    compensated[e] = std::isfinite(lost) ? lost : 0.0;
   }
   return compensated;
 }
 
 // The part of the hook's work that one parameter of the bucket is.
 struct Member {
-  PowerMatrix shape;
+  std::size_t position = 0;  // in the bucket
   PowerMemory& memory;
-  std::vector<Matrix> compensated;  // by rank: the gradient and what was lost before
-  std::vector<Matrix> scaled;       // the same, scaled as G2 says
-  Matrix p;
-
-  bool is_compressed() const { return shape.factors > 0; }
+  std::vector<Floats> compensated;  // by rank: the gradient and what was lost before
+  OfRanks scaled;                   // the same, scaled as G2 says
 };
 
-Member make_member(const Setting& setting, std::uint32_t parameter, std::uint32_t divisor,
+Member make_member(const PowerMatrix& shape, std::size_t position, std::uint32_t divisor,
                    const std::vector<Floats>& gradients, PowerMemory& memory) {
-  const double factor = scale_factor(kFloat, divisor);
-  Member m{power_matrix(setting.parameter(parameter)), memory, {}, {}, {}};
-  if (memory.q.values.empty())
-    memory.q = {m.shape.columns, m.shape.factors, Floats(m.shape.columns * m.shape.factors)};
-  memory.q = restarted(std::move(memory.q), number_of(setting.program, parameter));
+  Member m{position, memory, gradients, {}};
   for (std::size_t r = 0; r < gradients.size(); ++r) {
-    Matrix matrix{m.shape.rows, m.shape.columns, gradients[r]};
-    Floats& values = matrix.values;
+    Floats& values = m.compensated[r];
     if (!memory.errors.empty())
-      add_values(kFloat, values.data(), memory.errors[r].values.data(), values.size());
-    m.compensated.push_back(matrix);
-    scale_values(kFloat, values.data(), values.data(), factor, values.size());
-    m.scaled.push_back(std::move(matrix));
+      add_values(kFloat, values.data(), memory.errors[r].data(), values.size());
+    Matrix& scaled = m.scaled.emplace_back(Matrix{shape.rows, shape.columns, values});
+    scale_values(kFloat, scaled.values.data(), values.data(), scale_factor(kFloat, divisor),
+                 values.size());
   }
   return m;
 }
 
-void append(Floats& to, const Floats& values) { to.insert(to.end(), values.begin(), values.end()); }
+}  // namespace
 
-Floats take(const Floats& from, std::size_t& begin, std::size_t count) {
-  const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin);
-  begin += count;
-  return {first, first + static_cast<std::ptrdiff_t>(count)};
+PowerMatrix power_matrix(const Parameter& parameter) {
+  if (parameter.dtype != DType::kFloat32) return {};
+  PowerMatrix matrix;
+  const std::size_t elements = element_count(parameter);
+  for (const std::uint32_t dim : dimensions_in_memory(parameter))
+    if (matrix.rows == 0 && parameter.sizes[dim] > 1) matrix.rows = parameter.sizes[dim];
+  if (matrix.rows == 0 || elements == 0) return {};
+  matrix.columns = elements / matrix.rows;
+  matrix.factors = std::min<std::size_t>({kPowerSgdRank, matrix.rows, matrix.columns});
+  const bool pays = matrix.factors * (matrix.rows + matrix.columns) < elements;
+  return pays ? matrix : PowerMatrix{};
 }
 
-}  // namespace
+double power_start(std::uint32_t number, std::size_t element) {
+  std::uint64_t hash = kPowerSgdSeed * 0x9e3779b97f4a7c15ULL;
+  hash += (std::uint64_t{number} + 1) * 0xbf58476d1ce4e5b9ULL;
+  hash += (std::uint64_t{element} + 1) * 0x94d049bb133111ebULL;
+  hash ^= hash >> 30;
+  hash *= 0xbf58476d1ce4e5b9ULL;
+  hash ^= hash >> 27;
+  hash *= 0x94d049bb133111ebULL;
+  hash ^= hash >> 31;
+  const double top = static_cast<double>(hash >> 40);  // 24 bits
+  return std::ldexp(top, -23) - 1;
+}
 
 bool uses_power_sgd(const Setting& setting, const ExpectedBucket& bucket) {
   return setting.options().hook == Hook::kPowerSgd && !bucket.sparse &&
-         second_sum_count(setting, bucket) > 0;
+         power_sum_counts(setting, bucket).second > 0;
 }
 
-std::size_t first_sum_count(const Setting& setting, const ExpectedBucket& bucket) {
-  std::size_t count = 0;
+std::pair<std::size_t, std::size_t> power_sum_counts(const Setting& setting,
+                                                     const ExpectedBucket& bucket) {
+  std::pair<std::size_t, std::size_t> counts;
   for (const std::uint32_t p : bucket.parameters) {
     const auto [rows, columns, factors] = power_matrix(setting.parameter(p));
-    count += factors > 0 ? rows * factors : element_count(setting.parameter(p));
+    counts.first += factors > 0 ? rows * factors : element_count(setting.parameter(p));
+    counts.second += columns * factors;
   }
-  return count;
-}
-
-std::size_t second_sum_count(const Setting& setting, const ExpectedBucket& bucket) {
-  std::size_t count = 0;
-  for (const std::uint32_t p : bucket.parameters) {
-    const auto [rows, columns, factors] = power_matrix(setting.parameter(p));
-    count += columns * factors;
-  }
-  return count;
+  return counts;
 }
 
 // The first sum is over what is not compressed, then over P = SQ of each matrix; the second one
 // over Q = S^T P.
-PowerResult run_power_sgd(const Setting& setting, const ExpectedBucket& bucket,
-                          std::uint32_t divisor, const std::vector<std::vector<Floats>>& gradients,
-                          const SumOfRanks& sum, PowerState state) {
-  std::vector<Member> members;
-  for (std::size_t m = 0; m < bucket.parameters.size(); ++m)
-    members.push_back(make_member(setting, bucket.parameters[m], divisor, gradients[m],
-                                  state[bucket.parameters[m]]));
-  std::vector<Floats> first(gradients[0].size());
-  for (std::size_t r = 0; r < first.size(); ++r) {
-    for (const Member& m : members)
-      if (!m.is_compressed()) append(first[r], m.scaled[r].values);
-    for (const Member& m : members)
-      if (m.is_compressed()) append(first[r], product(m.scaled[r], m.memory.q).values);
+std::vector<Floats> run_power_sgd(const Setting& setting, const ExpectedBucket& bucket,
+                                  std::uint32_t divisor,
+                                  const std::vector<std::vector<Floats>>& gradients,
+                                  const SumOfRanks& sum, PowerState& state) {
+  std::vector<Member> compressed;
+  std::vector<Member> others;
+  for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+    const std::uint32_t p = bucket.parameters[m];
+    const PowerMatrix shape = power_matrix(setting.parameter(p));
+    Member made = make_member(shape, m, divisor, gradients[m], state[p]);
+    if (made.memory.q.values.empty())
+      made.memory.q = {shape.columns, shape.factors, Floats(shape.columns * shape.factors)};
+    made.memory.q = restarted(std::move(made.memory.q), number_of(setting.program, p));
+    (shape.factors > 0 ? compressed : others).push_back(std::move(made));
   }
-  const Floats first_sum = sum(std::move(first));
-  PowerResult result{{}, std::vector<Floats>(members.size())};
-  std::size_t at = 0;
-  for (std::size_t m = 0; m < members.size(); ++m)
-    if (!members[m].is_compressed())
-      result.means[m] = take(first_sum, at, members[m].scaled[0].values.size());
-  for (Member& m : members)
-    if (m.is_compressed())
-      m.p = orthonormal(
-          {m.shape.rows, m.shape.factors, take(first_sum, at, m.shape.rows * m.shape.factors)});
-  std::vector<Floats> second(gradients[0].size());
-  for (std::size_t r = 0; r < second.size(); ++r)
-    for (const Member& m : members)
-      if (m.is_compressed()) append(second[r], product(transposed(m.scaled[r]), m.p).values);
-  const Floats second_sum = sum(std::move(second));
-  at = 0;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    Member& m = members[i];
-    if (!m.is_compressed()) continue;
-    m.memory.q.values = take(second_sum, at, m.memory.q.values.size());
-    result.means[i] = product(m.p, transposed(m.memory.q)).values;
+  std::vector<Floats> means(bucket.parameters.size());
+  std::vector<OfRanks> first;
+  for (const Member& m : others) first.push_back(m.scaled);
+  for (const Member& m : compressed) first.push_back(products(m.scaled, m.memory.q));
+  std::vector<Matrix> sums = sum_together(first, sum);
+  for (std::size_t i = 0; i < others.size(); ++i)
+    means[others[i].position] = std::move(sums[i].values);
+  sums.erase(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(others.size()));
+  std::vector<OfRanks> second;
+  for (std::size_t i = 0; i < compressed.size(); ++i) {
+    sums[i] = orthonormal(std::move(sums[i]));
+    for (Matrix& each : compressed[i].scaled) each = transposed(each);
+    second.push_back(products(compressed[i].scaled, sums[i]));
+  }
+  const std::vector<Matrix> q = sum_together(second, sum);
+  for (std::size_t i = 0; i < compressed.size(); ++i) {
+    const Member& m = compressed[i];
+    const Floats& mean = means[m.position] = product(sums[i], transposed(q[i])).values;
+    m.memory.q = q[i];
     m.memory.errors.clear();
-    for (const Matrix& compensated : m.compensated)
-      m.memory.errors.push_back(error_of(compensated, result.means[i]));
+    for (const Floats& each : m.compensated) m.memory.errors.push_back(error_of(each, mean));
   }
-  result.state = std::move(state);
-  return result;
+  return means;
 }
 
 }  // namespace lockstep::reference

@@ -1,6 +1,7 @@
 #include "reference/model/readiness.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace lockstep::reference {
@@ -16,8 +17,11 @@ struct Call {
   std::vector<bool> requires_grad;
 };
 
-bool contains(const Parameters& parameters, std::uint32_t p) {
-  return std::find(parameters.begin(), parameters.end(), p) != parameters.end();
+template <class Predicate>
+Parameters those_of(const Parameters& parameters, const Predicate& predicate) {
+  Parameters found;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(found), predicate);
+  return found;
 }
 
 // The hooks that make a parameter ready. While static mode counts, no number of them does, and none
@@ -52,12 +56,9 @@ HookCounts count_hooks(const PassRules& rules, const std::vector<AutogradHook>& 
 // The parameters whose hook comes too often (P6, P11).
 Parameters find_ready_twice(const PassRules& rules, const HookCounts& before,
                             const HookCounts& after) {
-  Parameters found;
-  for (const std::uint32_t part : rules.roles.parts) {
-    const bool has_run = after[part] > before[part];
-    if (has_run && after[part] > hooks_expected(rules, part)) found.push_back(part);
-  }
-  return found;
+  return those_of(rules.roles.parts, [&](std::uint32_t part) {
+    return after[part] > before[part] && after[part] > hooks_expected(rules, part);
+  });
 }
 
 // Whether the call brings the parameter to its bucket: with the hook that makes it ready, or, if it
@@ -71,33 +72,28 @@ bool is_filled(const PassRules& rules, const Call& call, const HookCounts& hooks
 
 // The gradients that the call brings to their buckets although they require grad (P16).
 Parameters find_requiring(const PassRules& rules, const Call& call, const HookCounts& hooks) {
-  Parameters found;
-  for (const std::uint32_t part : rules.roles.parts)
-    if (call.requires_grad[part] && is_filled(rules, call, hooks, rules.roles.originals[part]))
-      found.push_back(part);
-  return found;
+  return those_of(rules.roles.parts, [&](std::uint32_t part) {
+    return call.requires_grad[part] && is_filled(rules, call, hooks, rules.roles.originals[part]);
+  });
 }
 
 // What no rank used in the counted pass is not reduced: that a rank uses it now is an error (P11).
 Parameters find_usage_change(const PassRules& rules, const Call& call, const HookCounts& hooks) {
-  Parameters found;
-  for (const std::uint32_t parameter : rules.roles.reduced) {
-    if (!rules.used_set || (*rules.used_set)[parameter]) continue;
+  if (!rules.used_set) return {};
+  return those_of(rules.roles.reduced, [&](std::uint32_t parameter) {
     const Parameters& parts = rules.roles.replicas[parameter];
     const bool is_used = std::any_of(parts.begin(), parts.end(),
                                      [&](std::uint32_t part) { return call.is_used[part]; });
     const bool is_due = rules.counts_hooks() || all_ready(rules, hooks, parameter);
-    if (is_used && is_due) found.push_back(parameter);
-  }
-  return found;
+    return is_used && is_due && !(*rules.used_set)[parameter];
+  });
 }
 
 // In dynamic mode none: what has no hook in the first call counts as unused.
 Parameters find_missing(const PassRules& rules, const HookCounts& hooks) {
-  Parameters missing;
-  for (const std::uint32_t part : rules.roles.parts)
-    if (!rules.is_dynamic() && !is_ready(rules, hooks, part)) missing.push_back(part);
-  return missing;
+  if (rules.is_dynamic()) return {};
+  return those_of(rules.roles.parts,
+                  [&](std::uint32_t part) { return !is_ready(rules, hooks, part); });
 }
 
 // The call, and the error that it ends in. The hook of a parameter that is ready twice raises
@@ -178,16 +174,14 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
   return rank;
 }
 
-bool has_run_a_hook(const PassRules& rules, const HookCounts& hooks) {
-  return std::any_of(rules.roles.parts.begin(), rules.roles.parts.end(),
-                     [&](std::uint32_t part) { return hooks[part] > 0; });
-}
-
 // Whether an error of the calls, if there is one, is found only when the backward ends. While
 // static mode counts hooks, gradients are copied to their buckets then; and so are those of unused
 // parameters, if no hook ran in the backward.
 bool is_found_at_end(const PassRules& rules, const RankReadiness& rank) {
-  const bool fills_at_end = rules.counts_hooks() || !has_run_a_hook(rules, rank.hooks_run);
+  const bool has_run_none =
+      std::all_of(rules.roles.parts.begin(), rules.roles.parts.end(),
+                  [&](std::uint32_t part) { return rank.hooks_run[part] == 0; });
+  const bool fills_at_end = rules.counts_hooks() || has_run_none;
   return rank.error == Error::kNone || rank.error == Error::kIncomplete ||
          rank.error == Error::kUsageChanged || (rank.error == Error::kRequiresGrad && fills_at_end);
 }
@@ -231,9 +225,7 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
       (is_after && (has_failed || !lacking.empty())) || (counts && is_broken_off);
   const auto is_withheld = [&](const ExpectedBucket& bucket) {
     const auto is_in_it = [&](std::uint32_t part) {
-      const std::uint32_t original = rules.roles.originals[part];
-      return std::find(bucket.parameters.begin(), bucket.parameters.end(), original) !=
-             bucket.parameters.end();
+      return contains(bucket.parameters, rules.roles.originals[part]);
     };
     return launches_none || std::any_of(lacking.begin(), lacking.end(), is_in_it);
   };

@@ -6,7 +6,6 @@
 
 #include "reference/arithmetic.h"
 #include "reference/model/replicas.h"
-#include "reference/model/sparse_reduce.h"
 #include "reference/order.h"
 
 namespace lockstep::reference {
@@ -21,6 +20,29 @@ std::vector<OrderRun> order_of(const Setting& setting, std::size_t ranks, std::u
   if (setting.options().order == Order::kBcube) return gloo_bcube(n, count);
   if (setting.options().transport == Transport::kNccl) return nccl_ring(n, count, bytes);
   return gloo_ring(n, count, bytes, setting.contract.max_segment_bytes);
+}
+
+// Returns the sum of the contributions of all ranks in the declared order (G3). They begin at
+// `offset` of a buffer of `count` numbers, on which that order depends. Padding between members is
+// zeros, and stays zeros: of each run only what lies in the parameter is added.
+Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
+                      std::vector<Elements> contributions) {
+  const std::size_t values = contributions.front().size();
+  std::size_t begin = 0;
+  for (const OrderRun& run : order_of(setting, contributions.size(), count, wire)) {
+    if (run.end <= offset + begin) continue;
+    if (begin == values) break;
+    const std::size_t end = std::min<std::size_t>(values, run.end - offset);
+    for (std::size_t i = 0; i + 1 < contributions.size(); ++i)
+      add_values(wire, contributions[run.additions[i].into].data() + begin,
+                 contributions[run.additions[i].from].data() + begin, end - begin);
+    if (run.result != 0)
+      std::copy_n(contributions[run.result].data() + begin, end - begin,
+                  contributions[0].data() + begin);
+    begin = end;
+  }
+  assert(begin == values);
+  return std::move(contributions[0]);
 }
 
 // Whether some replica of some rank has it in a part of the parameter.
@@ -69,16 +91,6 @@ Tensor reduce_dense(const Setting& setting, const ExpectedBucket& bucket, std::s
                        std::move(values))};
 }
 
-// The result of a hook that returns to each rank what that rank has in the bucket (S4).
-Reduced keep_contributions(const Setting& setting, const Contributors& contributors,
-                           std::uint32_t parameter) {
-  Reduced reduced;
-  reduced.parameter = parameter;
-  for (Elements& values : dense_contributions(setting, contributors, parameter))
-    reduced.of_ranks.push_back({{}, std::move(values)});
-  return reduced;
-}
-
 // A parameter that no rank used takes part, too, as a hook does not know (S4).
 std::vector<Reduced> reduce_by_power_sgd(const Setting& setting, const ExpectedBucket& bucket,
                                          std::uint32_t divisor, const Contributors& contributors,
@@ -90,9 +102,7 @@ std::vector<Reduced> reduce_by_power_sgd(const Setting& setting, const ExpectedB
     const std::uint64_t count = of_ranks.front().size();
     return sum_in_order(setting, DType::kFloat32, count, 0, std::move(of_ranks));
   };
-  PowerResult result =
-      run_power_sgd(setting, bucket, divisor, contributions, sum, std::move(power));
-  power = std::move(result.state);
+  std::vector<Floats> means = run_power_sgd(setting, bucket, divisor, contributions, sum, power);
   std::vector<Reduced> reduced;
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
     const std::uint32_t parameter = bucket.parameters[m];
@@ -100,7 +110,7 @@ std::vector<Reduced> reduce_by_power_sgd(const Setting& setting, const ExpectedB
     const bool keeps_error = !memory.errors.empty();
     const bool depends = any_part(setting, contributors, parameter, &Gradient::is_order_dependent);
     memory.is_order_dependent = depends || (keeps_error && memory.is_order_dependent);
-    reduced.push_back({parameter, {{}, std::move(result.means[m])}, memory.is_order_dependent});
+    reduced.push_back({parameter, {{{}, std::move(means[m])}}, memory.is_order_dependent});
   }
   return reduced;
 }
@@ -114,26 +124,16 @@ std::vector<bool> used_by_some(const Setting& setting, const Contributors& contr
   return used;
 }
 
-// Padding between members is zeros, and stays zeros: of each run only what lies in the parameter is
-// added.
-Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
-                      std::vector<Elements> contributions) {
-  const std::size_t values = contributions.front().size();
-  std::size_t begin = 0;
-  for (const OrderRun& run : order_of(setting, contributions.size(), count, wire)) {
-    if (run.end <= offset + begin) continue;
-    if (begin == values) break;
-    const std::size_t end = std::min<std::size_t>(values, run.end - offset);
-    for (std::size_t i = 0; i + 1 < contributions.size(); ++i)
-      add_values(wire, contributions[run.additions[i].into].data() + begin,
-                 contributions[run.additions[i].from].data() + begin, end - begin);
-    if (run.result != 0)
-      std::copy_n(contributions[run.result].data() + begin, end - begin,
-                  contributions[0].data() + begin);
-    begin = end;
+std::vector<Entries> sparse_contributions(const Setting& setting, const Contributors& contributors,
+                                          std::uint32_t parameter) {
+  std::vector<Entries> contributions;
+  for (const Gradients* gradients : contributors) {
+    Entries all;
+    for (const std::uint32_t part : setting.roles.replicas[parameter])
+      if (gradients && (*gradients)[part].tensor) append(all, *(*gradients)[part].tensor);
+    contributions.push_back(coalesced(setting.parameter(parameter), all));
   }
-  assert(begin == values);
-  return std::move(contributions[0]);
+  return contributions;
 }
 
 std::vector<Reduced> reduce_bucket(const Setting& setting, const ExpectedBucket& bucket,
@@ -149,17 +149,17 @@ std::vector<Reduced> reduce_bucket(const Setting& setting, const ExpectedBucket&
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
     const std::uint32_t p = bucket.parameters[m];
     if (is_untouched(p)) continue;
-    Reduced reduced;
-    if (!bucket.sparse && setting.options().hook_result == HookResult::kLocal)
-      reduced = keep_contributions(setting, contributors, p);
-    else if (bucket.sparse)
-      reduced.tensor = reduce_sparse(setting.parameter(p), divisor,
-                                     sparse_contributions(setting, contributors, p));
-    else
-      reduced.tensor = reduce_dense(setting, bucket, m, divisor, contributors);
+    Reduced& reduced = all.emplace_back();
     reduced.parameter = p;
     reduced.is_order_dependent = any_part(setting, contributors, p, &Gradient::is_order_dependent);
-    all.push_back(std::move(reduced));
+    if (bucket.sparse)
+      reduced.tensors.push_back(reduce_sparse(setting.parameter(p), divisor,
+                                              sparse_contributions(setting, contributors, p)));
+    else if (setting.options().hook_result == HookResult::kLocal)
+      for (Elements& values : dense_contributions(setting, contributors, p))
+        reduced.tensors.push_back({{}, std::move(values)});
+    else
+      reduced.tensors.push_back(reduce_dense(setting, bucket, m, divisor, contributors));
   }
   return all;
 }

@@ -14,23 +14,20 @@ namespace lockstep::reference {
 // The gradients of each rank, by position in the group; null for a rank that shadows the pass.
 using Contributors = std::vector<const Gradients*>;
 
-// What the gradient of a parameter becomes: `tensor` on all ranks, or, if a hook gives each rank a
-// result of its own (S4), of_ranks[i] on the rank at position i of the group. of_ranks is empty
-// otherwise.
+// What the gradient of a parameter becomes: one tensor on all ranks, or, if a hook gives each rank
+// a result of its own (S4), tensors[i] on the rank at position i of the group.
 struct Reduced {
   std::uint32_t parameter = 0;  // the index in Program::parameters
-  Tensor tensor;
+  std::vector<Tensor> tensors;
   bool is_order_dependent = false;  // as Gradient::is_order_dependent of a contribution
-  std::vector<Tensor> of_ranks = {};
 };
 
 // Returns for each parameter whether some rank used it (G6).
 std::vector<bool> used_by_some(const Setting& setting, const Contributors& contributors);
 
-// Returns the sum of the contributions of all ranks in the declared order (G3). They begin at
-// `offset` of a buffer of `count` numbers, on which that order depends.
-Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
-                      std::vector<Elements> contributions);
+// What each rank contributes to a sparse gradient: coalesced, of all its replicas, not scaled.
+std::vector<Entries> sparse_contributions(const Setting& setting, const Contributors& contributors,
+                                          std::uint32_t parameter);
 
 // Returns what the gradients of the bucket's parameters become; parameters that stay untouched (G5)
 // are left out. `divisor` is N (G2).

@@ -1,24 +1,7 @@
 #include "reference/model/setting.h"
 
-#include <numeric>
-
 namespace lockstep::reference {
 namespace {
-
-std::vector<std::uint32_t> positions_of(const Parameter& parameter) {
-  std::vector<std::uint32_t> positions;
-  if (parameter.sparse) return positions;
-  const std::uint64_t count = value_count(parameter);
-  if (is_row_major(parameter)) {
-    positions.resize(count);
-    std::iota(positions.begin(), positions.end(), 0u);
-    return positions;
-  }
-  positions.reserve(count);
-  for (std::uint64_t value = 0; value < count; ++value)
-    positions.push_back(static_cast<std::uint32_t>(row_major_to_memory(parameter, value)));
-  return positions;
-}
 
 ParameterRoles roles_of(const Program& program) {
   ParameterRoles roles;
@@ -31,7 +14,9 @@ ParameterRoles roles_of(const Program& program) {
     if (roles.owners[p] != p) continue;
     const Parameter& parameter = program.parameters[p];
     roles.trained.push_back(p);
-    roles.positions[p] = positions_of(parameter);
+    for (std::uint64_t value = 0; !parameter.sparse && value < value_count(parameter); ++value)
+      roles.positions[p].push_back(
+          static_cast<std::uint32_t>(row_major_to_memory(parameter, value)));
     if (!is_reduced(parameter)) continue;
     roles.parts.push_back(p);
     if (parameter.copy_of == 0) roles.reduced.push_back(p);

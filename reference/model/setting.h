@@ -2,6 +2,7 @@
 // each of its parameters. Plain data; any thread; nothing fails.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,10 @@ struct Setting {
   const Options& options() const { return program.options; }
   const Parameter& parameter(std::uint32_t p) const { return program.parameters[p]; }
 };
+
+inline bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) {
+  return std::find(parameters.begin(), parameters.end(), p) != parameters.end();
+}
 
 Setting make_setting(const Program& program, const Contract& contract, std::uint32_t group);
 

@@ -14,8 +14,6 @@ std::uint32_t divisor_of(const Options& options, const Ranks& survivors, const R
   return static_cast<std::uint32_t>(by_active ? active.size() : survivors.size());
 }
 
-std::uint32_t buffer_root(const Ranks& active) { return active.front(); }
-
 std::vector<ExpectedCollective> announcement(const Options& options, const Ranks& survivors) {
   constexpr std::uint64_t kEvents = 3;
   constexpr std::uint64_t kOptions = 2;

@@ -18,9 +18,6 @@ Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uin
 // N of clause G2.
 std::uint32_t divisor_of(const Options& options, const Ranks& survivors, const Ranks& active);
 
-// The rank whose buffers all others take before a sync window.
-std::uint32_t buffer_root(const Ranks& active);
-
 // Before ranks that train start what the others have to start with them, they announce it: the
 // number of ranks at each of three events, two options, and a flag for each rank of the group.
 // There is no announcement without a join.

@@ -31,11 +31,9 @@ std::vector<double> contribution(reference::DType dtype, std::size_t count, int 
   program.values = reference::Values::kGeneral;
   reference::Parameter parameter;
   parameter.dtype = dtype;
-  std::vector<std::uint32_t> position(count);
-  std::iota(position.begin(), position.end(), 0U);
+  const reference::UseValues constant(program, parameter, static_cast<std::uint32_t>(rank), 0, 0);
   std::vector<double> values(count);
-  reference::UseValues(program, parameter, static_cast<std::uint32_t>(rank), 0, 0)
-      .read(values.data(), position.data(), count);
+  for (std::size_t e = 0; e < count; ++e) values[e] = constant.at(e);
   return values;
 }
 

@@ -119,14 +119,8 @@ class GraphBuilder::ProgramNode final : public Node {
     std::vector<double> values(count);
     const reference::UseValues constant(builder_.program_, parameter, builder_.rank_, step_key_,
                                         record_.key);
-    if (record_.row_major || reference::is_row_major(parameter)) {
-      constant.read(values.data(), count);
-    } else {
-      std::vector<std::uint32_t> memory_of(count);
-      for (std::size_t e = 0; e < count; ++e)
-        memory_of[e] = static_cast<std::uint32_t>(reference::row_major_to_memory(parameter, e));
-      constant.read(values.data(), memory_of.data(), count);
-    }
+    for (std::size_t e = 0; e < count; ++e)
+      values[record_.row_major ? e : reference::row_major_to_memory(parameter, e)] = constant.at(e);
     reference::store_values(parameter.dtype, static_cast<std::byte*>(out.data_ptr()), values.data(),
                             s, count);
     return record_.gaps && out.dim() > 0 ? with_gaps(out) : out;

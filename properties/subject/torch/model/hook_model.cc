@@ -169,7 +169,7 @@ class HookModel {
 
 HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
     : program_(program), policies_(policies), out_(out), memory_(program), graph_(memory_.owners) {
-  assign_buckets(program_, layout_rules(policies_), nullptr, out_.buckets);
+  out_.buckets = assign_buckets(program_, layout_rules(policies_));
   out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
@@ -227,7 +227,7 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
   if (std::none_of(survivors_.begin(), survivors_.end(), is_due)) return;
   assert(std::all_of(survivors_.begin(), survivors_.end(), is_due));
   const std::vector<std::uint32_t> order = ranks_[survivors_.front()].order;
-  assign_buckets(program_, layout_rules(policies_), &order, out_.rebuilt.emplace_back());
+  out_.rebuilt.push_back(assign_buckets(program_, layout_rules(policies_), &order));
   order_rebuilt(order, out_.rebuilt.back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
   place_in_buckets();
@@ -573,7 +573,7 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   if (policies_.divides_sparse) {
     for (double& value : held.values) value = divided(record.dtype, value, count);
   } else {
-    held = entries_of(coalesced(record, held));
+    held = coalesced(record, held);
     scale_values(record.dtype, held.values.data(), held.values.data(),
                  scale_factor(record.dtype, count), held.values.size());
   }
@@ -801,10 +801,9 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
   for (const std::uint32_t rank : survivors_) {
     const Entries& own = entries(rank, parameter);
     if (!has_stable_order(own)) is_open_ = true;
-    if (gradient(rank, parameter).defined)
-      add_entries(parameter, sum, entries_of(coalesced(record, own)));
+    if (gradient(rank, parameter).defined) add_entries(parameter, sum, coalesced(record, own));
   }
-  sum = entries_of(coalesced(record, sum));
+  sum = coalesced(record, sum);
   for (const std::uint32_t rank : survivors_) {
     if (!gradient(rank, parameter).defined) continue;
     entries(rank, parameter) = sum;
@@ -854,6 +853,12 @@ void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
 }
 
 }  // namespace
+
+double divided(DType dtype, double value, std::uint32_t n) {
+  if (dtype == DType::kFloat64) return value / static_cast<double>(n);
+  const float quotient = static_cast<float>(value) / static_cast<float>(n);
+  return nearest(dtype, static_cast<double>(quotient));
+}
 
 reference::Expectation run(const Program& program, const Policies& policies,
                            const std::vector<Recovery>& recoveries) {

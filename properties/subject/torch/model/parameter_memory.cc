@@ -33,7 +33,8 @@ void ParameterMemory::add_tensor(const Event& event, std::uint32_t rank, std::ui
   if (arrived_.size() < place.count) arrived_.resize(place.count);
   double* sum = sums + place.start;
   double* tensor = event.first ? sum : arrived_.data();
-  values.read(tensor, memory_of_.data() + place.start, place.count);
+  const std::uint32_t* memory_of = memory_of_.data() + place.start;
+  for (std::size_t e = 0; e < place.count; ++e) tensor[memory_of[e]] = values.at(e);
   multiply_values(parameter.dtype, tensor, event.scalar, place.count);
   if (!event.first) add_values(parameter.dtype, sum, tensor, place.count);
 }
@@ -41,10 +42,10 @@ void ParameterMemory::add_tensor(const Event& event, std::uint32_t rank, std::ui
 std::uint64_t ParameterMemory::append_bits(std::uint32_t parameter, const double* values,
                                            std::vector<std::uint64_t>& bits) const {
   const Place& place = places[parameter];
+  const DType dtype = program_.parameters[parameter].dtype;
   const std::uint64_t offset = bits.size();
-  bits.resize(offset + place.count);
-  round_values(program_.parameters[parameter].dtype, bits.data() + offset, values,
-               memory_of_.data() + place.start, place.count);
+  for (std::size_t e = 0; e < place.count; ++e)
+    bits.push_back(round_from_double(dtype, values[memory_of_[place.start + e]]));
   return offset;
 }
 
