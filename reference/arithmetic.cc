@@ -1,9 +1,7 @@
 #include "reference/arithmetic.h"
 
-#include <algorithm>
-#include <bit>
 #include <cassert>
-#include <cmath>
+#include <cstring>
 
 namespace lockstep::reference {
 namespace {
@@ -12,102 +10,142 @@ constexpr std::uint64_t infinity_of(const Format& format) {
   return ((std::uint64_t{1} << format.exponent_bits) - 1) << format.mantissa_bits;
 }
 
-constexpr double power_of_two(int exponent) {
-  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
-}
-
-// The exponent of x in a format: that of the smallest normal values also for subnormal ones, and
-// the highest one for what is too large.
-int exponent_in(const Format& format, double x) {
-  const int exponent = static_cast<int>(std::bit_cast<std::uint64_t>(std::fabs(x)) >> 52) - 1023;
-  return std::clamp(exponent, format.min_exponent, format.max_exponent);
-}
-
-// For the formats that the processor does not know. Beside `anchor` a double has exactly the step
-// that the format has at x, so that the addition rounds as wanted; the subtraction is exact.
-double nearest_narrow(const Format& format, double x) {
-  if (!std::isfinite(x)) return x;
-  const double anchor = power_of_two(exponent_in(format, x) - format.mantissa_bits + 52);
-  const double rounded = (std::fabs(x) + anchor) - anchor;
-  const bool is_finite = rounded < power_of_two(format.max_exponent + 1);
-  return std::copysign(is_finite ? rounded : INFINITY, x);
-}
-
-// The same as bits; x is no NaN. The leading 1 of a normal value counts up the exponent.
-std::uint64_t narrow_bits(const Format& format, double x) {
+// For the formats that the processor does not know; x is no NaN.
+inline std::uint64_t narrow_bits(const Format& format, double x) {
   const std::uint64_t sign = std::uint64_t{std::signbit(x)} << 15;
   const double rounded = std::fabs(nearest_narrow(format, x));
-  if (std::isinf(rounded)) return sign | infinity_of(format);
-  const int exponent = exponent_in(format, rounded);
-  const auto counted = static_cast<std::uint64_t>(exponent - format.min_exponent);
-  const double mantissa = rounded * power_of_two(format.mantissa_bits - exponent);
-  return sign | ((counted << format.mantissa_bits) + static_cast<std::uint64_t>(mantissa));
+  const std::uint64_t magnitude = std::bit_cast<std::uint64_t>(rounded);
+  const int exponent = static_cast<int>(magnitude >> 52) - 1023;
+  if (exponent > format.max_exponent) return sign | infinity_of(format);
+  if (exponent < format.min_exponent) {  // a multiple of the smallest subnormal
+    const int smallest = format.min_exponent - format.mantissa_bits;
+    const double steps =
+        rounded * std::bit_cast<double>(static_cast<std::uint64_t>(1023 - smallest) << 52);
+    return sign | static_cast<std::uint64_t>(steps);
+  }
+  const std::uint64_t biased = static_cast<std::uint64_t>(exponent - format.min_exponent) + 1;
+  const std::uint64_t mantissa = magnitude << 12 >> (64 - format.mantissa_bits);
+  return sign | biased << format.mantissa_bits | mantissa;
 }
 
-// Calls f with the rounding of the dtype, which is so chosen once and not for each element.
-template <class F>
-void with_rounding(DType dtype, const F& f) {
-  const Format format = format_of(dtype);
-  if (format.bytes == 8) return f([](double x) { return x; });
-  if (format.bytes == 4)
-    return f([](double x) { return static_cast<double>(static_cast<float>(x)); });
-  f([format](double x) { return nearest_narrow(format, x); });
+// nearest() in a loop, with the choice of the dtype made once and not for every element.
+void round_all(DType dtype, double* values, std::size_t count) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kComplex64:
+      for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kFloat32, values[i]);
+      return;
+    case DType::kFloat64:
+      return;
+    case DType::kFloat16:
+      for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kFloat16, values[i]);
+      return;
+    case DType::kBFloat16:
+      for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kBFloat16, values[i]);
+      return;
+  }
 }
 
 }  // namespace
 
-double nearest(DType dtype, double x) {
-  if (dtype == DType::kFloat64) return x;
-  if (format_of(dtype).bytes == 2) return nearest_narrow(format_of(dtype), x);
-  return static_cast<double>(static_cast<float>(x));
-}
-
 double to_double(DType dtype, std::uint64_t bits) {
   if (dtype == DType::kFloat64) return std::bit_cast<double>(bits);
-  if (dtype == DType::kBFloat16) bits <<= 16;  // the upper half of a float
-  if (dtype != DType::kFloat16)
+  if (dtype == DType::kFloat32 || dtype == DType::kComplex64) {
     return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  if (dtype == DType::kBFloat16) {  // the upper half of a float
+    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+  }
   assert(bits <= 0xffff);
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
-  const auto mantissa = static_cast<double>(bits & 0x3ff);
-  const int exponent = static_cast<int>(bits >> 10 & 0x1f);
-  if (exponent == 0x1f) return mantissa == 0 ? sign * INFINITY : NAN;
-  if (exponent == 0) return sign * std::ldexp(mantissa, -24);
-  return sign * std::ldexp(mantissa + 0x400, exponent - 25);
+  const std::uint64_t sign = (bits & 0x8000) << 48;
+  const std::uint64_t exponent = bits >> 10 & 0x1f;
+  const std::uint64_t mantissa = bits & 0x3ff;
+  if (exponent == 0) {
+    const double magnitude = static_cast<double>(mantissa) * 0x1p-24;
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(magnitude) | sign);
+  }
+  const std::uint64_t wide = exponent == 0x1f ? 0x7ff : exponent - 15 + 1023;
+  return std::bit_cast<double>(sign | wide << 52 | mantissa << 42);
 }
+
+namespace {
+
+template <DType kDType>
+inline std::uint64_t round_to(double x) {
+  if (x != x) {
+    constexpr Format kFormat = format_of(kDType);
+    return infinity_of(kFormat) | std::uint64_t{1} << (kFormat.mantissa_bits - 1);
+  }
+  if constexpr (kDType == DType::kFloat64) return std::bit_cast<std::uint64_t>(x);
+  if constexpr (kDType == DType::kFloat32)
+    return std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  return narrow_bits(format_of(kDType), x);
+}
+
+// Calls f with an object whose `dtype` is a constant: the choice is made once and not for every
+// element.
+template <DType kDType>
+struct Chosen {
+  static constexpr DType dtype = kDType;
+};
+template <class F>
+void with_dtype(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kComplex64:
+      return f(Chosen<DType::kFloat32>{});
+    case DType::kFloat64:
+      return f(Chosen<DType::kFloat64>{});
+    case DType::kFloat16:
+      return f(Chosen<DType::kFloat16>{});
+    case DType::kBFloat16:
+      return f(Chosen<DType::kBFloat16>{});
+  }
+}
+
+}  // namespace
 
 std::uint64_t round_from_double(DType dtype, double x) {
-  const Format format = format_of(dtype);
-  if (std::isnan(x)) return infinity_of(format) | std::uint64_t{1} << (format.mantissa_bits - 1);
-  if (dtype == DType::kFloat64) return std::bit_cast<std::uint64_t>(x);
-  if (format.bytes == 4) return std::bit_cast<std::uint32_t>(static_cast<float>(x));
-  return narrow_bits(format, x);
+  std::uint64_t bits = 0;
+  with_dtype(dtype, [&](auto chosen) { bits = round_to<chosen.dtype>(x); });
+  return bits;
 }
 
-void add_values(DType dtype, double* into, const double* from, std::size_t count) {
-  with_rounding(dtype, [&](const auto& rounded) {
-    for (std::size_t i = 0; i < count; ++i) into[i] = rounded(into[i] + from[i]);
-  });
-}
-
-void scale_values(DType dtype, double* into, const double* from, double factor, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) into[i] = scaled(dtype, from[i], factor);
-}
-
-void multiply_values(DType dtype, double* into, double factor, std::size_t count) {
-  if (factor == 1) return;
-  with_rounding(dtype, [&](const auto& rounded) {
-    for (std::size_t i = 0; i < count; ++i) into[i] = rounded(into[i] * factor);
+void round_values(DType dtype, std::uint64_t* into, const double* values,
+                  const std::uint32_t* position, std::size_t count) {
+  with_dtype(dtype, [&](auto chosen) {
+    for (std::size_t i = 0; i < count; ++i) into[i] = round_to<chosen.dtype>(values[position[i]]);
   });
 }
 
 void store_values(DType dtype, std::byte* into, const double* values, double factor,
                   std::size_t count) {
-  const auto bytes = static_cast<std::size_t>(format_of(dtype).bytes);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = round_from_double(dtype, values[i] * factor);
-    for (std::size_t b = 0; b < bytes; ++b) *into++ = static_cast<std::byte>(bits >> 8 * b & 0xff);
-  }
+  with_dtype(dtype, [&](auto chosen) {
+    constexpr std::size_t kBytes = size_of(chosen.dtype);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t bits = round_to<chosen.dtype>(values[i] * factor);
+      std::memcpy(into + i * kBytes, &bits, kBytes);  // the low bytes
+    }
+  });
+}
+static_assert(std::endian::native == std::endian::little);
+
+void add_values(DType dtype, double* into, const double* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) into[i] += from[i];
+  round_all(dtype, into, count);
+}
+
+void scale_values(DType dtype, double* into, const double* from, double factor, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) into[i] = from[i] * factor;
+  if (dtype == DType::kFloat64) return;
+  round_all(DType::kFloat32, into, count);  // the compute type
+  if (dtype != DType::kFloat32) round_all(dtype, into, count);
+}
+
+void multiply_values(DType dtype, double* into, double factor, std::size_t count) {
+  if (factor == 1) return;
+  for (std::size_t i = 0; i < count; ++i) into[i] *= factor;
+  round_all(dtype, into, count);
 }
 
 bool same_bits(DType dtype, std::uint64_t a, std::uint64_t b) {

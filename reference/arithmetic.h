@@ -21,8 +21,11 @@
 //         neighbour, and the same holds.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "reference/program.h"
 
@@ -56,8 +59,46 @@ constexpr std::uint32_t size_of(DType dtype) {
   return static_cast<std::uint32_t>(format_of(dtype).bytes) * parts_of(dtype);
 }
 
+// Rounds a double to a narrower format by hand; for those the processor does not know.
+inline double nearest_narrow(const Format& format, double x) {
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+  constexpr std::uint64_t kInfinity = std::uint64_t{0x7ff} << 52;
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t magnitude = bits & ~kSign;
+  if (magnitude >= kInfinity) return x;  // infinities and NaN
+  const auto power_of_two = [](int exponent) {
+    return static_cast<std::uint64_t>(exponent + 1023) << 52;
+  };
+  if (magnitude >= power_of_two(format.min_exponent)) {
+    const int dropped = 52 - format.mantissa_bits;
+    const std::uint64_t is_odd = magnitude >> dropped & 1;
+    const std::uint64_t half = std::uint64_t{1} << (dropped - 1);
+    std::uint64_t rounded = (magnitude + half - 1 + is_odd) >> dropped << dropped;
+    if (rounded >= power_of_two(format.max_exponent + 1)) rounded = kInfinity;
+    return std::bit_cast<double>(rounded | (bits & kSign));
+  }
+  // Subnormal there: beside this number a double has exactly the format's smallest step, so that
+  // the addition rounds as wanted; the subtraction is exact.
+  const double step_at =
+      std::bit_cast<double>(power_of_two(format.min_exponent - format.mantissa_bits + 52));
+  return std::copysign((std::fabs(x) + step_at) - step_at, x);
+}
+
 // The value of the dtype nearest to x.
-double nearest(DType dtype, double x);
+inline double nearest(DType dtype, double x) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return x;
+    case DType::kFloat16:
+      return nearest_narrow(format_of(DType::kFloat16), x);
+    case DType::kBFloat16:
+      return nearest_narrow(format_of(DType::kBFloat16), x);
+    case DType::kFloat32:
+    case DType::kComplex64:
+      break;
+  }
+  return static_cast<double>(static_cast<float>(x));
+}
 
 // The value that the bits stand for.
 double to_double(DType dtype, std::uint64_t bits);
@@ -84,7 +125,10 @@ void add_values(DType dtype, double* into, const double* from, std::size_t count
 void scale_values(DType dtype, double* into, const double* from, double factor, std::size_t count);
 void multiply_values(DType dtype, double* into, double factor, std::size_t count);
 
-// Writes the dtype's array of values[i] * factor, each rounded once, to the memory at `into`.
+// round_from_double() for arrays: of values[position[i]]; and of values[i] * factor, whose bits
+// become element i of the dtype's array that begins at `into`.
+void round_values(DType dtype, std::uint64_t* into, const double* values,
+                  const std::uint32_t* position, std::size_t count);
 void store_values(DType dtype, std::byte* into, const double* values, double factor,
                   std::size_t count);
 

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cassert>
 
+#include "reference/arithmetic.h"
+
 namespace lockstep::reference {
 namespace {
 
@@ -29,10 +31,12 @@ std::uint64_t own_hash(std::uint64_t shared, std::uint32_t rank) {
 
 UseValues::UseValues(const Program& program, const Parameter& parameter, std::uint32_t rank,
                      std::uint32_t step_key, std::uint32_t node_key)
-    : program_(program),
+    : values_(program.values),
       dtype_(parameter.dtype),
-      format_(format_of(parameter.dtype)),
       rank_(rank),
+      unit_(static_cast<double>(program.world)),
+      top_exponent_(format_of(parameter.dtype).max_exponent - static_cast<int>(program.headroom)),
+      dropped_bits_(52 - format_of(parameter.dtype).mantissa_bits),
       seed_(mix(mix(pair_of(program.key, parameter.key) + kGolden) ^ pair_of(step_key, node_key))) {
   assert(rank < kMaxWorld);
 }
@@ -42,7 +46,7 @@ UseValues::UseValues(const Program& program, const Parameter& parameter, std::ui
 // and no two of the first 8 get the same lowest three bits.
 inline double UseValues::exact(std::uint64_t shared) const {
   const std::uint64_t distinct = (shared >> 32) + rank_ * (shared >> 60 | 1);
-  const double magnitude = static_cast<double>((distinct & 7) + 1) * program_.world;
+  const double magnitude = static_cast<double>((distinct & 7) + 1) * unit_;
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(magnitude) | (distinct & 8) << 60);
 }
 
@@ -51,29 +55,46 @@ inline double UseValues::general(std::uint64_t shared) const {
   const std::uint64_t own = own_hash(shared, rank_);
   const std::uint64_t exponent = 1023 - 4 + (own >> 52 & 7);
   // The upper bits of the mantissa from `own`, the lowest three that the dtype has from `distinct`.
-  const int dropped = 52 - format_.mantissa_bits;
-  const int kept_from = dropped + 3;
+  const int kept_from = dropped_bits_ + 3;
   const std::uint64_t upper = (own & ((std::uint64_t{1} << 52) - 1)) >> kept_from << kept_from;
-  const std::uint64_t mantissa = upper | distinct << dropped;
+  const std::uint64_t mantissa = upper | distinct << dropped_bits_;
   return std::bit_cast<double>((own >> 55 & 1) << 63 | exponent << 52 | mantissa);
 }
 
 // In 20 of 64 elements something special; which, is chosen by bits 58 and up.
 inline double UseValues::special(std::uint64_t shared) const {
   const std::uint64_t own = own_hash(shared, rank_);
-  const std::uint64_t choice = own >> 58;
-  if (choice >= 20) return general(shared);
-  const std::uint64_t top = (std::uint64_t{1} << format_.exponent_bits) - 1;
-  const std::uint64_t sign = (own >> 55 & 1) << (8 * format_.bytes - 1);
-  const std::uint64_t mantissa = own & ((std::uint64_t{1} << format_.mantissa_bits) - 1);
-  const std::uint64_t infinity = sign | top << format_.mantissa_bits;
-  if (choice == 0) return to_double(dtype_, infinity | mantissa | 1);  // NaN
-  if (choice == 1) return to_double(dtype_, infinity);
-  if (choice < 4) return to_double(dtype_, sign);   // zeros
-  std::uint64_t exponent = 0;                       // subnormals
-  if (choice >= 8) exponent = 1 + (own >> 56 & 1);  // the smallest normals: subnormal when scaled
-  if (choice >= 12) exponent = top - 1 - (own >> 56 & 3);  // a few of them overflow when added
-  return to_double(dtype_, sign | exponent << format_.mantissa_bits | mantissa);
+  if (own >> 58 >= 20) return general(shared);
+  const Format format = format_of(dtype_);
+  const std::uint64_t top = (std::uint64_t{1} << format.exponent_bits) - 1;
+  const std::uint64_t sign = (own >> 55 & 1) << (8 * format.bytes - 1);
+  const std::uint64_t mantissa = own & ((std::uint64_t{1} << format.mantissa_bits) - 1);
+  std::uint64_t exponent = 0;
+  switch (own >> 58) {
+    case 0:  // NaN
+      return to_double(dtype_, sign | top << format.mantissa_bits | mantissa | 1);
+    case 1:  // infinities
+      return to_double(dtype_, sign | top << format.mantissa_bits);
+    case 2:
+    case 3:  // zeros
+      return to_double(dtype_, sign);
+    case 4:
+    case 5:
+    case 6:
+    case 7:  // subnormals
+      exponent = 0;
+      break;
+    case 8:
+    case 9:
+    case 10:
+    case 11:  // the smallest normal values: scaled they are subnormal
+      exponent = 1 + (own >> 56 & 1);
+      break;
+    default:  // near the largest: a few of them overflow when they are added unscaled
+      exponent = top - 1 - (own >> 56 & 3);
+      break;
+  }
+  return to_double(dtype_, sign | exponent << format.mantissa_bits | mantissa);
 }
 
 // This takes sign and mantissa from general(), so they are the rank's own, and replaces the
@@ -81,32 +102,47 @@ inline double UseValues::special(std::uint64_t shared) const {
 inline double UseValues::largest(std::uint64_t shared) const {
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(general(shared));
   const std::uint64_t exponent_bits = std::uint64_t{0x7ff} << 52;
-  const auto top = static_cast<std::uint64_t>(1023 + format_.max_exponent) - program_.headroom;
-  const std::uint64_t exponent = top - (bits >> 52 & 1);
+  const auto exponent = static_cast<std::uint64_t>(1023 + top_exponent_) - (bits >> 52 & 1);
   return std::bit_cast<double>((bits & ~exponent_bits) | exponent << 52);
 }
 
-double UseValues::at(std::uint64_t element) const {
-  const std::uint64_t shared = mix(seed_ + element * kGolden);
-  switch (program_.values) {
+template <class Place>
+inline void UseValues::read_to(double* into, std::size_t count, Place place) const {
+  const auto shared = [&](std::size_t i) { return mix(seed_ + i * kGolden); };
+  switch (values_) {
     case Values::kExact:
-      return exact(shared);
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = exact(shared(i));
+      return;
     case Values::kGeneral:
-      return general(shared);
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = general(shared(i));
+      return;
     case Values::kSpecial:
-      return special(shared);
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = special(shared(i));
+      return;
     case Values::kLargest:
-      break;
+      for (std::size_t i = 0; i < count; ++i) into[place(i)] = largest(shared(i));
+      return;
   }
-  return largest(shared);
 }
 
-void UseValues::read(const std::vector<std::uint32_t>& positions, double* into) const {
-  for (std::size_t i = 0; i < positions.size(); ++i) into[positions[i]] = at(i);
+double UseValues::at(std::uint64_t element) const {
+  double value = 0;
+  UseValues from = *this;
+  from.seed_ += element * kGolden;
+  from.read(&value, 1);
+  return value;
 }
 
 std::uint64_t UseValues::number(std::uint64_t index) const {
   return mix(mix(~seed_ + rank_ * kGolden) + index * kGolden) >> 8;
+}
+
+void UseValues::read(double* into, const std::uint32_t* position, std::size_t count) const {
+  read_to(into, count, [position](std::size_t i) { return position[i]; });
+}
+
+void UseValues::read(double* into, std::size_t count) const {
+  read_to(into, count, [](std::size_t i) { return i; });
 }
 
 }  // namespace lockstep::reference

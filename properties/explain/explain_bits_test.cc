@@ -6,8 +6,8 @@
 
 #include <random>
 
-#include "reference/arithmetic.h"
 #include "reference/order.h"
+#include "reference/test_arithmetic.h"
 
 namespace lockstep::properties {
 namespace {

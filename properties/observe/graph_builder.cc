@@ -209,8 +209,10 @@ class UseNode final : public ProgramNode {
     const reference::UseValues values(builder_.program_, record, builder_.environment_.rank(),
                                       step_key_, record_.key);
     const GraphBuilder::Positions& memory_of = builder_.memory_of_[index_];
-    const bool is_in_order = record_.row_major || memory_of.empty();
-    for (std::size_t e = 0; e < count; ++e) c[is_in_order ? e : memory_of[e]] = values.at(e);
+    if (record_.row_major || memory_of.empty())
+      values.read(c, count);
+    else
+      values.read(c, memory_of.data(), count);
     LOCKSTEP_RETURN_IF_ERROR(builder_.memory_.fill(*fresh, [&](std::byte* memory) {
       reference::store_values(record.dtype, memory, c, s, count);
     }));

@@ -1,6 +1,7 @@
 // Writes a FlightRecord as lines of words, and reads it back.
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "reducer/diagnosis/flight_record.h"
 
@@ -14,12 +15,14 @@ constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a b
 
 char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
 
-bool is_plain(char c) { return c > 0x20 && c < 0x7f && c != '%'; }
+constexpr auto is_plain = [](char c) { return c > 0x20 && c < 0x7f && c != '%'; };
 
-std::string escaped(std::string_view text) {
-  if (text.empty()) return std::string(kNothing);
-  if (text == kNothing) return "%2d";
-  std::string out;
+void append_escaped(std::string_view text, std::string& out) {
+  if (text.empty()) out += kNothing;
+  if (text == kNothing) {
+    out += "%2d";
+    return;
+  }
   while (!text.empty()) {
     const auto end = std::find_if_not(text.begin(), text.end(), is_plain);
     out.append(text.begin(), end);
@@ -29,7 +32,6 @@ std::string escaped(std::string_view text) {
     out.append({'%', digit(byte >> 4), digit(byte)});
     text.remove_prefix(1);
   }
-  return out;
 }
 
 class Line {
@@ -41,12 +43,13 @@ class Line {
 
   Line& text(std::string_view text) {
     out_ += ' ';
-    out_ += escaped(text);
+    append_escaped(text, out_);
     return *this;
   }
   Line& number(std::int64_t value) {
-    out_ += ' ';
-    out_ += std::to_string(value);
+    char digits[24];
+    digits[0] = ' ';
+    out_.append(digits, std::to_chars(digits + 1, std::end(digits), value).ptr);
     return *this;
   }
   Line& names(const Names& names) {
@@ -239,6 +242,7 @@ Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::
 
 std::string to_text(const FlightRecord& record) {
   std::string out;
+  out.reserve(2048);  // some forty lines
   Line(out, kTitle).number(kVersion);
   Line(out, "rank").number(record.rank).number(record.size);
   if (record.reducer_id != 0) Line(out, "source").number(record.reducer_id);
@@ -271,9 +275,11 @@ Result<FlightRecord> read_flight_record(std::string_view text) {
                               ", and this is made for version " + std::to_string(kVersion)));
       continue;
     }
-    if (ended || !read_line(line, record, ended))
-      return failed(invalid("line " + std::to_string(number) + " is wrong: '" +
-                            escaped(line.substr(0, 60)) + "'"));
+    if (ended || !read_line(line, record, ended)) {
+      std::string shown;
+      append_escaped(line.substr(0, 60), shown);
+      return failed(invalid("line " + std::to_string(number) + " is wrong: '" + shown + "'"));
+    }
   }
   if (!ended) return failed(invalid("the account ends before its last line, 'end'"));
   if (!is_possible(record)) return failed(invalid("its numbers do not fit together"));

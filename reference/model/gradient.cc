@@ -27,7 +27,7 @@ Tensor tensor_of(const Setting& setting, std::uint32_t p, std::uint32_t rank,
   Tensor tensor;
   tensor.values.resize(positions.size());
   const UseValues values(setting.program, parameter, rank, step_key, term.use->key);
-  values.read(positions, tensor.values.data());
+  values.read(tensor.values.data(), positions.data(), positions.size());
   multiply_values(parameter.dtype, tensor.values.data(), term.scalar, positions.size());
   return tensor;
 }
@@ -112,24 +112,27 @@ Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients) 
 Gradients accumulate(const Setting& setting, std::uint32_t rank, std::uint32_t step_key,
                      const std::vector<AutogradHook>& hooks,
                      const std::vector<std::uint32_t>& ready_twice, Gradients gradients) {
-  for (auto hook = hooks.begin(); hook != hooks.end(); ++hook) {
+  for (std::size_t h = 0; h < hooks.size(); ++h) {
+    const std::uint32_t p = hooks[h].parameter;
+    if (!hooks[h].is_defined() || contains(ready_twice, p)) continue;
+    Gradient& gradient = gradients[p];
+    if (hooks[h].requires_grad()) gradient.requires_grad = true;
     // A hook runs once in each backward call that reaches the parameter: the outermost, and nested
     // ones.
     const auto is_same = [&](const AutogradHook& other) {
-      return other.parameter == hook->parameter && other.is_defined();
+      return other.parameter == p && other.is_defined();
     };
-    if (!hook->is_defined() || contains(ready_twice, hook->parameter)) continue;
-    if (std::any_of(hooks.begin(), hook, is_same)) continue;
-    const Parameter& parameter = setting.parameter(hook->parameter);
-    Gradient& gradient = gradients[hook->parameter];
-    std::vector<Tensor> sums;
-    for (auto each = hook; each != hooks.end(); ++each) {
-      if (!is_same(*each)) continue;
-      sums.push_back(sum_of(setting, rank, step_key, *each));
-      if (each->requires_grad()) gradient.requires_grad = true;
+    const auto first = std::find_if(hooks.begin(), hooks.end(), is_same);
+    const auto second = std::find_if(first + 1, hooks.end(), is_same);
+    if (&*first == &hooks[h] && second != hooks.end()) {
+      std::vector<Tensor> sums;
+      for (const AutogradHook& each : hooks)
+        if (is_same(each)) sums.push_back(sum_of(setting, rank, step_key, each));
+      if (depends_on_order(setting.parameter(p), gradient, sums))
+        gradient.is_order_dependent = true;
     }
-    if (depends_on_order(parameter, gradient, sums)) gradient.is_order_dependent = true;
-    for (Tensor& sum : sums) gradient = with_sum(parameter, std::move(gradient), std::move(sum));
+    gradient = with_sum(setting.parameter(p), std::move(gradient),
+                        sum_of(setting, rank, step_key, hooks[h]));
   }
   return gradients;
 }

@@ -338,15 +338,24 @@ void record_rank(const Setting& setting, const RankState& state,
 
 }  // namespace
 
+// The latest tensors are the likeliest to be asked for.
 std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
                                            const std::shared_ptr<const Tensor>& tensor) {
-  const auto [written, is_new] = written_.emplace(std::pair(parameter, tensor), out_.bits.size());
-  if (!is_new) return written->second;
+  written_.resize(setting_.program.parameters.size());
+  auto& written = written_[parameter];
+  const auto found = std::find_if(written.rbegin(), written.rend(),
+                                  [&](const auto& each) { return each.first == tensor; });
+  if (found != written.rend()) return found->second;
+  const std::uint64_t offset = out_.bits.size();
+  if (written.empty()) written.reserve(setting_.program.world + 1);
+  written.emplace_back(tensor, offset);
   const Parameter& record = setting_.parameter(parameter);
   if (record.sparse) return append_bits(record, *tensor, out_.bits);
-  for (const std::uint32_t position : setting_.roles.positions[parameter])
-    out_.bits.push_back(round_from_double(record.dtype, tensor->values[position]));
-  return written->second;
+  const std::vector<std::uint32_t>& positions = setting_.roles.positions[parameter];
+  out_.bits.resize(offset + positions.size());
+  round_values(record.dtype, out_.bits.data() + offset, tensor->values.data(), positions.data(),
+               positions.size());
+  return offset;
 }
 
 GroupState make_group(const Setting& setting, const Ranks& survivors) {

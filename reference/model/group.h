@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -50,8 +49,8 @@ class ExpectationWriter {
  private:
   const Setting& setting_;
   Expectation& out_;
-  // Where the bits of a parameter's tensor begin. The tensors live, so that no address returns.
-  std::map<std::pair<std::uint32_t, std::shared_ptr<const Tensor>>, std::uint64_t> written_;
+  // By parameter: what was written of it, and where.
+  std::vector<std::vector<std::pair<std::shared_ptr<const Tensor>, std::uint64_t>>> written_;
 };
 
 // A group of these ranks with a new reducer, whose gradients are all undefined (F4).

@@ -140,11 +140,13 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
                         const Gradients& gradients) {
   RankReadiness rank = local_readiness(gradients.size(), calls);
   Call call;
-  for (const Gradient& each : gradients) {
-    call.is_used.push_back(each.is_used);
-    call.requires_grad.push_back(each.requires_grad);
+  call.is_used.resize(gradients.size());
+  call.requires_grad.resize(gradients.size());
+  for (std::size_t p = 0; p < gradients.size(); ++p) {
+    call.is_used[p] = gradients[p].is_used;
+    call.requires_grad[p] = gradients[p].requires_grad;
   }
-  std::vector<bool> seen_elsewhere(gradients.size());
+  std::vector<bool> seen_elsewhere(rules.is_dynamic() ? gradients.size() : 0);
   // With manual sync all outputs count as those of one forward (P13).
   if (rules.is_dynamic() && !rules.options.manual_sync)
     seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass);

@@ -14,7 +14,9 @@ ParameterRoles roles_of(const Program& program) {
     if (roles.owners[p] != p) continue;
     const Parameter& parameter = program.parameters[p];
     roles.trained.push_back(p);
-    for (std::uint64_t value = 0; !parameter.sparse && value < value_count(parameter); ++value)
+    const std::uint64_t values = parameter.sparse ? 0 : value_count(parameter);
+    roles.positions[p].reserve(values);
+    for (std::uint64_t value = 0; value < values; ++value)
       roles.positions[p].push_back(
           static_cast<std::uint32_t>(row_major_to_memory(parameter, value)));
     if (!is_reduced(parameter)) continue;
