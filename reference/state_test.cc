@@ -18,7 +18,7 @@ Buffer buffer_of(std::uint32_t key, std::vector<std::uint32_t> sizes, std::uint3
 }
 
 // Two ranks, a parameter that all use, `steps` steps and one buffer.
-Program program_of(std::vector<PassKind> kinds) {
+Program program_of(const std::vector<PassKind>& kinds) {
   Program program;
   program.parameters.resize(1);
   Forward forward;

@@ -163,7 +163,9 @@ class HostedSubjectTest : public ::testing::Test {
     program_.steps.push_back(step_of(kind, std::move(forwards)));
   }
 
-  void plan(const std::string& call, Recorder::Plan plan) { recorder_.plans[call] = plan; }
+  void plan(const std::string& call, Recorder::Plan plan) {
+    recorder_.plans[call] = std::move(plan);
+  }
 
   properties::RankObservation train_it() {
     reference::normalize(program_);

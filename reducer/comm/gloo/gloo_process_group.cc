@@ -416,10 +416,11 @@ Status GlooProcessGroup::Impl::ended_by_mesh(const Operation& operation) const {
 }
 
 Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::connect(
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): as the other connect() takes it
     std::shared_ptr<Store> store, int rank, int size, const GlooOptions& options,
     const GlooContextOptions& connection) {
   Result<std::shared_ptr<GlooContext>> context =
-      GlooContext::connect(std::move(store), rank, size, connection);
+      GlooContext::connect(store, rank, size, connection);
   if (!context) return failed(std::move(context.error()));
   return create(std::move(*context), options);
 }
