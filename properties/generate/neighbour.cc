@@ -1,7 +1,6 @@
 #include "properties/generate/neighbour.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <type_traits>
 
