@@ -115,6 +115,31 @@ TEST_F(NcclFailure, F6ADifferentRootIsToldThoughNcclHangs) {
   });
 }
 
+// A payload fails because the ranks disagree about it, before the watchdog has looked at the
+// headers. Rank 0's communicator has its error before rank 0 has rank 1's header.
+TEST_F(NcclFailure, F6AnErrorOfThePayloadDoesNotHideTheHeaders) {
+  NcclOptions options = quick();
+  options.poll = std::chrono::seconds(1);
+  nccl.looks_in_progress = 0;
+  connect(2, options);
+  std::promise<void> has_asked;
+  int asked = 0;  // by rank 0's watchdog alone, after its header was submitted
+  nccl.set_script([&](const std::string& called, int rank, int) {
+    if (called != "ncclCommGetAsyncError" || rank != 0 || nccl.calls("ncclAllGather", 0) == 0)
+      return NcclResult::kSuccess;
+    if (++asked < 2) return NcclResult::kSuccess;
+    if (asked == 2) has_asked.set_value();
+    while (nccl.calls("ncclAllGather", 1) == 0) std::this_thread::yield();
+    return NcclResult::kInvalidUsage;
+  });
+  on_ranks(2, [&](int rank) {
+    if (rank == 1) has_asked.get_future().wait();
+    const Status status =
+        sum(rank, [&](Collective& c) { c.count -= static_cast<std::size_t>(rank); });
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+  });
+}
+
 // --- F1.
 
 TEST_F(NcclFailure, F1AHangEndsAtTheTimeoutInOneAbort) {

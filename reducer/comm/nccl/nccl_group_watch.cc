@@ -41,7 +41,17 @@ void NcclProcessGroup::Impl::watch() {
   changed_.notify_all();
 }
 
+// Asks NCCL for an error before it looks at the events of the oldest operation, and reports the
+// error only if neither event has come since. Ranks that disagree about an operation make its
+// payload fail, after their headers were exchanged; the headers, which say why, must be compared
+// first.
 void NcclProcessGroup::Impl::look_at_oldest() {
+  Status found;  // What ends the operation, if it does not move on.
+  {
+    const MutexUnlock unlocked(mutex_);
+    found = link_.look();
+  }
+  if (!cause_.ok()) return;
   const std::uint64_t index = head_;
   Operation& operation = at(index);
   const Stage stage = operation.stage;
@@ -60,24 +70,25 @@ void NcclProcessGroup::Impl::look_at_oldest() {
     if (!status.ok() && status.code() != Code::kTimeout)
       return fail_locked(about(operation, std::move(status.failure())));
     if (has_come && !is_told) return complete_oldest();
-    if (has_come) operation.is_compared = true;
+    if (has_come) {
+      operation.is_compared = true;
+      return;
+    }
   } else {
     armed_.wait(mutex_, Deadline::in(options_.poll), [&]() LOCKSTEP_REQUIRES(mutex_) {
       return operation.stage != stage || !cause_.ok();
     });
   }
   if (!cause_.ok()) return;
-  Status status;
-  {
+  if (found.ok()) {
     const MutexUnlock unlocked(mutex_);
-    status = link_.look();
-    if (status.ok() && platform::now() >= next_notice_) {
-      status = look_in_store();
-      if (status.ok()) status = look_for_shrink(operation.sequence);
+    if (platform::now() >= next_notice_) {
+      found = look_in_store();
+      if (found.ok()) found = look_for_shrink(operation.sequence);
     }
-    if (status.ok() && operation.deadline.passed()) status = overdue(operation);
+    if (found.ok() && operation.deadline.passed()) found = overdue(operation);
   }
-  if (!status.ok() && cause_.ok()) fail_locked(about(operation, std::move(status.failure())));
+  if (!found.ok() && cause_.ok()) fail_locked(about(operation, std::move(found.failure())));
 }
 
 Status NcclProcessGroup::Impl::compare(const Operation& operation, std::uint64_t index) {
