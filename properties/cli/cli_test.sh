@@ -234,6 +234,19 @@ mkdir alone && cp "$program" alone/lockstep
 expect 1 "build the target lockstep-seeded" alone/lockstep replay "$case_file" --subject seeded:R01 --lane gloo
 expect 1 "build the target lockstep-seeded" alone/lockstep fuzz --subject seeded:R01 --lane all --cases 5
 expect 65 "bits" alone/lockstep replay "$case_file" --subject seeded:R01
+
+# A run begins with what earlier runs found with its subject, and with nothing else.
+expect 65 "run first: 1 cases that failed in earlier runs, 1 failing" "$program" fuzz --subject seeded:R01 --time 60 --seed 6 --out found
+expect 65 "0 cases in 0.0 s" "$program" fuzz --subject seeded:R01 --time 60 --seed 6 --out found
+expect 65 "found:  seed 6" "$program" fuzz --subject seeded:R01 --time 60 --seed 6 --shrink-time 1 --out found --fresh
+"$program" fuzz --cases 20 --seed 6 --out found >out || fail "the reducer failed"
+! grep -q "run first" out || fail "the reducer ran what was found with another subject"
+mkdir mended && sed 's/on subject seeded:R01/on subject reducer/' "$case_file" >mended/sim-1-1.json
+echo '{"schema": 1, "prog' >mended/sim-1-2.json
+expect 0 "run first: 1 cases that failed in earlier runs, 0 failing" "$program" fuzz --cases 20 --seed 6 --out mended
+"$program" fuzz --cases 20 --seed 6 --out mended >/dev/null 2>err
+grep -q "not run: mended/sim-1-2.json" err || fail "a torn case is not named"
+
 mkdir corpus && cp "$case_file" corpus/
 expect 0 "0 failing" "$program" corpus check corpus
 

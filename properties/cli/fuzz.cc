@@ -9,9 +9,11 @@
 #include <filesystem>
 
 #include "properties/case/case_json.h"
+#include "properties/cli/earlier_failures.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
+#include "properties/cli/server.h"
 #include "properties/cli/status_line.h"
 #include "properties/cli/workers.h"
 #include "properties/lane/needs.h"
@@ -56,6 +58,8 @@ class LaneFuzz {
     plan_ = plan;
     needs_ = needs_of(lane_, options_.subject, plan.jobs);
     LOCKSTEP_RETURN_IF_ERROR(check_needs(needs_));
+    run_earlier_failures();
+    if (!report_.failures.empty() && !options_.keep_going) return {};
     start_ = Clock::now();
     Workers workers(std::move(plan));
     LOCKSTEP_RETURN_IF_ERROR(workers.start());
@@ -149,9 +153,32 @@ class LaneFuzz {
                                                found.outcome.verdict.message));
   }
 
+  // Runs the cases that earlier runs found, one after the other; the time of the run begins
+  // afterwards.
+  void run_earlier_failures() {
+    if (options_.is_fresh || options_.around) return;
+    CaseServer server(lane_, options_.subject);
+    for (const EarlierFailure& earlier : earlier_failures(options_.out, lane_, options_.subject)) {
+      const Outcome outcome = server.run(earlier.value, {false, false, true});
+      if (outcome.verdict.failing == Failing::kInconclusive)
+        report_.inconclusive.push_back(earlier.file + ": " + outcome.verdict.message);
+      if (interrupted()) return;
+      ++report_.earlier.run;
+      if (outcome.verdict.ok() || outcome.verdict.failing == Failing::kInconclusive) continue;
+      ++report_.earlier.failing;
+      if (is_known(outcome.verdict)) continue;
+      FailureReport failure = report_of(earlier.value);
+      failure.outcome = outcome;
+      failure.case_file = earlier.file;
+      tell(failure_block(failure) + "\n");
+      report_.failures.push_back(std::move(failure));
+      if (!options_.keep_going) return;
+    }
+  }
+
   // Saves a case without a result, so that it can be replayed.
   void add_unanswered(const Workers::InFlight& each) {
-    FailureReport unknown = report_of(each.index);
+    FailureReport unknown = report_of_case(each.index);
     unknown.outcome.verdict = {Failing::kInconclusive, "progress", ""};
     save(stem_of(each.index) + ".unanswered.json", unknown);
     report_.inconclusive.push_back(
@@ -191,16 +218,21 @@ class LaneFuzz {
         report_.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
   }
 
-  FailureReport report_of(std::uint64_t index) const {
+  FailureReport report_of(Case value) const {
     FailureReport report;
-    report.value = case_of(plan_, index);
+    report.value = std::move(value);
     report.lane = report_.lane;
     report.subject = report_.subject;
     report.against = report_.against;
-    report.seed = options_.seed;
-    report.index = index;
     report.program = options_.program;
     report.commit = kCommit;
+    return report;
+  }
+
+  FailureReport report_of_case(std::uint64_t index) const {
+    FailureReport report = report_of(case_of(plan_, index));
+    report.seed = options_.seed;
+    report.index = index;
     return report;
   }
 
@@ -224,7 +256,7 @@ class LaneFuzz {
           found.index, options_.seed, name_of(found.outcome.verdict.failing), what));
       return;
     }
-    FailureReport failure = report_of(found.index);
+    FailureReport failure = report_of_case(found.index);
     const Case original = failure.value;
     failure.outcome = found.outcome;
     failure.seconds_to_find = seconds;
@@ -251,10 +283,7 @@ class LaneFuzz {
 
   // A case that cannot be written is printed, so that no finding is lost.
   void save(const std::string& path, FailureReport& failure) {
-    const std::string about =
-        fmt::format("{} ({}) on subject {}, lane {}: seed {}, case {}",
-                    name_of(failure.outcome.verdict.failing), failure.outcome.verdict.oracle,
-                    failure.subject, failure.lane, failure.seed, failure.index);
+    const std::string about = about_found(failure);
     if (const Status status = write_case(path, failure.value, about); !status.ok()) {
       std::fprintf(stderr, "lockstep: %s\nthe case, so that it is not lost:\n%s\n",
                    status.failure().detail.c_str(), to_json(failure.value, about).c_str());

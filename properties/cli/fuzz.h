@@ -21,6 +21,7 @@ struct FuzzOptions {
   int jobs = 0;  // 0: as many as suit the lane
   GenerateOptions generate;
   bool keep_going = false;  // after a failure, search for different ones
+  bool is_fresh = false;    // do not run the failures of earlier runs first
   double shrink_seconds = 20;
   std::optional<Case> around;  // runs the neighbours of this case, and generates none
   std::string out = "lockstep-out";

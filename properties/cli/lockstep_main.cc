@@ -338,6 +338,8 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
   add_sources_of_cases(*fuzz_app, arguments);
   add_run_of_cases(*fuzz_app, f);
+  fuzz_app->add_flag("--fresh", f.is_fresh,
+                     "do not run first what earlier runs found with this subject (in --out)");
   return fuzz_app;
 }
 

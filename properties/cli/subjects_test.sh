@@ -33,7 +33,7 @@ expect 66 "gave no answer within" fuzz hanging --time 1 --jobs 2
 grep -q "the time is over; waiting for" err || fail "the status line does not say what the run waits for"
 
 # Ctrl-C interrupts the case: then the run proves nothing, and names the case.
-"$program" fuzz --subject "$(subject hanging)" --seed 1 --time 60 --jobs 1 --json cut.json --out found >out 2>err &
+"$program" fuzz --subject "$(subject hanging)" --seed 1 --time 60 --jobs 1 --json cut.json --out found --fresh >out 2>err &
 pid=$!
 sleep 3
 kill -INT $pid
@@ -43,6 +43,15 @@ code=$?
 grep -q 'inconclusive: case [0-9]* of seed 1 was interrupted' out || fail "the case that was cut off is not named"
 grep -q '"inconclusive"' cut.json || fail "the report does not have the case that was cut off"
 [[ -s $(ls found/sim-1-*.unanswered.json) ]] || fail "the case that was cut off is not saved"
+# So it does where the case is one of an earlier run.
+"$program" fuzz --subject "$(subject hanging)" --seed 1 --time 60 --jobs 1 --out found >out 2>err &
+pid=$!
+sleep 2
+kill -INT $pid
+wait $pid
+code=$?
+[[ $code -eq 2 ]] || fail "an earlier case that was cut off gave $code"
+grep -q 'inconclusive: found/sim-1-[0-9]*.json' out || fail "the earlier case that was cut off is not named"
 
 # Libraries that fail while they are opened harm nothing else.
 for name in crashing_library aborting_library exiting_library looping_library; do

@@ -99,11 +99,14 @@ std::string failure_block(const FailureReport& report) {
   if (!report.case_file.empty()) {
     out += fmt::format("\ncase:   {}\nreplay: {}\n", report.case_file, replay_line(report));
   }
-  out += fmt::format(
-      "found:  seed {}, case {}, after {:.1f} s and {} executions; made small in {} executions; "
-      "commit {}\n",
-      report.seed, report.index, report.seconds_to_find, report.executions_to_find,
-      report.shrink_executions, report.commit);
+  std::string history;
+  if (report.executions_to_find > 0)
+    history += fmt::format("seed {}, case {}, after {:.1f} s and {} executions; ", report.seed,
+                           report.index, report.seconds_to_find, report.executions_to_find);
+  if (report.shrink_executions > 0)
+    history += fmt::format("made small in {} executions; ", report.shrink_executions);
+  out += fmt::format("{}  {}commit {}\n",
+                     report.executions_to_find > 0 ? "found:" : "run:  ", history, report.commit);
   return out;
 }
 
@@ -186,6 +189,9 @@ std::string summary(const RunReport& report) {
       "faults, {} failing\n",
       report.lane, report.subject, report.seed, report.cases, report.seconds,
       report.cases_per_second(), report.ok, report.faulted_ok, report.failures.size());
+  if (report.earlier.run > 0)
+    out += fmt::format("run first: {} cases that failed in earlier runs, {} failing\n",
+                       report.earlier.run, report.earlier.failing);
   if (!report.against.empty()) out += compared_line(report);
   if (!report.faults_fired.empty()) {
     out += "faults fired:";
@@ -236,6 +242,8 @@ std::string json_report(const RunReport& report) {
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
   if (report.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();
   if (!report.inconclusive.empty()) json["inconclusive"] = report.inconclusive;
+  if (report.earlier.run > 0)
+    json["earlier"] = {{"run", report.earlier.run}, {"failing", report.earlier.failing}};
   for (const FailureReport& failure : report.failures)
     json["failures"].push_back(to_record(failure));
   return dump(json);

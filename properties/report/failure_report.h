@@ -21,7 +21,7 @@ struct FailureReport {
   std::uint64_t seed = 0;
   std::uint64_t index = 0;  // the case's index under the seed
   double seconds_to_find = 0;
-  std::uint64_t executions_to_find = 0;
+  std::uint64_t executions_to_find = 0;  // 0: it was not found by a search, but given
   std::uint64_t shrink_executions = 0;
   std::vector<std::string> irrelevant;  // what can change without an effect on the failure
   std::string case_file;
@@ -62,6 +62,11 @@ struct RunReport {
   PlantedBug planted;       // counted over all cases
   std::uint64_t determinism_pairs = 0;
   std::uint64_t determinism_mismatches = 0;
+  struct Earlier {
+    std::uint64_t run = 0;  // cases that earlier runs found, and that this one ran first
+    std::uint64_t failing = 0;
+  };
+  Earlier earlier;
   std::vector<FailureReport> failures;
   // The reasons why the run proves less than it should: cases without an answer, or resources that
   // the machine lacks.
