@@ -148,6 +148,9 @@ Trouble Mesh::send(int from, int to, std::int64_t sequence, std::uint32_t part,
   const auto index = static_cast<std::uint64_t>(from) * static_cast<std::uint64_t>(size()) +
                      static_cast<std::uint64_t>(to);
   const std::uint32_t number = out.sent++;
+  Traffic& sent = endpoint(from).sent;
+  ++sent.messages;
+  sent.bytes += bytes.size();
   const auto link_id = static_cast<std::uint64_t>(generation_) << 8 | index;
   scheduler_->trace((link_id << 40) + (static_cast<std::uint64_t>(sequence) << 24) +
                     std::uint64_t{number} * 64 + bytes.size());

@@ -100,6 +100,13 @@ class Mesh {
   // Closes both directions of all links of `rank`.
   void close(int rank);
 
+  struct Traffic {
+    std::uint64_t messages = 0;
+    std::uint64_t bytes = 0;
+  };
+  // What `rank` has sent so far, whether or not it arrived.
+  const Traffic& sent_by(int rank) const { return endpoints_[static_cast<std::size_t>(rank)].sent; }
+
  private:
   friend class SimNetwork;
   enum class State : std::uint8_t { kOpen, kClosed, kReset };
@@ -115,6 +122,7 @@ class Mesh {
     simulation::Place place;
     int waits_for = kNone;  // the sender it waits for
     simulation::FiberId worker = simulation::kNoFiber;
+    Traffic sent;
     bool is_attached = false;
     bool is_interrupted = false;
   };

@@ -68,6 +68,12 @@ grep -q "cannot write none/run.html" err || fail "fuzz says which page cannot be
 "$program" generate 3 5 -o five.json
 expect 1 "none/case.html" "$program" replay five.json --html none/case.html
 
+# How the traffic grows with the number of ranks.
+expect_match 0 '^pass, growth +W\^1\.[0-9]+ +W\^1\.' "$program" scaling --ranks 16,8 --json scaling.json
+grep -q '"phase": "exit of a rank"' scaling.json || fail "the report of scaling lacks a phase"
+expect 1 "not in range 3 to 1024" "$program" scaling --ranks 8,2
+expect 1 "cannot write none/scaling.html" "$program" scaling --ranks 8 --html none/scaling.html
+
 # Evaluations: measured, continued, compared.
 expect 0 "2 bugs, 4 trials of at most 500 cases" "$program" eval --bugs N08,R02 --trials 2 --cases 500 --log eval.jsonl --json eval.json
 [[ $(wc -l <eval.jsonl) == 5 ]] || fail "the log of an evaluation has a line for each trial"

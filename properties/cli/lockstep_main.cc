@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -23,10 +24,12 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/numbers.h"
 #include "properties/cli/output.h"
+#include "properties/cli/scaling.h"
 #include "properties/cli/shell.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
+#include "properties/lane/scaling.h"
 
 namespace lockstep::properties {
 namespace {
@@ -64,6 +67,7 @@ struct Arguments {
   ExportOptions to_export;
   ExplainOptions explain;
   EvalOptions eval;
+  ScalingOptions scaling;
 };
 
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
@@ -419,6 +423,18 @@ CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   return command;
 }
 
+CLI::App* add_scaling(CLI::App& app, ScalingOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "scaling", "measure what the reducer sends, and how long it takes, with up to 1,024 ranks");
+  command->add_option("--ranks", options.ranks, "numbers of ranks, each of them a job")
+      ->delimiter(',')
+      ->check(CLI::Range(scaling::kMinRanks, scaling::kMaxRanks))
+      ->default_str("8,64,256,1024");
+  command->add_option("--json", options.json, "write a report to this file");
+  command->add_option("--html", options.html, "write a page with charts to this file");
+  return command;
+}
+
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
@@ -440,6 +456,75 @@ CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
   return command;
 }
 
+// A command, and what runs when it was given.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+
+std::vector<Command> add_commands_on_cases(CLI::App& app, Arguments& a) {
+  CLI::App* fuzz_app = add_fuzz(app, a);
+  CLI::App* fixed_app = add_fixed(app, a);
+  CLI::App* replay_app = add_replay(app, a);
+  CLI::App* shrink_app =
+      app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
+  shrink_app->add_option("case", a.case_file, "a case file")->required();
+  add_lane_and_subject(*shrink_app, a, false);
+  add_seconds(*shrink_app, "--budget", a.shrink.budget_seconds, "seconds");
+  CLI::App* show_app = app.add_subcommand("show", "print a case in English");
+  show_app->add_option("case", a.case_file, "a case file")->required();
+  CLI::App* generate_app = add_generate(app, a);
+  return {{fuzz_app, [=, &a] { return fuzz(a, *fuzz_app); }},
+          {fixed_app, [=, &a] { return fixed_command(a, *fixed_app); }},
+          {replay_app, [&a] { return replay(a); }},
+          {shrink_app, [&a] { return shrink_command(a); }},
+          {show_app, [&a] { return run_show(a.case_file); }},
+          {generate_app, [=, &a] { return generate_command(a, *generate_app); }},
+          {add_export(app, a.to_export), [&a] { return run_export(a.to_export); }}};
+}
+
+std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
+  std::vector<Command> commands;
+  commands.push_back({add_diagnose(app, a), [&a] { return run_diagnose(a.records); }});
+  commands.push_back({add_eval(app, a.eval), [&a] {
+                        const int code = refuse_machine(LaneKind::kSim, {});
+                        return code != 0 ? code : run_eval(a.eval);
+                      }});
+  commands.push_back(
+      {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
+  commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
+  commands.push_back(
+      {app.add_subcommand("doctor",
+                          "say what this machine can run, and what is missing for the rest"),
+       run_doctor});
+
+  CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
+  corpus_app->require_subcommand(1);
+  CLI::App* check_app =
+      corpus_app->add_subcommand("check", "run every case of a folder and judge it");
+  check_app->add_option("folder", a.corpus, "with *.json files")->capture_default_str();
+  commands.push_back({corpus_app, [&a] {
+                        const int code = refuse_machine(LaneKind::kGloo, {});
+                        return code != 0 ? code : run_corpus_check(a.corpus);
+                      }});
+
+  CLI::App* completion_app =
+      app.add_subcommand("completion", "print what a shell needs to complete commands and options");
+  completion_app->add_option("shell", a.shell, "bash or zsh")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
+  commands.push_back({completion_app, [&a, &app] {
+                        tell(a.shell == "bash" ? bash_completion(app) : zsh_completion(app));
+                        return 0;
+                      }});
+  commands.push_back(
+      {app.add_subcommand("man", "print the manual page; read it with: man -l -"), [&app] {
+         tell(man_page(app, LOCKSTEP_VERSION));
+         return 0;
+       }});
+  return commands;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
                "lockstep");
@@ -450,40 +535,9 @@ int run(int argc, char** argv) {
   arguments.argv = argv;
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
-  CLI::App* fuzz_app = add_fuzz(app, arguments);
-  CLI::App* fixed_app = add_fixed(app, arguments);
-  CLI::App* replay_app = add_replay(app, arguments);
-  CLI::App* shrink_app =
-      app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
-  shrink_app->add_option("case", arguments.case_file, "a case file")->required();
-  add_lane_and_subject(*shrink_app, arguments, false);
-  add_seconds(*shrink_app, "--budget", arguments.shrink.budget_seconds, "seconds");
-
-  CLI::App* show_app = app.add_subcommand("show", "print a case in English");
-  show_app->add_option("case", arguments.case_file, "a case file")->required();
-
-  CLI::App* generate_app = add_generate(app, arguments);
-  CLI::App* export_app = add_export(app, arguments.to_export);
-  CLI::App* diagnose_app = add_diagnose(app, arguments);
-  CLI::App* eval_app = add_eval(app, arguments.eval);
-  CLI::App* explain_app = add_explain_bits(app, arguments.explain);
-
-  CLI::App* doctor_app = app.add_subcommand(
-      "doctor", "say what this machine can run, and what is missing for the rest");
-
-  CLI::App* corpus_app = app.add_subcommand("corpus", "regression cases");
-  corpus_app->require_subcommand(1);
-  CLI::App* check_app =
-      corpus_app->add_subcommand("check", "run every case of a folder and judge it");
-  check_app->add_option("folder", arguments.corpus, "with *.json files")->capture_default_str();
-
-  CLI::App* completion_app =
-      app.add_subcommand("completion", "print what a shell needs to complete commands and options");
-  completion_app->add_option("shell", arguments.shell, "bash or zsh")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh"}));
-  CLI::App* man_app = app.add_subcommand("man", "print the manual page; read it with: man -l -");
-
+  std::vector<Command> commands = add_commands_on_cases(app, arguments);
+  for (Command& command : add_other_commands(app, arguments))
+    commands.push_back(std::move(command));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -495,30 +549,9 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "lockstep: %s; see %s --help\n", error.what(), program.c_str());
     return kUsage;
   }
-  if (*fuzz_app) return fuzz(arguments, *fuzz_app);
-  if (*fixed_app) return fixed_command(arguments, *fixed_app);
-  if (*replay_app) return replay(arguments);
-  if (*shrink_app) return shrink_command(arguments);
-  if (*show_app) return run_show(arguments.case_file);
-  if (*generate_app) return generate_command(arguments, *generate_app);
-  if (*export_app) return run_export(arguments.to_export);
-  if (*diagnose_app) return run_diagnose(arguments.records);
-  if (*doctor_app) return run_doctor();
-  if (*completion_app) {
-    tell(arguments.shell == "bash" ? bash_completion(app) : zsh_completion(app));
-    return 0;
-  }
-  if (*man_app) {
-    tell(man_page(app, LOCKSTEP_VERSION));
-    return 0;
-  }
-  if (*eval_app) {
-    if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
-    return run_eval(arguments.eval);
-  }
-  if (*explain_app) return run_explain_bits(arguments.explain);
-  if (const int code = refuse_machine(LaneKind::kGloo, {}); code != 0) return code;
-  return run_corpus_check(arguments.corpus);
+  for (const Command& command : commands)
+    if (*command.app) return command.run();
+  return kUsage;  // a command is required, so this is not reached
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/real_lanes.h"
+#include "properties/lane/scaling.h"
 #include "properties/lane/torch_lane.h"
 #include "properties/subject/subject.h"
 #include "reducer/base/check.h"
@@ -21,6 +22,14 @@
   }
 LOCKSTEP_DECLARE_LANE(sim, make_sim_lane)
 LOCKSTEP_DECLARE_LANE(sim_seeded, make_sim_lane)
+
+namespace lockstep::sim {
+scaling::Run measure_scaling(std::uint32_t ranks);
+}
+
+namespace lockstep::scaling {
+Run measure(std::uint32_t ranks) { return sim::measure_scaling(ranks); }
+}  // namespace lockstep::scaling
 
 namespace lockstep::properties {
 namespace {

@@ -17,8 +17,8 @@ namespace lockstep::simulation {
 using Duration = std::chrono::nanoseconds;
 constexpr Duration kNever = Duration::max();
 
-constexpr std::uint32_t kMaxFibers = 1024;  // the most that can be alive at a time
-constexpr std::uint32_t kMaxGroups = 64;
+constexpr std::uint32_t kMaxFibers = 4096;  // the most that can be alive at a time
+constexpr std::uint32_t kMaxGroups = 1024;
 
 class Clock {
  public:

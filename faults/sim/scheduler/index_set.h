@@ -1,4 +1,6 @@
 // IndexSet: a set of small numbers as a bit mask. The scheduler stores its runnable fibers in one.
+// A second mask has one bit for each word of the first that is not zero, so that the cost of a step
+// depends on the members, and hardly on the capacity.
 //
 // Threads: the caller serializes all calls. insert() requires a number that is not in the set,
 // erase() one that is; lowest(), after() and nth() require a set that is not empty. Nothing is
@@ -17,42 +19,41 @@ class IndexSet {
   static constexpr std::uint32_t kCapacity = kWords * 64;
 
   void clear() {
-    words_.fill(0);
+    for_each_word([this](std::uint32_t word) { words_[word] = 0; });
+    used_.fill(0);
     count_ = 0;
   }
   void insert(std::uint32_t index) {
     words_[index >> 6] |= bit(index);
+    used_[index >> 12] |= bit(index >> 6);
     ++count_;
   }
   void erase(std::uint32_t index) {
-    words_[index >> 6] &= ~bit(index);
+    std::uint64_t& word = words_[index >> 6];
+    word &= ~bit(index);
+    if (word == 0) used_[index >> 12] &= ~bit(index >> 6);
     --count_;
   }
   bool contains(std::uint32_t index) const { return (words_[index >> 6] & bit(index)) != 0; }
   std::uint32_t count() const { return count_; }
   bool empty() const { return count_ == 0; }
 
-  std::uint32_t lowest() const {
-    std::uint32_t word = 0;
-    while (words_[word] == 0) ++word;
-    return first_of(word, words_[word]);
-  }
+  std::uint32_t lowest() const { return lowest_of(first_used(0)); }
 
   // Returns the smallest member above `index`, or the lowest member if there is none.
   std::uint32_t after(std::uint32_t index) const {
-    std::uint32_t word = index >> 6;
-    const std::uint32_t shift = index & 63;
-    std::uint64_t rest = shift == 63 ? 0 : words_[word] & (~std::uint64_t{0} << (shift + 1));
-    while (rest == 0) {
-      if (++word == kWords) return lowest();
-      rest = words_[word];
-    }
-    return first_of(word, rest);
+    const std::uint32_t word = index >> 6;
+    const std::uint64_t rest = words_[word] & above(index & 63);
+    if (rest != 0) return first_of(word, rest);
+    const std::uint64_t later = used_[word >> 6] & above(word & 63);
+    if (later != 0) return lowest_of(first_of(word >> 6, later));
+    const std::uint32_t next = first_used((word >> 6) + 1);
+    return next == kWords ? lowest() : lowest_of(next);
   }
 
   // Returns the n-th member in ascending order; requires n < count().
   std::uint32_t nth(std::uint32_t n) const {
-    for (std::uint32_t word = 0;; ++word)
+    for (std::uint32_t word = first_used(0);; ++word)
       for (std::uint64_t rest = words_[word]; rest != 0; rest &= rest - 1)
         if (n-- == 0) return first_of(word, rest);
   }
@@ -61,19 +62,36 @@ class IndexSet {
   // given.
   template <class Visit>
   void for_each(Visit visit) const {
-    if (count_ == 0) return;
-    for (std::uint32_t word = 0; word < kWords; ++word)
+    for_each_word([&](std::uint32_t word) {
       for (std::uint64_t rest = words_[word]; rest != 0; rest &= rest - 1)
         visit(first_of(word, rest));
+    });
   }
 
  private:
+  static constexpr std::uint32_t kUsedWords = (kWords + 63) / 64;
+
   static std::uint64_t bit(std::uint32_t index) { return std::uint64_t{1} << (index & 63); }
+  // The bits above number `at`.
+  static std::uint64_t above(std::uint32_t at) { return (~std::uint64_t{0} << 1) << at; }
   static std::uint32_t first_of(std::uint32_t word, std::uint64_t bits) {
     return word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
   }
+  std::uint32_t lowest_of(std::uint32_t word) const { return first_of(word, words_[word]); }
+  // Returns the first word with a member, from word 64 * `from` on; kWords if there is none.
+  std::uint32_t first_used(std::uint32_t from) const {
+    for (; from < kUsedWords; ++from)
+      if (used_[from] != 0) return first_of(from, used_[from]);
+    return kWords;
+  }
+  template <class Visit>
+  void for_each_word(Visit visit) const {
+    for (std::uint32_t i = 0; i < kUsedWords; ++i)
+      for (std::uint64_t rest = used_[i]; rest != 0; rest &= rest - 1) visit(first_of(i, rest));
+  }
 
   std::array<std::uint64_t, kWords> words_{};
+  std::array<std::uint64_t, kUsedWords> used_{};  // which of the words are not zero
   std::uint32_t count_ = 0;
 };
 

@@ -46,6 +46,34 @@ TEST(IndexSet, AgreesWithAnOrderedSet) {
   }
 }
 
+// More members than one word of the mask of used words has bits for.
+TEST(IndexSet, AgreesWithAnOrderedSetAcrossWordsOfWords) {
+  std::mt19937 random(3);
+  IndexSet<80> set;
+  std::set<std::uint32_t> model;
+  for (int step = 0; step < 20'000; ++step) {
+    const auto index = static_cast<std::uint32_t>(random() % (80 * 64));
+    // Few members, so that whole words of used words are empty.
+    if (model.size() > 6) {
+      set.erase(*model.begin());
+      model.erase(model.begin());
+    }
+    if (model.insert(index).second) set.insert(index);
+    ASSERT_EQ(set.lowest(), *model.begin());
+    ASSERT_EQ(set.after(index), after_in(model, index));
+    const auto n = static_cast<std::uint32_t>(random() % model.size());
+    ASSERT_EQ(set.nth(n), *std::next(model.begin(), n));
+    std::vector<std::uint32_t> members;
+    set.for_each([&](std::uint32_t member) { members.push_back(member); });
+    ASSERT_TRUE(std::ranges::equal(members, model));
+    if (step % 50 == 49) {
+      set.clear();
+      model.clear();
+      ASSERT_TRUE(set.empty());
+    }
+  }
+}
+
 TEST(IndexSet, AfterGoesRoundAtTheEnds) {
   IndexSet<4> set;
   for (const std::uint32_t index : {0U, 63U, 64U, 255U}) set.insert(index);
