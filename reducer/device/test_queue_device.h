@@ -3,7 +3,8 @@
 //
 // Its memory behaves like a GPU's: a read or write at an address that allocate() returned raises
 // SIGSEGV. Code that simulates the GPU (this class, an NCCL of the tests, a test's kernel) finds
-// the same bytes where reach() says. Released memory stays readable there until the device ends.
+// the same bytes where reach() says; native() gives them to libraries. Released memory stays
+// readable there until the device ends.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,17 +23,9 @@
 
 #include "reducer/base/check.h"
 #include "reducer/device/host/host_device.h"
+#include "reducer/device/native_stream.h"
 
 namespace lockstep::testing {
-
-// What native() returns points to this, so that an NCCL in a library of its own, which knows no
-// class of the program, can use the GPU.
-struct NativeStream {
-  // Runs body(data) when the stream reaches it.
-  void (*submit)(void* native, void (*body)(void*), void* data);
-  // Returns the memory of a GPU address.
-  std::byte* (*reach)(void* native, const void* data);
-};
 
 class QueueDevice final : public Device {
  public:
