@@ -1,5 +1,8 @@
-// The played driver: the functions that NCCL asks for through cudaGetDriverEntryPoint(). Without
-// those that map memory (cuMem...), NCCL allocates by cudaMalloc.
+// The played driver: the functions that NCCL asks for through cudaGetDriverEntryPoint(). As there
+// is no cuMemCreate, NCCL allocates by cudaMalloc; it asks for granularities and addresses all the
+// same.
+#include <sys/mman.h>
+
 #include <cstring>
 #include <map>
 #include <memory>
@@ -73,6 +76,19 @@ int get_address_range(std::byte** begin, std::size_t* bytes, std::byte* address)
   return kSuccess;
 }
 
+int get_granularity(std::size_t* bytes, const void*, int) {
+  *bytes = std::size_t{2} << 20;
+  return kSuccess;
+}
+int reserve_addresses(void** address, std::size_t bytes, std::size_t, void*, unsigned long long) {
+  *address = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return *address == MAP_FAILED ? kOutOfMemory : kSuccess;
+}
+int free_addresses(void* address, std::size_t bytes) {
+  return ::munmap(address, bytes) == 0 ? kSuccess : kInvalidValue;
+}
+int unmap(void*, std::size_t) { return kSuccess; }
+
 // The arguments as a buffer and its size: pairs of a number and a pointer, up to the number 0.
 std::span<const std::byte> arguments_of(void** extra) {
   constexpr std::uintptr_t kBuffer = 1;
@@ -126,6 +142,10 @@ void* driver_function(const std::string& name) {
       {"cuCtxSetCurrent", reinterpret_cast<void*>(context_set)},
       {"cuCtxGetDevice", reinterpret_cast<void*>(context_get_device)},
       {"cuMemGetAddressRange", reinterpret_cast<void*>(get_address_range)},
+      {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(get_granularity)},
+      {"cuMemAddressReserve", reinterpret_cast<void*>(reserve_addresses)},
+      {"cuMemAddressFree", reinterpret_cast<void*>(free_addresses)},
+      {"cuMemUnmap", reinterpret_cast<void*>(unmap)},
       {"cuLaunchKernel", reinterpret_cast<void*>(launch_kernel)},
       {"cuLaunchKernelEx", reinterpret_cast<void*>(launch_kernel_ex)},
   };
