@@ -1,5 +1,5 @@
 #include "properties/lane/nccl_gpu.h"
-#include "reducer/device/queue_device.h"
+#include "reducer/device/host/queue_device.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

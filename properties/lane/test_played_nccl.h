@@ -15,7 +15,7 @@
 
 #include "faults/played_gpu/played_gpu.h"
 #include "reducer/base/status.h"
-#include "reducer/device/queue_device.h"
+#include "reducer/device/host/queue_device.h"
 
 namespace lockstep::testing {
 

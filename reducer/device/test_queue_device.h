@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "reducer/device/queue_device.h"
+#include "reducer/device/host/queue_device.h"
 
 namespace lockstep::testing {
 
