@@ -26,6 +26,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
 #include "properties/cli/shell.h"
+#include "properties/lane/nccl_played.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
@@ -54,6 +55,8 @@ struct Arguments {
   std::string lane;  // empty: the simulator, except for torch
   std::string subject = "reducer";
   std::string against;  // empty: none
+  std::string nccl;     // empty: LOCKSTEP_NCCL, or the one that the loader finds
+  bool is_played = false;
   std::string faults = "swarm";
   std::string transport;  // empty: all kinds
   std::string case_file;
@@ -81,11 +84,24 @@ std::string resolve_against(const Arguments& arguments, Subject& subject) {
   return {};
 }
 
+// Applies --nccl and --played, which ranks inherit through the environment. Returns an error text.
+std::string resolve_nccl(const Arguments& arguments, LaneKind lane) {
+  if (arguments.nccl.empty() && !arguments.is_played) return {};
+  if (lane != LaneKind::kNccl) return "--nccl and --played are for the lane nccl (--lane nccl)";
+  if (arguments.is_played) play_nccl();
+  if (arguments.nccl.empty()) return {};
+  const Result<std::string> library = find_nccl(arguments.nccl);
+  if (!library) return library.error().failure().detail;
+  ::setenv("LOCKSTEP_NCCL", library->c_str(), 1);
+  return {};
+}
+
 // Fills in lane and subject. Returns an error text if one of them is not available.
 std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject) {
   lane = arguments.lane == "gloo"   ? LaneKind::kGloo
          : arguments.lane == "nccl" ? LaneKind::kNccl
                                     : LaneKind::kSim;
+  if (std::string wrong = resolve_nccl(arguments, lane); !wrong.empty()) return wrong;
   Result<Subject> parsed = find_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
@@ -122,6 +138,11 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
   command.add_option("--against", arguments.against,
                      "a second one that runs every case, too: the two must agree bit for bit, as "
                      "far as their contracts expect the same; without faults");
+  command.add_option("--nccl", arguments.nccl,
+                     "the NCCL of the lane nccl: a version that ci/nccl has fetched, or a file");
+  command.add_flag("--played", arguments.is_played,
+                   "in the lane nccl, play the GPU on the host; where there is none, but an NCCL, "
+                   "this happens by itself");
 }
 
 // Copies --transport into the options. Returns an error text if the cases would not follow it.
@@ -175,6 +196,11 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
   if (!probe.lacks_device) return complain("the nccl lane cannot run: " + probe.line);
+  play_nccl();
+  if (const Probe played = probe_nccl_apart(); played.is_ready) {
+    std::fprintf(stderr, "no CUDA device: %s\n", played.line.c_str());
+    return 0;
+  }
   std::fprintf(stderr, "skipped: no CUDA device (%s)\n", probe.line.c_str());
   return static_cast<int>(Failing::kInconclusive);
 }

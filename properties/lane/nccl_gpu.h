@@ -18,5 +18,8 @@ using OpenGpu = Result<std::unique_ptr<Device>> (*)();
 // Tests without a GPU replace the function.
 OpenGpu& open_gpu();
 
+// The GPU of an NCCL that is played (nccl_played.h).
+Result<std::unique_ptr<Device>> open_played_gpu();
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

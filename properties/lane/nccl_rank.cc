@@ -15,6 +15,7 @@
 #include "properties/lane/nccl_environment.h"
 #include "properties/lane/nccl_gpu.h"
 #include "properties/lane/nccl_log.h"
+#include "properties/lane/nccl_played.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
@@ -51,6 +52,8 @@ class LoadedNccl {
     LOCKSTEP_RETURN_IF_ERROR(make_log(name));
     properties::set_variables(
         properties::nccl_variables(setup_, std::to_string(::getppid()), rank, name));
+    if (properties::is_nccl_played())
+      LOCKSTEP_RETURN_IF_ERROR(properties::load_played_nccl(setup_.library));
     auto api = load_nccl(setup_.library);
     if (!api) return api.error();
     api_ = std::move(*api);
@@ -156,6 +159,10 @@ Status make_pinned_spare(Device& gpu, const reference::Program& program) {
   return {};
 }
 
+Result<std::unique_ptr<Device>> open_any_gpu() {
+  return properties::is_nccl_played() ? open_played_gpu() : open_gpu()();
+}
+
 bool is_good(const properties::RankObservation& observation) {
   return observation.finished && observation.failed_joins.empty() &&
          std::all_of(observation.steps.begin(), observation.steps.end(),
@@ -169,7 +176,7 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
   const auto give_up = [&](const Status& why) { observation.unproven = why.failure().detail; };
   auto nccl = nccl_of(job.rank, observation.lacking);
   if (!nccl) return give_up(nccl.error());
-  auto gpu = open_gpu()();
+  auto gpu = open_any_gpu();
   if (!gpu) return give_up(gpu.error());
   if (const Status status = make_pinned_spare(**gpu, job.c->program); !status.ok())
     return give_up(status);
@@ -203,15 +210,17 @@ Status probe_nccl_here(std::string& found, bool& lacks_device) {
   auto setup = properties::nccl_setup();
   if (!setup) return setup.error();
   const bool names_library = std::getenv("LOCKSTEP_NCCL") != nullptr;
+  const bool is_played = properties::is_nccl_played();
   const auto look_at_library = [&]() -> Status {
+    if (is_played) LOCKSTEP_RETURN_IF_ERROR(properties::load_played_nccl(setup->library));
     auto api = load_nccl(setup->library);
     if (!api) return api.error();
-    found = "NCCL " + nccl_version_text(api->version);
+    found = "NCCL " + nccl_version_text(api->version) + (is_played ? ", the GPU is played" : "");
     return properties::check_nccl_version(api->version, api->library);
   };
   // The user's choices are checked first; the defaults, once there is a GPU to use them with.
   if (names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());
-  auto gpu = open_gpu()();
+  auto gpu = open_any_gpu();
   lacks_device = !gpu && gpu.error().code() == Code::kInvalidArgument;
   if (!gpu) return gpu.error();
   if (!names_library) LOCKSTEP_RETURN_IF_ERROR(look_at_library());

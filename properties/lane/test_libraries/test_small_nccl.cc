@@ -385,7 +385,7 @@ NcclResult submit(NcclComm handle, void* stream, std::function<bool(Comm&)> body
     std::function<bool(Comm&)> body;
   };
   auto* const job = new Job{at(handle), std::move(body)};
-  static_cast<testing::NativeStream*>(stream)->submit(
+  static_cast<NativeStream*>(stream)->submit(
       stream,
       [](void* data) {
         const std::unique_ptr<Job> own(static_cast<Job*>(data));
@@ -397,7 +397,7 @@ NcclResult submit(NcclComm handle, void* stream, std::function<bool(Comm&)> body
 }
 
 std::byte* bytes_at(void* stream, const void* data) {
-  return static_cast<testing::NativeStream*>(stream)->reach(stream, data);
+  return static_cast<NativeStream*>(stream)->reach(stream, data);
 }
 
 void note_way(const Comm& comm, const char* function, std::size_t bytes) {

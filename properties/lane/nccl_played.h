@@ -1,0 +1,30 @@
+// NCCL on a GPU that is played on the host (faults/played_gpu), where the nccl lane has none.
+//
+// From the user's environment: LOCKSTEP_NCCL_PLAYED=1 asks for it (--played sets it, and ranks
+// inherit it), LOCKSTEP_NCCL_CACHE is the folder of ci/nccl, .cache/nccl unless it is set.
+//
+// Threads: one caller, before others begin. Failure: kInvalidArgument, in one line that says what
+// to do.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/base/status.h"
+
+namespace lockstep::properties {
+
+bool is_nccl_played();
+void play_nccl();
+
+// The library of a version that ci/nccl has fetched ("2.28.9"), or the file of that name.
+Result<std::string> find_nccl(const std::string& version_or_file);
+
+// The versions that ci/nccl has fetched, ascending.
+std::vector<std::string> fetched_nccls();
+
+// Loads the library so that its GPU is played in this process.
+Status load_played_nccl(const std::string& library);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,21 @@
+// NCCL itself, on a GPU that is played, does what the reducer relies on: the tests that the
+// simulated NCCL passes, with ranks as processes, over our plug-in and over NCCL's sockets.
+#include <gtest/gtest.h>
+
+#include "properties/lane/test_played_nccl.h"
+#include "reducer/comm/nccl/test_nccl_group_conformance.h"
+#include "reducer/comm/nccl/test_nccl_processes.h"
+
+namespace lockstep {
+namespace {
+
+using OverPlugin = NcclProcesses<testing::PlayedNccl<testing::PlayedNetwork::kPlugin>>;
+using OverSockets = NcclProcesses<testing::PlayedNccl<testing::PlayedNetwork::kSockets>>;
+
+INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNccl, NcclConformance, OverPlugin);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNccl, NcclGroupConformance, OverPlugin);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNcclOverSockets, NcclConformance, OverSockets);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNcclOverSockets, NcclGroupConformance, OverSockets);
+
+}  // namespace
+}  // namespace lockstep
