@@ -5,6 +5,9 @@
 #include <climits>
 #include <memory>
 #include <utility>
+#include <vector>
+
+#include "reducer/comm/nccl/nccl_functions.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -174,6 +177,21 @@ Status NcclApi::lacking(std::string_view function) const {
   visit_required(*this, look);
   visit_optional(*this, look);
   return status;
+}
+
+std::span<const NcclFunctionName> nccl_functions() {
+  static const std::vector<NcclFunctionName> names = [] {
+    std::vector<NcclFunctionName> found;
+    const NcclApi api;
+    visit_required(api, [&](const char* name, int since, auto*) {
+      found.push_back({name, since, true});
+    });
+    visit_optional(api, [&](const char* name, int since, auto*) {
+      found.push_back({name, since, false});
+    });
+    return found;
+  }();
+  return names;
 }
 
 NcclConfig make_nccl_config(int version) {
