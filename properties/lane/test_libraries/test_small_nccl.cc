@@ -13,6 +13,15 @@
 // and the next communicator finds none, as in 2.28.
 //
 // With SMALL_NCCL_PRETENDS=tree|socket the log claims another algorithm or network.
+//
+// Built with SMALL_NCCL_IS_NEWER, the library is a later version of itself, which has
+// ncclCommShrink. It differs from the older one in what SMALL_NCCL_PLANTED lists, so that tests can
+// see whether a comparison of two versions finds it:
+//
+//   bits   all-reduces go around the ring in chunks of 8 KiB
+//   slow   an all-reduce takes 100 ms longer
+//   abort  an abort takes 300 ms longer
+//   told   an error of the network does not become one of the communicator
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -23,6 +32,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -51,12 +61,30 @@ using namespace lockstep;
 using faults::net::TableV11;
 using simulated::size_of;
 
+#ifdef SMALL_NCCL_IS_NEWER
+constexpr bool kIsNewer = true;
+constexpr int kVersion = 23007;
+constexpr const char* kVersionText = "2.30.7";
+#else
+constexpr bool kIsNewer = false;
+constexpr int kVersion = 22809;
+constexpr const char* kVersionText = "2.28.9";
+#endif
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
+constexpr std::size_t kPlantedChunkBytes = 8192;
+constexpr std::chrono::milliseconds kPlantedSlowness{100};
+constexpr std::chrono::milliseconds kPlantedAbort{300};
 using NetHandle = std::array<char, faults::net::kHandleBytes>;
 
 std::string variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
+}
+
+bool is_planted(const char* name) {
+  return kIsNewer &&
+         ("," + variable("SMALL_NCCL_PLANTED") + ",").find("," + std::string(name) + ",") !=
+             std::string::npos;
 }
 
 // --- The log.
@@ -211,6 +239,7 @@ struct Comm {
     return false;
   }
   bool check(int result) {
+    if (result != 0 && state == 0 && is_planted("told")) return false;
     if (result != 0) fail(result);
     return result == 0;
   }
@@ -288,7 +317,7 @@ bool exchange(Comm& comm, int port) {
 }
 
 void make(Comm& comm, int port) {
-  INFO("NCCL version 2.28.9+cuda13.0");
+  INFO("NCCL version %s+cuda13.0", kVersionText);
   if (!plugin_uses().is_forgotten()) comm.net = load_net();
   if (comm.net == nullptr || variable("NCCL_NET") != comm.net->name) {
     note_error("Failed to initialize any NET plugin");
@@ -464,23 +493,32 @@ NcclResult add_transfer(const Transfer& transfer) {
 }  // namespace
 
 SMALL_EXPORT NcclResult ncclGetVersion(int* version) {
-  *version = 22809;
+  *version = kVersion;
   return NcclResult::kSuccess;
 }
 
-SMALL_EXPORT NcclResult ncclGetUniqueId(NcclUniqueId* id) {
+namespace {
+
+// Returns the port at which ranks meet, or 0.
+int open_meeting() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = loopback(0);
   socklen_t size = sizeof address;
   if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
       ::listen(listener, 16) != 0 ||
       ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    return NcclResult::kSystemError;
-  *id = {};
-  const int port = ntohs(address.sin_port);
-  std::memcpy(id->internal, &port, sizeof port);
+    return 0;
   std::thread(serve_meeting, listener).detach();
-  return NcclResult::kSuccess;
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+SMALL_EXPORT NcclResult ncclGetUniqueId(NcclUniqueId* id) {
+  const int port = open_meeting();
+  *id = {};
+  std::memcpy(id->internal, &port, sizeof port);
+  return port == 0 ? NcclResult::kSystemError : NcclResult::kSuccess;
 }
 
 SMALL_EXPORT NcclResult ncclCommInitRankConfig(NcclComm* out, int ranks, NcclUniqueId id, int rank,
@@ -495,9 +533,58 @@ SMALL_EXPORT NcclResult ncclCommInitRankConfig(NcclComm* out, int ranks, NcclUni
   return NcclResult::kInProgress;
 }
 
+#ifdef SMALL_NCCL_IS_NEWER
+namespace {
+
+// The first of the remaining ranks opens a meeting, and sends its port to the others.
+bool pass_port_on(Comm& parent, const std::vector<int>& remaining, int& port) {
+  const int first = remaining.front();
+  if (parent.rank == first) port = open_meeting();
+  const std::vector<int> peers = parent.rank == first
+                                     ? std::vector<int>(remaining.begin() + 1, remaining.end())
+                                     : std::vector<int>{first};
+  for (const int peer : peers) {
+    Link& link = parent.peers[static_cast<std::size_t>(peer)];
+    const bool is_send = parent.rank == first;
+    if (!connect(parent, link, true, true) ||
+        !move(parent, {{is_send ? link.sender : link.receiver, is_send,
+                        reinterpret_cast<std::byte*>(&port), sizeof port}}))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+SMALL_EXPORT NcclResult ncclCommShrink(NcclComm handle, int* excluded, int excluded_count,
+                                       NcclComm* out, NcclConfig*, int) {
+  const CommRef parent = at(handle);
+  std::vector<int> remaining;
+  for (int rank = 0; rank < parent->ranks; ++rank)
+    if (std::find(excluded, excluded + excluded_count, rank) == excluded + excluded_count)
+      remaining.push_back(rank);
+  auto* const child = new CommRef(std::make_shared<Comm>());
+  (*child)->rank = static_cast<int>(std::find(remaining.begin(), remaining.end(), parent->rank) -
+                                    remaining.begin());
+  (*child)->ranks = static_cast<int>(remaining.size());
+  parent->state = static_cast<int>(NcclResult::kInProgress);
+  (*child)->maker = std::thread([made = *child, parent, remaining] {
+    int port = 0;
+    const bool is_told = pass_port_on(*parent, remaining, port);
+    if (is_told) make(*made, port);
+    // The parent alone reports whether it worked.
+    if (parent->state == static_cast<int>(NcclResult::kInProgress))
+      parent->state = is_told ? made->state.load() : static_cast<int>(NcclResult::kSystemError);
+  });
+  *out = reinterpret_cast<NcclComm>(child);
+  return NcclResult::kInProgress;
+}
+#endif
+
 // An operation on a stream keeps the communicator alive until it has noticed the abort.
 SMALL_EXPORT NcclResult ncclCommAbort(NcclComm comm) {
   auto* const own = reinterpret_cast<CommRef*>(comm);
+  if (is_planted("abort")) std::this_thread::sleep_for(kPlantedAbort);
   (*own)->is_aborted = true;
   if ((*own)->maker.joinable()) (*own)->maker.join();
   { const std::lock_guard until_it_has((*own)->busy); }
@@ -553,7 +640,10 @@ SMALL_EXPORT NcclResult ncclAllReduce(const void* send, void* receive, std::size
   const std::size_t bytes = count * size_of(type);
   return collective("AllReduce", bytes, send, receive, comm, stream,
                     [=](PluginLane& lane, const std::byte* in, std::byte* out) {
-                      return nccl_ring_all_reduce(lane, type, {}, {in, bytes}, out, kChunkBytes);
+                      if (is_planted("slow")) std::this_thread::sleep_for(kPlantedSlowness);
+                      return nccl_ring_all_reduce(
+                          lane, type, {}, {in, bytes}, out,
+                          is_planted("bits") ? kPlantedChunkBytes : kChunkBytes);
                     });
 }
 SMALL_EXPORT NcclResult ncclAllGather(const void* send, void* receive, std::size_t count,

@@ -1,0 +1,59 @@
+#include "properties/compare/explain_sum.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "properties/explain/explain_bits.h"
+#include "reference/arithmetic.h"
+#include "reference/order.h"
+
+namespace lockstep::properties {
+namespace {
+
+constexpr std::uint64_t kWindow = 4096;  // elements that explain_bits() is given
+constexpr std::uint64_t kSmallestChunk = std::uint64_t{1} << 10;
+constexpr std::uint64_t kLargestChunk = std::uint64_t{8} << 20;
+
+std::uint64_t first_difference(const std::vector<std::byte>& a, const std::vector<std::byte>& b,
+                               std::uint32_t width) {
+  const auto at = std::mismatch(a.begin(), a.end(), b.begin()).first;
+  return static_cast<std::uint64_t>(at - a.begin()) / width;
+}
+
+// What explain_bits() says of the elements from `first` on. The contributions are not scaled.
+std::string explained(const PreparedOperation& prepared, const std::vector<std::byte>& result,
+                      std::uint64_t first) {
+  const std::uint32_t width = reference::size_of(prepared.operation.dtype);
+  AverageInputs inputs;
+  inputs.dtype = prepared.operation.dtype;
+  for (const auto& input : prepared.inputs)
+    inputs.ranks.push_back(bits_of(input, width, first, kWindow));
+  inputs.divisor = 1;
+  inputs.buffer_count = prepared.operation.count();
+  inputs.offset = first;
+  const std::vector<std::uint64_t> bits = bits_of(result, width, first, kWindow);
+  const std::vector<BitsExplanation> all = explain_bits(inputs, bits);
+  if (all.empty()) return "no declared order, nor a known mistake";
+  const BitsExplanation& best = all.front();
+  std::string out = best.order.empty() ? best.mistake : best.order;
+  if (!best.order.empty() && !best.mistake.empty()) out += ", but " + best.mistake;
+  if (best.matches == bits.size()) return out;
+  return fmt::format("no declared order; nearest is {} ({} of {} elements from number {} on)", out,
+                     best.matches, bits.size(), first);
+}
+
+}  // namespace
+
+std::string explain_sum(const PreparedOperation& prepared, const std::vector<std::byte>& result) {
+  const Operation& operation = prepared.operation;
+  const std::uint32_t width = reference::size_of(operation.dtype);
+  if (result == prepared.expected) return "NCCL's ring (2.22 and newer)";
+  for (std::uint64_t chunk = kSmallestChunk; chunk <= kLargestChunk; chunk *= 2)
+    if (sum_with(prepared,
+                 reference::nccl_ring(operation.ranks, operation.count(), width, chunk)) == result)
+      return fmt::format("NCCL's ring with chunks of {}", size_text(chunk));
+  return explained(prepared, result, first_difference(result, prepared.expected, width));
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# nccl_compare_test.sh PART PROGRAM SMALL NEWER LOCKSTEP: tests the comparison of NCCL libraries without a GPU. PROGRAM has
+# a stand-in on the host for a GPU, SMALL and NEWER are two versions of the small NCCL of the tests; NEWER differs from
+# SMALL in what SMALL_NCCL_PLANTED lists. LOCKSTEP replays cases over them. PART is one of
+#
+#   bits    a difference in bits, and in what is told of faults, is found, and nothing of the kind where there is none
+#   times   a difference in time is found, and none between a library and itself
+#   bisect  the first library that differs is found
+#   bad     input that cannot be used ends in one line
+part=$1 program=$2 small=$3 newer=$4 lockstep=$5
+export LOCKSTEP_NCCL_SHM_MIB=0 # the small NCCL takes none of /dev/shm
+# shellcheck source=properties/cli/expect.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"
+
+two=(--run-on host --versions "2.28.9=$small,2.30.7=$newer")
+same=(--run-on host --versions "2.28.9=$small,2.28.9=$small")
+# Enough rounds for a difference to be more than chance, although one of them goes wrong on a busy machine. The planted
+# differences are of 100 and 300 ms; what counts is a time that doubles.
+rounds=(--only 'operations,lifecycle' --sizes 16384 --dtypes float32 --rounds 14 --repetitions 3 --limit 100)
+
+# row NAME: its line in the first table of the latest report.
+row() { grep -m 1 -F "$1 " out; }
+
+case $part in
+  bits)
+    bits=(--only 'operations,faults' --rounds 1 --repetitions 1 --fault-rounds 1 --sizes '1KiB,16KiB,64KiB' --timeout-ms 1000)
+    expect 65 '; bits of float32 sums at 3 ranks differ above 16 KiB; ' \
+      env SMALL_NCCL_PLANTED=bits,told "$program" "${two[@]}" "${bits[@]}" --json two.json
+    for text in '2.28.9 -> 2.30.7: bits of bfloat16 sums at 3 ranks differ ' \
+      'what is told of killed differs (peer lost -> timeout)' 'what is told of reset differs (peer lost -> timeout)' \
+      "2.28.9: NCCL's ring (2.22 and newer): all_reduce/float32/1 KiB, all_reduce/float32/16 KiB, all_reduce/float32/64 KiB" \
+      "2.30.7: NCCL's ring with chunks of 8 KiB: all_reduce/float32/64 KiB" \
+      'bits differ: all_reduce/float32/64 KiB in ' 'on a stand-in of the tests for a GPU'; do
+      grep -qF "$text" out || fail "the report does not say '$text'"
+    done
+    # A time stands beside the number of wrong elements, of both libraries.
+    row 'all_reduce/float32/64 KiB' | grep -qE ' 0 +[1-9][0-9]*$' || fail "wrong elements are not counted"
+    row 'rank_ordered/float32/64 KiB' | grep -qE ' 0 +0$' || fail "rank-ordered sums are counted as wrong"
+    grep -q '"differences"' two.json || fail "the JSON file has no differences"
+
+    expect 0 '2.28.9 -> 2.28.9 again: all bits agree; ' "$program" "${same[@]}" "${bits[@]}"
+    if grep -qE 'what is told|bits differ|not as declared|lacks' out; then fail "a library differs from itself"; fi
+    finish "differences in bits and in what is told are found"
+    ;;
+  times)
+    expect 0 'slower by more than 100 %: ' env SMALL_NCCL_PLANTED=slow,abort "$program" "${two[@]}" "${rounds[@]}"
+    for name in 'first all_reduce' 'all_reduce/float32/16 KiB' 'destroy' 'abort'; do
+      row "$name" | grep -q ' slower ' || fail "$name is not found to be slower"
+    done
+    for name in 'rank_ordered/float32/16 KiB' 'init' 'connect a group'; do
+      if row "$name" | grep -qE ' (slower|faster) '; then fail "$name is taken for slower or faster"; fi
+    done
+    grep -qF '2.30.7 has ncclCommShrink, which 2.28.9 lacks' out || fail "a new function is not named"
+    row 'shrink' | grep -qE '^shrink +- +- +[0-9.]+ .* - +0$' || fail "shrink is not measured where it exists"
+
+    expect 0 '2.28.9 -> 2.28.9 again: all bits agree; nothing ' "$program" "${same[@]}" "${rounds[@]}"
+    if grep -qE ' (slower|faster) +[0-9-]+ +[0-9-]+$|lacks' out; then fail "a library differs from itself"; fi
+    finish "differences in time are found"
+    ;;
+  bisect)
+    many=(--run-on host --versions "a=$small,b=$small,c=$small,d=$newer,e=$newer")
+    case=("${many[@]}" --only 'operations,lifecycle' --sizes 64KiB --dtypes float32 --rounds 1 --repetitions 1)
+    expect 0 'all_reduce/float32/64 KiB: d is the first of 5 libraries that differs from a' \
+      env SMALL_NCCL_PLANTED=bits "$program" "${case[@]}" --bisect 'all_reduce/float32/64 KiB'
+    expect 0 'abort: d is the first of 5 libraries that differs from a' \
+      env SMALL_NCCL_PLANTED=abort "$program" "${many[@]}" "${rounds[@]}" --bisect abort
+    expect 2 'the first and the last library agree' "$program" "${case[@]}" --bisect 'all_reduce/float32/64 KiB'
+    # A case file, in which the sum of 64 KiB is NCCL's own.
+    echo '{"schema": 1, "program": {"world": 3, "values": "general", "parameters": [{"sizes": [4096, 4]}], "steps": [
+      {"kind": "synced", "variants": [{"forwards": [{"nodes": [{"kind": "use"}]}]}]}]}}' >case.json
+    expect 0 'case.json: d is the first of 5 libraries that differs from a' \
+      env SMALL_NCCL_PLANTED=bits "$program" "${case[@]}" --bisect case.json --lockstep "$lockstep"
+    expect 2 'the first and the last library agree (exit code 0 (with a: 0)' \
+      "$program" "${case[@]}" --bisect case.json --lockstep "$lockstep"
+    expect 1 'could not judge the case over a (exit code 127)' \
+      "$program" "${case[@]}" --bisect case.json --lockstep ./no-such-program
+    finish "the first library that differs is found"
+    ;;
+  bad)
+    mkdir -p cache/2.28.9/lib && cp "$small" cache/2.28.9/lib/libnccl.so.2
+    expect 1 "there is no NCCL '9.9.9' in cache, which has 2.28.9: ci/nccl fetch 9.9.9" \
+      "$program" --run-on host --cache cache --versions 2.28.9,9.9.9
+    expect 1 "there is no library file './none.so'" "$program" --run-on host --cache cache --versions 2.28.9,./none.so
+    expect 1 'two libraries or more' "$program" --run-on host --cache cache --versions 2.28.9
+    echo no library >text.so
+    "$program" --run-on host --cache cache --versions 2.28.9,./text.so >out 2>err
+    code=$?
+    ((code == 1)) || fail "a library that cannot be loaded gives exit code $code"
+    [[ $(tail -n 1 err) == *"cannot load './text.so'"* ]] || fail "it is not said that the library cannot be loaded"
+    expect 2 'nothing to run NCCL on' "$program" --run-on none --cache cache --versions 2.28.9,2.28.9
+    expect 1 "is that one of all_reduce/float32/1 KiB" \
+      "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --bisect nothing
+    expect 1 "the type 'int8' is not known" "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --dtypes int8
+    expect 1 'give 2 to 8' "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --ranks 1
+    finish "bad input ends in one line"
+    ;;
+esac
