@@ -18,6 +18,12 @@ NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
   if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
 }
 
+// A rank reports its failure when NCCL has ended the communicator, which takes half a second and
+// more: NCCL's threads look every 500 ms whether they are to end. This is the reducer's default.
+platform::Duration NcclEnvironment::failure_grace() const {
+  return std::min<platform::Duration>(timeout(), std::chrono::seconds(2));
+}
+
 void NcclEnvironment::begin_step(std::uint32_t step) {
   for (std::size_t i = 0; i < net_faults_.size(); ++i) {
     if (net_faults_[i].rank != rank()) continue;

@@ -27,6 +27,7 @@ class NcclEnvironment final : public RealEnvironment {
   NcclEnvironment(Setup setup, const Nccl& nccl);
 
   Device* gpu() override { return nccl_.gpu; }
+  platform::Duration failure_grace() const override;
   void begin_step(std::uint32_t step) override;
   bool has_groups() const { return has_groups_; }  // some were created
   bool has_led() const { return has_led_; }  // in a group of several ranks, this rank was the first
