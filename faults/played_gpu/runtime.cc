@@ -88,6 +88,10 @@ PLAYED int cudaGetDeviceProperties_v2(char* properties, int) {
   std::memcpy(properties + kMajor, capability, sizeof capability);
   return kSuccess;
 }
+// The name since CUDA 13, whose structure has these fields at the same places.
+PLAYED int cudaGetDeviceProperties(char* properties, int device) {
+  return cudaGetDeviceProperties_v2(properties, device);
+}
 PLAYED int cudaDeviceSetLimit(int, std::size_t) { return kSuccess; }
 PLAYED int cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
@@ -274,6 +278,11 @@ PLAYED int cudaStreamGetCaptureInfo_v3(void* stream, int* status, unsigned long 
   if (edges != nullptr) *edges = nullptr;
   return cudaStreamGetCaptureInfo_v2(stream, status, id, graph, nodes, count);
 }
+// The name of _v3 since CUDA 13.
+PLAYED int cudaStreamGetCaptureInfo(void* stream, int* status, unsigned long long* id, void** graph,
+                                    const void** nodes, const void** edges, std::size_t* count) {
+  return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, nodes, edges, count);
+}
 
 // --- Kernels.
 
@@ -316,6 +325,7 @@ const void* runtime_function(const std::string& name) {
       FUNCTION(cudaFuncSetAttribute),
       FUNCTION(cudaGetDevice),
       FUNCTION(cudaGetDeviceCount),
+      FUNCTION(cudaGetDeviceProperties),
       FUNCTION(cudaGetDeviceProperties_v2),
       FUNCTION(cudaGetDriverEntryPoint),
       FUNCTION(cudaGetDriverEntryPointByVersion),
@@ -343,6 +353,7 @@ const void* runtime_function(const std::string& name) {
       FUNCTION(cudaSetDevice),
       FUNCTION(cudaStreamCreateWithFlags),
       FUNCTION(cudaStreamDestroy),
+      FUNCTION(cudaStreamGetCaptureInfo),
       FUNCTION(cudaStreamGetCaptureInfo_v2),
       FUNCTION(cudaStreamGetCaptureInfo_v3),
       FUNCTION(cudaStreamGetId),

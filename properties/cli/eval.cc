@@ -25,6 +25,7 @@
 #include "properties/cli/workers.h"
 #include "properties/generate/generate.h"
 #include "properties/report/evaluation.h"
+#include "properties/shrink/size.h"
 
 namespace lockstep::properties {
 namespace {
@@ -206,7 +207,19 @@ class Eval {
                     found ? found->outcome.verdict.oracle : "",
                     found ? found->index : 0};
     trial.workers.reset();
+    if (found) result.shrunk = shrunk_size(trial, *found);
     return log_.add(result);
+  }
+
+  std::optional<std::uint64_t> shrunk_size(const Running& trial, const Found& found) const {
+    const Result<Subject> subject = parse_subject("seeded:" + trial.key.first);
+    if (options_.shrink_seconds <= 0 || !subject) return std::nullopt;
+    const Case c = generate(trial.key.second, found.index, generate_options(*subject));
+    const Shrunk shrunk =
+        shrink_failure(c, found.outcome, LaneKind::kSim, *subject, options_.shrink_seconds);
+    if (!shrunk.reproduced) return std::nullopt;
+    const Size size = size_of(shrunk.value);
+    return size.ranks + size.steps + size.parameters + size.faults + size.records + size.deviations;
   }
 
   // Such a case shows a bug of the reducer itself, or of the suite, and not the planted one.

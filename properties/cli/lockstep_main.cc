@@ -196,10 +196,12 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
   if (!probe.lacks_device) return complain("the nccl lane cannot run: " + probe.line);
-  play_nccl();
-  if (const Probe played = probe_nccl_apart(); played.is_ready) {
-    std::fprintf(stderr, "no CUDA device: %s\n", played.line.c_str());
-    return 0;
+  if (may_play_nccl()) {
+    play_nccl();
+    if (const Probe played = probe_nccl_apart(); played.is_ready) {
+      std::fprintf(stderr, "no CUDA device: %s\n", played.line.c_str());
+      return 0;
+    }
   }
   std::fprintf(stderr, "skipped: no CUDA device (%s)\n", probe.line.c_str());
   return static_cast<int>(Failing::kInconclusive);
@@ -438,6 +440,9 @@ CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   add_whole(*command, "--seed", options.seed, "of the first trial")->default_str("1");
   command->add_option("--jobs", options.jobs, "trials at once")->check(CLI::Range(1, 64));
   add_policy(*command, options.policy);
+  add_seconds(*command, "--shrink-time", options.shrink_seconds,
+              "seconds to make each case small that found its bug", true)
+      ->default_str("0");
   command
       ->add_option("--log", options.log,
                    "the file to which every trial is appended; those that it has are not run again")

@@ -53,6 +53,11 @@ bool is_nccl_played() {
   return text != nullptr && std::strcmp(text, "1") == 0;
 }
 
+bool may_play_nccl() {
+  const char* const text = std::getenv(kPlayed);
+  return text == nullptr || std::strcmp(text, "0") != 0;
+}
+
 void play_nccl() { ::setenv(kPlayed, "1", 1); }
 
 std::vector<std::string> fetched_nccls() {

@@ -1,7 +1,8 @@
 // NCCL on a GPU that is played on the host (faults/played_gpu), where the nccl lane has none.
 //
 // From the user's environment: LOCKSTEP_NCCL_PLAYED=1 asks for it (--played sets it, and ranks
-// inherit it), LOCKSTEP_NCCL_CACHE is the folder of ci/nccl, .cache/nccl unless it is set.
+// inherit it), and 0 refuses it; LOCKSTEP_NCCL_CACHE is the folder of ci/nccl, .cache/nccl unless
+// it is set.
 //
 // Threads: one caller, before others begin. Failure: kInvalidArgument, in one line that says what
 // to do.
@@ -16,6 +17,7 @@
 namespace lockstep::properties {
 
 bool is_nccl_played();
+bool may_play_nccl();  // false with LOCKSTEP_NCCL_PLAYED=0
 void play_nccl();
 
 // The library of a version that ci/nccl has fetched ("2.28.9"), or the file of that name.

@@ -42,19 +42,22 @@ BugTrial trial_of(const Json& json) {
   trial.triggered = json.at("triggered");
   trial.oracle = json.at("oracle");
   trial.index = json.at("index");
+  if (json.contains("shrunk")) trial.shrunk = json.at("shrunk").get<std::uint64_t>();
   return trial;
 }
 
 Json json_of(const BugTrial& trial) {
-  return {{"bug", trial.bug},
-          {"seed", trial.seed},
-          {"found", trial.found},
-          {"executions", trial.executions},
-          {"seconds", trial.seconds},
-          {"reached", trial.reached},
-          {"triggered", trial.triggered},
-          {"oracle", trial.oracle},
-          {"index", trial.index}};
+  Json json = {{"bug", trial.bug},
+               {"seed", trial.seed},
+               {"found", trial.found},
+               {"executions", trial.executions},
+               {"seconds", trial.seconds},
+               {"reached", trial.reached},
+               {"triggered", trial.triggered},
+               {"oracle", trial.oracle},
+               {"index", trial.index}};
+  if (trial.shrunk) json["shrunk"] = *trial.shrunk;
+  return json;
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -76,12 +79,13 @@ std::vector<std::string> row_of(const BugFigures& bug) {
           fmt::format("{:.2f}", bug.seconds),
           fmt::format("{}", bug.reached),
           fmt::format("{}", bug.triggered),
+          median_text(bug.shrunk),
           joined(bug.oracles)};
 }
 
 const std::vector<std::string>& headers() {
-  static const std::vector<std::string> names = {"bug",     "found",   "median",    "mean",
-                                                 "seconds", "reached", "triggered", "oracles"};
+  static const std::vector<std::string> names = {
+      "bug", "found", "median", "mean", "seconds", "reached", "triggered", "shrunk", "oracles"};
   return names;
 }
 
@@ -250,6 +254,7 @@ Result<Evaluation> evaluation_from_log(const std::string& text, std::size_t& who
 std::vector<BugFigures> figures_of(const Evaluation& evaluation) {
   std::map<std::string, BugFigures> bugs;
   std::map<std::string, std::set<std::string>> oracles;
+  std::map<std::string, std::vector<std::uint64_t>> sizes;
   for (const BugTrial& trial : evaluation.trials) {
     BugFigures& bug = bugs[trial.bug];
     bug.bug = trial.bug;
@@ -260,6 +265,7 @@ std::vector<BugFigures> figures_of(const Evaluation& evaluation) {
     bug.seconds += trial.seconds;
     bug.times.push_back({static_cast<double>(trial.executions), trial.found});
     if (trial.found) oracles[trial.bug].insert(trial.oracle);
+    if (trial.shrunk) sizes[trial.bug].push_back(*trial.shrunk);
   }
   std::vector<BugFigures> out;
   for (auto& [name, bug] : bugs) {
@@ -267,6 +273,10 @@ std::vector<BugFigures> figures_of(const Evaluation& evaluation) {
     bug.median = median_time(curve);
     bug.restricted_mean = restricted_mean(curve, static_cast<double>(evaluation.settings.cases));
     bug.seconds /= static_cast<double>(bug.trials);
+    if (std::vector<std::uint64_t>& each = sizes[name]; !each.empty()) {
+      std::sort(each.begin(), each.end());
+      bug.shrunk = static_cast<double>(each[each.size() / 2]);
+    }
     bug.oracles.assign(oracles[name].begin(), oracles[name].end());
     out.push_back(std::move(bug));
   }
@@ -295,6 +305,7 @@ std::string to_json(const Evaluation& evaluation) {
                     {"median_executions", bug.median ? Json(*bug.median) : Json(nullptr)},
                     {"restricted_mean_executions", bug.restricted_mean},
                     {"mean_seconds", bug.seconds},
+                    {"shrunk", bug.shrunk ? Json(*bug.shrunk) : Json(nullptr)},
                     {"oracles", bug.oracles}});
   }
   Json trials = Json::array();
@@ -327,7 +338,8 @@ Result<std::string> to_page(const Evaluation& evaluation) {
   page.add_paragraph(
       "Median and mean are numbers of cases. The mean is restricted: a trial that found nothing "
       "counts with the limit. Reached: trials in which the code of the bug ran; triggered: trials "
-      "in which it made a difference.");
+      "in which it made a difference. Shrunk: what is left of a case that was made small (ranks, "
+      "parameters, steps, records, faults, deviations of the schedule).");
   std::vector<std::vector<std::string>> rows;
   for (const BugFigures& bug : bugs) rows.push_back(row_of(bug));
   page.add_table(headers(), rows);

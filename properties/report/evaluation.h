@@ -28,6 +28,9 @@ struct BugTrial {
   std::uint64_t triggered = 0;  // and how often that made a difference
   std::string oracle;           // that found it
   std::uint64_t index = 0;      // of the case that found it
+  // How much of that case is left when it was made small: its ranks, parameters, steps, records,
+  // faults and deviations of the schedule (shrink/size.h). Nothing if it was not made small.
+  std::optional<std::uint64_t> shrunk = std::nullopt;
 };
 
 struct EvaluationSettings {
@@ -60,6 +63,7 @@ struct BugFigures {
   std::optional<double> median;      // executions until half of the trials have found it
   double restricted_mean = 0;        // executions, with the limit for those that found nothing
   double seconds = 0;                // mean of the trials
+  std::optional<double> shrunk;      // median over the trials whose cases were made small
   std::vector<std::string> oracles;  // that found it
 };
 std::vector<BugFigures> figures_of(const Evaluation& evaluation);  // ascending by bug

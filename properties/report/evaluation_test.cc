@@ -45,8 +45,21 @@ TEST(Evaluation, FiguresAreThoseOfTheTrials) {
   EXPECT_THAT(bugs[1].oracles, testing::ElementsAre("bits"));
 }
 
+TEST(Evaluation, ShrunkSizeIsTheMedianOfThoseThatAreKnown) {
+  Evaluation evaluation = example();
+  EXPECT_EQ(figures_of(evaluation)[0].shrunk, std::nullopt);
+  evaluation.trials[0].shrunk = 9;  // the trials of R01 have even numbers
+  evaluation.trials[2].shrunk = 12;
+  evaluation.trials[4].shrunk = 40;
+  EXPECT_EQ(figures_of(evaluation)[0].shrunk, 12);
+  EXPECT_EQ(figures_of(evaluation)[1].shrunk, std::nullopt);
+  EXPECT_THAT(to_json(evaluation), HasSubstr("\"shrunk\": 12"));
+}
+
 TEST(Evaluation, LogIsReadAsItWasWritten) {
-  const std::string text = log_of(example());
+  Evaluation evaluation = example();
+  evaluation.trials[1].shrunk = 7;
+  const std::string text = log_of(evaluation);
   std::size_t whole = 0;
   const Result<Evaluation> read = evaluation_from_log(text, whole);
   ASSERT_TRUE(read.has_value());
