@@ -1,7 +1,13 @@
 #include "properties/cli/doctor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -9,6 +15,7 @@
 
 #include "properties/cli/output.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/nccl_played.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/oracle/verdict.h"
@@ -37,12 +44,39 @@ Finding look_at_lane(LaneKind lane, int jobs) {
   return {true, fmt::format("{} process{} at once", jobs, jobs == 1 ? "" : "es")};
 }
 
+// Without a GPU the lane can play one, if there is an NCCL.
 Finding look_at_nccl() {
   if (!has_lane(LaneKind::kNccl, Subject())) return look_at_lane(LaneKind::kNccl, 1);
-  const Probe probe = probe_nccl_apart();
+  Probe probe = probe_nccl_apart();
+  if (probe.lacks_device && may_play_nccl()) {
+    play_nccl();
+    if (const Probe played = probe_nccl_apart(); played.is_ready)
+      probe = {true, false, fmt::format("{} ({})", played.line, probe.line)};
+  }
   if (!probe.is_ready) return {false, probe.line};
   const Finding machine = look_at_lane(LaneKind::kNccl, 1);
   return machine.is_ready ? Finding{true, probe.line} : machine;
+}
+
+Finding look_at_nccl_versions() {
+  const std::vector<std::string> versions = fetched_nccls();
+  if (versions.empty())
+    return {false,
+            "none was fetched; `ci/nccl fetch 2.28.9` fetches one, `ci/nccl list` names them"};
+  return {true, fmt::format("{} (fuzz --lane nccl --nccl VERSION)", fmt::join(versions, ", "))};
+}
+
+// Whether a process may make a network namespace, in which ranks have addresses of their own.
+Finding look_at_namespaces() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::unshare(CLONE_NEWNET) == 0 ? 0 : errno);
+  int state = 0;
+  if (child < 0 || ::waitpid(child, &state, 0) != child || !WIFEXITED(state))
+    return {false, "no process could be started to try it"};
+  const int error = WEXITSTATUS(state);
+  if (error == 0) return {true, "network namespaces can be made"};
+  return {false, fmt::format("unshare(CLONE_NEWNET): {}; run as root, or with CAP_SYS_ADMIN",
+                             std::generic_category().message(error))};
 }
 
 Finding look_at_planted_bugs() {
@@ -68,6 +102,8 @@ int run_doctor() {
   print("lane sim", sim);
   print("lane gloo", gloo);
   print("lane nccl", look_at_nccl());
+  print("nccl versions", look_at_nccl_versions());
+  print("namespaces", look_at_namespaces());
   print("planted bugs", look_at_planted_bugs());
   print("subject torch", look_at_torch());
   return sim.is_ready && gloo.is_ready ? 0 : static_cast<int>(Failing::kInconclusive);
