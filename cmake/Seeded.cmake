@@ -7,6 +7,10 @@
 #
 # Whoever links such a library is compiled against the copy and in its namespace, whatever other folders it includes from.
 set(LOCKSTEP_SEEDED_WITHOUT "" CACHE STRING "Ids of seeded bugs that are left out (a list)")
+set(LOCKSTEP_SWITCHES seeded/seeded.h)  # the header of every patched source
+if(LOCKSTEP_MUTANTS)
+  set(LOCKSTEP_SWITCHES mutants/mutants.h)
+endif()
 find_package(Git QUIET)
 if(NOT GIT_EXECUTABLE)
   message(FATAL_ERROR "git is not installed; it plants the seeded bugs (faults/seeded). Install git")
@@ -29,6 +33,25 @@ function(lockstep_patches out folder)
     message(FATAL_ERROR "There is no *.patch file in ${folder}: LOCKSTEP_SEEDED_DIR names a folder of seeded bugs")
   endif()
   set(${out} ${kept} PARENT_SCOPE)
+endfunction()
+
+# lockstep_mutant_copy(ROOT FILE...): as lockstep_seeded_copy, with mutants in place of the patches.
+function(lockstep_mutant_copy root)
+  find_program(LOCKSTEP_PYTHON python3)
+  if(NOT LOCKSTEP_PYTHON)
+    message(FATAL_ERROR "python3 is not installed; it makes the mutants (faults/mutants). Install python3")
+  endif()
+  set(script ${PROJECT_SOURCE_DIR}/faults/mutants/mutate.py)
+  set(equivalent ${PROJECT_SOURCE_DIR}/faults/mutants/equivalent.txt)
+  set(originals ${ARGN})
+  list(TRANSFORM originals PREPEND ${PROJECT_SOURCE_DIR}/)
+  add_custom_command(OUTPUT ${root}/planted.stamp
+                     COMMAND ${LOCKSTEP_PYTHON} ${script} --source ${PROJECT_SOURCE_DIR} --files ${root}/files.txt --out ${root}
+                             --list ${root}/list.cc --count ${LOCKSTEP_MUTANTS} --seed ${LOCKSTEP_MUTANTS_SEED}
+                             --equivalent ${equivalent}
+                     COMMAND ${CMAKE_COMMAND} -E touch ${root}/planted.stamp
+                     DEPENDS ${script} ${equivalent} ${originals} ${root}/files.txt
+                     COMMENT "Making the mutants" VERBATIM)
 endfunction()
 
 function(lockstep_seeded_copy root)
@@ -55,13 +78,17 @@ function(lockstep_seeded_copy root)
   list(TRANSFORM originals PREPEND ${PROJECT_SOURCE_DIR}/)
   # The command that can fail has one output: of a failed one the build tool names all of them, a page of paths in front of what
   # is wrong. Copies whose text stays are not written again, so that nothing behind them is compiled again either.
-  add_custom_command(OUTPUT ${root}/planted.stamp
-                     COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DFILES=${root}/files.txt
-                             -DPATCHES=${root}/patches.txt -DOUT=${root} -DLIST=${list} -DGIT=${GIT_EXECUTABLE}
-                             -P ${script}
-                     COMMAND ${CMAKE_COMMAND} -E touch ${root}/planted.stamp
-                     DEPENDS ${script} ${patches} ${originals} ${root}/files.txt ${root}/patches.txt
-                     COMMENT "Planting the seeded bugs" VERBATIM)
+  if(LOCKSTEP_MUTANTS)
+    lockstep_mutant_copy(${root} ${files})
+  else()
+    add_custom_command(OUTPUT ${root}/planted.stamp
+                       COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DFILES=${root}/files.txt
+                               -DPATCHES=${root}/patches.txt -DOUT=${root} -DLIST=${list} -DGIT=${GIT_EXECUTABLE}
+                               -P ${script}
+                       COMMAND ${CMAKE_COMMAND} -E touch ${root}/planted.stamp
+                       DEPENDS ${script} ${patches} ${originals} ${root}/files.txt ${root}/patches.txt
+                       COMMENT "Planting the seeded bugs" VERBATIM)
+  endif()
   add_custom_command(OUTPUT ${list} ${copies} COMMAND ${CMAKE_COMMAND} -E true DEPENDS ${root}/planted.stamp
                      COMMENT "Comparing the copies with seeded bugs" VERBATIM)
   add_custom_target(lockstep_seeded_sources DEPENDS ${list} ${copies})
@@ -88,7 +115,10 @@ function(lockstep_seeded_library name)
   target_compile_definitions(${name} PUBLIC LOCKSTEP_NS=${ARG_NAMESPACE})
   # -iquote comes before every -I, in whatever order targets are linked: "reducer/..." is the copy.
   target_compile_options(${name} PUBLIC "SHELL:-iquote ${LOCKSTEP_SEEDED_ROOT}"
-                         "SHELL:-include ${PROJECT_SOURCE_DIR}/faults/seeded/seeded.h")
+                         "SHELL:-include ${PROJECT_SOURCE_DIR}/faults/${LOCKSTEP_SWITCHES}")
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC lockstep_seeded PRIVATE lockstep_warnings)
+  if(LOCKSTEP_MUTANTS)
+    target_compile_options(${name} PRIVATE -w)  # a dropped statement may leave a variable without a use
+  endif()
 endfunction()

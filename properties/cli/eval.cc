@@ -289,6 +289,38 @@ Status write_reports(const EvalOptions& options, const Evaluation& evaluation) {
   return page ? write_file(options.html, *page) : page.error();
 }
 
+// One line for each bug that a trial missed: where it is, and how far the cases came. And the share
+// of the bugs that were found of those that made a difference in some case.
+std::string missed_block(const Evaluation& evaluation) {
+  std::string out;
+  std::size_t acted = 0;
+  std::size_t found = 0;
+  const std::vector<BugFigures> bugs = figures_of(evaluation);
+  for (const BugFigures& bug : bugs) {
+    const bool is_found = bug.found == bug.trials;
+    found += is_found ? 1 : 0;
+    acted += is_found || bug.triggered > 0 ? 1 : 0;
+    if (is_found) continue;
+    const auto planted = std::find_if(seeded::bugs().begin(), seeded::bugs().end(),
+                                      [&](const seeded::Bug& each) { return each.id == bug.bug; });
+    const std::string_view source = planted == seeded::bugs().end() ? "" : planted->source;
+    const std::string_view what = planted == seeded::bugs().end() ? "" : planted->what;
+    out += fmt::format("missed: {}, {}: {}: {}\n", bug.bug,
+                       bug.triggered > 0 ? "made a difference"
+                       : bug.reached > 0 ? "was reached"
+                                         : "was never reached",
+                       source, what);
+  }
+  const auto percent = [](std::size_t part, std::size_t whole) {
+    return 100 * static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(whole, 1));
+  };
+  return out + fmt::format(
+                   "found in every trial: {} of {} ({:.1f} %); of those that made a difference "
+                   "in some case: {} of {} ({:.1f} %)\n",
+                   found, bugs.size(), percent(found, bugs.size()), found, acted,
+                   percent(found, acted));
+}
+
 }  // namespace
 
 int run_eval(const EvalOptions& options) {
@@ -299,7 +331,7 @@ int run_eval(const EvalOptions& options) {
   if (const Status status = eval.run(); !status.ok()) return complain(status.failure().detail);
   const Evaluation evaluation = eval.result();
   if (evaluation.trials.empty()) return interrupted() ? 130 : complain("no trial was run");
-  tell(to_table(evaluation));
+  tell(to_table(evaluation) + missed_block(evaluation));
   if (const Status status = write_reports(options, evaluation); !status.ok())
     return complain(status.failure().detail);
   if (interrupted() && !eval.is_whole()) {

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Makes mutants: small changes of single places of the reducer, all compiled in, of which one is on.
+
+  mutate.py --source ROOT --files FILE --out FOLDER --list FILE.cc --count N --seed S --equivalent FILE
+  mutate.py --source ROOT --files FILE --table          lists every mutant that could be made
+
+FILES names the sources below ROOT, one per line; all are copied to FOLDER, with N mutants in those that MUTATED names.
+The list is the table of faults/seeded/seeded.h, so that `seeded:ID` switches a mutant on as it does a planted bug. An id
+is made from the text of its line and the change, so it stays when other lines move. EQUIVALENT has lines `ID reason`:
+mutants that nobody can tell from the original; they are not made.
+
+The sources are not parsed. Comments and strings are blanked, and what is left is formatted by clang-format, so a binary
+operator has blanks around it, and template brackets have none.
+"""
+import argparse
+import hashlib
+import os
+import random
+import re
+import sys
+
+MUTATED = re.compile(r"^reducer/(?:core/|bucket/|hooks/|comm/(?:nccl/)?)?[a-z_0-9]+\.cc$")
+SPACES = re.compile(r"\s+")
+# What a mutant may evaluate a second time, to see whether it makes a difference: no assignment, and no call but those
+# without arguments, which ask for something by the project's rules of naming.
+IMPURE = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|\w\((?!\))|\bnew\b|co_await")
+DECLARES = re.compile(r"^\s*(?:const\s+)?[A-Za-z_][\w:<>,\s*&]*[\s*&]\w+\s*(?:=(?!=)|\{)")
+
+
+class Mutant:
+    def __init__(self, path, start, end, text, what):
+        self.path, self.start, self.end, self.text, self.what = path, start, end, text, what
+        self.id = self.line = self.original = None
+
+
+def blanked(source):
+    """The source with comments, strings and preprocessor lines replaced by blanks of the same length."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+    pattern = r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*'
+    return re.sub(pattern, blank, source, flags=re.S | re.M)
+
+
+def closing(code, at):
+    """The place of the bracket that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(code)):
+        depth += (code[i] in "([{") - (code[i] in ")]}")
+        if depth == 0:
+            return i
+    return -1
+
+
+def outside_of_functions(code):
+    """Where nothing is mutated: at namespace scope, and in constexpr functions."""
+    spans, last = [], 0
+    for match in re.finditer(r"\{", code):
+        if match.start() < last:
+            continue
+        head = re.split(r"[;{}]", code[last:match.start()])[-1]
+        if re.search(r"\b(namespace|struct|class|enum|union)\b", head) or not re.search(r"\)[^()]*$", head):
+            if re.search(r"\bnamespace\b", head):
+                continue
+            end = closing(code, match.start())
+            spans.append((last, end))
+            last = end
+            continue
+        end = closing(code, match.start())
+        spans.append((last, end if "constexpr" in head else match.start()))
+        last = end
+    spans.append((last, len(code)))
+    return spans
+
+
+def changed_operators(expression):
+    """Each (changed expression, what was changed) of an expression whose strings are blanked."""
+    swaps = [(r" < ", " <= ", "a boundary"), (r" <= ", " < ", "a boundary"), (r" > ", " >= ", "a boundary"),
+             (r" >= ", " > ", "a boundary"), (r" == ", " != ", "a comparison"), (r" != ", " == ", "a comparison"),
+             (r" && ", " || ", "and for or"), (r" \|\| ", " && ", "or for and"), (r" \+ ", " - ", "a sign"),
+             (r" - ", " + ", "a sign")]
+    for pattern, new, what in swaps:
+        for match in re.finditer(pattern, expression):
+            yield match.start(), match.end(), new, what
+    for match in re.finditer(r"(?<![\w.])(\d+)(?![\w.'])", expression):
+        yield match.start(), match.end(), str(int(match.group(1)) + 1), "a constant"
+
+
+def switched(original, mutated, is_condition):
+    mutant = "LOCKSTEP_MUTANT"
+    if not is_condition:
+        return f"{mutant}_VALUE(@ID@, ({original}), ({mutated}))"
+    both = "" if IMPURE.search(original) else "_PURE"
+    return f"{mutant}_CONDITION{both}(@ID@, ({original}), ({mutated}))"
+
+
+def mutants_of_expression(path, source, code, start, end, is_condition):
+    expression, blank = source[start:end], code[start:end]
+    if is_condition:
+        yield Mutant(path, start, end, switched(expression, f"!({expression})", True), "a condition negated")
+    is_text = '"' in expression or "string" in expression
+    is_single = is_condition and "&&" not in blank and "||" not in blank
+    for at, to, new, what in changed_operators(blank):
+        if what == "a sign" and is_text or what == "a comparison" and is_single:
+            continue  # texts are not subtracted; a single comparison is negated already
+        mutated = expression[:at] + new + expression[to:]
+        yield Mutant(path, start, end, switched(expression, mutated, is_condition),
+                     f"{what} ({blank[at:to].strip()} -> {new.strip()})")
+
+
+def mutants_of_conditions(path, source, code):
+    for match in re.finditer(r"\b(?:if|while) \(", code):
+        start, end = match.end(), closing(code, match.end() - 1)
+        text = code[start:end]
+        if ";" in text or DECLARES.search(text) or "constexpr" in code[match.start() - 12:match.start()]:
+            continue
+        yield from mutants_of_expression(path, source, code, start, end, True)
+
+
+def mutants_of_returns(path, source, code):
+    for match in re.finditer(r"\breturn ([^;{}]+);", code):
+        if re.search(r"\[|^LOCKSTEP", match.group(1)):
+            continue
+        yield from mutants_of_expression(path, source, code, match.start(1), match.end(1), False)
+
+
+STATEMENT = re.compile(
+    r"(?<=[;{}:)\n])\n[ ]+((?:[\w.:\[\]]|->|\(\))+\([^;{}]*\)|(?:\+\+|--)[\w.\->\[\]]+"
+    r"|(?:[\w.\[\]]|->)+ (?:[-+|&]?=) [^;{}]+);(?=\n)")
+
+
+def mutants_of_statements(path, source, code):
+    for match in STATEMENT.finditer(code):
+        text = match.group(1)
+        if re.match(r"(?:return|delete|throw|if|for|while|switch|case|LOCKSTEP_|static_assert|new )", text):
+            continue
+        start, end = match.start(1), match.end(1) + 1
+        before = code[:match.start() + 1].rstrip()
+        if not before.endswith((";", "{", "}")):
+            continue  # the end of something longer, or the only statement of an if
+        yield Mutant(path, start, end, f"LOCKSTEP_MUTANT_DROP(@ID@) {source[start:end]}", "a statement dropped")
+
+
+def mutants_of_errors(path, source, code):
+    for match in re.finditer(r"\bLOCKSTEP_RETURN_IF_ERROR\(", code):
+        end = closing(code, match.end() - 1)
+        yield Mutant(path, match.start(), end, f"LOCKSTEP_MUTANT_SWALLOW(@ID@, {source[match.end():end]}",
+                     "an error swallowed")
+
+
+def mutants_of_extremes(path, source, code):
+    for match in re.finditer(r"\bstd::(min|max)\(", code):
+        name = "MIN" if match.group(1) == "min" else "MAX"
+        yield Mutant(path, match.start(), match.end() - 1, f"LOCKSTEP_MUTANT_{name}(@ID@)", "min for max or max for min")
+
+
+def all_mutants(root, files):
+    found = []
+    for path in files:
+        if not MUTATED.match(path):
+            continue
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            source = file.read()
+        if "LOCKSTEP_NS" not in source:
+            continue  # all builds of the reducer share it
+        code = blanked(source)
+        outside = outside_of_functions(code)
+        seen = {}
+        makers = (mutants_of_conditions, mutants_of_returns, mutants_of_statements, mutants_of_errors,
+                  mutants_of_extremes)
+        for mutant in (m for make in makers for m in make(path, source, code)):
+            if any(a <= mutant.start < b for a, b in outside):
+                continue
+            begin = source.rfind("\n", 0, mutant.start) + 1
+            mutant.original = SPACES.sub(" ", source[begin:source.find("\n", mutant.end)]).strip()
+            key = f"{path}|{mutant.original}|{mutant.what}"
+            seen[key] = seen.get(key, 0) + 1
+            mutant.id = "M" + hashlib.sha1(f"{key}|{seen[key]}".encode()).hexdigest()[:7]
+            mutant.line = source.count("\n", 0, mutant.start) + 1
+            found.append(mutant)
+    return found
+
+
+def chosen(mutants, count, seed):
+    """`count` of them, no two at one place, each file with its share."""
+    order = sorted(mutants, key=lambda each: each.id)
+    random.Random(seed).shuffle(order)
+    taken, out = {}, []
+    for mutant in order:
+        spans = taken.setdefault(mutant.path, [])
+        if len(out) == count:
+            break
+        if all(mutant.end < a or b < mutant.start for a, b in spans):
+            spans.append((mutant.start, mutant.end))
+            out.append(mutant)
+    return out
+
+
+def quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def write_if_changed(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_equivalent(path):
+    ids = set()
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            words = line.split("#")[0].split(None, 1)
+            if words and len(words) != 2:
+                sys.exit(f"mutate.py: {path}:{number}: a line is an id and the reason why nobody can tell the mutant")
+            if words:
+                ids.add(words[0])
+    return ids
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--files", required=True)
+    parser.add_argument("--out")
+    parser.add_argument("--list")
+    parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--equivalent")
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    with open(options.files, encoding="utf-8") as file:
+        files = file.read().split()
+    mutants = all_mutants(options.source, files)
+    if options.table:
+        for mutant in mutants:
+            print(f"{mutant.id} {mutant.path}:{mutant.line}: {mutant.what}: {mutant.original}")
+        return
+    known = {mutant.id for mutant in mutants}
+    equivalent = read_equivalent(options.equivalent)
+    for gone in sorted(equivalent - known):
+        print(f"mutate.py: {options.equivalent}: {gone} is no mutant of these sources any more: remove it", file=sys.stderr)
+    picked = chosen([each for each in mutants if each.id not in equivalent], options.count, options.seed)
+    if len(picked) < options.count:
+        sys.exit(f"mutate.py: there are only {len(picked)} mutants at places of their own: ask for fewer")
+    by_path = {}
+    for mutant in picked:
+        by_path.setdefault(mutant.path, []).append(mutant)
+    for path in files:
+        with open(os.path.join(options.source, path), encoding="utf-8") as file:
+            text = file.read()
+        for mutant in sorted(by_path.get(path, []), key=lambda each: -each.start):
+            text = text[:mutant.start] + mutant.text.replace("@ID@", mutant.id) + text[mutant.end:]
+        write_if_changed(os.path.join(options.out, path), text)
+    entries = "".join(
+        f"    {{{quoted(m.id)}, {quoted(f'{m.path}:{m.line}')}, \"any\", {quoted(f'{m.what}: {m.original}')}}},\n"
+        for m in sorted(picked, key=lambda each: each.id))
+    write_if_changed(options.list, f"""// Generated by faults/mutants/mutate.py.
+#include "faults/seeded/seeded.h"
+
+#include <array>
+
+namespace lockstep::seeded {{
+
+static constexpr std::array<Bug, {len(picked)}> kBugs = {{{{
+{entries}}}}};
+
+std::span<const Bug> bugs() {{ return kBugs; }}
+
+}}  // namespace lockstep::seeded
+""")
+
+
+if __name__ == "__main__":
+    main()
