@@ -55,6 +55,7 @@ int parse_and_run(int argc, char** argv, const std::string& about,
   app.add_option("--repetitions", choice.repetitions, "of each step, instead of the part's own")
       ->check(CLI::Range(1, 100000));
   app.add_option("--json", json, "write the rows to this file, too");
+  app.add_option("--commit", choice.commit, "of this checkout, for the JSON file");
   app.add_flag("--spoil", choice.spoil,
                "positive control: change an element of each result before it is checked");
   try {

@@ -19,6 +19,7 @@ struct Choice {
   std::vector<int> ranks = {2, 4};
   int repetitions = 0;  // 0 means each part's own default
   bool spoil = false;   // see Plan::spoil
+  std::string commit;   // of this checkout; for the JSON file
 };
 
 // A benchmark that measures, prints its rows as they are ready, and stores them.

@@ -9,7 +9,7 @@ export TMPDIR=$scratch/tmp
 mkdir "$TMPDIR"
 
 claim "every mode and both floors run, and nothing is wrong"
-run "$program" --only tiny,first_pass,overlap --repetitions 1 --json rows.json
+run "$program" --only tiny,first_pass,overlap --repetitions 1 --commit abc --json rows.json
 expect_code 0
 for mode in flat buckets buckets_copied view copying rank_ordered verified; do
   for ranks in 2 4; do expect_text "^tiny +$ranks +$mode .* 0\$"; done
@@ -17,9 +17,10 @@ done
 for mode in first_copying later_copying first_view later_view; do expect_text "^tiny +4 +$mode .* 0\$"; done
 expect_text '^tiny +2 +after backward .* 0$'
 run cat rows.json
-for key in workload ranks mode ms times_flat times_floor cpu_ms wrong launch_delay_us exposed_ms; do
+for key in benchmark commit processor processors each_ms base workload ranks mode ms times_flat times_floor cpu_ms wrong launch_delay_us exposed_ms; do
   expect_text "\"$key\": "
 done
+expect_text '"commit": "abc"'
 expect_no_text '"wrong": [^0]'
 
 claim "orders of additions run, too"

@@ -4,11 +4,18 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/origin.h"
+
 namespace lockstep::benchmarks {
 namespace {
 
 // More digits than the clock and the machine can measure would only look exact.
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
+
+std::vector<double> rounded(std::vector<double> values) {
+  for (double& value : values) value = rounded(value);
+  return values;
+}
 
 unsigned long long printable(std::uint64_t value) { return value; }
 
@@ -47,7 +54,7 @@ std::uint64_t Report::wrong() const {
   return wrong;
 }
 
-std::string Report::to_json() const {
+std::string Report::to_json(const std::string& commit) const {
   using nlohmann::ordered_json;
   ordered_json rows = ordered_json::array();
   for (const Row& row : rows_)
@@ -58,6 +65,8 @@ std::string Report::to_json() const {
                     {"times_flat", rounded(row.times_flat)},
                     {"times_floor", rounded(row.times_floor)},
                     {"cpu_ms", rounded(row.cpu_ms)},
+                    {"base", row.base},
+                    {"each_ms", rounded(row.each_ms)},
                     {"wrong", row.wrong}});
   ordered_json overlap = ordered_json::array();
   for (const OverlapRow& row : overlap_)
@@ -69,7 +78,10 @@ std::string Report::to_json() const {
                        {"launch_delay_us", rounded(row.launch_delay_us)},
                        {"exposed_ms", rounded(row.exposed_ms)},
                        {"wrong", row.wrong}});
-  return ordered_json({{"rows", rows}, {"overlap", overlap}}).dump(1) + "\n";
+  ordered_json out = origin_json("reducer", commit);
+  out["rows"] = rows;
+  out["overlap"] = overlap;
+  return out.dump(1) + "\n";
 }
 
 }  // namespace lockstep::benchmarks

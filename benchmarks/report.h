@@ -18,6 +18,8 @@ struct Row {
   double times_floor = 0;
   double cpu_ms = 0;  // processor time of all ranks
   std::uint64_t wrong = 0;
+  std::string base;             // the mode that `times_flat` refers to
+  std::vector<double> each_ms;  // of each repetition
 };
 
 // How much of the all-reduces a backward of `backward_ms` hides.
@@ -41,7 +43,8 @@ class Report {
   void add(const std::vector<OverlapRow>& rows);
 
   std::uint64_t wrong() const;
-  std::string to_json() const;
+  // `commit` is that of the checkout.
+  std::string to_json(const std::string& commit) const;
 
  private:
   std::vector<Row> rows_;

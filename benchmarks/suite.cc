@@ -256,7 +256,7 @@ void Suite::add_rows(const std::string& workload, int ranks, const std::vector<s
   std::vector<Row> rows;
   for (std::size_t i = found.size(); i-- > 0;)
     rows.push_back({workload, ranks, modes[i], found[i].ms, found[i].ms / flat, found[i].ms / floor,
-                    found[i].cpu_ms, found[i].wrong});
+                    found[i].cpu_ms, found[i].wrong, modes.back(), found[i].each_ms});
   report_.add(rows);
 }
 

@@ -28,7 +28,7 @@ class Suite final : public Bench {
 
   int run() override;
   std::uint64_t wrong() const override { return report_.wrong(); }
-  std::string to_json() const override { return report_.to_json(); }
+  std::string to_json() const override { return report_.to_json(choice_.commit); }
 
  private:
   bool is_on(const std::string& part) const;

@@ -19,7 +19,7 @@ for mode in copying view copying_chain view_chain chain; do
 done
 expect_lines 11
 run cat rows.json
-for key in workload ranks mode ms torch_ms times_torch times_torch_net cpu_ms torch_cpu_ms wrong; do
+for key in benchmark commit processor each_ms torch_each_ms workload ranks mode ms torch_ms times_torch times_torch_net cpu_ms torch_cpu_ms wrong; do
   expect_text "\"$key\": "
 done
 expect_no_text '"wrong": [^0]'

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "benchmarks/origin.h"
 #include "benchmarks/reduced.h"
 #include "benchmarks/torch_reduced.h"
 
@@ -134,8 +135,18 @@ void TorchSuite::add_rows(const std::string& workload, int ranks,
   for (std::size_t i = 0; i < kPairs; ++i) {
     const Summary& ours = found[2 * i];
     const Summary& theirs = found[2 * i + 1];
-    TorchRow row{workload, ranks, kModes[i],   ours.ms,       theirs.ms,
-                 0,        0,     ours.cpu_ms, theirs.cpu_ms, ours.wrong + theirs.wrong};
+    TorchRow row{workload,
+                 ranks,
+                 kModes[i],
+                 ours.ms,
+                 theirs.ms,
+                 0,
+                 0,
+                 ours.cpu_ms,
+                 theirs.cpu_ms,
+                 ours.wrong + theirs.wrong,
+                 ours.each_ms,
+                 theirs.each_ms};
     row.times_torch = row.times_torch_net = median_ratio(ours, theirs);
     const bool has_chain = i >= 2 && i + 1 < kPairs;
     if (has_chain) row.times_torch_net = (ours.ms - chain.ms) / (theirs.ms - torch_chain.ms);
@@ -164,8 +175,12 @@ std::string TorchSuite::to_json() const {
                     {"times_torch_net", rounded(row.times_torch_net)},
                     {"cpu_ms", rounded(row.cpu_ms)},
                     {"torch_cpu_ms", rounded(row.torch_cpu_ms)},
+                    {"each_ms", row.each_ms},
+                    {"torch_each_ms", row.torch_each_ms},
                     {"wrong", row.wrong}});
-  return ordered_json({{"rows", rows}}).dump(1) + "\n";
+  ordered_json out = origin_json("torch", choice_.commit);
+  out["rows"] = rows;
+  return out.dump(1) + "\n";
 }
 
 }  // namespace lockstep::benchmarks

@@ -29,7 +29,9 @@ struct TorchRow {
   double times_torch_net = 0;
   double cpu_ms = 0;  // processor time of all ranks
   double torch_cpu_ms = 0;
-  std::uint64_t wrong = 0;  // wrong elements on both sides
+  std::uint64_t wrong = 0;      // wrong elements on both sides
+  std::vector<double> each_ms;  // of each repetition
+  std::vector<double> torch_each_ms;
 };
 
 std::vector<std::string> torch_suite_parts();

@@ -56,7 +56,8 @@ Result<Ended> run_command(const std::string& command) {
 
 Result<Ended> replay(const BisectCase& bisect, const Library& library) {
   Result<Ended> ended =
-      run_command(fmt::format("LOCKSTEP_NCCL={} {} replay {} --lane nccl 2>&1",
+      run_command(fmt::format("{} LOCKSTEP_NCCL={} {} replay {} --lane nccl 2>&1",
+                              bisect.setup.way.name == kPlayedWay ? "LOCKSTEP_NCCL_PLAYED=1" : "",
                               quoted(library.file), quoted(bisect.lockstep), quoted(bisect.name)));
   if (!ended) return ended;
   const bool is_judged =

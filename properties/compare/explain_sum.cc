@@ -1,6 +1,7 @@
 #include "properties/compare/explain_sum.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -36,7 +37,11 @@ std::string explained(const PreparedOperation& prepared, const std::vector<std::
   const std::vector<BitsExplanation> all = explain_bits(inputs, bits);
   if (all.empty()) return "no declared order, nor a known mistake";
   const BitsExplanation& best = all.front();
-  std::string out = best.order.empty() ? best.mistake : best.order;
+  std::vector<std::string> orders;
+  for (const BitsExplanation& each : all)
+    if (each.mistake == best.mistake) orders.push_back(each.order);
+  std::string out =
+      best.order.empty() ? best.mistake : fmt::format("{}", fmt::join(orders, " or "));
   if (!best.order.empty() && !best.mistake.empty()) out += ", but " + best.mistake;
   if (best.matches == bits.size()) return out;
   return fmt::format("no declared order; nearest is {} ({} of {} elements from number {} on)", out,

@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "properties/compare/benchmark_page.h"
 #include "properties/compare/bisect_case.h"
 #include "properties/compare/side_by_side.h"
 #include "properties/compare/stop.h"
 #include "properties/compare/verdict.h"
+#include "properties/compare/whole_file.h"
 
 namespace lockstep::properties {
 namespace {
@@ -35,6 +37,7 @@ struct Choice {
   double limit_percent = 2;
   bool is_unpinned = false;
   std::string json;
+  std::string html;
   std::string bisect;  // a case; empty: no bisection
   std::string lockstep;
 };
@@ -45,19 +48,6 @@ int complain(const std::string& text) {
 }
 
 int complain(const Status& status) { return complain(status.failure().detail); }
-
-// Writes a file whole or not at all. Returns false if that fails.
-bool write_whole(const std::string& file, const std::string& text) {
-  const std::string partial = file + ".partial";
-  std::ofstream out(partial, std::ios::binary);
-  out << text;
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(partial, file, error);
-  const bool is_written = out && !error;
-  if (!is_written) std::filesystem::remove(partial, error);
-  return is_written;
-}
 
 // The model of the machine's first NVIDIA GPU, from its driver; empty without one.
 std::string gpu_model() {
@@ -117,6 +107,7 @@ void add_options(CLI::App& app, Choice& choice) {
                  "the program that replays a case file; that of this build if left out");
   app.add_option("--commit", setup.commit, "of this checkout, for the JSON file");
   app.add_option("--json", choice.json, "write the results to this file, too");
+  app.add_option("--html", choice.html, "write a page to this file, too");
 }
 
 // The program lockstep of the same build.
@@ -183,7 +174,15 @@ int run(Choice& choice) {
   if (std::fflush(stdout) != 0) return complain("the report cannot be written");
   if (!choice.json.empty() && !write_whole(choice.json, to_json(*results)))
     return complain("--json: cannot write " + choice.json);
-  return wrong_elements(*results) == 0 ? 0 : kWrongBits;
+  if (!choice.html.empty()) {
+    const Result<std::string> page = comparison_page(*results, limit);
+    if (!page) return complain(page.error());
+    if (!write_whole(choice.html, *page)) return complain("--html: cannot write " + choice.html);
+  }
+  const std::uint64_t wrong = wrong_elements(*results);
+  if (wrong == 0) return 0;
+  complain(std::to_string(wrong) + " elements are not as declared");
+  return kWrongBits;
 }
 
 int parse_and_run(int argc, char** argv) {

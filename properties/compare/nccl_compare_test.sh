@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# nccl_compare_test.sh PART PROGRAM SMALL NEWER LOCKSTEP: tests the comparison of NCCL libraries without a GPU. PROGRAM has
-# a stand-in on the host for a GPU, SMALL and NEWER are two versions of the small NCCL of the tests; NEWER differs from
-# SMALL in what SMALL_NCCL_PLANTED lists. LOCKSTEP replays cases over them. PART is one of
+# nccl_compare_test.sh PART PROGRAM SMALL NEWER LOCKSTEP
+# nccl_compare_test.sh played PROGRAM CACHE
+#
+# Tests the comparison of NCCL libraries without a GPU. PROGRAM has a stand-in on the host for a GPU; SMALL and NEWER are
+# two versions of the small NCCL of the tests, and NEWER differs from SMALL in what SMALL_NCCL_PLANTED lists. LOCKSTEP
+# replays cases over them. PART is one of
 #
 #   bits    a difference in bits, and in what is told of faults, is found, and nothing of the kind where there is none
 #   times   a difference in time is found, and none between a library and itself
 #   bisect  the first library that differs is found
-#   bad     input that cannot be used ends in one line
-part=$1 program=$2 small=$3 newer=$4 lockstep=$5
+#   bad     input that cannot be used ends in one line, and a signal leaves nothing behind
+#   played  NCCL itself is measured, with the device played; skipped (77) unless ci/nccl has fetched a version
+part=$1 program=$2 small=$3 newer=${4:-} lockstep=${5:-}
 export LOCKSTEP_NCCL_SHM_MIB=0 # the small NCCL takes none of /dev/shm
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"
@@ -22,6 +26,26 @@ rounds=(--only 'operations,lifecycle' --sizes 16384 --dtypes float32 --rounds 14
 row() { grep -m 1 -F "$1 " out; }
 
 case $part in
+  played)
+    cache=${LOCKSTEP_NCCL_CACHE:-$3}
+    versions=()
+    for version in 2.22.3 2.27.7 2.28.9 2.29.7 2.30.7 2.32.3; do
+      [[ ! -e $cache/$version/lib/libnccl.so.2 ]] || versions+=("$version")
+    done
+    ((${#versions[@]} > 0)) || { echo "skipped: no NCCL in $cache (ci/nccl fetch 2.28.9)" && exit 77; }
+    first=${versions[0]} last=${versions[-1]}
+    expect 0 "$first -> $last" "$program" --run-on played --cache "$cache" --versions "$first,$last" --rounds 1 \
+      --repetitions 1 --fault-rounds 1 --sizes 1KiB,64KiB --json played.json
+    for text in 'NCCL side by side, host side, device played; 3 ranks' ': all bits agree; ' \
+      "$last: NCCL's ring (2.22 and newer): all_reduce/float32/1 KiB, all_reduce/float32/64 KiB, all_reduce/bfloat16/1 KiB" \
+      "$last: told of killed: " "$last: told of stalled: timeout after " "$last: told of reset: "; do
+      grep -qF "$text" out || fail "the report does not say '$text'"
+    done
+    for name in init 'first all_reduce' 'step/float32/64 KiB' destroy abort; do
+      row "$name" | grep -qE ' [0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ ' || fail "$name has no times"
+    done
+    finish "NCCL itself is measured on a played device"
+    ;;
   bits)
     bits=(--only 'operations,faults' --rounds 1 --repetitions 1 --fault-rounds 1 --sizes '1KiB,16KiB,64KiB' --timeout-ms 1000)
     expect 65 '; bits of float32 sums at 3 ranks differ above 16 KiB; ' \
@@ -92,6 +116,25 @@ case $part in
       "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --bisect nothing
     expect 1 "the type 'int8' is not known" "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --dtypes int8
     expect 1 'give 2 to 8' "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --ranks 1
+    # A signal ends the program and its ranks, and leaves no file.
+    mkdir tmp
+    TMPDIR=$work/tmp "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --rounds 1000 --json stopped.json \
+      >out 2>err &
+    parent=$!
+    for _ in $(seq 300); do
+      ranks=$(cat "/proc/$parent/task/$parent/children" 2>/dev/null || true)
+      [[ $(wc -w <<<"$ranks") == 6 ]] && break
+      sleep 0.1
+    done
+    [[ $(wc -w <<<"$ranks") == 6 ]] || fail "its ranks did not start"
+    kill -INT "$parent"
+    code=0
+    wait "$parent" || code=$?
+    ((code == 130)) || fail "a signal gives exit code $code"
+    for rank in $ranks; do
+      if [[ -d /proc/$rank ]]; then fail "rank $rank lives on"; fi
+    done
+    [[ -z $(ls tmp) && ! -e stopped.json ]] || fail "a signal leaves $(ls tmp) behind"
     finish "bad input ends in one line"
     ;;
 esac

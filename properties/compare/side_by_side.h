@@ -28,7 +28,7 @@ struct SideBySideSetup {
   Way way;
   NcclSetup network;  // its library is each of the above in turn
   int ranks = 3;
-  int rounds = 10;
+  int rounds = 12;
   int repetitions = 10;  // of an operation in a round
   int fault_rounds = 3;
   int timeout_ms = 2000;  // of a group whose ranks have a fault

@@ -1,7 +1,7 @@
 // The way `host` of a program for tests: a stand-in on the host for a GPU, whose streams are
-// threads (test_queue_device.h), under the small NCCL of the tests.
+// threads (queue_device.h), under the small NCCL of the tests.
 #include "properties/compare/way.h"
-#include "reducer/device/test_queue_device.h"
+#include "reducer/device/host/queue_device.h"
 
 namespace lockstep::properties {
 namespace {
@@ -10,7 +10,7 @@ namespace {
   ways().push_back({"host", "on a stand-in of the tests for a GPU",
                     [](const std::string& library) { return load_nccl(library); },
                     []() -> Result<std::unique_ptr<Device>> {
-                      return std::unique_ptr<Device>(std::make_unique<testing::QueueDevice>());
+                      return std::unique_ptr<Device>(std::make_unique<QueueDevice>());
                     }});
   return true;
 }();

@@ -13,6 +13,8 @@
 namespace lockstep::properties {
 namespace {
 
+constexpr std::size_t kFewestRounds = 6;  // for an interval of 95 %
+
 std::set<std::string> codes_of(const FaultResult& fault) {
   std::set<std::string> out;
   for (const auto& round : fault.rounds)
@@ -89,8 +91,12 @@ std::vector<TimeComparison> compare_times(const LibraryResult& base, const Libra
     }
     out.push_back(std::move(time));
   }
-  const auto family = static_cast<std::size_t>(std::count_if(
-      out.begin(), out.end(), [](const TimeComparison& each) { return each.is_judged; }));
+  // Those with fewer rounds cannot be found to differ, and make no mistakes.
+  const auto found = static_cast<std::size_t>(
+      std::count_if(out.begin(), out.end(), [](const TimeComparison& each) {
+        return each.is_judged && each.ratio.rounds >= kFewestRounds;
+      }));
+  const std::size_t family = std::max<std::size_t>(found, 1);
   for (std::size_t i = 0; i < out.size(); ++i)
     if (out[i].is_judged) out[i].change = judge_ratios(ratios[i], limit, family);
   return out;

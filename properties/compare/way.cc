@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "properties/lane/nccl_gpu.h"
+#include "properties/lane/nccl_played.h"
 #include "properties/process/child.h"
 
 namespace lockstep::properties {
@@ -11,9 +14,15 @@ namespace {
 
 constexpr std::chrono::seconds kTryLimit{60};
 
+Result<NcclApi> load_played(const std::string& library) {
+  if (Status status = load_played_nccl(library); !status.ok()) return failed(std::move(status));
+  return load_nccl(library);
+}
+
 std::vector<Way> make_ways() {
   return {{"gpu", "on the GPU", [](const std::string& library) { return load_nccl(library); },
-           [] { return open_gpu()(); }}};
+           [] { return open_gpu()(); }},
+          {kPlayedWay, "host side, device played", load_played, open_played_gpu}};
 }
 
 // Why the way's device cannot be opened; empty if it can.

@@ -1,8 +1,9 @@
 // Way: what an NCCL library runs on in a rank's process: a GPU, or something that plays one.
 //
-// A program has the way `gpu`; further ways add themselves before main(), as the stand-in of the
-// tests does. `label` stands beside every figure, because a time on a played device says nothing
-// about a GPU.
+// A program has the ways `gpu` and `played`, a GPU that is played on the host below NCCL itself
+// (faults/played_gpu); further ways add themselves before main(), as the stand-in of the tests
+// does. `label` stands beside every figure, because a time on a played device says nothing about a
+// GPU.
 //
 // Threads: one, before ranks run. Failure: open and load return kInvalidArgument with what to do.
 #pragma once
@@ -17,6 +18,8 @@
 #include "reducer/device/device.h"
 
 namespace lockstep::properties {
+
+constexpr const char* kPlayedWay = "played";
 
 struct Way {
   std::string name;   // for --run-on

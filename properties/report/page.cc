@@ -51,6 +51,7 @@ Chart.defaults.animation = false;
 Chart.defaults.maintainAspectRatio = false;
 for (const source of document.querySelectorAll("script.chart-source"))
   new Chart(document.getElementById(source.dataset.canvas), JSON.parse(source.textContent));
+document.documentElement.dataset.back = style.getPropertyValue("--back").trim();
 document.documentElement.dataset.drawn = document.querySelectorAll("canvas").length;
 )";
 
