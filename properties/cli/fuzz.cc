@@ -30,10 +30,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A case of the simulator only computes. A case of the gloo lane mostly waits: for sockets, for the
-// other ranks, and a second or more for a silent rank. On a GPU all processes take turns.
-int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
-
 class LaneFuzz {
  public:
   LaneFuzz(const FuzzOptions& options, LaneKind lane, double seconds)
@@ -197,25 +193,8 @@ class LaneFuzz {
   void take(const Totals& totals) {
     status_.clear();
     report_.seconds = seconds_since(start_);
-    report_.cases = totals.cases;
-    report_.ok = totals.ok;
-    report_.compared = totals.compared;
-    report_.compared_whole = totals.compared_whole;
-    report_.faulted_ok = totals.faulted_ok;
-    report_.coverage_cases = totals.coverage_cases;
-    report_.coverage = totals.coverage;
-    report_.coverage_by_fault = totals.coverage_by_fault;
+    copy_totals(totals, report_);
     report_.progress.push_back({report_.seconds, totals.cases, totals.coverage.size()});
-    report_.planted = totals.planted;
-    report_.determinism_pairs = totals.pairs;
-    report_.determinism_mismatches = totals.mismatches;
-    report_.errors = totals.errors;
-    for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
-      if (totals.unspecified[k] != 0)
-        report_.unspecified[name_of(static_cast<Unspecified>(k))] = totals.unspecified[k];
-    for (std::size_t k = 0; k < faults::kKinds; ++k)
-      if (totals.fired[k] != 0)
-        report_.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
   }
 
   FailureReport report_of(Case value) const {
@@ -345,6 +324,39 @@ GenerateOptions::Lane generated_for(LaneKind lane) {
 }
 
 }  // namespace
+
+// A case of the simulator only computes. A case of the gloo lane mostly waits: for sockets, for the
+// other ranks, and a second or more for a silent rank. On a GPU all processes take turns.
+int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
+
+void copy_totals(const Totals& totals, RunReport& report) {
+  report.cases = totals.cases;
+  report.ok = totals.ok;
+  report.compared = totals.compared;
+  report.compared_whole = totals.compared_whole;
+  report.faulted_ok = totals.faulted_ok;
+  report.coverage_cases = totals.coverage_cases;
+  report.coverage = totals.coverage;
+  report.coverage_by_fault = totals.coverage_by_fault;
+  report.planted = totals.planted;
+  report.determinism_pairs = totals.pairs;
+  report.determinism_mismatches = totals.mismatches;
+  report.errors = totals.errors;
+  for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
+    if (totals.unspecified[k] != 0)
+      report.unspecified[name_of(static_cast<Unspecified>(k))] = totals.unspecified[k];
+  for (std::size_t k = 0; k < faults::kKinds; ++k)
+    if (totals.fired[k] != 0)
+      report.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
+}
+
+std::optional<reference::Transport> transport_of(const std::string& name) {
+  using reference::Transport;
+  if (name.empty()) return std::nullopt;
+  return name == "nccl"     ? Transport::kNccl
+         : name == "staged" ? Transport::kStaged
+                            : Transport::kHost;
+}
 
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   GenerateOptions generate = options.generate;

@@ -6,11 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "properties/campaign/plan.h"
+#include "properties/campaign/shard.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/lane.h"
 #include "properties/report/failure_report.h"
 
 namespace lockstep::properties {
+
+// This process runs a shard of a campaign (cli/campaign.h).
+struct CampaignOptions {
+  std::string version;  // of this program
+  std::string folder;
+  Shard shard;
+  std::string faults;  // as on the command line, like the next one
+  std::string transport;
+  bool has_seed = false;      // otherwise the campaign's counts, or one is drawn
+  double block_seconds = 10;  // a shard that is killed repeats about as much
+};
 
 struct FuzzOptions {
   std::vector<LaneKind> lanes = {LaneKind::kSim};
@@ -29,7 +42,17 @@ struct FuzzOptions {
   std::string junit;
   std::string html;
   std::string program;  // the program's name as the user called it, for the replay command
+  std::optional<CampaignOptions> campaign;
 };
+
+struct Totals;
+// How many processes run the cases of a lane unless the user says how many.
+int usual_jobs(LaneKind lane);
+// Fills in what the workers have counted.
+void copy_totals(const Totals& totals, RunReport& report);
+
+// Reads host, staged or nccl; nothing means cases of all transports.
+std::optional<reference::Transport> transport_of(const std::string& name);
 
 // Returns the options with which cases of this lane are generated.
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "properties/case/case_json.h"
+#include "properties/cli/campaign.h"
 #include "properties/cli/commands.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
@@ -64,6 +65,11 @@ struct Arguments {
   std::vector<std::string> records;
   std::string corpus = "properties/corpus";
   FuzzOptions fuzz;
+  std::string campaign;  // empty: none
+  std::string shard = "auto";
+  std::uint64_t shards = 0;  // 0: as --shard or the environment says
+  double block_seconds = CampaignOptions().block_seconds;
+  CampaignCommandOptions campaign_command;
   ReplayOptions replay;
   ShrinkCommandOptions shrink;
   GenerateCommandOptions generate;
@@ -152,10 +158,7 @@ std::string resolve_transport(const Arguments& arguments, FuzzOptions& options) 
     return "--transport: GPUs are simulated: it needs the lane sim alone";
   if (!common_capabilities(options.subject).has(Capability::kGpu))
     return "--transport: the subject does not say that it works on a GPU";
-  using reference::Transport;
-  options.generate.transport = arguments.transport == "nccl"     ? Transport::kNccl
-                               : arguments.transport == "staged" ? Transport::kStaged
-                                                                 : Transport::kHost;
+  options.generate.transport = transport_of(arguments.transport);
   return {};
 }
 
@@ -227,6 +230,24 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   return {};
 }
 
+// Fills in what makes this run a shard of a campaign. Returns an error text if it cannot be one.
+std::string resolve_campaign(const Arguments& arguments, const CLI::App& command,
+                             FuzzOptions& options) {
+  if (options.lanes.size() != 1)
+    return "--campaign: a campaign has one lane, so give --lane sim, gloo or nccl";
+  const auto shards =
+      arguments.shards == 0 ? std::nullopt : std::optional<std::uint64_t>(arguments.shards);
+  const Result<Shard> shard = resolve_shard(arguments.shard, shards, [](const char* name) {
+    return static_cast<const char*>(::getenv(name));
+  });
+  if (!shard) return shard.error().failure().detail;
+  options.campaign =
+      CampaignOptions{LOCKSTEP_VERSION,       arguments.campaign,  *shard,
+                      arguments.faults,       arguments.transport, command.count("--seed") != 0,
+                      arguments.block_seconds};
+  return {};
+}
+
 int fuzz(Arguments& arguments, const CLI::App& command) {
   FuzzOptions& options = arguments.fuzz;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
@@ -236,7 +257,10 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   for (const LaneKind each : options.lanes)
     if (const int code = refuse_lane(arguments, each, options.subject); code != 0) return code;
   if (command.count("--seed") == 0) options.seed = std::random_device{}();
-  return run_fuzz(options);
+  if (arguments.campaign.empty()) return run_fuzz(options);
+  if (const std::string wrong = resolve_campaign(arguments, command, options); !wrong.empty())
+    return complain(wrong);
+  return run_shard(options);
 }
 
 // The case itself must be one that the subject can run: otherwise nothing was fixed.
@@ -361,6 +385,26 @@ void add_run_of_cases(CLI::App& command, FuzzOptions& f) {
   command.add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
 }
 
+// The options of a shard. A shard goes on after a failure, and writes to the campaign's folder.
+void add_shard(CLI::App& command, Arguments& arguments) {
+  CLI::Option* campaign = command.add_option(
+      "--campaign", arguments.campaign,
+      "run a shard of the campaign in this folder, which many machines may share");
+  for (const char* other : {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh"})
+    campaign->excludes(command.get_option(other));
+  command
+      .add_option("--shard", arguments.shard,
+                  "which shard: I/N, or auto, which is as Slurm, Kubernetes, Open MPI or PMI say")
+      ->capture_default_str()
+      ->needs(campaign);
+  add_whole(command, "--shards", arguments.shards,
+            "how many there are, where the environment does not say (Kubernetes)", 1)
+      ->needs(campaign);
+  add_seconds(command, "--block", arguments.block_seconds,
+              "seconds from one record of a shard to the next")
+      ->needs(campaign);
+}
+
 CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   FuzzOptions& f = arguments.fuzz;
   CLI::App* fuzz_app =
@@ -372,6 +416,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   add_run_of_cases(*fuzz_app, f);
   fuzz_app->add_flag("--fresh", f.is_fresh,
                      "do not run first what earlier runs found with this subject (in --out)");
+  add_shard(*fuzz_app, arguments);
   return fuzz_app;
 }
 
@@ -493,6 +538,31 @@ struct Command {
   std::function<int()> run;
 };
 
+// campaign report|merge|triage
+void add_campaign(CLI::App& app, CampaignCommandOptions& options, std::vector<Command>& commands) {
+  CLI::App* group = app.add_subcommand("campaign", "what all shards of a campaign have done");
+  group->require_subcommand(1);
+  CLI::App* report = group->add_subcommand(
+      "report", "print progress, features, failures, and what the campaign excludes");
+  CLI::App* merge = group->add_subcommand(
+      "merge", "write the smallest case of every pair of features as case files");
+  CLI::App* triage = group->add_subcommand(
+      "triage", "group the failures by their signatures, and make the first of each smaller");
+  for (CLI::App* each : {report, merge, triage}) {
+    each->add_option("folder", options.folder, "of the campaign")->required();
+    each->add_option("--json", options.json, "write a report to this file");
+  }
+  for (CLI::App* each : {report, triage})
+    each->add_option("--html", options.html, "write a page to this file");
+  merge->add_option("--out", options.out, "folder for the cases; FOLDER/merged if left out");
+  add_seconds(*triage, "--shrink-time", options.shrink_seconds,
+              "seconds to make the first case of a group smaller", true);
+  triage->add_flag("--all", options.all, "make every failing case small that is not yet");
+  commands.push_back({report, [&options] { return run_campaign_report(options); }});
+  commands.push_back({merge, [&options] { return run_campaign_merge(options); }});
+  commands.push_back({triage, [&options] { return run_campaign_triage(options); }});
+}
+
 std::vector<Command> add_commands_on_cases(CLI::App& app, Arguments& a) {
   CLI::App* fuzz_app = add_fuzz(app, a);
   CLI::App* fixed_app = add_fixed(app, a);
@@ -524,6 +594,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   commands.push_back(
       {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
+  add_campaign(app, a.campaign_command, commands);
   commands.push_back(
       {app.add_subcommand("doctor",
                           "say what this machine can run, and what is missing for the rest"),
@@ -566,6 +637,7 @@ int run(int argc, char** argv) {
   arguments.argv = argv;
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
+  arguments.campaign_command.program = program;
   std::vector<Command> commands = add_commands_on_cases(app, arguments);
   for (Command& command : add_other_commands(app, arguments))
     commands.push_back(std::move(command));

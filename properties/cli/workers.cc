@@ -21,9 +21,16 @@ namespace lockstep::properties {
 namespace {
 
 constexpr int kMaxJobs = 64;
-constexpr std::uint64_t kTwiceEvery = 64;     // one case in this many runs twice (sim)
-constexpr std::uint64_t kFeaturesEvery = 16;  // and one in this many is counted for coverage
+constexpr unsigned kTwiceBits = 6;     // one case in 2^6 runs twice (sim)
+constexpr unsigned kFeaturesBits = 4;  // and one in 2^4 is counted for coverage
 constexpr std::int64_t kStopLimitMs = 2000;
+
+// Whether the index belongs to a sample of one in 2^bits. Multiples of the golden ratio are spread
+// evenly, also over every second or third index (Knuth, The Art of Computer Programming, 6.4).
+bool is_in_sample(std::uint64_t index, unsigned bits) {
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
+  return (index * kGolden) >> (64 - bits) == 0;
+}
 
 std::int64_t now_ms() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
@@ -43,8 +50,10 @@ struct Workers::Shared {
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::atomic<std::uint64_t>, kMaxFeatures> features{};
     std::array<std::array<std::atomic<std::uint32_t>, kMaxFeatures>, faults::kKinds> by_fault{};
+    std::array<std::atomic<std::uint64_t>, kMaxFeatures> smallest{};  // an index and 1; 0: none
   };
   std::atomic<bool> stopping{false};
+  std::atomic<std::uint64_t> next{0};  // the position of the next case
   std::array<Worker, kMaxJobs> workers{};
 };
 
@@ -52,6 +61,8 @@ Case case_of(const WorkerPlan& plan, std::uint64_t index) {
   if (!plan.around) return generate(plan.seed, index, plan.generate);
   return neighbour(*plan.around, plan.seed, index, plan.generate.capabilities);
 }
+
+bool counts_features(std::uint64_t index) { return is_in_sample(index, kFeaturesBits); }
 
 Workers::Workers(WorkerPlan plan) : plan_(std::move(plan)) {
   plan_.jobs = std::clamp(plan_.jobs, 1, kMaxJobs);
@@ -68,45 +79,56 @@ Status Workers::start() {
   if (memory == MAP_FAILED)
     return refused_by_system("no memory can be shared with the processes that run cases", errno);
   shared_ = new (memory) Shared;
+  shared_->next = plan_.first;
   slots_.resize(static_cast<std::size_t>(plan_.jobs));
-  for (int w = 0; w < plan_.jobs; ++w)
-    LOCKSTEP_RETURN_IF_ERROR(launch(w, static_cast<std::uint64_t>(w)));
+  for (int w = 0; w < plan_.jobs; ++w) LOCKSTEP_RETURN_IF_ERROR(launch(w));
   return {};
 }
 
-Status Workers::launch(int worker, std::uint64_t first) {
+Status Workers::launch(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
   slot = {std::make_unique<Child>(remove_net_plan_of), false};
-  const Status status =
-      slot.child->start([this, worker, first](ChildLine& line) { work(worker, first, line); });
+  const Status status = slot.child->start([this, worker](ChildLine& line) { work(worker, line); });
   slot.done = !status.ok();
   return status;
 }
 
-void Workers::work(int worker, std::uint64_t first, ChildLine& line) {
+// Returns the index of the next case, unless there is none.
+std::optional<std::uint64_t> Workers::take_next() {
+  if (shared_->stopping) return std::nullopt;
+  const std::uint64_t position = shared_->next++;
+  if (plan_.cases == 0 || position - plan_.first < plan_.cases) return plan_.index_at(position);
+  --shared_->next;
+  return std::nullopt;
+}
+
+void Workers::work(int worker, ChildLine& line) {
   Shared::Worker& self = shared_->workers[static_cast<std::size_t>(worker)];
   const auto send = [&](std::uint64_t index, const Outcome& outcome) {
     const nlohmann::json news = {{"index", index}, {"outcome", to_json(outcome)}};
     return line.send(news.dump());
   };
-  self.current = first;
+  // This comes first, so that a library which ends the process whenever it is opened ends no more
+  // processes than there are cases.
+  std::optional<std::uint64_t> taken = take_next();
+  if (!taken) return line.finish();
+  self.current = *taken;
   // Opening the subject's library may hang, too.
   self.timer.begin(answer_limit(plan_.lane, plan_.subject, Case()));
   if (const Status status = open_subject(plan_.subject); !status.ok()) {
     Outcome outcome;
     outcome.verdict = not_run(status.failure().detail);
-    send(first, outcome);
+    send(self.current, outcome);
     return;
   }
   CaseRunner runner(plan_.lane, plan_.subject);
-  for (std::uint64_t i = first; plan_.cases == 0 || i < plan_.cases;
-       i += static_cast<std::uint64_t>(plan_.jobs)) {
-    if (shared_->stopping) break;
-    const Case c = case_of(plan_, i);
+  for (; taken; taken = take_next()) {
+    const std::uint64_t i = *taken;
     self.current = i;
+    const Case c = case_of(plan_, i);
     self.timer.begin(answer_limit(plan_.lane, plan_.subject, c));
     const bool twice =
-        plan_.lane == LaneKind::kSim && !plan_.subject.against && i % kTwiceEvery == 0;
+        plan_.lane == LaneKind::kSim && !plan_.subject.against && is_in_sample(i, kTwiceBits);
     const Verdict verdict = twice ? runner.run_twice(c) : runner.run(c);
     line.check();
     self.timer.end();
@@ -134,12 +156,19 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
   self.errors += verdict.unspecified.errors;
   self.reached += runner.observation().planted.reached;
   self.triggered += runner.observation().planted.triggered;
-  if (self.current % kFeaturesEvery == 0) {
+  if (counts_features(self.current)) {
     ++self.coverage_cases;
     const FeatureSet features = features_of(c);
+    const std::optional<Size> size =
+        plan_.finds_smallest ? std::optional(size_of(c)) : std::nullopt;
+    smallest_.resize(feature_count());
     for (std::size_t f = 0; f < feature_count(); ++f) {
       if (!features.test(f)) continue;
       ++self.features[f];
+      if (size && (!smallest_[f] || *size < *smallest_[f])) {
+        smallest_[f] = size;
+        self.smallest[f] = self.current + 1;
+      }
       for (std::size_t k = 0; k < faults::kKinds; ++k)
         if (runner.observation().fired.counts[k] != 0) ++self.by_fault[k][f];
     }
@@ -207,7 +236,7 @@ std::optional<Found> Workers::find_hung() {
   return std::nullopt;
 }
 
-// Reports the current case of a lost worker. A new worker continues behind that case.
+// Reports the current case of a lost worker. A new worker takes its place.
 Found Workers::lost(int worker, std::uint64_t index, Verdict verdict) {
   Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(worker)];
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
@@ -218,7 +247,7 @@ Found Workers::lost(int worker, std::uint64_t index, Verdict verdict) {
   shared.timer.end();
   slot.done = true;
   if (shared_->stopping) return found;
-  const Status status = launch(worker, found.index + static_cast<std::uint64_t>(plan_.jobs));
+  const Status status = launch(worker);
   if (!status.ok()) problem_ = status.failure().detail;
   return found;
 }
@@ -260,6 +289,7 @@ Workers::Stopped Workers::stop() {
 Totals Workers::totals() const {
   Totals totals;
   if (shared_ == nullptr) return totals;
+  totals.next = shared_->next;
   for (int w = 0; w < plan_.jobs; ++w) {
     const Shared::Worker& worker = shared_->workers[static_cast<std::size_t>(w)];
     totals.cases += worker.cases;
@@ -278,6 +308,8 @@ Totals Workers::totals() const {
     for (std::size_t f = 0; f < feature_count(); ++f) {
       if (worker.features[f] == 0) continue;
       totals.coverage[feature_name(f)] += worker.features[f];
+      if (worker.smallest[f] != 0)
+        totals.smallest[feature_name(f)].push_back(worker.smallest[f] - 1);
       for (std::size_t k = 0; k < faults::kKinds; ++k)
         if (worker.by_fault[k][f] != 0)
           totals

@@ -1,10 +1,14 @@
 // Workers: child processes that generate and run cases until the time, the number of cases or a
 // failure ends them.
 //
-// Case i of a seed is the same whichever worker runs it: worker k of n runs the indices k, k + n, k
-// + 2n, ... Shared memory shows what a worker does, so that the current case is known when the
-// worker crashes or hangs. A worker is done only when it has reported so (child.h). Each case has a
-// limit (time_limit.h), also at the end of the run.
+// Case i of a seed is the same whichever worker runs it. Each worker takes the next case when it
+// has ended one, so that the cases that have begun always are the first ones of the run. Shared
+// memory shows what a worker does, so that the current case is known when the worker crashes or
+// hangs. A worker is done only when it has reported so (child.h). Each case has a limit
+// (time_limit.h), also at the end of the run.
+//
+// A shard of a campaign (campaign/) runs every n-th case of a seed. The n-th case of a run is at a
+// position, which WorkerPlan::index_at() turns into the index of the case under the seed.
 //
 // Threads: one caller, in a process without other threads (it forks).
 #pragma once
@@ -23,6 +27,7 @@
 #include "properties/lane/lane.h"
 #include "properties/process/child.h"
 #include "properties/report/outcome.h"
+#include "properties/shrink/size.h"
 
 namespace lockstep::properties {
 
@@ -36,6 +41,13 @@ struct WorkerPlan {
   std::uint64_t cases = 0;  // 0: until stopped
   int jobs = 1;
   std::optional<Case> around;  // if set, the cases are its neighbours (neighbour.h)
+  // Every `stride`-th index, from `offset` on; positions from `first` on.
+  std::uint64_t stride = 1;
+  std::uint64_t offset = 0;
+  std::uint64_t first = 0;
+  bool finds_smallest = false;  // see Totals::smallest
+
+  std::uint64_t index_at(std::uint64_t position) const { return offset + position * stride; }
 };
 
 // Case `index` of the plan.
@@ -57,7 +69,16 @@ struct Totals {
   PlantedBug planted;
   std::map<std::string, std::uint64_t> coverage;
   std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
+  // For each feature: the indices of the smallest cases that had it, one of each worker; only with
+  // WorkerPlan::finds_smallest, and only of cases whose features were counted.
+  std::map<std::string, std::vector<std::uint64_t>> smallest;
+  // The position behind the last case that has begun.
+  std::uint64_t next = 0;
 };
+
+// Whether the features of the case at this index are counted: one in sixteen, spread evenly over
+// all indices and over those of every shard.
+bool counts_features(std::uint64_t index);
 
 struct Found {
   std::uint64_t index = 0;
@@ -106,8 +127,9 @@ class Workers {
     std::unique_ptr<Child> child;
     bool done = false;
   };
-  Status launch(int worker, std::uint64_t first);
-  void work(int worker, std::uint64_t first, ChildLine& line);
+  Status launch(int worker);
+  void work(int worker, ChildLine& line);
+  std::optional<std::uint64_t> take_next();
   void count(int worker, const Case& c, const CaseRunner& runner, const Verdict& verdict);
   std::optional<Found> collect(int worker);
   std::optional<Found> read(int worker, const std::string& text);
@@ -115,6 +137,7 @@ class Workers {
   Found lost(int worker, std::uint64_t index, Verdict verdict);
 
   WorkerPlan plan_;
+  std::vector<std::optional<Size>> smallest_;  // by feature; in the process of a worker
   Shared* shared_ = nullptr;
   std::vector<Slot> slots_;
   std::string problem_;

@@ -1,5 +1,6 @@
 #include "properties/generate/feature_table.h"
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 #include <type_traits>
@@ -296,5 +297,11 @@ const FeatureTable& feature_table() {
 std::size_t feature_count() { return feature_table().names.size(); }
 
 const char* feature_name(std::size_t index) { return feature_table().names[index].c_str(); }
+
+bool is_pair_of_features(std::size_t index) {
+  const std::vector<FeatureTable::Pair>& pairs = feature_table().pairs;
+  return std::any_of(pairs.begin(), pairs.end(),
+                     [index](const FeatureTable::Pair& pair) { return pair.index == index; });
+}
 
 }  // namespace lockstep::properties

@@ -15,6 +15,7 @@ using FeatureSet = std::bitset<kMaxFeatures>;
 
 std::size_t feature_count();
 const char* feature_name(std::size_t index);  // such as "a parameter unused on some ranks"
+bool is_pair_of_features(std::size_t index);  // such as "manual sync, gradients as views"
 FeatureSet features_of(const Case& value);    // requires a normalized case
 
 }  // namespace lockstep::properties

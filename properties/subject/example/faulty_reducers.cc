@@ -11,7 +11,9 @@
 //  7  writes to them there
 //  8  stops its process there (SIGSTOP)
 //  9  sends SIGTERM to the parent of its process there
-// A real reducer could have the first fault; the others are for the harness.
+// 10  two bugs, which both end in wrong bits: the first one, and that rank 2 loses the first
+//     element of each gradient
+// A real reducer could have the first fault and the last; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -45,7 +47,7 @@ void* create_faulty(const lockstep_setup* setup, const lockstep_host* host, lock
 
 void destroy_faulty(void* self) { delete &faulty(self); }
 
-#if LOCKSTEP_EXAMPLE_FAULT == 1
+#if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10
 
 uint64_t bytes_of(const lockstep_parameter& parameter) {
   return parameter.count * (parameter.dtype == LOCKSTEP_FLOAT64 ? 8 : 4);
@@ -63,6 +65,19 @@ int32_t gradient_ready_faulty(void* self, uint32_t parameter, int64_t pass, lock
   return gradient_ready(self, parameter, pass, error);
 }
 
+#if LOCKSTEP_EXAMPLE_FAULT == 10
+void lose_first_elements(FaultyReducer& reducer, lockstep_error* error) {
+  const lockstep_setup& setup = *reducer.flat.setup;
+  const lockstep_host* host = reducer.flat.host;
+  for (uint32_t p = 0; setup.rank == 2 && p < setup.parameter_count; ++p) {
+    const lockstep_parameter& record = setup.parameters[p];
+    if (record.count == 0 || host->gradient(host, p, nullptr) == nullptr) continue;
+    void* gradient = host->result(host, p, error);
+    if (gradient != nullptr) std::memset(gradient, 0, record.dtype == LOCKSTEP_FLOAT64 ? 8 : 4);
+  }
+}
+#endif
+
 // Puts the early copies where the flat reducer packs its buckets from.
 int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
                             lockstep_error* error) {
@@ -73,6 +88,9 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
     std::memcpy(gradient, reducer.early[p].data(), bytes_of(reducer.flat.setup->parameters[p]));
     reducer.early[p].clear();
   }
+#if LOCKSTEP_EXAMPLE_FAULT == 10
+  lose_first_elements(reducer, error);
+#endif
   return backward_end(self, pass, outputs_left, error);
 }
 
@@ -112,15 +130,15 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {"",         "stale",     "crashing", "hanging",
-                                           "skipping", "exiting",   "closing",  "scribbling",
-                                           "stopping", "signalling"};
+  static constexpr const char* kNames[] = {"",         "stale",      "crashing", "hanging",
+                                           "skipping", "exiting",    "closing",  "scribbling",
+                                           "stopping", "signalling", "two_bugs"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;
   table.destroy = destroy_faulty;
   table.backward_end = backward_end_faulty;
-#if LOCKSTEP_EXAMPLE_FAULT == 1
+#if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10
   table.gradient_ready = gradient_ready_faulty;
 #endif
   return table;

@@ -1,0 +1,154 @@
+#include "properties/campaign/shard.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace lockstep::properties {
+namespace {
+
+Status wrong(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
+
+std::optional<std::uint64_t> number_in(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || rest != text.data() + text.size()) return {};
+  return value;
+}
+
+Result<Shard> in_range(Shard shard, const std::string& where) {
+  if (shard.count < 1 || shard.count > kMaxShards)
+    return failed(wrong(fmt::format("{}: a campaign has 1 to {} shards, and not {}", where,
+                                    kMaxShards, shard.count)));
+  if (shard.number >= shard.count)
+    return failed(
+        wrong(fmt::format("{}: there is no shard {} of {}; they are numbered from 0 to {}", where,
+                          shard.number, shard.count, shard.count - 1)));
+  return shard;
+}
+
+Result<Shard> parse_shard(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const auto number = number_in(std::string_view(text).substr(0, slash));
+  const auto count = slash == std::string::npos
+                         ? std::nullopt
+                         : number_in(std::string_view(text).substr(slash + 1));
+  if (!number || !count)
+    return failed(wrong(fmt::format(
+        "--shard: '{}' is neither auto nor a shard such as 0/4, the first of four", text)));
+  return in_range({*number, *count}, "--shard");
+}
+
+// Reads variables, and keeps the first thing that is wrong with one.
+class Variables {
+ public:
+  explicit Variables(const Environment& environment) : environment_(environment) {}
+
+  bool has(const char* name) const { return environment_(name) != nullptr; }
+
+  // Returns 0 after a failure.
+  std::uint64_t number(const char* name) {
+    const char* const text = environment_(name);
+    const auto value = text == nullptr ? std::nullopt : number_in(text);
+    if (!value && status_.ok())
+      status_ =
+          wrong(text == nullptr ? fmt::format("the environment has no {}: give --shard I/N", name)
+                                : fmt::format("the environment has {}='{}', which is not a whole "
+                                              "number: give --shard I/N",
+                                              name, text));
+    return value.value_or(0);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const Environment& environment_;
+  Status status_;
+};
+
+// The ranks of one launch; nothing if no launcher has set its variables.
+std::optional<Shard> ranks_of(Variables& variables) {
+  struct Launcher {
+    const char* rank;
+    const char* size;
+  };
+  constexpr Launcher kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                     {"PMI_RANK", "PMI_SIZE"},
+                                     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+                                     {"SLURM_PROCID", "SLURM_NTASKS"}};
+  const bool is_array = variables.has("SLURM_ARRAY_TASK_ID");
+  for (const Launcher& each : kLaunchers) {
+    // A batch script has SLURM_NTASKS as well, and is a single process.
+    if (is_array && std::string_view(each.size) == "SLURM_NTASKS") continue;
+    if (variables.has(each.rank) && variables.has(each.size))
+      return Shard{variables.number(each.rank), variables.number(each.size)};
+  }
+  return std::nullopt;
+}
+
+// The tasks of a job array.
+Result<Shard> array_of(Variables& variables, std::optional<std::uint64_t> shards) {
+  const std::uint64_t id = variables.number("SLURM_ARRAY_TASK_ID");
+  if (shards) return Shard{id, *shards};
+  const std::uint64_t count = variables.number("SLURM_ARRAY_TASK_COUNT");
+  const std::uint64_t least = variables.number("SLURM_ARRAY_TASK_MIN");
+  const std::uint64_t most = variables.number("SLURM_ARRAY_TASK_MAX");
+  if (!variables.status().ok()) return failed(variables.status());
+  if (most < least || most - least + 1 != count || id < least || id > most)
+    return failed(wrong(fmt::format(
+        "the job array has {} tasks from {} to {}, so the number of a task does not say which "
+        "shard it is: give --shards N, and tasks from 0 to N-1",
+        count, least, most)));
+  return Shard{id - least, count};
+}
+
+}  // namespace
+
+std::string Shard::to_string() const { return fmt::format("{}/{}", number, count); }
+
+Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t> shards,
+                            const Environment& environment) {
+  if (text != "auto") {
+    Result<Shard> shard = parse_shard(text);
+    if (shard && shards && *shards != shard->count)
+      return failed(
+          wrong(fmt::format("--shard {} and --shards {} contradict each other: leave one "
+                            "of them out",
+                            text, *shards)));
+    return shard;
+  }
+  Variables variables(environment);
+  Shard shard;
+  std::string where;
+  if (variables.has("JOB_COMPLETION_INDEX")) {
+    if (!shards)
+      return failed(
+          wrong("Kubernetes does not say how many completions the job has: give "
+                "--shards N"));
+    shard = {variables.number("JOB_COMPLETION_INDEX"), *shards};
+    where = "JOB_COMPLETION_INDEX";
+  } else if (variables.has("SLURM_ARRAY_TASK_ID")) {
+    const std::optional<Shard> ranks = ranks_of(variables);
+    Result<Shard> array = array_of(variables, ranks ? std::nullopt : shards);
+    if (!array) return array;
+    shard = ranks ? Shard{array->number * ranks->count + ranks->number, array->count * ranks->count}
+                  : *array;
+    where = "SLURM_ARRAY_TASK_ID";
+  } else if (const std::optional<Shard> ranks = ranks_of(variables)) {
+    shard = *ranks;
+    where = "the rank in the environment";
+  } else {
+    return failed(
+        wrong("nothing in the environment says which shard this is (Slurm, Kubernetes, "
+              "Open MPI, PMI): give --shard I/N, such as 0/1 for one shard alone"));
+  }
+  if (!variables.status().ok()) return failed(variables.status());
+  if (shards && *shards != shard.count)
+    return failed(
+        wrong(fmt::format("--shards {} contradicts the environment, which has {} "
+                          "processes: leave it out",
+                          *shards, shard.count)));
+  return in_range(shard, where);
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,277 @@
+#include "properties/campaign/shard_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "properties/generate/features.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLogVersion = 1;
+
+std::string line_of(const char* name, Json value) {
+  Json json = Json::object();
+  json[name] = std::move(value);
+  // A message may quote bytes of a subject, and invalid UTF-8 must not prevent the line.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Features are named by their numbers, which the campaign's plan lists: a line has hundreds.
+Json numbered(const std::map<std::string, std::uint64_t>& by_name) {
+  Json out = Json::array();
+  for (std::size_t f = 0; f < feature_count(); ++f)
+    if (const auto found = by_name.find(feature_name(f)); found != by_name.end())
+      out.push_back({f, found->second});
+  return out;
+}
+
+Json json_of(const Size& size) {
+  return {size.ranks,   size.steps,           size.parameters, size.faults,
+          size.records, size.random_schedule, size.deviations, size.detail};
+}
+
+Json json_of(const std::map<std::string, SmallCase>& smallest) {
+  Json out = Json::array();
+  for (std::size_t f = 0; f < feature_count(); ++f)
+    if (const auto found = smallest.find(feature_name(f)); found != smallest.end())
+      out.push_back({f, found->second.index, json_of(found->second.size)});
+  return out;
+}
+
+const char* feature_at(const Json& record) {
+  const std::size_t feature = record.at(0);
+  if (feature >= feature_count()) throw Json::out_of_range::create(401, "a feature", &record);
+  return feature_name(feature);
+}
+
+std::map<std::string, std::uint64_t> named(const Json& records) {
+  std::map<std::string, std::uint64_t> out;
+  for (const Json& record : records) out[feature_at(record)] = record.at(1);
+  return out;
+}
+
+std::map<std::string, SmallCase> smallest_of(const Json& records) {
+  std::map<std::string, SmallCase> out;
+  for (const Json& record : records) {
+    const Json& size = record.at(2);
+    out[feature_at(record)] = {record.at(1),
+                               {size.at(0), size.at(1), size.at(2), size.at(3), size.at(4),
+                                size.at(5), size.at(6), size.at(7)}};
+  }
+  return out;
+}
+
+Json json_of(const RunReport& counts) {
+  Json json = {{"seconds", counts.seconds},
+               {"cases", counts.cases},
+               {"ok", counts.ok},
+               {"faulted_ok", counts.faulted_ok},
+               {"pairs", counts.determinism_pairs},
+               {"mismatches", counts.determinism_mismatches},
+               {"errors", counts.errors},
+               {"coverage_cases", counts.coverage_cases},
+               {"coverage", numbered(counts.coverage)},
+               {"faults_fired", counts.faults_fired},
+               {"unspecified", counts.unspecified}};
+  if (!counts.against.empty()) {
+    json["compared"] = counts.compared;
+    json["compared_whole"] = counts.compared_whole;
+  }
+  if (!counts.planted_bug.empty())
+    json["planted"] = {counts.planted_bug, counts.planted.reached, counts.planted.triggered};
+  return json;
+}
+
+RunReport counts_of(const Json& json) {
+  RunReport counts;
+  counts.seconds = json.at("seconds");
+  counts.cases = json.at("cases");
+  counts.ok = json.at("ok");
+  counts.faulted_ok = json.at("faulted_ok");
+  counts.determinism_pairs = json.at("pairs");
+  counts.determinism_mismatches = json.at("mismatches");
+  counts.errors = json.at("errors");
+  counts.coverage_cases = json.at("coverage_cases");
+  counts.coverage = named(json.at("coverage"));
+  counts.faults_fired = json.at("faults_fired").get<std::map<std::string, std::uint64_t>>();
+  counts.unspecified = json.at("unspecified").get<std::map<std::string, std::uint64_t>>();
+  counts.compared = json.value("compared", std::uint64_t{0});
+  counts.compared_whole = json.value("compared_whole", std::uint64_t{0});
+  if (const auto planted = json.find("planted"); planted != json.end()) {
+    counts.planted_bug = planted->at(0);
+    counts.planted = {planted->at(1), planted->at(2)};
+  }
+  return counts;
+}
+
+BlockRecord block_of(const Json& json) {
+  BlockRecord block{json.at("begin"), json.at("end"), json.at("at"), counts_of(json), {}};
+  block.smallest = smallest_of(json.at("smallest"));
+  if (block.begin >= block.end) throw Json::out_of_range::create(401, "an empty block", &json);
+  return block;
+}
+
+FailureRecord failure_of(const Json& json) {
+  return {
+      json.at("index"),  json.at("at"),      static_cast<Failing>(json.at("exit_code").get<int>()),
+      json.at("oracle"), json.at("message"), json.at("fired")};
+}
+
+ShrunkRecord shrunk_of(const Json& json) {
+  return {json.at("index"),     json.at("reproduced"), json.at("case_file"), json.at("message"),
+          json.at("diagnosis"), json.at("irrelevant"), json.at("executions")};
+}
+
+// Adds what the line says.
+void add(const Json& json, ShardHistory& history) {
+  const auto& [name, value] = *json.items().begin();
+  if (name == "start") {
+    history.starts.push_back({value.at("at"), value.at("host"), value.at("process"),
+                              value.at("jobs"), value.at("cases")});
+    history.end.reset();
+  } else if (name == "block") {
+    history.blocks.push_back(block_of(value));
+  } else if (name == "failure") {
+    FailureRecord failure = failure_of(value);
+    history.failures.try_emplace(failure.index, std::move(failure));
+  } else if (name == "shrunk") {
+    ShrunkRecord shrunk = shrunk_of(value);
+    history.shrunk.insert_or_assign(shrunk.index, std::move(shrunk));
+  } else if (name == "end") {
+    history.end = EndRecord{value.at("at"), value.at("why")};
+  } else {
+    throw Json::out_of_range::create(403, "an unknown record", &json);
+  }
+}
+
+// Of blocks that overlap, the one that comes first in the log stays.
+void drop_repeated(ShardHistory& history) {
+  std::vector<BlockRecord> kept;
+  for (BlockRecord& block : history.blocks) {
+    const bool is_repeated = std::any_of(kept.begin(), kept.end(), [&](const BlockRecord& other) {
+      return block.begin < other.end && other.begin < block.end;
+    });
+    if (is_repeated)
+      history.repeated_cases += block.end - block.begin;
+    else
+      kept.push_back(std::move(block));
+  }
+  std::sort(kept.begin(), kept.end(),
+            [](const BlockRecord& a, const BlockRecord& b) { return a.begin < b.begin; });
+  history.blocks = std::move(kept);
+}
+
+Result<Shard> header_of(const Json& json, const std::string& source) {
+  const auto fail = [&source](const char* what) {
+    return failed(Status(Code::kInvalidArgument,
+                         fmt::format("{} is not the log of a shard ({}): move it away, and start "
+                                     "the shard again",
+                                     source, what)));
+  };
+  if (!json.is_object() || json.value("lockstep_shard", 0) != kLogVersion)
+    return fail("its first line has no lockstep_shard of version 1");
+  try {
+    return Shard{json.at("shard"), json.at("shards")};
+  } catch (const Json::exception&) {
+    return fail("its first line does not name the shard");
+  }
+}
+
+}  // namespace
+
+std::string to_line(const Shard& shard) {
+  return Json{{"lockstep_shard", kLogVersion}, {"shard", shard.number}, {"shards", shard.count}}
+             .dump() +
+         "\n";
+}
+
+std::string to_line(const StartRecord& record) {
+  return line_of("start", {{"at", record.at},
+                           {"host", record.host},
+                           {"process", record.process},
+                           {"jobs", record.jobs},
+                           {"cases", record.cases}});
+}
+
+std::string to_line(const BlockRecord& record) {
+  Json json = {{"begin", record.begin}, {"end", record.end}, {"at", record.at}};
+  json.update(json_of(record.counts));
+  json["smallest"] = json_of(record.smallest);
+  return line_of("block", std::move(json));
+}
+
+std::string to_line(const FailureRecord& record) {
+  return line_of("failure", {{"index", record.index},
+                             {"at", record.at},
+                             {"exit_code", static_cast<int>(record.failing)},
+                             {"oracle", record.oracle},
+                             {"message", record.message},
+                             {"fired", record.fired}});
+}
+
+std::string to_line(const ShrunkRecord& record) {
+  return line_of("shrunk", {{"index", record.index},
+                            {"reproduced", record.reproduced},
+                            {"case_file", record.case_file},
+                            {"message", record.message},
+                            {"diagnosis", record.diagnosis},
+                            {"irrelevant", record.irrelevant},
+                            {"executions", record.executions}});
+}
+
+std::string to_line(const EndRecord& record) {
+  return line_of("end", {{"at", record.at}, {"why", record.why}});
+}
+
+Result<ShardHistory> history_of(const std::string& text, const std::string& source,
+                                std::size_t& whole_bytes) {
+  ShardHistory history;
+  std::size_t begin = 0;
+  for (std::size_t line = 1; begin < text.size(); ++line) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    const Json json = Json::parse(text.substr(begin, end - begin), nullptr, false);
+    begin = end + 1;
+    if (line == 1) {
+      const Result<Shard> shard = header_of(json, source);
+      if (!shard) return failed(shard.error());
+      history.shard = *shard;
+      continue;
+    }
+    try {
+      if (json.is_object() && json.size() == 1)
+        add(json, history);
+      else
+        history.dropped_lines.push_back(line);
+    } catch (const Json::exception&) {
+      history.dropped_lines.push_back(line);
+    }
+  }
+  whole_bytes = begin;
+  drop_repeated(history);
+  return history;
+}
+
+OpenRange first_open_range(const std::vector<BlockRecord>& blocks) {
+  OpenRange range;
+  for (const BlockRecord& block : blocks) {
+    if (block.begin > range.begin) {
+      range.end = block.begin;
+      break;
+    }
+    range.begin = block.end;
+  }
+  return range;
+}
+
+std::uint64_t positions_of(const Shard& shard, std::uint64_t cases) {
+  return cases <= shard.number ? 0 : (cases - shard.number - 1) / shard.count + 1;
+}
+
+}  // namespace lockstep::properties

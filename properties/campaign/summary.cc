@@ -1,0 +1,326 @@
+#include "properties/campaign/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "properties/generate/features.h"
+
+namespace lockstep::properties {
+namespace {
+
+constexpr std::size_t kMaxShardLines = 64;
+constexpr std::size_t kMaxUnseen = 8;
+
+Signature signature_of(const CampaignPlan& plan, const Verdict& verdict,
+                       const std::optional<Case>& small, const std::vector<std::string>& fired) {
+  const std::string against = plan.against.empty() ? "" : " against " + plan.against;
+  return properties::signature_of(plan.subject + against, verdict, small, fired);
+}
+
+template <typename Key, typename Value>
+void add_counts(const std::map<Key, Value>& from, std::map<Key, Value>& to) {
+  for (const auto& [name, count] : from) to[name] += count;
+}
+
+void add_block(const RunReport& counts, RunReport& total) {
+  total.seconds += counts.seconds;
+  total.cases += counts.cases;
+  total.ok += counts.ok;
+  total.faulted_ok += counts.faulted_ok;
+  total.compared += counts.compared;
+  total.compared_whole += counts.compared_whole;
+  total.coverage_cases += counts.coverage_cases;
+  total.errors += counts.errors;
+  total.determinism_pairs += counts.determinism_pairs;
+  total.determinism_mismatches += counts.determinism_mismatches;
+  if (!counts.planted_bug.empty()) total.planted_bug = counts.planted_bug;
+  total.planted += counts.planted;
+  add_counts(counts.coverage, total.coverage);
+  add_counts(counts.faults_fired, total.faults_fired);
+  add_counts(counts.unspecified, total.unspecified);
+}
+
+std::string state_of(const ShardHistory& history, bool is_running, bool is_complete) {
+  if (is_running) return "running";
+  if (is_complete) return "complete";
+  if (history.end) return history.end->why;
+  return "ended in the middle; start it again";
+}
+
+void note_remarks(const ShardHistory& history, std::vector<std::string>& remarks) {
+  if (!history.dropped_lines.empty())
+    remarks.push_back(fmt::format(
+        "the log of shard {} has {} that are not whole (line {}); what they had runs again when "
+        "the shard starts",
+        history.shard.number,
+        history.dropped_lines.size() == 1 ? "1 line"
+                                          : fmt::format("{} lines", history.dropped_lines.size()),
+        fmt::join(history.dropped_lines, ", ")));
+  if (history.repeated_cases > 0)
+    remarks.push_back(fmt::format(
+        "shard {} has run {} cases twice, which count once: two processes have had its lock; use a "
+        "file system whose locks hold",
+        history.shard.number, history.repeated_cases));
+}
+
+// Cases and features over time, and since when there was no new feature.
+void add_progress(const std::vector<ShardHistory>& shards, CampaignSummary& summary) {
+  std::vector<std::pair<std::int64_t, const BlockRecord*>> blocks;
+  std::optional<std::int64_t> start;
+  for (const ShardHistory& shard : shards) {
+    for (const StartRecord& each : shard.starts) start = std::min(start.value_or(each.at), each.at);
+    for (const BlockRecord& block : shard.blocks) blocks.emplace_back(block.at, &block);
+  }
+  std::sort(blocks.begin(), blocks.end());
+  std::set<std::string> features;
+  std::uint64_t cases = 0;
+  RunProgress newest;
+  for (const auto& [at, block] : blocks) {
+    cases += block->counts.cases;
+    for (const auto& [name, count] : block->counts.coverage) features.insert(name);
+    const RunProgress now{static_cast<double>(at - start.value_or(at)), cases, features.size()};
+    if (now.features > newest.features) newest = now;
+    std::vector<RunProgress>& progress = summary.total.progress;
+    if (!progress.empty() && progress.back().seconds == now.seconds) progress.pop_back();
+    progress.push_back(now);
+  }
+  if (summary.total.progress.empty()) return;
+  summary.last_feature_seconds = summary.total.progress.back().seconds - newest.seconds;
+  summary.last_feature_cases = cases - newest.cases;
+}
+
+bool is_smaller(const SmallCase& a, const SmallCase& b) {
+  return std::tie(a.size, a.index) < std::tie(b.size, b.index);
+}
+
+void add_shard(const ShardHistory& history, CampaignSummary& summary) {
+  ShardSummary& shard = summary.shards.at(history.shard.number);
+  for (const BlockRecord& block : history.blocks) {
+    add_block(block.counts, summary.total);
+    shard.cases += block.end - block.begin;
+    shard.seconds += block.counts.seconds;
+    for (const auto& [feature, small] : block.smallest) {
+      const auto [at, is_new] = summary.smallest.try_emplace(feature, small);
+      if (!is_new && is_smaller(small, at->second)) at->second = small;
+    }
+  }
+  shard.failures = history.failures.size();
+  for (const auto& [index, failure] : history.failures) {
+    CampaignFailure each{history.shard.number, failure, {}, {}};
+    const auto shrunk = history.shrunk.find(index);
+    if (shrunk != history.shrunk.end()) each.shrunk = shrunk->second;
+    summary.failures.push_back(std::move(each));
+  }
+  note_remarks(history, summary.remarks);
+}
+
+std::string shards_text(const CampaignSummary& summary) {
+  std::string out = "shard      cases       of  failing  a second  state\n";
+  std::map<std::string, std::size_t> left_out;
+  for (std::size_t i = 0; i < summary.shards.size(); ++i) {
+    const ShardSummary& shard = summary.shards[i];
+    if (i >= kMaxShardLines) {
+      ++left_out[shard.state];
+      continue;
+    }
+    const double rate = shard.seconds > 0 ? static_cast<double>(shard.cases) / shard.seconds : 0;
+    out += fmt::format("{:5} {:10} {:>8}  {:7} {:9.0f}  {}\n", shard.shard.number, shard.cases,
+                       shard.of_cases ? fmt::format("{}", *shard.of_cases) : "-", shard.failures,
+                       rate, shard.state);
+  }
+  for (const auto& [state, count] : left_out) out += fmt::format("and {} more: {}\n", count, state);
+  return out;
+}
+
+std::string pairs_text(const CampaignSummary& summary) {
+  std::vector<std::string> unseen;
+  const std::vector<std::string> pairs = pairs_of_features();
+  for (const std::string& pair : pairs)
+    if (!summary.smallest.contains(pair)) unseen.push_back(pair);
+  std::string out = fmt::format("features seen: {} of {}; pairs of features: {} of {}",
+                                summary.total.coverage.size(), feature_count(),
+                                pairs.size() - unseen.size(), pairs.size());
+  if (unseen.empty()) return out + "\n";
+  const std::size_t shown = std::min(unseen.size(), kMaxUnseen);
+  out += fmt::format("; not seen: {}", fmt::join(unseen.begin(), unseen.begin() + shown, "; "));
+  if (shown < unseen.size()) out += fmt::format("; and {} more", unseen.size() - shown);
+  return out + "\n";
+}
+
+std::string counts_line(const char* title, const std::map<std::string, std::uint64_t>& counts) {
+  if (counts.empty()) return {};
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} {}", name, count));
+  return fmt::format("{} {}\n", title, fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+CampaignSummary summarize(const CampaignPlan& plan, const std::vector<ShardHistory>& shards,
+                          const std::set<std::uint64_t>& running) {
+  CampaignSummary summary;
+  summary.plan = plan;
+  for (const ShardHistory& history : shards)
+    for (const StartRecord& start : history.starts)
+      if (start.cases != 0) summary.cases = std::max(summary.cases.value_or(0), start.cases);
+  for (std::uint64_t s = 0; s < plan.shards; ++s) {
+    ShardSummary shard;
+    shard.shard = {s, plan.shards};
+    shard.state = "has not begun";
+    if (summary.cases) shard.of_cases = positions_of(shard.shard, *summary.cases);
+    summary.shards.push_back(std::move(shard));
+  }
+  summary.total.lane = plan.lane;
+  summary.total.subject = plan.subject;
+  summary.total.against = plan.against;
+  summary.total.seed = plan.seed;
+  summary.total.commit = plan.commit;
+  for (const ShardHistory& history : shards) {
+    if (history.shard.number >= plan.shards) continue;
+    add_shard(history, summary);
+    ShardSummary& shard = summary.shards[history.shard.number];
+    shard.state = state_of(history, running.contains(history.shard.number),
+                           shard.of_cases && shard.cases >= *shard.of_cases);
+  }
+  std::sort(summary.failures.begin(), summary.failures.end(),
+            [](const CampaignFailure& a, const CampaignFailure& b) {
+              return a.found.index < b.found.index;
+            });
+  add_progress(shards, summary);
+  return summary;
+}
+
+void merge_groups(CampaignSummary& summary) {
+  std::map<Signature, FailureGroup> groups;
+  for (FailureGroup& group : summary.groups) {
+    const CampaignFailure& leader = group.leader;
+    const Verdict verdict{leader.found.failing, leader.found.oracle, leader.shrunk->message, {}};
+    group.signature = signature_of(summary.plan, verdict, leader.small, leader.found.fired);
+    const auto [at, is_new] = groups.try_emplace(group.signature, group);
+    if (is_new) continue;
+    FailureGroup& first = at->second;
+    first.indices.insert(first.indices.end(), group.indices.begin(), group.indices.end());
+    std::sort(first.indices.begin(), first.indices.end());
+    if (size_of(*leader.small) < size_of(*first.leader.small)) first.leader = leader;
+  }
+  summary.groups.clear();
+  for (auto& [signature, group] : groups) summary.groups.push_back(std::move(group));
+  std::stable_sort(summary.groups.begin(), summary.groups.end(),
+                   [](const FailureGroup& a, const FailureGroup& b) {
+                     return a.indices.size() > b.indices.size();
+                   });
+}
+
+void group_failures(CampaignSummary& summary) {
+  std::map<std::pair<int, std::string>, OtherFailures> others;
+  summary.groups.clear();
+  for (const CampaignFailure& failure : summary.failures) {
+    if (failure.small) {
+      summary.groups.push_back({{}, failure, {failure.found.index}, ""});
+      continue;
+    }
+    const int exit_code = static_cast<int>(failure.found.failing);
+    OtherFailures& other = others[{exit_code, failure.found.oracle}];
+    other.exit_code = exit_code;
+    other.oracle = failure.found.oracle;
+    ++(failure.shrunk && !failure.shrunk->reproduced ? other.not_reproduced : other.not_shrunk);
+  }
+  merge_groups(summary);
+  summary.others.clear();
+  for (const auto& [ending, other] : others) summary.others.push_back(other);
+}
+
+// A bug that shows in a share p of the cases survives n independent cases with probability
+// (1 - p)^n. A case that fails may hide another bug, so only those that passed count.
+std::string excluded_line(const CampaignSummary& summary) {
+  const std::uint64_t passed = summary.total.ok + summary.total.faulted_ok;
+  if (passed == 0) return {};
+  constexpr double kMissed = 0.05;
+  const double share = 1 - std::pow(kMissed, 1 / static_cast<double>(passed));
+  return fmt::format(
+      "excluded at 95 %: a{} bug that fails one of {:.0f} such cases or more; no new feature for "
+      "{:.0f} s and {} cases\n",
+      summary.failures.empty() ? "" : " further", std::floor(1 / share),
+      summary.last_feature_seconds, summary.last_feature_cases);
+}
+
+std::vector<std::string> pairs_of_features() {
+  std::vector<std::string> out;
+  for (std::size_t f = 0; f < feature_count(); ++f)
+    if (is_pair_of_features(f)) out.emplace_back(feature_name(f));
+  return out;
+}
+
+std::string generate_line(const CampaignPlan& plan, std::uint64_t index,
+                          const std::string& program) {
+  std::string out =
+      fmt::format("{} generate {} {} --lane {}", program, plan.seed, index, plan.lane);
+  if (plan.subject != "reducer") out += " --subject " + plan.subject;
+  if (!plan.against.empty()) out += " --against " + plan.against;
+  if (plan.faults != "swarm") out += " --faults " + plan.faults;
+  if (!plan.transport.empty()) out += " --transport " + plan.transport;
+  if (!plan.policy.empty()) out += " --policy " + plan.policy;
+  return out;
+}
+
+std::string to_text(const CampaignSummary& summary) {
+  const CampaignPlan& plan = summary.plan;
+  const RunReport& total = summary.total;
+  std::string out = fmt::format(
+      "{} lane, subject {}{}, seed {}, {} shards, commit {}\n", plan.lane, plan.subject,
+      plan.against.empty() ? "" : " against " + plan.against, plan.seed, plan.shards, plan.commit);
+  out += shards_text(summary);
+  std::string share;
+  if (summary.cases)
+    share = fmt::format(" of {} ({:.0f} %)", *summary.cases,
+                        100.0 * static_cast<double>(total.cases) /
+                            static_cast<double>(std::max<std::uint64_t>(*summary.cases, 1)));
+  out += fmt::format(
+      "cases: {}{}, {} ok, {} ok with faults, {} failing, in {:.0f} s of all shards\n", total.cases,
+      share, total.ok, total.faulted_ok, summary.failures.size(), total.seconds);
+  out += counts_line("faults fired:", total.faults_fired);
+  if (!total.unspecified.empty())
+    out += fmt::format("errors judged: {}; ", total.errors) +
+           counts_line("left open:", total.unspecified);
+  out += planted_line(total.planted_bug, total.planted);
+  out += pairs_text(summary);
+  if (total.determinism_pairs > 0)
+    out += fmt::format("run twice: {}, different: {}\n", total.determinism_pairs,
+                       total.determinism_mismatches);
+  out += excluded_line(summary);
+  for (const std::string& remark : summary.remarks) out += "note: " + remark + "\n";
+  return out;
+}
+
+std::string groups_text(const CampaignSummary& summary) {
+  std::string out;
+  for (const FailureGroup& group : summary.groups) {
+    out += fmt::format("group {}: {} failing case{}, the smallest is {} ({})\n",
+                       id_of(group.signature), group.indices.size(),
+                       group.indices.size() == 1 ? "" : "s", group.leader.found.index,
+                       group.leader.shrunk->case_file);
+    out += to_string(group.signature);
+    for (const FailureGroup& other : summary.groups)
+      if (needs_more_than(group.signature, other.signature))
+        out += fmt::format(
+            "it needs more than group {}: look at that one first, the cause may be one\n",
+            id_of(other.signature));
+    if (!group.block.empty()) out += "\n" + group.block;
+    out += "\n";
+  }
+  for (const OtherFailures& other : summary.others) {
+    const std::string how = fmt::format("exit code {} (oracle: {})", other.exit_code, other.oracle);
+    if (other.not_shrunk > 0)
+      out += fmt::format("{} more with {} were not made small; triage --all does that\n",
+                         other.not_shrunk, how);
+    if (other.not_reproduced > 0)
+      out += fmt::format("{} with {} did not fail again\n", other.not_reproduced, how);
+  }
+  return out;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,109 @@
+// The JSON form of a CampaignSummary.
+#include <nlohmann/json.hpp>
+
+#include "properties/campaign/summary.h"
+#include "properties/generate/features.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kReportVersion = 1;
+
+Json json_of_shard(const ShardSummary& shard) {
+  Json json = {{"shard", shard.shard.number},
+               {"cases", shard.cases},
+               {"failures", shard.failures},
+               {"seconds", shard.seconds},
+               {"state", shard.state}};
+  if (shard.of_cases) json["of_cases"] = *shard.of_cases;
+  return json;
+}
+
+Json json_of_failure(const CampaignFailure& failure) {
+  Json json = {{"index", failure.found.index},
+               {"shard", failure.shard},
+               {"exit_code", static_cast<int>(failure.found.failing)},
+               {"oracle", failure.found.oracle},
+               {"faults_fired", failure.found.fired}};
+  if (failure.shrunk) {
+    json["case_file"] = failure.shrunk->case_file;
+    json["reproduced"] = failure.shrunk->reproduced;
+  }
+  return json;
+}
+
+Json json_of_group(const FailureGroup& group) {
+  const Signature& signature = group.signature;
+  return {{"id", id_of(signature)},
+          {"subject", signature.subject},
+          {"exit_code", signature.exit_code},
+          {"oracle", signature.oracle},
+          {"clauses", signature.clauses},
+          {"shape", signature.shape},
+          {"faults", signature.faults},
+          {"waits", signature.waits},
+          {"cases", group.indices},
+          {"leader", group.leader.found.index},
+          {"case_file", group.leader.shrunk->case_file},
+          {"message", group.leader.shrunk->message},
+          {"irrelevant", group.leader.shrunk->irrelevant}};
+}
+
+Json json_of_pairs(const CampaignSummary& summary) {
+  Json pairs = Json::object();
+  for (const std::string& pair : pairs_of_features()) {
+    const auto found = summary.smallest.find(pair);
+    if (found == summary.smallest.end())
+      pairs[pair] = nullptr;
+    else
+      pairs[pair] = {{"index", found->second.index}, {"size", to_string(found->second.size)}};
+  }
+  return pairs;
+}
+
+}  // namespace
+
+std::string to_json(const CampaignSummary& summary) {
+  const CampaignPlan& plan = summary.plan;
+  const RunReport& total = summary.total;
+  Json json = {{"lockstep_campaign_report", kReportVersion},
+               {"commit", plan.commit},
+               {"lane", plan.lane},
+               {"subject", plan.subject},
+               {"against", plan.against},
+               {"seed", plan.seed},
+               {"cases", total.cases},
+               {"ok", total.ok},
+               {"faulted_ok", total.faulted_ok},
+               {"seconds", total.seconds},
+               {"excluded", excluded_line(summary)},
+               {"coverage_cases", total.coverage_cases},
+               {"coverage", Json(total.coverage)},
+               {"faults_fired", Json(total.faults_fired)},
+               {"errors_judged", total.errors},
+               {"unspecified", Json(total.unspecified)},
+               {"determinism",
+                {{"pairs", total.determinism_pairs}, {"mismatches", total.determinism_mismatches}}},
+               {"shards", Json::array()},
+               {"failures", Json::array()},
+               {"groups", Json::array()},
+               {"smallest", json_of_pairs(summary)},
+               {"notes", summary.remarks}};
+  if (summary.cases) json["of_cases"] = *summary.cases;
+  for (const ShardSummary& shard : summary.shards) json["shards"].push_back(json_of_shard(shard));
+  for (const CampaignFailure& failure : summary.failures)
+    json["failures"].push_back(json_of_failure(failure));
+  for (const FailureGroup& group : summary.groups) {
+    json["groups"].push_back(json_of_group(group));
+    Json& others = json["groups"].back()["needs_more_than"];
+    others = Json::array();
+    for (const FailureGroup& other : summary.groups)
+      if (needs_more_than(group.signature, other.signature))
+        others.push_back(id_of(other.signature));
+  }
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,33 @@
+// campaign: many processes, on many machines, fuzz one seed together, in one folder. Each runs a
+// shard (`fuzz --campaign`); `campaign report|merge|triage` look at what all of them have done. See
+// properties/campaign/README.md.
+#pragma once
+
+#include <string>
+
+#include "properties/cli/fuzz.h"
+
+namespace lockstep::properties {
+
+// Runs one shard of the campaign in options.campaign->folder. Returns 0, the exit code of the
+// shard's first failure, 1 if the folder is another campaign's or cannot be written, 2 if the run
+// is inconclusive, and 130 after Ctrl-C. A shard that starts again goes on where it stopped.
+int run_shard(const FuzzOptions& options);
+
+struct CampaignCommandOptions {
+  std::string folder;
+  std::string json;
+  std::string html;
+  std::string out;             // merge: for the cases; empty: FOLDER/merged
+  double shrink_seconds = 60;  // triage: for the leader of each group
+  bool all = false;            // triage: makes every failing case small that is not yet
+  std::string program;         // the program's name in commands to replay a case
+};
+
+// Each returns 0, the exit code of a failure that the campaign has found, 1 if there is no campaign
+// or something cannot be written, 2 if no case has run yet, and 130 after Ctrl-C.
+int run_campaign_report(const CampaignCommandOptions& options);
+int run_campaign_merge(const CampaignCommandOptions& options);
+int run_campaign_triage(const CampaignCommandOptions& options);
+
+}  // namespace lockstep::properties

@@ -1,0 +1,392 @@
+// Runs one shard of a campaign, block by block.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "properties/campaign/shard_files.h"
+#include "properties/case/case_json.h"
+#include "properties/cli/campaign.h"
+#include "properties/cli/interrupt.h"
+#include "properties/cli/output.h"
+#include "properties/cli/scratch.h"
+#include "properties/cli/status_line.h"
+#include "properties/cli/workers.h"
+#include "properties/generate/features.h"
+#include "properties/lane/needs.h"
+#include "properties/shrink/size.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kUsage = static_cast<int>(Failing::kUsage);
+constexpr int kInconclusive = static_cast<int>(Failing::kInconclusive);
+constexpr int kInterrupted = 130;
+constexpr int kLockPatienceSeconds = 120;  // longer than the lease of an NFS server
+constexpr std::uint64_t kShrunkAlways = 8;
+constexpr std::size_t kMaxMessage = 4000;  // of a failure in the log
+
+std::int64_t unix_now() { return static_cast<std::int64_t>(std::time(nullptr)); }
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Of many failures that end alike, the first few are made small, and later ones more and more
+// rarely: a second cause shows, and the time goes into new cases.
+bool is_to_be_shrunk(std::uint64_t number) {
+  return number <= kShrunkAlways || (number & (number - 1)) == 0;
+}
+
+std::vector<std::string> fired_in(const Outcome& outcome) {
+  std::vector<std::string> out;
+  for (std::size_t k = 0; k < outcome.fired.size(); ++k)
+    if (outcome.fired[k] != 0) out.emplace_back(faults::name_of(static_cast<faults::Kind>(k)));
+  return out;
+}
+
+using Ending = std::pair<Failing, std::string>;  // the second is the oracle
+
+class ShardRun {
+ public:
+  explicit ShardRun(const FuzzOptions& options)
+      : options_(options), campaign_(*options.campaign), lane_(options.lanes.front()) {}
+
+  // Returns the exit code.
+  int run() {
+    if (const Status status = join(); !status.ok()) return complain(status);
+    needs_ = needs_of(lane_, options_.subject, jobs());
+    if (const Status status = check_needs(needs_); !status.ok())
+      return complain(status), kInconclusive;
+    start_ = Clock::now();
+    const Status status = run_blocks();
+    status_.clear();
+    const int code = status.ok() ? end_code() : kUsage;
+    if (!status.ok()) complain(status);
+    tell(summary());
+    return code;
+  }
+
+ private:
+  int complain(const Status& status) {
+    std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
+    return kUsage;
+  }
+
+  int jobs() const { return options_.jobs != 0 ? options_.jobs : usual_jobs(lane_); }
+
+  CampaignPlan my_plan() const {
+    CampaignPlan plan;
+    plan.program = campaign_.version;
+    plan.commit = kCommit;
+    plan.shards = campaign_.shard.count;
+    plan.seed = options_.seed;
+    plan.lane = name_of(lane_);
+    plan.subject = options_.subject.name();
+    if (options_.subject.against) plan.against = options_.subject.against->name();
+    plan.faults = campaign_.faults;
+    plan.transport = campaign_.transport;
+    if (options_.generate.policy) plan.policy = name_of(*options_.generate.policy);
+    for (std::size_t f = 0; f < feature_count(); ++f) plan.features.emplace_back(feature_name(f));
+    return plan;
+  }
+
+  Status join() {
+    Result<CampaignPlan> plan = join_campaign(campaign_.folder, my_plan(), campaign_.has_seed);
+    if (!plan) return plan.error();
+    plan_ = std::move(*plan);
+    LOCKSTEP_RETURN_IF_ERROR(files_.open(campaign_.folder, campaign_.shard, kLockPatienceSeconds));
+    history_ = files_.history();
+    for (const std::size_t line : history_.dropped_lines)
+      std::fprintf(stderr, "lockstep: line %zu of %s is not whole; what it had runs again\n", line,
+                   shard_log_file(campaign_.folder, campaign_.shard.number).c_str());
+    for (const auto& [index, failure] : history_.failures) ++alike_[ending_of(failure)];
+    for (const BlockRecord& block : history_.blocks)
+      for (const auto& [feature, small] : block.smallest) note_smallest(feature, small);
+    start_cases_ = counted_cases();
+    StartRecord record{unix_now(), host_name(), ::getpid(), jobs(), options_.cases};
+    LOCKSTEP_RETURN_IF_ERROR(files_.append(to_line(record)));
+    return files_.sync();
+  }
+
+  std::uint64_t counted_cases() const {
+    std::uint64_t cases = 0;
+    for (const BlockRecord& block : history_.blocks) cases += block.end - block.begin;
+    return cases;
+  }
+
+  WorkerPlan worker_plan() const {
+    WorkerPlan plan;
+    plan.lane = lane_;
+    plan.subject = options_.subject;
+    plan.generate = generate_options_of(options_, lane_);
+    plan.seed = plan_.seed;
+    plan.jobs = jobs();
+    plan.stride = campaign_.shard.count;
+    plan.offset = campaign_.shard.number;
+    plan.finds_smallest = true;
+    return plan;
+  }
+
+  bool is_time_over() const {
+    return options_.cases == 0 && seconds_since(start_) >= options_.seconds;
+  }
+
+  // The next cases to run; nothing if none are left.
+  std::optional<OpenRange> next_range() const {
+    OpenRange range = first_open_range(history_.blocks);
+    if (options_.cases == 0) return range;
+    const std::uint64_t end = positions_of(campaign_.shard, options_.cases);
+    if (range.begin >= end) return std::nullopt;
+    range.end = std::min(range.end.value_or(end), end);
+    return range;
+  }
+
+  Status run_blocks() {
+    LOCKSTEP_RETURN_IF_ERROR(shrink_waiting());
+    while (!interrupted() && why_inconclusive_.empty() && !is_time_over()) {
+      const std::optional<OpenRange> range = next_range();
+      if (!range) break;
+      LOCKSTEP_RETURN_IF_ERROR(run_block(*range));
+    }
+    is_complete_ = options_.cases != 0 && !next_range();
+    EndRecord end{unix_now(), "the time was over"};
+    if (is_complete_) end.why = "all cases have run";
+    if (interrupted()) end.why = "interrupted";
+    if (!why_inconclusive_.empty()) end.why = "inconclusive: " + why_inconclusive_;
+    LOCKSTEP_RETURN_IF_ERROR(files_.append(to_line(end)));
+    return files_.sync();
+  }
+
+  // Runs cases until the block's time is over, and waits for those in flight. A block in which
+  // something remains open is not recorded: its cases run again.
+  Status run_block(const OpenRange& range) {
+    WorkerPlan plan = worker_plan();
+    plan.first = range.begin;
+    plan.cases = range.end ? *range.end - range.begin : 0;
+    const Clock::time_point begin = Clock::now();
+    Workers workers(plan);
+    if (const Status status = workers.start(); !status.ok()) {
+      why_inconclusive_ = status.failure().detail;
+      return {};
+    }
+    bool is_cut_off = false;
+    while (!interrupted() && !workers.all_done()) {
+      const std::optional<Found> found = workers.wait(std::chrono::milliseconds(100));
+      if (seconds_since(begin) >= campaign_.block_seconds || is_time_over()) workers.finish();
+      show(workers);
+      // On a cluster a signal to this process may have ended ranks of a case as well.
+      is_cut_off = is_cut_off || (found && interrupted());
+      if (found && !is_cut_off) LOCKSTEP_RETURN_IF_ERROR(add(*found));
+      if (!why_inconclusive_.empty()) return {};
+    }
+    const Workers::Stopped stopped = workers.stop();
+    const Totals totals = workers.totals();
+    const bool is_whole = !is_cut_off && stopped.found.empty() && stopped.unanswered.empty();
+    if (!workers.problem().empty()) why_inconclusive_ = workers.problem();
+    if (!is_whole || !workers.problem().empty() || totals.next == range.begin) return {};
+    return record(range.begin, totals, seconds_since(begin));
+  }
+
+  Status record(std::uint64_t begin, const Totals& totals, double seconds) {
+    BlockRecord block;
+    block.begin = begin;
+    block.end = totals.next;
+    block.at = unix_now();
+    block.counts.against = plan_.against;
+    block.counts.planted_bug = planted_bug_of(options_.subject);
+    block.counts.seconds = seconds;
+    copy_totals(totals, block.counts);
+    for (const auto& [feature, indices] : totals.smallest)
+      for (const std::uint64_t index : indices) {
+        const SmallCase small{index, size_of(case_of(worker_plan(), index))};
+        if (note_smallest(feature, small)) block.smallest[feature] = small;
+      }
+    LOCKSTEP_RETURN_IF_ERROR(files_.append(to_line(block)));
+    LOCKSTEP_RETURN_IF_ERROR(files_.sync());
+    history_.blocks.push_back(std::move(block));
+    std::sort(history_.blocks.begin(), history_.blocks.end(),
+              [](const BlockRecord& a, const BlockRecord& b) { return a.begin < b.begin; });
+    return {};
+  }
+
+  // Returns whether the case is smaller than those that the shard has seen with this feature.
+  bool note_smallest(const std::string& feature, const SmallCase& small) {
+    const auto [at, is_new] = smallest_.try_emplace(feature, small.size);
+    if (!is_new && !(small.size < at->second)) return false;
+    at->second = small.size;
+    return true;
+  }
+
+  // How a failure has ended, before it is made small.
+  static Ending ending_of(const FailureRecord& failure) {
+    return {failure.failing, failure.oracle};
+  }
+
+  Status add(const Found& found) {
+    const Verdict& verdict = found.outcome.verdict;
+    if (verdict.failing == Failing::kInconclusive) {
+      why_inconclusive_ =
+          fmt::format("case {} of seed {}: {}", found.index, plan_.seed, verdict.message);
+      return {};
+    }
+    if (const Status lack = check_needs(still_needed(needs_)); !lack.ok()) {
+      why_inconclusive_ = fmt::format(
+          "case {} of seed {} ended in {}, on a machine that lacks what the lane needs: {}",
+          found.index, plan_.seed, name_of(verdict.failing), lack.failure().detail);
+      return {};
+    }
+    if (history_.failures.contains(found.index)) return {};  // of a block that was not recorded
+    FailureRecord failure{found.index,
+                          unix_now(),
+                          verdict.failing,
+                          verdict.oracle,
+                          verdict.message.substr(0, kMaxMessage),
+                          fired_in(found.outcome)};
+    history_.failures.emplace(found.index, failure);
+    const bool is_shrunk = is_to_be_shrunk(++alike_[ending_of(failure)]);
+    if (const Status status = files_.append(to_line(failure)); !status.ok())
+      return print_lost(found.index, status);
+    return is_shrunk ? shrink(failure) : Status();
+  }
+
+  // The failures that were to be made small when the process before this one ended.
+  Status shrink_waiting() {
+    std::map<Ending, std::uint64_t> alike;
+    const std::map<std::uint64_t, FailureRecord> failures = history_.failures;
+    for (const auto& [index, failure] : failures) {
+      const bool is_due = is_to_be_shrunk(++alike[ending_of(failure)]);
+      if (is_due && !history_.shrunk.contains(index) && !interrupted())
+        LOCKSTEP_RETURN_IF_ERROR(shrink(failure));
+    }
+    return {};
+  }
+
+  std::string about(const FailureRecord& failure) const {
+    return fmt::format("{} ({}) on subject {}, lane {}: seed {}, case {}", name_of(failure.failing),
+                       failure.oracle, plan_.subject, plan_.lane, plan_.seed, failure.index);
+  }
+
+  Status shrink(const FailureRecord& failure) {
+    status_.clear();
+    std::fprintf(stderr, "%s in case %llu; making it small...\n", name_of(failure.failing),
+                 static_cast<unsigned long long>(failure.index));
+    const Case original = case_of(worker_plan(), failure.index);
+    Outcome outcome;
+    outcome.verdict = {failure.failing, failure.oracle, failure.message};
+    // A smaller case would not help where NCCL did not run as it was pinned.
+    const bool is_of_case = failure.failing != Failing::kUnproven;
+    const Shrunk small = shrink_failure(original, outcome, lane_, options_.subject,
+                                        is_of_case ? options_.shrink_seconds : 0);
+    if (interrupted()) return {};  // the next process makes it small
+    const std::string name = fmt::format("{}.json", failure.index);
+    const std::string path = files_.folder() + "/" + name;
+    if (const Status status = write_case(path, small.value, about(failure)); !status.ok())
+      return print_lost(failure.index, status);
+    ShrunkRecord record{failure.index,
+                        small.reproduced,
+                        path.substr(campaign_.folder.size() + 1),
+                        small.outcome.verdict.message,
+                        small.outcome.diagnosis,
+                        small.irrelevant,
+                        small.executions};
+    history_.shrunk.insert_or_assign(failure.index, record);
+    if (const Status status = files_.append(to_line(record)); !status.ok())
+      return print_lost(failure.index, status);
+    return files_.sync();
+  }
+
+  // A failure that cannot be written is printed, so that it is not lost.
+  Status print_lost(std::uint64_t index, const Status& status) {
+    status_.clear();
+    const FailureRecord& failure = history_.failures.at(index);
+    tell(fmt::format("{}; the case, so that it is not lost:\n{}\n", about(failure),
+                     to_json(case_of(worker_plan(), index), about(failure))));
+    return status;
+  }
+
+  void show(const Workers& workers) {
+    const Totals totals = workers.totals();
+    const double seconds = seconds_since(start_);
+    RunStatus status;
+    status.cases = counted_cases() - start_cases_ + totals.cases;
+    if (!status_.is_due(seconds, status.cases)) return;
+    status.lane = fmt::format("{} shard {}", plan_.lane, campaign_.shard.to_string());
+    status.subject = plan_.subject;
+    status.seed = plan_.seed;
+    status.seconds = seconds;
+    for (const BlockRecord& block : history_.blocks) {
+      status.ok += block.counts.ok;
+      status.faulted_ok += block.counts.faulted_ok;
+    }
+    status.ok += totals.ok;
+    status.faulted_ok += totals.faulted_ok;
+    status.features = smallest_.size();
+    status.failures = history_.failures.size();
+    if (options_.cases == 0) status.seconds_left = options_.seconds - seconds;
+    if (options_.cases != 0) {
+      const std::uint64_t all = positions_of(campaign_.shard, options_.cases);
+      status.cases_left = all - std::min(all, counted_cases() + totals.cases);
+    }
+    status_.show(status);
+  }
+
+  int end_code() const {
+    if (!why_inconclusive_.empty()) return kInconclusive;
+    if (interrupted()) return kInterrupted;
+    if (!history_.failures.empty())
+      return static_cast<int>(history_.failures.begin()->second.failing);
+    return counted_cases() == 0 && !is_complete_ ? kInconclusive : 0;
+  }
+
+  std::string summary() const {
+    const std::uint64_t cases = counted_cases();
+    std::string out = fmt::format(
+        "shard {} of the campaign in {}: {} lane, subject {}, seed {}: {} cases now, {} in all, {} "
+        "failing\n",
+        campaign_.shard.to_string(), campaign_.folder, plan_.lane, plan_.subject, plan_.seed,
+        cases - start_cases_, cases, history_.failures.size());
+    if (!why_inconclusive_.empty()) out += "inconclusive: " + why_inconclusive_ + "\n";
+    out += is_complete_ ? "the shard has run all of its cases\n"
+                        : "the same command goes on where it stopped\n";
+    if (!history_.failures.empty())
+      out += fmt::format("failures in groups: {} campaign triage {}\n", options_.program,
+                         campaign_.folder);
+    return out;
+  }
+
+  const FuzzOptions& options_;
+  const CampaignOptions& campaign_;
+  const LaneKind lane_;
+  CampaignPlan plan_;
+  ShardFiles files_;
+  ShardHistory history_;                   // grows with the log
+  std::map<std::string, Size> smallest_;   // by feature
+  std::map<Ending, std::uint64_t> alike_;  // how many failures have ended alike
+  Needs needs_;
+  StatusLine status_;
+  Clock::time_point start_;
+  std::uint64_t start_cases_ = 0;  // that had run before this process
+  bool is_complete_ = false;
+  std::string why_inconclusive_;
+};
+
+}  // namespace
+
+int run_shard(const FuzzOptions& options) {
+  watch_for_interrupt();
+  const ScratchFolder scratch;
+  ShardRun run(options);
+  return run.run();
+}
+
+}  // namespace lockstep::properties
