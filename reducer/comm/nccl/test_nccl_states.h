@@ -89,10 +89,9 @@ struct NcclCall {
   }
 };
 
-// The calls in the order of NCCL's header, each with what it returns, and what the communicator
-// says after it: when it was ready, in progress, failed, and revoked.
-inline const std::vector<NcclCall>& nccl_calls() {
-  static const std::vector<NcclCall> calls = {
+// Properties, and collectives.
+inline std::vector<NcclCall> nccl_collective_calls() {
+  return {
       {"count", "00 47 44 00 00",
        [](NcclRow& row) {
          int value = 0;
@@ -135,6 +134,12 @@ inline const std::vector<NcclCall>& nccl_calls() {
          return row.api().reduce_scatter(row.data, row.data, 4, kNcclFloat, NcclRedOp::kSum,
                                          row.comm, row.on.native());
        }},
+  };
+}
+
+// Sends, groups and factors.
+inline std::vector<NcclCall> nccl_group_calls() {
+  return {
       {"send to a rank that is none", "44 44 44 50 44",
        [](NcclRow& row) {
          return row.api().send(row.data, 4, kNcclFloat, 7, row.comm, row.on.native());
@@ -171,6 +176,12 @@ inline const std::vector<NcclCall>& nccl_calls() {
        [](NcclRow& row) { return row.api().red_op_destroy(static_cast<NcclRedOp>(99), row.comm); }},
       {"the end of a sum", "40 47 44 40 40",
        [](NcclRow& row) { return row.api().red_op_destroy(NcclRedOp::kSum, row.comm); }},
+  };
+}
+
+// Children, and the end.
+inline std::vector<NcclCall> nccl_child_calls() {
+  return {
       {"split", "00 47 44 00 07",
        [](NcclRow& row) {
          static NcclComm child = nullptr;
@@ -210,7 +221,14 @@ inline const std::vector<NcclCall>& nccl_calls() {
          return result;
        }},
   };
-  return calls;
+}
+
+// All of them, in the order of NCCL's header.
+inline std::vector<NcclCall> nccl_calls() {
+  std::vector<NcclCall> all = nccl_collective_calls();
+  for (const auto& more : {nccl_group_calls(), nccl_child_calls()})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 // Brings a communicator into a state.
