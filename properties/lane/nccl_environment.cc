@@ -27,6 +27,9 @@ platform::Duration NcclEnvironment::failure_grace() const {
 void NcclEnvironment::begin_step(std::uint32_t step) {
   for (std::size_t i = 0; i < net_faults_.size(); ++i) {
     if (net_faults_[i].rank != rank()) continue;
+    if (properties::loses_network_errors(nccl_.api->version) &&
+        properties::is_network_error(net_faults_[i].kind))
+      continue;
     if (net_faults_[i].step == step)
       nccl_.plan->arm(i);
     else

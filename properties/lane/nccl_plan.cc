@@ -71,6 +71,16 @@ std::optional<NetFault> translated(const Case& c, const Fault& fault) {
 
 }  // namespace
 
+bool loses_network_errors(int nccl_version) {
+  constexpr int kFirst = 22602;
+  constexpr int kRepaired = 22803;
+  return nccl_version >= kFirst && nccl_version < kRepaired;
+}
+
+bool is_network_error(faults::Kind kind) {
+  return kind == faults::Kind::kOperationError || kind == faults::Kind::kLinkReset;
+}
+
 std::vector<PlannedNetFault> net_faults_of(const Case& c) {
   std::vector<PlannedNetFault> out;
   for (std::size_t i = 0; i < c.faults.faults.size(); ++i) {

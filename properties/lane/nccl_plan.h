@@ -26,6 +26,12 @@ struct PlannedNetFault {
   faults::net::NetFault fault;
 };
 
+// Whether this NCCL drops the errors of its network, so that a rank whose network fails hangs and
+// nobody can learn why. NCCL 2.26.2 to 2.27.7 do (faults/played_gpu/FINDINGS.md).
+bool loses_network_errors(int nccl_version);
+// Whether the fault is an error of the network; it is not put in force on such an NCCL.
+bool is_network_error(faults::Kind kind);
+
 // The result is the same for every process.
 std::vector<PlannedNetFault> net_faults_of(const Case& c);
 

@@ -142,5 +142,14 @@ TEST(NcclPlan, GeneratedCasesAreSmallOnAGpuAndTheirFaultsCanBeCarriedOut) {
   EXPECT_GT(net, 100u);
 }
 
+TEST(NcclPlan, NetworkErrorsThatNcclLosesAreKnownByItsVersion) {
+  for (const int version : {22602, 22707, 22802}) EXPECT_TRUE(loses_network_errors(version));
+  for (const int version : {22304, 22501, 22803, 22809, 23203})
+    EXPECT_FALSE(loses_network_errors(version));
+  EXPECT_TRUE(is_network_error(faults::Kind::kOperationError));
+  EXPECT_TRUE(is_network_error(faults::Kind::kLinkReset));
+  EXPECT_FALSE(is_network_error(faults::Kind::kMessageStall));
+}
+
 }  // namespace
 }  // namespace lockstep::properties

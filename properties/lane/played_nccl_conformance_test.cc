@@ -5,6 +5,7 @@
 #include "properties/lane/test_played_nccl.h"
 #include "reducer/comm/nccl/test_nccl_group_conformance.h"
 #include "reducer/comm/nccl/test_nccl_processes.h"
+#include "reducer/comm/nccl/test_nccl_states.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,7 @@ using OverSockets = NcclProcesses<testing::PlayedNccl<testing::PlayedNetwork::kS
 
 INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNccl, NcclConformance, OverPlugin);
 INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNccl, NcclGroupConformance, OverPlugin);
+INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNccl, NcclStates, OverPlugin);
 INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNcclOverSockets, NcclConformance, OverSockets);
 INSTANTIATE_TYPED_TEST_SUITE_P(PlayedNcclOverSockets, NcclGroupConformance, OverSockets);
 

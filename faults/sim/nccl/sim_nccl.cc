@@ -364,7 +364,8 @@ NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, Ncc
   const SimNcclFault* fault = nullptr;
   NcclResult result = start_call("ncclCommSplit", false, &fault);
   if (result != NcclResult::kSuccess) return result;
-  if (handle == nullptr || to == nullptr || (color < 0 && color != kNcclNoColor))
+  // Every negative color but kNcclNoColor is a color, too.
+  if (handle == nullptr || to == nullptr)
     return refuse(NcclResult::kInvalidArgument, "ncclCommSplit: an argument that is not right");
   Communicator& comm = of(handle);
   bool is_blocking = true;
@@ -391,8 +392,6 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   Communicator& comm = of(handle);
   std::vector<int> gone(excluded, excluded + count);
   std::sort(gone.begin(), gone.end());
-  if (gone.front() < 0 || gone.back() >= comm.size)
-    return refuse(NcclResult::kInvalidArgument, "ncclCommShrink: a rank that there is not");
   if (std::binary_search(gone.begin(), gone.end(), comm.rank))
     return refuse(NcclResult::kInvalidArgument, "ncclCommShrink by a rank that is left out");
   bool is_blocking = true;
@@ -409,7 +408,8 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   std::string name = comm.clique->key + " shrink " + std::to_string(comm.shrinks++) + " without";
   for (const int rank : gone) name += " " + std::to_string(rank);
   Communicator* child = &make(0, 1, is_blocking);
-  // This counts as getParentRanks() does: a rank that is named twice reduces the count by two.
+  // This counts as getParentRanks() does: a rank that is named twice reduces the count by two, and
+  // one that there is not, by one.
   int rank = 0;
   for (int old = 0; old < comm.rank; ++old)
     if (!std::binary_search(gone.begin(), gone.end(), old)) ++rank;
@@ -419,7 +419,8 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
       return make_child(comm, name, static_cast<std::size_t>(size), 0, comm.rank, child, to, fault);
     child->has_failed_init = true;
     *to = child->handle();
-    return refuse(NcclResult::kInvalidArgument, "ncclCommShrink: a rank that is named twice");
+    return refuse(NcclResult::kInvalidArgument,
+                  "ncclCommShrink: a rank that is named twice, or that there is not");
   }));
 }
 

@@ -10,7 +10,8 @@
 //   returns kInvalidArgument. The error of a call persists. Split and shrink continue in the same
 //   way, but return kSuccess: the child is null until the job on the parent is over. A child that
 //   could not be created is returned as well, and only the parent reports that it failed.
-//   Nothing of a group runs before its outermost end. What one group launches on a communicator is
+//   Nothing of a group runs before its outermost end, but for collectives of a communicator of one
+//   rank: these reach their stream within the call. What one group launches on a communicator is
 //   one operation on a stream. The operation reads and writes its buffers on that stream (SimDevice
 //   detects races). Operations of one communicator on several streams run in the order of their
 //   calls.
@@ -185,6 +186,9 @@ class SimNccl {
   NcclResult start_group();
   NcclResult end_group();
   NcclResult leave_group(Group& group);
+  NcclResult prepare(Launch& one);
+  NcclResult launch_alone(Communicator& comm, const Operation& operation, const Stream& stream,
+                          const SimNcclFault* fault);
   NcclResult begin(std::vector<Launch> launches);
   NcclResult submit(const std::shared_ptr<Launch>& launch);
   void execute(Launch& launch);

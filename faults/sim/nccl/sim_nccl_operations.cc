@@ -106,6 +106,8 @@ NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation ope
   if (result != NcclResult::kSuccess) {
     note(result);
     if (!comm.is_blocking) comm.state = result;
+  } else if (operation.count > 0 && comm.size == 1 && !operation.is_direct()) {
+    result = launch_alone(comm, operation, SimDevice::stream_of(stream), fault);
   } else if (operation.count > 0 || operation.is_direct()) {
     add(group, comm, operation, SimDevice::stream_of(stream), fault);
   }
@@ -178,20 +180,39 @@ NcclResult SimNccl::check_group(const std::vector<Launch>& launches) {
   return NcclResult::kSuccess;
 }
 
+// Numbers the launch, and carries out what is planned for it before it begins.
+NcclResult SimNccl::prepare(Launch& one) {
+  Communicator& comm = *one.comm;
+  one.sequence = comm.sequence++;
+  if (comm.process < network_.injector().world())
+    one.planned = network_.injector().on_operation(comm.process);
+  if (one.planned.exit) {
+    network_.exit_rank(comm.process);
+    leave_if_exited();
+    return refuse(NcclResult::kSystemError, "the process exited");
+  }
+  if (one.planned.pause_us > 0)
+    scheduler_.pause_group(comm.process, scheduler_.now() + microseconds(one.planned.pause_us));
+  return NcclResult::kSuccess;
+}
+
+// A collective of one rank reaches its stream within the call, in a group, too.
+NcclResult SimNccl::launch_alone(Communicator& comm, const Operation& operation,
+                                 const Stream& stream, const SimNcclFault* fault) {
+  const auto launch = std::make_shared<Launch>();
+  launch->comm = &comm;
+  launch->operations.push_back(operation);
+  launch->streams.push_back(stream);
+  launch->fault = fault;
+  const NcclResult result = prepare(*launch);
+  return result == NcclResult::kSuccess ? submit(launch) : result;
+}
+
 NcclResult SimNccl::begin(std::vector<Launch> launches) {
   NcclResult result = NcclResult::kSuccess;
   for (Launch& one : launches) {
     Communicator& comm = *one.comm;
-    one.sequence = comm.sequence++;
-    if (comm.process < network_.injector().world())
-      one.planned = network_.injector().on_operation(comm.process);
-    if (one.planned.exit) {
-      network_.exit_rank(comm.process);
-      leave_if_exited();
-      return refuse(NcclResult::kSystemError, "the process exited");
-    }
-    if (one.planned.pause_us > 0)
-      scheduler_.pause_group(comm.process, scheduler_.now() + microseconds(one.planned.pause_us));
+    if (const NcclResult prepared = prepare(one); prepared != NcclResult::kSuccess) return prepared;
     const auto launch = std::make_shared<Launch>(std::move(one));
     const NcclResult began = run_job(comm, "launch", [this, &comm, launch] {
       if (!comm.is_blocking && !sleep(comm, "the end of a launch", options_.launch_time))

@@ -43,6 +43,8 @@ class NcclUnderTest {
   virtual void meet() = 0;
   // Lets the others go on for a moment.
   virtual void pause() = 0;
+  // Ends a rank that is a process, whatever goes on in it.
+  virtual void end_here() {}
   // One for all ranks.
   virtual std::shared_ptr<Store> store() = 0;
   // What no right program needs, and what a wrong one is given.

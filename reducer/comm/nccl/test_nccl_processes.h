@@ -130,6 +130,10 @@ class NcclProcess final : public NcclUnderTest {
     while (shared_.came < wanted) pause();
   }
   void pause() override { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
+  void end_here() override {
+    std::fflush(nullptr);
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
   std::shared_ptr<Store> store() override { return store_; }
   platform::Duration long_time() override { return std::chrono::seconds(60); }
   platform::Duration short_time() override { return std::chrono::seconds(1); }

@@ -1,0 +1,165 @@
+// What each fault of our net plug-in leads to in NCCL itself, on a GPU that is played: two ranks,
+// three all-reduces of one message each way, and the fault in the second one. The plan names
+// messages of the connection from rank 0 to rank 1.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "faults/nccl_net/net_plan.h"
+#include "properties/lane/nccl_plan.h"
+#include "properties/lane/test_played_nccl.h"
+#include "reducer/comm/nccl/test_nccl_processes.h"
+
+namespace lockstep {
+namespace {
+
+using faults::net::End;
+using faults::net::NetFault;
+using faults::net::NetKind;
+using faults::net::NetPlan;
+using Ranks = NcclProcesses<testing::PlayedNccl<testing::PlayedNetwork::kPlugin>>;
+
+constexpr std::size_t kFew = 100;                    // one message and an empty one each way
+constexpr std::size_t kMany = std::size_t{3} << 20;  // several messages in flight
+
+// What a rank saw: the state of the communicator, or kInProgress for an operation that did not end.
+struct Seen {
+  NcclResult state = NcclResult::kSuccess;
+  int wrong_operations = 0;
+  int operations = 0;  // that ended
+};
+
+bool has_ended(NcclUnderTest& on, NcclComm comm, const Event& event, Seen& seen) {
+  for (int i = 0; i < 5000; ++i) {
+    if (on.device().synchronize(event, platform::Deadline::in({})).ok()) return true;
+    EXPECT_EQ(on.api().comm_get_async_error(comm, &seen.state), NcclResult::kSuccess);
+    if (seen.state != NcclResult::kSuccess) return false;
+    on.pause();
+  }
+  seen.state = NcclResult::kInProgress;
+  return false;
+}
+
+Seen run_sums(NcclUnderTest& on, std::size_t count) {
+  Seen seen;
+  const NcclComm comm = on.connected();
+  for (int i = 0; i < 3 && seen.state == NcclResult::kSuccess; ++i) {
+    std::vector<float> values(count);
+    for (std::size_t k = 0; k < count; ++k)
+      values[k] = static_cast<float>(i + 1) + static_cast<float>(k % 1000);
+    const Tensor data = on.made(values);
+    seen.state = on.settled(comm, on.api().all_reduce(data.data(), data.data(), count, kNcclFloat,
+                                                      NcclRedOp::kSum, comm, on.native()));
+    if (seen.state != NcclResult::kSuccess) break;  // the network may fail at any time
+    if (!has_ended(on, comm, on.device().record(on.stream()), seen)) break;
+    ++seen.operations;
+    const std::vector<float> sums = on.values(data);
+    bool is_wrong = false;
+    for (std::size_t k = 0; k < count; ++k) is_wrong = is_wrong || sums[k] != 2 * values[k];
+    seen.wrong_operations += is_wrong ? 1 : 0;
+  }
+  on.meet();  // the abort of one is an error of the other
+  EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kSuccess);
+  return seen;
+}
+
+// A plan with one fault, which the ranks of run() find by its name.
+class PlayedNcclFaults : public ::testing::Test {
+ protected:
+  static void with(const NetFault& fault,
+                   const std::function<void(NcclUnderTest&, const Seen&)>& expect,
+                   std::size_t count = kFew) {
+    const std::string name = "/lockstep-played-" + std::to_string(::getpid());
+    NetPlan::remove(name);
+    Result<NetPlan> plan = NetPlan::create(name, {fault});
+    ASSERT_TRUE(plan.has_value()) << plan.error().to_string();
+    ::setenv(LOCKSTEP_NET_PLAN, name.c_str(), 1);
+    Ranks::run(2, [&](NcclUnderTest& on) {
+      const Seen seen = run_sums(on, count);
+      expect(on, seen);
+      on.end_here();
+    });
+    ::unsetenv(LOCKSTEP_NET_PLAN);
+    if (!IsSkipped() && !HasFailure()) {
+      EXPECT_GE(plan->fired(0), 1u) << plan->unfired().front();
+    }
+  }
+  // An all-reduce sends two messages of one slice each, and one without data behind each.
+  static NetFault fault(NetKind kind, End end, std::int64_t amount = 0) {
+    NetFault it;
+    it.kind = kind;
+    it.rank = end == End::kSender ? 0 : 1;
+    it.peer = end == End::kSender ? 1 : 0;
+    it.end = end;
+    it.connection = 0;
+    it.message = 4;
+    it.amount = amount;
+    return it;
+  }
+  static void expect_good(NcclUnderTest&, const Seen& seen) {
+    EXPECT_EQ(seen.state, NcclResult::kSuccess);
+    EXPECT_EQ(seen.operations, 3);
+    EXPECT_EQ(seen.wrong_operations, 0);
+  }
+  // A sum is wrong, and nobody says so.
+  static void expect_silent(NcclUnderTest&, const Seen& seen) {
+    EXPECT_EQ(seen.state, NcclResult::kSuccess);
+    EXPECT_EQ(seen.operations, 3);
+    EXPECT_GE(seen.wrong_operations, 1);
+  }
+  static void expect_hang(NcclUnderTest&, const Seen& seen) {
+    EXPECT_EQ(seen.state, NcclResult::kInProgress);
+    EXPECT_LT(seen.operations, 3);
+  }
+};
+
+TEST_F(PlayedNcclFaults, ADelayIsNotSeen) {
+  for (const End end : {End::kSender, End::kReceiver})
+    with(fault(NetKind::kDelay, end, 20'000), expect_good);
+}
+
+TEST_F(PlayedNcclFaults, BackPressureIsNotSeen) {
+  for (const End end : {End::kSender, End::kReceiver})
+    with(fault(NetKind::kBackPressure, end, 5), expect_good);
+}
+
+TEST_F(PlayedNcclFaults, AStallHangsBothRanks) {
+  for (const End end : {End::kSender, End::kReceiver})
+    with(fault(NetKind::kStall, end), expect_hang);
+}
+
+TEST_F(PlayedNcclFaults, AnErrorIsToldToItsRank) {
+  for (const NetKind kind : {NetKind::kError, NetKind::kRefuse})
+    for (const End end : {End::kSender, End::kReceiver})
+      with(fault(kind, end, static_cast<int>(NcclResult::kSystemError)),
+           [end](NcclUnderTest& on, const Seen& seen) {
+             const bool is_told = on.rank() == (end == End::kSender ? 0 : 1) &&
+                                  !properties::loses_network_errors(on.api().version);
+             EXPECT_EQ(seen.state, is_told ? NcclResult::kSystemError : NcclResult::kInProgress);
+           });
+}
+
+TEST_F(PlayedNcclFaults, AConnectionThatClosesIsToldToBothRanks) {
+  for (const End end : {End::kSender, End::kReceiver})
+    with(fault(NetKind::kClose, end), [](NcclUnderTest& on, const Seen& seen) {
+      EXPECT_EQ(seen.state, properties::loses_network_errors(on.api().version)
+                                ? NcclResult::kInProgress
+                                : NcclResult::kRemoteError);
+    });
+}
+
+TEST_F(PlayedNcclFaults, AFlippedBitMakesAWrongSumInSilence) {
+  with(fault(NetKind::kFlip, End::kSender, 22), expect_silent);
+}
+
+TEST_F(PlayedNcclFaults, AMissingEndMakesAWrongSumInSilence) {
+  with(fault(NetKind::kShort, End::kSender, 100), expect_silent);
+}
+
+TEST_F(PlayedNcclFaults, SwappedPayloadsMakeWrongSumsInSilence) {
+  with(fault(NetKind::kSwap, End::kSender), expect_silent, kMany);
+}
+
+}  // namespace
+}  // namespace lockstep
