@@ -72,6 +72,8 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   report.lane = name_of(lane);
   report.subject = subject.name();
   if (subject.against) report.against = subject.against->name();
+  const bool has_own_profile = subject.kind == Subject::Kind::kTorch;
+  if (has_own_profile && !subject.profile.is_torch()) report.contract = "lockstep";
   report.case_file = file;
   report.program = program;
   report.commit = kCommit;

@@ -30,10 +30,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A case of the simulator only computes. A case of the gloo lane mostly waits: for sockets, for the
-// other ranks, and a second or more for a silent rank. On a GPU all processes take turns.
-int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
-
 class LaneFuzz {
  public:
   LaneFuzz(const FuzzOptions& options, LaneKind lane, double seconds)
@@ -345,6 +341,8 @@ GenerateOptions::Lane generated_for(LaneKind lane) {
 }
 
 }  // namespace
+
+int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
 
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   GenerateOptions generate = options.generate;

@@ -34,6 +34,11 @@ struct FuzzOptions {
 // Returns the options with which cases of this lane are generated.
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);
 
+// Returns how many cases of the lane run at once where the user does not say it. A case of the
+// simulator only computes. A case of the gloo lane mostly waits: for sockets, for the other ranks,
+// and a second or more for a silent rank. On a GPU all processes take turns.
+int usual_jobs(LaneKind lane);
+
 // Returns the exit code: 0, the first failure's, or 130 after Ctrl-C. A case that is in flight when
 // the time is over still has its limit (time_limit.h), and the run waits for it. A case that Ctrl-C
 // interrupted is named, and the run is inconclusive. It is also inconclusive if the machine lacks

@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 
+#include "faults/seeded/seeded.h"
 #include "properties/case/case_json.h"
 #include "properties/cli/commands.h"
 #include "properties/cli/doctor.h"
@@ -22,6 +23,7 @@
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
+#include "properties/cli/matrix.h"
 #include "properties/cli/numbers.h"
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
@@ -57,6 +59,8 @@ struct Arguments {
   std::string against;  // empty: none
   std::string nccl;     // empty: LOCKSTEP_NCCL, or the one that the loader finds
   bool is_played = false;
+  std::string contract = "own";
+  std::vector<std::string> subjects;  // of `matrix`
   std::string faults = "swarm";
   std::string transport;  // empty: all kinds
   std::string case_file;
@@ -71,7 +75,11 @@ struct Arguments {
   ExplainOptions explain;
   EvalOptions eval;
   ScalingOptions scaling;
+  MatrixOptions matrix;
 };
+
+constexpr const char* kTorchHasGloo =
+    "the subject 'torch' brings its own engine and process group: it has the lane gloo alone";
 
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
@@ -105,6 +113,7 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   Result<Subject> parsed = find_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
+  if (arguments.contract == "lockstep") subject.profile = Profile::lockstep();
   if (!arguments.against.empty())
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   const bool has_torch = subject.kind == Subject::Kind::kTorch ||
@@ -113,11 +122,18 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
     return "the nccl lane is for reducers with parameters on a GPU, which subjects from outside "
            "do not have";
   if (!has_torch) return {};
-  if (arguments.lane != "gloo" && !arguments.lane.empty())
-    return "the subject 'torch' brings its own engine and process group: it has the lane gloo "
-           "alone";
+  if (arguments.lane != "gloo" && !arguments.lane.empty()) return kTorchHasGloo;
   lane = LaneKind::kGloo;
   return {};
+}
+
+void add_contract(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--contract", arguments.contract,
+                  "what the subject is held to: own, which is what is known of it (for torch, "
+                  "what PyTorch does), or lockstep")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"own", "lockstep"}));
 }
 
 void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
@@ -280,6 +296,35 @@ int shrink_command(Arguments& arguments) {
   if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
     return code;
   return run_shrink(options);
+}
+
+// Resolves the subjects of a matrix, each with a lane in which it can run. Returns an error text if
+// one is not available.
+std::string resolve_columns(const Arguments& arguments, std::vector<PoolStation>& columns) {
+  for (const std::string& name : arguments.subjects) {
+    Result<Subject> subject = find_subject(name);
+    if (!subject) return subject.error().failure().detail;
+    for (const PoolStation& other : columns)
+      if (other.subject.name() == subject->name())
+        return fmt::format("--subjects: '{}' is there twice", subject->name());
+    const bool is_torch = subject->kind == Subject::Kind::kTorch;
+    if (is_torch && arguments.lane == "sim") return kTorchHasGloo;
+    const LaneKind lane = is_torch || arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
+    columns.push_back({lane, std::move(*subject)});
+  }
+  (void)seeded::select("");  // the processes that run cases select the bugs of their subjects
+  return {};
+}
+
+int matrix(Arguments& arguments) {
+  MatrixOptions& options = arguments.matrix;
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  if (const std::string wrong = resolve_columns(arguments, options.columns); !wrong.empty())
+    return complain(wrong);
+  for (const PoolStation& column : options.columns)
+    if (const int code = refuse_lane(arguments, column.lane, column.subject); code != 0)
+      return code;
+  return run_matrix(options);
 }
 
 // The options with numbers. The parser refuses other text, and numbers outside of the limits, with
@@ -466,6 +511,41 @@ CLI::App* add_scaling(CLI::App& app, ScalingOptions& options) {
   return command;
 }
 
+CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
+  MatrixOptions& options = arguments.matrix;
+  CLI::App* command = app.add_subcommand(
+      "matrix", "run the same cases on several subjects: groups of cases by subjects");
+  command
+      ->add_option("--subjects", arguments.subjects,
+                   "the reducers under test, with commas between them: reducer, seeded:ID, torch, "
+                   "or shared libraries")
+      ->delimiter(',')
+      ->required();
+  add_whole(*command, "--cases", options.cases, "cases to generate, beside those that are kept", 1)
+      ->default_str("200");
+  add_whole(*command, "--seed", options.seed, "of the generated cases")->default_str("1");
+  command
+      ->add_option("--lane", arguments.lane,
+                   "where all subjects run; when it is left out, torch runs over Gloo, and all "
+                   "others in the simulator")
+      ->check(CLI::IsMember({"sim", "gloo"}));
+  command
+      ->add_option("--jobs", options.jobs,
+                   "cases at once; without it 1 in the simulator, 4 if a subject runs over Gloo")
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--corpus", options.corpus,
+                   "folder of kept cases (*.json); those below its folder torch are findings; "
+                   "none: no kept cases")
+      ->capture_default_str();
+  command->add_option("--out", options.out, "folder for the generated cases that fail")
+      ->capture_default_str();
+  command->add_option("--markdown", options.markdown, "write the matrix to this file as Markdown");
+  command->add_option("--json", options.json, "write a report to this file");
+  command->add_option("--html", options.html, "write a page to this file");
+  return command;
+}
+
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
@@ -477,6 +557,7 @@ CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand("replay", "run one case and judge it");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
+  add_contract(*command, arguments);
   command->add_option("--trace", arguments.replay.trace,
                       "write what happened in Chrome's trace format");
   command->add_option("--json", arguments.replay.json, "write a report to this file");
@@ -484,6 +565,16 @@ CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
                       "write a page with what each rank did to this file");
   command->add_flag("--expect-fail", arguments.replay.expect_fail,
                     "exit with 0 if it fails, with 2 if not");
+  return command;
+}
+
+CLI::App* add_shrink(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
+  command->add_option("case", arguments.case_file, "a case file")->required();
+  add_lane_and_subject(*command, arguments, false);
+  add_contract(*command, arguments);
+  add_seconds(*command, "--budget", arguments.shrink.budget_seconds, "seconds");
   return command;
 }
 
@@ -497,11 +588,7 @@ std::vector<Command> add_commands_on_cases(CLI::App& app, Arguments& a) {
   CLI::App* fuzz_app = add_fuzz(app, a);
   CLI::App* fixed_app = add_fixed(app, a);
   CLI::App* replay_app = add_replay(app, a);
-  CLI::App* shrink_app =
-      app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
-  shrink_app->add_option("case", a.case_file, "a case file")->required();
-  add_lane_and_subject(*shrink_app, a, false);
-  add_seconds(*shrink_app, "--budget", a.shrink.budget_seconds, "seconds");
+  CLI::App* shrink_app = add_shrink(app, a);
   CLI::App* show_app = app.add_subcommand("show", "print a case in English");
   show_app->add_option("case", a.case_file, "a case file")->required();
   CLI::App* generate_app = add_generate(app, a);
@@ -521,6 +608,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
                         const int code = refuse_machine(LaneKind::kSim, {});
                         return code != 0 ? code : run_eval(a.eval);
                       }});
+  commands.push_back({add_matrix(app, a), [&a] { return matrix(a); }});
   commands.push_back(
       {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
@@ -566,6 +654,8 @@ int run(int argc, char** argv) {
   arguments.argv = argv;
   const std::string program = argc > 0 ? argv[0] : "lockstep";
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
+  arguments.matrix.program = program;
+  arguments.matrix.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
   std::vector<Command> commands = add_commands_on_cases(app, arguments);
   for (Command& command : add_other_commands(app, arguments))
     commands.push_back(std::move(command));

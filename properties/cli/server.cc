@@ -57,19 +57,13 @@ Outcome CaseServer::lost() const {
   return outcome;
 }
 
-// Waits for an answer, until the limit has passed or the user has interrupted the program.
-Child::Received CaseServer::receive_unless_interrupted(std::string& answer,
-                                                       std::chrono::milliseconds limit) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kTurn(100);
-  const Clock::time_point end = Clock::now() + limit;
-  while (!interrupted()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    if (left.count() <= 0) break;
-    const Child::Received heard = child_.receive(answer, std::min(left, kTurn));
-    if (heard != Child::Received::kNothing) return heard;
-  }
-  return Child::Received::kNothing;
+// The case has taken too long, or the user has interrupted the program.
+Outcome CaseServer::given_up() {
+  child_.end();
+  Outcome outcome;
+  outcome.verdict =
+      interrupted() ? Verdict{Failing::kInconclusive, "server", "interrupted"} : hang_of(limit_);
+  return outcome;
 }
 
 Outcome CaseServer::run(const Case& c, Request request) {
@@ -77,30 +71,50 @@ Outcome CaseServer::run(const Case& c, Request request) {
 }
 
 Outcome CaseServer::run(const Case& c, Request request, std::chrono::milliseconds limit) {
-  Outcome outcome;
+  constexpr std::chrono::milliseconds kTurn(100);
+  begin(c, request, limit);
+  while (true)
+    if (std::optional<Outcome> outcome = wait(kTurn)) return std::move(*outcome);
+}
+
+void CaseServer::begin(const Case& c, Request request) {
+  begin(c, request, answer_limit(kind_, subject_, c));
+}
+
+void CaseServer::begin(const Case& c, Request request, std::chrono::milliseconds limit) {
+  limit_ = limit;
+  not_started_.clear();
   if (!child_.is_running()) {
     const Status status = child_.start([this](ChildLine& line) { serve(line); });
     if (!status.ok()) {
-      outcome.verdict = not_run(status.failure().detail);
-      return outcome;
+      not_started_ = status.failure().detail;
+      return;
     }
   }
   const nlohmann::json message = {{"case", to_json(c)},
                                   {"twice", request.twice},
                                   {"events", request.events},
                                   {"detailed", request.detailed}};
-  std::string answer;
   // If the child does not read the message, receive() reports why.
   (void)child_.send(message.dump());
-  switch (receive_unless_interrupted(answer, limit)) {
+  end_ = Clock::now() + limit;
+}
+
+std::optional<Outcome> CaseServer::wait(std::chrono::milliseconds turn) {
+  Outcome outcome;
+  if (!not_started_.empty()) {
+    outcome.verdict = not_run(not_started_);
+    return outcome;
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now());
+  if (interrupted() || left.count() <= 0) return given_up();
+  std::string answer;
+  switch (child_.receive(answer, std::min(left, turn))) {
     case Child::Received::kFinished:
     case Child::Received::kLost:
       return lost();
     case Child::Received::kNothing:
-      child_.end();
-      outcome.verdict =
-          interrupted() ? Verdict{Failing::kInconclusive, "server", "interrupted"} : hang_of(limit);
-      return outcome;
+      return std::nullopt;
     case Child::Received::kMessage:
       break;
   }

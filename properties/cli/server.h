@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "properties/lane/lane.h"
@@ -33,14 +34,26 @@ class CaseServer {
   Outcome run(const Case& c, Request request);
   Outcome run(const Case& c) { return run(c, Request()); }
 
+  // The same in two calls, for a caller with several servers: begin(), then wait() until it returns
+  // the Outcome. The limit counts from begin(). One case at a time.
+  void begin(const Case& c, Request request, std::chrono::milliseconds limit);
+  void begin(const Case& c, Request request);
+  // Waits for up to `turn`. Returns nothing while the case runs.
+  std::optional<Outcome> wait(std::chrono::milliseconds turn);
+  int fd() const { return child_.fd(); }  // for poll(), between the two; -1 without a child
+
  private:
+  using Clock = std::chrono::steady_clock;
   Outcome lost() const;
-  Child::Received receive_unless_interrupted(std::string& answer, std::chrono::milliseconds limit);
+  Outcome given_up();
   void serve(ChildLine& line);
 
   LaneKind kind_;
   Subject subject_;
   Child child_{remove_net_plan_of};
+  std::chrono::milliseconds limit_{0};  // of the case that runs
+  Clock::time_point end_;               // when it is over
+  std::string not_started_;             // why the case could not begin; empty if it could
 };
 
 // The verdict on a case whose process was lost, or hung.

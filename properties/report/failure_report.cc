@@ -80,6 +80,7 @@ std::string replay_line(const FailureReport& report) {
       fmt::format("{} replay {} --lane {}", report.program, report.case_file, report.lane);
   if (report.subject != "reducer" || !report.against.empty()) out += " --subject " + report.subject;
   if (!report.against.empty()) out += " --against " + report.against;
+  if (!report.contract.empty()) out += " --contract " + report.contract;
   return out;
 }
 

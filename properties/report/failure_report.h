@@ -18,6 +18,8 @@ struct FailureReport {
   std::string lane;
   std::string subject;
   std::string against;  // the other subject; empty if there is none
+  // "lockstep" if the subject is held to that contract in place of its own profile; else empty.
+  std::string contract;
   std::uint64_t seed = 0;
   std::uint64_t index = 0;  // the case's index under the seed
   double seconds_to_find = 0;

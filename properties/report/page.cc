@@ -24,18 +24,20 @@ h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .25rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
 .subtitle { color: var(--quiet); margin: 0 0 1rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .92rem; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line);
+table { border-collapse: separate; border-spacing: 0; font-size: 15px; line-height: 22px; }
+th, td { text-align: left; padding: 5px 11px; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }
 th { position: sticky; top: 0; background: var(--back); }
 td:first-child { min-width: 8rem; }
+td:first-child:not(.shaded), th:first-child { position: sticky; left: 0; background: var(--back); }
+th:first-child { z-index: 1; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .shaded { background: color-mix(in srgb, #e08a00 22%, var(--back)); }
 td.bad { outline: 2px solid var(--bad); outline-offset: -2px; }
 .bad { color: var(--bad); font-weight: 600; }
 pre { background: var(--soft); border: 1px solid var(--line); padding: .7rem .9rem;
   white-space: pre-wrap;
-  font: 14px/1.45 ui-monospace, monospace; overflow-wrap: normal; }
+  font: 14px/1.45 ui-monospace, monospace; overflow-wrap: break-word; }
 figure { margin: 1.5rem 0 1rem; }
 figcaption { font-weight: 600; margin-bottom: .3rem; }
 .chart { position: relative; width: 100%; }

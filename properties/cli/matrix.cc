@@ -1,0 +1,335 @@
+#include "properties/cli/matrix.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "properties/case/case_json.h"
+#include "properties/cli/fuzz.h"
+#include "properties/cli/interrupt.h"
+#include "properties/cli/output.h"
+#include "properties/cli/scratch.h"
+#include "properties/lane/needs.h"
+#include "properties/report/matrix.h"
+#include "properties/report/matrix_rows.h"
+#include "properties/report/page.h"
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTurn{100};
+constexpr std::chrono::seconds kCheckEvery{1};  // how often the machine's resources are checked
+
+int complain(const std::string& text, int code = static_cast<int>(Failing::kUsage)) {
+  std::fprintf(stderr, "lockstep: %s\n", text.c_str());
+  return code;
+}
+
+Status refused(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
+
+bool is_failing(const Outcome& outcome) {
+  return !outcome.verdict.ok() && outcome.verdict.failing != Failing::kInconclusive;
+}
+
+// The rows of a kept case: the section, and the label of its group.
+MatrixRow row_of_kept(const fs::path& below, const std::string& stem) {
+  const std::string folder = below.has_parent_path() ? below.begin()->string() : "";
+  if (folder == "torch") return {"Findings in PyTorch, a case each", stem};
+  if (folder.empty()) return {"Kept cases", "regression cases"};
+  return {"Kept cases", folder == "seeded" ? "cases that show planted bugs"
+                                           : fmt::format("cases of the folder {}", folder)};
+}
+
+class MatrixRun {
+ public:
+  explicit MatrixRun(const MatrixOptions& options) : options_(options) {
+    matrix_.program = options.program;
+    matrix_.command = options.command;
+    matrix_.commit = kCommit;
+    for (const PoolStation& column : options.columns) {
+      const bool has_own = column.subject.profile.is_torch();
+      matrix_.subjects.push_back({column.subject.name(), name_of(column.lane), has_own});
+      stations_.push_back(column);
+      stations_.back().subject.profile = Profile::lockstep();
+    }
+    // Failures are run again with the profile that the subject has.
+    for (const PoolStation& column : options.columns) {
+      own_station_.push_back(column.subject.profile.is_torch() ? stations_.size() : kNoStation);
+      if (own_station_.back() != kNoStation) stations_.push_back(column);
+    }
+  }
+
+  Status load() {
+    generate_cases();
+    return options_.corpus == "none" ? Status() : load_kept();
+  }
+
+  // Returns an error if the machine lacks what a lane needs.
+  Status run() {
+    const int jobs = jobs_at_once();
+    for (const PoolStation& column : options_.columns) {
+      needs_.push_back(needs_of(column.lane, column.subject, jobs));
+      LOCKSTEP_RETURN_IF_ERROR(check_needs(needs_.back()));
+    }
+    CasePool pool(stations_, jobs);
+    for (std::size_t s = 0; s < matrix_.subjects.size(); ++s) add_jobs(s, pool);
+    while (!interrupted() && !pool.is_done()) {
+      const std::vector<PoolResult> results = pool.wait(kTurn);
+      if (interrupted()) break;
+      for (const PoolResult& result : results) take(result, pool);
+      show();
+    }
+    if (::isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+    // After Ctrl-C nobody can say whether these are new.
+    for (const auto& [c, subject] : awaited_) matrix_.cases[c].results[subject] = {};
+    return {};
+  }
+
+  // Writes the generated cases that the commands in the reports replay.
+  Status save_examples() {
+    for (const MatrixExample& example : examples_of(matrix_)) {
+      MatrixCase& each = matrix_.cases[example.index];
+      if (!each.file.empty()) continue;
+      each.file = fmt::format("{}/matrix-{}-{}.json", options_.out, options_.seed, example.index);
+      const std::string about = fmt::format("{} on subject {}, lane {}: {}", name_of(example.kind),
+                                            matrix_.subjects[example.subject].name,
+                                            matrix_.subjects[example.subject].lane, each.name);
+      LOCKSTEP_RETURN_IF_ERROR(write_case(each.file, values_[example.index], about));
+    }
+    return {};
+  }
+
+  const Matrix& matrix() const { return matrix_; }
+  bool has(CellKind kind) const {
+    return std::any_of(matrix_.cases.begin(), matrix_.cases.end(), [kind](const MatrixCase& each) {
+      return std::any_of(each.results.begin(), each.results.end(),
+                         [kind](const MatrixResult& result) { return result.kind == kind; });
+    });
+  }
+
+ private:
+  static constexpr std::size_t kNoStation = static_cast<std::size_t>(-1);
+
+  void add_case(Case value, std::string name, std::string file, std::vector<std::size_t> rows) {
+    values_.push_back(std::move(value));
+    matrix_.cases.push_back({std::move(name), std::move(file), std::move(rows),
+                             std::vector<MatrixResult>(matrix_.subjects.size())});
+  }
+
+  // Every lane of the matrix can carry out these cases. They stay in turn within what each subject
+  // is capable of; subjects that are capable of the same take one turn.
+  void generate_cases() {
+    for (const std::string& label : generated_rows())
+      matrix_.rows.push_back({fmt::format("Generated cases (seed {}), by what they have; a case "
+                                          "may be in several rows",
+                                          options_.seed),
+                              label});
+    GenerateOptions generate_options;
+    std::vector<Capabilities> turns;
+    for (const PoolStation& column : options_.columns) {
+      if (column.lane == LaneKind::kGloo) generate_options.lane = GenerateOptions::Lane::kGloo;
+      if (std::find(turns.begin(), turns.end(), column.subject.capabilities) == turns.end())
+        turns.push_back(column.subject.capabilities);
+    }
+    for (std::uint64_t i = 0; i < options_.cases; ++i) {
+      generate_options.capabilities = turns[i % turns.size()];
+      Case c = generate(options_.seed, i, generate_options);
+      std::vector<std::size_t> rows = generated_rows_of(c);
+      add_case(std::move(c), fmt::format("seed {}, case {}", options_.seed, i), "",
+               std::move(rows));
+    }
+  }
+
+  Status load_kept() {
+    std::error_code error;
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(options_.corpus, error))
+      if (entry.path().extension() == ".json") files.push_back(entry.path());
+    if (error)
+      return refused(fmt::format(
+          "cannot read the folder {}: {}; name that of the kept cases with --corpus, or none",
+          options_.corpus, error.message()));
+    if (files.empty())
+      return refused(fmt::format("there is no case (*.json) in {}", options_.corpus));
+    std::sort(files.begin(), files.end());
+    for (const fs::path& file : files) {
+      Result<Case> c = read_case(file.string());
+      if (!c) return c.error();
+      const MatrixRow row =
+          row_of_kept(file.lexically_relative(options_.corpus), file.stem().string());
+      add_case(std::move(*c), file.string(), file.string(), {index_of(row)});
+    }
+    return {};
+  }
+
+  std::size_t index_of(const MatrixRow& row) {
+    const auto found =
+        std::find_if(matrix_.rows.begin(), matrix_.rows.end(), [&row](const MatrixRow& each) {
+          return each.section == row.section && each.label == row.label;
+        });
+    if (found != matrix_.rows.end()) return static_cast<std::size_t>(found - matrix_.rows.begin());
+    matrix_.rows.push_back(row);
+    return matrix_.rows.size() - 1;
+  }
+
+  int jobs_at_once() const {
+    if (options_.jobs != 0) return options_.jobs;
+    int jobs = 1;
+    for (const PoolStation& column : options_.columns)
+      jobs = std::max(jobs, usual_jobs(column.lane));
+    return jobs;
+  }
+
+  void add_jobs(std::size_t subject, CasePool& pool) {
+    for (std::size_t c = 0; c < values_.size(); ++c) {
+      const Capabilities lacks =
+          missing(values_[c], options_.columns[subject].subject.capabilities);
+      if (!lacks.empty()) {
+        MatrixResult& result = matrix_.cases[c].results[subject];
+        result.kind = CellKind::kNotApplicable;
+        result.message = fmt::format("{}", fmt::join(names(lacks), ", "));
+        continue;
+      }
+      pool.add({subject, c, &values_[c]});
+      ++all_;
+    }
+  }
+
+  void take(const PoolResult& result, CasePool& pool) {
+    const std::size_t columns = options_.columns.size();
+    if (result.job.station >= columns) return take_own(result);
+    MatrixResult& cell = matrix_.cases[result.job.id].results[result.job.station];
+    Verdict verdict = result.outcome.verdict;
+    if (is_failing(result.outcome))
+      if (const std::string lacks = lacking(result.job.station); !lacks.empty())
+        verdict = not_run(lacks);
+    cell.kind = kind_of(verdict);
+    cell.oracle = verdict.ok() ? "" : verdict.oracle;
+    cell.message = verdict.ok() ? "" : verdict.message;
+    ++done_;
+    const std::size_t own = own_station_[result.job.station];
+    if (!is_failure(cell.kind) || own == kNoStation) return;
+    pool.add({own, result.job.id, result.job.value});
+    awaited_.emplace(result.job.id, result.job.station);
+    ++all_;
+  }
+
+  // The same case, judged by the subject's own profile. It ran up to the first step that is not
+  // modelled (CaseRunner).
+  void take_own(const PoolResult& result) {
+    const auto found = std::find(own_station_.begin(), own_station_.end(), result.job.station);
+    const auto subject = static_cast<std::size_t>(found - own_station_.begin());
+    MatrixResult& cell = matrix_.cases[result.job.id].results[subject];
+    const bool is_whole = is_modelled({subject, result.job.id, result.job.value});
+    if (result.outcome.verdict.ok())
+      cell.standing = is_whole ? Standing::kKnown : Standing::kUnmodelled;
+    awaited_.erase({result.job.id, subject});
+    ++done_;
+  }
+
+  // Whether the subject's profile says of every step what comes out.
+  bool is_modelled(const PoolJob& job) const {
+    const Profile& profile = options_.columns[job.station].subject.profile;
+    return modelled_steps(job.value->program, profile) == job.value->program.steps.size();
+  }
+
+  // A failure proves nothing if the machine has run out of what the lane needs.
+  // Looks at most once in a while, as failures may be many.
+  const std::string& lacking(std::size_t subject) {
+    const Clock::time_point now = Clock::now();
+    if (now - checked_ < kCheckEvery) return lacks_;
+    checked_ = now;
+    const Status status = check_needs(still_needed(needs_[subject]));
+    lacks_ = status.ok() ? "" : status.failure().detail;
+    return lacks_;
+  }
+
+  void show() {
+    const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
+    if (done_ == shown_) return;
+    if (!is_terminal &&
+        done_ / std::max<std::size_t>(all_ / 10, 1) == shown_ / std::max<std::size_t>(all_ / 10, 1))
+      return;
+    shown_ = done_;
+    std::fprintf(stderr, is_terminal ? "\r\033[K%zu of %zu runs" : "%zu of %zu runs\n", done_,
+                 all_);
+    std::fflush(stderr);
+  }
+
+  const MatrixOptions& options_;
+  Matrix matrix_;
+  std::vector<Case> values_;  // of matrix_.cases
+  std::vector<PoolStation> stations_;
+  std::vector<std::size_t> own_station_;  // for each subject: of its own profile, or kNoStation
+  std::vector<Needs> needs_;              // for each subject
+  Clock::time_point checked_;             // when lacks_ was found
+  std::string lacks_;
+  // Failures that the subject's own profile has not judged yet: the case, and the subject.
+  std::set<std::pair<std::size_t, std::size_t>> awaited_;
+  std::size_t all_ = 0;
+  std::size_t done_ = 0;
+  std::size_t shown_ = 0;
+};
+
+// Looks, before anything runs, whether the reports can be written.
+Status check_reports(const MatrixOptions& options) {
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error || ::access(options.out.c_str(), W_OK) != 0)
+    return refused(fmt::format("cannot write to the folder {} ({}): give another with --out",
+                               options.out, error ? error.message() : "no permission"));
+  for (const std::string& file : {options.markdown, options.json, options.html}) {
+    if (file.empty()) continue;
+    const fs::path folder = fs::absolute(file, error).parent_path();
+    if (fs::is_directory(file, error) || ::access(folder.c_str(), W_OK) != 0)
+      return refused(fmt::format("cannot write {}: {}", file,
+                                 fs::is_directory(file, error)     ? "it is a folder"
+                                 : fs::is_directory(folder, error) ? "no permission"
+                                                                   : "there is no such folder"));
+  }
+  if (options.html.empty()) return {};
+  Page trial("", "");
+  trial.add_chart("", "{}");
+  const Result<std::string> page = trial.html();
+  return page ? Status() : page.error();
+}
+
+Status write_reports(const MatrixOptions& options, const Matrix& matrix) {
+  if (!options.markdown.empty())
+    LOCKSTEP_RETURN_IF_ERROR(write_file(options.markdown, to_markdown(matrix)));
+  if (!options.json.empty()) LOCKSTEP_RETURN_IF_ERROR(write_file(options.json, to_json(matrix)));
+  if (options.html.empty()) return {};
+  const Result<std::string> page = to_page(matrix);
+  return page ? write_file(options.html, *page) : page.error();
+}
+
+}  // namespace
+
+int run_matrix(const MatrixOptions& options) {
+  if (const Status status = check_reports(options); !status.ok())
+    return complain(status.failure().detail);
+  watch_for_interrupt();
+  const ScratchFolder scratch;
+  MatrixRun run(options);
+  if (const Status status = run.load(); !status.ok()) return complain(status.failure().detail);
+  if (const Status status = run.run(); !status.ok())
+    return complain(status.failure().detail, static_cast<int>(Failing::kInconclusive));
+  const Status saved = run.save_examples();
+  tell(to_table(run.matrix()));
+  if (!saved.ok()) return complain(saved.failure().detail);
+  if (const Status status = write_reports(options, run.matrix()); !status.ok())
+    return complain(status.failure().detail);
+  if (interrupted()) return 130;
+  return run.has(CellKind::kUnknown) ? static_cast<int>(Failing::kInconclusive) : 0;
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,33 @@
+// matrix: runs kept and generated cases on several subjects, and says how each subject fares with
+// each group of cases. See `lockstep matrix --help` and report/matrix.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "properties/cli/case_pool.h"
+
+namespace lockstep::properties {
+
+struct MatrixOptions {
+  std::vector<PoolStation> columns;  // the subjects, each with its lane
+  std::uint64_t cases = 200;         // that are generated
+  std::uint64_t seed = 1;
+  int jobs = 0;  // 0: as many as suit the lanes
+  // The kept cases: *.json, also in folders below; those in its folder `torch` are findings.
+  // "none": no kept cases.
+  std::string corpus = "properties/corpus";
+  std::string out = "lockstep-out";  // for generated cases that fail
+  std::string markdown;
+  std::string json;
+  std::string html;
+  std::string program;
+  std::string command;  // the whole, for the reports
+};
+
+// Returns 0 if every case ran, whatever its result; 2 if some runs proved nothing; 130 after
+// Ctrl-C, with the results up to then in all reports.
+int run_matrix(const MatrixOptions& options);
+
+}  // namespace lockstep::properties

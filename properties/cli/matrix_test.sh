@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# matrix_test.sh PROGRAM SUBJECTS: tests `lockstep matrix`: the reducer is right everywhere, a planted bug shows with a
+# command that replays it, subjects that crash or hang cost their own cells alone, and bad input is refused in one line.
+program=$1
+subjects=$2
+kept=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../corpus" && pwd)
+# shellcheck source=properties/cli/expect.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
+
+subject() { echo "$subjects/liblockstep_$1_subject.so"; }
+
+# row LABEL: the row of the latest table.
+row() { grep -E "^  $1  " out; }
+
+# Positive and negative control in one run: a reducer with a planted bug beside the one without.
+expect 0 "seeded:N08 (sim)" "$program" matrix --subjects reducer,seeded:N08 --cases 60 --seed 1 --corpus "$kept" \
+  --out found --json matrix.json --markdown matrix.md --html matrix.html
+[[ $(row 'all generated cases') =~ ' 60 right '.*[1-9]' wrong bits of 60' ]] || fail "the generated cases: $(row 'all generated cases')"
+[[ $(row 'forgets_local_use') =~ ' right '.*'wrong bits' ]] || fail "a finding has no row of its own"
+grep -q ' right .* right\b' out || fail "no row is right on both"
+grep -q '"lockstep_matrix": 1' matrix.json || fail "the report lacks its version"
+grep -q '^| all generated cases | 60 | 60 right | ' matrix.md || fail "the table in Markdown lacks a row"
+grep -q '<title>.* cases on 2 subjects</title>' matrix.html || fail "the page lacks its title"
+
+# Every command in the reports fails as its cell says; the reducer passes the same cases.
+commands=$(grep -o "$program replay [^\`]* --subject seeded:N08" matrix.md | sort -u)
+[[ -n $commands ]] || fail "no command replays a failure"
+while read -r command; do
+  # shellcheck disable=SC2086  # words
+  expect 65 "FAIL: wrong bits" $command
+  # shellcheck disable=SC2086
+  expect 0 "ok" ${command% --subject *}
+done <<<"$commands"
+[[ $commands == *found/matrix-1-* ]] || fail "no generated case is among the examples: $commands"
+
+# The same command gives the same matrix.
+"$program" matrix --subjects reducer,seeded:N08 --cases 60 --seed 1 --corpus "$kept" --out found --jobs 3 >again 2>err
+"$program" matrix --subjects reducer,seeded:N08 --cases 60 --seed 1 --corpus "$kept" --out found --jobs 3 >out 2>err
+cmp -s out again || fail "two runs differ"
+"$program" matrix --subjects reducer --cases 60 --seed 1 --corpus "$kept" --out clean --json clean.json >out 2>err
+if grep -wE 'wrong|crash|crashes|hang|hangs|other|unknown' out; then fail "the reducer is not right everywhere"; fi
+grep -q '"examples"' clean.json && fail "there are examples of failures where nothing failed"
+
+# Subjects that crash and hang: the others are not touched, and the run ends. A subject says what it lacks.
+expect 0 "liblockstep_crashing_subject.so (sim)" "$program" matrix --cases 12 --seed 1 --corpus none --jobs 2 --out bad \
+  --subjects "reducer,$(subject crashing),$(subject example)"
+[[ $(row 'all generated cases') =~ ' 12 right '.*[1-9]' crash'.*[1-9]' right' ]] || fail "the crash: $(row 'all generated cases')"
+[[ $(row 'dynamic mode') =~ ' right '.*'not applicable' ]] || fail "what a subject lacks: $(row 'dynamic mode')"
+echo '{"schema": 1, "program": {"steps": [{}, {}]}}' >one.json
+mkdir one && mv one.json one/
+expect 0 "hang" timeout --signal KILL 200 "$program" matrix --cases 1 --seed 1 --corpus one --jobs 2 --out bad \
+  --subjects "reducer,$(subject hanging)"
+[[ $(row 'regression cases') =~ ' right '.*'hang' ]] || fail "the hang: $(row 'regression cases')"
+
+# Ctrl-C: what has run is told, and written.
+"$program" matrix --cases 2 --seed 1 --corpus one --jobs 1 --out bad --json cut.json --subjects "reducer,$(subject hanging)" \
+  >out 2>err &
+pid=$!
+for ((i = 0; i < 600; ++i)); do
+  grep -q "^3 of " err && break # the reducer's three runs have ended, and the other's first one hangs
+  sleep 0.1
+done
+kill -INT $pid
+wait $pid
+code=$?
+[[ $code -eq 130 ]] || fail "Ctrl-C gave $code"
+grep -q "The command was interrupted" out || fail "Ctrl-C: the table does not say that it is not whole"
+[[ $(row 'regression cases') =~ ' right '.*'not run' ]] || fail "Ctrl-C: $(row 'regression cases')"
+grep -q '"not run"' cut.json || fail "Ctrl-C: the report does not say what has not run"
+
+# PyTorch's reducer is held to the contract; what its profile expects is known. Without it one line says what to do.
+if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
+  mkdir -p findings/torch
+  cp "$kept"/torch/{forgets_local_use,later_backwards_are_local,stays_armed}.json findings/torch/
+  expect 0 "torch (gloo)" "$program" matrix --subjects reducer,torch --cases 4 --seed 1 --corpus findings --out beside
+  for finding in forgets_local_use stays_armed; do
+    [[ $(row $finding) =~ ' right '.*'wrong bits (known)' ]] || fail "the finding: $(row $finding)"
+  done
+  [[ $(row later_backwards_are_local) =~ ' right '.*'wrong error (known)' ]] || fail "the finding: $(row later_backwards_are_local)"
+  case_file=findings/torch/forgets_local_use.json
+  expect 65 "--subject torch --contract lockstep" "$program" replay $case_file --lane gloo --subject torch --contract lockstep
+  expect 0 "ok" "$program" replay $case_file --lane gloo --subject torch
+  expect 1 "has the lane gloo alone" "$program" matrix --subjects reducer,torch --lane sim --cases 5
+else
+  expect 1 "ci/setup --torch" "$program" matrix --subjects reducer,torch --cases 5
+fi
+
+# Bad input.
+expect 1 "--subjects is required" "$program" matrix
+expect 1 "there is no planted bug 'X99'" "$program" matrix --subjects reducer,seeded:X99
+expect 1 "there is no file './moon.so'" "$program" matrix --subjects ./moon.so
+expect 1 "'reducer' is there twice" "$program" matrix --subjects reducer,reducer
+expect 1 "--lane" "$program" matrix --subjects reducer --lane moon
+expect 1 "--cases: '0' is not a whole number from 1 to" "$program" matrix --subjects reducer --cases 0
+expect 1 "--jobs" "$program" matrix --subjects reducer --jobs 0
+expect 1 "cannot read the folder nowhere" "$program" matrix --subjects reducer --corpus nowhere
+mkdir empty
+expect 1 "there is no case (*.json) in empty" "$program" matrix --subjects reducer --corpus empty
+echo '{"schema": 1, "program": {"world": 1000000000}}' >empty/large.json
+expect 1 "large.json: program.world" "$program" matrix --subjects reducer --corpus empty
+for option in --markdown --json --html; do
+  expect 1 "cannot write nowhere/file: there is no such folder" "$program" matrix --subjects reducer --corpus none $option nowhere/file
+  expect 1 "cannot write empty: it is a folder" "$program" matrix --subjects reducer --corpus none $option empty
+done
+touch file
+expect 1 "--out" "$program" matrix --subjects reducer --corpus none --out file/below
+expect 1 "--contract" "$program" replay one/one.json --contract moon
+
+finish "all passed"
