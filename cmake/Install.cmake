@@ -1,6 +1,7 @@
 # What `cmake --install` puts into a prefix:
 #   bin/lockstep, lockstep-seeded   the program, and what it goes on as for planted bugs in the real lanes
 #   lib/libnccl-net-lockstep.so     the net plug-in, which its nccl lane gives to NCCL
+#   lib/lockstep/played/            the GPU that its nccl lane plays for NCCL
 #   lib/                            the reducer and its base, static
 #   include/lockstep/reducer/...    their public headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
@@ -107,6 +108,9 @@ if(TARGET lockstep)
   install(TARGETS lockstep-seeded RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS lockstep_nccl_net LIBRARY DESTINATION lib COMPONENT program)
+  # In a folder of its own, where no other program takes it for a real GPU's.
+  install(TARGETS lockstep_played_gpu lockstep_played_nvml lockstep_played_cudart_12 lockstep_played_cudart_13
+          LIBRARY DESTINATION lib/lockstep/played COMPONENT program)
   # The program writes its completions and its manual page itself, from the options that its parser has.
   set(shell_files ${PROJECT_BINARY_DIR}/shell)
   add_custom_command(OUTPUT ${shell_files}/lockstep ${shell_files}/_lockstep ${shell_files}/lockstep.1

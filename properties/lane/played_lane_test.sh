@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# played_lane_test.sh PROGRAM PLUGIN CACHE: the nccl lane over NCCL itself, whose GPU is played. CACHE is the folder of
+# ci/nccl unless LOCKSTEP_NCCL_CACHE says otherwise. 77: no NCCL was fetched.
+program=$1
+export LOCKSTEP_NCCL_PLUGIN=$2
+export LOCKSTEP_NCCL_CACHE=${LOCKSTEP_NCCL_CACHE:-$3}
+unset LOCKSTEP_NCCL LOCKSTEP_NCCL_PLAYED
+corpus=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../corpus/nccl" && pwd)
+version=
+for each in ${LOCKSTEP_NCCL_VERSION:-2.28.9 2.30.7 2.32.3 2.29.7 2.27.7 2.22.3}; do
+  if [[ -e $LOCKSTEP_NCCL_CACHE/$each/lib/libnccl.so.2 ]]; then version=$each && break; fi
+done
+[[ -n $version ]] || { echo "skipped: no NCCL to play in $LOCKSTEP_NCCL_CACHE; fetch one (ci/nccl fetch 2.28.9)" && exit 77; }
+# shellcheck source=properties/cli/expect.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"
+lane=(--lane nccl --played --nccl "$version")
+
+# Good cases pass, and cases with faults of the rank and of NCCL's network.
+expect_match 0 '12 cases .* 0 failing' "$program" fuzz "${lane[@]}" --seed 1 --cases 12 --faults none
+expect_match 0 ' message_delay [0-9]' "$program" fuzz "${lane[@]}" --seed 1 --cases 8 --faults message_delay
+expect_match 0 ' (rank_exit|operation_stall) [0-9]' "$program" fuzz "${lane[@]}" --seed 4 --cases 4 --faults rank_exit,operation_stall
+
+# Ranks report a failure when NCCL has ended their communicator, which takes half a second.
+expect_match 0 'subject reducer: ok' "$program" replay "$corpus/reports-after-the-abort.json" "${lane[@]}"
+
+# A planted bug is found, so that a run without a finding is meaningful.
+expect_match 71 'seeded:C01' "$program" replay "$corpus/c01.json" "${lane[@]}" --subject seeded:C01
+expect_match 0 'subject reducer: ok' "$program" replay "$corpus/c01.json" "${lane[@]}"
+
+# Wrong arguments get one line that says what to do.
+expect 1 'NCCL 2.99.1 is not in' "$program" fuzz --lane nccl --played --nccl 2.99.1
+expect 1 'there is no file /no/such/nccl.so' "$program" fuzz --lane nccl --played --nccl /no/such/nccl.so
+expect 1 'are for the lane nccl' "$program" fuzz --lane gloo --played
+expect 1 'is not NCCL: it has no ncclGetVersion' "$program" fuzz --lane nccl --played --nccl "$LOCKSTEP_NCCL_PLUGIN"
+
+finish "the nccl lane runs over NCCL $version on a played GPU"
