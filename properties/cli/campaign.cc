@@ -189,14 +189,8 @@ class Triage {
     report.irrelevant = leader.shrunk->irrelevant;
     report.case_file = options_.folder + "/" + leader.shrunk->case_file;
     report.program = options_.program;
-    // The last line says when a run of fuzz has found the case; here it says which shard has.
-    std::string block = failure_block(report);
-    block.resize(block.rfind("found:  "));
-    return block + fmt::format(
-                       "found:  seed {}, case {}, by shard {}; made small in {} executions; "
-                       "commit {}\n",
-                       report.seed, report.index, leader.shard, report.shrink_executions,
-                       summary_.plan.commit);
+    return failure_block(report) + fmt::format("found:  seed {}, case {}, by shard {}\n",
+                                               report.seed, report.index, leader.shard);
   }
 
   const CampaignCommandOptions& options_;

@@ -213,6 +213,8 @@ class ShardRun {
       }
     LOCKSTEP_RETURN_IF_ERROR(files_.append(to_line(block)));
     LOCKSTEP_RETURN_IF_ERROR(files_.sync());
+    ok_ += block.counts.ok;
+    faulted_ok_ += block.counts.faulted_ok;
     history_.blocks.push_back(std::move(block));
     std::sort(history_.blocks.begin(), history_.blocks.end(),
               [](const BlockRecord& a, const BlockRecord& b) { return a.begin < b.begin; });
@@ -324,12 +326,8 @@ class ShardRun {
     status.subject = plan_.subject;
     status.seed = plan_.seed;
     status.seconds = seconds;
-    for (const BlockRecord& block : history_.blocks) {
-      status.ok += block.counts.ok;
-      status.faulted_ok += block.counts.faulted_ok;
-    }
-    status.ok += totals.ok;
-    status.faulted_ok += totals.faulted_ok;
+    status.ok = ok_ + totals.ok;
+    status.faulted_ok = faulted_ok_ + totals.faulted_ok;
     status.features = smallest_.size();
     status.failures = history_.failures.size();
     if (options_.cases == 0) status.seconds_left = options_.seconds - seconds;
@@ -376,6 +374,8 @@ class ShardRun {
   StatusLine status_;
   Clock::time_point start_;
   std::uint64_t start_cases_ = 0;  // that had run before this process
+  std::uint64_t ok_ = 0;           // cases of this process's blocks, as in Totals
+  std::uint64_t faulted_ok_ = 0;
   bool is_complete_ = false;
   std::string why_inconclusive_;
 };
