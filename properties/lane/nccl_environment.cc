@@ -18,10 +18,10 @@ NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
   if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
 }
 
-// A rank reports its failure when NCCL has ended the communicator, which takes half a second and
-// more: NCCL's threads look every 500 ms whether they are to end. This is the reducer's default.
+// A rank reports its failure when NCCL has ended the communicator. That takes half a second, as
+// NCCL's threads look every 500 ms whether they are to end, and seconds on a busy machine.
 platform::Duration NcclEnvironment::failure_grace() const {
-  return std::min<platform::Duration>(timeout(), std::chrono::seconds(2));
+  return std::min<platform::Duration>(timeout(), std::chrono::seconds(5));
 }
 
 void NcclEnvironment::begin_step(std::uint32_t step) {
