@@ -6,6 +6,7 @@
 #   configure PRESET      makes the build folder of a preset, unless it is there and up to date
 #   build PRESET [TARGET] builds it
 #   parallel_jobs         how many things to do at once
+#   fetch_wheel ...       brings a file from PyPI, checked against its hash
 #
 # The output of a stage goes to build/logs/NAME.log (LOCKSTEP_LOGS=FOLDER: there). It is shown when the stage
 # fails, or all along with LOCKSTEP_VERBOSE=1. Ctrl-C ends every script with exit code 130.
@@ -144,4 +145,29 @@ run_ctest() {
   fi
   printf '%s\n' "${closing:-ctest printed no closing line; its exit code is $code}"
   return "$code"
+}
+
+# why_not LOG: the line of a log that tells why pip or an unpacking failed
+why_not() {
+  grep -iE 'no space left|^ERROR|^[a-z_.]+(Error|File): ' "$1" | tail -n 1 || true
+}
+
+# fetch_wheel LOG LABEL HASHES FILE SHA256 FOLDER REMEDY: brings the wheel FILE from PyPI to FOLDER, by pip. LABEL is what the
+# errors call it, HASHES the list that names it, and REMEDY what else a user can do.
+fetch_wheel() {
+  local log=$1 label=$2 hashes=$3 file=$4 expected=$5 folder=$6 remedy=$7
+  local package version python abi tags tag options=() found reason
+  IFS=- read -r package version python abi tags <<<"${file%.whl}"
+  while read -r tag; do options+=(--platform "$tag"); done < <(tr . '\n' <<<"$tags")
+  # A wheel for one Python is asked for by its name, whatever Python this machine has.
+  if [[ $abi != none ]]; then options+=(--implementation cp --python-version "${python#cp}" --abi "$abi"); fi
+  if ! run_logged "$log" python3 -m pip download --disable-pip-version-check --no-cache-dir --no-deps \
+    --only-binary=:all: "${options[@]}" --dest "$folder" "${package//_/-}==$version"; then
+    reason=$(why_not "$lockstep_logs/$log.log")
+    die "pip could not bring $label: ${reason:-no reason given} ($lockstep_logs/$log.log). Look whether this machine reaches PyPI, and its disk has room; $remedy"
+  fi
+  [[ -e $folder/$file ]] || die "pip ended well, yet it did not bring $file, which $hashes has for $label"
+  found=$(sha256sum -- "$folder/$file" | awk '{ print $1 }')
+  [[ $found == "$expected" ]] ||
+    die "$file of $label has the SHA-256 $found, and $hashes says $expected: it is not the file that was recorded, and is not used"
 }

@@ -3,6 +3,7 @@ set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA parts: AUTO (where a toolkit
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LOCKSTEP_TORCH AUTO CACHE STRING "Build the subject torch: AUTO (where libtorch is found), ON (required) or OFF")
 set_property(CACHE LOCKSTEP_TORCH PROPERTY STRINGS AUTO ON OFF)
+set(LOCKSTEP_TORCH_ROOT "" CACHE PATH "A folder with another libtorch than the system's (ci/torch)")
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizer: empty, address (with undefined) or thread")
 set_property(CACHE LOCKSTEP_SANITIZE PROPERTY STRINGS "" address thread)
 set(LOCKSTEP_SEEDED_DIR "" CACHE PATH "A further folder of seeded-bug patches, besides faults/seeded")

@@ -155,7 +155,8 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
       ->check(CLI::IsMember(lanes));
   command
       .add_option("--subject", arguments.subject,
-                  "the reducer under test: reducer, seeded:ID, torch, or a shared library")
+                  "the reducer under test: reducer, seeded:ID, torch, torch:VERSION, torch:FOLDER "
+                  "(ci/torch builds these), or a shared library")
       ->capture_default_str();
   command.add_option("--against", arguments.against,
                      "a second one that runs every case, too: the two must agree bit for bit, as "

@@ -19,7 +19,11 @@ struct Profile {
   torch_model::Policies policies;  // kTorch
 
   static Profile lockstep() { return {}; }
+  // Of the system's version, or of another one.
   static Profile torch() { return {Kind::kTorch, {}}; }
+  static Profile torch(const torch_model::Version& version) {
+    return {Kind::kTorch, torch_model::policies_of(version)};
+  }
   bool is_torch() const { return kind == Kind::kTorch; }
 };
 

@@ -15,6 +15,8 @@ namespace lockstep::properties {
 namespace {
 
 constexpr std::string_view kSeededPrefix = "seeded:";
+constexpr std::string_view kTorch = "torch";
+constexpr std::string_view kTorchPrefix = "torch:";
 
 std::string known_bugs() {
   std::string out;
@@ -24,7 +26,8 @@ std::string known_bugs() {
 }
 
 bool names_library(const std::string& text) {
-  return text != "reducer" && text != "torch" && !text.starts_with(kSeededPrefix);
+  return text != "reducer" && text != kTorch && !text.starts_with(kTorchPrefix) &&
+         !text.starts_with(kSeededPrefix);
 }
 
 }  // namespace
@@ -38,7 +41,7 @@ std::string Subject::name() const {
     case Kind::kHosted:
       return id;
     case Kind::kTorch:
-      return "torch";
+      return id.empty() ? std::string(kTorch) : std::string(kTorchPrefix) + id;
   }
   return id;
 }
@@ -65,7 +68,13 @@ Result<Subject> parse_subject(const std::string& text) {
         Code::kInvalidArgument,
         fmt::format("there is no planted bug '{}'; there are: {}", subject.id, known_bugs())));
   }
-  if (text == "torch") return torch_subject();
+  if (text == kTorch) return torch_subject();
+  if (text.starts_with(kTorchPrefix)) {
+    const std::string which = text.substr(kTorchPrefix.size());
+    if (!which.empty()) return torch_subject(which);
+    return failed(Status(Code::kInvalidArgument,
+                         "'torch:' needs a version, as torch:2.9.1, or the folder of a PyTorch"));
+  }
   subject.kind = Subject::Kind::kHosted;
   subject.id = text;
   LOCKSTEP_CHECK(names_library(text));

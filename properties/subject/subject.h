@@ -26,7 +26,7 @@ struct Subject {
     kTorch,   // PyTorch's, in the program `rank_program` (properties/subject/torch)
   };
   Kind kind = Kind::kProduction;
-  std::string id;
+  std::string id;  // kTorch: the version, the folder, or empty for the system's
   // For kHosted: set after the library was opened in this process, where it remains open until the
   // process ends.
   const lockstep_subject* table = nullptr;
@@ -40,7 +40,8 @@ struct Subject {
   // A second subject that runs every case, too, and must agree with this one (CaseRunner); or null.
   std::shared_ptr<const Subject> against;
 
-  std::string name() const;  // as on the command line: reducer, seeded:R01, torch, ./libmine.so
+  std::string name()
+      const;  // as on the command line: reducer, seeded:R01, torch:2.9.1, ./libmine.so
 };
 
 // Returns what cases may require of the subject, or of both subjects if there are two. With two,
@@ -51,8 +52,8 @@ Capabilities common_capabilities(const Subject& subject);
 // none.
 std::string planted_bug_of(const Subject& subject);
 
-// Reads "reducer", "seeded:ID", "torch" or a path. On failure, returns one line that says what is
-// wrong and what to do. Opens a library in this process.
+// Reads "reducer", "seeded:ID", "torch", "torch:VERSION", "torch:FOLDER" or a path. On failure,
+// returns one line that says what is wrong and what to do. Opens a library in this process.
 Result<Subject> parse_subject(const std::string& text);
 
 // Like parse_subject(), but opens a library only in a child process, so that a library that ends or

@@ -3,25 +3,88 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include "properties/process/child.h"
+#include "properties/process/process_end.h"
 
 namespace lockstep::properties {
 namespace {
 
-constexpr const char* kProgram = "lockstep-torch";
+namespace fs = std::filesystem;
 
-// Returns the first line that the program prints, on either stream.
-std::string first_line_of(const std::filesystem::path& program) {
-  std::FILE* pipe = ::popen(fmt::format("'{}' --probe 2>&1", program.string()).c_str(), "r");
-  if (pipe == nullptr) return {};
+constexpr const char* kProgram = "lockstep-torch";
+constexpr auto kProbeLimit = std::chrono::seconds(60);  // for a busy machine that loads libtorch
+
+// Returns the line with the greeting, or the first one that the program prints, on either stream;
+// if it prints none, how it ended. Some versions print warnings while they are loaded.
+std::string answer_of(const fs::path& program) {
+  std::FILE* pipe = ::popen(fmt::format("exec '{}' --probe 2>&1", program.string()).c_str(), "r");
+  if (pipe == nullptr) return "it cannot be started";
   std::array<char, 400> line{};
-  const bool is_read = std::fgets(line.data(), line.size(), pipe) != nullptr;
-  ::pclose(pipe);
-  std::string out = is_read ? line.data() : "";
+  std::string out;
+  while (std::fgets(line.data(), line.size(), pipe) != nullptr)
+    if (out.empty() || std::string_view(line.data()).starts_with(kTorchGreeting)) out = line.data();
+  const int status = ::pclose(pipe);
   while (!out.empty() && out.back() == '\n') out.pop_back();
-  return out;
+  if (status != 0 && (out.empty() || out.starts_with(kTorchGreeting)))
+    return "it " + describe_end(status);
+  return out.empty() ? "it says nothing" : out;
+}
+
+// Does so in a child process, as a libtorch may hang while it is loaded.
+std::string probe(const fs::path& program) {
+  Child child;
+  const Status started = child.start([&](ChildLine& line) { line.send(answer_of(program)); });
+  if (!started.ok()) return started.failure().detail;
+  std::string text;
+  switch (child.receive(text, kProbeLimit)) {
+    case Child::Received::kMessage:
+      return text;
+    case Child::Received::kNothing:
+      return fmt::format("it says nothing within {} s", kProbeLimit.count());
+    case Child::Received::kFinished:
+    case Child::Received::kLost:
+      break;
+  }
+  return "the process that started it " + child.how_lost();
+}
+
+bool is_version(const std::string& text) {
+  return text.find_first_not_of("0123456789.") == std::string::npos &&
+         torch_model::version_from(text).has_value();
+}
+
+tl::unexpected<Status> not_available(std::string what) {
+  return failed(Status(Code::kInvalidArgument, std::move(what)));
+}
+
+// A program, and what says so in one line where it is missing.
+struct Place {
+  fs::path program;
+  std::string missing;
+};
+
+Place place_of(const std::string& which, const fs::path& root, const fs::path& folder) {
+  if (which.empty())
+    return {folder / kProgram,
+            fmt::format("the subject 'torch' is not built: there is no {} beside this program; "
+                        "install libtorch (ci/setup --torch) and build anew",
+                        kProgram)};
+  const fs::path versions = folder / kTorchVersions;
+  if (root.empty())
+    return {versions / which / kProgram,
+            fmt::format("the subject 'torch:{0}' is not built: ci/torch --version {0} fetches that "
+                        "PyTorch and builds the subject",
+                        which)};
+  return {versions / "with" / root.relative_path() / kProgram,
+          fmt::format("the subject 'torch:{0}' is not built: ci/torch --with {0} builds it",
+                      root.string())};
 }
 
 }  // namespace
@@ -53,32 +116,53 @@ Capabilities torch_capabilities() {
       .with(kSparse);
 }
 
-Result<Subject> torch_subject() {
+fs::path torch_root(const fs::path& given) {
   std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return torch_subject(self.parent_path());
+  for (const fs::path& root : {given, given / "torch", given / ".." / ".."})
+    if (fs::exists(root / "lib" / "libtorch_cpu.so", error)) return fs::canonical(root, error);
+  return {};
 }
 
-Result<Subject> torch_subject(const std::filesystem::path& folder) {
-  const auto refused = [](std::string what) {
-    return failed(Status(Code::kInvalidArgument, std::move(what)));
-  };
+Result<Subject> torch_subject(const std::string& which) {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  return torch_subject(which, self.parent_path());
+}
+
+Result<Subject> torch_subject(const std::string& which, const fs::path& folder) {
   Subject subject;
   subject.kind = Subject::Kind::kTorch;
-  const std::filesystem::path program = folder / kProgram;
+  subject.id = which;
+  fs::path root;
+  if (!which.empty() && !is_version(which)) {
+    root = torch_root(which);
+    if (root.empty())
+      return not_available(fmt::format(
+          "the subject 'torch:{0}': '{0}' is no version, as 2.9.1, and no folder with a PyTorch "
+          "(lib/libtorch_cpu.so)",
+          which));
+    subject.id = root.string();
+  }
+  Place place = place_of(which, root, folder);
   std::error_code error;
-  if (!std::filesystem::exists(program, error))
-    return refused(
-        fmt::format("the subject 'torch' is not built: there is no {} beside this program; install "
-                    "libtorch (ci/setup --torch) and build anew",
-                    kProgram));
-  const std::string said = first_line_of(program);
-  if (!said.starts_with(kTorchGreeting))
-    return refused(fmt::format("the subject 'torch' cannot run: {} says: {}", program.string(),
-                               said.empty() ? "nothing" : said));
-  subject.rank_program = program.string();
+  const bool is_there = fs::exists(place.program, error);
+  // The system's libtorch may be the version that is asked for.
+  const bool may_be_system = !is_there && root.empty() && fs::exists(folder / kProgram, error);
+  if (may_be_system) place.program = folder / kProgram;
+  if (!is_there && !may_be_system) return not_available(place.missing);
+  const std::string said = probe(place.program);
+  if (!said.starts_with(kTorchGreeting)) {
+    if (may_be_system) return not_available(place.missing);
+    return not_available(fmt::format("the subject '{}' cannot run: {} says: {}", subject.name(),
+                                     place.program.string(), said));
+  }
+  const std::string version = said.substr(std::string(kTorchGreeting).size());
+  const std::optional<torch_model::Version> known = torch_model::version_from(version);
+  if (!known || (may_be_system && version != which && !which.empty()))
+    return not_available(place.missing);
+  subject.rank_program = place.program.string();
   subject.capabilities = torch_capabilities();
-  subject.profile = Profile::torch();
+  subject.profile = Profile::torch(*known);
   return subject;
 }
 

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "properties/subject/torch/interface.h"
 #include "reference/arithmetic.h"
 #include "reference/sparse.h"
 #include "reference/values.h"
@@ -31,6 +32,7 @@ at::ScalarType type_of(DType dtype) {
       return at::kHalf;
     case DType::kBFloat16:
       return at::kBFloat16;
+    case DType::kComplex64:  // which no case for this subject has
     case DType::kFloat32:
       break;
   }
@@ -171,7 +173,7 @@ GraphBuilder::GraphBuilder(const reference::Program& program, std::uint32_t rank
 
 std::vector<at::Tensor> GraphBuilder::build(const std::vector<reference::Node>& nodes,
                                             const std::vector<reference::Input>& outputs) {
-  std::vector<std::shared_ptr<Node>> made;
+  std::vector<NodeHandle> made;
   const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
     return torch::autograd::Edge(made[index], slot % made[index]->num_inputs());
   };
@@ -186,8 +188,7 @@ std::vector<at::Tensor> GraphBuilder::build(const std::vector<reference::Node>& 
     const bool wants_gradient =
         record.kind == RecordKind::kUse && parameters_[owner].requires_grad();
     if (wants_gradient) edges.push_back(torch::autograd::impl::gradient_edge(parameters_[owner]));
-    made.emplace_back(new ProgramNode(*this, record, std::move(edges), owner, wants_gradient),
-                      torch::autograd::deleteNode);
+    made.push_back(make_node<ProgramNode>(*this, record, std::move(edges), owner, wants_gradient));
   }
   std::vector<at::Tensor> variables;
   for (const reference::Input& output : outputs) {

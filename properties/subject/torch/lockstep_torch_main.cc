@@ -1,6 +1,7 @@
 // The program `lockstep-torch`: a fork server for ranks' processes of the subject `torch`, which
 // have one thread until they train. lockstep starts it. For a person only `lockstep-torch --probe`
 // is useful; it prints the version of libtorch.
+#include <c10/core/CPUAllocator.h>
 #include <torch/version.h>
 
 #include <cstdio>
@@ -23,12 +24,13 @@ class TorchRanks final : public lockstep::properties::RankProgram {
   void run(const lockstep::properties::RankJob& job,
            lockstep::properties::RankObservation& observation,
            lockstep::faults::Fired& fired) override {
-    lockstep::torch_subject::train(job, observation, fired, planted_);
+    lockstep::torch_subject::train(job, observation, fired, profile_.policies, planted_);
   }
 
  private:
   const Planted planted_;
-  const lockstep::properties::Profile profile_ = lockstep::properties::Profile::torch();
+  const lockstep::properties::Profile profile_ = lockstep::properties::Profile::torch(
+      {TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH});
 };
 
 }  // namespace
@@ -36,6 +38,7 @@ class TorchRanks final : public lockstep::properties::RankProgram {
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "--probe") {
+    (void)c10::GetCPUAllocator();  // so that what is printed comes from a loaded libtorch
     std::printf("%s%s\n", lockstep::properties::kTorchGreeting, TORCH_VERSION);
     return 0;
   }
@@ -43,6 +46,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "lockstep-torch: started by lockstep --subject torch, not by hand\n");
     return 1;
   }
+  // Gloo prints there which ranks are connected, from PyTorch 2.7 or so on.
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
   lockstep::torch_subject::prepare_process();
   const char* planted = std::getenv("LOCKSTEP_TORCH_PLANTED");  // for tests of the oracles
   const bool swallows = planted != nullptr && std::string(planted) == "swallowed-errors";

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -36,7 +37,7 @@ namespace fs = std::filesystem;
 class Torch : public ::testing::Test {
  protected:
   void SetUp() override {
-    Result<Subject> found = torch_subject(LOCKSTEP_PROGRAMS);
+    Result<Subject> found = torch_subject("", LOCKSTEP_PROGRAMS);
     if (!found) GTEST_SKIP() << found.error().failure().detail;
     subject_ = std::move(*found);
   }
@@ -49,6 +50,7 @@ class Torch : public ::testing::Test {
 TEST_F(Torch, ShowsEveryPolicyOfItsProfile) {
   const std::unique_ptr<Lane> lane = make_torch_lane(subject_);
   for (const torch_model::Policy& policy : torch_model::kPolicies) {
+    if (!policy.holds_in(torch_model::kOldestVersion)) continue;
     const std::string name(policy.name);
     const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + name + ".json");
     ASSERT_TRUE(c) << c.error().to_string();
@@ -66,6 +68,47 @@ TEST_F(Torch, ShowsEveryPolicyOfItsProfile) {
     EXPECT_FALSE(judged_by(taken_back).ok()) << name;
     EXPECT_FALSE(judged_by(Profile::lockstep()).ok()) << name;
   }
+}
+
+// The table policy x version, of the versions that are built (ci/torch --version). Method: the case
+// named after the policy is run once, and judged by the version's profile with the policy and
+// without it. Exactly one of the two has to accept what the version does, and it has to be the one
+// that policies.h names for it. A policy whose case another difference spoils "cannot tell".
+TEST(TorchVersions, DoWhatPoliciesSayOfThem) {
+  std::uint32_t versions = 0;
+  for (const torch_model::Version& version : torch_model::kTestedVersions) {
+    const std::string name = torch_model::to_string(version);
+    const Result<Subject> subject = torch_subject(name, LOCKSTEP_PROGRAMS);
+    if (!subject) continue;
+    ++versions;
+    const std::unique_ptr<Lane> lane = make_torch_lane(*subject);
+    for (const torch_model::Policy& policy : torch_model::kPolicies) {
+      const Result<Case> c =
+          read_case(LOCKSTEP_CORPUS "/torch/" + std::string(policy.name) + ".json");
+      ASSERT_TRUE(c) << c.error().to_string();
+      Profile with = Profile::torch(version);
+      with.policies.*policy.member = true;
+      Profile without = with;
+      without.policies.*policy.member = false;
+      Observation observation;
+      lane->run(*c, expectation_of(c->program, with), observation);
+      const auto accepts = [&](const Profile& profile) {
+        return judge(*c, profile, expectation_of(c->program, profile, observation.recoveries),
+                     observation)
+            .ok();
+      };
+      const bool holds = accepts(with);
+      const bool is_gone = accepts(without);
+      const char* const found = holds == is_gone ? "cannot tell" : holds ? "holds" : "gone";
+      std::printf("%-8s %-28s %s\n", name.c_str(), std::string(policy.name).c_str(), found);
+      if (holds == is_gone) {
+        EXPECT_FALSE(policy.holds_in(version) && !holds) << name << ": " << policy.name;
+        continue;
+      }
+      EXPECT_EQ(holds, policy.holds_in(version)) << name << ": " << policy.name;
+    }
+  }
+  if (versions == 0) GTEST_SKIP() << "no version is built: ci/torch --version 2.15.0 builds one";
 }
 
 TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
@@ -283,7 +326,7 @@ class TorchProgram : public ::testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   std::string complaint() const {
-    const Result<Subject> found = torch_subject(folder_);
+    const Result<Subject> found = torch_subject("", folder_);
     EXPECT_FALSE(found);
     return found ? "" : found.error().failure().detail;
   }
@@ -302,6 +345,50 @@ TEST_F(TorchProgram, ThatCannotStartIsToldInOneLine) {
   fs::permissions(program, fs::perms::owner_all);
   EXPECT_NE(complaint().find("undefined symbol: _ZN5torch"), std::string::npos);
   EXPECT_EQ(complaint().find('\n'), std::string::npos);
+}
+
+TEST_F(TorchProgram, ThatCrashesWhileItLoadsIsToldInOneLine) {
+  const fs::path program = folder_ / "lockstep-torch";
+  std::ofstream(program) << "#!/bin/sh\nkill -SEGV $$\n";
+  fs::permissions(program, fs::perms::owner_all);
+  EXPECT_NE(complaint().find("it was killed by signal 11"), std::string::npos) << complaint();
+}
+
+TEST_F(TorchProgram, WarningsBeforeItsAnswerAreSkipped) {
+  const fs::path program = folder_ / "lockstep-torch.d" / "2.9.1" / "lockstep-torch";
+  fs::create_directories(program.parent_path());
+  std::ofstream(program) << "#!/bin/sh\necho '[W interface.cpp:47] Warning'\n"
+                            "echo 'lockstep-torch 1, libtorch 2.9.1+cpu'\n";
+  fs::permissions(program, fs::perms::owner_all);
+  const Result<Subject> found = torch_subject("2.9.1", folder_);
+  ASSERT_TRUE(found) << found.error().failure().detail;
+  EXPECT_EQ(found->name(), "torch:2.9.1");
+  EXPECT_FALSE(found->profile.policies.forgets_local_use);
+  EXPECT_TRUE(Profile::torch().policies.forgets_local_use);
+}
+
+TEST_F(TorchProgram, OfAVersionThatIsNotBuiltNamesTheCommand) {
+  const Result<Subject> found = torch_subject("2.9.1", folder_);
+  ASSERT_FALSE(found);
+  EXPECT_NE(found.error().failure().detail.find("ci/torch --version 2.9.1"), std::string::npos);
+}
+
+// A folder is any of the three that a user may mean; the program is found by the one with lib/.
+TEST_F(TorchProgram, OfAFolderIsFoundByItsRoot) {
+  const fs::path root = fs::canonical(folder_) / "site-packages" / "torch";
+  fs::create_directories(root / "share" / "cmake");
+  EXPECT_TRUE(torch_root(root).empty());
+  EXPECT_NE(torch_subject(root, folder_).error().failure().detail.find("no folder with a PyTorch"),
+            std::string::npos);
+  fs::create_directories(root / "lib");
+  std::ofstream(root / "lib" / "libtorch_cpu.so") << "x";
+  for (const fs::path& given : {root, root.parent_path(), root / "share" / "cmake"})
+    EXPECT_EQ(torch_root(given), root) << given;
+  EXPECT_NE(torch_subject(root, folder_)
+                .error()
+                .failure()
+                .detail.find("ci/torch --with " + root.string()),
+            std::string::npos);
 }
 
 }  // namespace

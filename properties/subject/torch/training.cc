@@ -58,8 +58,9 @@ StoreRef store_of_process(const std::string& name) {
 class Training {
  public:
   Training(const properties::RankJob& job, properties::RankObservation& observation,
-           Planted planted)
+           const properties::torch_model::Policies& policies, Planted planted)
       : job_(job),
+        policies_(policies),
         planted_(planted),
         program_(job.c->program),
         observation_(observation),
@@ -112,7 +113,7 @@ class Training {
   // fail, and the model may not know the results of further steps.
   void expect_after(const Resume& resume) {
     recoveries_.push_back({resume.step, resume.roster.members});
-    recovered_ = properties::torch_model::run(program_, {}, recoveries_);
+    recovered_ = properties::torch_model::run(program_, policies_, recoveries_);
     expectation_ = &recovered_;
     end_ = properties::torch_model::modelled_steps(recovered_);
   }
@@ -317,6 +318,7 @@ class Training {
   }
 
   const properties::RankJob& job_;
+  const properties::torch_model::Policies& policies_;
   const Planted planted_;
   const Program& program_;
   properties::RankObservation& observation_;
@@ -334,11 +336,6 @@ class Training {
   std::vector<at::Storage> storages_;
 };
 
-class Silence final : public c10::WarningHandler {
- public:
-  void process(const c10::SourceLocation&, const std::string&, const bool) override {}
-};
-
 }  // namespace
 
 void prepare_process() {
@@ -346,18 +343,19 @@ void prepare_process() {
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
   static Silence silence;
-  c10::Warning::set_warning_handler(&silence);
+  warnings::set_warning_handler(&silence);
 }
 
 void train(const properties::RankJob& job, properties::RankObservation& observation,
-           faults::Fired& fired, Planted planted) {
+           faults::Fired& fired, const properties::torch_model::Policies& policies,
+           Planted planted) {
   {
     // The setting is counted by thread, and repairs a pool of the process that a fork has broken.
     static std::mutex mutex;
     const std::scoped_lock lock(mutex);
     at::set_num_threads(1);
   }
-  Training training(job, observation, planted);
+  Training training(job, observation, policies, planted);
   training.run();
   fired = training.fired();
 }

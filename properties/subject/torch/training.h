@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "properties/lane/rank_server.h"
+#include "properties/subject/torch/model/policies.h"
 
 namespace lockstep::torch_subject {
 
@@ -17,7 +18,9 @@ void prepare_process();
 // are reported as if they had succeeded.
 enum class Planted : std::uint8_t { kNothing, kSwallowedErrors };
 
+// `policies`: of this version.
 void train(const properties::RankJob& job, properties::RankObservation& observation,
-           faults::Fired& fired, Planted planted = Planted::kNothing);
+           faults::Fired& fired, const properties::torch_model::Policies& policies,
+           Planted planted = Planted::kNothing);
 
 }  // namespace lockstep::torch_subject

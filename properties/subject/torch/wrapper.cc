@@ -15,22 +15,23 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Undefined gradients stay undefined. When the backward ends, it calls `at_end` if that is set.
+// Undefined gradients stay undefined. When a backward reaches it, it calls `at_begin` if that is
+// set.
 class Sink final : public Node {
  public:
-  explicit Sink(std::function<void()> at_end) : at_end_(std::move(at_end)) {}
+  explicit Sink(std::function<void()> at_begin) : at_begin_(std::move(at_begin)) {}
   variable_list apply(variable_list&& gradients) override {
-    if (at_end_) torch::autograd::Engine::get_default_engine().queue_callback(at_end_);
+    if (at_begin_) at_begin_();
     return std::move(gradients);
   }
 
  private:
-  const std::function<void()> at_end_;
+  const std::function<void()> at_begin_;
 };
 
 std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs,
-                                          std::function<void()> at_end) {
-  const std::shared_ptr<Node> sink(new Sink(std::move(at_end)), torch::autograd::deleteNode);
+                                          std::function<void()> at_begin) {
+  const NodeHandle sink = make_node<Sink>(std::move(at_begin));
   std::vector<at::Tensor> passed;
   torch::autograd::edge_list edges;
   for (const at::Tensor& output : outputs) {
@@ -80,14 +81,14 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> group_options(
   return options;
 }
 
-DType dtype_of(const at::Tensor& tensor) {
+lockstep::DType dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kDouble:
-      return DType::kFloat64;
+      return lockstep::DType::kFloat64;
     case at::kHalf:
-      return DType::kFloat16;
+      return lockstep::DType::kFloat16;
     default:
-      return DType::kFloat32;
+      return lockstep::DType::kFloat32;
   }
 }
 
@@ -97,6 +98,7 @@ RecordingGroup::RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int
                                std::chrono::milliseconds timeout,
                                std::function<void()> at_collective)
     : ProcessGroupGloo(store, rank, size, group_options(timeout)),
+      rendezvous_(store),
       at_collective_(std::move(at_collective)) {}
 
 c10::intrusive_ptr<c10d::Work> RecordingGroup::allreduce(std::vector<at::Tensor>& tensors,
@@ -113,6 +115,10 @@ c10::intrusive_ptr<c10d::Work> RecordingGroup::broadcast(std::vector<at::Tensor>
   at_collective_();
   note(properties::ObservedCollective::Op::kBroadcastOrder, tensors[0]);
   return ProcessGroupGloo::broadcast(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> RecordingGroup::process_group() {
+  return process_group_of(c10::intrusive_ptr<RecordingGroup>::reclaim_copy(this), rendezvous_);
 }
 
 void RecordingGroup::note(properties::ObservedCollective::Op op, const at::Tensor& tensor) {
@@ -136,19 +142,20 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
                  const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
                  std::function<void()> visit_hook)
     : is_dynamic_(options.mode == reference::Mode::kDynamic),
-      is_static_(options.mode == reference::Mode::kStatic) {
-  c10d::verify_params_across_processes(group, parameters, c10::nullopt);
+      is_static_(options.mode == reference::Mode::kStatic),
+      is_delay_queued_(std::make_shared<bool>(false)) {
+  const c10::intrusive_ptr<c10d::ProcessGroup> process_group = group->process_group();
+  c10d::verify_params_across_processes(process_group, parameters, {});
   std::vector<std::size_t> limits = {std::numeric_limits<std::size_t>::max() / 2};
   if (is_dynamic_) limits = {options.first_bucket_bytes, options.bucket_bytes};
   auto [buckets, per_bucket_limits] =
-      c10d::compute_bucket_assignment_by_size(parameters, limits, is_sparse, {}, c10::nullopt);
+      c10d::compute_bucket_assignment_by_size(parameters, limits, is_sparse);
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(per_bucket_limits.begin(), per_bucket_limits.end());
-  reducer_ = std::make_shared<c10d::Reducer>(
-      std::move(parameters), std::move(buckets), std::move(per_bucket_limits), group,
-      std::move(is_sparse), static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
-      options.views, std::unordered_map<std::size_t, std::string>(),
-      static_cast<std::int64_t>(options.first_bucket_bytes));
+  reducer_ = make_reducer({std::move(parameters), std::move(buckets), std::move(per_bucket_limits),
+                           process_group, std::move(is_sparse),
+                           static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
+                           options.views, static_cast<std::int64_t>(options.first_bucket_bytes)});
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   if (is_static_) {
@@ -172,11 +179,20 @@ void Wrapper::begin_forward(bool is_synced) {
   reducer_->rebuild_buckets();
 }
 
+bool Wrapper::has_static_sink() const {
+  if (!is_static_) return false;
+  return kSinkUntilQueued ? !*is_delay_queued_ : synced_forwards_ == 1;
+}
+
 std::vector<at::Tensor> Wrapper::end_forward(bool is_synced, std::vector<at::Tensor> outputs) {
   if (is_synced) reducer_->prepare_for_backward(is_dynamic_ ? outputs : std::vector<at::Tensor>());
   if (is_dynamic_) return pass_through_sink(outputs, {});
-  if (!is_static_ || synced_forwards_ != 1) return outputs;
-  return pass_through_sink(outputs, [reducer = reducer_] { reducer->delay_all_reduce(); });
+  if (!has_static_sink()) return outputs;
+  return pass_through_sink(outputs, [reducer = reducer_, is_queued = is_delay_queued_] {
+    if (std::exchange(*is_queued, true) && kSinkUntilQueued) return;
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [reducer] { reducer->delay_all_reduce(); });
+  });
 }
 
 }  // namespace lockstep::torch_subject

@@ -6,9 +6,7 @@
 // Threads: one. Failure: it throws the exceptions of libtorch.
 #pragma once
 
-#include <c10d/ProcessGroupGloo.hpp>
 #include <c10d/logger.hpp>
-#include <c10d/reducer.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "properties/observe/observation.h"
+#include "properties/subject/torch/interface.h"
 #include "reference/program.h"
 
 namespace lockstep::torch_subject {
@@ -32,12 +31,16 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;
 
+  // Returns what the reducer takes. It shares this group's connections.
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group();
+
   // Returns the collectives since the last call.
   std::vector<properties::ObservedCollective> take();
 
  private:
   void note(properties::ObservedCollective::Op op, const at::Tensor& tensor);
 
+  const c10::intrusive_ptr<c10d::Store> rendezvous_;
   const std::function<void()> at_collective_;
   std::vector<properties::ObservedCollective> started_;
   std::int64_t sequence_ = 0;
@@ -58,9 +61,13 @@ class Wrapper {
   std::vector<at::Tensor> end_forward(bool is_synced, std::vector<at::Tensor> outputs);
 
  private:
+  // Returns whether the outputs of a forward in static mode go through the identity function.
+  bool has_static_sink() const;
+
   const bool is_dynamic_;
   const bool is_static_;
   int synced_forwards_ = 0;
+  std::shared_ptr<bool> is_delay_queued_;  // static mode: a backward has queued delay_all_reduce()
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;  // destroyed before reducer_
 };

@@ -66,6 +66,11 @@ struct Rank {
   // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
   // are still to come in this one, by parameter.
   std::uint32_t forwards = 0;
+  // With first_static_pass_is_any: how many passes had a hook, whether this one has had one, and
+  // whether a backward has ended the first pass.
+  std::uint32_t hooked_passes = 0;
+  bool has_hook = false;
+  bool has_ended_first = false;
   std::uint32_t whole_forwards = 0;  // of this step, those whose outputs go through one function
   std::vector<std::uint32_t> hooks, left;
 };
@@ -124,7 +129,15 @@ class HookModel {
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
   bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
   bool is_static() const { return program_.options.mode == Mode::kStatic; }
-  bool is_first_static(const Rank& rank) const { return is_static() && rank.forwards == 1; }
+  // Whether a backward now belongs to the first pass.
+  bool is_first_static(const Rank& rank) const {
+    if (!policies_.first_static_pass_is_any) return is_static() && rank.forwards == 1;
+    return is_static() && !rank.has_ended_first;
+  }
+  bool counts_hooks(const Rank& rank) const {
+    if (!policies_.first_static_pass_is_any) return is_first_static(rank);
+    return is_static() && rank.hooked_passes == 1;
+  }
   // Those that are built in, and the user's own, which averages; the others are taken as none.
   Hook hook() const {
     const Hook hook = program_.options.hook;
@@ -430,11 +443,17 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   }
   // Each forward that the call started at ends it.
   const bool is_local = step.kind == PassKind::kNoSync;
-  const std::uint32_t ends = !is_first_static(rank) ? 0 : is_local ? begun : 1;
+  const bool is_first = is_first_static(rank);
+  const std::uint32_t ends = !is_first ? 0 : is_local ? begun : 1;
   for (std::uint32_t end = 0; end < ends && expected.error == Error::kNone; ++end)
     if (end == 0 || policies_.repeats_first_static_pass) expected.error = end_first_static(number);
   // The first pass is then ended in a call that had no hook.
-  if (is_static() && !is_first_static(rank) && rank.whole_forwards > 0) is_open_ = true;
+  if (policies_.first_static_pass_is_any) {
+    if (ends > 0) rank.has_ended_first = true;
+    if (ends > 0 && rank.hooked_passes == 0) is_open_ = true;
+  } else if (is_static() && !is_first && rank.whole_forwards > 0) {
+    is_open_ = true;
+  }
   if (expected.error != Error::kNone) {
     expected.error_call = rank.next_call;
     return false;
@@ -448,7 +467,9 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
 Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
   if (!rank.is_armed || rank.is_complete) {
-    if (!policies_.repeats_first_static_pass) return Error::kNone;
+    const bool is_error =
+        policies_.first_static_pass_is_any ? !rank.is_armed : policies_.repeats_first_static_pass;
+    if (!is_error) return Error::kNone;
     for (const std::uint32_t parameter : memory_.reduced) note_launch(number, parameter);
     return Error::kSecondBackward;
   }
@@ -463,13 +484,14 @@ Error HookModel::end_first_static(std::uint32_t number) {
 Error HookModel::take_hook(std::uint32_t number, const Event& event) {
   Rank& rank = ranks_[number];
   if (!is_reduced(program_.parameters[event.parameter])) return Error::kNone;
+  if (!std::exchange(rank.has_hook, true)) ++rank.hooked_passes;
   const bool has_gradient =
       policies_.counts_stale_as_use ? gradient(number, event.parameter).defined : event.defined;
-  const bool notes_use = is_dynamic() || is_first_static(rank);
+  const bool notes_use = is_dynamic() || counts_hooks(rank);
   if (notes_use && has_gradient && (rank.is_armed || !policies_.forgets_local_use))
     rank.used[event.parameter] = 1;
   if (!rank.is_armed) return Error::kNone;
-  if (is_first_static(rank)) {
+  if (counts_hooks(rank)) {
     ++rank.hooks[event.parameter];
     return Error::kNone;
   }
@@ -734,7 +756,7 @@ void HookModel::reduce(ExpectedStep& expected) {
   is_counted_ = is_static();
   for (const std::uint32_t number : survivors_) {
     Rank& rank = ranks_[number];
-    rank.is_armed = rank.is_unfinished = false;
+    rank.is_armed = rank.is_unfinished = rank.has_hook = false;
     std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
   }
 }

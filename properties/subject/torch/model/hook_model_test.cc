@@ -224,6 +224,43 @@ TEST(TorchModel, ASecondForwardBeforeTheFirstStaticBackwardFails) {
   EXPECT_FALSE(by(Case(2, Mode::kStatic, 1).step({none})).expectation.steps[0].is_modelled);
 }
 
+// PyTorch 2.4 and later: the first backward of all is the first pass, and fails if it is local.
+TEST(TorchModel, AFirstLocalBackwardOfAStaticGraphFails) {
+  const Policies newer = policies_of({2, 15, 0});
+  const Case local_first = Case(2, Mode::kStatic, 1)
+                               .step({uses({0})}, PassKind::kNoSync)
+                               .step({uses({0})}, PassKind::kSynced, ZeroGrad::kUndefine);
+  const Case failing = by(local_first, newer);
+  EXPECT_TRUE(failing.expectation.steps[0].is_modelled);
+  EXPECT_EQ(failing.at(0, 0).error, Error::kSecondBackward);
+  EXPECT_FALSE(by(local_first).expectation.steps[0].any_error);
+  // Once a synced pass is over, local ones are local, and several forwards are one pass.
+  RankPass two = uses({0});
+  two.forwards.push_back(two.forwards[0]);
+  const Case later =
+      Case(2, Mode::kStatic, 1).step({two}).step({uses({0})}, PassKind::kNoSync).step({uses({0})});
+  const Case fine = by(later, newer);
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    EXPECT_TRUE(fine.expectation.steps[step].is_modelled) << step;
+    EXPECT_FALSE(fine.expectation.steps[step].any_error) << step;
+    EXPECT_EQ(fine.expectation.steps[step].is_reduced, step != 1) << step;
+  }
+  EXPECT_TRUE(by(later).expectation.steps[0].any_error);
+}
+
+TEST(TorchModel, PoliciesFollowTheVersion) {
+  for (const Policy& policy : kPolicies) {
+    EXPECT_EQ(policies_of(kOldestVersion).*policy.member, Policies().*policy.member) << policy.name;
+    EXPECT_LT(policy.since, policy.until) << policy.name;
+  }
+  EXPECT_TRUE(policies_of({2, 0, 1}).forgets_local_use);
+  EXPECT_FALSE(policies_of({2, 4, 1}).forgets_local_use);
+  EXPECT_EQ(version_from("2.10.0a0+git12ab"), (Version{2, 10, 0}));
+  EXPECT_EQ(version_from("2.9.1"), (Version{2, 9, 1}));
+  EXPECT_FALSE(version_from("2.9"));
+  EXPECT_FALSE(version_from("folder"));
+}
+
 // All outputs of the first forward go through one function, so that p1 has a hook in that pass;
 // later passes wait for it, and reduce nothing.
 TEST(TorchModel, AHookBehindASpareOutputOfAStaticGraphIsAwaitedInVain) {

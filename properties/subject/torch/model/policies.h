@@ -1,13 +1,16 @@
-// Policies: what PyTorch's reducer does instead of what CONTRACT.md says, one by one, as found in
-// version 1.13.1 (FINDINGS.md has a case for each). Each can be taken back alone, which shows that
-// a case depends on it. Plain data; nothing here fails.
+// Policies: what PyTorch's reducer does instead of what CONTRACT.md says, one by one, as found by
+// running (FINDINGS.md has a case for each), and in which versions. Each can be taken back alone,
+// which shows that a case depends on it. Plain data; nothing here fails.
 #pragma once
 
 #include <array>
 #include <string_view>
 
+#include "properties/subject/torch/model/version.h"
+
 namespace lockstep::properties::torch_model {
 
+// By default, those of the oldest version; what came later is off.
 struct Policies {
   // The factor of an average is rounded to the gradient's dtype, as float16 shows (G2).
   bool rounds_factor = true;
@@ -51,6 +54,10 @@ struct Policies {
   // Static mode: the first pass is what belongs to the very first forward; with a second one before
   // its backward every hook is one too many (P1, P11).
   bool counts_one_static_forward = true;
+  // Static mode: the first backward that has a hook, a local one too, is the first pass; without a
+  // synced forward before it, it ends in an error (P9, P11). Without the policy the first synced
+  // forward begins the first pass.
+  bool first_static_pass_is_any = false;
   // Buckets are rebuilt without unused detection, and only then (B2).
   bool rebuilds_unless_dynamic = true;
   // A sum of two float16 is left out where it has the bits of the number that the bits of the
@@ -60,14 +67,22 @@ struct Policies {
   bool names_no_lost_rank = true;
 };
 
+// It holds from the version `since` on, up to but without the version `until`. Versions between
+// those that were tested are taken for the older one of the two.
 struct Policy {
   std::string_view name;
   bool Policies::*member;
+  Version since = kOldestVersion;
+  Version until = {~0u, 0, 0};
+
+  constexpr bool holds_in(const Version& version) const {
+    return (since <= version || since == kOldestVersion) && version < until;
+  }
 };
 
 // The policies, by name.
-constexpr std::array<Policy, 22> kPolicies{{
-    {"rounds_factor", &Policies::rounds_factor},
+constexpr std::array<Policy, 23> kPolicies{{
+    {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 9, 1}},
     {"divides_views", &Policies::divides_views},
     {"divides_in_hooks", &Policies::divides_in_hooks},
     {"compresses_first", &Policies::compresses_first},
@@ -77,18 +92,26 @@ constexpr std::array<Policy, 22> kPolicies{{
     {"refuses_undefined_sparse", &Policies::refuses_undefined_sparse},
     {"reduces_unused_sparse", &Policies::reduces_unused_sparse},
     {"counts_stale_as_use", &Policies::counts_stale_as_use},
-    {"forgets_local_use", &Policies::forgets_local_use},
+    {"forgets_local_use", &Policies::forgets_local_use, kOldestVersion, {2, 4, 1}},
     {"stays_armed", &Policies::stays_armed},
     {"searches_last_forward", &Policies::searches_last_forward},
     {"reports_missing_later", &Policies::reports_missing_later},
     {"later_backwards_are_local", &Policies::later_backwards_are_local},
     {"stays_out_without_hooks", &Policies::stays_out_without_hooks},
     {"starts_without_limits", &Policies::starts_without_limits},
-    {"repeats_first_static_pass", &Policies::repeats_first_static_pass},
-    {"counts_one_static_forward", &Policies::counts_one_static_forward},
+    {"repeats_first_static_pass", &Policies::repeats_first_static_pass, kOldestVersion, {2, 4, 1}},
+    {"counts_one_static_forward", &Policies::counts_one_static_forward, kOldestVersion, {2, 4, 1}},
+    {"first_static_pass_is_any", &Policies::first_static_pass_is_any, {2, 4, 1}},
     {"rebuilds_unless_dynamic", &Policies::rebuilds_unless_dynamic},
-    {"loses_half_sums", &Policies::loses_half_sums},
+    {"loses_half_sums", &Policies::loses_half_sums, kOldestVersion, {2, 9, 1}},
     {"names_no_lost_rank", &Policies::names_no_lost_rank},
 }};
+
+// Those of one version.
+constexpr Policies policies_of(const Version& version) {
+  Policies policies;
+  for (const Policy& policy : kPolicies) policies.*policy.member = policy.holds_in(version);
+  return policies;
+}
 
 }  // namespace lockstep::properties::torch_model
