@@ -21,9 +21,7 @@ bool needs_processes(const Case& c) {
 class TorchLane final : public Lane {
  public:
   explicit TorchLane(const Subject& subject) : processes_(subject) {
-    // For the ranks, which otherwise log every hook, and warnings while libtorch is loaded.
-    ::setenv("GLOG_minloglevel", "2", 0);
-    ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
+    ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which otherwise log every hook
   }
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
     if (needs_processes(c) || c.program.key % kProcessesEvery == 0)

@@ -156,10 +156,15 @@ Result<Subject> torch_subject(const std::string& which, const fs::path& folder) 
     return not_available(fmt::format("the subject '{}' cannot run: {} says: {}", subject.name(),
                                      place.program.string(), said));
   }
-  const std::string version = said.substr(std::string(kTorchGreeting).size());
-  const std::optional<torch_model::Version> known = torch_model::version_from(version);
-  if (!known || (may_be_system && version != which && !which.empty()))
-    return not_available(place.missing);
+  const std::optional<torch_model::Version> known =
+      torch_model::version_from(said.substr(std::string(kTorchGreeting).size()));
+  if (!known) return not_available(place.missing);
+  if (may_be_system && !which.empty()) {
+    // The third number is not compared: Debian's 1.13.1 calls itself 1.13.0.
+    const std::optional<torch_model::Version> asked = torch_model::version_from(which);
+    if (known->major != asked->major || known->minor != asked->minor)
+      return not_available(place.missing);
+  }
   subject.rank_program = place.program.string();
   subject.capabilities = torch_capabilities();
   subject.profile = Profile::torch(*known);

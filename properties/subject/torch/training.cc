@@ -342,8 +342,6 @@ void prepare_process() {
   ::signal(SIGPIPE, SIG_IGN);  // as the Python interpreter does: Gloo writes to peers that are gone
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
-  static Silence silence;
-  warnings::set_warning_handler(&silence);
 }
 
 void train(const properties::RankJob& job, properties::RankObservation& observation,
@@ -354,6 +352,9 @@ void train(const properties::RankJob& job, properties::RankObservation& observat
     static std::mutex mutex;
     const std::scoped_lock lock(mutex);
     at::set_num_threads(1);
+    // The handler is the thread's own from 2.0 on, and the process's before.
+    static Silence silence;
+    warnings::set_warning_handler(&silence);
   }
   Training training(job, observation, policies, planted);
   training.run();

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "properties/subject/torch/model/gloo_sum.h"
 #include "properties/subject/torch/model/graph.h"
 #include "properties/subject/torch/model/merged_entries.h"
 #include "properties/subject/torch/model/parameter_memory.h"
@@ -19,17 +20,6 @@ namespace lockstep::properties::torch_model {
 using namespace reference;  // NOLINT: the vocabulary of programs
 
 namespace {
-
-// Gloo's float16 looks before it takes a value over whether it has that already, and compares its
-// bits with those of its own bits as an integer.
-void add_as_gloo(double* into, const double* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t own = round_from_double(DType::kFloat16, into[i]);
-    const std::uint64_t sum = round_from_double(DType::kFloat16, into[i] + from[i]);
-    if (sum != round_from_double(DType::kFloat16, static_cast<double>(own)))
-      into[i] = to_double(DType::kFloat16, sum);
-  }
-}
 
 // PyTorch aligns no member of a bucket.
 Contract layout_rules(const Policies& policies) {
@@ -352,7 +342,8 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
     entries(rank, parameter) = {};
     zeroed.shapeless = zeroed.defined && program_.parameters[parameter].sizes.size() > 1;
-    if (!policies_.forgets_local_use) ranks_[rank].used[parameter] = 0;
+    if (!policies_.forgets_local_use && !policies_.use_outlives_zero_grad)
+      ranks_[rank].used[parameter] = 0;
   }
 }
 
@@ -529,6 +520,9 @@ Error HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
       return Error::kUndefinedSparse;
     give_entries(number, parameter);
   } else {
+    const bool is_used = is_dynamic() && rank.used[parameter] != 0;
+    if (is_used && policies_.use_outlives_zero_grad && !gradient(number, parameter).defined)
+      return Error::kUndefinedSparse;  // of a dense one here
     give(number, parameter);
   }
   rank.ready[parameter] = 1;

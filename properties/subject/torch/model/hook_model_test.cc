@@ -248,6 +248,24 @@ TEST(TorchModel, AFirstLocalBackwardOfAStaticGraphFails) {
   EXPECT_TRUE(by(later).expectation.steps[0].any_error);
 }
 
+// PyTorch 2.4 and later: p1 was used under no_sync, and its gradient is gone.
+TEST(TorchModel, UseOfALocalPassOutlivesItsGradient) {
+  const Policies newer = policies_of({2, 15, 0});
+  const auto program = [](ZeroGrad zero_grad) {
+    return Case(2, Mode::kDynamic, 2)
+        .step({uses({1})}, PassKind::kNoSync)
+        .step({uses({0})}, PassKind::kSynced, zero_grad);
+  };
+  const Case failing = by(program(ZeroGrad::kUndefine), newer);
+  EXPECT_NE(failing.at(1, 0).error, Error::kNone);
+  EXPECT_EQ(failing.at(1, 0).error_call, 0U);
+  const Case filled = by(program(ZeroGrad::kFill), newer);
+  EXPECT_FALSE(filled.expectation.steps[1].any_error);
+  EXPECT_TRUE(filled.gradient(1, 0, 1).reduced);
+  EXPECT_FALSE(by(program(ZeroGrad::kUndefine)).expectation.steps[1].any_error);
+  EXPECT_FALSE(by(program(ZeroGrad::kFill)).gradient(1, 0, 1).reduced);
+}
+
 TEST(TorchModel, PoliciesFollowTheVersion) {
   for (const Policy& policy : kPolicies) {
     EXPECT_EQ(policies_of(kOldestVersion).*policy.member, Policies().*policy.member) << policy.name;

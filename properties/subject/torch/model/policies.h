@@ -36,6 +36,10 @@ struct Policies {
   bool counts_stale_as_use = true;
   // What is used in local passes alone counts as not used (P9).
   bool forgets_local_use = true;
+  // What was used in local passes counts as used in the next synced one even if its gradient was
+  // zeroed, or set to undefined, in between. A used gradient that is undefined is an error (G6,
+  // P9).
+  bool use_outlives_zero_grad = false;
   // A forward whose output was dropped arms the next backward, a local one too (P1, P2).
   bool stays_armed = true;
   // The unused search looks at the outputs of the last forward alone (P1).
@@ -81,8 +85,8 @@ struct Policy {
 };
 
 // The policies, by name.
-constexpr std::array<Policy, 23> kPolicies{{
-    {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 9, 1}},
+constexpr std::array<Policy, 24> kPolicies{{
+    {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 4, 1}},
     {"divides_views", &Policies::divides_views},
     {"divides_in_hooks", &Policies::divides_in_hooks},
     {"compresses_first", &Policies::compresses_first},
@@ -93,6 +97,7 @@ constexpr std::array<Policy, 23> kPolicies{{
     {"reduces_unused_sparse", &Policies::reduces_unused_sparse},
     {"counts_stale_as_use", &Policies::counts_stale_as_use},
     {"forgets_local_use", &Policies::forgets_local_use, kOldestVersion, {2, 4, 1}},
+    {"use_outlives_zero_grad", &Policies::use_outlives_zero_grad, {2, 4, 1}},
     {"stays_armed", &Policies::stays_armed},
     {"searches_last_forward", &Policies::searches_last_forward},
     {"reports_missing_later", &Policies::reports_missing_later},
