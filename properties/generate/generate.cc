@@ -8,6 +8,7 @@
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "properties/generate/misfit.h"
+#include "properties/generate/portfolio.h"
 #include "properties/generate/random.h"
 #include "properties/generate/reach.h"
 #include "properties/generate/recompute.h"
@@ -872,6 +873,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_payload_faults(random_for("payload"), options, out);
   draw_hook(random, options, out.program);
   draw_transport(random_for("fabric"), options, out.program);
+  draw_policy_over_nccl(random_for("policy"), options, out);
   draw_user_hook(random_for("userhook"), options, out);
   draw_recompute(random_for("recomp"), options, out.program);
   draw_call_faults(random_for("calls"), options, out);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "properties/case/describe.h"
 
@@ -182,6 +184,25 @@ std::string unspecified_line(const RunReport& report) {
   return fmt::format("errors judged: {}; left open: {}\n", report.errors, fmt::join(reasons, ", "));
 }
 
+// The shares of the policies among the cases whose features were counted.
+std::string policies_line(const RunReport& report) {
+  constexpr std::string_view kFeature = "policy ";
+  if (report.lane != "sim" || report.coverage_cases == 0) return "";
+  std::vector<std::pair<std::uint64_t, std::string>> shares;
+  for (const auto& [name, count] : report.coverage)
+    if (name.starts_with(kFeature)) shares.emplace_back(count, name.substr(kFeature.size()));
+  if (shares.empty()) return "";
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> texts;
+  for (const auto& [count, name] : shares)
+    texts.push_back(fmt::format(
+        "{} {:.0f} %", name,
+        100.0 * static_cast<double>(count) / static_cast<double>(report.coverage_cases)));
+  return fmt::format("schedules by policy, in {} cases: {}\n", report.coverage_cases,
+                     fmt::join(texts, ", "));
+}
+
 }  // namespace
 
 std::string summary(const RunReport& report) {
@@ -199,6 +220,7 @@ std::string summary(const RunReport& report) {
     for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
     out += "\n";
   }
+  out += policies_line(report);
   out += unspecified_line(report);
   out += planted_line(report.planted_bug, report.planted);
   out += fmt::format("features seen: {}", report.coverage.size());

@@ -7,6 +7,7 @@ namespace lockstep::properties {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 RunReport example() {
   RunReport report;
@@ -51,6 +52,16 @@ TEST(StoppingRule, SaysWhatIsExcludedAndSinceWhenNothingWasNew) {
   EXPECT_THAT(stopping_line(example()), HasSubstr("fails one of 1001 such cases or more"));
   EXPECT_THAT(stopping_line(example()), HasSubstr("no new feature for 6 s and 1800 cases"));
   EXPECT_THAT(summary(example()), HasSubstr(stopping_line(example())));
+}
+
+TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
+  RunReport report = example();
+  report.coverage["policy pos"] = 50;
+  report.coverage["policy random_walk"] = 150;
+  EXPECT_THAT(summary(report),
+              HasSubstr("schedules by policy, in 200 cases: random_walk 75 %, pos 25 %\n"));
+  report.lane = "gloo";  // real threads follow no policy
+  EXPECT_THAT(summary(report), Not(HasSubstr("by policy")));
 }
 
 TEST(StoppingRule, SaysNothingAfterAFailureOrWithoutACase) {
