@@ -389,7 +389,7 @@ CLI::Option* add_seconds(CLI::App& command, const std::string& name, double& val
 void add_policy(CLI::App& command, std::optional<Schedule::Policy>& policy) {
   const auto take = [&policy](const std::string& name) { policy = policy_of(name); };
   command
-      .add_option_function<std::string>("--policy,--strategy", take,
+      .add_option_function<std::string>("--policy", take,
                                         "how every schedule of the simulator picks what runs next; "
                                         "without it cases draw a policy")
       ->check(CLI::IsMember(policy_names()));
