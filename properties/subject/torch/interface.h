@@ -27,7 +27,7 @@ namespace lockstep::torch_subject {
 // static mode until a backward has queued delay_all_reduce(). Before, it added the function to the
 // forwards up to the second synced one.
 constexpr bool kSinkUntilQueued = TORCH_VERSION_MAJOR > 2 ||
-                                  (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2);
+                                  (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1);
 
 // ---- Nodes of the graph: shared pointers with a deleter up to 2.9, intrusive ones in 2.15 ----
 

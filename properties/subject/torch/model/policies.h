@@ -72,7 +72,8 @@ struct Policies {
 };
 
 // It holds from the version `since` on, up to but without the version `until`. Versions between
-// those that were tested are taken for the older one of the two.
+// those that were tested are taken for the older one of the two, except that 2.1 is known to be the
+// first version with today's static mode (pytorch#103487).
 struct Policy {
   std::string_view name;
   bool Policies::*member;
@@ -104,9 +105,9 @@ constexpr std::array<Policy, 24> kPolicies{{
     {"later_backwards_are_local", &Policies::later_backwards_are_local},
     {"stays_out_without_hooks", &Policies::stays_out_without_hooks},
     {"starts_without_limits", &Policies::starts_without_limits},
-    {"repeats_first_static_pass", &Policies::repeats_first_static_pass, kOldestVersion, {2, 4, 1}},
-    {"counts_one_static_forward", &Policies::counts_one_static_forward, kOldestVersion, {2, 4, 1}},
-    {"first_static_pass_is_any", &Policies::first_static_pass_is_any, {2, 4, 1}},
+    {"repeats_first_static_pass", &Policies::repeats_first_static_pass, kOldestVersion, {2, 1, 0}},
+    {"counts_one_static_forward", &Policies::counts_one_static_forward, kOldestVersion, {2, 1, 0}},
+    {"first_static_pass_is_any", &Policies::first_static_pass_is_any, {2, 1, 0}},
     {"rebuilds_unless_dynamic", &Policies::rebuilds_unless_dynamic},
     {"loses_half_sums", &Policies::loses_half_sums, kOldestVersion, {2, 9, 1}},
     {"names_no_lost_rank", &Policies::names_no_lost_rank},
