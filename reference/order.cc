@@ -9,6 +9,16 @@ namespace {
 std::uint64_t divided_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return divided_up(a, b) * b; }
 
+// What the chunks of the last loop are a multiple of, in bytes, for a bucket of so many bytes.
+std::uint64_t grain_of(NcclRing ring, std::uint64_t bucket_bytes) {
+  if (ring == NcclRing::kSince222) return 16;
+  if (ring == NcclRing::kSince220) return 4096;
+  // Each thread has 64 bytes of the bucket or more, unless there are only 64 threads.
+  std::uint64_t threads = 512;
+  while (threads > 64 && bucket_bytes < 64 * threads) threads /= 2;
+  return 8 * threads;
+}
+
 }  // namespace
 
 std::vector<OrderRun> rank_order(std::uint32_t ranks, std::uint64_t elements) {
@@ -90,18 +100,21 @@ std::vector<OrderRun> gloo_bcube(std::uint32_t ranks, std::uint64_t elements) {
 
 // Runs go through the bucket from the front: each is one chunk of a loop, or what there is of it.
 std::vector<OrderRun> nccl_ring(std::uint32_t ranks, std::uint64_t elements,
-                                std::uint64_t element_bytes, std::uint64_t chunk_bytes) {
+                                std::uint64_t element_bytes, std::uint64_t chunk_bytes,
+                                NcclRing ring) {
   assert(ranks >= 1 && ranks <= kMaxWorld);
   assert(element_bytes > 0 && 16 % element_bytes == 0);
-  assert(chunk_bytes > 0 && chunk_bytes % 16 == 0);
+  const std::uint64_t grain = grain_of(ring, elements * element_bytes);
+  assert(chunk_bytes > 0 && chunk_bytes % grain == 0);
   const std::uint64_t full_chunk = chunk_bytes / element_bytes;
   const std::uint64_t whole_loops = elements / (full_chunk * ranks);
   std::vector<OrderRun> runs;
   for (std::uint64_t loop = 0; loop <= whole_loops; ++loop) {
     const std::uint64_t begin = loop * full_chunk * ranks;
     const std::uint64_t left = elements - begin;
-    const std::uint64_t chunk =
-        loop < whole_loops ? full_chunk : rounded_up(divided_up(left, ranks), 16 / element_bytes);
+    const std::uint64_t chunk = loop < whole_loops
+                                    ? full_chunk
+                                    : rounded_up(divided_up(left, ranks), grain / element_bytes);
     for (std::uint32_t c = 0; c < ranks && c * chunk < left; ++c) {
       OrderRun run;
       run.end = std::min(elements, begin + (c + 1) * chunk);

@@ -14,8 +14,9 @@
 //             their numbers: the bucket is cut into loops of one chunk a rank, the last loop evenly
 //             but for whole 16 bytes. Chunk c starts with rank c+1, goes once around with the
 //             ranks, and ends with rank c. The chunk is 2 MiB with the Simple protocol and NCCL's
-//             own buffers. 2.20 and 2.21 align the last loop by protocol, 2.18 and 2.19 by the
-//             number of threads: this is not theirs for what the last loop holds.
+//             own buffers. 2.20 and 2.21 cut the last loop into multiples of 4096 bytes; 2.18 and
+//             2.19 into multiples of 8 bytes a thread, where a small bucket has fewer threads. That
+//             is for the Simple protocol, and NCCL_NTHREADS=512.
 // Which of two summands comes first does not matter, since addition is commutative but for a NaN's
 // payload.
 #pragma once
@@ -24,6 +25,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/contract.h"
 #include "reference/program.h"
 
 namespace lockstep::reference {
@@ -48,10 +50,11 @@ std::vector<OrderRun> gloo_ring(std::uint32_t ranks, std::uint64_t elements,
                                 std::uint64_t element_bytes, std::uint64_t max_segment_bytes);
 std::vector<OrderRun> gloo_bcube(std::uint32_t ranks, std::uint64_t elements);
 
-// `element_bytes` divides 16; a chunk is a multiple of 16 bytes.
+// `element_bytes` divides 16; a chunk is a multiple of 16 bytes (of 4096 bytes before 2.22).
 constexpr std::uint64_t kNcclChunkBytes = std::uint64_t{2} << 20;
 std::vector<OrderRun> nccl_ring(std::uint32_t ranks, std::uint64_t elements,
                                 std::uint64_t element_bytes,
-                                std::uint64_t chunk_bytes = kNcclChunkBytes);
+                                std::uint64_t chunk_bytes = kNcclChunkBytes,
+                                NcclRing ring = NcclRing::kSince222);
 
 }  // namespace lockstep::reference

@@ -127,6 +127,46 @@ TEST(Order, RingOfNcclHasTheChunksOfTheFormula) {
   }
 }
 
+// 100 floats among 4 ranks: 2.20 and 2.21 put them into one unit of 4096 bytes, 2.18 and 2.19 into
+// one of 512, which is 8 bytes for each of 64 threads; 2.22 and newer cut them in four.
+TEST(Order, RingOfOlderNcclCutsTheLastLoopInLargerUnits) {
+  const std::vector<OrderRun> newer = nccl_ring(4, 100, 4);
+  const std::vector<OrderRun> middle = nccl_ring(4, 100, 4, kNcclChunkBytes, NcclRing::kSince220);
+  const std::vector<OrderRun> older = nccl_ring(4, 100, 4, kNcclChunkBytes, NcclRing::kUpTo219);
+  EXPECT_EQ(newer.size(), 4U);
+  ASSERT_EQ(middle.size(), 1U);
+  ASSERT_EQ(older.size(), 1U);
+  EXPECT_EQ(formula(middle, 4, 99), "(0+(3+(2+1)))");
+  EXPECT_EQ(formula(older, 4, 99), "(0+(3+(2+1)))");
+  // 1000 floats: 250 a rank, which is one unit of 4096 bytes, and two of 512.
+  EXPECT_EQ(nccl_ring(4, 1000, 4, kNcclChunkBytes, NcclRing::kSince220).size(), 1U);
+  const std::vector<OrderRun> halves = nccl_ring(4, 1000, 4, kNcclChunkBytes, NcclRing::kUpTo219);
+  ASSERT_EQ(halves.size(), 4U);
+  EXPECT_EQ(halves[0].end, 256U);
+  EXPECT_EQ(halves[3].end, 1000U);
+}
+
+// The number of threads in 2.18 and 2.19 doubles with the bytes, from 64 to 512.
+TEST(Order, RingOfTheOldestNcclHasUnitsByTheSizeOfTheBucket) {
+  const std::pair<std::uint64_t, std::uint64_t> units[] = {
+      {8191, 512}, {8192, 1024}, {16383, 1024}, {16384, 2048}, {32767, 2048}, {32768, 4096}};
+  for (const auto& [bytes, unit] : units) {
+    const std::vector<OrderRun> runs = nccl_ring(8, bytes, 1, kNcclChunkBytes, NcclRing::kUpTo219);
+    EXPECT_EQ(runs[0].end, ((bytes + 7) / 8 + unit - 1) / unit * unit) << bytes;
+  }
+}
+
+// Whole loops are alike in all versions.
+TEST(Order, RingOfOlderNcclDiffersInTheLastLoopAlone) {
+  const std::uint64_t loop = 3 * kNcclChunkBytes / 4;
+  for (const NcclRing ring : {NcclRing::kSince220, NcclRing::kUpTo219}) {
+    const std::vector<OrderRun> older = nccl_ring(3, loop, 4, kNcclChunkBytes, ring);
+    const std::vector<OrderRun> newer = nccl_ring(3, loop, 4);
+    ASSERT_EQ(older.size(), newer.size());
+    for (std::size_t i = 0; i < older.size(); ++i) EXPECT_EQ(older[i].end, newer[i].end);
+  }
+}
+
 // 4 ranks = 2 x 2: pairs (0,1) and (2,3) halve the bucket, then (0,2) and (1,3) halve their halves.
 TEST(Order, BcubeHalvesByBinaryDigits) {
   const std::vector<OrderRun> runs = gloo_bcube(4, 8);
@@ -151,9 +191,11 @@ TEST(Order, BcubeTakesTheOddRestAsOneGroup) {
 TEST(Order, EveryPlanAddsEveryRankOnce) {
   for (std::uint32_t ranks = 1; ranks <= kMaxWorld; ++ranks) {
     for (std::uint64_t elements = 0; elements < 70; ++elements) {
-      for (const auto& runs : {rank_order(ranks, elements), gloo_bcube(ranks, elements),
-                               gloo_ring(ranks, elements, 4, 64), nccl_ring(ranks, elements, 4, 16),
-                               nccl_ring(ranks, elements, 2)}) {
+      for (const auto& runs :
+           {rank_order(ranks, elements), gloo_bcube(ranks, elements),
+            gloo_ring(ranks, elements, 4, 64), nccl_ring(ranks, elements, 4, 16),
+            nccl_ring(ranks, elements, 2), nccl_ring(ranks, elements, 4, 4096, NcclRing::kSince220),
+            nccl_ring(ranks, elements, 4, 4096, NcclRing::kUpTo219)}) {
         std::uint64_t end = 0;
         for (const OrderRun& run : runs) {
           ASSERT_GT(run.end, end);

@@ -133,6 +133,16 @@ expect 1 "--transport" "$program" fuzz --transport ether
 expect 1 "the option is --transport now" "$program" fuzz --fabric nccl
 expect 1 "lane sim alone" "$program" fuzz --lane gloo --transport nccl
 expect 0 "100 cases" "$program" fuzz --transport nccl --cases 100 --seed 1
+for release in 2.18 2.19 2.21 2.23 2.26 2.27 2.28 2.32; do
+  expect 0 "simulated NCCL $release, seed 1: 40 cases" "$program" fuzz --transport nccl --nccl "$release" --cases 40 --seed 1
+done
+expect 1 "no NCCL '2.17': give one of 2.18 2.19 2.21 2.23 2.26 2.27 2.28 2.32" "$program" fuzz --nccl 2.17
+expect 1 "no NCCL in cases on the transport host" "$program" fuzz --transport host --nccl 2.18
+expect 1 "for the lanes sim and nccl" "$program" fuzz --lane gloo --nccl 2.18
+expect 1 "does not say that it works on a GPU" "$program" fuzz --nccl 2.18 --subject "$subjects/liblockstep_example_subject.so"
+# A found case keeps its release in the command that replays it.
+expect_match 65 "^replay: .* --subject seeded:R01 --nccl 2.21$" "$program" fuzz --subject seeded:R01 --transport nccl --nccl 2.21 \
+  --seed 5 --shrink-time 2 --out nccl-release
 expect 1 "missing.json" "$program" show missing.json
 echo '{"schema": 1, "program": {' >truncated.json
 expect 1 "truncated.json" "$program" replay truncated.json

@@ -74,6 +74,7 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   if (subject.against) report.against = subject.against->name();
   const bool has_own_profile = subject.kind == Subject::Kind::kTorch;
   if (has_own_profile && !subject.profile.is_torch()) report.contract = "lockstep";
+  report.nccl = subject.profile.nccl;
   report.case_file = file;
   report.program = program;
   report.commit = kCommit;
@@ -125,8 +126,10 @@ int run_replay(const ReplayOptions& options) {
   text += planted_line(planted_bug, outcome.planted);
   const std::string against =
       options.subject.against ? " against " + options.subject.against->name() : "";
-  text += fmt::format("{} lane, subject {}{}: {}\n", name_of(options.lane), options.subject.name(),
-                      against, verdict_line(outcome));
+  const std::string& nccl = options.subject.profile.nccl;
+  text +=
+      fmt::format("{} lane, subject {}{}{}: {}\n", name_of(options.lane), options.subject.name(),
+                  against, nccl.empty() ? "" : ", simulated NCCL " + nccl, verdict_line(outcome));
   tell(text);
   if (!options.expect_fail || verdict.failing == Failing::kInconclusive)
     return static_cast<int>(verdict.failing);

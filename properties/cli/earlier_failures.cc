@@ -13,9 +13,10 @@ namespace lockstep::properties {
 namespace {
 
 std::string found_on(const std::string& subject, const std::string& against,
-                     const std::string& lane) {
+                     const std::string& lane, const std::string& nccl) {
   const std::string both = against.empty() ? subject : subject + " against " + against;
-  return fmt::format(" on subject {}, lane {}: ", both, lane);
+  return fmt::format(" on subject {}, lane {}{}: ", both, lane,
+                     nccl.empty() ? "" : ", NCCL " + nccl);
 }
 
 bool ends_with(const std::string& text, const std::string& end) {
@@ -27,8 +28,8 @@ bool ends_with(const std::string& text, const std::string& end) {
 std::string about_found(const FailureReport& failure) {
   const Verdict& verdict = failure.outcome.verdict;
   return fmt::format("{} ({}){}seed {}, case {}", name_of(verdict.failing), verdict.oracle,
-                     found_on(failure.subject, failure.against, failure.lane), failure.seed,
-                     failure.index);
+                     found_on(failure.subject, failure.against, failure.lane, failure.nccl),
+                     failure.seed, failure.index);
 }
 
 std::vector<EarlierFailure> earlier_failures(const std::string& folder, LaneKind lane,
@@ -44,7 +45,7 @@ std::vector<EarlierFailure> earlier_failures(const std::string& folder, LaneKind
   }
   std::sort(files.begin(), files.end());
   const std::string against = subject.against ? subject.against->name() : "";
-  const std::string wanted = found_on(subject.name(), against, name_of(lane));
+  const std::string wanted = found_on(subject.name(), against, name_of(lane), subject.profile.nccl);
   std::vector<EarlierFailure> found;
   for (const std::string& file : files) {
     if (found.size() == kMaxEarlier) break;

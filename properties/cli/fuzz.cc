@@ -38,6 +38,7 @@ class LaneFuzz {
     report_.subject = options.subject.name();
     report_.planted_bug = planted_bug_of(options.subject);
     if (options.subject.against) report_.against = options.subject.against->name();
+    report_.nccl = options.subject.profile.nccl;
     report_.seed = options.seed;
     report_.commit = kCommit;
   }
@@ -203,6 +204,7 @@ class LaneFuzz {
     report.lane = report_.lane;
     report.subject = report_.subject;
     report.against = report_.against;
+    report.nccl = report_.nccl;
     report.program = options_.program;
     report.commit = kCommit;
     return report;

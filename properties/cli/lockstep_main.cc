@@ -16,6 +16,7 @@
 #include <string>
 
 #include "faults/seeded/seeded.h"
+#include "faults/sim/nccl/nccl_profile.h"
 #include "properties/case/case_json.h"
 #include "properties/cli/campaign.h"
 #include "properties/cli/commands.h"
@@ -58,7 +59,8 @@ struct Arguments {
   std::string lane;  // empty: the simulator, except for torch
   std::string subject = "reducer";
   std::string against;  // empty: none
-  std::string nccl;     // empty: LOCKSTEP_NCCL, or the one that the loader finds
+  // Empty: LOCKSTEP_NCCL, or the one that the loader finds; in the simulator its own.
+  std::string nccl;
   bool is_played = false;
   std::string contract = "own";
   std::vector<std::string> subjects;  // of `matrix`
@@ -98,10 +100,39 @@ std::string resolve_against(const Arguments& arguments, Subject& subject) {
   return {};
 }
 
-// Applies --nccl and --played, which ranks inherit through the environment. Returns an error text.
+// The releases that the simulated NCCL can follow.
+std::string nccl_names() {
+  std::string names;
+  for (const faults::NcclRelease& release : faults::kNcclReleases)
+    names += (names.empty() ? "" : " ") + std::string(release.name);
+  return names;
+}
+
+// Copies the release of --nccl into the subjects, for the simulator. Returns an error text.
+std::string choose_simulated_nccl(const Arguments& arguments, Subject& subject) {
+  if (!faults::nccl_release(arguments.nccl))
+    return fmt::format("--nccl: the simulator has no NCCL '{}': give one of {}", arguments.nccl,
+                       nccl_names());
+  if (!common_capabilities(subject).has(Capability::kGpu))
+    return "--nccl: the subject does not say that it works on a GPU";
+  if (!arguments.transport.empty() && arguments.transport != "nccl")
+    return "--nccl: there is no NCCL in cases on the transport " + arguments.transport;
+  subject.profile.nccl = arguments.nccl;
+  if (!subject.against) return {};
+  Subject other = *subject.against;
+  other.profile.nccl = arguments.nccl;
+  subject.against = std::make_shared<const Subject>(std::move(other));
+  return {};
+}
+
+// Applies --nccl and --played for the lane nccl, whose ranks inherit them through the environment.
+// Returns an error text.
 std::string resolve_nccl(const Arguments& arguments, LaneKind lane) {
   if (arguments.nccl.empty() && !arguments.is_played) return {};
-  if (lane != LaneKind::kNccl) return "--nccl and --played are for the lane nccl (--lane nccl)";
+  const bool is_simulated = lane == LaneKind::kSim && arguments.lane != "all";
+  if (is_simulated && !arguments.is_played) return {};
+  if (lane != LaneKind::kNccl)
+    return "--nccl is for the lanes sim and nccl, and --played for the lane nccl (--lane nccl)";
   if (arguments.is_played) play_nccl();
   if (arguments.nccl.empty()) return {};
   const Result<std::string> library = find_nccl(arguments.nccl);
@@ -122,6 +153,8 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   if (arguments.contract == "lockstep") subject.profile = Profile::lockstep();
   if (!arguments.against.empty())
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
+  if (lane == LaneKind::kSim && !arguments.nccl.empty())
+    if (std::string wrong = choose_simulated_nccl(arguments, subject); !wrong.empty()) return wrong;
   const bool has_torch = subject.kind == Subject::Kind::kTorch ||
                          (subject.against && subject.against->kind == Subject::Kind::kTorch);
   if (!has_torch && lane == LaneKind::kNccl && !common_capabilities(subject).has(Capability::kGpu))
@@ -162,7 +195,9 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
                      "a second one that runs every case, too: the two must agree bit for bit, as "
                      "far as their contracts expect the same; without faults");
   command.add_option("--nccl", arguments.nccl,
-                     "the NCCL of the lane nccl: a version that ci/nccl has fetched, or a file");
+                     "the NCCL of the lane nccl: a version that ci/nccl has fetched, or a file; in "
+                     "the lane sim, the release that the simulated NCCL follows: " +
+                         nccl_names() + " (2.28 if left out)");
   command.add_flag("--played", arguments.is_played,
                    "in the lane nccl, play the GPU on the host; where there is none, but an NCCL, "
                    "this happens by itself");

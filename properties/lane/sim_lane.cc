@@ -8,6 +8,7 @@
 
 #include "faults/injector.h"
 #include "faults/sim/device/sim_device.h"
+#include "faults/sim/nccl/nccl_profile.h"
 #include "faults/sim/nccl/sim_nccl.h"
 #include "faults/sim/network.h"
 #include "faults/sim/process_group.h"
@@ -95,6 +96,7 @@ struct World {
   std::vector<std::vector<std::unique_ptr<HostDevice>>> devices;  // by rank
   simulated::GroupOptions group;
   std::optional<simulated::SimNccl> nccl;  // for a case that uses NCCL
+  bool aborts_may_hang = false;            // in that NCCL
   bool detailed = false;
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
@@ -149,8 +151,10 @@ class SimEnvironment final : public RankEnvironment {
     if (!gpu_) return;
     for (const simulated::Finding& finding : gpu_->findings())
       observation.races.push_back("rank " + std::to_string(rank_) + ", " + finding.to_string());
-    observation.leaked_bytes += gpu_->allocated_bytes();
-    if (gpu_->allocated_bytes() == 0) return gpu_.reset();
+    // A group whose abort hangs keeps what it has until its process ends.
+    const bool is_stuck = world_.nccl && world_.nccl->has_hung_abort(rank_);
+    if (!is_stuck) observation.leaked_bytes += gpu_->allocated_bytes();
+    if (gpu_->allocated_bytes() == 0 && !is_stuck) return gpu_.reset();
     gpu_->stop();
     (void)gpu_.release();
   }
@@ -248,6 +252,11 @@ class SimEnvironment final : public RankEnvironment {
     options.connect_timeout = options.timeout;
     options.poll = kWatch;  // polling costs virtual time
     options.notice = kWatch;
+    // A rank whose abort hangs must still come to the next group before the others give up.
+    if (world_.aborts_may_hang) {
+      options.grace = options.timeout / 32;
+      options.end_timeout = options.timeout / 8;
+    }
     return options;
   }
   Result<std::shared_ptr<ProcessGroup>> make_nccl(const std::vector<std::uint32_t>& members,
@@ -270,7 +279,9 @@ class SimEnvironment final : public RankEnvironment {
 class SimLane final : public properties::Lane {
  public:
   explicit SimLane(const Subject& subject)
-      : make_subject_(make_subject_factory(subject)), world_(std::make_unique<World>()) {
+      : make_subject_(make_subject_factory(subject)),
+        nccl_version_(faults::nccl_release(subject.profile.nccl)),
+        world_(std::make_unique<World>()) {
     scheduler_.set_step_limit(kStepLimit);
   }
 
@@ -294,13 +305,27 @@ class SimLane final : public properties::Lane {
   }
 
  private:
+  // The faults that the run plans. Where NCCL loses the errors of a rank's own network, nobody can
+  // learn why a collective does not end; the nccl lane plans no such fault either.
+  faults::FaultPlan faults_of(const Case& c) const {
+    faults::FaultPlan plan = c.faults;
+    const bool is_nccl = c.program.options.transport == reference::Transport::kNccl;
+    if (!is_nccl || !nccl_version_) return plan;
+    if (faults::nccl_profile(*nccl_version_).reports_network_errors) return plan;
+    std::erase_if(plan.faults, [](const faults::Fault& fault) {
+      return fault.kind == faults::Kind::kOperationError;
+    });
+    return plan;
+  }
+
   void prepare(const Case& c) {
     const auto steps = static_cast<std::uint32_t>(c.program.steps.size());
     scheduler_.reset(to_simulation(c.schedule));
-    world_->injector.reset(c.faults, c.program.world, std::max(steps, 1u));
+    world_->injector.reset(faults_of(c), c.program.world, std::max(steps, 1u));
     world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
     if (c.program.options.transport == reference::Transport::kNccl) {
       simulated::SimNcclOptions options;
+      if (nccl_version_) options.version = *nccl_version_;
       options.disturbs_frames = c.program.options.verify;
       // If ranks give up, others may still be in the step before.
       options.aborts_lose =
@@ -311,6 +336,7 @@ class SimLane final : public properties::Lane {
         fault.function = "ncclCommShrink";
         options.faults.push_back(fault);
       }
+      world_->aborts_may_hang = faults::nccl_profile(options.version).aborts_may_hang;
       world_->nccl.emplace(world_->network, options);
     }
     world_->coordinator.emplace(c.program.world);
@@ -378,6 +404,7 @@ class SimLane final : public properties::Lane {
   }
 
   SubjectFactory make_subject_;
+  const std::optional<int> nccl_version_;  // the simulator's own, if nothing
   simulation::Scheduler scheduler_;
   std::unique_ptr<World> world_;
 };

@@ -83,6 +83,7 @@ std::string replay_line(const FailureReport& report) {
   if (report.subject != "reducer" || !report.against.empty()) out += " --subject " + report.subject;
   if (!report.against.empty()) out += " --against " + report.against;
   if (!report.contract.empty()) out += " --contract " + report.contract;
+  if (!report.nccl.empty()) out += " --nccl " + report.nccl;
   return out;
 }
 
@@ -144,6 +145,7 @@ std::string json_replay(const FailureReport& replay, const std::string& planted_
                                  {"errors", nlohmann::ordered_json::array()},
                                  {"faults_fired", nlohmann::ordered_json::object()}};
   if (!replay.against.empty()) json["against"] = replay.against;
+  if (!replay.nccl.empty()) json["nccl"] = replay.nccl;
   for (const RankError& error : outcome.errors) {
     nlohmann::ordered_json record = {{"rank", error.rank}, {"error", error.text}};
     if (error.step != kNone) record["step"] = error.step;
@@ -207,10 +209,12 @@ std::string policies_line(const RunReport& report) {
 
 std::string summary(const RunReport& report) {
   std::string out = fmt::format(
-      "{} lane, subject {}, seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
+      "{} lane, subject {}, {}seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
       "faults, {} failing\n",
-      report.lane, report.subject, report.seed, report.cases, report.seconds,
-      report.cases_per_second(), report.ok, report.faulted_ok, report.failures.size());
+      report.lane, report.subject,
+      report.nccl.empty() ? "" : fmt::format("simulated NCCL {}, ", report.nccl), report.seed,
+      report.cases, report.seconds, report.cases_per_second(), report.ok, report.faulted_ok,
+      report.failures.size());
   if (report.earlier.run > 0)
     out += fmt::format("run first: {} cases that failed in earlier runs, {} failing\n",
                        report.earlier.run, report.earlier.failing);
@@ -261,6 +265,7 @@ std::string json_report(const RunReport& report) {
     json["against"] = {{"subject", report.against},
                        {"compared", report.compared},
                        {"compared_whole", report.compared_whole}};
+  if (!report.nccl.empty()) json["nccl"] = report.nccl;
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
   if (report.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();

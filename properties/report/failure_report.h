@@ -20,6 +20,7 @@ struct FailureReport {
   std::string against;  // the other subject; empty if there is none
   // "lockstep" if the subject is held to that contract in place of its own profile; else empty.
   std::string contract;
+  std::string nccl;  // the release of the simulated NCCL; empty: the simulator's own
   std::uint64_t seed = 0;
   std::uint64_t index = 0;  // the case's index under the seed
   double seconds_to_find = 0;
@@ -42,6 +43,7 @@ struct RunReport {
   std::string lane;
   std::string subject;
   std::string against;  // the other subject; empty if there is none
+  std::string nccl;     // the release of the simulated NCCL; empty: the simulator's own
   std::uint64_t seed = 0;
   std::string commit;
   double seconds = 0;

@@ -1,14 +1,37 @@
 #include "properties/subject/profile.h"
 
+#include "faults/sim/nccl/nccl_profile.h"
 #include "properties/subject/torch/model/hook_model.h"
 
 namespace lockstep::properties {
+namespace {
+
+reference::NcclRing ring_of(int version) {
+  switch (faults::nccl_profile(version).ring_units) {
+    case faults::RingUnits::kThreads:
+      return reference::NcclRing::kUpTo219;
+    case faults::RingUnits::k4096Bytes:
+      return reference::NcclRing::kSince220;
+    case faults::RingUnits::k16Bytes:
+      break;
+  }
+  return reference::NcclRing::kSince222;
+}
+
+reference::Contract contract_of(const Profile& profile) {
+  reference::Contract contract = reference::Contract::lockstep();
+  if (const auto version = faults::nccl_release(profile.nccl))
+    contract.nccl_ring = ring_of(*version);
+  return contract;
+}
+
+}  // namespace
 
 reference::Expectation expectation_of(const reference::Program& program, const Profile& profile,
                                       const std::vector<reference::Recovery>& recoveries,
                                       const std::vector<reference::ReadyOrder>& ready_orders) {
   if (profile.is_torch()) return torch_model::run(program, profile.policies, recoveries);
-  return reference::run(program, reference::Contract::lockstep(), recoveries, ready_orders);
+  return reference::run(program, contract_of(profile), recoveries, ready_orders);
 }
 
 std::uint32_t modelled_steps(const reference::Program& program, const Profile& profile) {

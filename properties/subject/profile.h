@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "properties/subject/torch/model/policies.h"
@@ -17,12 +18,15 @@ struct Profile {
 
   Kind kind = Kind::kLockstep;
   torch_model::Policies policies;  // kTorch
+  // kLockstep: the release of NCCL in the simulator (faults/sim/nccl/nccl_profile.h), by name;
+  // empty: the one that the simulator has by itself. The order of additions is that release's.
+  std::string nccl;
 
   static Profile lockstep() { return {}; }
   // Of the system's version, or of another one.
-  static Profile torch() { return {Kind::kTorch, {}}; }
+  static Profile torch() { return {Kind::kTorch, {}, {}}; }
   static Profile torch(const torch_model::Version& version) {
-    return {Kind::kTorch, torch_model::policies_of(version)};
+    return {Kind::kTorch, torch_model::policies_of(version), {}};
   }
   bool is_torch() const { return kind == Kind::kTorch; }
 };

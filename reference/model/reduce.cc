@@ -18,7 +18,8 @@ std::vector<OrderRun> order_of(const Setting& setting, std::size_t ranks, std::u
   const std::uint64_t bytes = size_of(wire) / parts_of(wire);
   if (setting.options().order == Order::kRankOrder) return rank_order(n, count);
   if (setting.options().order == Order::kBcube) return gloo_bcube(n, count);
-  if (setting.options().transport == Transport::kNccl) return nccl_ring(n, count, bytes);
+  if (setting.options().transport == Transport::kNccl)
+    return nccl_ring(n, count, bytes, kNcclChunkBytes, setting.contract.nccl_ring);
   return gloo_ring(n, count, bytes, setting.contract.max_segment_bytes);
 }
 

@@ -14,8 +14,6 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 namespace {
 
-constexpr std::size_t kAlignment = 16;  // of a chunk, in bytes
-
 std::size_t divided_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 // Returns the float next to x such that a later rounding to fewer bits gives the same result as a
@@ -234,8 +232,32 @@ bool reduce_loop(Lane& lane, NcclDataType type, const NcclReduction& reduction, 
 
 }  // namespace
 
+namespace {
+
+// The bytes of a unit, by what NCCL computes in alignUp() of all_reduce.h (2.22), in
+// computeCollAlignCount() of enqueue.cc (2.20), and in runRing() of all_reduce.h with the threads
+// of getAlgoInfo() of enqueue.cc (2.18).
+std::size_t unit_bytes(faults::RingUnits units, std::size_t payload_bytes) {
+  constexpr std::size_t kWarp = 32;
+  constexpr std::size_t kThreadThreshold = 64;  // bytes
+  switch (units) {
+    case faults::RingUnits::k16Bytes:
+      return 16;
+    case faults::RingUnits::k4096Bytes:
+      return kWarp * 8 * 16;
+    case faults::RingUnits::kThreads:
+      break;
+  }
+  std::size_t threads = 16 * kWarp;
+  while (payload_bytes < threads * kThreadThreshold && threads % (4 * kWarp) == 0) threads /= 2;
+  return threads * sizeof(std::uint64_t);
+}
+
+}  // namespace
+
 bool nccl_ring_all_reduce(Lane& lane, NcclDataType type, const NcclReduction& reduction,
-                          std::span<const std::byte> in, std::byte* out, std::size_t chunk_bytes) {
+                          std::span<const std::byte> in, std::byte* out, std::size_t chunk_bytes,
+                          faults::RingUnits units) {
   const auto n = static_cast<std::size_t>(lane.size());
   if (n == 1) {
     begin_sum(type, reduction, out, in.data(), in.size());
@@ -249,7 +271,7 @@ bool nccl_ring_all_reduce(Lane& lane, NcclDataType type, const NcclReduction& re
     std::size_t chunk = largest;
     if (left < n * largest) {
       const std::size_t even = divided_up(left / element, n);
-      const std::size_t whole = kAlignment / element;
+      const std::size_t whole = unit_bytes(units, in.size()) / element;
       chunk = divided_up(even, whole) * whole * element;
     }
     sum.resize(std::max(sum.size(), chunk));

@@ -1,11 +1,12 @@
 // The data that a stand-in for NCCL moves between ranks for one operation, and the order in which
 // it adds. SimNccl uses it over the simulated network, and the library of the nccl lane's tests
-// (properties/lane/test_libraries) over the net plug-in. It follows NCCL 2.22 and newer with one
-// channel, the ring algorithm and the Simple protocol, where the ring is 0 -> 1 -> ... -> 0.
+// (properties/lane/test_libraries) over the net plug-in. It follows NCCL with one channel, the ring
+// algorithm, the Simple protocol and NCCL_NTHREADS=512, where the ring is 0 -> 1 -> ... -> 0.
 //
 //   all-reduce      One iteration takes one chunk per rank; the last one divides the remainder
-//                   evenly, in whole units of 16 bytes. Chunk c starts with rank c+1, travels once
-//                   around the ring and ends with rank c; then the sums travel around the ring.
+//                   evenly, in whole units whose size depends on the version (RingUnits). Chunk c
+//                   starts with rank c+1, travels once around the ring and ends with rank c; then
+//                   the sums travel around the ring.
 //   reduce-scatter  The part of rank d starts with rank d+1 and ends with rank d.
 //   broadcast, all-gather  The data travels around the ring.
 //
@@ -24,6 +25,7 @@
 #include <cstdint>
 #include <span>
 
+#include "faults/sim/nccl/nccl_profile.h"
 #include "reducer/comm/nccl/nccl_api.h"
 
 namespace lockstep {
@@ -69,7 +71,8 @@ class Lane {
 };
 
 bool nccl_ring_all_reduce(Lane& lane, NcclDataType type, const NcclReduction& reduction,
-                          std::span<const std::byte> in, std::byte* out, std::size_t chunk_bytes);
+                          std::span<const std::byte> in, std::byte* out, std::size_t chunk_bytes,
+                          faults::RingUnits units = faults::RingUnits::k16Bytes);
 // `in` holds one part per rank.
 bool nccl_ring_reduce_scatter(Lane& lane, NcclDataType type, const NcclReduction& reduction,
                               std::span<const std::byte> in, std::byte* out);

@@ -67,9 +67,11 @@ std::vector<std::byte> folded(reference::DType dtype, std::size_t count, int ran
 // What each rank has after an all-reduce of these counts, one behind the other.
 std::vector<std::vector<std::vector<std::byte>>> reduced(int ranks, const Type& type,
                                                          const std::vector<std::size_t>& counts,
-                                                         std::size_t chunk_bytes) {
+                                                         std::size_t chunk_bytes,
+                                                         int version = 22809) {
   std::vector<std::vector<std::vector<std::byte>>> results(static_cast<std::size_t>(ranks));
   NcclRun run(ranks);
+  run.options.version = version;
   run.options.chunk_bytes = chunk_bytes;
   const simulation::End end = run.run([&](SimRank& on) {
     const NcclComm comm = on.connected();
@@ -124,6 +126,39 @@ TEST_P(RingOfSimNccl, AddsInTheOrderOfTheModel) {
     EXPECT_GT(other_than_gloo, 30U);
   } else {
     EXPECT_EQ(other_than_ranks + other_than_gloo, 0U);
+  }
+}
+
+// Each release adds in the order that the model has for it, which differs from the order of 2.28.
+TEST_P(RingOfSimNccl, AddsInTheOrderOfTheModelForItsVersion) {
+  const int n = GetParam();
+  const auto ranks = static_cast<std::uint32_t>(n);
+  constexpr std::size_t kChunk = 4096;
+  for (const auto& [version, ring] : {std::pair{21803, reference::NcclRing::kUpTo219},
+                                      std::pair{21903, reference::NcclRing::kUpTo219},
+                                      std::pair{22105, reference::NcclRing::kSince220},
+                                      std::pair{22304, reference::NcclRing::kSince222}}) {
+    std::size_t other_than_newer = 0;
+    for (const Type& type : kTypes) {
+      const std::size_t size = reference::size_of(type.model);
+      const std::size_t loop = ranks * kChunk / size;
+      const std::vector<std::size_t> counts{1, ranks + 1, 100, 1000, loop, 3 * loop + 5, 20000};
+      const auto results = reduced(n, type, counts, kChunk, version);
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        const std::vector<std::byte> expected = folded(
+            type.model, counts[i], n, reference::nccl_ring(ranks, counts[i], size, kChunk, ring));
+        for (const auto& of_rank : results)
+          ASSERT_TRUE(of_rank.at(i) == expected)
+              << counts[i] << " elements of " << size << " bytes, version " << version;
+        other_than_newer +=
+            expected !=
+            folded(type.model, counts[i], n, reference::nccl_ring(ranks, counts[i], size, kChunk));
+      }
+    }
+    if (n > 2 && ring != reference::NcclRing::kSince222)
+      EXPECT_GT(other_than_newer, 4U) << version;
+    else
+      EXPECT_EQ(other_than_newer, 0U) << version;
   }
 }
 

@@ -17,6 +17,8 @@ namespace {
 // The first generation of meshes. Other groups have the generations below it.
 constexpr std::int64_t kFirstGeneration = 4096;
 constexpr const char* kIdPrefix = "simulated nccl ";
+// How long a call hangs that never returns: longer than anybody waits, and then the run can end.
+constexpr Duration kForEver = std::chrono::hours(24);
 
 }  // namespace
 
@@ -24,6 +26,7 @@ SimNccl::SimNccl(SimNetwork& network, SimNcclOptions options)
     : network_(network),
       scheduler_(network.scheduler()),
       options_(std::move(options)),
+      profile_(faults::nccl_profile(options_.version)),
       next_generation_(kFirstGeneration) {
   LOCKSTEP_CHECK(running_ == nullptr);
   LOCKSTEP_CHECK(options_.chunk_bytes > 0);
@@ -157,7 +160,7 @@ void SimNccl::finish_job(Communicator& comm) {
 
 // Runs a job whose result nobody queries.
 void SimNccl::run_behind(Communicator& comm, const std::string& name, const Job& job) {
-  if (comm.is_blocking) {
+  if (comm.is_blocking || !profile_.ends_in_background) {
     static_cast<void>(job());
     return;
   }
@@ -216,6 +219,7 @@ SimNccl::Communicator& SimNccl::make(int rank, int size, bool is_blocking) {
   comm.rank = rank;
   comm.size = size;
   comm.is_blocking = is_blocking;
+  comm.number = communicators_.size() - 1;
   comm.name = "communicator " + std::to_string(communicators_.size() - 1) + " of process " +
               std::to_string(comm.process);
   return comm;
@@ -398,6 +402,7 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   if (result = parse(config, comm.is_blocking, is_blocking); result != NcclResult::kSuccess)
     return result;
   if ((flags & kNcclShrinkAbort) != 0) {
+    comm.was_shrunk_with_abort = true;
     cancel_in_flight(comm);
     if (options_.aborts_lose) lose_what_is_sent(comm);
     result = wait_for_work(comm, "work that a shrinking communicator has aborted");
@@ -465,6 +470,21 @@ void SimNccl::leave_if_exited() {
   }
 }
 
+bool SimNccl::hangs_in_abort(const Communicator& comm) const {
+  return profile_.aborts_may_hang && comm.link_error != NcclResult::kSuccess &&
+         comm.number % 2 == 0 && !has_exited(comm);
+}
+
+void SimNccl::hang_in_abort() {
+  process().has_hung_abort = true;
+  scheduler_.sleep_until(scheduler_.now() + kForEver);
+}
+
+bool SimNccl::has_hung_abort(std::uint32_t of_process) const {
+  const auto found = processes_.find(of_process);
+  return found != processes_.end() && found->second.has_hung_abort;
+}
+
 NcclResult SimNccl::abort(NcclComm handle) {
   const Call call(*this, "ncclCommAbort", handle);
   if (call.is_refused()) return NcclResult::kInvalidArgument;
@@ -472,16 +492,21 @@ NcclResult SimNccl::abort(NcclComm handle) {
   Communicator& comm = of(handle);
   // NCCL first ends what runs; a fault of the plan acts after that.
   const NcclResult result = start_call("ncclCommAbort", false, nullptr);
+  const bool hangs = hangs_in_abort(comm);
   comm.is_leaving = true;
   cancel_in_flight(comm);
   wake(comm);
   finish_job(comm);
+  if (hangs) {
+    comm.life = Communicator::Life::kAborted;
+    hang_in_abort();
+  }
   const bool has_flushed = comm.is_finalized && !comm.is_revoked;
   if (options_.aborts_lose && !has_flushed) lose_what_is_sent(comm);
   close_links(comm);
   comm.life = Communicator::Life::kAborted;
-  // A non-blocking communicator does this after the call: its work in flight may still run.
-  if (comm.is_blocking)
+  // Otherwise NCCL does this after the call: its work in flight may still run.
+  if (comm.is_blocking || !profile_.ends_in_background)
     while (comm.in_flight > 0) {
       comm.changed.what = "work of a communicator that was aborted";
       scheduler_.wait_at(comm.changed, simulation::kNever);
@@ -502,8 +527,13 @@ NcclResult SimNccl::destroy(NcclComm handle) {
       note_misuse("ncclCommDestroy", comm, " while what was called last goes on");
     else if (state_of(comm) != NcclResult::kSuccess)
       note_misuse("ncclCommDestroy", comm, ", which has failed");
-    ++groups_[scheduler_.current_id()].depth;
+    if (profile_.failed_destroy_opens_group) ++groups_[scheduler_.current_id()].depth;
     return result;
+  }
+  if (comm.was_shrunk_with_abort && profile_.destroy_after_shrink_hangs) {
+    wait_for(comm, comm.changed,
+             "the barrier of a communicator that was shrunk with the flag to abort",
+             [] { return false; });
   }
   comm.life = Communicator::Life::kDestroyed;
   run_behind(comm, "destruction", [this, &comm] {

@@ -2,8 +2,8 @@
 // so that code that uses NCCL runs in the simulator. A process is a group of the scheduler's
 // fibers, with the same number as its rank in the world. Streams are those of SimDevice.
 //
-// It does what NCCL 2.28.9 does. What NCCL leaves open, the schedule decides (README.md has the
-// list):
+// It does what NCCL 2.28.9 does, or another version (nccl_profile.h). What NCCL leaves open, the
+// schedule decides (README.md has the list):
 //   A communicator is ready when all its ranks have joined, and not before. On a non-blocking one,
 //   every call that has work to do returns kInProgress and continues in a fiber of its own, so that
 //   what a group launches reaches its stream some time *after* the call. Any other call in between
@@ -57,6 +57,7 @@
 #include <vector>
 
 #include "faults/sim/device/sim_device.h"
+#include "faults/sim/nccl/nccl_profile.h"
 #include "faults/sim/nccl/ring.h"
 #include "faults/sim/network.h"
 #include "reducer/comm/nccl/nccl_api.h"
@@ -79,7 +80,7 @@ struct SimNcclFault {
 };
 
 struct SimNcclOptions {
-  int version = 22809;  // determines which functions the table has
+  int version = 22809;  // determines the functions of the table, and the profile
   std::size_t chunk_bytes = std::size_t{2} << 20;
   Duration init_time{0};          // counted from when the last rank has joined
   Duration launch_time{0};        // the delay of non-blocking launches before they reach the stream
@@ -111,6 +112,9 @@ class SimNccl {
   const std::vector<std::string>& misuses() const { return misuses_; }
   // Counts the communicators that live processes have created and neither aborted nor destroyed.
   std::size_t open_communicators() const;
+  // Whether an abort of that process hung (faults::NcclProfile::aborts_may_hang). What it was to
+  // end is left to the process.
+  bool has_hung_abort(std::uint32_t process) const;
   // Counts the calls that returned the result of a planned fault (SimNcclFault::Kind::kResult).
   std::uint64_t refused_calls() const { return refused_calls_; }
 
@@ -156,6 +160,8 @@ class SimNccl {
   static NcclResult accepted(NcclResult result);
   void complete(SplitRendezvous& meeting, const std::string& key);
   void cancel_in_flight(Communicator& comm);
+  bool hangs_in_abort(const Communicator& comm) const;
+  void hang_in_abort();
   void wake(Communicator& comm);
   void lose_what_is_sent(Communicator& comm);
   void close_links(Communicator& comm);
@@ -204,6 +210,7 @@ class SimNccl {
   SimNetwork& network_;
   simulation::Scheduler& scheduler_;
   const SimNcclOptions options_;
+  const faults::NcclProfile profile_;
   std::deque<Communicator> communicators_;
   // The key is the unique id, or it names the operation that created the clique from another one.
   std::map<std::string, CliqueState> cliques_;

@@ -14,9 +14,6 @@ inline namespace LOCKSTEP_NS {
 namespace simulated {
 namespace {
 
-constexpr int kFirstSilentVersion = 21800;  // from this version on, a broken link is not reported
-constexpr int kLastSilentVersion = 21899;   // up to this version
-
 std::chrono::microseconds microseconds(std::uint32_t count) {
   return std::chrono::microseconds(count);
 }
@@ -304,7 +301,8 @@ bool SimNccl::wait_as_planned(Launch& launch) {
     return false;
   }
   if (launch.planned.error) {
-    fail(comm, NcclResult::kSystemError, "the transport of this rank failed");
+    if (profile_.reports_network_errors)
+      fail(comm, NcclResult::kSystemError, "the transport of this rank failed");
     return false;
   }
   if (launch.planned.stall) return false;
@@ -415,7 +413,7 @@ bool SimNccl::run_collective(Lane& lane, const Communicator& comm, Operation& op
   switch (operation.kind) {
     case Operation::Kind::kAllReduce:
       return nccl_ring_all_reduce(lane, operation.type, reduction, std::span(operation.from, bytes),
-                                  operation.to, options_.chunk_bytes);
+                                  operation.to, options_.chunk_bytes, profile_.ring_units);
     case Operation::Kind::kReduceScatter:
       return nccl_ring_reduce_scatter(lane, operation.type, reduction,
                                       std::span(operation.from, n * bytes), operation.to);
@@ -433,9 +431,7 @@ bool SimNccl::run_collective(Lane& lane, const Communicator& comm, Operation& op
 
 void SimNccl::note_trouble(Communicator& comm, const MeshLane& lane) {
   if (lane.trouble() == Trouble::kInterrupted) return;
-  const bool is_silent =
-      options_.version >= kFirstSilentVersion && options_.version <= kLastSilentVersion;
-  if (!options_.peers_are_noticed || is_silent) return;
+  if (!options_.peers_are_noticed || !profile_.reports_network_errors) return;
   fail(comm, NcclResult::kRemoteError,
        "the connection to rank " + std::to_string(lane.peer()) + " was closed by that rank");
 }

@@ -78,6 +78,7 @@ struct SimNccl::Communicator {
   Life life = Life::kOpen;
   bool is_revoked = false;
   bool is_finalized = false;
+  bool was_shrunk_with_abort = false;
   // The communicator is a child whose creation failed, but which was returned all the same.
   bool has_failed_init = false;
   bool is_cut = false;      // its work ends, and no new work begins
@@ -86,6 +87,7 @@ struct SimNccl::Communicator {
   NcclResult link_error = NcclResult::kSuccess;
   CliqueState* clique = nullptr;
   std::uint64_t in_flight = 0;  // launched and not over
+  std::size_t number = 0;       // among all communicators
   simulation::Place changed;    // notified when a member above changes
   simulation::FiberId job = simulation::kNoFiber;
   std::optional<Stream> last_stream;
@@ -142,6 +144,7 @@ struct SimNccl::Group {
 struct SimNccl::Process {
   std::map<std::string, std::uint64_t> calls;
   std::string last_error;
+  bool has_hung_abort = false;
   std::vector<std::pair<simulation::FiberId, std::shared_ptr<bool>>> background;
 };
 

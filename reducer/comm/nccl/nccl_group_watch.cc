@@ -278,7 +278,10 @@ void NcclProcessGroup::Impl::finish_failed() {
   bool is_over = false;
   if (is_out) {  // Only one thread at a time submits operations of one stream.
     const MutexUnlock unlocked(mutex_);
-    const Status status = device_.synchronize(device_.record(stream_), bound);
+    // NCCL 2.19 to 2.25 may stop the GPU and then hang in the abort, which leaves no time until
+    // `bound`.
+    const Deadline for_gpu = is_aborted ? bound : Deadline::in(options_.grace);
+    const Status status = device_.synchronize(device_.record(stream_), for_gpu);
     is_over = status.code() != Code::kTimeout;
   }
   is_stuck_ = !is_aborted || !is_over;
@@ -286,9 +289,9 @@ void NcclProcessGroup::Impl::finish_failed() {
     std::string text = !is_aborted ? "ncclCommAbort did not return"
                        : is_out    ? "the GPU did not end what it was given"
                                    : "a thread did not come back from NCCL or the driver";
-    cause_.failure().later.push_back(text + " within " +
-                                     std::to_string(in_ms(options_.end_timeout)) +
-                                     " ms: memory of what was in flight must not be used again");
+    text += " within " + std::to_string(in_ms(options_.end_timeout)) + " ms";
+    if (!is_over) text += ": memory of what was in flight must not be used again";
+    cause_.failure().later.push_back(std::move(text));
   }
   is_finished_ = head_ == tail_;
   while (head_ != tail_) {
