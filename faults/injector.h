@@ -92,6 +92,7 @@ class Injector {
     return state.armed[kExchanges] == 0 ? std::vector<Fault>() : fire_exchange(rank, site);
   }
   void note_effect(const Fault& fault) { ++fired_.counts[static_cast<std::size_t>(fault.kind)]; }
+  bool has_plan() const { return !plan_.empty(); }
   bool has_stale() const { return has_stale_; }  // true if the sender must remember its last frames
 
   const Fired& fired() const { return fired_; }

@@ -23,6 +23,8 @@ void SimNetwork::reset(simulation::Scheduler& scheduler, faults::Injector& injec
   for (std::size_t i = 0; i < open_; ++i)
     for (Mesh::Link& link : meshes_[i]->links_) meshes_[i]->drop(link);
   open_ = 0;
+  plan_id_.renew();
+  meshes_id_.renew();
   scheduler_ = &scheduler;
   injector_ = &injector;
   latency_ = latency;
@@ -30,6 +32,9 @@ void SimNetwork::reset(simulation::Scheduler& scheduler, faults::Injector& injec
 }
 
 Mesh& SimNetwork::mesh(std::int64_t generation, std::span<const std::uint32_t> members) {
+  // Whoever comes first opens the same mesh, and no one sees the order of the meshes.
+  simulation::Scheduler::touch(meshes_id_, simulation::Access::kAdd);
+  for (const std::uint32_t member : members) touch_plan(member | kExit, simulation::Access::kRead);
   for (std::size_t i = 0; i < open_; ++i) {
     Mesh& mesh = *meshes_[i];
     if (mesh.generation_ != generation) continue;
@@ -44,6 +49,8 @@ Mesh& SimNetwork::mesh(std::int64_t generation, std::span<const std::uint32_t> m
 }
 
 void SimNetwork::exit_rank(std::uint32_t world_rank) {
+  simulation::Scheduler::touch(meshes_id_, simulation::Access::kWrite);
+  touch_plan(world_rank | kExit, simulation::Access::kWrite);
   for (std::size_t i = 0; i < open_; ++i) {
     Mesh& mesh = *meshes_[i];
     for (int rank = 0; rank < mesh.size(); ++rank) {
@@ -93,7 +100,7 @@ void Mesh::open(SimNetwork& network, std::int64_t generation,
   endpoints_.assign(members.size(), Endpoint{});
   for (int rank = 0; rank < size(); ++rank) {
     LOCKSTEP_CHECK_LT(world_rank(rank), network.injector_->world());
-    if (!network.injector_->exited(world_rank(rank))) continue;
+    if (!network.exited(world_rank(rank))) continue;
     close(rank);
     interrupt(rank);
   }
@@ -118,6 +125,8 @@ void Mesh::drop(Link& link) {
     release(message);
   }
   link.tail = nullptr;
+  link.received = link.sent;
+  touch_state(link);
 }
 
 void Mesh::release(Message* message) {
@@ -127,6 +136,7 @@ void Mesh::release(Message* message) {
 
 void Mesh::wake(int rank) {
   Endpoint& there = endpoint(rank);
+  simulation::Scheduler::touch(there.place.id, simulation::Access::kWrite);
   if (!there.place.waiters.empty()) scheduler_->wake_all(there.place);
 }
 
@@ -137,10 +147,12 @@ bool Mesh::wait(int rank, Duration until) {
 Trouble Mesh::send(int from, int to, std::int64_t sequence, std::uint32_t part,
                    std::span<const std::byte> bytes) {
   LOCKSTEP_CHECK(from != to);
+  touch_interruption(from);
   if (endpoint(from).is_interrupted) return Trouble::kInterrupted;
   Link& out = link(from, to);
   const faults::MessageFault fault =
-      network_->injector_->on_message(world_rank(from), world_rank(to));
+      network_->injector_of(world_rank(from)).on_message(world_rank(from), world_rank(to));
+  touch_message(out, out.sent);
   if (fault.reset) reset_pair(from, to);
   if (out.state != State::kOpen)
     return out.state == State::kClosed ? Trouble::kClosed : Trouble::kReset;
@@ -179,6 +191,8 @@ Mesh::Received Mesh::receive(int to, int from, Duration until) {
   here.place.to = static_cast<std::uint32_t>(to);
   Received out;
   for (;;) {
+    touch_interruption(to);
+    touch_message(in, in.received);
     if (here.is_interrupted) {
       out.trouble = Trouble::kInterrupted;
       break;
@@ -187,6 +201,7 @@ Mesh::Received Mesh::receive(int to, int from, Duration until) {
       out.message = in.head;
       in.head = out.message->next;
       if (in.head == nullptr) in.tail = nullptr;
+      ++in.received;
       break;
     }
     if (in.state == State::kReset || (in.state == State::kClosed && in.head == nullptr)) {
@@ -210,12 +225,15 @@ Trouble Mesh::pause(int rank, const char* what, Duration until) {
   here.place.what = what;
   here.place.from = here.place.to = simulation::kNoFiber;
   here.place.waker = simulation::kNoFiber;
-  while (!here.is_interrupted)
+  for (;;) {
+    touch_interruption(rank);
+    if (here.is_interrupted) return Trouble::kInterrupted;
     if (!wait(rank, until)) return Trouble::kTimeout;
-  return Trouble::kInterrupted;
+  }
 }
 
 void Mesh::interrupt(int rank) {
+  simulation::Scheduler::touch(endpoint(rank).interruption, simulation::Access::kWrite);
   endpoint(rank).is_interrupted = true;
   wake(rank);
 }
@@ -230,6 +248,7 @@ void Mesh::close(int rank) {
     if (peer == rank) continue;
     Link& out = link(rank, peer);
     Link& in = link(peer, rank);
+    touch_state(out);
     if (out.state == State::kOpen) out.state = State::kClosed;
     if (in.state == State::kOpen) in.state = State::kClosed;
     drop(in);

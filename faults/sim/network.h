@@ -117,6 +117,9 @@ class Mesh {
     std::uint32_t sent = 0;
     State state = State::kOpen;
     bool is_stalled = false;
+    std::uint32_t received = 0;
+    // Part 0 is the state of the link, part n + 1 the message with number n.
+    simulation::ObjectId id;
   };
   struct Endpoint {
     simulation::Place place;
@@ -125,6 +128,7 @@ class Mesh {
     Traffic sent;
     bool is_attached = false;
     bool is_interrupted = false;
+    simulation::ObjectId interruption;
   };
 
   void open(SimNetwork& network, std::int64_t generation, std::span<const std::uint32_t> members);
@@ -132,6 +136,18 @@ class Mesh {
     return links_[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
   Endpoint& endpoint(int rank) { return endpoints_[static_cast<std::size_t>(rank)]; }
+  // These tell the scheduler what the current step uses: the whole link; one message of it, which
+  // depends on the state of the link; whether `rank` is interrupted.
+  static void touch_state(const Link& link) {
+    simulation::Scheduler::touch(link.id, simulation::Access::kWrite);
+  }
+  static void touch_message(const Link& link, std::uint32_t number) {
+    simulation::Scheduler::touch(link.id, simulation::Access::kRead);
+    simulation::Scheduler::touch(link.id, simulation::Access::kWrite, number + 1);
+  }
+  void touch_interruption(int rank) {
+    simulation::Scheduler::touch(endpoint(rank).interruption, simulation::Access::kRead);
+  }
   void reset_pair(int a, int b);
   void drop(Link& link);
   void wake(int rank);
@@ -165,14 +181,31 @@ class SimNetwork {
 
   simulation::Scheduler& scheduler() { return *scheduler_; }
   faults::Injector& injector() { return *injector_; }
+  // As injector(), for a step of the rank that counts a site or changes what is planned.
+  faults::Injector& injector_of(std::uint32_t world_rank) {
+    touch_plan(world_rank, simulation::Access::kWrite);
+    return *injector_;
+  }
+  bool exited(std::uint32_t world_rank) const {
+    touch_plan(world_rank | kExit, simulation::Access::kRead);
+    return injector_->exited(world_rank);
+  }
 
  private:
   friend class Mesh;
   Message* take(std::size_t bytes);
   Duration latency_of(std::uint64_t link, std::uint32_t number) const;
+  // Without a plan the counts of sites have no effect. `part` is a rank, for its counts, or that
+  // with kExit, for whether the rank has exited.
+  static constexpr std::uint32_t kExit = 1u << 16u;
+  void touch_plan(std::uint32_t part, simulation::Access access) const {
+    if (injector_->has_plan()) simulation::Scheduler::touch(plan_id_, access, part);
+  }
 
   simulation::Scheduler* scheduler_ = nullptr;
   faults::Injector* injector_ = nullptr;
+  simulation::ObjectId plan_id_;
+  simulation::ObjectId meshes_id_;
   Latency latency_;
   std::uint64_t seed_ = 0;
   std::vector<std::unique_ptr<Mesh>> meshes_;  // the first open_ ones are in use

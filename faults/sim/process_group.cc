@@ -81,6 +81,7 @@ SimProcessGroup::SimProcessGroup(SimNetwork& network, Mesh& mesh, int rank,
 
 SimProcessGroup::~SimProcessGroup() {
   if (simulation::Scheduler::running() == nullptr) return;
+  touch_state(simulation::Access::kWrite);
   if (count_ > 0) abort(Status(Code::kAborted, "the process group was destroyed"));
   is_closing_ = true;
   network_.scheduler().wake_all(idle_);
@@ -110,6 +111,7 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
   const platform::MutexLock lock(starting_);
   simulation::Scheduler& scheduler = network_.scheduler();
+  touch_state(simulation::Access::kRead);
   notice_exit();
   if (!cause_.ok()) {
     Status refusal = cause_;
@@ -117,7 +119,7 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
     return refusal;
   }
   Entry entry;
-  entry.fault = network_.injector().on_operation(world_rank_);
+  entry.fault = network_.injector_of(world_rank_).on_operation(world_rank_);
   if (entry.fault.exit) {
     network_.exit_rank(world_rank_);
     notice_exit();
@@ -130,6 +132,8 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
   entry.work = &work;
   entry.sequence = next_sequence_++;
   work.begin(entry.sequence);
+  touch_state(simulation::Access::kRead);  // again: begin() is a scheduling point
+  touch_entry(entry.sequence);
   if (count_ == queue_.size()) {
     std::rotate(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(first_), queue_.end());
     first_ = 0;
@@ -143,6 +147,7 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
 
 void SimProcessGroup::abort(const Status& cause) {
   LOCKSTEP_CHECK(!cause.ok());
+  touch_state(simulation::Access::kWrite);
   if (!cause_.ok()) return;
   cause_ = cause;
   mesh_.close(rank_);
@@ -151,7 +156,8 @@ void SimProcessGroup::abort(const Status& cause) {
 
 // An exit ends all groups of a rank at once; this detects it.
 void SimProcessGroup::notice_exit() {
-  if (!cause_.ok() || !network_.injector().exited(world_rank_)) return;
+  if (!cause_.ok() || !network_.exited(world_rank_)) return;
+  touch_state(simulation::Access::kWrite);
   Failure failure;
   failure.code = Code::kAborted;
   failure.rank = failure.reported_by = rank_;
@@ -163,15 +169,23 @@ void SimProcessGroup::notice_exit() {
 void SimProcessGroup::work_off() {
   simulation::Scheduler& scheduler = network_.scheduler();
   for (;;) {
-    while (count_ == 0 && !is_closing_) scheduler.wait_at(idle_, simulation::kNever);
+    for (;;) {
+      touch_state(simulation::Access::kRead);
+      touch_entry(taken_);
+      if (count_ != 0 || is_closing_) break;
+      scheduler.wait_at(idle_, simulation::kNever);
+    }
     if (count_ == 0) return;
     const Entry entry = queue_[first_];
+    ++taken_;
     notice_exit();
     Status status = cause_.ok() ? execute(entry) : cause_;
     if (!status.ok()) abort(status);
     scheduler.trace(static_cast<std::uint64_t>(world_rank_) << 48 |
                     static_cast<std::uint64_t>(entry.sequence) << 8 |
                     static_cast<std::uint64_t>(status.code()));
+    touch_state(simulation::Access::kRead);
+    simulation::Scheduler::touch(progress_id_, simulation::Access::kWrite);
     first_ = (first_ + 1) % queue_.size();
     --count_;
     ++progress_;
@@ -220,7 +234,7 @@ Status SimProcessGroup::wait_as_planned(const Entry& entry) {
 }
 
 Status SimProcessGroup::run_checked(Exchange& exchange, const Entry& entry) {
-  SimFrames frames(exchange, mesh_, network_.injector(), sent_before_);
+  SimFrames frames(exchange, mesh_, network_.injector_of(world_rank_), sent_before_);
   Flaw flaw;
   const CollectiveId id{static_cast<std::uint64_t>(mesh_.generation()), entry.sequence};
   if (run_verified(entry.collective, id, frames, frames_, flaw)) return Status();

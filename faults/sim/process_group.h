@@ -68,7 +68,10 @@ class SimProcessGroup : public ProcessGroup {
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
   platform::Duration timeout() const override { return options_.timeout; }
-  std::uint64_t progress() const override { return progress_; }
+  std::uint64_t progress() const override {
+    simulation::Scheduler::touch(progress_id_, simulation::Access::kRead);
+    return progress_;
+  }
 
  private:
   struct Entry {
@@ -79,6 +82,12 @@ class SimProcessGroup : public ProcessGroup {
   };
 
   SimProcessGroup(SimNetwork& network, Mesh& mesh, int rank, const GroupOptions& options);
+  // Tell the scheduler what the current step uses.
+  void touch_state(simulation::Access access) const { simulation::Scheduler::touch(id_, access); }
+  void touch_entry(std::int64_t number) const {
+    simulation::Scheduler::touch(id_, simulation::Access::kWrite,
+                                 static_cast<std::uint64_t>(number) + 1);
+  }
   Status check(const Collective& collective) const;
   void work_off();  // the worker's body
   Status execute(const Entry& entry);
@@ -101,6 +110,10 @@ class SimProcessGroup : public ProcessGroup {
   std::size_t first_ = 0;     // index of the first entry in use
   std::size_t count_ = 0;
   std::int64_t next_sequence_ = 0;
+  std::int64_t taken_ = 0;  // entries that the worker has begun
+  // Part 0 is whether the group has ended, or is about to, and part n + 1 the entry number n.
+  simulation::ObjectId id_;
+  simulation::ObjectId progress_id_;
   std::uint64_t progress_ = 0;  // messages received plus operations ended
   FrameMemory frames_;          // the memory of verified collectives
   faults::SentBefore sent_before_;

@@ -22,6 +22,7 @@
 #include "properties/cli/commands.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
+#include "properties/cli/exhaust.h"
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
@@ -82,6 +83,7 @@ struct Arguments {
   ExportOptions to_export;
   ExplainOptions explain;
   EvalOptions eval;
+  ExhaustOptions exhaust;
   ScalingOptions scaling;
   MatrixOptions matrix;
 };
@@ -580,6 +582,53 @@ CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   return command;
 }
 
+CLI::App* add_exhaust(CLI::App& app, Arguments& arguments) {
+  ExhaustOptions& options = arguments.exhaust;
+  CLI::App* command = app.add_subcommand(
+      "exhaust", "run a small program in every order of its steps that can matter");
+  command
+      ->add_option("--program", options.programs,
+                   "programs of the folder properties/exhaust by name, or case files")
+      ->delimiter(',')
+      ->required();
+  command
+      ->add_option("--subject", arguments.subject,
+                   "the reducer under test: reducer, seeded:ID, or a shared library")
+      ->capture_default_str();
+  command
+      ->add_option("--log", options.log,
+                   "the folder with a log for each program; a search goes on from its log")
+      ->capture_default_str();
+  add_seconds(*command, "--time", options.seconds, "seconds for each program");
+  command->add_option("--jobs", options.jobs, "programs that run at once")
+      ->check(CLI::Range(1, 64));
+  const auto take_most = [&options](const std::string& text) {
+    const std::optional<double> number = decimal_number(text);
+    if (!number || *number < 1)
+      throw CLI::ValidationError("--most", fmt::format("'{}' is not a number from 1 on", text));
+    options.most = *number;
+  };
+  command
+      ->add_option_function<std::string>(
+          "--most", take_most, "a program with a higher estimate of its executions is refused")
+      ->type_name("NUMBER")
+      ->default_str("2e7");
+  command->add_option("--out", options.out, "folder for failing cases")->capture_default_str();
+  command->add_option("--json", options.json, "write a report to this file");
+  return command;
+}
+
+int exhaust_command(Arguments& arguments) {
+  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  ExhaustOptions& options = arguments.exhaust;
+  LaneKind lane = LaneKind::kSim;
+  if (const std::string wrong = resolve(arguments, lane, options.subject); !wrong.empty())
+    return complain(wrong);
+  if (lane != LaneKind::kSim)
+    return complain("the subject 'torch' has no lane in the simulator, which the search needs");
+  return run_exhaust(options);
+}
+
 CLI::App* add_scaling(CLI::App& app, ScalingOptions& options) {
   CLI::App* command = app.add_subcommand(
       "scaling", "measure what the reducer sends, and how long it takes, with up to 1,024 ranks");
@@ -715,6 +764,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
                         return code != 0 ? code : run_eval(a.eval);
                       }});
   commands.push_back({add_matrix(app, a), [&a] { return matrix(a); }});
+  commands.push_back({add_exhaust(app, a), [&a] { return exhaust_command(a); }});
   commands.push_back(
       {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
@@ -763,6 +813,7 @@ int run(int argc, char** argv) {
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
   arguments.campaign_command.program = arguments.matrix.program = program;
   arguments.matrix.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  arguments.exhaust.program = program;
   std::vector<Command> commands = add_commands_on_cases(app, arguments);
   for (Command& command : add_other_commands(app, arguments))
     commands.push_back(std::move(command));

@@ -104,25 +104,25 @@ struct World {
 // The store as a rank's process sees it: a process that has exited writes nothing.
 class RankStore final : public Store {
  public:
-  RankStore(std::shared_ptr<Store> inner, const faults::Injector& injector, std::uint32_t rank)
-      : inner_(std::move(inner)), injector_(injector), rank_(rank) {}
+  RankStore(std::shared_ptr<Store> inner, const simulated::SimNetwork& network, std::uint32_t rank)
+      : inner_(std::move(inner)), network_(network), rank_(rank) {}
   Result<bool> set(std::string_view key, std::string_view value) override {
-    if (injector_.exited(rank_)) return failed(gone());
+    if (network_.exited(rank_)) return failed(gone());
     return inner_->set(key, value);
   }
   Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
-    if (injector_.exited(rank_)) return failed(gone());
+    if (network_.exited(rank_)) return failed(gone());
     return inner_->get(key, deadline);
   }
   Result<bool> contains(std::string_view key) override {
-    if (injector_.exited(rank_)) return failed(gone());
+    if (network_.exited(rank_)) return failed(gone());
     return inner_->contains(key);
   }
 
  private:
   static Status gone() { return Status(Code::kAborted, "the process of this rank has exited"); }
   std::shared_ptr<Store> inner_;
-  const faults::Injector& injector_;
+  const simulated::SimNetwork& network_;
   const std::uint32_t rank_;
 };
 
@@ -162,7 +162,7 @@ class SimEnvironment final : public RankEnvironment {
   Result<Memberships> connect(const Roster& roster) override {
     const reference::Program& program = case_.program;
     const reference::Options& options = program.options;
-    const auto store = std::make_shared<RankStore>(world_.store, world_.injector, rank_);
+    const auto store = std::make_shared<RankStore>(world_.store, world_.network, rank_);
     const std::uint32_t group = reference::group_of(program, rank_);
     const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
     Memberships memberships;
@@ -200,13 +200,13 @@ class SimEnvironment final : public RankEnvironment {
 
   void begin_step(std::uint32_t step) override {
     if (step < case_.program.steps.size())
-      world_.injector.begin_step(rank_, step);
+      world_.network.injector_of(rank_).begin_step(rank_, step);
     else
-      world_.injector.end_step(rank_);
+      world_.network.injector_of(rank_).end_step(rank_);
   }
 
   void visit_node() override {
-    const faults::NodeFault fault = world_.injector.on_node(rank_);
+    const faults::NodeFault fault = world_.network.injector_of(rank_).on_node(rank_);
     if (fault.slow_us != 0) {
       simulation::Scheduler* scheduler = simulation::Scheduler::running();
       scheduler->sleep_until(scheduler->now() + std::chrono::microseconds(fault.slow_us));
@@ -215,10 +215,10 @@ class SimEnvironment final : public RankEnvironment {
   }
 
   Status visit_hook(faults::HookCall call) override {
-    return properties::failure_of_hook(world_.injector.on_hook(rank_, call));
+    return properties::failure_of_hook(world_.network.injector_of(rank_).on_hook(rank_, call));
   }
 
-  bool exited() const override { return world_.injector.exited(rank_); }
+  bool exited() const override { return world_.network.exited(rank_); }
 
   Resume meet(bool finished, std::uint32_t next_step) override {
     return world_.coordinator->meet(rank_, finished, next_step);
@@ -265,7 +265,7 @@ class SimEnvironment final : public RankEnvironment {
     NcclOptions options = nccl_options();
     options.name = "nccl" + std::to_string(number * kGenerations + generation);
     return nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
-                        std::make_shared<RankStore>(world_.store, world_.injector, rank_)},
+                        std::make_shared<RankStore>(world_.store, world_.network, rank_)},
                        options);
   }
 

@@ -49,6 +49,7 @@ class PassRecorder final : public GradientHook {
   }
   // Call this just before `bucket` of the reducer is launched.
   void note_launch(std::uint32_t reducer, int bucket) {
+    changes_.fetch_add(1);
     std::lock_guard lock(plain_mutex_);
     launched_[reducer] = std::max(launched_[reducer], static_cast<std::uint32_t>(bucket) + 1);
   }
@@ -78,6 +79,7 @@ class PassRecorder final : public GradientHook {
 
  private:
   Status note(std::size_t index) {
+    changes_.fetch_add(1);
     std::lock_guard lock(plain_mutex_);
     const std::uint32_t reducer = program_.parameters[index].reducer;
     hooks_.push_back({static_cast<std::uint32_t>(index), launched_[reducer]});
@@ -89,6 +91,8 @@ class PassRecorder final : public GradientHook {
   // This guards hooks_ and launched_. It is not the platform's mutex, because a schedule must not
   // depend on it: no thread waits while it holds it.
   std::mutex plain_mutex_;
+  // Tells a search over all interleavings that the order of what is recorded matters.
+  platform::Atomic<std::uint32_t> changes_{0};
   std::vector<ObservedHook> hooks_;
   std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
 };

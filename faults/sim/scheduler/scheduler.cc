@@ -36,6 +36,9 @@ void Scheduler::reset(const Schedule& schedule) {
   std::unique_ptr<SchedulingPolicy>& policy = policies_[static_cast<std::size_t>(schedule.policy)];
   if (policy == nullptr) policy = make_policy(schedule.policy);
   policy_ = policy.get();
+  observer_ = next_observer_;
+  if (observer_ != nullptr) policy_ = observer_;
+  ObjectId::begin_run();
   given_.assign(schedule.deviations.begin(), schedule.deviations.end());
   if (policy_ != nullptr) {
     policy_->begin(schedule.seed);
@@ -167,6 +170,8 @@ void Scheduler::fiber_main(boost::context::detail::transfer_t transfer) {
 void Scheduler::finish_current() {
   Fiber& self = *current_;
   LOCKSTEP_CHECK_EQ(self.held_count, 0U);
+  if (observer_ != nullptr) [[unlikely]]
+    observer_->on_meet(self.id);
   self.state = Fiber::State::kFinished;
   runnable_.erase(self.id);
   --live_;
@@ -218,11 +223,15 @@ void Scheduler::yield() {
   if (++steps_ > options_.step_limit) stop(End::kLivelock);
   current_->next_object = nullptr;
   if (policy_ != nullptr) policy_->on_yield(current_->id);
-  if (runnable_.count() > 1) choose_at_point(runnable_.after(current_->id));
+  if (runnable_.count() > 1)
+    choose_at_point(runnable_.after(current_->id));
+  else
+    tell_step(*current_);
 }
 
 void Scheduler::choose_at_point(FiberId by_default) {
   const FiberId next = choose_runnable(by_default, true);
+  tell_step(*by_id_[next]);
   if (next == current_->id) return;
   ++preemptions_;
   switch_to(*by_id_[next]);
@@ -260,11 +269,15 @@ Fiber& Scheduler::choose_waiter(const FiberQueue& waiters) {
 Fiber* Scheduler::next_to_run() {
   while (runnable_.empty()) {
     if (clock_.idle()) return nullptr;
+    if (observer_ != nullptr) [[unlikely]]
+      observer_->on_time();
     clock_.advance([this](std::uint32_t timer) { timer_expired(timer); });
     trace(static_cast<std::uint64_t>(clock_.now().count()));
   }
   const FiberId lowest = runnable_.lowest();
-  return by_id_[runnable_.count() == 1 ? lowest : choose_runnable(lowest, false)];
+  Fiber* next = by_id_[runnable_.count() == 1 ? lowest : choose_runnable(lowest, false)];
+  tell_step(*next);
+  return next;
 }
 
 void Scheduler::timer_expired(std::uint32_t timer) {
@@ -285,6 +298,8 @@ void Scheduler::timer_expired(std::uint32_t timer) {
 }
 
 void Scheduler::make_ready(Fiber& fiber) {
+  if (observer_ != nullptr && running_ == this) [[unlikely]]
+    observer_->on_wake(fiber.id);
   fiber.state = Fiber::State::kReady;
   fiber.wait_kind = WaitKind::kNothing;
   if (paused_.contains(fiber.group))
@@ -332,6 +347,8 @@ void Scheduler::join(FiberId id) {
   LOCKSTEP_CHECK(&target != current_);
   LOCKSTEP_CHECK(target.state != Fiber::State::kUnused);
   point();
+  if (observer_ != nullptr) [[unlikely]]
+    observer_->on_meet(id);
   while (target.state != Fiber::State::kFinished) {
     current_->wait_kind = WaitKind::kJoin;
     current_->wait_object = &target;
@@ -365,6 +382,7 @@ void Scheduler::pause_group(std::uint32_t group, Duration until) {
 }
 
 bool Scheduler::wait_at(Place& place, Duration until) {
+  touch(place.id, Access::kWrite);
   if (until <= clock_.now()) return false;
   current_->wait_kind = WaitKind::kPlace;
   current_->wait_object = &place;
@@ -373,6 +391,7 @@ bool Scheduler::wait_at(Place& place, Duration until) {
 }
 
 void Scheduler::wake_all(Place& place) {
+  touch(place.id, Access::kWrite);
   while (!place.waiters.empty()) {
     Fiber& fiber = *place.waiters.head;
     remove_from_wait(fiber);

@@ -39,6 +39,7 @@
 #include "faults/sim/scheduler/lock_order.h"
 #include "faults/sim/scheduler/policy/policy.h"
 #include "faults/sim/scheduler/schedule.h"
+#include "faults/sim/scheduler/step_observer.h"
 
 namespace lockstep::simulation {
 
@@ -58,6 +59,7 @@ struct Place {
   std::uint32_t to = kNoFiber;
   FiberId waker = kNoFiber;  // the fiber that could end the wait, if it is known
   FiberQueue waiters;
+  ObjectId id{};
 };
 
 class Scheduler {
@@ -79,6 +81,10 @@ class Scheduler {
   // Forgets the last run. It must be called between runs.
   void reset(const Schedule& schedule);
   void set_step_limit(std::uint64_t limit) { options_.step_limit = limit; }
+
+  // From the next reset() on, this observer picks what runs, and learns of every step; null ends
+  // that. It is for all schedulers, because a search does not reach the one that a lane has.
+  static void observe(StepObserver* observer) { next_observer_ = observer; }
 
   // Runs all fibers until none is left, or none can run. At least one must have been spawned.
   const Outcome& run();
@@ -105,6 +111,12 @@ class Scheduler {
     trace_hash_ ^= trace_hash_ >> 29;
   }
 
+  // Tells the observer, if there is one, that the current step uses an object.
+  static void touch(const ObjectId& object, Access access, std::uint64_t part = 0) {
+    if (observer_ != nullptr && running_ != nullptr) [[unlikely]]
+      observer_->on_access(object.number(part), access);
+  }
+
   // Returns the scheduler whose fiber calls, or null outside of a run.
   static Scheduler* running() { return running_; }
 
@@ -119,7 +131,10 @@ class Scheduler {
     current_->next_object = object;
     if (++steps_ > options_.step_limit) [[unlikely]]
       stop(End::kLivelock);
-    if (runnable_.count() > 1) choose_at_point(current_->id);
+    if (runnable_.count() > 1)
+      choose_at_point(current_->id);
+    else
+      tell_step(*current_);
   }
   void yield();
   void sleep_until(Duration when);
@@ -161,6 +176,10 @@ class Scheduler {
   void make_ready(Fiber& fiber);
   void remove_from_wait(Fiber& fiber);
 
+  static void tell_step(const Fiber& fiber) {
+    if (observer_ != nullptr) [[unlikely]]
+      observer_->on_step(fiber.id);
+  }
   void choose_at_point(FiberId by_default);
   FiberId choose_runnable(FiberId by_default, bool may_stay);
   FiberId follow_deviations(const IndexSet<kMaxFibers / 64>& candidates, FiberId by_default);
@@ -172,6 +191,8 @@ class Scheduler {
   void timer_expired(std::uint32_t timer);
 
   inline static Scheduler* running_ = nullptr;
+  inline static StepObserver* observer_ = nullptr;  // of this run
+  inline static StepObserver* next_observer_ = nullptr;
 
   Options options_;
   Fiber* current_ = nullptr;

@@ -25,6 +25,7 @@ void MutexCore::unlock() {
 
 void MutexCore::acquire(Scheduler& scheduler) {
   Fiber& self = *scheduler.current_;
+  Scheduler::touch(id_, Access::kWrite);
   for (std::uint32_t i = 0; i < self.held_count; ++i)
     scheduler.lock_order_.acquire(self.held[i]->name_, name_, self.id);
   while (owner_ != nullptr) {
@@ -32,6 +33,7 @@ void MutexCore::acquire(Scheduler& scheduler) {
     self.wait_object = this;
     waiters_.push(self);
     scheduler.park();
+    Scheduler::touch(id_, Access::kWrite);
   }
   take(self);
 }
@@ -45,6 +47,7 @@ void MutexCore::take(Fiber& fiber) {
 void MutexCore::release(Scheduler& scheduler) {
   Fiber& self = *scheduler.current_;
   LOCKSTEP_CHECK(owner_ == &self);
+  Scheduler::touch(id_, Access::kWrite);
   owner_ = nullptr;
   std::uint32_t at = self.held_count - 1;
   while (self.held[at] != this) --at;
@@ -71,6 +74,7 @@ bool CondVarCore::wait(MutexCore& mutex, Duration until) {
   // This scheduling point lies between the test of the predicate and the wait. A fiber that makes
   // the predicate true without the mutex can do so here, and then its notification is lost.
   scheduler->point(this);
+  Scheduler::touch(id_, Access::kWrite);
   mutex.release(*scheduler);
   self.wait_kind = WaitKind::kCondVar;
   self.wait_object = this;
@@ -85,10 +89,12 @@ bool CondVarCore::wait(MutexCore& mutex, Duration until) {
 void CondVarCore::wake(Scheduler& scheduler, Fiber& fiber) {
   MutexCore& mutex = *fiber.retake;
   scheduler.remove_from_wait(fiber);
+  Scheduler::touch(mutex.id_, Access::kRead);
   if (mutex.owner_ == nullptr) {
     scheduler.make_ready(fiber);
     return;
   }
+  Scheduler::touch(mutex.id_, Access::kWrite);
   fiber.wait_kind = WaitKind::kMutex;
   fiber.wait_object = &mutex;
   mutex.waiters_.push(fiber);
@@ -97,6 +103,7 @@ void CondVarCore::wake(Scheduler& scheduler, Fiber& fiber) {
 void CondVarCore::notify_one() {
   Scheduler* scheduler = Scheduler::running();
   if (scheduler == nullptr) return;
+  Scheduler::touch(id_, Access::kWrite);
   last_notifier_ = scheduler->current_id();
   if (waiters_.empty()) return;
   wake(*scheduler, scheduler->choose_waiter(waiters_));
@@ -106,6 +113,7 @@ void CondVarCore::notify_one() {
 void CondVarCore::notify_all() {
   Scheduler* scheduler = Scheduler::running();
   if (scheduler == nullptr) return;
+  Scheduler::touch(id_, Access::kWrite);
   last_notifier_ = scheduler->current_id();
   if (waiters_.empty()) return;
   while (!waiters_.empty()) wake(*scheduler, *waiters_.head);

@@ -33,6 +33,7 @@ class MutexCore {
   Fiber* owner_ = nullptr;
   FiberQueue waiters_;
   NameId name_;
+  ObjectId id_;
 };
 
 class CondVarCore {
@@ -57,6 +58,7 @@ class CondVarCore {
   FiberQueue waiters_;
   const char* name_;
   FiberId last_notifier_ = kNoFiber;
+  ObjectId id_;
 };
 
 }  // namespace lockstep::simulation

@@ -159,8 +159,57 @@ inline void yield() {
   if (simulation::Scheduler* scheduler = simulation::Scheduler::running()) scheduler->yield();
 }
 
+// No operation is a scheduling point. A search over all orders (faults/sim/explore) must know
+// which steps use the same atomic, so each operation tells. The operators += and -= return nothing,
+// so that two of them commute.
 template <class T>
-using Atomic = std::atomic<T>;
+class Atomic {
+ public:
+  Atomic() = default;
+  Atomic(T value) : value_(value) {}  // NOLINT(google-explicit-constructor): as std::atomic
+  Atomic(const Atomic&) = delete;
+  Atomic& operator=(const Atomic&) = delete;
+
+  T load(std::memory_order order = std::memory_order_seq_cst) const {
+    simulation::Scheduler::touch(id_, simulation::Access::kRead);
+    return value_.load(order);
+  }
+  operator T() const { return load(); }  // NOLINT(google-explicit-constructor): as std::atomic
+  void store(T value, std::memory_order order = std::memory_order_seq_cst) {
+    touch();
+    value_.store(value, order);
+  }
+  T operator=(T value) {  // NOLINT(misc-unconventional-assign-operator): as std::atomic
+    store(value);
+    return value;
+  }
+  T exchange(T value, std::memory_order order = std::memory_order_seq_cst) {
+    touch();
+    return value_.exchange(value, order);
+  }
+  T fetch_add(T value, std::memory_order order = std::memory_order_seq_cst) {
+    touch();
+    return value_.fetch_add(value, order);
+  }
+  T fetch_sub(T value, std::memory_order order = std::memory_order_seq_cst) {
+    touch();
+    return value_.fetch_sub(value, order);
+  }
+  void operator+=(T value) {
+    simulation::Scheduler::touch(id_, simulation::Access::kAdd);
+    value_ += value;
+  }
+  void operator-=(T value) {
+    simulation::Scheduler::touch(id_, simulation::Access::kAdd);
+    value_ -= value;
+  }
+
+ private:
+  void touch() { simulation::Scheduler::touch(id_, simulation::Access::kWrite); }
+
+  std::atomic<T> value_{};
+  simulation::ObjectId id_;
+};
 
 }  // namespace platform
 }  // namespace LOCKSTEP_NS
