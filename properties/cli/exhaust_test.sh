@@ -62,7 +62,7 @@ expect 0 "ok" "$program" replay "$replay"
 
 expect 1 "there is no program 'moon', because" "$program" exhaust --program moon
 (cd "$sources" && "$program" exhaust --program moon) >out 2>err
-grep -q "there is no program 'moon': give one of dynamic, hook, interleaved" err || fail "the names are not listed"
+grep -q "there is no program 'moon': give one of dynamic, exit, hook, interleaved" err || fail "the names are not listed"
 for file in "$sources"/properties/exhaust/*.json; do
   expect 0 "step 0 (synced)" "$program" show "$file"
 done

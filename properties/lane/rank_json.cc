@@ -21,13 +21,14 @@ Status to_status(const Json& json) {
 
 Json to_record(const std::vector<FailedCall>& calls) {
   Json json = Json::array();
-  for (const FailedCall& each : calls) json.push_back({each.step, each.begin_us, each.end_us});
+  for (const FailedCall& each : calls)
+    json.push_back({each.step, each.begin_us, each.end_us, each.error});
   return json;
 }
 
 std::vector<FailedCall> to_calls(const Json& json) {
   std::vector<FailedCall> calls;
-  for (const Json& each : json) calls.push_back({each.at(0), each.at(1), each.at(2)});
+  for (const Json& each : json) calls.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
   return calls;
 }
 

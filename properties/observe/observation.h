@@ -93,6 +93,7 @@ struct FailedCall {
   std::uint32_t step = 0;      // the step that would have come next
   std::uint64_t begin_us = 0;  // on the lane's clock
   std::uint64_t end_us = 0;
+  std::string error = {};  // what it raised, for messages alone
 };
 
 // How often the planted bug under test (faults/seeded) acted; 0 without one.

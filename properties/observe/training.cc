@@ -255,7 +255,7 @@ class Training {
         status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
-      observation_.failed_joins.push_back({step, begin_us, now_us()});
+      observation_.failed_joins.push_back({step, begin_us, now_us(), status.to_string()});
       for (const Membership& each : memberships_) each.group->abort(status);
       Resume resume = environment_.meet(false, step);
       expect_after(resume);
@@ -377,7 +377,7 @@ class Training {
     environment_.begin_step(steps);
     if (!status.ok()) {
       observation_.joining = status;
-      observation_.failed_end_joins.push_back({step, begin_us, now_us()});
+      observation_.failed_end_joins.push_back({step, begin_us, now_us(), status.to_string()});
       subject_->abort(status);
       return false;
     }
