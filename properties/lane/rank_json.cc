@@ -21,14 +21,13 @@ Status to_status(const Json& json) {
 
 Json to_record(const std::vector<FailedCall>& calls) {
   Json json = Json::array();
-  for (const FailedCall& each : calls)
-    json.push_back({each.step, each.begin_us, each.end_us, each.error});
+  for (const FailedCall& each : calls) json.push_back({each.step, each.generation, each.error});
   return json;
 }
 
 std::vector<FailedCall> to_calls(const Json& json) {
   std::vector<FailedCall> calls;
-  for (const Json& each : json) calls.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
+  for (const Json& each : json) calls.push_back({each.at(0), each.at(1), each.at(2)});
   return calls;
 }
 
@@ -54,7 +53,8 @@ Json to_record(const ObservedStep& step) {
           step.hook_order,
           step.rebuilt_order,
           step.state,
-          hooks};
+          hooks,
+          step.generation};
 }
 
 ObservedStep to_step(const Json& json) {
@@ -84,6 +84,7 @@ ObservedStep to_step(const Json& json) {
   step.rebuilt_order = json.at(10).get<std::vector<std::uint32_t>>();
   step.state = json.at(11).get<std::vector<std::uint64_t>>();
   for (const Json& hook : json.at(12)) step.hooks.push_back({hook.at(0), hook.at(1)});
+  step.generation = json.at(13);
   return step;
 }
 
