@@ -1,0 +1,64 @@
+// NetworkFaults: carries out faults of the network (faults/plan.h) on the host on which it runs,
+// which must be a namespace (namespaces.h): with nft what drops, rejects and loses packets, with ss
+// what resets connections, with tc the bandwidth, and with ip the MTU.
+//
+// Every fault has counters, which say whether it has acted: packets that it matched, connections
+// that it reset. A fault that was refused, or that met no packet, is named with the reason.
+//
+// Threads: one caller.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "faults/plan.h"
+#include "properties/hosts/line.h"
+#include "reducer/base/status.h"
+
+namespace lockstep::properties::hosts {
+
+class NetworkFaults {
+ public:
+  // `address_of` returns the address of a rank on the network `data`.
+  explicit NetworkFaults(std::function<std::string(std::uint32_t rank)> address_of)
+      : address_of_(std::move(address_of)) {}
+  ~NetworkFaults() { (void)end_all(); }
+  NetworkFaults(const NetworkFaults&) = delete;
+  NetworkFaults& operator=(const NetworkFaults&) = delete;
+
+  void begin(const faults::Fault& fault);
+
+  // Ends those whose time is over, and says when to call it again; Clock::time_point::max(): never.
+  Clock::time_point end_those_due();
+
+  // What became of a fault.
+  struct Report {
+    faults::Kind kind = faults::Kind::kNetPartition;
+    std::uint64_t acted = 0;  // packets, or connections; 0: it has done nothing
+    std::string why;          // of 0: why not
+  };
+  // Ends all, and returns the reports since the last call.
+  std::vector<Report> end_all();
+
+ private:
+  struct Active {
+    faults::Fault fault;
+    std::string table;  // of nft
+    Clock::time_point end;
+  };
+  Status start(const Active& active, std::uint64_t& acted);
+  Status filter(const Active& active);
+  Result<std::uint64_t> reset(const faults::Fault& fault);
+  void end(const Active& active);
+  std::uint64_t count(const Active& active) const;
+
+  const std::function<std::string(std::uint32_t rank)> address_of_;
+  std::vector<Active> active_;
+  std::vector<Report> reports_;
+  std::uint64_t tables_ = 0;
+};
+
+}  // namespace lockstep::properties::hosts
