@@ -61,8 +61,8 @@ enum class Kind : std::uint8_t {
   // if `peer` is `rank`; link_direction() and link_amount() say which way, and how much.
   kNetPartition,  // packets are dropped
   kNetLoss,       // that many percent of the packets are dropped
-  kNetReset,      // connections are reset once
-  kNetReject,     // packets are answered with a reset
+  kNetReset,      // connections are reset when they send; new ones can be made
+  kNetReject,     // all packets are answered with a reset
   kNetHalfOpen,   // packets are dropped after that many more bytes
   kNetBandwidth,  // the rank sends at most that many kbit/s, to all others
   kNetMtu,        // packets of the rank have at most that many bytes, to all others

@@ -451,7 +451,7 @@ std::string describe_network(const faults::Fault& fault) {
       case Kind::kNetLoss:
         return fmt::format("{} % of the packets of {} are dropped", amount, link);
       case Kind::kNetReset:
-        return fmt::format("the connections of {} are reset once", link);
+        return fmt::format("the connections of {} are reset", link);
       case Kind::kNetReject:
         return fmt::format("the packets of {} are answered with a reset", link);
       case Kind::kNetHalfOpen:
@@ -466,9 +466,8 @@ std::string describe_network(const faults::Fault& fault) {
         return fmt::format("after {} a connection of {} is reset", bytes(amount), link);
     }
   };
-  const std::string end = fault.duration_us == 0 || fault.kind == Kind::kNetReset
-                              ? std::string()
-                              : " for " + duration(fault.duration_us);
+  const std::string end =
+      fault.duration_us == 0 ? std::string() : " for " + duration(fault.duration_us);
   return fmt::format("{}{}, from rank {}'s {} collective of step {} on", what(), end, fault.rank,
                      ordinal(fault.site), fault.step);
 }

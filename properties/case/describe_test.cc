@@ -278,7 +278,7 @@ TEST(Describe, AFaultOfTheNetworkSaysWhichPackets) {
   EXPECT_EQ(text(Kind::kNetLoss, 0, 1, 10, 5000),
             "10 % of the packets of what rank 1 sends rank 0 are dropped for 5 ms" + from);
   EXPECT_EQ(text(Kind::kNetReset, 2, 0, 0, 5000),
-            "the connections of what rank 1 and rank 2 exchange are reset once" + from);
+            "the connections of what rank 1 and rank 2 exchange are reset for 5 ms" + from);
   EXPECT_EQ(text(Kind::kNetReject, 2, 2, 0, 0),
             "the packets of what rank 1 receives from rank 2 are answered with a reset" + from);
   EXPECT_EQ(text(Kind::kNetBandwidth, 1, 0, 8000, 0), "rank 1 sends at most 8000 kbit/s" + from);

@@ -26,9 +26,11 @@ std::string verdict_of(const Fault& fault) {
   const std::uint32_t amount = faults::link_amount(fault);
   switch (fault.kind) {
     case Kind::kNetLoss: {
-      const std::uint32_t percent = std::clamp(amount, 1u, 100u);
+      const std::uint32_t percent = std::clamp(amount, 1u, 99u);
       return fmt::format("numgen inc mod 100 < {} counter drop", percent);
     }
+    case Kind::kNetReset:
+      return "tcp flags & (syn | rst) == 0 counter reject with tcp reset";
     case Kind::kNetReject:  // a reset is not answered with another one
       return "tcp flags & rst == 0 counter reject with tcp reset";
     case Kind::kNetHalfOpen:
@@ -40,7 +42,7 @@ std::string verdict_of(const Fault& fault) {
 
 bool is_filter(Kind kind) {
   return kind == Kind::kNetPartition || kind == Kind::kNetLoss || kind == Kind::kNetReject ||
-         kind == Kind::kNetHalfOpen;
+         kind == Kind::kNetHalfOpen || kind == Kind::kNetReset;
 }
 
 // Adds up the packets of all counters in the JSON of nft.
@@ -96,27 +98,11 @@ Status NetworkFaults::filter(const Active& active) {
                          active.table, out, in));
 }
 
-// Returns the number of connections. Each end gets an error; a new connection can be made at once.
-Result<std::uint64_t> NetworkFaults::reset(const Fault& fault) {
-  std::vector<std::string> arguments = {"ss", "-K", "-H", "-t", "-n", "state", "established"};
-  const bool is_pair = fault.peer != fault.rank;
-  arguments.push_back(is_pair ? "dst" : "src");
-  arguments.push_back(address_of_(is_pair ? fault.peer : fault.rank));
-  const Result<std::string> killed = run_command(arguments);
-  if (!killed) return failed(killed.error());
-  return static_cast<std::uint64_t>(std::count(killed->begin(), killed->end(), '\n'));
-}
-
-Status NetworkFaults::start(const Active& active, std::uint64_t& acted) {
+Status NetworkFaults::start(const Active& active) {
   const Fault& fault = active.fault;
   const std::uint32_t amount = faults::link_amount(fault);
   if (is_filter(fault.kind)) return filter(active);
   switch (fault.kind) {
-    case Kind::kNetReset: {
-      const Result<std::uint64_t> killed = reset(fault);
-      acted = killed.value_or(0);
-      return killed ? Status() : killed.error();
-    }
     case Kind::kNetBandwidth:
       return run({"tc", "qdisc", "add", "dev", kDataInterface, "root", "tbf", "rate",
                   fmt::format("{}kbit", std::max(amount, kLeastKilobits)), "burst", "16kb",
@@ -134,16 +120,11 @@ void NetworkFaults::begin(const Fault& fault) {
   Active active{fault, fmt::format("lockstep{}", tables_++), Clock::time_point::max()};
   if (fault.duration_us != 0)
     active.end = Clock::now() + std::chrono::microseconds(fault.duration_us);
-  std::uint64_t acted = 0;
-  const Status status = start(active, acted);
-  if (status.ok() && fault.kind != Kind::kNetReset) {
+  const Status status = start(active);
+  if (status.ok())
     active_.push_back(std::move(active));
-    return;
-  }
-  std::string why = !status.ok() ? status.failure().detail
-                    : acted == 0 ? "there was no connection to reset"
-                                 : std::string();
-  reports_.push_back({fault.kind, acted, std::move(why)});
+  else
+    reports_.push_back({fault.kind, 0, status.failure().detail});
 }
 
 std::uint64_t NetworkFaults::count(const Active& active) const {

@@ -1,9 +1,9 @@
 // NetworkFaults: carries out faults of the network (faults/plan.h) on the host on which it runs,
-// which must be a namespace (namespaces.h): with nft what drops, rejects and loses packets, with ss
-// what resets connections, with tc the bandwidth, and with ip the MTU.
+// which must be a namespace (namespaces.h): with nft what drops, resets, rejects and loses packets,
+// with tc the bandwidth, and with ip the MTU.
 //
-// Every fault has counters, which say whether it has acted: packets that it matched, connections
-// that it reset. A fault that was refused, or that met no packet, is named with the reason.
+// Every fault has counters, which say whether it has acted: the packets that it met. A fault that
+// was refused, or that met no packet, is named with the reason.
 //
 // Threads: one caller.
 #pragma once
@@ -37,7 +37,7 @@ class NetworkFaults {
   // What became of a fault.
   struct Report {
     faults::Kind kind = faults::Kind::kNetPartition;
-    std::uint64_t acted = 0;  // packets, or connections; 0: it has done nothing
+    std::uint64_t acted = 0;  // packets; 0: it has done nothing
     std::string why;          // of 0: why not
   };
   // Ends all, and returns the reports since the last call.
@@ -49,9 +49,8 @@ class NetworkFaults {
     std::string table;  // of nft
     Clock::time_point end;
   };
-  Status start(const Active& active, std::uint64_t& acted);
+  Status start(const Active& active);
   Status filter(const Active& active);
-  Result<std::uint64_t> reset(const faults::Fault& fault);
   void end(const Active& active);
   std::uint64_t count(const Active& active) const;
 
