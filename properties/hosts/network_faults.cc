@@ -45,6 +45,8 @@ bool is_filter(Kind kind) {
          kind == Kind::kNetHalfOpen || kind == Kind::kNetReset;
 }
 
+bool is_relayed(Kind kind) { return kind == Kind::kNetDelay || kind == Kind::kNetCut; }
+
 // Adds up the packets of all counters in the JSON of nft.
 std::uint64_t packets_in(const Json& json) {
   std::uint64_t packets = 0;
@@ -98,7 +100,18 @@ Status NetworkFaults::filter(const Active& active) {
                          active.table, out, in));
 }
 
-Status NetworkFaults::start(const Active& active) {
+void NetworkFaults::prepare(const faults::FaultPlan& plan, std::uint32_t rank) {
+  const bool needs_relay =
+      std::any_of(plan.faults.begin(), plan.faults.end(),
+                  [&](const Fault& each) { return each.rank == rank && is_relayed(each.kind); });
+  if (!needs_relay) relay_.reset();
+  if (!needs_relay || relay_) return;
+  auto started = Relay::start(address_of_(rank));
+  no_relay_ = started ? std::string() : started.error().failure().detail;
+  if (started) relay_ = std::move(*started);
+}
+
+Status NetworkFaults::start(Active& active) {
   const Fault& fault = active.fault;
   const std::uint32_t amount = faults::link_amount(fault);
   if (is_filter(fault.kind)) return filter(active);
@@ -111,13 +124,15 @@ Status NetworkFaults::start(const Active& active) {
       return run({"ip", "link", "set", kDataInterface, "mtu",
                   std::to_string(std::clamp(amount, kLeastMtu, kUsualMtu))});
     default:
-      return {Code::kInvalidArgument,
-              fmt::format("this host cannot carry out {}", faults::name_of(fault.kind))};
+      if (!relay_) return {Code::kTransport, no_relay_};
+      active.relayed =
+          relay_->begin(fault, fault.peer == fault.rank ? std::string() : address_of_(fault.peer));
+      return {};
   }
 }
 
 void NetworkFaults::begin(const Fault& fault) {
-  Active active{fault, fmt::format("lockstep{}", tables_++), Clock::time_point::max()};
+  Active active{fault, fmt::format("lockstep{}", tables_++), -1, Clock::time_point::max()};
   if (fault.duration_us != 0)
     active.end = Clock::now() + std::chrono::microseconds(fault.duration_us);
   const Status status = start(active);
@@ -139,8 +154,9 @@ std::uint64_t NetworkFaults::count(const Active& active) const {
 }
 
 void NetworkFaults::end(const Active& active) {
-  const std::uint64_t acted = count(active);
+  const std::uint64_t acted = active.relayed >= 0 ? relay_->end(active.relayed) : count(active);
   reports_.push_back({active.fault.kind, acted, acted != 0 ? "" : "no packet met it"});
+  if (active.relayed >= 0) return;
   if (is_filter(active.fault.kind))
     run({"nft", "delete", "table", "inet", active.table}).ignore();
   else if (active.fault.kind == Kind::kNetBandwidth)

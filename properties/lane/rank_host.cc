@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "properties/case/case_json.h"
 #include "properties/hosts/namespaces.h"
 #include "properties/hosts/network_faults.h"
 #include "properties/hosts/store_client.h"
@@ -74,6 +75,7 @@ class RankHost {
         if (child_pid_ < 0)
           if (const Status status = start_child(); !status.ok())
             return say(kEnded, "did not start: " + status.failure().detail);
+        prepare(body);
         return give(body);
       case kToRank:
         return give(body);
@@ -104,6 +106,13 @@ class RankHost {
     std::uint32_t ms = 0;
     std::from_chars(text.data(), text.data() + text.size(), ms);
     return milliseconds(ms);
+  }
+
+  // The rank says itself what is wrong with a request that cannot be read.
+  void prepare(const std::string& text) {
+    const RankRequest request = rank_request_from(text);
+    const Result<Case> c = from_json(request.case_text, "request");
+    if (c) faults_.prepare(c->faults, request.rank);
   }
 
   // A rank that does not take its message is lost, and hear() will say so.

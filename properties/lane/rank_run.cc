@@ -61,6 +61,12 @@ class RankRun {
 
   void hand_out(const std::string& store) {
     const std::string text = to_json(case_);
+    // All are there before the first begins: the time to connect is limited.
+    for (std::uint32_t rank = 0; rank < case_.program.world; ++rank)
+      if (const Status status = lines_.start(rank); !status.ok())
+        return give_up(status.code() == Code::kPeerLost ? Observation::End::kCrashed
+                                                        : Observation::End::kNotRun,
+                       status.failure().detail);
     for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
       const RankRequest job = {text,
                                rank,
@@ -70,10 +76,6 @@ class RankRun {
                                options_.lane == LaneKind::kNccl,
                                options_.net_plan,
                                lines_.address(rank)};
-      if (const Status status = lines_.start(rank); !status.ok())
-        return give_up(status.code() == Code::kPeerLost ? Observation::End::kCrashed
-                                                        : Observation::End::kNotRun,
-                       status.failure().detail);
       if (!lines_.send_request(rank, to_text(job))) return crashed(rank);
     }
   }
