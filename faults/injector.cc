@@ -13,7 +13,7 @@ void Injector::reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t s
   for (Fault fault : plan.faults) {
     fault.rank %= world;
     fault.peer %= world;
-    if (fault.peer == fault.rank) fault.peer = (fault.peer + 1) % world;
+    if (fault.peer == fault.rank && !is_network(fault.kind)) fault.peer = (fault.peer + 1) % world;
     has_stale_ = has_stale_ || fault.kind == Kind::kPayloadStale;
     fault.step %= steps_;
     fault.duration_us = std::min(fault.duration_us, kMaxDurationUs);
@@ -34,6 +34,15 @@ Injector::Site Injector::site_of(Kind kind) {
     case Kind::kOperationError:
     case Kind::kRankExit:
     case Kind::kRankPause:
+    case Kind::kNetPartition:
+    case Kind::kNetLoss:
+    case Kind::kNetReset:
+    case Kind::kNetReject:
+    case Kind::kNetHalfOpen:
+    case Kind::kNetBandwidth:
+    case Kind::kNetMtu:
+    case Kind::kNetDelay:
+    case Kind::kNetCut:
       return kOperations;
     case Kind::kCallError:
       return kCalls;
@@ -80,7 +89,8 @@ void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, A
     if (!is_here || planned.has_fired) continue;
     planned.has_fired = true;
     --state.armed[kind_of_site];
-    if (!is_payload(fault.kind)) ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    if (!is_payload(fault.kind) && !is_network(fault.kind))
+      ++fired_.counts[static_cast<std::size_t>(fault.kind)];
     act(fault);
   }
   if (state.exited) state.armed.fill(0);
@@ -106,6 +116,7 @@ OperationFault Injector::fire_operation(std::uint32_t rank, std::uint32_t site) 
     if (fault.kind == Kind::kOperationDelay) out.delay_us += fault.duration_us;
     if (fault.kind == Kind::kRankPause) out.pause_us += fault.duration_us;
     if (fault.kind == Kind::kOperationError) out.error = true;
+    if (is_network(fault.kind)) out.network.push_back(fault);
     if (fault.kind == Kind::kOperationStall) {
       out.stall = true;
       ranks_[rank].silenced = true;

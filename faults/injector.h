@@ -33,6 +33,7 @@ struct OperationFault {
   bool stall = false;
   bool error = false;
   bool exit = false;
+  std::vector<Fault> network;  // faults of the network that begin now; fired when they have acted
 };
 
 struct NodeFault {

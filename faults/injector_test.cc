@@ -119,8 +119,25 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_node(0));
     static_cast<void>(injector.on_hook(0, HookCall::kStart));
     for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
-    EXPECT_EQ(count(injector, static_cast<Kind>(kind)), 1U) << name_of(static_cast<Kind>(kind));
+    const std::uint64_t fired = count(injector, static_cast<Kind>(kind));
+    // Who carries a fault of the network out says whether it has acted.
+    EXPECT_EQ(fired, is_network(static_cast<Kind>(kind)) ? 0U : 1U)
+        << name_of(static_cast<Kind>(kind));
   }
+}
+
+TEST(Injector, FaultsOfTheNetworkBeginAtTheirCollectiveOnce) {
+  Injector injector(
+      {{{Kind::kNetPartition, 1, 0, 1, 0, 1, 0}, {Kind::kNetLoss, 1, 0, 1, 0, 2, 30}}}, 3, 1);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) injector.begin_step(rank, 0);
+  EXPECT_TRUE(injector.on_operation(1).network.empty());
+  const std::vector<Fault> begun = injector.on_operation(1).network;
+  ASSERT_EQ(begun.size(), 2U);
+  EXPECT_EQ(begun[0].peer, 1U);  // all others
+  EXPECT_EQ(begun[1].peer, 2U);
+  EXPECT_EQ(link_amount(begun[1]), 10U);
+  EXPECT_EQ(link_direction(begun[1]), LinkDirection::kBoth);
+  EXPECT_TRUE(injector.on_operation(1).network.empty());
 }
 
 TEST(Injector, ResetForgets) {

@@ -38,13 +38,31 @@ const char* name_of(Kind kind) {
       return "payload_stale";
     case Kind::kPayloadShift:
       return "payload_shift";
+    case Kind::kNetPartition:
+      return "net_partition";
+    case Kind::kNetLoss:
+      return "net_loss";
+    case Kind::kNetReset:
+      return "net_reset";
+    case Kind::kNetReject:
+      return "net_reject";
+    case Kind::kNetHalfOpen:
+      return "net_half_open";
+    case Kind::kNetBandwidth:
+      return "net_bandwidth";
+    case Kind::kNetMtu:
+      return "net_mtu";
+    case Kind::kNetDelay:
+      return "net_delay";
+    case Kind::kNetCut:
+      return "net_cut";
   }
   return "unknown";
 }
 
 bool is_benign(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kOperationDelay || kind == Kind::kRankPause ||
-         kind == Kind::kSlowThread;
+         kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay;
 }
 
 }  // namespace lockstep::faults

@@ -55,13 +55,30 @@ enum class Kind : std::uint8_t {
   kPayloadStale,
   // The frame is rotated by 1 + `at` bytes: its end wraps around to its beginning.
   kPayloadShift,
+  // Faults of the network act on the hosts lane, between ranks on machines of their own. They begin
+  // at the site-th collective of `rank` in the step, and end after `duration_us`, or where the
+  // ranks recover if that is 0. They concern what `rank` exchanges with `peer`, or with all others
+  // if `peer` is `rank`; link_direction() and link_amount() say which way, and how much.
+  kNetPartition,  // packets are dropped
+  kNetLoss,       // that many percent of the packets are dropped
+  kNetReset,      // connections are reset when they send; new ones can be made
+  kNetReject,     // all packets are answered with a reset
+  kNetHalfOpen,   // packets are dropped after that many more bytes
+  kNetBandwidth,  // the rank sends at most that many kbit/s, to all others
+  kNetMtu,        // packets of the rank have at most that many bytes, to all others
+  kNetDelay,      // bytes arrive that many microseconds later
+  kNetCut,        // after that many more bytes a connection is reset, perhaps within a message
 };
-constexpr int kKinds = 17;
+constexpr int kKinds = 26;
 const char* name_of(Kind kind);
 
 // Whether a fault of this kind changes a payload. It fires only if other bytes arrive because of
 // it.
-constexpr bool is_payload(Kind kind) { return kind >= Kind::kPayloadFlip; }
+constexpr bool is_payload(Kind kind) {
+  return kind >= Kind::kPayloadFlip && kind <= Kind::kPayloadShift;
+}
+
+constexpr bool is_network(Kind kind) { return kind >= Kind::kNetPartition; }
 
 // Whether the step still succeeds on all ranks with a fault of this kind, as long as its duration
 // is below the timeout.
@@ -73,12 +90,22 @@ struct Fault {
   std::uint32_t step = 0;
   std::uint32_t site = 0;         // from 0, counted from the beginning of the step on that rank
   std::uint32_t duration_us = 0;  // at most kMaxDurationUs
-  // For payload faults: the receiver. If it equals `rank`, the receiver is the next rank.
+  // For payload faults: the receiver. If it equals `rank`, the receiver is the next rank. For
+  // faults of the network: the other end; if it equals `rank`, all others.
   std::uint32_t peer = 0;
   // For payload faults: the position in the frame, modulo the length of the frame. For kHookFails:
-  // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code.
+  // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code. For faults of
+  // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount.
   std::uint32_t at = 0;
 };
+
+// Which packets a fault of the network concerns.
+enum class LinkDirection : std::uint8_t { kBoth, kSent, kReceived };
+constexpr std::uint32_t kLinkDirections = 3;
+constexpr LinkDirection link_direction(const Fault& fault) {
+  return static_cast<LinkDirection>(fault.at % kLinkDirections);
+}
+constexpr std::uint32_t link_amount(const Fault& fault) { return fault.at / kLinkDirections; }
 
 // The calls in which a communication hook can fail: when it is started, in the future that it
 // promises then, and when it finishes.

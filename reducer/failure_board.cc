@@ -35,13 +35,19 @@ struct Silence {
   bool is_suspected = false;  // by someone
 };
 
-// Finds the suspect when no rank has an error of its own (failure_board.h).
-Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
+// How many ranks suspect each rank.
+std::vector<int> count_suspicions(const Reports& reports) {
   std::vector<int> votes(reports.size(), 0);
   for (const auto& report : reports) {
     if (report && report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
       ++votes[static_cast<std::size_t>(report->suspect)];
   }
+  return votes;
+}
+
+// Finds the suspect when no rank has an error of its own (failure_board.h).
+Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
+  const std::vector<int> votes = count_suspicions(reports);
   Silence silence;
   int most = 0;
   for (std::size_t r = 0; r < reports.size(); ++r) {
@@ -75,10 +81,13 @@ const Failure* least_progress(const Reports& reports) {
 
 // The report of a circle of suspicions that comes first, where `report` is a part of the circle: a
 // rank whose link broke comes before those that saw peers close, which these may have done because
-// of it; then the lowest rank.
+// of it; then what most ranks say, as a rank that nobody can reach suspects others, and all of
+// these suspect that rank; then the lowest rank.
 const Failure* first_of_circle(const Reports& reports, const Failure* report) {
-  const auto order_of = [](const Failure& each) {
-    return std::tuple(each.code != Code::kTransport, each.reported_by);
+  const std::vector<int> votes = count_suspicions(reports);
+  const auto order_of = [&](const Failure& each) {
+    return std::tuple(each.code != Code::kTransport, -votes[static_cast<std::size_t>(each.suspect)],
+                      each.reported_by);
   };
   const Failure* first = report;
   const Failure* each = report;

@@ -322,6 +322,29 @@ TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
   }
 }
 
+// No packet of rank 1 arrives anywhere, but the store is elsewhere: all others suspect rank 1,
+// which suspects its neighbour, and has made as much progress as anybody.
+TEST(ReducerSurvivors, F2ARankThatNobodyCanReachIsNotBelieved) {
+  for (const int size : {3, 4, 10}) {
+    for (int rank = 0; rank < size; ++rank) {
+      auto store = std::make_shared<HashStore>();
+      Failure own;
+      for (int other = 0; other < size; ++other) {
+        Failure report;
+        report.code = Code::kTimeout;
+        report.rank = other;
+        report.suspect = other == 1 ? 2 : 1;
+        report.pass = report.sequence = 0;
+        report.collective = "all_reduce";
+        FailureBoard(store, other, size).publish(report);
+        if (other == rank) own = report;
+      }
+      const Failure settled = FailureBoard(store, rank, size).settle(own, seconds(10));
+      EXPECT_EQ(settled.suspect, 1) << settled.to_string();
+    }
+  }
+}
+
 // A report in the store may be damaged, or come from anybody.
 TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
   Failure forged;

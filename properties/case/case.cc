@@ -9,7 +9,8 @@ namespace {
 
 bool has_duration(faults::Kind kind) {
   return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
-         kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread;
+         kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread ||
+         faults::is_network(kind);
 }
 
 void normalize(faults::FaultPlan& plan, const reference::Program& program) {
@@ -22,11 +23,11 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     fault.duration_us =
         has_duration(fault.kind) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
     const bool is_payload = faults::is_payload(fault.kind);
-    if (!is_payload) fault.peer = 0;
-    if (!is_payload && fault.kind != faults::Kind::kHookFails) fault.at = 0;
+    const bool has_peer = is_payload || faults::is_network(fault.kind);
+    if (!has_peer) fault.peer = 0;
+    if (!has_peer && fault.kind != faults::Kind::kHookFails) fault.at = 0;
     fault.peer %= program.world;
-    if (faults::is_payload(fault.kind) && fault.peer == fault.rank)
-      fault.peer = (fault.peer + 1) % program.world;
+    if (is_payload && fault.peer == fault.rank) fault.peer = (fault.peer + 1) % program.world;
   }
 }
 
@@ -78,7 +79,8 @@ std::uint64_t hash_of(const Case& value) {
 
 bool can_silence(faults::Kind kind) {
   using faults::Kind;
-  return kind == Kind::kMessageStall || kind == Kind::kOperationStall || kind == Kind::kRankExit;
+  return kind == Kind::kMessageStall || kind == Kind::kOperationStall || kind == Kind::kRankExit ||
+         (faults::is_network(kind) && !faults::is_benign(kind));
 }
 
 bool never_times_out(const Case& value) {

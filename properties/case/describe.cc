@@ -425,6 +425,53 @@ std::string describe_payload(const faults::Fault& fault) {
   }
 }
 
+// Describes which packets a fault of the network concerns: "what ranks 0 and 2 exchange".
+std::string describe_link(const faults::Fault& fault) {
+  const bool is_pair = fault.peer != fault.rank;
+  const std::string other = is_pair ? fmt::format("rank {}", fault.peer) : "the others";
+  switch (faults::link_direction(fault)) {
+    case faults::LinkDirection::kBoth:
+      return fmt::format("what rank {} and {} exchange", fault.rank, other);
+    case faults::LinkDirection::kSent:
+      return fmt::format("what rank {} sends {}", fault.rank, other);
+    case faults::LinkDirection::kReceived:
+      return fmt::format("what rank {} receives from {}", fault.rank, other);
+  }
+  return other;
+}
+
+std::string describe_network(const faults::Fault& fault) {
+  using faults::Kind;
+  const std::string link = describe_link(fault);
+  const std::uint32_t amount = faults::link_amount(fault);
+  const auto what = [&]() -> std::string {
+    switch (fault.kind) {
+      case Kind::kNetPartition:
+        return fmt::format("all packets of {} are dropped", link);
+      case Kind::kNetLoss:
+        return fmt::format("{} % of the packets of {} are dropped", amount, link);
+      case Kind::kNetReset:
+        return fmt::format("the connections of {} are reset", link);
+      case Kind::kNetReject:
+        return fmt::format("the packets of {} are answered with a reset", link);
+      case Kind::kNetHalfOpen:
+        return fmt::format("after {} the packets of {} are dropped", bytes(amount), link);
+      case Kind::kNetBandwidth:
+        return fmt::format("rank {} sends at most {} kbit/s", fault.rank, amount);
+      case Kind::kNetMtu:
+        return fmt::format("packets of rank {} have at most {}", fault.rank, bytes(amount));
+      case Kind::kNetDelay:
+        return fmt::format("{} arrives {} late", link, duration(amount));
+      default:
+        return fmt::format("after {} a connection of {} is reset", bytes(amount), link);
+    }
+  };
+  const std::string end =
+      fault.duration_us == 0 ? std::string() : " for " + duration(fault.duration_us);
+  return fmt::format("{}{}, from rank {}'s {} collective of step {} on", what(), end, fault.rank,
+                     ordinal(fault.site), fault.step);
+}
+
 }  // namespace
 
 std::string describe(const faults::Fault& fault) {
@@ -468,7 +515,7 @@ std::string describe(const faults::Fault& fault) {
       return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
                          lockstep::name_of(hook_error(fault)), describe_hook_call(fault));
     default:
-      return describe_payload(fault);
+      return faults::is_network(fault.kind) ? describe_network(fault) : describe_payload(fault);
   }
 }
 

@@ -265,6 +265,27 @@ TEST(DescribeFault, EveryKindIsASentence) {
             "step 2");
 }
 
+TEST(Describe, AFaultOfTheNetworkSaysWhichPackets) {
+  using faults::Kind;
+  const auto text = [](Kind kind, std::uint32_t peer, std::uint32_t direction, std::uint32_t amount,
+                       std::uint32_t duration_us) {
+    return describe(faults::Fault{kind, 1, 2, 0, duration_us, peer,
+                                  direction + faults::kLinkDirections * amount});
+  };
+  const std::string from = ", from rank 1's 1st collective of step 2 on";
+  EXPECT_EQ(text(Kind::kNetPartition, 1, 0, 0, 0),
+            "all packets of what rank 1 and the others exchange are dropped" + from);
+  EXPECT_EQ(text(Kind::kNetLoss, 0, 1, 10, 5000),
+            "10 % of the packets of what rank 1 sends rank 0 are dropped for 5 ms" + from);
+  EXPECT_EQ(text(Kind::kNetReset, 2, 0, 0, 5000),
+            "the connections of what rank 1 and rank 2 exchange are reset for 5 ms" + from);
+  EXPECT_EQ(text(Kind::kNetReject, 2, 2, 0, 0),
+            "the packets of what rank 1 receives from rank 2 are answered with a reset" + from);
+  EXPECT_EQ(text(Kind::kNetBandwidth, 1, 0, 8000, 0), "rank 1 sends at most 8000 kbit/s" + from);
+  EXPECT_EQ(text(Kind::kNetDelay, 1, 0, 20'000, 0),
+            "what rank 1 and the others exchange arrives 20 ms late" + from);
+}
+
 TEST(Describe, TheHeaderSaysWhatAHookOfAUserDoes) {
   Case value = with_steps(1, 1, 0);
   value.program.options.hook = reference::Hook::kElsewhere;

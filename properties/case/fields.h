@@ -537,7 +537,10 @@ struct Values<faults::Kind> {
       {"link_reset"},      {"rank_exit"},        {"rank_pause"},
       {"node_throws"},     {"slow_thread"},      {.name = "hook_fails", .needs = kHookCalls},
       {"payload_flip"},    {"payload_truncate"}, {"payload_swap"},
-      {"payload_stale"},   {"payload_shift"}};
+      {"payload_stale"},   {"payload_shift"},    {"net_partition"},
+      {"net_loss"},        {"net_reset"},        {"net_reject"},
+      {"net_half_open"},   {"net_bandwidth"},    {"net_mtu"},
+      {"net_delay"},       {"net_cut"}};
   static_assert(std::size(list) == faults::kKinds);
 };
 

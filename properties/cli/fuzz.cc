@@ -16,6 +16,7 @@
 #include "properties/cli/server.h"
 #include "properties/cli/status_line.h"
 #include "properties/cli/workers.h"
+#include "properties/lane/host_ranks.h"
 #include "properties/lane/needs.h"
 #include "properties/report/run_page.h"
 
@@ -319,6 +320,8 @@ GenerateOptions::Lane generated_for(LaneKind lane) {
       return GenerateOptions::Lane::kSim;
     case LaneKind::kGloo:
       return GenerateOptions::Lane::kGloo;
+    case LaneKind::kHosts:
+      return GenerateOptions::Lane::kGloo;
     case LaneKind::kNccl:
       return GenerateOptions::Lane::kNccl;
   }
@@ -364,6 +367,10 @@ GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   GenerateOptions generate = options.generate;
   generate.lane = generated_for(lane);
   generate.capabilities = common_capabilities(options.subject);
+  if (lane == LaneKind::kHosts) {
+    generate.has_network = can_disturb_network();
+    generate.max_world = std::min(generate.max_world, host_count());
+  }
   return generate;
 }
 

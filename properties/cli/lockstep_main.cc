@@ -26,6 +26,7 @@
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
+#include "properties/cli/hosts.h"
 #include "properties/cli/matrix.h"
 #include "properties/cli/numbers.h"
 #include "properties/cli/output.h"
@@ -77,6 +78,8 @@ struct Arguments {
   std::uint64_t shards = 0;  // 0: as --shard or the environment says
   double block_seconds = CampaignOptions().block_seconds;
   CampaignCommandOptions campaign_command;
+  HostsOptions hosts;
+  RankCommandOptions rank;
   ReplayOptions replay;
   ShrinkCommandOptions shrink;
   GenerateCommandOptions generate;
@@ -145,9 +148,7 @@ std::string resolve_nccl(const Arguments& arguments, LaneKind lane) {
 
 // Fills in lane and subject. Returns an error text if one of them is not available.
 std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject) {
-  lane = arguments.lane == "gloo"   ? LaneKind::kGloo
-         : arguments.lane == "nccl" ? LaneKind::kNccl
-                                    : LaneKind::kSim;
+  lane = lane_named(arguments.lane);
   if (std::string wrong = resolve_nccl(arguments, lane); !wrong.empty()) return wrong;
   Result<Subject> parsed = find_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
@@ -162,7 +163,7 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   if (!has_torch && lane == LaneKind::kNccl && !common_capabilities(subject).has(Capability::kGpu))
     return "the nccl lane is for reducers with parameters on a GPU, which subjects from outside "
            "do not have";
-  if (!has_torch) return {};
+  if (!has_torch) return lane == LaneKind::kHosts ? check_hosts(arguments.hosts) : std::string();
   if (arguments.lane != "gloo" && !arguments.lane.empty()) return kTorchHasGloo;
   lane = LaneKind::kGloo;
   return {};
@@ -178,15 +179,16 @@ void add_contract(CLI::App& command, Arguments& arguments) {
 }
 
 void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
-  std::vector<std::string> lanes = {"sim", "gloo", "nccl"};
+  std::vector<std::string> lanes = {"sim", "gloo", "nccl", "hosts"};
   if (all_lanes) lanes.push_back("all");
   command
       .add_option(
           "--lane", arguments.lane,
           all_lanes ? "where to run: the simulator (which is meant when it is left out), real Gloo "
-                      "over TCP, NCCL on a GPU, or all, which is the first two"
+                      "over TCP, NCCL on a GPU, Gloo between hosts of their own, or all, which is "
+                      "the first two"
                     : "where to run: the simulator (which is meant when it is left out), real Gloo "
-                      "over TCP, or NCCL on a GPU")
+                      "over TCP, NCCL on a GPU, or Gloo between hosts of their own")
       ->check(CLI::IsMember(lanes));
   command
       .add_option("--subject", arguments.subject,
@@ -203,6 +205,7 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
   command.add_flag("--played", arguments.is_played,
                    "in the lane nccl, play the GPU on the host; where there is none, but an NCCL, "
                    "this happens by itself");
+  add_hosts_options(command, arguments.hosts);
 }
 
 // Copies --transport into the options. Returns an error text if the cases would not follow it.
@@ -249,6 +252,7 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
   if (!has_lane(lane, subject)) return become_seeded(arguments);
   if (lane == LaneKind::kSim) return 0;  // it was checked first
   if (const int code = refuse_machine(lane, subject); code != 0) return code;
+  if (lane == LaneKind::kHosts) return refuse_hosts(arguments.hosts);
   if (lane != LaneKind::kNccl) return 0;
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
@@ -289,6 +293,8 @@ std::string resolve_campaign(const Arguments& arguments, const CLI::App& command
                              FuzzOptions& options) {
   if (options.lanes.size() != 1)
     return "--campaign: a campaign has one lane, so give --lane sim, gloo or nccl";
+  if (options.lanes.front() == LaneKind::kHosts)
+    return "--campaign: the lane hosts has no campaigns: use its hosts as shards of the lane gloo";
   const auto shards =
       arguments.shards == 0 ? std::nullopt : std::optional<std::uint64_t>(arguments.shards);
   const Result<Shard> shard = resolve_shard(arguments.shard, shards, [](const char* name) {
@@ -769,6 +775,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
       {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
   add_campaign(app, a.campaign_command, commands);
+  commands.push_back({add_rank(app, a.rank), [&a] { return run_rank_command(a.rank); }});
   commands.push_back(
       {app.add_subcommand("doctor",
                           "say what this machine can run, and what is missing for the rest"),

@@ -42,7 +42,8 @@ class Shrinker {
 
  private:
   bool fails(const Case& c, CaseServer::Request request) {
-    const int tries = lane_ == LaneKind::kGloo ? 3 : 1;
+    const bool is_real = lane_ == LaneKind::kGloo || lane_ == LaneKind::kHosts;
+    const int tries = is_real ? 3 : 1;
     for (int i = 0; i < tries; ++i) {
       ++executions_;
       Outcome outcome = server_.run(c, request, limit_of(lane_, subject_, c));

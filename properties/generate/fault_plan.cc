@@ -70,6 +70,36 @@ void draw_payload(Random& random, const Case& value, std::uint32_t collectives, 
   fault.at = is_bit ? 8 * bytes + bit : bytes;
 }
 
+// Returns the amounts of a fault of the network among which the generator chooses: percent, bytes,
+// kbit/s, or microseconds (faults/plan.h).
+std::vector<std::uint32_t> network_amounts(Kind kind) {
+  switch (kind) {
+    case Kind::kNetLoss:
+      return {1, 10, 50};
+    case Kind::kNetHalfOpen:
+    case Kind::kNetCut:
+      return {0, 40, 1000, 20'000};
+    case Kind::kNetBandwidth:
+      return {8000, 100'000};
+    case Kind::kNetMtu:
+      return {576, 1280};
+    case Kind::kNetDelay:
+      return {1000, 20'000, 100'000};
+    default:
+      return {0};
+  }
+}
+
+// Half of these faults concern one pair of ranks, and half of them last until the ranks recover.
+void draw_network(Random& random, std::uint32_t world, Fault& fault) {
+  const std::uint32_t other = (fault.rank + 1 + random.below(world - 1)) % world;
+  fault.peer = random.percent(50) ? other : fault.rank;
+  const std::vector<std::uint32_t> amounts = network_amounts(fault.kind);
+  const std::uint32_t amount = amounts[random.below(static_cast<std::uint32_t>(amounts.size()))];
+  fault.at = random.below(faults::kLinkDirections) + faults::kLinkDirections * amount;
+  if (random.percent(50)) fault.duration_us = random.between(20'000, 500'000);
+}
+
 class PlanDrawer {
  public:
   PlanDrawer(Random& random, const GenerateOptions& options, Case& value)
@@ -82,6 +112,7 @@ class PlanDrawer {
  private:
   void collect_kinds();
   bool usable(Kind kind) const;
+  bool can_disturb_network(Kind kind) const;
   Kind draw_kind();
   std::uint32_t draw_step();
   std::uint32_t draw_site(const Fault& fault);
@@ -97,7 +128,14 @@ class PlanDrawer {
   std::uint32_t buckets_ = 0;
 };
 
+bool PlanDrawer::can_disturb_network(Kind kind) const {
+  if (!options_.has_network || program_.world < 2) return false;
+  if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
+  return faults::is_benign(kind) || options_.capabilities.has(Capability::kRecovery);
+}
+
 bool PlanDrawer::usable(Kind kind) const {
+  if (faults::is_network(kind)) return can_disturb_network(kind);
   if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
   if (options_.lane == GenerateOptions::Lane::kNccl && !kNcclKinds.has(kind)) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
@@ -207,7 +245,8 @@ void PlanDrawer::draw() {
     fault.step = draw_step();
     fault.site = draw_site(fault);
     if (faults::is_payload(fault.kind)) draw_payload(random_, case_, buckets_ + 1, fault);
-    const bool lasts = faults::is_benign(fault.kind);
+    if (faults::is_network(fault.kind)) draw_network(random_, program_.world, fault);
+    const bool lasts = faults::is_benign(fault.kind) && !faults::is_network(fault.kind);
     if (lasts) fault.duration_us = draw_duration();
     case_.faults.faults.push_back(fault);
   }

@@ -52,6 +52,8 @@ struct GenerateOptions {
   // In the simulator: the policy of every schedule. Without a value, cases draw a policy.
   std::optional<Schedule::Policy> policy;
   Faults faults = Faults::kSwarm;
+  // Whether the ranks are on machines of their own, so that faults of the network can be drawn.
+  bool has_network = false;
   FaultKinds kinds = FaultKinds::all();  // for kList: these kinds, in every case that can have them
   // The most ranks, parameters and steps that a case may have. Even without these limits the
   // generator draws no more than 16 ranks (reach.h), and at most 8 on the real lanes.

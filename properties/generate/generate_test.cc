@@ -64,7 +64,11 @@ TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
   };
   for (std::size_t i = 0; i < feature_count(); ++i) check(feature_name(i), counts[i]);
   for (std::size_t i = 0; i < kinds.size(); ++i)
-    check(std::string("fault ") + faults::name_of(static_cast<faults::Kind>(i)), kinds[i]);
+    if (faults::is_network(static_cast<faults::Kind>(i)))
+      EXPECT_EQ(kinds[i], 0U) << faults::name_of(
+          static_cast<faults::Kind>(i));  // the lane hosts has it
+    else
+      check(std::string("fault ") + faults::name_of(static_cast<faults::Kind>(i)), kinds[i]);
   // Most programs are legal, and most ranks see hooks in different orders.
   const double share = static_cast<double>(legal_plain) / static_cast<double>(counts[plain]);
   EXPECT_GE(share, 0.80);
@@ -265,6 +269,29 @@ TEST(Generate, TheGlooLaneHasOnlyFaultsOfProcesses) {
   EXPECT_LE(with_timeout, 5000u / 20);
 }
 
+TEST(Generate, OnlyRanksOnMachinesOfTheirOwnHaveFaultsOfTheNetwork) {
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  options.has_network = true;
+  ASSERT_TRUE(
+      parse_faults("net_partition,net_loss,net_reset,net_reject,net_half_open,net_bandwidth,"
+                   "net_mtu,net_delay,net_cut",
+                   options)
+          .ok());
+  std::map<faults::Kind, int> seen;
+  int pairs = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    const Case value = generate(19, index, options);
+    for (const faults::Fault& fault : value.faults.faults) {
+      ASSERT_TRUE(faults::is_network(fault.kind));
+      ++seen[fault.kind];
+      pairs += fault.peer != fault.rank ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(seen.size(), 9U);
+  EXPECT_GT(pairs, 500);
+}
+
 TEST(Generate, AListOfFaultsIsObeyed) {
   GenerateOptions options;
   ASSERT_TRUE(parse_faults("rank_exit,slow_thread", options).ok());
@@ -293,7 +320,9 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
       "unknown fault '': known are: swarm, none, message_delay, message_stall, operation_delay, "
       "operation_stall, operation_error, call_error, link_reset, rank_exit, rank_pause, "
       "node_throws, slow_thread, hook_fails, payload_flip, payload_truncate, payload_swap, "
-      "payload_stale, payload_shift");
+      "payload_stale, payload_shift, net_partition, net_loss, net_reset, net_reject, "
+      "net_half_open, "
+      "net_bandwidth, net_mtu, net_delay, net_cut");
   EXPECT_EQ(message("swarm"), "accepted");
 }
 

@@ -48,8 +48,9 @@ Controller::Controller(Address address, Line listener, Secret secret, Report rep
       listener_(std::move(listener)),
       secret_(std::move(secret)),
       report_(std::move(report)),
-      limits_(limits),
-      acceptor_([this] { accept_all(); }) {}
+      limits_(limits) {
+  acceptor_ = std::thread([this] { accept_all(); });  // which uses all other members
+}
 
 Controller::~Controller() {
   {

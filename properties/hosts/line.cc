@@ -172,6 +172,11 @@ Status Line::read(char* bytes, std::size_t count, Clock::time_point deadline) co
   return {};
 }
 
+Status check_host(const std::string& name) {
+  const Result<Addresses> found = resolve({name, 0}, 0);
+  return found ? Status() : found.error();
+}
+
 Result<Line> connect_to(const Address& address, Clock::time_point deadline) {
   const Result<Addresses> found = resolve(address, 0);
   if (!found) return failed(found.error());

@@ -45,6 +45,9 @@ class Line {
   int fd_;
 };
 
+// Whether the name of a host resolves; the error names it.
+Status check_host(const std::string& name);
+
 // Tries again while nobody listens there yet, until the deadline.
 Result<Line> connect_to(const Address& address, Clock::time_point deadline);
 

@@ -18,6 +18,7 @@ Result<Memberships> GlooEnvironment::connect(const Roster& roster) {
 Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(const Place& place) {
   GlooContextOptions options;
   options.timeout = timeout();
+  if (!address().empty()) options.address = address();
   if (changes_payload()) {
     auto device = shared_device(options.address);
     if (!device) return failed(device.error());

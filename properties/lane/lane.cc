@@ -10,6 +10,8 @@ const char* name_of(LaneKind kind) {
       return "gloo";
     case LaneKind::kNccl:
       return "nccl";
+    case LaneKind::kHosts:
+      return "hosts";
   }
   return "unknown";
 }

@@ -1,6 +1,6 @@
 // Lane: an environment in which a case runs on a subject. `sim` is deterministic, on one thread, in
 // virtual time; `gloo` is real TCP, with ranks as threads or as processes; `nccl` is a GPU, with
-// ranks as processes.
+// ranks as processes; `hosts` is real TCP between ranks on hosts of their own.
 //
 // Threads: one caller. A lane reuses what is expensive to set up (stacks, connections) from one
 // case to the next. Failure: the Observation holds any failure of the case. A subject may end or
@@ -17,7 +17,7 @@
 
 namespace lockstep::properties {
 
-enum class LaneKind : std::uint8_t { kSim, kGloo, kNccl };
+enum class LaneKind : std::uint8_t { kSim, kGloo, kNccl, kHosts };
 const char* name_of(LaneKind kind);
 
 class Lane {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "faults/seeded/seeded.h"
+#include "properties/lane/hosts_lane.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_lane.h"
 #include "properties/lane/nccl_setup.h"
@@ -65,6 +66,7 @@ std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
   if (kind == LaneKind::kSim)
     return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
   if (kind == LaneKind::kNccl) return make_nccl_lane(subject);
+  if (kind == LaneKind::kHosts) return make_hosts_lane(subject);
   return real_lanes_of(subject).make_gloo_lane(subject);
 }
 

@@ -1,7 +1,5 @@
 #include "properties/lane/process_ranks.h"
 
-#include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -9,27 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
-#include "properties/case/case_json.h"
-#include "properties/lane/needs.h"
-#include "properties/lane/rank_json.h"
+#include "properties/lane/rank_run.h"
 #include "properties/lane/rank_server.h"
-#include "properties/lane/time_limit.h"
 #include "properties/process/message.h"
 #include "properties/process/process_end.h"
+#include "properties/process/system_error.h"
 #include "reducer/base/check.h"
 
 namespace lockstep::properties {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr auto kMessageLimit = std::chrono::seconds(10);
-constexpr auto kEndLimit = std::chrono::milliseconds(500);  // of a rank that has hung up
 
 }  // namespace
 
@@ -86,235 +77,63 @@ std::string ProcessRanks::end(Processes& processes, std::uint32_t rank,
   return status ? describe_end(*status) : "closed its connection and went on, and was killed";
 }
 
-// The run of one case.
-class ProcessRanks::Run {
+// The lines to the processes of one machine.
+class ProcessRanks::Lines final : public RankLines {
  public:
-  Run(ProcessRanks& owner, Processes& processes, const Case& c, Observation& observation,
-      const std::string& net_plan)
-      : owner_(owner),
-        processes_(processes),
-        case_(c),
-        net_plan_(net_plan),
-        observation_(observation),
-        meeting_(c.program.world),
-        waiting_(c.program.world),
-        running_(c.program.world, true),
-        stopped_(c.program.world),
-        wake_at_(c.program.world) {
-    observation.ranks.resize(c.program.world);
-  }
+  Lines(ProcessRanks& owner, Processes& processes) : owner_(owner), processes_(processes) {}
 
-  void run() {
-    std::string directory = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
-    if (::mkdtemp(directory.data()) == nullptr)
-      return give_up(Observation::End::kNotRun,
-                     refused_by_system("no folder can be made for the store of the ranks", errno)
-                         .failure()
-                         .detail);
-    hand_out(directory);
-    limit_ = run_limit(owner_.lane_, owner_.subject_, case_);
-    const Clock::time_point limit = Clock::now() + limit_;
-    while (is_running() && observation_.end == Observation::End::kFinished) {
-      if (Clock::now() >= limit) give_up(Observation::End::kHung, describe_missing());
-      step();
-    }
-    observation_.recoveries = meeting_.recoveries();
+  Result<std::string> make_store() override {
+    directory_ = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+    if (::mkdtemp(directory_.data()) != nullptr) return directory_;
+    return failed(refused_by_system("no folder can be made for the store of the ranks", errno));
+  }
+  void remove_store() override {
     std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
+    std::filesystem::remove_all(directory_, ignored);
   }
-
- private:
-  bool is_running() const {
-    return std::find(running_.begin(), running_.end(), true) != running_.end();
-  }
-
-  void hand_out(const std::string& directory) {
-    const std::string text = to_json(case_);
-    for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
-      const Process& process = processes_[rank];
-      const RankRequest job = {text,
-                               rank,
-                               directory,
-                               owner_.subject_.name(),
-                               observation_.detailed,
-                               owner_.lane_ == LaneKind::kNccl,
-                               net_plan_};
-      if (process.pid < 0)
-        if (const Status status = start(rank); !status.ok())
-          return give_up(status.code() == Code::kPeerLost ? Observation::End::kCrashed
-                                                          : Observation::End::kNotRun,
-                         status.failure().detail);
-      if (!send_message(process.fd, to_text(job), kMessageLimit)) return crashed(rank);
-    }
-  }
+  std::string address(std::uint32_t) const override { return {}; }
 
   // One process runs the ranks as threads, and so starts them all at once.
-  Status start(std::uint32_t rank) {
+  Status start(std::uint32_t rank) override {
+    if (processes_[rank].pid >= 0) return {};
     if (&processes_ == &owner_.processes_) return owner_.start(processes_, rank, 1);
     LOCKSTEP_CHECK_EQ(rank, 0u);
     return owner_.start(processes_, 0, static_cast<std::uint32_t>(processes_.size()));
   }
 
-  void step() {
-    std::vector<pollfd> entries;
-    std::vector<std::uint32_t> owners;
-    for (std::uint32_t rank = 0; rank < running_.size(); ++rank) {
-      if (!running_[rank]) continue;
-      entries.push_back({processes_[rank].fd, POLLIN, 0});
-      owners.push_back(rank);
-    }
-    wake_stopped();
-    wake_paused();
-    if (::poll(entries.data(), entries.size(), 2) <= 0) return;
-    for (std::size_t i = 0; i < entries.size() && observation_.end == Observation::End::kFinished;
-         ++i)
-      if (entries[i].revents != 0) hear(owners[i]);
+  int fd(std::uint32_t rank) const override { return processes_[rank].fd; }
+  bool send_request(std::uint32_t rank, const std::string& text) override {
+    return send_message(processes_[rank].fd, text, kMessageLimit);
+  }
+  bool send_answer(std::uint32_t rank, const std::string& text) override {
+    return send_message(processes_[rank].fd, text, kMessageLimit);
   }
 
-  // Continues ranks that are stopped permanently, once no other rank has work left.
-  void wake_stopped() {
-    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
-      if (running_[rank] && !waiting_[rank] && !stopped_[rank]) return;
-    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
-      if (stopped_[rank]) wake_at_[rank] = Clock::now();
-    stopped_.assign(stopped_.size(), false);
+  // A rank may have ended while it was stopped. kill(-1) would signal every process of the machine.
+  bool resume(std::uint32_t rank) override {
+    const pid_t pid = processes_[rank].pid;
+    if (pid <= 0) return true;
+    siginfo_t stop{};
+    const bool is_child = ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG) == 0;
+    if (is_child && stop.si_pid == 0) return false;
+    ::kill(pid, SIGCONT);
+    return true;
   }
 
-  void wake_paused() {
-    for (std::uint32_t rank = 0; rank < wake_at_.size(); ++rank) {
-      if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
-      // A rank may have ended while it was stopped. kill(-1) would signal every process of the
-      // machine.
-      if (const pid_t pid = processes_[rank].pid; pid > 0) {
-        siginfo_t stop{};
-        const bool is_child =
-            ::waitid(P_PID, static_cast<id_t>(pid), &stop, WSTOPPED | WNOHANG) == 0;
-        if (is_child && stop.si_pid == 0)
-          continue;  // it announced its stop, and has not stopped yet
-        ::kill(pid, SIGCONT);
-      }
-      wake_at_[rank] = {};
-    }
+  std::string end(std::uint32_t rank, std::chrono::milliseconds patience) override {
+    return ProcessRanks::end(processes_, rank, patience);
   }
 
-  void hear(std::uint32_t rank) {
-    std::string text;
-    const Process& process = processes_[rank];
-    const Receive got = receive_message(process.fd, text, kMessageLimit);
-    if (got == Receive::kClosed) return crashed(rank);
-    if (got != Receive::kMessage || text.empty()) return sent_nonsense(rank);
-    const std::string body = text.substr(1);
-    switch (text[0]) {
-      case kMeet: {
-        const std::optional<Arrival> arrival = arrival_from(body);
-        if (!arrival) return sent_nonsense(rank);
-        meeting_.arrive(rank, arrival->finished, arrival->next_step);
-        waiting_[rank] = true;
-        return decide();
-      }
-      case kPause: {
-        std::uint32_t duration_us = 0;
-        const auto read = std::from_chars(body.data(), body.data() + body.size(), duration_us);
-        if (read.ec != std::errc()) return sent_nonsense(rank);
-        wake_at_[rank] = Clock::now() + std::chrono::microseconds(duration_us);
-        return;
-      }
-      case kStop:
-        stopped_[rank] = true;
-        return;
-      case kExit:
-        return exited(rank, body);
-      case kDone:
-        return done(rank, body);
-      default:
-        return sent_nonsense(rank);
-    }
-  }
-
-  void decide() {
-    const std::optional<Resume> resume = meeting_.decide();
-    if (!resume) return;
-    const std::string text = to_text(*resume);
-    for (const std::uint32_t rank : resume->roster.members) {
-      waiting_[rank] = false;
-      if (!send_message(processes_[rank].fd, text, kMessageLimit)) return crashed(rank);
-    }
-  }
-
-  // Handles a planned exit: the process has announced it, and kills itself.
-  void exited(std::uint32_t rank, const std::string& bytes) {
-    RankObservation seen;
-    gather(rank, bytes, seen);
-    observation_.ranks[rank].exited = true;
-    (void)ProcessRanks::end(processes_, rank);
-    leave(rank);
-  }
-
-  void done(std::uint32_t rank, const std::string& bytes) {
-    gather(rank, bytes, observation_.ranks[rank]);
-    observation_.leaked_bytes += observation_.ranks[rank].leaked_bytes;
-    leave(rank);
-  }
-
-  void gather(std::uint32_t rank, const std::string& bytes, RankObservation& seen) {
-    faults::Fired fired;
-    if (!from_bytes(bytes, seen, fired)) return sent_nonsense(rank);
-    for (std::size_t k = 0; k < fired.counts.size(); ++k)
-      observation_.fired.counts[k] += fired.counts[k];
-    observation_.planted += seen.planted;
-  }
-
-  void leave(std::uint32_t rank) {
-    running_[rank] = false;
-    meeting_.leave(rank);
-    decide();
-  }
-
-  void crashed(std::uint32_t rank) {
-    const std::string how = ProcessRanks::end(processes_, rank, kEndLimit);
-    give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, how));
-  }
-
-  void sent_nonsense(std::uint32_t rank) {
-    give_up(Observation::End::kCrashed,
-            fmt::format("rank {} sent what is no message of ours: something in it wrote to a "
-                        "descriptor that is not the subject's",
-                        rank));
-  }
-
-  void give_up(Observation::End end, const std::string& why) {
-    observation_.end = end;
-    observation_.wait_graph = why;
-    for (std::uint32_t rank = 0; rank < processes_.size(); ++rank)
-      (void)ProcessRanks::end(processes_, rank);
-  }
-
-  std::string describe_missing() const {
-    std::string out = fmt::format("{} s are over;", static_cast<double>(limit_.count()) / 1000);
-    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
-      out += fmt::format(" rank {} {};", rank,
-                         !running_[rank]  ? "is done"
-                         : waiting_[rank] ? "waits for the others"
-                                          : "is running");
-    return out;
-  }
-
+ private:
   ProcessRanks& owner_;
   Processes& processes_;
-  const Case& case_;
-  const std::string net_plan_;
-  Observation& observation_;
-  std::chrono::milliseconds limit_{0};  // for the whole case
-  Meeting meeting_;
-  std::vector<bool> waiting_;
-  std::vector<bool> running_;
-  std::vector<bool> stopped_;
-  std::vector<Clock::time_point> wake_at_;
+  std::string directory_;
 };
 
 void ProcessRanks::run(const Case& c, Observation& observation, const std::string& net_plan) {
   if (processes_.size() < c.program.world) processes_.resize(c.program.world);
-  Run(*this, processes_, c, observation, net_plan).run();
+  Lines lines(*this, processes_);
+  run_ranks(lines, {lane_, &subject_, net_plan}, c, observation);
 }
 
 void ProcessRanks::run_as_threads(const Case& c, Observation& observation) {
@@ -324,7 +143,8 @@ void ProcessRanks::run_as_threads(const Case& c, Observation& observation) {
     if (!threads_.empty()) (void)end(threads_, 0);
     threads_.resize(ranks);
   }
-  Run(*this, threads_, c, observation, "").run();
+  Lines lines(*this, threads_);
+  run_ranks(lines, {lane_, &subject_, ""}, c, observation);
 }
 
 }  // namespace lockstep::properties

@@ -4,9 +4,8 @@
 // until it is killed. With a fork server, ranks can also be threads of one process
 // (run_as_threads()), for cases in which no rank is killed or stopped.
 //
-// The parent distributes the case, decides the meetings, continues stopped ranks, and collects what
-// the ranks observed. Threads: one caller. Failure: the Observation reports ranks that crash or do
-// not answer.
+// A RankRun (rank_run.h) drives them. Threads: one caller. Failure: the Observation reports ranks
+// that crash or do not answer.
 #pragma once
 
 #include <sys/types.h>
@@ -40,7 +39,7 @@ class ProcessRanks {
   void end_all();
 
  private:
-  class Run;
+  class Lines;
   struct Process {
     pid_t pid = -1;
     int fd = -1;

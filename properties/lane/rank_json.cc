@@ -163,13 +163,14 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
 
 std::string to_text(const RankRequest& request) {
   return Json({request.case_text, request.rank, request.directory, request.subject,
-               request.detailed, request.is_nccl, request.net_plan})
+               request.detailed, request.is_nccl, request.net_plan, request.address})
       .dump();
 }
 
 RankRequest rank_request_from(const std::string& text) {
   const Json json = Json::parse(text);
-  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5), json.at(6)};
+  return {json.at(0), json.at(1), json.at(2), json.at(3),
+          json.at(4), json.at(5), json.at(6), json.at(7)};
 }
 
 std::string to_text(const Resume& resume) {
@@ -185,6 +186,26 @@ Resume resume_from(const std::string& text) {
   resume.roster.generation = json.at(2);
   resume.roster.members = json.at(3).get<std::vector<std::uint32_t>>();
   return resume;
+}
+
+std::string to_text(const std::vector<faults::Fault>& faults) {
+  Json json = Json::array();
+  for (const faults::Fault& each : faults)
+    json.push_back({static_cast<int>(each.kind), each.rank, each.step, each.site, each.duration_us,
+                    each.peer, each.at});
+  return json.dump();
+}
+
+std::optional<std::vector<faults::Fault>> faults_from(const std::string& text) {
+  try {
+    std::vector<faults::Fault> faults;
+    for (const Json& each : Json::parse(text))
+      faults.push_back({static_cast<faults::Kind>(each.at(0).get<std::uint8_t>()), each.at(1),
+                        each.at(2), each.at(3), each.at(4), each.at(5), each.at(6)});
+    return faults;
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
 }
 
 std::string to_text(const Arrival& arrival) {

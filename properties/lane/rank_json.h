@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "properties/observe/meeting.h"
 #include "properties/observe/observation.h"
@@ -20,6 +21,7 @@ struct RankRequest {
   bool detailed = false;
   bool is_nccl = false;
   std::string net_plan;
+  std::string address;
 };
 std::string to_text(const RankRequest& request);
 RankRequest rank_request_from(const std::string& text);
@@ -31,6 +33,10 @@ struct Arrival {
 };
 std::string to_text(const Arrival& arrival);
 std::optional<Arrival> arrival_from(const std::string& text);  // nothing if the text is no arrival
+
+std::string to_text(const std::vector<faults::Fault>& faults);
+// Nothing if the text is no list of faults.
+std::optional<std::vector<faults::Fault>> faults_from(const std::string& text);
 
 std::string to_text(const Resume& resume);
 Resume resume_from(const std::string& text);

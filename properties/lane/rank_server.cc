@@ -42,6 +42,7 @@ class RankServer {
     job.expectation = &expectation;
     job.rank = request.rank;
     job.directory = request.directory;
+    job.address = request.address;
     job.detailed = request.detailed;
     job.is_nccl = request.is_nccl;
     job.net_plan = request.net_plan;
@@ -52,6 +53,11 @@ class RankServer {
       send_message(fd_, kPause + std::to_string(duration_us));
       ::raise(SIGSTOP);
     };
+    if (!request.address.empty())
+      job.begin_network_faults = [this](const std::vector<faults::Fault>& faults) {
+        send_message(fd_, kNetwork + to_text(faults));
+        ::raise(SIGSTOP);
+      };
     job.stop_process = [this] {
       send_message(fd_, std::string(1, kStop));
       ::raise(SIGSTOP);

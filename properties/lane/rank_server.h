@@ -24,13 +24,17 @@ constexpr char kPause = 'p';
 constexpr char kStop = 's';
 constexpr char kExit = 'x';
 constexpr char kDone = 'd';
+constexpr char kNetwork = 'n';  // faults of the network begin; the rank stops until they have begun
+// From the host of the rank (rank_host.h): the rank's process has ended, and how.
+constexpr char kEnded = 'e';
 
 // The work of a rank's process.
 struct RankJob {
   const Case* c = nullptr;
   const reference::Expectation* expectation = nullptr;
   std::uint32_t rank = 0;
-  std::string directory;   // the directory of the file store
+  std::string directory;   // of the file store; or tcp://HOST:PORT/GENERATION
+  std::string address;     // where the other ranks reach this one; empty: on the loopback interface
   bool detailed = false;   // see Observation
   bool is_nccl = false;    // true on the nccl lane, false on the gloo lane
   std::string net_plan;    // nccl lane: the name of the net plug-in's fault plan, or empty
@@ -38,6 +42,7 @@ struct RankJob {
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
   std::function<void(const faults::Fired& fired)> exit_process;
   std::function<void(std::uint32_t duration_us)> pause_process;
+  std::function<void(const std::vector<faults::Fault>& faults)> begin_network_faults;
   std::function<void()> stop_process;  // until all others have given up or are done
 };
 

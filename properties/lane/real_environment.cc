@@ -8,6 +8,7 @@
 #include "faults/gloo/faulty_group.h"
 #include "properties/case/hook_error.h"
 #include "properties/lane/needs.h"
+#include "properties/lane/network_store.h"
 #include "properties/lane/rank_server.h"
 #include "reducer/comm/gloo/file_store.h"
 
@@ -65,6 +66,7 @@ RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
       continue;  // NCCL's plug-in carries it out; Gloo has none
     const bool needs_process =
         fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
+    if (faults::is_network(fault.kind) && !setup_.begin_network_faults) continue;
     if (!needs_process || setup_.exit_process) plan.faults.push_back(fault);
   }
   injector_.reset(plan, program().world,
@@ -75,13 +77,21 @@ RealEnvironment::Setup RealEnvironment::setup_of(const properties::RankJob& job)
   Setup setup;
   setup.c = job.c;
   setup.rank = job.rank;
-  const auto store = std::make_shared<WatchedStore>(job.directory);
-  setup.store = store;
-  setup.lacking = [store] { return store->lacking(); };
+  if (job.directory.compare(0, 6, "tcp://") == 0) {
+    const auto store = std::make_shared<NetworkStore>(job.directory, job.rank);
+    setup.store = store;
+    setup.lacking = [store] { return store->lacking(); };
+  } else {
+    const auto store = std::make_shared<WatchedStore>(job.directory);
+    setup.store = store;
+    setup.lacking = [store] { return store->lacking(); };
+  }
   setup.meet = job.meet;
   setup.detailed = job.detailed;
   setup.exit_process = job.exit_process;
   setup.pause_process = job.pause_process;
+  setup.address = job.address;
+  setup.begin_network_faults = job.begin_network_faults;
   return setup;
 }
 
@@ -151,6 +161,7 @@ faults::OperationFault RealEnvironment::on_operation() {
     fault = injector_.on_operation(setup_.rank);
   }
   if (fault.exit) setup_.exit_process(fired());
+  if (!fault.network.empty()) setup_.begin_network_faults(fault.network);
   if (fault.pause_us != 0) setup_.pause_process(fault.pause_us);
   return fault;
 }

@@ -36,6 +36,9 @@ class RealEnvironment : public RankEnvironment {
     // fire.
     std::function<void(const faults::Fired& fired)> exit_process;
     std::function<void(std::uint32_t duration_us)> pause_process;
+    // For ranks on machines of their own.
+    std::string address;  // where the other ranks reach this one
+    std::function<void(const std::vector<faults::Fault>& faults)> begin_network_faults;
   };
   explicit RealEnvironment(Setup setup);
   static Setup setup_of(const properties::RankJob& job);
@@ -70,6 +73,7 @@ class RealEnvironment : public RankEnvironment {
   virtual Result<std::shared_ptr<ProcessGroup>> make_group(const Place& place) = 0;
 
   const properties::Case& the_case() const { return *setup_.c; }
+  const std::string& address() const { return setup_.address; }  // empty: the loopback interface
   const reference::Program& program() const { return setup_.c->program; }
   platform::Duration timeout() const;
   // Calls body(injector) on one thread at a time.

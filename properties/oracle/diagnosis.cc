@@ -302,7 +302,8 @@ class DiagnosisOracle {
     std::vector<Culprit> all;
     for (const faults::Fault& fault : fatal_) {
       // The link has two ends, and nobody knows which one broke it.
-      if (fault.kind == faults::Kind::kLinkReset) return std::nullopt;
+      if (fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind))
+        return std::nullopt;
       const bool is_silence = fault.kind == faults::Kind::kOperationStall ||
                               fault.kind == faults::Kind::kMessageStall ||
                               fault.kind == faults::Kind::kRankPause;

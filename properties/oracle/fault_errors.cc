@@ -175,7 +175,7 @@ std::optional<Unspecified> FaultErrors::no_suspect(std::uint32_t step) const {
 // take one of these for the cause.
 Among FaultErrors::suspects(std::uint32_t step) const {
   const faults::Fault& fault = c_.fatal_[0];
-  const bool is_link = fault.kind == faults::Kind::kLinkReset;
+  const bool is_link = fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind);
   Among ranks = Among::none();
   if (is_link && c_.case_.program.world != 2) return ranks;
   add_rank(ranks, c_.group_rank(step, fault.rank));

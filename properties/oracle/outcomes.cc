@@ -220,6 +220,14 @@ AllowedOutcomes Outcomes::of_failed_attempt(const FailedCall& attempt) const {
     if (rank != c_.rank_ && c_.is_peer(rank, c_.rank_))
       most = std::max(most, loss_in_group_of(attempt, rank));
   AllowedOutcomes allowed;
+  // A rank whose network fails at once after its own reset takes the end of the others' with it.
+  const auto cuts_off = [&](const faults::Fault& fault) {
+    return faults::is_network(fault.kind) && c_.is_peer(fault.rank, c_.rank_) &&
+           attempt.step <= fault.step;
+  };
+  if (std::any_of(c_.fatal_.begin(), c_.fatal_.end(), cuts_off))
+    allow(allowed.errors, "a fault of the network may have begun",
+          {.open = Unspecified::kEndsOfLink});
   if (most == Loss::kYes) allow(allowed.errors, "a peer of the group failed", {});
   if (most == Loss::kUnrecorded)
     allow(allowed.errors, "a peer ended, perhaps meanwhile",

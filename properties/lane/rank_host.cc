@@ -1,0 +1,227 @@
+#include "properties/lane/rank_host.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "properties/case/case_json.h"
+#include "properties/hosts/namespaces.h"
+#include "properties/hosts/network_faults.h"
+#include "properties/hosts/store_client.h"
+#include "properties/lane/rank_fork_server.h"
+#include "properties/lane/rank_json.h"
+#include "properties/lane/rank_server.h"
+#include "properties/process/message.h"
+#include "properties/process/process_end.h"
+#include "properties/process/system_error.h"
+
+namespace lockstep::properties {
+namespace {
+
+using hosts::Clock;
+using std::chrono::milliseconds;
+
+constexpr auto kMessageLimit = std::chrono::seconds(10);
+constexpr auto kEndLimit = milliseconds(500);         // of a rank that has hung up
+constexpr auto kStopLimit = std::chrono::seconds(2);  // of a rank that has announced a stop
+constexpr auto kTurn = milliseconds(1000);
+constexpr auto kShortTurn = milliseconds(2);  // while a rank has to stop first
+
+class RankHost {
+ public:
+  explicit RankHost(int line) : line_(line), faults_(hosts::data_address) {}
+  ~RankHost() { (void)end_child(milliseconds(0)); }
+  RankHost(const RankHost&) = delete;
+  RankHost& operator=(const RankHost&) = delete;
+
+  Status run() {
+    while (true) {
+      if (wants_continue_) try_to_continue();
+      const auto due = faults_.end_those_due() - Clock::now();
+      const auto turn = wants_continue_ ? kShortTurn : kTurn;
+      const auto wait = std::clamp(std::chrono::ceil<milliseconds>(due), milliseconds(0), turn);
+      pollfd entries[] = {{line_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
+      if (::poll(entries, 2, static_cast<int>(wait.count())) <= 0) continue;
+      if (entries[0].revents != 0 && !obey()) return {};
+      // What the controller said may have ended the child.
+      if (entries[1].revents != 0 && child_fd_ == entries[1].fd && !hear()) return {};
+    }
+  }
+
+ private:
+  bool say(char kind, const std::string& text) const {
+    return send_message(line_, kind + text, kMessageLimit);
+  }
+
+  // Both return false when the line is lost, which ends this host.
+  bool obey() {
+    std::string text;
+    if (receive_message(line_, text, kMessageLimit) != Receive::kMessage || text.empty())
+      return false;
+    const std::string body = text.substr(1);
+    switch (text[0]) {
+      case kRequest:
+        if (child_pid_ < 0)
+          if (const Status status = start_child(); !status.ok())
+            return say(kEnded, "did not start: " + status.failure().detail);
+        prepare(body);
+        return give(body);
+      case kToRank:
+        return give(body);
+      case kContinue:
+        wants_continue_ = child_pid_ > 0;
+        return true;
+      case kKill:
+        return say(kKilled, end_child(patience_of(body)));
+      case kHeal:
+        return say(kHealed, heal());
+      default:
+        return false;
+    }
+  }
+
+  bool hear() {
+    std::string text;
+    const Receive got = receive_message(child_fd_, text, kMessageLimit);
+    if (got == Receive::kClosed) return say(kEnded, end_child(kEndLimit));
+    // Foreign bytes are passed on as what they are: no message.
+    if (got != Receive::kMessage || text.empty()) return say('?', {});
+    if (text[0] != kNetwork) return send_message(line_, text, kMessageLimit);
+    begin_faults(text.substr(1));
+    return true;
+  }
+
+  static milliseconds patience_of(const std::string& text) {
+    std::uint32_t ms = 0;
+    std::from_chars(text.data(), text.data() + text.size(), ms);
+    return milliseconds(ms);
+  }
+
+  // The rank says itself what is wrong with a request that cannot be read.
+  void prepare(const std::string& text) {
+    const RankRequest request = rank_request_from(text);
+    const Result<Case> c = from_json(request.case_text, "request");
+    if (c) faults_.prepare(c->faults, request.rank);
+  }
+
+  // A rank that does not take its message is lost, and hear() will say so.
+  bool give(const std::string& text) const {
+    if (child_fd_ >= 0) (void)send_message(child_fd_, text, kMessageLimit);
+    return true;
+  }
+
+  Status start_child() {
+    int fds[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
+      return refused_by_system("no socket for a rank's process can be made", errno);
+    const Result<pid_t> pid = spawn_server("/proc/self/exe", "rank-server", fds[1]);
+    ::close(fds[1]);
+    if (!pid) {
+      ::close(fds[0]);
+      return pid.error();
+    }
+    child_pid_ = *pid;
+    child_fd_ = fds[0];
+    return {};
+  }
+
+  std::string end_child(milliseconds patience) {
+    wants_continue_ = false;
+    if (child_pid_ < 0) return "had ended before";
+    const std::optional<int> status = end_within(child_pid_, patience);
+    ::close(child_fd_);
+    child_pid_ = child_fd_ = -1;
+    return status ? describe_end(*status) : "closed its connection and went on, and was killed";
+  }
+
+  bool has_stopped() const {
+    siginfo_t stop{};
+    const auto id = static_cast<id_t>(child_pid_);
+    return ::waitid(P_PID, id, &stop, WSTOPPED | WNOHANG) == 0 && stop.si_pid != 0;
+  }
+
+  void try_to_continue() {
+    if (!has_stopped() && !has_ended(child_pid_)) return;
+    ::kill(child_pid_, SIGCONT);
+    wants_continue_ = false;
+  }
+
+  // The rank stops itself, and goes on when its faults have begun.
+  void begin_faults(const std::string& text) {
+    const Clock::time_point deadline = Clock::now() + kStopLimit;
+    while (!has_stopped() && !has_ended(child_pid_) && Clock::now() < deadline) ::usleep(200);
+    const auto faults = faults_from(text);
+    for (const faults::Fault& each : faults.value_or(std::vector<faults::Fault>()))
+      faults_.begin(each);
+    ::kill(child_pid_, SIGCONT);
+  }
+
+  std::string heal() {
+    nlohmann::json reports = nlohmann::json::array();
+    for (const auto& each : faults_.end_all())
+      reports.push_back({static_cast<int>(each.kind), each.acted, each.why});
+    return reports.dump();
+  }
+
+  const int line_;
+  hosts::NetworkFaults faults_;
+  pid_t child_pid_ = -1;
+  int child_fd_ = -1;
+  bool wants_continue_ = false;
+};
+
+// Leaves the network for a namespace, and waits until the controller has plugged that in.
+Status change_network(int fd) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const Status left = hosts::leave_network();
+  const std::string told = left.ok() ? std::string() : left.failure().detail;
+  std::string go;
+  const bool is_plugged = send_message(fd, told, kMessageLimit) && left.ok() &&
+                          receive_message(fd, go, std::chrono::seconds(60)) == Receive::kMessage;
+  ::close(fd);
+  if (is_plugged) return {};
+  return left.ok() ? Status(Code::kPeerLost, "the controller has ended") : left;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> launched_rank() {
+  for (const char* name : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) continue;
+    const std::string_view text = value;
+    std::uint64_t rank = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), rank);
+    if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return rank;
+  }
+  return std::nullopt;
+}
+
+Status run_rank_host(const RankHostOptions& options) {
+  const Result<hosts::Address> address = hosts::read_address(options.store);
+  if (!address) return address.error();
+  Result<hosts::Secret> secret = hosts::Secret::read(options.secret_file);
+  if (!secret) return secret.error();
+  if (options.network_fd >= 0) LOCKSTEP_RETURN_IF_ERROR(change_network(options.network_fd));
+  ::setenv("LOCKSTEP_SECRET_FILE", options.secret_file.c_str(), 1);
+  const auto limit = std::chrono::duration<double>(options.connect_seconds);
+  const Clock::time_point deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  const Result<hosts::Line> line =
+      hosts::connect_as(*address, *secret, {hosts::Role::kRank, options.rank, 0}, deadline);
+  if (!line) return line.error();
+  return RankHost(line->fd()).run();
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,238 @@
+#include "properties/lane/rank_run.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "properties/case/case_json.h"
+#include "properties/lane/rank_json.h"
+#include "properties/lane/rank_server.h"
+#include "properties/lane/time_limit.h"
+#include "properties/observe/meeting.h"
+#include "properties/process/message.h"
+
+namespace lockstep::properties {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kMessageLimit = std::chrono::seconds(10);
+constexpr auto kEndLimit = std::chrono::milliseconds(500);  // of a rank that has hung up
+
+// The run of one case.
+class RankRun {
+ public:
+  RankRun(RankLines& lines, const RankRunOptions& options, const Case& c, Observation& observation)
+      : lines_(lines),
+        options_(options),
+        case_(c),
+        observation_(observation),
+        meeting_(c.program.world),
+        waiting_(c.program.world),
+        running_(c.program.world, true),
+        stopped_(c.program.world),
+        wake_at_(c.program.world) {
+    observation.ranks.resize(c.program.world);
+  }
+
+  void run() {
+    const Result<std::string> store = lines_.make_store();
+    if (!store) return give_up(Observation::End::kNotRun, store.error().failure().detail);
+    hand_out(*store);
+    limit_ = run_limit(options_.lane, *options_.subject, case_);
+    const Clock::time_point limit = Clock::now() + limit_;
+    while (is_running() && observation_.end == Observation::End::kFinished) {
+      if (Clock::now() >= limit) give_up(Observation::End::kHung, describe_missing());
+      step();
+    }
+    observation_.recoveries = meeting_.recoveries();
+    lines_.end_network_faults(observation_);
+    lines_.remove_store();
+  }
+
+ private:
+  bool is_running() const {
+    return std::find(running_.begin(), running_.end(), true) != running_.end();
+  }
+
+  void hand_out(const std::string& store) {
+    const std::string text = to_json(case_);
+    // All are there before the first begins: the time to connect is limited.
+    for (std::uint32_t rank = 0; rank < case_.program.world; ++rank)
+      if (const Status status = lines_.start(rank); !status.ok())
+        return give_up(status.code() == Code::kPeerLost ? Observation::End::kCrashed
+                                                        : Observation::End::kNotRun,
+                       status.failure().detail);
+    for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) {
+      const RankRequest job = {text,
+                               rank,
+                               store,
+                               options_.subject->name(),
+                               observation_.detailed,
+                               options_.lane == LaneKind::kNccl,
+                               options_.net_plan,
+                               lines_.address(rank)};
+      if (!lines_.send_request(rank, to_text(job))) return crashed(rank);
+    }
+  }
+
+  void step() {
+    std::vector<pollfd> entries;
+    std::vector<std::uint32_t> owners;
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank) {
+      if (!running_[rank]) continue;
+      entries.push_back({lines_.fd(rank), POLLIN, 0});
+      owners.push_back(rank);
+    }
+    wake_stopped();
+    wake_paused();
+    if (::poll(entries.data(), entries.size(), 2) <= 0) return;
+    for (std::size_t i = 0; i < entries.size() && observation_.end == Observation::End::kFinished;
+         ++i)
+      if (entries[i].revents != 0) hear(owners[i]);
+  }
+
+  // Continues ranks that are stopped permanently, once no other rank has work left.
+  void wake_stopped() {
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      if (running_[rank] && !waiting_[rank] && !stopped_[rank]) return;
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      if (stopped_[rank]) wake_at_[rank] = Clock::now();
+    stopped_.assign(stopped_.size(), false);
+  }
+
+  void wake_paused() {
+    for (std::uint32_t rank = 0; rank < wake_at_.size(); ++rank) {
+      if (wake_at_[rank] == Clock::time_point() || Clock::now() < wake_at_[rank]) continue;
+      if (!lines_.resume(rank)) continue;
+      wake_at_[rank] = {};
+    }
+  }
+
+  void hear(std::uint32_t rank) {
+    std::string text;
+    const Receive got = receive_message(lines_.fd(rank), text, kMessageLimit);
+    if (got == Receive::kClosed) return crashed(rank);
+    if (got != Receive::kMessage || text.empty()) return sent_nonsense(rank);
+    const std::string body = text.substr(1);
+    switch (text[0]) {
+      case kMeet: {
+        const std::optional<Arrival> arrival = arrival_from(body);
+        if (!arrival) return sent_nonsense(rank);
+        meeting_.arrive(rank, arrival->finished, arrival->next_step);
+        waiting_[rank] = true;
+        return decide();
+      }
+      case kPause: {
+        std::uint32_t duration_us = 0;
+        const auto read = std::from_chars(body.data(), body.data() + body.size(), duration_us);
+        if (read.ec != std::errc()) return sent_nonsense(rank);
+        wake_at_[rank] = Clock::now() + std::chrono::microseconds(duration_us);
+        return;
+      }
+      case kStop:
+        stopped_[rank] = true;
+        return;
+      case kExit:
+        return exited(rank, body);
+      case kDone:
+        return done(rank, body);
+      case kEnded:
+        return give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, body));
+      default:
+        return sent_nonsense(rank);
+    }
+  }
+
+  void decide() {
+    const std::optional<Resume> resume = meeting_.decide();
+    if (!resume) return;
+    lines_.end_network_faults(observation_);
+    const std::string text = to_text(*resume);
+    for (const std::uint32_t rank : resume->roster.members) {
+      waiting_[rank] = false;
+      if (!lines_.send_answer(rank, text)) return crashed(rank);
+    }
+  }
+
+  // Handles a planned exit: the process has announced it, and kills itself.
+  void exited(std::uint32_t rank, const std::string& bytes) {
+    RankObservation seen;
+    gather(rank, bytes, seen);
+    observation_.ranks[rank].exited = true;
+    (void)lines_.end(rank, {});
+    leave(rank);
+  }
+
+  void done(std::uint32_t rank, const std::string& bytes) {
+    gather(rank, bytes, observation_.ranks[rank]);
+    observation_.leaked_bytes += observation_.ranks[rank].leaked_bytes;
+    leave(rank);
+  }
+
+  void gather(std::uint32_t rank, const std::string& bytes, RankObservation& seen) {
+    faults::Fired fired;
+    if (!from_bytes(bytes, seen, fired)) return sent_nonsense(rank);
+    for (std::size_t k = 0; k < fired.counts.size(); ++k)
+      observation_.fired.counts[k] += fired.counts[k];
+    observation_.planted += seen.planted;
+  }
+
+  void leave(std::uint32_t rank) {
+    running_[rank] = false;
+    meeting_.leave(rank);
+    decide();
+  }
+
+  void crashed(std::uint32_t rank) {
+    const std::string how = lines_.end(rank, kEndLimit);
+    give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, how));
+  }
+
+  void sent_nonsense(std::uint32_t rank) {
+    give_up(Observation::End::kCrashed,
+            fmt::format("rank {} sent what is no message of ours: something in it wrote to a "
+                        "descriptor that is not the subject's",
+                        rank));
+  }
+
+  void give_up(Observation::End end, const std::string& why) {
+    observation_.end = end;
+    observation_.wait_graph = why;
+    for (std::uint32_t rank = 0; rank < case_.program.world; ++rank) (void)lines_.end(rank, {});
+  }
+
+  std::string describe_missing() const {
+    std::string out = fmt::format("{} s are over;", static_cast<double>(limit_.count()) / 1000);
+    for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
+      out += fmt::format(" rank {} {};", rank,
+                         !running_[rank]  ? "is done"
+                         : waiting_[rank] ? "waits for the others"
+                                          : "is running");
+    return out;
+  }
+
+  RankLines& lines_;
+  const RankRunOptions& options_;
+  const Case& case_;
+  Observation& observation_;
+  std::chrono::milliseconds limit_{0};  // for the whole case
+  Meeting meeting_;
+  std::vector<bool> waiting_;
+  std::vector<bool> running_;
+  std::vector<bool> stopped_;
+  std::vector<Clock::time_point> wake_at_;
+};
+
+}  // namespace
+
+void run_ranks(RankLines& lines, const RankRunOptions& options, const Case& c,
+               Observation& observation) {
+  RankRun(lines, options, c, observation).run();
+}
+
+}  // namespace lockstep::properties
