@@ -10,6 +10,17 @@ if(NOT TARGET Boost::context)
                       "(Debian), boost-devel (Fedora) or boost (Arch), or say where it is with -DBoost_ROOT=FOLDER")
 endif()
 
+# libelf has no CMake package, and no build of its own that could be fetched.
+find_library(LOCKSTEP_ELF_LIBRARY elf)
+find_path(LOCKSTEP_ELF_INCLUDE gelf.h)
+if(NOT LOCKSTEP_ELF_LIBRARY OR NOT LOCKSTEP_ELF_INCLUDE)
+  message(FATAL_ERROR "libelf is not installed, and the build does not fetch it: install libelf-dev (Debian), "
+                      "elfutils-libelf-devel (Fedora) or libelf (Arch)")
+endif()
+add_library(lockstep_elf INTERFACE)
+target_include_directories(lockstep_elf SYSTEM INTERFACE ${LOCKSTEP_ELF_INCLUDE})
+target_link_libraries(lockstep_elf INTERFACE ${LOCKSTEP_ELF_LIBRARY})
+
 lockstep_find(tl-expected tl::expected LOCKSTEP_FETCHED_EXPECTED)
 if(LOCKSTEP_FETCHED_EXPECTED)
   lockstep_fetch(expected)  # the header alone: its CMake project fetches something that is not pinned

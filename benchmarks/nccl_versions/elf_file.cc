@@ -1,16 +1,13 @@
 #include "benchmarks/nccl_versions/elf_file.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <gelf.h>
+#include <libelf.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <optional>
+#include <memory>
 #include <span>
-#include <string_view>
 
 namespace lockstep::benchmarks {
 namespace {
@@ -28,57 +25,27 @@ constexpr const char* kMachineName = "aarch64";
 constexpr std::size_t kShortestText = 4;
 constexpr std::size_t kLongestText = 200;
 
+struct EndElf {
+  void operator()(Elf* elf) const { ::elf_end(elf); }
+};
+using OwnedElf = std::unique_ptr<Elf, EndElf>;
+
+// Null if the file cannot be opened, or is empty.
+OwnedElf open_elf(const std::string& path) {
+  ::elf_version(EV_CURRENT);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return nullptr;
+  OwnedElf elf(::elf_begin(file, ELF_C_READ_MMAP, nullptr));
+  // The contents are mapped, so that the file can be closed.
+  if (elf != nullptr) ::elf_cntl(elf.get(), ELF_C_FDREAD);
+  ::close(file);
+  return elf;
+}
+
 std::string name_of_machine(int machine) {
   if (machine == EM_X86_64) return "x86_64";
   if (machine == EM_AARCH64) return "aarch64";
   return fmt::format("machine {}", machine);
-}
-
-// The bytes of a file, for as long as this lives.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return;
-    struct stat status {};
-    if (::fstat(file, &status) == 0 && status.st_size > 0) {
-      const auto size = static_cast<std::size_t>(status.st_size);
-      void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-      if (data != MAP_FAILED) bytes_ = {static_cast<const char*>(data), size};
-    }
-    ::close(file);
-  }
-  ~MappedFile() {
-    if (!bytes_.empty()) ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::span<const char> bytes() const { return bytes_; }
-
-  // Returns nothing if the file ends before.
-  std::optional<std::span<const char>> part(std::uint64_t begin, std::uint64_t size) const {
-    if (begin > bytes_.size() || size > bytes_.size() - begin) return std::nullopt;
-    return bytes_.subspan(begin, size);
-  }
-
-  template <class Record>
-  std::optional<std::vector<Record>> records(std::uint64_t begin, std::uint64_t size) const {
-    const auto from = part(begin, size);
-    if (!from) return std::nullopt;
-    std::vector<Record> found(from->size() / sizeof(Record));
-    if (!found.empty()) std::memcpy(found.data(), from->data(), found.size() * sizeof(Record));
-    return found;
-  }
-
- private:
-  std::span<const char> bytes_;
-};
-
-std::string text_at(std::span<const char> table, std::uint64_t begin) {
-  if (begin >= table.size()) return "";
-  const std::span<const char> rest = table.subspan(begin);
-  return {rest.data(), ::strnlen(rest.data(), rest.size())};
 }
 
 void add_texts(std::span<const char> data, std::vector<std::string>& texts) {
@@ -93,68 +60,64 @@ void add_texts(std::span<const char> data, std::vector<std::string>& texts) {
   }
 }
 
-void add_symbols(const std::vector<Elf64_Sym>& symbols, std::span<const char> names, bool exported,
-                 ElfFile& out) {
-  for (const Elf64_Sym& symbol : symbols) {
-    const int type = ELF64_ST_TYPE(symbol.st_info);
+// Returns why the file cannot be read, or nothing.
+std::string wrong_with(Elf* elf) {
+  if (elf == nullptr) return "cannot be opened, or is empty";
+  GElf_Ehdr header;
+  if (::elf_kind(elf) != ELF_K_ELF || ::gelf_getehdr(elf, &header) == nullptr)
+    return "is no shared library";
+  if (::gelf_getclass(elf) != ELFCLASS64 || header.e_machine != kMachine)
+    return fmt::format("is for {}, and this machine is {}", name_of_machine(header.e_machine),
+                       kMachineName);
+  return header.e_type == ET_DYN ? "" : "is no shared library";
+}
+
+bool add_symbols(Elf* elf, const GElf_Shdr& section, Elf_Data* table, ElfFile& out) {
+  GElf_Sym symbol;
+  for (int i = 0; ::gelf_getsym(table, i, &symbol) != nullptr; ++i) {
+    const int type = GELF_ST_TYPE(symbol.st_info);
     const bool is_function = type == STT_FUNC || type == STT_GNU_IFUNC;
     if (!is_function || symbol.st_shndx == SHN_UNDEF) continue;
-    const std::string name = text_at(names, symbol.st_name);
-    if (exported)
+    const char* const name = ::elf_strptr(elf, section.sh_link, symbol.st_name);
+    if (name == nullptr) return false;
+    if (section.sh_type == SHT_DYNSYM)
       out.exported_functions.insert(name);
     else
       out.functions.emplace(name, symbol.st_value);
   }
-}
-
-// Returns why the file cannot be read, or nothing.
-std::string wrong_with(std::span<const char> bytes, Elf64_Ehdr& header) {
-  if (bytes.empty()) return "cannot be opened, or is empty";
-  if (bytes.size() < sizeof header || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0)
-    return "is no shared library";
-  std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != kMachine)
-    return fmt::format("is for {}, and this machine is {}", name_of_machine(header.e_machine),
-                       kMachineName);
-  if (header.e_type != ET_DYN) return "is no shared library";
-  if (header.e_shentsize != sizeof(Elf64_Shdr)) return "is torn: it has no sections";
-  return "";
+  return true;
 }
 
 // Returns whether the file has all that its sections promise.
-bool read_sections(const MappedFile& file, const Elf64_Ehdr& header, ElfFile& out) {
-  const auto sections =
-      file.records<Elf64_Shdr>(header.e_shoff, std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr));
-  if (!sections || sections->empty()) return false;
-  for (const Elf64_Shdr& section : *sections) {
-    const bool is_exported = section.sh_type == SHT_DYNSYM;
-    if (is_exported || section.sh_type == SHT_SYMTAB) {
-      if (section.sh_link >= sections->size()) return false;
-      const Elf64_Shdr& text = (*sections)[section.sh_link];
-      const auto symbols = file.records<Elf64_Sym>(section.sh_offset, section.sh_size);
-      const auto names = file.part(text.sh_offset, text.sh_size);
-      if (!symbols || !names) return false;
-      add_symbols(*symbols, *names, is_exported, out);
-    }
+bool read_sections(Elf* elf, ElfFile& out) {
+  Elf_Scn* section = nullptr;
+  int count = 0;
+  while ((section = ::elf_nextscn(elf, section)) != nullptr) {
+    ++count;
+    GElf_Shdr header;
+    if (::gelf_getshdr(section, &header) == nullptr) return false;
     constexpr std::uint64_t kKind = SHF_ALLOC | SHF_WRITE | SHF_EXECINSTR;
+    const bool is_table = header.sh_type == SHT_DYNSYM || header.sh_type == SHT_SYMTAB;
     const bool is_constant =
-        section.sh_type == SHT_PROGBITS && (section.sh_flags & kKind) == SHF_ALLOC;
-    if (!is_constant) continue;
-    const auto data = file.part(section.sh_offset, section.sh_size);
-    if (!data) return false;
-    add_texts(*data, out.texts);
+        header.sh_type == SHT_PROGBITS && (header.sh_flags & kKind) == SHF_ALLOC;
+    if (!is_table && !is_constant) continue;
+    Elf_Data* const data = ::elf_getdata(section, nullptr);
+    if (data == nullptr || data->d_size != header.sh_size) return false;
+    if (is_constant)
+      add_texts({static_cast<const char*>(data->d_buf), data->d_size}, out.texts);
+    else if (!add_symbols(elf, header, data, out))
+      return false;
   }
-  return true;
+  return count > 0;
 }
 
 }  // namespace
 
 Result<ElfFile> read_elf_file(const std::string& path) {
-  const MappedFile file(path);
-  Elf64_Ehdr header{};
-  std::string wrong = wrong_with(file.bytes(), header);
+  const OwnedElf elf = open_elf(path);
+  std::string wrong = wrong_with(elf.get());
   ElfFile out;
-  if (wrong.empty() && !read_sections(file, header, out)) wrong = "is torn: it ends too early";
+  if (wrong.empty() && !read_sections(elf.get(), out)) wrong = "is torn: it ends too early";
   if (!wrong.empty())
     return failed(Status(Code::kInvalidArgument, fmt::format("'{}' {}", path, wrong)));
   return out;

@@ -1,6 +1,5 @@
 #include "faults/played_gpu/queue.h"
 
-#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -65,38 +64,41 @@ void submit(NativeStream& stream, std::function<void()> body) {
 }
 
 void Marker::record(NativeStream& stream) {
-  std::uint64_t ticket = 0;
+  const auto point = std::make_shared<Point>();
   {
-    const std::lock_guard lock(state_->mutex);
-    ticket = ++state_->recorded;
+    const std::lock_guard lock(mutex_);
+    last_ = point;
   }
-  submit(stream, [state = state_, ticket] {
-    const std::lock_guard lock(state->mutex);
-    state->passed = std::max(state->passed, ticket);
-    state->changed.notify_all();
+  submit(stream, [point] {
+    const std::lock_guard lock(point->mutex);
+    point->has_passed = true;
+    point->changed.notify_all();
   });
 }
 
-std::uint64_t Marker::last() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->recorded;
+std::shared_ptr<Marker::Point> Marker::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
 }
 
 bool Marker::has_passed() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->passed >= state_->recorded;
+  const std::shared_ptr<Point> point = last();
+  if (point == nullptr) return true;
+  const std::lock_guard lock(point->mutex);
+  return point->has_passed;
 }
 
-void Marker::wait_for(State& state, std::uint64_t ticket) {
-  std::unique_lock lock(state.mutex);
-  state.changed.wait(lock, [&] { return state.passed >= ticket; });
+void Marker::wait_for(Point* point) {
+  if (point == nullptr) return;
+  std::unique_lock lock(point->mutex);
+  point->changed.wait(lock, [&] { return point->has_passed; });
 }
 
 void Marker::hold(NativeStream& stream) const {
-  submit(stream, [state = state_, ticket = last()] { wait_for(*state, ticket); });
+  submit(stream, [point = last()] { wait_for(point.get()); });
 }
 
-void Marker::wait() const { wait_for(*state_, last()); }
+void Marker::wait() const { wait_for(last().get()); }
 
 void drain(NativeStream& stream) {
   Marker marker;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -44,27 +43,29 @@ class Queue final : public NativeStream {
 // Submits work to a stream of whichever device.
 void submit(NativeStream& stream, std::function<void()> body);
 
+// Calls mean the last record() before them, whichever streams earlier and later ones were for. A
+// marker that was never recorded has passed.
 class Marker {
  public:
   // The marker stands for what was submitted to the stream up to now.
   void record(NativeStream& stream);
   bool has_passed() const;
-  // The stream waits for the last record() before this call.
+  // The stream waits.
   void hold(NativeStream& stream) const;
   // The caller does.
   void wait() const;
 
  private:
-  struct State {
+  struct Point {  // of one record()
     std::mutex mutex;
     std::condition_variable changed;
-    std::uint64_t recorded = 0;
-    std::uint64_t passed = 0;
+    bool has_passed = false;
   };
-  static void wait_for(State& state, std::uint64_t ticket);
-  std::uint64_t last() const;
+  static void wait_for(Point* point);
+  std::shared_ptr<Point> last() const;
 
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  mutable std::mutex mutex_;
+  std::shared_ptr<Point> last_;
 };
 
 // Waits until all that was submitted to the stream has run.

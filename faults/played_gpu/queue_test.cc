@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "faults/played_gpu/gpu.h"
@@ -103,6 +105,30 @@ TEST(PlayedEvent, AStreamWaitsForTheRecordBeforeTheCall) {
   marker.wait();
   first.give_up();
   second.give_up();
+}
+
+// NCCL records one event on many streams.
+TEST(PlayedEvent, ARecordOnAnotherStreamReleasesNobodyWhoWaitsForTheFirst) {
+  Queue& busy = *Queue::make();
+  Queue& idle = *Queue::make();
+  Queue& waiting = *Queue::make();
+  Gate gate;
+  Marker marker;
+  gate.hold(busy);
+  std::atomic<bool> is_done = false;
+  submit(busy, [&] { is_done = true; });
+  marker.record(busy);
+  marker.hold(waiting);
+  std::atomic<bool> was_done = true;
+  submit(waiting, [&] { was_done = is_done.load(); });
+  marker.record(idle);
+  marker.wait();  // for the second record alone
+  EXPECT_FALSE(is_done);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // in which nothing may happen
+  gate.open();
+  drain(waiting);
+  EXPECT_TRUE(was_done);
+  for (Queue* each : {&busy, &idle, &waiting}) each->give_up();
 }
 
 TEST(PlayedMemory, IsPoisonedAndKnown) {

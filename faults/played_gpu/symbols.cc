@@ -1,15 +1,13 @@
 #include "faults/played_gpu/symbols.h"
 
-#include <elf.h>
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <gelf.h>
+#include <libelf.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <span>
-#include <string_view>
+#include <memory>
 
 namespace lockstep::played {
 namespace {
@@ -26,98 +24,78 @@ Status refused(const std::string& file, const std::string& why) {
   return Status(Code::kInvalidArgument, file + " cannot be played: " + why);
 }
 
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& file) {
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat found {};
-    if (fd >= 0 && ::fstat(fd, &found) == 0 && found.st_size > 0) {
-      const auto bytes = static_cast<std::size_t>(found.st_size);
-      void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-      if (memory != MAP_FAILED) bytes_ = {static_cast<const std::byte*>(memory), bytes};
-    }
-    error_ = errno;
-    if (fd >= 0) ::close(fd);
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile() {
-    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-  bool is_open() const { return !bytes_.empty(); }
-  int error() const { return error_; }
-
-  // Null if the file is too short for them.
-  template <class T>
-  const T* at(std::uint64_t offset, std::uint64_t count = 1) const {
-    if (offset > bytes_.size() || count > (bytes_.size() - offset) / sizeof(T)) return nullptr;
-    return reinterpret_cast<const T*>(bytes_.data() + offset);
-  }
-  std::string_view text(std::uint64_t offset, std::uint64_t end) const {
-    if (offset >= end || end > bytes_.size()) return {};
-    const char* const begin = reinterpret_cast<const char*>(bytes_.data() + offset);
-    return {begin, ::strnlen(begin, end - offset)};
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-  int error_ = 0;
+struct EndElf {
+  void operator()(Elf* elf) const { ::elf_end(elf); }
 };
+using OwnedElf = std::unique_ptr<Elf, EndElf>;
 
+Result<OwnedElf> open_library(const std::string& path) {
+  ::elf_version(EV_CURRENT);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed(refused(path, std::strerror(errno)));
+  OwnedElf elf(::elf_begin(fd, ELF_C_READ_MMAP, nullptr));
+  // The contents are mapped, so that the file can be closed.
+  if (elf != nullptr) ::elf_cntl(elf.get(), ELF_C_FDREAD);
+  ::close(fd);
+  GElf_Ehdr header;
+  if (elf == nullptr || ::elf_kind(elf.get()) != ELF_K_ELF ||
+      ::gelf_getclass(elf.get()) != ELFCLASS64 || ::gelf_getehdr(elf.get(), &header) == nullptr)
+    return failed(refused(path, "it is no 64-bit ELF library"));
+  if (header.e_machine != kMachine)
+    return failed(refused(path, "it is for another kind of processor"));
+  return elf;
+}
+
+// Of a section; the data are null if the file does not have them all.
 struct Section {
-  std::string_view name;
-  const Elf64_Shdr* header = nullptr;
+  std::string name;
+  GElf_Shdr header{};
+  Elf_Data* data = nullptr;
 };
 
-std::vector<Section> sections_of(const MappedFile& file) {
-  const auto* header = file.at<Elf64_Ehdr>(0);
-  const auto* sections = file.at<Elf64_Shdr>(header->e_shoff, header->e_shnum);
-  std::vector<Section> all;
-  if (sections == nullptr || header->e_shstrndx >= header->e_shnum) return all;
-  const Elf64_Shdr& names = sections[header->e_shstrndx];
-  for (std::size_t i = 0; i < header->e_shnum; ++i)
-    all.push_back(
-        {file.text(names.sh_offset + sections[i].sh_name, names.sh_offset + names.sh_size),
-         &sections[i]});
-  return all;
+Section section_of(Elf* elf, Elf_Scn* handle) {
+  Section out;
+  std::size_t names = 0;
+  if (::gelf_getshdr(handle, &out.header) == nullptr) return {};
+  if (::elf_getshdrstrndx(elf, &names) == 0)
+    if (const char* const name = ::elf_strptr(elf, names, out.header.sh_name); name != nullptr)
+      out.name = name;
+  if (out.header.sh_type != SHT_SYMTAB) return out;
+  out.data = ::elf_getdata(handle, nullptr);
+  if (out.data != nullptr && out.data->d_size != out.header.sh_size) out.data = nullptr;
+  return out;
 }
 
 }  // namespace
 
 Result<Symbols> Symbols::read(const std::string& path) {
-  const MappedFile file(path);
-  if (!file.is_open()) return failed(refused(path, std::strerror(file.error())));
-  const auto* header = file.at<Elf64_Ehdr>(0);
-  if (header == nullptr || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-      header->e_ident[EI_CLASS] != ELFCLASS64)
-    return failed(refused(path, "it is no 64-bit ELF library"));
-  if (header->e_machine != kMachine)
-    return failed(refused(path, "it is for another kind of processor"));
+  const Result<OwnedElf> opened = open_library(path);
+  if (!opened) return failed(opened.error());
+  Elf* const elf = opened->get();
   Symbols out;
-  const std::vector<Section> sections = sections_of(file);
-  const Elf64_Shdr* table = nullptr;
-  for (const Section& each : sections) {
+  Section table;
+  for (Elf_Scn* handle = ::elf_nextscn(elf, nullptr); handle != nullptr;
+       handle = ::elf_nextscn(elf, handle)) {
+    const Section each = section_of(elf, handle);
     if (each.name == ".text") {
-      out.code_begin_ = each.header->sh_addr;
-      out.code_end_ = each.header->sh_addr + each.header->sh_size;
+      out.code_begin_ = each.header.sh_addr;
+      out.code_end_ = each.header.sh_addr + each.header.sh_size;
     }
-    if (each.header->sh_type == SHT_SYMTAB) table = each.header;
+    if (each.header.sh_type == SHT_SYMTAB) table = each;
   }
-  if (table == nullptr || table->sh_link >= sections.size())
+  if (table.header.sh_type != SHT_SYMTAB)
     return failed(refused(path,
                           "it has no symbol table (.symtab), which says where its CUDA runtime is; "
                           "take a library that was not stripped (ci/nccl fetch VERSION)"));
-  const std::uint64_t count = table->sh_size / sizeof(Elf64_Sym);
-  const auto* symbols = file.at<Elf64_Sym>(table->sh_offset, count);
-  if (symbols == nullptr) return failed(refused(path, "its symbol table is cut off"));
-  const Elf64_Shdr& names = *sections[table->sh_link].header;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const int type = ELF64_ST_TYPE(symbols[i].st_info);
-    if (symbols[i].st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT)) continue;
-    out.all_.push_back({std::string(file.text(names.sh_offset + symbols[i].st_name,
-                                              names.sh_offset + names.sh_size)),
-                        symbols[i].st_value, symbols[i].st_size, type == STT_FUNC,
-                        ELF64_ST_BIND(symbols[i].st_info) == STB_LOCAL});
+  if (table.data == nullptr) return failed(refused(path, "its symbol table is cut off"));
+  GElf_Sym symbol;
+  for (int i = 0; ::gelf_getsym(table.data, i, &symbol) != nullptr; ++i) {
+    const int type = GELF_ST_TYPE(symbol.st_info);
+    if (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT)) continue;
+    const char* const name = ::elf_strptr(elf, table.header.sh_link, symbol.st_name);
+    if (name == nullptr) return failed(refused(path, "its symbol table is cut off"));
+    out.all_.push_back({name, symbol.st_value, symbol.st_size, type == STT_FUNC,
+                        GELF_ST_BIND(symbol.st_info) == STB_LOCAL});
   }
   return out;
 }

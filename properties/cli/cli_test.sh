@@ -61,6 +61,7 @@ npy noise.npy '\x12\x34\x56\x70'
 expect 0 "two.npy: the average, in any order of additions" "$program" explain-bits two.npy --rank one.npy --rank three.npy
 expect 65 "but it is the sum and not the average" "$program" explain-bits four.npy --rank one.npy --rank three.npy
 expect 2 "nothing that is known here gives these bits" "$program" explain-bits noise.npy --rank one.npy --rank three.npy
+expect 1 "--nccl-chunk: 5000 is not a multiple of 4096" "$program" explain-bits two.npy --rank one.npy --rank three.npy --nccl-chunk 5000
 expect 1 "none.npy: there is no such file" "$program" explain-bits two.npy --rank none.npy
 expect 1 "--rank is required" "$program" explain-bits two.npy
 echo text >text.npy

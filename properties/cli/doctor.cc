@@ -15,6 +15,7 @@
 
 #include "properties/cli/output.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/nccl_cache.h"
 #include "properties/lane/nccl_played.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
@@ -59,7 +60,7 @@ Finding look_at_nccl() {
 }
 
 Finding look_at_nccl_versions() {
-  const std::vector<std::string> versions = fetched_nccls();
+  const std::vector<std::string> versions = nccl_versions_in(nccl_cache());
   if (versions.empty())
     return {false,
             "none was fetched; `ci/nccl fetch 2.28.9` fetches one, `ci/nccl list` names them"};

@@ -37,7 +37,10 @@ int run_explain_bits(const ExplainOptions& options) {
   if (options.ranks.size() > reference::kMaxWorld)
     return complain(fmt::format("--rank: {} arrays; the orders are known for up to {} ranks",
                                 options.ranks.size(), reference::kMaxWorld));
+  if (options.nccl_chunk % 4096 != 0)
+    return complain(fmt::format("--nccl-chunk: {} is not a multiple of 4096", options.nccl_chunk));
   AverageInputs inputs;
+  if (options.nccl_chunk > 0) inputs.nccl_chunk_bytes = options.nccl_chunk;
   inputs.dtype = result->dtype;
   inputs.divisor = static_cast<std::uint32_t>(options.divisor);
   const std::uint64_t parts = reference::parts_of(result->dtype);

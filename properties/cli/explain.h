@@ -15,6 +15,7 @@ struct ExplainOptions {
   std::uint64_t divisor = 0;       // 0: the number of ranks
   std::uint64_t offset = 0;        // of the array in the buffer that was reduced, in elements
   std::uint64_t count = 0;         // of elements in that buffer; 0: the array is the whole buffer
+  std::uint64_t nccl_chunk = 0;    // of NCCL's ring, in bytes; 0: 2 MiB
 };
 
 // 0 if the bits are an average in one of the declared orders, 65 if they are that of a known

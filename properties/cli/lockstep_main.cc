@@ -32,6 +32,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
 #include "properties/cli/shell.h"
+#include "properties/lane/nccl_cache.h"
 #include "properties/lane/nccl_played.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
@@ -140,8 +141,8 @@ std::string resolve_nccl(const Arguments& arguments, LaneKind lane) {
     return "--nccl is for the lanes sim and nccl, and --played for the lane nccl (--lane nccl)";
   if (arguments.is_played) play_nccl();
   if (arguments.nccl.empty()) return {};
-  const Result<std::string> library = find_nccl(arguments.nccl);
-  if (!library) return library.error().failure().detail;
+  const Result<std::string> library = find_nccl(arguments.nccl, nccl_cache());
+  if (!library) return "--nccl: " + library.error().failure().detail;
   ::setenv("LOCKSTEP_NCCL", library->c_str(), 1);
   return {};
 }
@@ -257,14 +258,18 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
   const Probe probe = probe_nccl_apart();
   if (probe.is_ready) return 0;
   if (!probe.lacks_device) return complain("the nccl lane cannot run: " + probe.line);
+  std::string why = "LOCKSTEP_NCCL_PLAYED=0";
   if (may_play_nccl()) {
     play_nccl();
-    if (const Probe played = probe_nccl_apart(); played.is_ready) {
+    const Probe played = probe_nccl_apart();
+    if (played.is_ready) {
       std::fprintf(stderr, "no CUDA device: %s\n", played.line.c_str());
       return 0;
     }
+    why = played.line;
   }
-  std::fprintf(stderr, "skipped: no CUDA device (%s)\n", probe.line.c_str());
+  std::fprintf(stderr, "skipped: no CUDA device (%s), and none is played (%s)\n",
+               probe.line.c_str(), why.c_str());
   return static_cast<int>(Failing::kInconclusive);
 }
 
@@ -560,6 +565,8 @@ CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
   add_whole(*command, "--offset", options.offset,
             "elements before the array in the buffer that was reduced");
   add_whole(*command, "--count", options.count, "elements of that buffer, if it is larger", 1);
+  add_whole(*command, "--nccl-chunk", options.nccl_chunk,
+            "bytes of a chunk of NCCL's ring, a multiple of 4096; 2097152 if left out", 4096);
   return command;
 }
 

@@ -7,19 +7,13 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/server.h"
+#include "properties/lane/time_limit.h"
 #include "properties/shrink/shrink.h"
 
 namespace lockstep::properties {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A case takes milliseconds; one that hangs is abandoned long before the limit of a first run.
-std::chrono::milliseconds limit_of(LaneKind lane, const Subject& subject, const Case& c) {
-  const int runs = subject.against ? 2 : 1;
-  if (lane == LaneKind::kSim) return runs * std::chrono::seconds(3);
-  return runs * (std::chrono::seconds(5) + 4 * std::chrono::milliseconds(c.timeout_ms));
-}
 
 class Shrinker {
  public:
@@ -46,7 +40,7 @@ class Shrinker {
     const int tries = is_real ? 3 : 1;
     for (int i = 0; i < tries; ++i) {
       ++executions_;
-      Outcome outcome = server_.run(c, request, limit_of(lane_, subject_, c));
+      Outcome outcome = server_.run(c, request, repeat_limit(lane_, subject_, c));
       if (outcome.verdict.same_failure(target_)) {
         last_ = std::move(outcome);
         return true;

@@ -46,8 +46,9 @@ TEST_F(CompareLibrary, WhatIsNotThereIsSaidWithWhatIs) {
     const auto found = find(names);
     return found ? std::string("none") : found.error().failure().detail;
   };
-  EXPECT_THAT(problem({"2.28.9", "2.99.1"}), HasSubstr("which has 2.28.9, 2.30.7: ci/nccl fetch"));
-  EXPECT_THAT(problem({"2.28.9", "./none.so"}), HasSubstr("no library file './none.so'"));
+  EXPECT_THAT(problem({"2.28.9", "2.99.1"}),
+              HasSubstr("(there are 2.28.9, 2.30.7); fetch it with ci/nccl fetch 2.99.1"));
+  EXPECT_THAT(problem({"2.28.9", "./none.so"}), HasSubstr("there is no file ./none.so"));
   EXPECT_THAT(problem({"2.28.9"}), HasSubstr("two libraries or more"));
 }
 

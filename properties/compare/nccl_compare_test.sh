@@ -2,8 +2,8 @@
 # nccl_compare_test.sh PART PROGRAM SMALL NEWER LOCKSTEP
 # nccl_compare_test.sh played PROGRAM CACHE
 #
-# Tests the comparison of NCCL libraries without a GPU. PROGRAM has a stand-in on the host for a GPU; SMALL and NEWER are
-# two versions of the small NCCL of the tests, and NEWER differs from SMALL in what SMALL_NCCL_PLANTED lists. LOCKSTEP
+# Tests the comparison of NCCL libraries without a GPU, which is played (faults/played_gpu). SMALL and NEWER are two
+# versions of the small NCCL of the tests, and NEWER differs from SMALL in what SMALL_NCCL_PLANTED lists. LOCKSTEP
 # replays cases over them. PART is one of
 #
 #   bits    a difference in bits, and in what is told of faults, is found, and nothing of the kind where there is none
@@ -16,8 +16,8 @@ export LOCKSTEP_NCCL_SHM_MIB=0 # the small NCCL takes none of /dev/shm
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/expect.sh"
 
-two=(--run-on host --versions "2.28.9=$small,2.30.7=$newer")
-same=(--run-on host --versions "2.28.9=$small,2.28.9=$small")
+two=(--run-on played --versions "2.28.9=$small,2.30.7=$newer")
+same=(--run-on played --versions "2.28.9=$small,2.28.9=$small")
 # Enough rounds for a difference to be more than chance, although one of them goes wrong on a busy machine. The planted
 # differences are of 100 and 300 ms; what counts is a time that doubles.
 rounds=(--only 'operations,lifecycle' --sizes 16384 --dtypes float32 --rounds 14 --repetitions 3 --limit 100)
@@ -54,7 +54,7 @@ case $part in
       'what is told of killed differs (peer lost -> timeout)' 'what is told of reset differs (peer lost -> timeout)' \
       "2.28.9: NCCL's ring (2.22 and newer): all_reduce/float32/1 KiB, all_reduce/float32/16 KiB, all_reduce/float32/64 KiB" \
       "2.30.7: NCCL's ring with chunks of 8 KiB: all_reduce/float32/64 KiB" \
-      'bits differ: all_reduce/float32/64 KiB in ' 'on a stand-in of the tests for a GPU'; do
+      'bits differ: all_reduce/float32/64 KiB in ' 'host side, device played'; do
       grep -qF "$text" out || fail "the report does not say '$text'"
     done
     # A time stands beside the number of wrong elements, of both libraries.
@@ -82,7 +82,7 @@ case $part in
     finish "differences in time are found"
     ;;
   bisect)
-    many=(--run-on host --versions "a=$small,b=$small,c=$small,d=$newer,e=$newer")
+    many=(--run-on played --versions "a=$small,b=$small,c=$small,d=$newer,e=$newer")
     case=("${many[@]}" --only 'operations,lifecycle' --sizes 64KiB --dtypes float32 --rounds 1 --repetitions 1)
     expect 0 'all_reduce/float32/64 KiB: d is the first of 5 libraries that differs from a' \
       env SMALL_NCCL_PLANTED=bits "$program" "${case[@]}" --bisect 'all_reduce/float32/64 KiB'
@@ -102,23 +102,23 @@ case $part in
     ;;
   bad)
     mkdir -p cache/2.28.9/lib && cp "$small" cache/2.28.9/lib/libnccl.so.2
-    expect 1 "there is no NCCL '9.9.9' in cache, which has 2.28.9: ci/nccl fetch 9.9.9" \
-      "$program" --run-on host --cache cache --versions 2.28.9,9.9.9
-    expect 1 "there is no library file './none.so'" "$program" --run-on host --cache cache --versions 2.28.9,./none.so
-    expect 1 'two libraries or more' "$program" --run-on host --cache cache --versions 2.28.9
+    expect 1 "NCCL 9.9.9 is not in cache (there are 2.28.9); fetch it with ci/nccl fetch 9.9.9" \
+      "$program" --run-on played --cache cache --versions 2.28.9,9.9.9
+    expect 1 "there is no file ./none.so" "$program" --run-on played --cache cache --versions 2.28.9,./none.so
+    expect 1 'two libraries or more' "$program" --run-on played --cache cache --versions 2.28.9
     echo no library >text.so
-    "$program" --run-on host --cache cache --versions 2.28.9,./text.so >out 2>err
+    "$program" --run-on played --cache cache --versions 2.28.9,./text.so >out 2>err
     code=$?
     ((code == 1)) || fail "a library that cannot be loaded gives exit code $code"
     [[ $(tail -n 1 err) == *"cannot load './text.so'"* ]] || fail "it is not said that the library cannot be loaded"
     expect 2 'nothing to run NCCL on' "$program" --run-on none --cache cache --versions 2.28.9,2.28.9
     expect 1 "is that one of all_reduce/float32/1 KiB" \
-      "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --bisect nothing
-    expect 1 "the type 'int8' is not known" "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --dtypes int8
-    expect 1 'give 2 to 8' "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --ranks 1
+      "$program" --run-on played --cache cache --versions 2.28.9,2.28.9 --bisect nothing
+    expect 1 "the type 'int8' is not known" "$program" --run-on played --cache cache --versions 2.28.9,2.28.9 --dtypes int8
+    expect 1 'give 2 to 8' "$program" --run-on played --cache cache --versions 2.28.9,2.28.9 --ranks 1
     # A signal ends the program and its ranks, and leaves no file.
     mkdir tmp
-    TMPDIR=$work/tmp "$program" --run-on host --cache cache --versions 2.28.9,2.28.9 --rounds 1000 --json stopped.json \
+    TMPDIR=$work/tmp "$program" --run-on played --cache cache --versions 2.28.9,2.28.9 --rounds 1000 --json stopped.json \
       >out 2>err &
     parent=$!
     for _ in $(seq 300); do

@@ -19,10 +19,12 @@ Result<NcclApi> load_played(const std::string& library) {
   return load_nccl(library);
 }
 
-std::vector<Way> make_ways() {
-  return {{"gpu", "on the GPU", [](const std::string& library) { return load_nccl(library); },
-           [] { return open_gpu()(); }},
-          {kPlayedWay, "host side, device played", load_played, open_played_gpu}};
+const std::vector<Way>& ways() {
+  static const std::vector<Way> all = {
+      {"gpu", "on the GPU", [](const std::string& library) { return load_nccl(library); },
+       [] { return open_gpu()(); }},
+      {kPlayedWay, "host side, device played", load_played, open_played_gpu}};
+  return all;
 }
 
 // Why the way's device cannot be opened; empty if it can.
@@ -45,11 +47,6 @@ std::string problem_of(const Way& way) {
 }
 
 }  // namespace
-
-std::vector<Way>& ways() {
-  static std::vector<Way> all = make_ways();
-  return all;
-}
 
 Result<Way> find_way(const std::string& name) {
   std::vector<std::string> names;

@@ -1,9 +1,8 @@
 // Way: what an NCCL library runs on in a rank's process: a GPU, or something that plays one.
 //
-// A program has the ways `gpu` and `played`, a GPU that is played on the host below NCCL itself
-// (faults/played_gpu); further ways add themselves before main(), as the stand-in of the tests
-// does. `label` stands beside every figure, because a time on a played device says nothing about a
-// GPU.
+// There are the ways `gpu` and `played`, a GPU that is played on the host below NCCL
+// (faults/played_gpu). `label` stands beside every figure, because a time on a played device says
+// nothing about a GPU.
 //
 // Threads: one, before ranks run. Failure: open and load return kInvalidArgument with what to do.
 #pragma once
@@ -28,9 +27,6 @@ struct Way {
   std::function<Result<NcclApi>(const std::string& library)> load;
   std::function<Result<std::unique_ptr<Device>>()> open;
 };
-
-// The ways of this program.
-std::vector<Way>& ways();
 
 // The way of that name. Without a name, the first way whose device can be opened; a process of its
 // own tries them, because this one must not use a GPU before it starts ranks.

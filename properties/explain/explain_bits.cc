@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <set>
 #include <utility>
 
 #include "reference/arithmetic.h"
@@ -19,7 +21,9 @@ using Values = std::vector<double>;
 
 constexpr std::uint64_t kGlooSegmentBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostShift = 64;  // in values
-constexpr std::size_t kOrders = 4;
+// The newest first.
+constexpr std::array<const char*, 3> kNcclRings = {
+    "NCCL's ring (2.22 and newer)", "NCCL's ring (2.20 and 2.21)", "NCCL's ring (2.18 and 2.19)"};
 
 struct DeclaredOrder {
   const char* name;
@@ -28,12 +32,18 @@ struct DeclaredOrder {
 
 DType type_of_part(DType dtype) { return dtype == DType::kComplex64 ? DType::kFloat32 : dtype; }
 
-std::vector<DeclaredOrder> declared_orders(DType dtype, std::uint32_t ranks, std::uint64_t count) {
+std::vector<DeclaredOrder> declared_orders(DType dtype, std::uint32_t ranks, std::uint64_t count,
+                                           std::uint64_t nccl_chunk) {
   const std::uint64_t bytes = reference::size_of(dtype);
+  const auto ring = [&](reference::NcclRing of) {
+    return reference::nccl_ring(ranks, count, bytes, nccl_chunk, of);
+  };
   return {{"rank order", reference::rank_order(ranks, count)},
           {"Gloo's ring", reference::gloo_ring(ranks, count, bytes, kGlooSegmentBytes)},
           {"Gloo's bcube", reference::gloo_bcube(ranks, count)},
-          {"NCCL's ring (2.22 and newer)", reference::nccl_ring(ranks, count, bytes)}};
+          {kNcclRings[0], ring(reference::NcclRing::kSince222)},
+          {kNcclRings[1], ring(reference::NcclRing::kSince220)},
+          {kNcclRings[2], ring(reference::NcclRing::kUpTo219)}};
 }
 
 Values values_of(DType dtype, const std::vector<std::uint64_t>& bits) {
@@ -72,7 +82,7 @@ class Search {
     for (const auto& rank : inputs.ranks) ranks_.push_back(values_of(dtype_, rank));
     divisor_ = inputs.divisor == 0 ? world() : inputs.divisor;
     const std::uint64_t count = std::max(inputs.buffer_count, offset_ + result.size());
-    orders_ = declared_orders(dtype_, world(), count);
+    orders_ = declared_orders(dtype_, world(), count, inputs.nccl_chunk_bytes);
   }
 
   std::vector<BitsExplanation> run() {
@@ -230,8 +240,40 @@ class Search {
     std::erase_if(found_, [&](const BitsExplanation& each) {
       return each.matches != most || (is_right && !each.mistake.empty());
     });
-    if (most < result_.size()) found_.resize(1);
+    if (most < result_.size())
+      found_.resize(1);
+    else
+      join_orders();
+    leave_out_older_rings();
     return std::move(found_);
+  }
+
+  // Where rings of several releases explain the same, the newest stands for them.
+  void leave_out_older_rings() {
+    for (std::size_t newer = 0; newer < kNcclRings.size(); ++newer) {
+      std::set<std::string> explained;
+      for (const BitsExplanation& each : found_)
+        if (each.order == kNcclRings[newer]) explained.insert(each.mistake);
+      std::erase_if(found_, [&](const BitsExplanation& each) {
+        const auto ring = std::find(kNcclRings.begin(), kNcclRings.end(), each.order);
+        return ring != kNcclRings.end() && ring > kNcclRings.begin() + newer &&
+               explained.contains(each.mistake);
+      });
+    }
+  }
+
+  // One explanation takes the place of those that differ in the order alone, and have every order.
+  void join_orders() {
+    for (std::size_t i = 0; i < found_.size(); ++i) {
+      const std::string mistake = found_[i].mistake;
+      const auto is_same = [&mistake](const auto& each) { return each.mistake == mistake; };
+      if (found_[i].order.empty() || static_cast<std::size_t>(std::count_if(
+                                         found_.begin(), found_.end(), is_same)) != orders_.size())
+        continue;
+      const BitsExplanation joined{kAnyOrder, mistake, found_[i].matches};
+      std::erase_if(found_, is_same);
+      found_.insert(found_.begin() + static_cast<std::ptrdiff_t>(i), joined);
+    }
   }
 
   DType dtype_;
@@ -272,8 +314,8 @@ std::string to_text(const std::vector<BitsExplanation>& explanations, std::uint6
       out += mistake;
       continue;
     }
-    out += orders.size() == kOrders
-               ? std::string("the average, in any order of additions")
+    out += orders.front() == kAnyOrder
+               ? fmt::format("the average, in {}", kAnyOrder)
                : fmt::format("the average, added in {}", fmt::join(orders, " or "));
     if (!mistake.empty()) out += ", but " + mistake;
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/order.h"
 #include "reference/program.h"
 
 namespace lockstep::properties {
@@ -28,13 +29,19 @@ struct AverageInputs {
   std::uint64_t buffer_count = 0;
   std::uint64_t offset = 0;
   std::vector<std::uint64_t> before;  // the average of the pass before; empty if it is not known
+  // Of NCCL's ring, with one channel: a multiple of 4096.
+  std::uint64_t nccl_chunk_bytes = reference::kNcclChunkBytes;
 };
 
 struct BitsExplanation {
-  std::string order;          // of the additions: "Gloo's ring"; empty if none were made
+  // Of the additions: "Gloo's ring", or kAnyOrder; empty if none were made.
+  std::string order;
   std::string mistake;        // "rank 1 is missing"; empty: it is the average as declared
   std::uint64_t matches = 0;  // values whose bits it explains
 };
+
+// The order of an explanation that holds for every declared order.
+inline constexpr const char* kAnyOrder = "any order of additions";
 
 // All that explain every value of `result`, or, if there is none, the one that explains most of the
 // values. What is right comes before what is a mistake, and a simple mistake before a composed one.

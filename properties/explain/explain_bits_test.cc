@@ -62,10 +62,9 @@ TEST(ExplainBits, OrdersThatGiveTheSameBitsAreListedTogether) {
   EXPECT_EQ(explained(inputs, average(inputs, 2)), "the average, in any order of additions");
 }
 
-TEST(ExplainBits, TellsGloosRingFromOtherOrders) {
-  const std::uint32_t world = 4;
-  const AverageInputs inputs = random_inputs(DType::kFloat32, world, 7);
-  const auto runs = reference::gloo_ring(world, kCount, 4, std::uint64_t{1} << 20);
+// The average with these additions.
+Bits average_in(const std::vector<reference::OrderRun>& runs, const AverageInputs& inputs) {
+  const auto world = static_cast<std::uint32_t>(inputs.ranks.size());
   Bits result;
   for (std::size_t i = 0; i < kCount; ++i) {
     Bits x;
@@ -78,7 +77,44 @@ TEST(ExplainBits, TellsGloosRingFromOtherOrders) {
                                                       x[runs[run].additions[k].from]);
     result.push_back(x[runs[run].result]);
   }
-  EXPECT_EQ(explained(inputs, result), "the average, added in Gloo's ring");
+  return result;
+}
+
+TEST(ExplainBits, TellsTheDeclaredOrdersFromEachOther) {
+  const std::uint32_t world = 4;
+  const AverageInputs inputs = random_inputs(DType::kFloat32, world, 7);
+  const auto explained_as = [&inputs](const std::vector<reference::OrderRun>& runs) {
+    return explained(inputs, average_in(runs, inputs));
+  };
+  EXPECT_EQ(explained_as(reference::gloo_ring(world, kCount, 4, std::uint64_t{1} << 20)),
+            "the average, added in Gloo's ring");
+  EXPECT_EQ(explained_as(reference::gloo_bcube(world, kCount)),
+            "the average, added in Gloo's bcube");
+  EXPECT_EQ(explained_as(reference::nccl_ring(world, kCount, 4)),
+            "the average, added in NCCL's ring (2.22 and newer)");
+  // NCCL 2.20 puts so few values into one chunk.
+  EXPECT_EQ(explained_as(reference::nccl_ring(world, kCount, 4, reference::kNcclChunkBytes,
+                                              reference::NcclRing::kSince220)),
+            "the average, added in NCCL's ring (2.20 and 2.21)");
+}
+
+TEST(ExplainBits, TellsNcclsRingsWithOtherChunksFromEachOther) {
+  const std::uint32_t world = 3;
+  AverageInputs inputs = random_inputs(DType::kFloat32, world, 9);
+  // The array is the end of a larger buffer.
+  inputs.buffer_count = 7000;
+  inputs.offset = inputs.buffer_count - kCount;
+  inputs.nccl_chunk_bytes = 8192;
+  std::vector<reference::OrderRun> runs;
+  for (reference::OrderRun run : reference::nccl_ring(world, inputs.buffer_count, 4, 8192)) {
+    if (run.end <= inputs.offset) continue;
+    run.end -= inputs.offset;
+    runs.push_back(run);
+  }
+  const Bits result = average_in(runs, inputs);
+  EXPECT_EQ(explained(inputs, result), "the average, added in NCCL's ring (2.22 and newer)");
+  inputs.nccl_chunk_bytes = reference::kNcclChunkBytes;
+  EXPECT_NE(explained(inputs, result), "the average, added in NCCL's ring (2.22 and newer)");
 }
 
 // One mistake a planted cause.
@@ -117,8 +153,11 @@ TEST_F(ExplainMistake, ARankCountedTwice) {
 
 TEST_F(ExplainMistake, TheValuesOfAnotherRank) {
   wrong_.ranks[0] = wrong_.ranks[2];
-  expect("the average, added in rank order, but rank 0 has the values of rank 2",
-         average(wrong_, 3));
+  // The older ring begins with rank 1, and so adds the same three in the same order.
+  expect(
+      "the average, added in rank order or NCCL's ring (2.20 and 2.21), but rank 0 has the values "
+      "of rank 2",
+      average(wrong_, 3));
 }
 
 TEST_F(ExplainMistake, TheDivisorOfASmallerGroup) {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string_view>
 
+#include "faults/sim/nccl/nccl_profile.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -43,6 +45,11 @@ Result<std::shared_ptr<ProcessGroup>> NcclEnvironment::make_group(const Place& p
   options.name = std::string("nccl/") + place.name;
   options.timeout = timeout();
   options.connect_timeout = kConnectTimeout;
+  // A rank whose abort hangs must report its failure before the others give up.
+  if (faults::nccl_profile(nccl_.api->version).aborts_may_hang) {
+    options.grace = std::min(options.grace, failure_grace() / 8);
+    options.end_timeout = failure_grace() / 4;
+  }
   const bool is_second = place.name == std::string_view("second");
   const std::int64_t series = 2 * std::int64_t{place.reducer} + (is_second ? 1 : 0);
   auto group =

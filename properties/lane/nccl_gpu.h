@@ -18,8 +18,12 @@ using OpenGpu = Result<std::unique_ptr<Device>> (*)();
 // Tests without a GPU replace the function.
 OpenGpu& open_gpu();
 
-// The GPU of an NCCL that is played (nccl_played.h).
+// Whether leave_to_process() was called on a GPU that open_gpu() opens.
+bool is_left(const Device& gpu);
+
+// The GPU of an NCCL that is played (nccl_played.h), and the same question about it.
 Result<std::unique_ptr<Device>> open_played_gpu();
+bool is_played_gpu_left(const Device& gpu);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -18,5 +18,10 @@ OpenGpu& open_gpu() {
   return opener;
 }
 
+bool is_left(const Device& gpu) {
+  const auto* const cuda = dynamic_cast<const CudaDevice*>(&gpu);
+  return cuda != nullptr && cuda->is_left();
+}
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -17,5 +17,7 @@ OpenGpu& open_gpu() {
   return opener;
 }
 
+bool is_left(const Device&) { return false; }
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

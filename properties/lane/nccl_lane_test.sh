@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# nccl_lane_test.sh PROGRAM LIBRARY PLUGIN: tests the whole nccl lane without a GPU. PROGRAM has a
-# stand-in on the host for a GPU, LIBRARY is the small NCCL of the tests, and PLUGIN is the real net
-# plug-in.
+# nccl_lane_test.sh PROGRAM LIBRARY PLUGIN: tests the whole nccl lane without a GPU, which is played (faults/played_gpu).
+# LIBRARY is the small NCCL of the tests, and PLUGIN is the real net plug-in.
 program=$1
+export LOCKSTEP_NCCL_PLAYED=1
 export LOCKSTEP_NCCL=$2 LOCKSTEP_NCCL_PLUGIN=$3
 export LOCKSTEP_NCCL_SHM_MIB=0 # the small NCCL takes none of /dev/shm
 corpus=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../corpus/nccl" && pwd)
@@ -48,6 +48,16 @@ expect_match 0 'fault 0 \(error, .* never fired' "$program" replay error.json --
 expect 1 "cannot load '/no/such/nccl.so'" env LOCKSTEP_NCCL=/no/such/nccl.so "$program" fuzz --lane nccl
 expect 1 'it has no ncclGetVersion' env LOCKSTEP_NCCL="$LOCKSTEP_NCCL_PLUGIN" "$program" fuzz --lane nccl
 expect 1 'is not our net plug-in' env LOCKSTEP_NCCL_PLUGIN="$LOCKSTEP_NCCL" "$program" fuzz --lane nccl
+
+# Where there is no GPU, it is played without being asked for, unless that is forbidden.
+if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
+  unset LOCKSTEP_NCCL_PLAYED
+  expect 0 'no CUDA device: NCCL 2.28.9, the GPU is played' "$program" fuzz --lane nccl --seed 1 --cases 4 --faults none
+  expect_match 0 '^nccl lane, subject reducer, seed 1: 4 cases .* 0 failing' "$program" fuzz --lane nccl --seed 1 --cases 4 --faults none
+  expect 0 'NCCL 2.28.9, the GPU is played' "$program" doctor
+  expect_match 2 '^skipped: no CUDA device \(.*\), and none is played \(LOCKSTEP_NCCL_PLAYED=0\)$' \
+    env LOCKSTEP_NCCL_PLAYED=0 "$program" fuzz --lane nccl --seed 1 --cases 4 --faults none
+fi
 
 # Nothing is left behind. A plan has the number of the process that wrote it; those of processes that
 # still run belong to other runs on this machine.

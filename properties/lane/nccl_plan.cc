@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "faults/sim/nccl/nccl_profile.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -72,9 +74,7 @@ std::optional<NetFault> translated(const Case& c, const Fault& fault) {
 }  // namespace
 
 bool loses_network_errors(int nccl_version) {
-  constexpr int kFirst = 22602;
-  constexpr int kRepaired = 22803;
-  return nccl_version >= kFirst && nccl_version < kRepaired;
+  return !faults::nccl_profile(nccl_version).reports_network_errors;
 }
 
 bool is_network_error(faults::Kind kind) {

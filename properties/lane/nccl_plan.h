@@ -27,7 +27,7 @@ struct PlannedNetFault {
 };
 
 // Whether this NCCL drops the errors of its network, so that a rank whose network fails hangs and
-// nobody can learn why. NCCL 2.26.2 to 2.27.7 do (faults/played_gpu/FINDINGS.md).
+// nobody can learn why (faults/sim/nccl/nccl_profile.h).
 bool loses_network_errors(int nccl_version);
 // Whether the fault is an error of the network; it is not put in force on such an NCCL.
 bool is_network_error(faults::Kind kind);

@@ -1,16 +1,13 @@
 // NCCL on a GPU that is played on the host (faults/played_gpu), where the nccl lane has none.
 //
 // From the user's environment: LOCKSTEP_NCCL_PLAYED=1 asks for it (--played sets it, and ranks
-// inherit it), and 0 refuses it; LOCKSTEP_NCCL_CACHE is the folder of ci/nccl, .cache/nccl unless
-// it is set.
+// inherit it), and 0 refuses it.
 //
 // Threads: one caller, before others begin. Failure: kInvalidArgument, in one line that says what
 // to do.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "reducer/base/status.h"
 
@@ -19,12 +16,6 @@ namespace lockstep::properties {
 bool is_nccl_played();
 bool may_play_nccl();  // false with LOCKSTEP_NCCL_PLAYED=0
 void play_nccl();
-
-// The library of a version that ci/nccl has fetched ("2.28.9"), or the file of that name.
-Result<std::string> find_nccl(const std::string& version_or_file);
-
-// The versions that ci/nccl has fetched, ascending.
-std::vector<std::string> fetched_nccls();
 
 // Loads the library so that its GPU is played in this process.
 Status load_played_nccl(const std::string& library);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "faults/sim/nccl/nccl_profile.h"
 #include "properties/lane/nccl_environment.h"
 #include "properties/lane/nccl_gpu.h"
 #include "properties/lane/nccl_log.h"
@@ -201,8 +202,13 @@ void run_nccl_rank_here(const properties::Subject& subject, const properties::Ra
     const Status proof = log.check(used.network(), used.uses_plugin, made);
     if (!proof.ok()) observation.unproven = proof.failure().detail;
   }
-  observation.leaked_bytes = (*gpu)->allocated_bytes();
-  if (observation.leaked_bytes > 0) (void)gpu->release();  // leaked storages still point to it
+  const bool is_stuck = is_left(**gpu) || is_played_gpu_left(**gpu);
+  const std::uint64_t allocated = (*gpu)->allocated_bytes();
+  // A group whose abort hangs keeps what it has until its process ends.
+  const bool is_excused = is_stuck && faults::nccl_profile((*nccl)->api().version).aborts_may_hang;
+  observation.leaked_bytes = is_excused ? 0 : allocated;
+  // Threads in NCCL, and leaked storages, still point to it.
+  if (is_stuck || allocated > 0) (void)gpu->release();
 }
 
 // main() of a process that checks whether the lane can run (nccl_setup.h).

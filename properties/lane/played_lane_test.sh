@@ -30,7 +30,7 @@ expect_match 0 'subject reducer: ok' "$program" replay "$corpus/c01.json" "${lan
 # Wrong arguments get one line that says what to do.
 expect 1 'NCCL 2.99.1 is not in' "$program" fuzz --lane nccl --played --nccl 2.99.1
 expect 1 'there is no file /no/such/nccl.so' "$program" fuzz --lane nccl --played --nccl /no/such/nccl.so
-expect 1 'are for the lane nccl' "$program" fuzz --lane gloo --played
+expect 1 '--played for the lane nccl' "$program" fuzz --lane gloo --played
 expect 1 'is not NCCL: it has no ncclGetVersion' "$program" fuzz --lane nccl --played --nccl "$LOCKSTEP_NCCL_PLUGIN"
 
 finish "the nccl lane runs over NCCL $version on a played GPU"

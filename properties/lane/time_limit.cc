@@ -57,4 +57,11 @@ milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c) 
   return limit;
 }
 
+milliseconds repeat_limit(LaneKind lane, const Subject& subject, const Case& c) {
+  const int runs = subject.against ? 2 : 1;
+  if (lane == LaneKind::kSim) return runs * seconds(3);
+  const seconds start = lane == LaneKind::kNccl ? seconds(60) : seconds(5);
+  return runs * (start + 4 * milliseconds(c.timeout_ms));
+}
+
 }  // namespace lockstep::properties

@@ -28,4 +28,9 @@ std::chrono::milliseconds run_limit(LaneKind lane, const Subject& subject, const
 // best which of them hangs.
 std::chrono::milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c);
 
+// The limit for such an answer while a failing case is made small. A case that hangs is abandoned
+// long before the limit of its first run, but not before one that does not hang would have ended:
+// NCCL's processes need seconds to start, and more on a busy machine.
+std::chrono::milliseconds repeat_limit(LaneKind lane, const Subject& subject, const Case& c);
+
 }  // namespace lockstep::properties

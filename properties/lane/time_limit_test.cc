@@ -75,5 +75,19 @@ TEST(TimeLimit, OfTwoSubjectsIsThatOfBoth) {
   EXPECT_EQ(answer_limit(LaneKind::kGloo, subject, Case()), seconds(70));
 }
 
+// With five seconds, which are enough over Gloo, a case over NCCL "hung" again because its
+// processes had not started, and was reported as what it was not.
+TEST(TimeLimit, WhileACaseIsMadeSmallIsLessThanThatOfItsFirstRunAndMoreThanItsStart) {
+  constexpr seconds kStartOfNccl(45);  // the lane gives a communicator 40 s to be made
+  const Case c;
+  EXPECT_GT(repeat_limit(LaneKind::kNccl, Subject(), c), kStartOfNccl);
+  for (const LaneKind lane : {LaneKind::kSim, LaneKind::kGloo, LaneKind::kNccl}) {
+    EXPECT_LT(repeat_limit(lane, Subject(), c), answer_limit(lane, Subject(), c));
+    Subject both;
+    both.against = std::make_shared<const Subject>();
+    EXPECT_EQ(repeat_limit(lane, both, c), 2 * repeat_limit(lane, Subject(), c));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::properties

@@ -61,6 +61,35 @@ TEST(QueueDevice, WhoPlaysTheGpuReachesWhatTheHostCopiesThere) {
   EXPECT_EQ(there, 3);
 }
 
+// The same as of a CudaDevice: whoever deletes the device does not wait for what never ends.
+TEST(QueueDevice, ADeviceThatWasLeftToTheProcessIsNotDestroyedWithItsStreams) {
+  platform::Mutex mutex{"test"};
+  platform::CondVar changed{"test"};
+  bool may_end = false;
+  bool has_ended = false;
+  auto owned = std::make_unique<QueueDevice>();
+  QueueDevice* const device = owned.get();
+  Ref<Storage> storage = *device->allocate(1);
+  QueueDevice::submit(device->native(device->current_stream()), [&, data = storage->data()] {
+    const platform::MutexLock lock(mutex);
+    changed.wait(mutex, platform::Deadline::in(kGenerous), [&] { return may_end; });
+    *device->reach(data) = std::byte{1};
+    has_ended = may_end;
+    changed.notify_all();
+  });
+  device->leave_to_process();
+  std::unique_ptr<Device>(std::move(owned)).reset();  // It would wait for the stream here.
+  platform::MutexLock lock(mutex);
+  may_end = true;
+  changed.notify_all();
+  EXPECT_TRUE(changed.wait(mutex, platform::Deadline::in(kGenerous), [&] { return has_ended; }));
+  lock.unlock();
+  EXPECT_EQ(*device->reach(storage->data()), std::byte{1});
+  storage = {};
+  device->~QueueDevice();  // for the tools that look for leaks
+  ::operator delete(device);
+}
+
 }  // namespace
 }  // namespace lockstep::testing
 

@@ -12,6 +12,9 @@
 // Without NCCL_NET_PLUGIN_REF_COUNT the plug-in is unloaded with the process's last communicator,
 // and the next communicator finds none, as in 2.28.
 //
+// The played GPU (faults/played_gpu) takes it for an NCCL that was linked with libcudart.so, and
+// has none of its kernels to play. So the program runs over it as it is shipped.
+//
 // With SMALL_NCCL_PRETENDS=tree|socket the log claims another algorithm or network.
 //
 // Built with SMALL_NCCL_IS_NEWER, the library is a later version of itself, which has
@@ -70,6 +73,8 @@ constexpr bool kIsNewer = false;
 constexpr int kVersion = 22809;
 constexpr const char* kVersionText = "2.28.9";
 #endif
+// As many as NCCL of that version has functions.
+constexpr std::size_t kFunctions = kIsNewer ? 1999 : 1996;
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
 constexpr std::size_t kPlantedChunkBytes = 8192;
 constexpr std::chrono::milliseconds kPlantedSlowness{100};
@@ -491,6 +496,9 @@ NcclResult add_transfer(const Transfer& transfer) {
 }
 
 }  // namespace
+
+// The played GPU looks for it; no kernel is ever launched.
+SMALL_EXPORT const std::array<int, kFunctions + 1> ncclDevFuncRowToId{};
 
 SMALL_EXPORT NcclResult ncclGetVersion(int* version) {
   *version = kVersion;

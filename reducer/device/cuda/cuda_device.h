@@ -95,6 +95,7 @@ class CudaDevice final : public Device {
   Result<Stream> new_stream() override;
   void give_back(const Stream& stream) override;  // Not for the current stream, nor for a user's.
   void leave_to_process() override { is_left_ = true; }
+  bool is_left() const { return is_left_; }
   // Adopts a cudaStream_t of the user's, which must outlive the device.
   Result<Stream> adopt(CUstream_st* native);
   void* native(const Stream& stream) override;  // Returns a cudaStream_t.

@@ -6,6 +6,9 @@
 // SIGSEGV. Code that simulates the GPU (this class, an NCCL of the tests, a test's kernel) finds
 // the same bytes where reach() says; native() gives them to libraries. Released memory stays
 // readable there until the device ends.
+//
+// The destructor waits for the streams. A device on the heap that was left to the process
+// (leave_to_process()) is not destroyed when it is deleted: a kernel that does not end uses it.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,6 +18,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -44,6 +48,11 @@ class QueueDevice final : public Device {
     }
     for (auto& line : lines_) line->thread.join();
     ::munmap(addresses_, 2 * kBytes);
+  }
+  static void operator delete(QueueDevice* device, std::destroying_delete_t) {
+    if (device->is_left()) return;
+    device->~QueueDevice();
+    ::operator delete(device);
   }
 
   int index() const override { return index_; }
@@ -81,6 +90,8 @@ class QueueDevice final : public Device {
     const platform::MutexLock lock(mutex_);
     return given_back_;
   }
+  void leave_to_process() override { is_left_.store(true); }
+  bool is_left() const { return is_left_.load(); }
   void* native(const Stream& stream) override {
     const platform::MutexLock lock(mutex_);
     return static_cast<NativeStream*>(lines_[stream.handle].get());
@@ -269,6 +280,7 @@ class QueueDevice final : public Device {
   std::byte* addresses_ = nullptr;  // kBytes that cannot be touched, then as many that can.
   std::size_t used_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   platform::Atomic<std::uint64_t> allocated_{0};
+  platform::Atomic<bool> is_left_{false};
   mutable platform::Mutex mutex_{"queue device"};
   platform::CondVar changed_{"queue device"};
   std::vector<std::unique_ptr<Line>> lines_ LOCKSTEP_GUARDED_BY(mutex_);
