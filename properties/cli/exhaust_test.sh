@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # exhaust_test.sh PROGRAM: tests `lockstep exhaust`: it says "complete" only at the end of a search, goes on from its
-# log after an interruption, finds a planted bug with a case that replays, and refuses what it cannot search.
+# log after an interruption and then counts what an uninterrupted search counts, finds a planted bug with a case that replays, and refuses what it cannot search.
 program=$1
 sources=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=properties/cli/expect.sh
@@ -55,6 +55,32 @@ expect 2 "large.json: not complete: " "$program" exhaust --program large.json --
 sed -i 's/"search":"[0-9a-f]*/"search":"0/' "$log"
 expect 1 "is of another search" "$program" exhaust --program large.json --most 1e300
 
+# Two passes of one rank with a second worker: more than a hundred thousand orders, some seconds of search. A search
+# that Ctrl-C interrupts, and whose last line is torn, ends with the counts of one that goes through.
+cat >middle.json <<'END'
+{"schema": 1, "program": {"world": 1, "parameters": [{"device": 1}, {"device": 1}], "steps": [
+  {"variants": [{"forwards": [{"nodes": [{"kind": "sum"}, {"parameter": 1, "inputs": [{}]}], "outputs": [{}]}]}]},
+  {"variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}]}]}]}}
+END
+counts() { grep -oE '"counts":\[[0-9,]+\]' "$1" | tail -n 1; }
+expect 0 "middle.json: complete" "$program" exhaust --program middle.json --log whole
+log=parts/middle-reducer.jsonl
+"$program" exhaust --program middle.json --log parts >out 2>err &
+search=$!
+for ((i = 0; i < 6000; ++i)); do
+  if (($(logged "$log" 2>/dev/null || echo 0) > 0)); then break; fi
+  sleep 0.01
+done
+kill -INT "$search"
+code=0
+wait "$search" || code=$?
+((code == 130)) || fail "Ctrl-C to a search gave $code"
+grep -q "complete$" out && fail "a search that Ctrl-C interrupted says that it is complete"
+printf '{"counts":[99999999' >>"$log"
+expect 0 "middle.json: complete" "$program" exhaust --program middle.json --log parts
+[[ -n $(counts "$log") && $(counts "$log") == "$(counts whole/middle-reducer.jsonl)" ]] ||
+  fail "an interrupted search counted $(counts "$log"), and a whole one $(counts whole/middle-reducer.jsonl)"
+
 expect 66 "FAIL: deadlock" "$program" exhaust --program small.json --subject seeded:X02
 replay=$(grep -oE 'lockstep-out/exhaust-small-seeded-X02.json' out | head -n 1)
 expect 0 "deadlock" "$program" replay "$replay" --subject seeded:X02 --expect-fail
@@ -62,7 +88,7 @@ expect 0 "ok" "$program" replay "$replay"
 
 expect 1 "there is no program 'moon', because" "$program" exhaust --program moon
 (cd "$sources" && "$program" exhaust --program moon) >out 2>err
-grep -q "there is no program 'moon': give one of dynamic, hook, interleaved" err || fail "the names are not listed"
+grep -q "there is no program 'moon': give one of dynamic, exit, hook, interleaved" err || fail "the names are not listed"
 for file in "$sources"/properties/exhaust/*.json; do
   expect 0 "step 0 (synced)" "$program" show "$file"
 done

@@ -21,7 +21,7 @@ Status to_status(const Json& json) {
 
 Json to_record(const std::vector<FailedCall>& calls) {
   Json json = Json::array();
-  for (const FailedCall& each : calls) json.push_back({each.step, each.begin_us, each.end_us});
+  for (const FailedCall& each : calls) json.push_back({each.step, each.generation, each.error});
   return json;
 }
 
@@ -53,7 +53,8 @@ Json to_record(const ObservedStep& step) {
           step.hook_order,
           step.rebuilt_order,
           step.state,
-          hooks};
+          hooks,
+          step.generation};
 }
 
 ObservedStep to_step(const Json& json) {
@@ -83,6 +84,7 @@ ObservedStep to_step(const Json& json) {
   step.rebuilt_order = json.at(10).get<std::vector<std::uint32_t>>();
   step.state = json.at(11).get<std::vector<std::uint64_t>>();
   for (const Json& hook : json.at(12)) step.hooks.push_back({hook.at(0), hook.at(1)});
+  step.generation = json.at(13);
   return step;
 }
 

@@ -59,7 +59,8 @@ struct ObservedHook {
 
 struct ObservedStep {
   std::uint32_t step = 0;
-  std::uint64_t begin_us = 0;  // on the lane's clock
+  std::uint32_t generation = 0;  // of the group (Roster)
+  std::uint64_t begin_us = 0;    // on the lane's clock
   std::uint64_t end_us = 0;
   Status status;  // the first call of the step that failed, or ok
   // The call that failed: backward calls from 0, then check_complete(); -1 for a forward.
@@ -90,9 +91,9 @@ struct ObservedFlightRecord {
 
 // A call outside of the steps that failed.
 struct FailedCall {
-  std::uint32_t step = 0;      // the step that would have come next
-  std::uint64_t begin_us = 0;  // on the lane's clock
-  std::uint64_t end_us = 0;
+  std::uint32_t step = 0;        // the step that would have come next
+  std::uint32_t generation = 0;  // of the group (Roster)
+  std::string error = {};        // what it raised, for messages alone
 };
 
 // How often the planted bug under test (faults/seeded) acted; 0 without one.

@@ -249,11 +249,10 @@ class Training {
     // steps.
     const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
-      const std::uint64_t begin_us = now_us();
+      generation_ = roster.generation;
       Result<Memberships> memberships = environment_.connect(roster);
       Status status = memberships ? Status() : memberships.error();
       if (memberships) {
-        generation_ = roster.generation;
         watch_groups(*memberships);
         memberships_ = *memberships;
         state_->start();
@@ -261,7 +260,7 @@ class Training {
         status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
-      observation_.failed_joins.push_back({step, begin_us, now_us()});
+      observation_.failed_joins.push_back({step, generation_, status.to_string()});
       for (const Membership& each : memberships_) each.group->abort(status);
       Resume resume = environment_.meet(false, step);
       expect_after(resume);
@@ -377,13 +376,12 @@ class Training {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     const bool shadows = !reference::has_input(program_, environment_.rank(), step);
     environment_.begin_step(shadows ? step : steps);  // no fault is planned there
-    const std::uint64_t begin_us = now_us();
     const Status status = subject_->end_join();
     if (environment_.exited()) return false;
     environment_.begin_step(steps);
     if (!status.ok()) {
       observation_.joining = status;
-      observation_.failed_end_joins.push_back({step, begin_us, now_us()});
+      observation_.failed_end_joins.push_back({step, generation_, status.to_string()});
       subject_->abort(status);
       return false;
     }
@@ -403,6 +401,7 @@ class Training {
     environment_.begin_step(step);
     observation_.steps.emplace_back().step = step;
     ObservedStep& observed = observation_.steps.back();
+    observed.generation = generation_;
     observed.begin_us = now_us();
     run_step(program_.steps[step], observed);
     observed.end_us = now_us();

@@ -573,8 +573,7 @@ std::vector<Field> fields_of_ranks() {
        {}},
       {"a failed reset",
        [](Changed& c) {
-         const std::uint64_t end = c.observation().elapsed_us + 1;
-         c.observation().ranks[0].failed_joins.push_back({0, end, end});
+         c.observation().ranks[0].failed_joins.push_back({0, 1000, "timeout"});
          return true;
        },
        {U::kLastStepOfExited}},

@@ -70,14 +70,17 @@ class ErrorOracle {
     return {};
   }
 
-  // The attempt's own error is not recorded.
+  // The code of the attempt's own error is not recorded.
   Verdict judge_failed_attempt(const FailedCall& attempt) {
     const Failure unknown;
     const Membership found =
         membership_of(raised_in_join(program_, unknown), outcomes_.of_failed_attempt(attempt));
     found.open.note_in(counts_);
     if (found.is_member) return {};
-    return wrong("reuse", "the reducer could be constructed or reset only at a further attempt");
+    return wrong("reuse",
+                 "the reducer could be constructed or reset only at a further attempt; "
+                 "the one before raised: " +
+                     attempt.error);
   }
 
   Verdict judge_end_join(const Status& joining) {

@@ -195,24 +195,21 @@ AllowedOutcomes Outcomes::of_end_join() const {
   return allowed;
 }
 
-// Whether the peer failed, or ended, during the attempt. A rank that exits or hangs may leave no
-// record of its last step.
-Outcomes::Loss Outcomes::loss_during(const FailedCall& attempt, std::size_t peer) const {
+// Whether the peer failed, or ended, in the group of the attempt. A rank that exits or hangs may
+// leave no record of its last step.
+Outcomes::Loss Outcomes::loss_in_group_of(const FailedCall& attempt, std::size_t peer) const {
   const RankObservation& seen = c_.observation_.ranks[peer];
   const auto has_failed = [&](const ObservedStep& step) {
     const bool is_last = &step == &seen.steps.back();
     const bool is_lost = is_last && (seen.exited || seen.silenced);
-    const bool is_during = step.begin_us <= attempt.end_us &&
-                           (attempt.begin_us <= step.end_us || (is_lost && step.end_us == 0));
-    return attempt.step <= step.step && is_during && (is_lost || !step.status.ok());
+    return step.generation == attempt.generation && (is_lost || !step.status.ok());
   };
-  const auto is_during = [&](const FailedCall& call) {
-    return attempt.step <= call.step && call.begin_us <= attempt.end_us &&
-           attempt.begin_us <= call.end_us;
+  const auto is_of_group = [&](const FailedCall& call) {
+    return call.generation == attempt.generation;
   };
   const auto& ends = seen.failed_end_joins;
   if (std::any_of(seen.steps.begin(), seen.steps.end(), has_failed) ||
-      std::any_of(ends.begin(), ends.end(), is_during))
+      std::any_of(ends.begin(), ends.end(), is_of_group))
     return Loss::kYes;
   const auto is_lost_there = [&](const faults::Fault& fault) {
     const bool is_recorded = !seen.steps.empty() && fault.step <= seen.steps.back().step;
@@ -224,14 +221,15 @@ Outcomes::Loss Outcomes::loss_during(const FailedCall& attempt, std::size_t peer
 }
 
 // A peer may have gone on to its next step, failed there, and ended the group in which this rank
-// was still being constructed or reset. Why the peer failed is judged as its own error.
+// was still being constructed or reset, or had not even begun to be. Why the peer failed is judged
+// as its own error.
 AllowedOutcomes Outcomes::of_failed_attempt(const FailedCall& attempt) const {
   Loss most = Loss::kNone;
   for (std::size_t rank = 0; rank < c_.observation_.ranks.size(); ++rank)
     if (rank != c_.rank_ && c_.is_peer(rank, c_.rank_))
-      most = std::max(most, loss_during(attempt, rank));
+      most = std::max(most, loss_in_group_of(attempt, rank));
   AllowedOutcomes allowed;
-  if (most == Loss::kYes) allow(allowed.errors, "a peer failed meanwhile", {});
+  if (most == Loss::kYes) allow(allowed.errors, "a peer of the group failed", {});
   if (most == Loss::kUnrecorded)
     allow(allowed.errors, "a peer ended, perhaps meanwhile",
           {.open = Unspecified::kLastStepOfExited});

@@ -35,7 +35,7 @@ class Outcomes {
 
  private:
   enum class Loss : std::uint8_t { kNone, kUnrecorded, kYes };
-  Loss loss_during(const FailedCall& attempt, std::size_t peer) const;
+  Loss loss_in_group_of(const FailedCall& attempt, std::size_t peer) const;
   bool is_interrupted(std::uint32_t step) const;
   void require_wait(std::uint32_t step, Requirements& it) const;
   void require_state(std::uint32_t step, Requirements& it) const;

@@ -1,0 +1,99 @@
+#include "properties/hosts/store_client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "properties/hosts/store_wire.h"
+
+namespace lockstep::properties::hosts {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Besides a wait: for the connection, and for a controller on a busy machine.
+constexpr auto kAllowance = std::chrono::seconds(10);
+constexpr auto kPauseBetweenTries = milliseconds(50);
+constexpr std::uint64_t kMostReply = std::uint64_t{64} << 20;
+
+}  // namespace
+
+Result<Line> connect_as(const Address& address, const Secret& secret, const Greeting& greeting,
+                        Clock::time_point deadline) {
+  while (true) {
+    Result<Line> line = connect_to(address, deadline);
+    if (!line) return line;
+    const Status status = greet(*line, secret, greeting, deadline);
+    if (status.ok()) return line;
+    if (status.code() != Code::kPeerLost || Clock::now() >= deadline) return failed(status);
+    std::this_thread::sleep_for(kPauseBetweenTries);
+  }
+}
+
+Result<Line> StoreClient::idle_line(Clock::time_point deadline) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      Line line = std::move(idle_.back());
+      idle_.pop_back();
+      return line;
+    }
+  }
+  return connect_as(address_, secret_, greeting_, deadline);
+}
+
+Result<StoreClient::Reply> StoreClient::ask_over(const Line& line, const std::string& request,
+                                                 Clock::time_point deadline) {
+  if (Status sent = line.write(request, deadline); !sent.ok()) return failed(sent);
+  char bytes[kReplyBytes];
+  if (Status got = line.read(bytes, sizeof bytes, deadline); !got.ok()) return failed(got);
+  const std::uint64_t count = number_at(bytes + 1, 8);
+  if (count > kMostReply)
+    return failed(Status(Code::kCorrupted, "the controller's store sent nonsense"));
+  Reply reply{bytes[0], std::string(count, '\0')};
+  if (Status got = line.read(reply.text.data(), count, deadline); !got.ok()) return failed(got);
+  return reply;
+}
+
+Result<StoreClient::Reply> StoreClient::ask(char operation, milliseconds wait, std::string_view key,
+                                            std::string_view value) {
+  const Clock::time_point deadline = Clock::now() + wait + kAllowance;
+  Result<Line> line = idle_line(deadline);
+  if (!line) return failed(line.error());
+  std::string request(1, operation);
+  put_number(request, static_cast<std::uint64_t>(wait.count()), 8);
+  put_number(request, key.size(), 8);
+  put_number(request, value.size(), 8);
+  request.append(key).append(value);
+  Result<Reply> reply = ask_over(*line, request, deadline);
+  if (!reply) return failed(reply.error());
+  if (reply->outcome == kRefused)
+    return failed(Status(Code::kInvalidArgument, fmt::format("the store {} refused: {}",
+                                                             address_.to_string(), reply->text)));
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(std::move(*line));
+  return reply;
+}
+
+Result<bool> StoreClient::set(std::string_view key, std::string_view value) {
+  const Result<Reply> reply = ask(kSet, {}, key, value);
+  if (!reply) return failed(reply.error());
+  return reply->outcome == kYes;
+}
+
+Result<std::string> StoreClient::get(std::string_view key, milliseconds wait) {
+  Result<Reply> reply = ask(kGet, std::max(wait, milliseconds(0)), key, {});
+  if (!reply) return failed(reply.error());
+  if (reply->outcome == kValue) return std::move(reply->text);
+  return failed(
+      Status(Code::kTimeout, fmt::format("nobody set the key '{}' before the deadline", key)));
+}
+
+Result<bool> StoreClient::contains(std::string_view key) {
+  const Result<Reply> reply = ask(kContains, {}, key, {});
+  if (!reply) return failed(reply.error());
+  return reply->outcome == kYes;
+}
+
+}  // namespace lockstep::properties::hosts

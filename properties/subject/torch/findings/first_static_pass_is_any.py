@@ -1,0 +1,18 @@
+"""Static graph; the first backward of all runs under no_sync, as with gradient accumulation, and ends in an
+internal assertion (P9, P11)."""
+
+from ranks import each, failed, grad_of, model_of, run, verdict
+
+
+def body(rank):
+    model = model_of(static_graph=True)
+    with model.no_sync():
+        rank.attempt("local backward", model("p", 1.0 + rank.number).backward)
+    rank.report("p", grad_of(model))
+
+
+seen = run(body)
+verdict(
+    shown=failed(seen, "local backward", "INTERNAL ASSERT FAILED"),
+    right=each(seen, "local backward", "ok") and each(seen, "p", [1.0], [2.0]),
+)

@@ -1,0 +1,163 @@
+"""ranks: what the findings share: runs a body as one process per rank over Gloo, and ends with the verdict.
+
+    def body(rank): ...                 # rank.number; rank.report(name, value); rank.attempt(name, call)
+    first, second = run(body)           # what each rank reported, by name; "end" is "ok", an error, "hangs" or a signal
+    verdict(shown=..., right=...)       # exit code 1: the finding; 0: what a user expects; 2: neither of the two
+
+Needs PyTorch alone. Any other error ends the script with exit code 2, too.
+"""
+
+import datetime
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+
+def cannot_tell(kind, error, trace):
+    traceback.print_exception(kind, error, trace)
+    sys.stderr.flush()
+    os._exit(2)
+
+
+sys.excepthook = cannot_tell
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+TIMEOUT_SECONDS = 4  # of a collective that a peer never joins
+if torch.__version__ >= "2":
+    import torch._dynamo  # noqa: F401  DistributedDataParallel does, in every rank, which takes seconds
+
+
+class Model(torch.nn.Module):
+    """Parameters by name; the output is the sum of the parameters that `used` names, times `factor`."""
+
+    def __init__(self, **parameters):
+        super().__init__()
+        for name, value in parameters.items():
+            self.register_parameter(name, torch.nn.Parameter(value))
+
+    def forward(self, used, factor):
+        return sum((getattr(self, name) * factor).sum() for name in used)
+
+
+def model_of(names="p", size=1, **options):
+    """DistributedDataParallel around a Model whose parameters have the letters of `names`."""
+    return DistributedDataParallel(Model(**{name: torch.zeros(size) for name in names}), **options)
+
+
+def grad_of(model, name="p"):
+    grad = getattr(getattr(model, "module", model), name).grad
+    return None if grad is None else grad.to_dense().flatten().tolist() if grad.is_sparse else grad.flatten().tolist()
+
+
+class Rank:
+    def __init__(self, number, pipe):
+        self.number, self.pipe = number, pipe
+
+    def report(self, name, value):
+        self.pipe.send((name, value))
+
+    def attempt(self, name, call):
+        """Reports "ok", or the first line of the error; returns whether the call succeeded."""
+        begin = time.monotonic()
+        try:
+            call()
+            result = "ok"
+        except Exception as error:  # whatever PyTorch raises is what is looked at
+            result = str(error).strip().split("\n")[0][:300]
+        self.report(name, result)
+        self.report(name + " seconds", round(time.monotonic() - begin, 1))
+        return result == "ok"
+
+
+def serve(body, number, world, store, pipe):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method="file://" + store,
+        rank=number,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=TIMEOUT_SECONDS),
+    )
+    Rank(number, pipe).attempt("end", lambda: body(Rank(number, pipe)))
+    pipe.close()
+    os._exit(0)  # connections close now, as those of any process that ends
+
+
+def how_ended(process):
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        return "hangs"
+    return signal.Signals(-process.exitcode).name if process.exitcode < 0 else "exited with %d" % process.exitcode
+
+
+class Seen(dict):
+    """What a rank reported; of what it did not report, None."""
+
+    def __missing__(self, name):
+        return None
+
+
+def run(body, world=2, seconds=60, watch=None):
+    """Runs body(rank) in `world` processes, for `seconds` at most; meanwhile calls watch(processes, seen)."""
+    context = multiprocessing.get_context("fork")  # this process runs no operation of torch
+    seen = [Seen() for _ in range(world)]
+    with tempfile.TemporaryDirectory() as folder:
+        pipes, processes = [], []
+        for number in range(world):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (body, number, world, os.path.join(folder, "store"), theirs)
+            processes.append(context.Process(target=serve, args=arguments, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        limit = time.monotonic() + seconds
+        still_open = set(pipes)
+        while still_open and time.monotonic() < limit:
+            for pipe in multiprocessing.connection.wait(list(still_open), 0.05):
+                try:
+                    name, value = pipe.recv()
+                    seen[pipes.index(pipe)][name] = value
+                except EOFError:
+                    still_open.discard(pipe)
+            if watch:
+                watch(processes, seen)
+        for number, process in enumerate(processes):
+            process.join(max(0.0, limit - time.monotonic()) if pipes[number] not in still_open else 0)
+            if "end" not in seen[number] or process.exitcode != 0:
+                seen[number]["end"] = how_ended(process)
+    for number, reported in enumerate(seen):
+        for name, value in reported.items():
+            if not name.endswith(" seconds"):
+                print("rank %d: %s: %s" % (number, name, value))
+    return seen
+
+
+def each(seen, name, *values):
+    """Whether the ranks reported `values`, in order; a single value holds for all of them."""
+    return [one[name] for one in seen] == (list(values) * len(seen) if len(values) == 1 else list(values))
+
+
+def failed(seen, name, text=""):
+    """Whether every rank reported an error with `text` in it."""
+    return all(one[name] not in (None, "ok") and text in one[name] for one in seen)
+
+
+def is_end_of_connection(text):
+    """What Gloo says of a peer that is gone: which of the two is a matter of time."""
+    return text is not None and ("closed by peer" in text or "reset by peer" in text)
+
+
+def verdict(shown, right):
+    outcome = (
+        "shown" if shown else "as expected" if right else "cannot tell: neither the finding nor what is expected"
+    )
+    print("PyTorch %s: %s" % (torch.__version__, outcome), flush=True)
+    os._exit(1 if shown else 0 if right else 2)
