@@ -19,7 +19,9 @@ struct ExpectedGradient {
   bool defined = false;
   // Same bits and same storage as before the step's first backward (G5); false if undefined.
   bool untouched = false;
-  bool reduced = false;  // the gradient was reduced in this step: all ranks have the same bits
+  // The gradient was reduced in this step, and nothing was added to it on this rank afterwards: all
+  // ranks of which this is true have the same bits.
+  bool reduced = false;
   // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
   bool in_bucket = false;
   // The index of the first element in Expectation::bits. There, elements follow in row-major order;

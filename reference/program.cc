@@ -139,6 +139,73 @@ bool keeps_a_forward(const RankPass& pass) {
                      [](const Forward& forward) { return !forward.discard; });
 }
 
+// How many outputs the forwards before `end` keep, and whether the one with this number is local.
+std::uint32_t outputs_until(const RankPass& pass, std::size_t end) {
+  std::size_t count = 0;
+  for (std::size_t f = 0; f < end; ++f)
+    if (!pass.forwards[f].discard) count += pass.forwards[f].outputs.size();
+  return static_cast<std::uint32_t>(count);
+}
+
+bool is_local_output(const RankPass& pass, std::uint32_t output) {
+  for (const Forward& forward : pass.forwards) {
+    if (forward.discard) continue;
+    if (output < forward.outputs.size()) return forward.local;
+    output -= static_cast<std::uint32_t>(forward.outputs.size());
+  }
+  return false;
+}
+
+// Whether a backward call that comes after `forwards` of the forwards starts at a synced output.
+bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
+  const std::uint32_t outputs = outputs_until(pass, forwards);
+  if (backward.roots.empty()) {
+    for (std::uint32_t output = 0; output < outputs; ++output)
+      if (!is_local_output(pass, output)) return true;
+    return false;
+  }
+  return std::any_of(backward.roots.begin(), backward.roots.end(),
+                     [&](std::uint32_t root) { return !is_local_output(pass, root % outputs); });
+}
+
+// The outputs that such a call starts from, by their numbers among all outputs of the pass.
+void name_roots(const RankPass& pass, Backward& backward) {
+  const std::uint32_t outputs = outputs_until(pass, backward.forwards);
+  for (std::uint32_t& root : backward.roots) root %= outputs;
+  if (!backward.roots.empty()) return;
+  backward.roots.resize(outputs);
+  std::iota(backward.roots.begin(), backward.roots.end(), 0U);
+}
+
+// Orders the calls of one rank: see normalize().
+void limit_order(const Options& options, PassKind kind, RankPass& pass) {
+  const bool is_synced = kind == PassKind::kSynced;
+  const bool may_mix = is_synced && !options.manual_sync && keeps_a_forward(pass);
+  if (!may_mix)
+    for (Forward& forward : pass.forwards) forward.local = false;
+  std::uint32_t least = 1;
+  bool any_synced = pass.backwards.empty() && starts_synced(pass, {}, pass.forwards.size());
+  for (std::size_t call = 0; call < pass.backwards.size(); ++call) {
+    Backward& backward = pass.backwards[call];
+    const bool is_last = call + 1 == pass.backwards.size();
+    const bool comes_early =
+        !is_last && kind != PassKind::kNoGrad && backward.forwards >= least &&
+        backward.forwards < pass.forwards.size() && outputs_until(pass, backward.forwards) > 0 &&
+        (may_mix || !is_synced) && !(is_synced && starts_synced(pass, backward, backward.forwards));
+    if (comes_early)
+      name_roots(pass, backward);
+    else
+      backward.forwards = 0;
+    least = backward.forwards == 0 ? ~std::uint32_t{0} : backward.forwards;
+    any_synced = any_synced || (backward.forwards == 0 && keeps_a_forward(pass) &&
+                                starts_synced(pass, backward, pass.forwards.size()));
+  }
+  if (any_synced) return;
+  for (Forward& forward : pass.forwards) forward.local = false;
+  for (Backward& backward : pass.backwards)
+    if (is_synced) backward.forwards = 0;
+}
+
 void limit_step(Step& step, const Program& program) {
   limit(step.kind, PassKind::kNoGrad);
   limit(step.zero_grad, ZeroGrad::kSwap);
@@ -155,6 +222,7 @@ void limit_step(Step& step, const Program& program) {
   for (RankPass& pass : step.variants) {
     if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass))
       pass.forwards.back().discard = false;
+    limit_order(program.options, step.kind, pass);
     limit(pass.recompute, Recompute::kTwiceFails);
     if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
   }

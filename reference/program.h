@@ -14,18 +14,19 @@
 //
 // For each step, every rank r takes `variants[r % variants.size()]`, its RankPass, and
 //   1. zeroes gradients as `zero_grad` says (before the step's first forward);
-//   2. runs the forwards in order: under no_sync when kind is kNoSync, without gradients when
-//      kNoGrad. With Options::manual_sync it never uses no_sync; after the last forward of a
-//      kSynced step, and only then, it calls sync_gradients with all outputs that are kept (P13).
-//      A forward's graph is built from its nodes; a forward with
+//   2. runs the forwards in order: under no_sync when kind is kNoSync or the forward is local,
+//      without gradients when kind is kNoGrad. With Options::manual_sync it never uses no_sync;
+//      after the last forward of a kSynced step, and only then, it calls sync_gradients with all
+//      outputs that are kept (P13). A forward's graph is built from its nodes; a forward with
 //      `discard` drops its outputs and graph at once;
 //   3. (kSynced and kNoSync) calls backward for each element of `backwards` (an empty list means
-//      one call with every output); the roots are indices, modulo, into the list of outputs of
-//      all kept forwards of the step, in order; duplicates count once. Each root starts with the
-//      gradient 1. All calls but the last retain the graph. With no output kept, no backward is
-//      called at all. Before the last call the rank lets go of every output that is not a root of
-//      it, unless keep_outputs is set.
-//   4. with keep_outputs calls check_complete(), then lets go of everything; with hold_outputs it
+//      one call with every output), as soon as Backward::forwards of the forwards have run; the
+//      roots are indices, modulo, into the list of outputs of all kept forwards of the step, in
+//      order; duplicates count once. Each root starts with the gradient 1. All calls but the last
+//      retain the graph. With no output kept, no backward is called at all. Before the last call
+//      the rank lets go of every output that is not a root of it, unless keep_outputs is set.
+//   4. with keep_outputs, or if its last call starts from outputs of local forwards alone, calls
+//      check_complete(), then lets go of everything; with hold_outputs it
 //      lets go of the outputs when the next step that it does not skip has ended, whatever comes
 //      of either.
 // With several reducers (Parameter::reducer) a forward goes through all of them, the first one
@@ -219,6 +220,9 @@ struct Node {
 
 struct Forward {
   bool discard = false;
+  // In a synced step: the forward runs under no_sync, so that its outputs are not those of the
+  // pass (P1, P9). Not with manual sync.
+  bool local = false;
   std::vector<Node> nodes;
   // Here `back` counts from the end: node count - 1 - back % count. No two are the same slot of
   // the same node after normalize().
@@ -230,6 +234,10 @@ struct Forward {
 
 struct Backward {
   std::vector<std::uint32_t> roots;  // empty: every output
+  // How many forwards of the step have run when it is called; 0: all of them. After normalize() it
+  // is 0 or less than their number, no less than that of the call before, and 0 in the last call;
+  // where it is not 0, the roots are listed, and none is an output of a later forward.
+  std::uint32_t forwards = 0;
 };
 
 // Whether the rank runs its forward in a checkpoint around the whole model.
@@ -345,8 +353,9 @@ constexpr std::uint32_t kMaxHeadroom = 6;
 // body, or one deeper than kMaxDepth, becomes a kSum. Enumerators that do not exist are taken
 // modulo their number. A rank that calls no backward in a synced pass would rightly hang the
 // others (P8), so: in a synced step either every variant has a kept forward, or none has; where
-// some have, the last forward of each variant that has none is kept. What is within limits
-// already is left alone.
+// some have, the last forward of each variant that has none is kept. And where forwards are local,
+// some call starts at an output of a synced one; no forward comes after the first such call, as it
+// would belong to the next sync window. What is within limits already is left alone.
 void normalize(Program& program);
 
 // Whether a pass can run in a checkpoint around the whole model: see Recompute.

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "reference/model/engine.h"
 #include "reference/test_any_program.h"
 
 namespace lockstep::reference {
@@ -31,11 +32,13 @@ bool equal(const RankPass& a, const RankPass& b) {
   return a.skip == b.skip && a.keep_outputs == b.keep_outputs &&
          std::equal(a.forwards.begin(), a.forwards.end(), b.forwards.begin(), b.forwards.end(),
                     [](const Forward& x, const Forward& y) {
-                      return x.discard == y.discard && equal(x.nodes, y.nodes) &&
-                             equal(x.outputs, y.outputs);
+                      return x.discard == y.discard && x.local == y.local &&
+                             equal(x.nodes, y.nodes) && equal(x.outputs, y.outputs);
                     }) &&
          std::equal(a.backwards.begin(), a.backwards.end(), b.backwards.begin(), b.backwards.end(),
-                    [](const Backward& x, const Backward& y) { return x.roots == y.roots; });
+                    [](const Backward& x, const Backward& y) {
+                      return x.roots == y.roots && x.forwards == y.forwards;
+                    });
 }
 
 bool equal(const Parameter& a, const Parameter& b) {
@@ -79,6 +82,27 @@ std::uint32_t check_nodes(const std::vector<Node>& nodes, std::uint32_t depth) {
   return count;
 }
 
+// The order of forwards and backward calls, and which of them belong to the pass.
+void check_order(const RankPass& pass, PassKind kind) {
+  bool any_local = false;
+  for (const Forward& forward : pass.forwards) any_local = any_local || forward.local;
+  EXPECT_TRUE(!any_local || kind == PassKind::kSynced);
+  std::uint32_t before = 0;
+  bool any_synced = kept_outputs(pass) == 0;
+  for (std::uint32_t call = 0; call < call_count(pass); ++call) {
+    const bool is_synced = is_synced_call(pass, call);
+    any_synced = any_synced || is_synced;
+    if (pass.backwards.empty()) continue;
+    const std::uint32_t forwards = pass.backwards[call].forwards;
+    EXPECT_TRUE(forwards == 0 || (forwards >= before && forwards < pass.forwards.size()));
+    EXPECT_TRUE(forwards == 0 || kind == PassKind::kNoSync || !is_synced);
+    EXPECT_TRUE(forwards == 0 || call + 1 < call_count(pass));
+    before = forwards == 0 ? ~std::uint32_t{0} : forwards;
+  }
+  EXPECT_TRUE(any_synced);
+  EXPECT_TRUE(!any_local || kept_outputs(pass) > 0);
+}
+
 void check_pass(const RankPass& pass, PassKind kind) {
   EXPECT_TRUE(kind == PassKind::kNoGrad || !pass.skip);
   EXPECT_GE(pass.forwards.size(), 1U);
@@ -90,6 +114,7 @@ void check_pass(const RankPass& pass, PassKind kind) {
   }
   EXPECT_LE(pass.backwards.size(), kMaxBackwards);
   for (const Backward& backward : pass.backwards) EXPECT_LE(backward.roots.size(), kMaxRoots);
+  check_order(pass, kind);
 }
 
 void check_program(const Program& program) {
@@ -223,6 +248,35 @@ TEST(Program, SyncedStepsKeepAForwardOnAllRanksOrOnNone) {
       EXPECT_TRUE(program.steps[0].variants[1].forwards[1].discard);
     }
   }
+}
+
+TEST(Program, ARankThatTrainsStartsACallFromASyncedForward) {
+  Program program;
+  program.steps.resize(1);
+  program.steps[0].variants.resize(1);
+  RankPass& pass = program.steps[0].variants[0];
+  pass.forwards.resize(3);
+  pass.forwards[0].local = true;
+  pass.forwards[1].local = true;
+  pass.backwards.resize(3);
+  pass.backwards[0].forwards = 1;  // of all outputs by then
+  pass.backwards[1] = {{5}, 2};    // of output 1
+  pass.backwards[2] = {{2}, 0};
+  normalize(program);
+  EXPECT_TRUE(pass.forwards[0].local && pass.forwards[1].local);
+  EXPECT_EQ(pass.backwards[0].forwards, 1U);
+  EXPECT_EQ(pass.backwards[0].roots, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(pass.backwards[1].forwards, 2U);
+  EXPECT_EQ(pass.backwards[1].roots, std::vector<std::uint32_t>{1});
+  pass.forwards[1].local = false;  // no forward comes after a call of the pass
+  normalize(program);
+  EXPECT_EQ(pass.backwards[0].forwards, 1U);
+  EXPECT_EQ(pass.backwards[1].forwards, 0U);
+  pass.backwards.resize(1);  // it would be the last call, of a local forward alone
+  pass.backwards[0].roots = {0};
+  normalize(program);
+  EXPECT_FALSE(pass.forwards[0].local);
+  EXPECT_EQ(pass.backwards[0].forwards, 0U);
 }
 
 TEST(Program, EqualOutputsOfAForwardCountOnce) {

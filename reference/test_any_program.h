@@ -47,6 +47,7 @@ inline RankPass any_pass(Random& random) {
   pass.forwards.resize(number(random, 6));
   for (Forward& forward : pass.forwards) {
     forward.discard = number(random, 2) == 0;
+    forward.local = number(random, 2) == 0;
     forward.nodes = any_nodes(random, 0);
     forward.outputs = any_inputs(random);
   }
@@ -54,6 +55,7 @@ inline RankPass any_pass(Random& random) {
   for (Backward& backward : pass.backwards) {
     backward.roots.resize(number(random, 40));
     for (std::uint32_t& root : backward.roots) root = any(random);
+    backward.forwards = number(random, 5);
   }
   return pass;
 }

@@ -245,6 +245,25 @@ std::string describe_calls(const RankPass& pass, const std::vector<std::string>&
   return out;
 }
 
+// The order of forwards and calls, if not all forwards come first, or if some are local.
+std::string describe_order(const RankPass& pass) {
+  std::vector<std::string> order;
+  bool is_usual = true;
+  std::size_t call = 0;
+  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
+    is_usual = is_usual && !pass.forwards[f].local;
+    order.push_back(fmt::format("forward {}{}", f, pass.forwards[f].local ? " (no_sync)" : ""));
+    for (; call < pass.backwards.size() && pass.backwards[call].forwards == f + 1; ++call) {
+      order.push_back(fmt::format("backward {}", call));
+      is_usual = false;
+    }
+  }
+  if (is_usual) return {};
+  for (; call < std::max<std::size_t>(1, pass.backwards.size()); ++call)
+    order.push_back(fmt::format("backward {}", call));
+  return fmt::format("; in the order {}", fmt::join(order, ", "));
+}
+
 std::string unused_text(const Program& program, const RankPass& pass) {
   const std::vector<bool> reached = reached_by(program, pass);
   std::vector<std::string> unused;
@@ -292,6 +311,7 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
   if (constants > 0) out += "; " + plural(constants, "constant output");
   out += phrases(program, pass, Place::kUsual);
+  if (kept > 0) out += describe_order(pass);
   if (kept > 0) out += unused_text(program, pass);
   return out;
 }

@@ -60,6 +60,7 @@ struct Table<reference::Forward> {
   using R = reference::Forward;
   static constexpr auto list =
       std::make_tuple(field("discard", &R::discard, {.clause = "P2", .needs = kDiscard}),
+                      field("local", &R::local, {.clause = "P1", .needs = kInterleaved}),
                       list_of("nodes", &R::nodes, reference::kMaxNodes),
                       list_of("outputs", &R::outputs, reference::kMaxOutputs),
                       field("constants", &R::constants, {.needs = kConstants}));
@@ -68,7 +69,10 @@ struct Table<reference::Forward> {
 template <>
 struct Table<reference::Backward> {
   using R = reference::Backward;
-  static constexpr auto list = std::make_tuple(list_of("roots", &R::roots, reference::kMaxRoots));
+  static constexpr auto list =
+      std::make_tuple(list_of("roots", &R::roots, reference::kMaxRoots),
+                      bounded("forwards", &R::forwards, {0, 0, reference::kMaxForwards},
+                              {.clause = "P1", .needs = kInterleaved}));
 };
 
 template <>

@@ -38,6 +38,7 @@
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
 #include "properties/lane/scaling.h"
+#include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
 namespace {
@@ -154,7 +155,7 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   Result<Subject> parsed = find_subject(arguments.subject);
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
-  if (arguments.contract == "lockstep") subject.profile = Profile::lockstep();
+  if (arguments.contract == "lockstep") hold_to_lockstep(subject);
   if (!arguments.against.empty())
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   if (lane == LaneKind::kSim && !arguments.nccl.empty())

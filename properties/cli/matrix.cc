@@ -19,6 +19,7 @@
 #include "properties/report/matrix.h"
 #include "properties/report/matrix_rows.h"
 #include "properties/report/page.h"
+#include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
 namespace {
@@ -59,7 +60,7 @@ class MatrixRun {
       const bool has_own = column.subject.profile.is_torch();
       matrix_.subjects.push_back({column.subject.name(), name_of(column.lane), has_own});
       stations_.push_back(column);
-      stations_.back().subject.profile = Profile::lockstep();
+      hold_to_lockstep(stations_.back().subject);
     }
     // Failures are run again with the profile that the subject has.
     for (const PoolStation& column : options.columns) {

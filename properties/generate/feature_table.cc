@@ -168,6 +168,11 @@ constexpr const char* kFound[] = {
     "values largest, some doublings below",
     "permuted dimensions, a row-major gradient",
     "a gradient with gaps",
+    "a forward under no_sync in a synced step",
+    "a backward between two forwards",
+    "a local backward before the pass",
+    "a local backward after one of the pass",
+    "a backward of outputs of the pass and of others",
 };
 
 // The features that rows and the table below are paired with.
@@ -215,6 +220,8 @@ constexpr Way kWays[] = {
     {"uneven inputs", with::kModes | with::kViews | with::kRebuilt | with::kBuffers |
                           with::kValues | with::kHook | with::kAfterBackward | with::kManualSync |
                           with::kError | with::kFault},
+    {"a forward under no_sync in a synced step",
+     with::kModes | with::kViews | with::kRebuilt | with::kHook | with::kUneven | with::kError},
     {"a second join", with::kStatic | with::kBuffers},
     {"replicas", with::kEveryWay | with::kSparse | with::kValues},
     {"two reducers", (with::kEveryWay & ~with::kUneven) | with::kSparse | with::kPinned |

@@ -13,6 +13,7 @@
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/feature_collector.h"
 #include "properties/generate/feature_table.h"
+#include "properties/generate/interleave.h"
 #include "properties/generate/misfit.h"
 #include "properties/generate/reach.h"
 #include "properties/generate/user_hook.h"
@@ -657,6 +658,7 @@ void FeatureCollector::errors() {
 FeatureSet features_of(const Case& value) {
   std::set<std::string> found = FeatureCollector(value).found();
   for (const std::string& name : reach_features(value)) found.insert(name);
+  for (const std::string& name : interleaved_features(value)) found.insert(name);
   FeatureSet set;
   const FeatureTable& table = feature_table();
   for (std::size_t f = 0; f < table.names.size(); ++f)

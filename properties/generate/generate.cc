@@ -7,6 +7,7 @@
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
+#include "properties/generate/interleave.h"
 #include "properties/generate/misfit.h"
 #include "properties/generate/portfolio.h"
 #include "properties/generate/random.h"
@@ -876,6 +877,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_policy_over_nccl(random_for("policy"), options, out);
   draw_user_hook(random_for("userhook"), options, out);
   draw_recompute(random_for("recomp"), options, out.program);
+  draw_interleaved(random_for("calls-order"), options, out.program);
   draw_call_faults(random_for("calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);
   draw_misfit(random_for("misfit"), options, out);

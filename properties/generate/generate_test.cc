@@ -99,7 +99,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 13559038210910288698u);
+  EXPECT_EQ(hash, 9395211058408946497u);
 }
 
 TEST(Generate, MostCasesOverNcclDrawPartialOrderSamplingUnlessAPolicyIsNamed) {

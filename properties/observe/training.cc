@@ -13,6 +13,7 @@
 #include "reducer/base/check.h"
 #include "reducer/tensor/sparse.h"
 #include "reference/model.h"
+#include "reference/model/engine.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -38,6 +39,7 @@ class PassRecorder final : public GradientHook {
   explicit PassRecorder(const Program& program) : program_(program) {}
 
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    if (is_paused_) return {};
     if (!program_.options.rebuild) return note(index);
     // The lock is a scheduling point, so that hooks of several workers are recorded in any order.
     platform::MutexLock lock(mutex_);
@@ -46,7 +48,10 @@ class PassRecorder final : public GradientHook {
   void begin() {
     hooks_.clear();
     launched_.fill(0);
+    is_paused_ = false;
   }
+  // Hooks of a local backward are not those of the pass. No backward may run.
+  void pause(bool paused) { is_paused_ = paused; }
   // Call this just before `bucket` of the reducer is launched.
   void note_launch(std::uint32_t reducer, int bucket) {
     changes_.fetch_add(1);
@@ -94,6 +99,7 @@ class PassRecorder final : public GradientHook {
   // Tells a search over all interleavings that the order of what is recorded matters.
   platform::Atomic<std::uint32_t> changes_{0};
   std::vector<ObservedHook> hooks_;
+  bool is_paused_ = false;
   std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
 };
 
@@ -476,9 +482,7 @@ class Training {
     if (pass.recompute != reference::Recompute::kNone) {
       observed.status = recompute(step, pass, observed);
     } else {
-      observed.status = run_forwards(step, pass, outputs, constants);
-      if (observed.status.ok() && step.kind != PassKind::kNoGrad)
-        run_backwards(pass, outputs, constants, observed);
+      run_calls(step, pass, outputs, constants, observed);
     }
     held_.clear();
     if (pass.hold_outputs) held_ = {std::move(outputs), std::move(constants)};
@@ -525,24 +529,53 @@ class Training {
     return {};
   }
 
-  // Runs the forwards. Outputs without a graph go to `constants`.
-  Status run_forwards(const reference::Step& step, const reference::RankPass& pass,
-                      std::vector<Edge>& outputs, std::vector<Edge>& constants) {
-    std::uint32_t number = 0;
-    for (const reference::Forward& forward : pass.forwards) {
-      std::vector<Edge> made;
-      const auto module = [&](std::vector<Edge>& out) {
-        if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, number++);
-        out = builder_->build(forward.nodes, forward.outputs);
-        out.resize(out.size() + forward.constants);
-        return Status();
-      };
-      LOCKSTEP_RETURN_IF_ERROR(subject_->forward(step.kind, module, made));
-      if (forward.discard || step.kind == PassKind::kNoGrad) continue;
-      move_last(made, forward.constants, constants);
-      std::move(made.begin(), made.end(), std::back_inserter(outputs));
+  // Runs the forwards, and backward calls as soon as their forwards have run.
+  void run_calls(const reference::Step& step, const reference::RankPass& pass,
+                 std::vector<Edge>& outputs, std::vector<Edge>& constants, ObservedStep& observed) {
+    const bool has_gradients = step.kind != PassKind::kNoGrad;
+    std::uint32_t call = 0;
+    for (std::uint32_t f = 0; f < pass.forwards.size(); ++f) {
+      observed.failed_call = kForwardCall;
+      observed.status = run_forward(step, pass, f, outputs, constants);
+      while (has_gradients && observed.status.ok() && call < pass.backwards.size() &&
+             pass.backwards[call].forwards == f + 1)
+        run_backward(pass, call++, outputs, constants, observed);
+      if (!observed.status.ok()) return;
     }
-    if (!program_.options.manual_sync || step.kind != PassKind::kSynced) return {};
+    if (program_.options.manual_sync && step.kind == PassKind::kSynced)
+      observed.status = sync_gradients(outputs, constants);
+    if (!has_gradients || outputs.empty() || !observed.status.ok()) return;
+    const std::uint32_t calls = reference::call_count(pass);
+    bool ends_local = false;
+    while (call < calls && observed.status.ok()) {
+      ends_local = step.kind == PassKind::kSynced && !reference::is_synced_call(pass, call);
+      run_backward(pass, call++, outputs, constants, observed);
+    }
+    if (!observed.status.ok() || !(pass.keep_outputs || ends_local)) return;
+    observed.failed_call = static_cast<std::int32_t>(calls);
+    observed.status = subject_->check_complete();
+  }
+
+  // Outputs without a graph go to `constants`.
+  Status run_forward(const reference::Step& step, const reference::RankPass& pass, std::uint32_t f,
+                     std::vector<Edge>& outputs, std::vector<Edge>& constants) {
+    const reference::Forward& forward = pass.forwards[f];
+    std::vector<Edge> made;
+    const auto module = [&](std::vector<Edge>& out) {
+      if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, f);
+      out = builder_->build(forward.nodes, forward.outputs);
+      out.resize(out.size() + forward.constants);
+      return Status();
+    };
+    const PassKind kind = forward.local ? PassKind::kNoSync : step.kind;
+    LOCKSTEP_RETURN_IF_ERROR(subject_->forward(kind, module, made));
+    if (forward.discard || step.kind == PassKind::kNoGrad) return {};
+    move_last(made, forward.constants, constants);
+    std::move(made.begin(), made.end(), std::back_inserter(outputs));
+    return {};
+  }
+
+  Status sync_gradients(std::vector<Edge>& outputs, std::vector<Edge>& constants) {
     const std::size_t count = constants.size();
     move_last(constants, count, outputs);
     Status status = subject_->sync_gradients(outputs);
@@ -595,25 +628,18 @@ class Training {
     from.erase(first, from.end());
   }
 
-  void run_backwards(const reference::RankPass& pass, std::vector<Edge>& outputs,
-                     std::vector<Edge>& constants, ObservedStep& observed) {
-    if (outputs.empty()) return;
-    const std::size_t calls = std::max<std::size_t>(pass.backwards.size(), 1);
-    for (std::size_t call = 0; call < calls; ++call) {
-      const bool last = call + 1 == calls;
-      std::vector<Edge> roots = choose_roots(pass, call, outputs);
-      const std::vector<Tensor> gradients(roots.size(), one_);
-      if (last && !pass.keep_outputs) {
-        outputs.clear();
-        constants.clear();
-      }
-      observed.failed_call = static_cast<std::int32_t>(call);
-      observed.status = engine_.backward(roots, gradients, !last);
-      if (!observed.status.ok()) return;
+  void run_backward(const reference::RankPass& pass, std::uint32_t call, std::vector<Edge>& outputs,
+                    std::vector<Edge>& constants, ObservedStep& observed) {
+    const bool is_last = call + 1 == reference::call_count(pass);
+    std::vector<Edge> roots = choose_roots(pass, call, outputs);
+    const std::vector<Tensor> gradients(roots.size(), one_);
+    if (is_last && !pass.keep_outputs) {
+      outputs.clear();
+      constants.clear();
     }
-    if (!pass.keep_outputs) return;
-    observed.failed_call = static_cast<std::int32_t>(calls);
-    observed.status = subject_->check_complete();
+    recorder_.pause(!reference::is_synced_call(pass, call));
+    observed.failed_call = static_cast<std::int32_t>(call);
+    observed.status = engine_.backward(roots, gradients, !is_last);
   }
 
   static std::vector<Edge> choose_roots(const reference::RankPass& pass, std::size_t call,

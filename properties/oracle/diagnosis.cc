@@ -10,6 +10,7 @@
 #include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
+#include "reference/model/engine.h"
 #include "reference/outcome.h"
 
 namespace lockstep::properties {
@@ -152,6 +153,16 @@ class DiagnosisOracle {
     return "";
   }
 
+  bool is_of_local_backward(const RankObservation& rank, const ObservedStep& failed) const {
+    const reference::Step& step = program_.steps[failed.step];
+    if (step.kind != reference::PassKind::kSynced) return true;
+    const auto number = static_cast<std::size_t>(&rank - observation_.ranks.data());
+    const reference::RankPass& pass = step.variants[number % step.variants.size()];
+    if (failed.failed_call < 0) return false;
+    const auto call = static_cast<std::uint32_t>(failed.failed_call);
+    return call < reference::call_count(pass) && !reference::is_synced_call(pass, call);
+  }
+
   // Compares the state of the rank's pass and the reason for it with the rank's current step.
   std::string judge_place(const FlightRecord& record) const {
     const ObservedStep* const last = last_step(seen(record));
@@ -164,7 +175,7 @@ class DiagnosisOracle {
     // A second backward of a complete pass (P7), or an error of a backward that only the engine
     // runs, is not an error of the reducer.
     if (last->status.code() == Code::kSecondBackward) return leave_open();
-    if (program_.steps[last->step].kind != reference::PassKind::kSynced) return leave_open();
+    if (is_of_local_backward(seen(record), *last)) return leave_open();
     if (!record.failure) return "does not record its failure: " + last->status.to_string();
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reference/model/engine.h"
+
 namespace lockstep::properties {
 
 bool is_of_user(const faults::Fault& fault) {
@@ -14,6 +16,15 @@ ErrorContext::ErrorContext(const Case& c, const reference::Expectation& expectat
       expectation_(expectation),
       observation_(observation),
       fatal_(fatal_faults(c, observation)) {}
+
+Among ErrorContext::local_calls(std::size_t rank, std::uint32_t step) const {
+  const reference::Step& record = case_.program.steps[step];
+  const reference::RankPass& pass = record.variants[rank % record.variants.size()];
+  Among calls = Among::none();
+  for (std::uint32_t call = 0; call < reference::call_count(pass); ++call)
+    if (is_local(step) || !reference::is_synced_call(pass, call)) calls.add(call);
+  return calls;
+}
 
 bool ErrorContext::program_fails() const {
   return std::any_of(expectation_.steps.begin(), expectation_.steps.end(),

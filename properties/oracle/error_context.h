@@ -32,6 +32,8 @@ class ErrorContext {
   bool is_local(std::uint32_t step) const {
     return case_.program.steps[step].kind != reference::PassKind::kSynced;
   }
+  // The backward calls of a rank in the step that belong to no pass (P1).
+  Among local_calls(std::size_t rank, std::uint32_t step) const;
   bool joins() const { return case_.program.options.join != reference::Join::kNone; }
   bool is_over_nccl() const {
     return case_.program.options.transport == reference::Transport::kNccl;

@@ -45,11 +45,14 @@ void FaultErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& e
   require_hook(step, it);
   require_suspect(step, it);
   errors.push_back(std::move(allowed));
-  if (!is_local || std::none_of(c_.fatal_.begin(), c_.fatal_.end(), is_of_user)) return;
+  // In a local step the forward, too, may report the failure of a peer.
+  const Among calls = is_local ? Among{} : c_.local_calls(c_.rank_, step);
+  if (calls.is_empty() || std::none_of(c_.fatal_.begin(), c_.fatal_.end(), is_of_user)) return;
   // Only the engine runs a local backward, and the engine knows no rank and no pass.
   AllowedError local{.faults = c_.fatal_};
-  local.requirements.allow(
-      Must::kCode, {.codes = Among::of({Code::kUserFailure}), .open = Unspecified::kLocalBackward});
+  local.requirements.allow(Must::kCode, {.codes = Among::of({Code::kUserFailure}),
+                                         .calls = calls,
+                                         .open = Unspecified::kLocalBackward});
   errors.push_back(std::move(local));
 }
 
@@ -130,8 +133,9 @@ void FaultErrors::require_throw_pass(Among culprits, Requirements& it) const {
   it.allow(Must::kThrowPass, {.codes = ~kUser});
   it.allow(Must::kThrowPass, {.causes = ~culprits});
   const std::uint32_t thrown = c_.fatal_[0].step;
-  // A rank without inputs runs the passes of others (S2).
-  const bool is_unknown = c_.fatal_.size() != 1 || c_.joins() || c_.is_local(thrown);
+  // A rank without inputs runs the passes of others (S2). A local backward has no pass.
+  const bool is_unknown =
+      c_.fatal_.size() != 1 || c_.joins() || !c_.local_calls(c_.fatal_[0].rank, thrown).is_empty();
   if (is_unknown)
     it.allow(Must::kThrowPass, {.open = Unspecified::kPassOfNode});
   else

@@ -124,10 +124,13 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
   it.allow(Must::kWait, {.codes = ~in_backward});
   it.allow(Must::kWait, {.without = kIsOwn});
   it.allow(Must::kWait, {.without = kHadLaunched});
+  // What was started belongs to the pass before.
+  it.allow(Must::kWait, {.calls = c_.local_calls(c_.rank_, step)});
 }
 
 // After an error of its own the rank's reducer refuses work if it had launched a collective in the
-// pass; otherwise it remains usable. After all other errors it refuses work (P12).
+// pass; otherwise it remains usable, as after the failure of a backward that belongs to no pass.
+// After all other errors it refuses work (P12).
 void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
   constexpr Among kRefused = Among::of({Code::kSecondBackward});
   constexpr Among kOwn = kOwnErrors & ~kRefused & ~kUneven;
@@ -140,8 +143,14 @@ void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
   if (c_.is_local(step)) {
     it.allow(Must::kState, {.codes = kOwn, .with = kIsOwn, .without = kRefusesWork});
   } else {
-    it.allow(Must::kState, {.codes = kOwn, .with = kIsOwn | kHadLaunched | kRefusesWork});
-    it.allow(Must::kState, {.codes = kOwn, .with = kIsOwn, .without = kHadLaunched | kRefusesWork});
+    const Among local = c_.local_calls(c_.rank_, step);
+    it.allow(Must::kState,
+             {.codes = kOwn, .calls = ~local, .with = kIsOwn | kHadLaunched | kRefusesWork});
+    it.allow(
+        Must::kState,
+        {.codes = kOwn, .calls = ~local, .with = kIsOwn, .without = kHadLaunched | kRefusesWork});
+    it.allow(Must::kState,
+             {.codes = kOwn, .calls = local, .with = kIsOwn, .without = kRefusesWork});
   }
   // The launched collective may belong to the other reducer, which has not failed.
   if (!c_.has_one_reducer())

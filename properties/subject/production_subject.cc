@@ -107,10 +107,13 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   // This asks as a user would: the next forward is refused. If ranks may have to meet in a local
-  // forward, only a reducer that reports its poisoned state can be asked.
+  // forward, only a reducer that reports its poisoned state can be asked; and so if a pass is open,
+  // because a forward would give it up.
   bool poisoned() const override {
     return std::any_of(users_.begin(), users_.end(), [this](const User& user) {
-      if (meets_in_forwards_ && user.parallel->poisoned().ok()) return false;
+      const bool may_ask = !meets_in_forwards_ &&
+                           user.parallel->flight_record().doing != FlightRecord::Doing::kBetween;
+      if (!may_ask && user.parallel->poisoned().ok()) return false;
       const DataParallel::NoSync guard(*user.parallel);
       std::vector<Edge> outputs;
       const Status status =

@@ -171,4 +171,10 @@ Result<Subject> torch_subject(const std::string& which, const fs::path& folder) 
   return subject;
 }
 
+void hold_to_lockstep(Subject& subject) {
+  subject.profile = Profile::lockstep();
+  if (subject.kind == Subject::Kind::kTorch)
+    subject.capabilities = subject.capabilities.with(Capability::kInterleaved);
+}
+
 }  // namespace lockstep::properties

@@ -32,4 +32,8 @@ std::filesystem::path torch_root(const std::filesystem::path& given);
 // Returns what cases may require of the subject.
 Capabilities torch_capabilities();
 
+// Holds a subject to Lockstep's contract instead of its own. PyTorch's reducer gets interleaved
+// programs then, of which PyTorch's own model knows nothing.
+void hold_to_lockstep(Subject& subject);
+
 }  // namespace lockstep::properties

@@ -51,6 +51,22 @@ bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output) {
                      [&](std::uint32_t root) { return root % outputs == output; });
 }
 
+// By output: whether it is one of the pass, and not of a forward under no_sync.
+std::vector<bool> synced_outputs(const RankPass& pass) {
+  std::vector<bool> synced;
+  for (const Forward& forward : pass.forwards)
+    if (!forward.discard) synced.insert(synced.end(), forward.outputs.size(), !forward.local);
+  return synced;
+}
+
+// Whether a root of the call is an output of a synced forward, or of a local one.
+bool has_root(const RankPass& pass, std::uint32_t call, bool is_synced) {
+  const std::vector<bool> synced = synced_outputs(pass);
+  for (std::uint32_t output = 0; output < synced.size(); ++output)
+    if (synced[output] == is_synced && is_root(pass, call, output)) return true;
+  return false;
+}
+
 void mark_reached(Graph& graph) {
   for (std::size_t i = graph.nodes.size(); i-- > 1;) {
     const Node& node = graph.nodes[i];
@@ -150,6 +166,16 @@ std::uint32_t kept_outputs(const RankPass& pass) {
   return static_cast<std::uint32_t>(count);
 }
 
+bool is_synced_call(const RankPass& pass, std::uint32_t call) { return has_root(pass, call, true); }
+
+std::uint32_t first_synced_call(const RankPass& pass) {
+  std::uint32_t call = 0;
+  while (!is_synced_call(pass, call)) ++call;
+  return call;
+}
+
+bool starts_local(const RankPass& pass, std::uint32_t call) { return has_root(pass, call, false); }
+
 std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
                                        std::uint32_t call) {
   assert(call < call_count(pass));
@@ -160,16 +186,44 @@ std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pas
   return hooks;
 }
 
-std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass) {
+std::vector<bool> reached_beside_pass(const Owners& owners, const RankPass& pass,
+                                      std::uint32_t call) {
+  std::vector<bool> beside(owners.size());
+  if (!starts_local(pass, call)) return beside;
+  const auto mark = [&](const auto& starts, bool is_beside) {
+    std::vector<AutogradHook> hooks;
+    run_call(owners, started_graphs(pass, starts), false, hooks);
+    for (const AutogradHook& hook : hooks)
+      if (!hook.is_nested) beside[hook.parameter] = is_beside;
+  };
+  mark([&](std::uint32_t output) { return is_root(pass, call, output); }, true);
+  // The search goes through all outputs of a forward that the call reaches.
+  std::vector<bool> searched;
+  for (const Forward& forward : pass.forwards) {
+    if (forward.discard) continue;
+    const auto first = static_cast<std::uint32_t>(searched.size());
+    bool is_searched = false;
+    for (std::uint32_t i = 0; i < forward.outputs.size(); ++i)
+      is_searched = is_searched || is_root(pass, call, first + i);
+    searched.insert(searched.end(), forward.outputs.size(), is_searched && !forward.local);
+  }
+  mark([&](std::uint32_t output) { return searched[output]; }, false);
+  return beside;
+}
+
+std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass,
+                                            std::uint32_t call) {
   std::vector<bool> by_call(owners.size());
   std::vector<bool> by_others(owners.size());
-  if (call_count(pass) == 1 && !pass.keep_outputs) return by_others;  // the rank let go of them
+  const bool is_last = call + 1 == call_count(pass);
+  if (is_last && !pass.keep_outputs) return by_others;  // the rank let go of them
   std::uint32_t output = 0;
   for (const Forward& forward : pass.forwards) {
     if (forward.discard) continue;
     bool has_root = false;
     for (std::size_t i = 0; i < forward.outputs.size(); ++i)
-      has_root = is_root(pass, 0, output++) || has_root;
+      has_root = is_root(pass, call, output++) || has_root;
+    if (forward.local) continue;  // its outputs are not those of the pass
     RankPass alone;
     alone.forwards.push_back(forward);
     for (const AutogradHook& hook : run_backward(owners, alone, 0))
@@ -183,8 +237,10 @@ bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call
                   const std::vector<std::uint32_t>& parameters) {
   const bool is_last = call + 1 == call_count(pass);
   if (is_last && !pass.keep_outputs) return false;  // the rank let go of all but the roots
+  const std::vector<bool> synced = synced_outputs(pass);
   const auto is_left = [&](std::uint32_t output) {
-    return !is_last || !is_root(pass, call, output);  // all calls but the last retain the graph
+    // All calls but the last retain the graph.
+    return synced[output] && (!is_last || !is_root(pass, call, output));
   };
   for (const Graph& graph : started_graphs(pass, is_left))
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -32,17 +32,31 @@ using Owners = std::vector<std::uint32_t>;  // the first owner of each parameter
 std::uint32_t call_count(const RankPass& pass);    // of backward
 std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
 
+// Whether the call starts from an output of a synced forward (P1), in a synced step.
+bool is_synced_call(const RankPass& pass, std::uint32_t call);
+// The first such call of a pass that keeps an output (normalize() sees to it that there is one).
+std::uint32_t first_synced_call(const RankPass& pass);
+// Whether it starts from an output of a local forward.
+bool starts_local(const RankPass& pass, std::uint32_t call);
+
 // The hooks of backward call `call`, those of nested calls included, in the order in which they
 // run. The uses are those of `pass`, which has to outlive the result.
 std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
                                        std::uint32_t call);
 
-// By parameter: whether the first backward call leaves it to another forward, whose outputs are
-// still alive. The unused search of dynamic mode has seen such a parameter (P6).
-std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass);
+// By parameter: whether the call reaches it outside of checkpoints, but only from outputs of local
+// forwards. The unused search of dynamic mode does not see such a parameter (P6).
+std::vector<bool> reached_beside_pass(const Owners& owners, const RankPass& pass,
+                                      std::uint32_t call);
 
-// Whether an output that lives after backward call `call`, and that no call has used up, leads to
-// one of `parameters`, or to a checkpoint, as nobody sees what its body uses (P5).
+// By parameter: whether this call, the first one of the pass, leaves it to another forward of the
+// pass, whose outputs are still alive. The unused search of dynamic mode has seen such a parameter
+// (P6).
+std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass,
+                                            std::uint32_t call);
+
+// Whether an output of the pass that lives after backward call `call`, and that no call has used
+// up, leads to one of `parameters`, or to a checkpoint, as nobody sees what its body uses (P5).
 bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
                   const std::vector<std::uint32_t>& parameters);
 

@@ -76,6 +76,7 @@ Gradient with_sum(const Parameter& parameter, Gradient gradient, Tensor sum) {
   }
   gradient.tensor = std::make_shared<const Tensor>(std::move(sum));
   gradient.is_used = gradient.is_touched = true;
+  gradient.is_reduced = false;
   return gradient;
 }
 

@@ -24,6 +24,7 @@ struct Gradient {
   bool is_misplaced = false;             // the user swapped it out of its bucket: it may be moved
   bool is_order_dependent = false;       // time decided the order of additions (E)
   bool is_touched = false;               // in this step, since its first backward began (G5)
+  bool is_reduced = false;               // in this step, and nothing was added since
 };
 using Gradients = std::vector<Gradient>;  // of one rank, by parameter of the program
 

@@ -77,14 +77,14 @@ Events events_of(const Setting& setting, const GroupState& group, const Step& st
 }
 
 // False: the join ends with the first event, in an error of all who train.
-bool announce(const Setting& setting, GroupState& group, const Ranks& active, const Events& events,
-              ExpectedStep& expected) {
+bool announce(const Setting& setting, GroupState& group, const Ranks& active, const Step& step,
+              const Events& events, ExpectedStep& expected) {
   const bool is_forward = events.buffers || events.rebuild;
   if (!is_forward && !events.pass) return true;
   if (setting.options().join != Join::kNone) group.join_root = active.front();
   if (!ends_early(setting.options(), group.survivors, active)) return true;
   expected.collectives = announcement(setting.options(), group.survivors);
-  fail_early(active, is_forward ? kForwardCall : 0, expected);
+  fail_early(active, step, is_forward, expected);
   return false;
 }
 
@@ -140,7 +140,8 @@ Calls calls_of(const Setting& setting, const Step& step, const RankPass& pass) {
   return calls;
 }
 
-// One rank's backward calls; `gradients` become those after them.
+// One rank's backward calls; `gradients` become those that the pass takes, before local calls that
+// come after it.
 RankReadiness train_rank(const Setting& setting, const GroupState& group, const Step& step,
                          std::uint32_t rank, const Calls& calls, Gradients& gradients) {
   const RankPass& pass = pass_of(step, rank);
@@ -149,8 +150,9 @@ RankReadiness train_rank(const Setting& setting, const GroupState& group, const 
   RankReadiness trained = is_checked
                               ? readiness(rules_of(setting, group, rank), pass, calls, gradients)
                               : local_readiness(gradients.size(), calls);
-  for (std::uint32_t c = 0; c < trained.calls_run; ++c) {
-    const bool is_last = c + 1 == trained.calls_run;
+  const std::uint32_t taken = std::min(trained.calls_run, trained.calls_reduced);
+  for (std::uint32_t c = 0; c < taken; ++c) {
+    const bool is_last = c + 1 == taken;
     gradients = accumulate(setting, rank, step.key, calls[c],
                            is_last ? trained.ready_twice : std::vector<std::uint32_t>{},
                            std::move(gradients));
@@ -158,17 +160,27 @@ RankReadiness train_rank(const Setting& setting, const GroupState& group, const 
   return trained;
 }
 
+using VariantCalls = std::vector<Calls>;  // by variant of the step
+
 RankSteps train_ranks(const Setting& setting, GroupState& group, const Ranks& active,
-                      const Step& step) {
-  std::vector<Calls> calls;  // by variant
-  for (const RankPass& pass : step.variants) calls.push_back(calls_of(setting, step, pass));
+                      const Step& step, const VariantCalls& calls) {
   for (RankState& state : group.ranks)
-    for (Gradient& gradient : state.gradients) gradient.is_touched = false;
+    for (Gradient& gradient : state.gradients) gradient.is_touched = gradient.is_reduced = false;
   RankSteps ranks(setting.program.world);
   for (const std::uint32_t rank : active)
     ranks[rank] = train_rank(setting, group, step, rank, calls[rank % calls.size()],
                              group.ranks[rank].gradients);
   return ranks;
+}
+
+// The local calls that come when the pass is complete add to the results.
+void train_on(const Setting& setting, GroupState& group, const Ranks& active, const Step& step,
+              const VariantCalls& calls, const RankSteps& ranks) {
+  for (const std::uint32_t rank : active) {
+    Gradients& gradients = group.ranks[rank].gradients;
+    for (std::uint32_t c = ranks[rank].calls_reduced; c < ranks[rank].calls_run; ++c)
+      gradients = accumulate(setting, rank, step.key, calls[rank % calls.size()][c], {}, gradients);
+  }
 }
 
 // A second backward (P7) is reached only after the first one, which needs the buckets of all
@@ -216,7 +228,7 @@ void take_results(const Setting& setting, std::vector<Reduced> results, GroupSta
     Gradient reduced;
     reduced.in_bucket = setting.options().views && !setting.parameter(each.parameter).sparse;
     reduced.is_order_dependent = each.is_order_dependent;
-    reduced.is_touched = true;
+    reduced.is_touched = reduced.is_reduced = true;
     for (std::size_t position = 0; position < group.survivors.size(); ++position) {
       Gradients& gradients = group.ranks[group.survivors[position]].gradients;
       for (const std::uint32_t part : setting.roles.replicas[each.parameter]) gradients[part] = {};
@@ -228,8 +240,8 @@ void take_results(const Setting& setting, std::vector<Reduced> results, GroupSta
 }
 
 // In plain mode every parameter is reduced; else those that some rank used, in static mode in the
-// first synced pass (G5, G8, P11). What is reduced is returned, by parameter.
-std::vector<bool> reduce_pass(const Setting& setting, GroupState& group, const Ranks& active) {
+// first synced pass (G5, G8, P11).
+void reduce_pass(const Setting& setting, GroupState& group, const Ranks& active) {
   const Contributors contributors = contributors_of(group, active);
   const std::uint32_t divisor = divisor_of(setting.options(), group.survivors, active);
   std::vector<bool> is_reduced =
@@ -241,7 +253,6 @@ std::vector<bool> reduce_pass(const Setting& setting, GroupState& group, const R
     take_results(setting,
                  reduce_bucket(setting, bucket, divisor, is_reduced, contributors, group.power),
                  group);
-  return is_reduced;
 }
 
 // The buckets and the usage map of a pass, in order (T2).
@@ -317,8 +328,8 @@ GroupState close_pass(const Setting& setting, GroupState group, const Ranks& act
 
 // What a rank has after a step. `is_moved`: the buckets were laid out anew.
 void record_rank(const Setting& setting, const RankState& state,
-                 const std::vector<bool>& is_reduced, const std::vector<bool>& is_ambiguous,
-                 bool is_moved, ExpectationWriter& writer, ExpectedRankStep& expected) {
+                 const std::vector<bool>& is_ambiguous, bool is_moved, ExpectationWriter& writer,
+                 ExpectedRankStep& expected) {
   expected.state = hashes_of(state.module);
   for (std::uint32_t p = 0; p < setting.roles.owners.size(); ++p) {
     const std::uint32_t owner = setting.roles.owners[p];
@@ -326,7 +337,7 @@ void record_rank(const Setting& setting, const RankState& state,
     const Gradient& gradient = state.gradients[owner];
     ExpectedGradient& written = expected.gradients[p];
     written.known = !is_ambiguous[owner] && !gradient.is_order_dependent;
-    written.reduced = is_reduced[owner];
+    written.reduced = gradient.is_reduced;
     written.in_bucket = gradient.in_bucket;
     written.defined = gradient.tensor != nullptr;
     if (!written.defined) continue;
@@ -392,7 +403,7 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
   ExpectedStep& expected = writer.out().steps.emplace_back();
   expected.layout = group.layout;
   expected.ranks = blank_ranks(setting, group);
-  if (!announce(setting, group, active, events, expected)) return group;
+  if (!announce(setting, group, active, step, events, expected)) return group;
   group = run_forwards(setting, std::move(group), active, events, step);
   if (events.rebuild) {
     const std::vector<std::uint32_t> order = ready_order_of(setting, index, ready_orders);
@@ -400,20 +411,22 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
     writer.out().rebuilt.push_back(group.buckets);
     expected.layout = group.layout = static_cast<std::uint32_t>(writer.out().rebuilt.size());
   }
-  const RankSteps ranks = train_ranks(setting, group, active, step);
+  VariantCalls calls;
+  for (const RankPass& pass : step.variants) calls.push_back(calls_of(setting, step, pass));
+  const RankSteps ranks = train_ranks(setting, group, active, step, calls);
   expected.collectives = collectives_of(setting, group, active, events);
-  std::vector<bool> is_reduced(setting.program.parameters.size());
-  std::vector<bool> is_ambiguous(is_reduced.size());
+  std::vector<bool> is_ambiguous(setting.program.parameters.size());
   if (events.pass) {
     expected.is_reduced = true;
     if (!write_outcomes(setting, group, active, ranks, expected))
-      is_reduced = reduce_pass(setting, group, active);
+      reduce_pass(setting, group, active);
+    train_on(setting, group, active, step, calls, ranks);
     group = close_pass(setting, std::move(group), active, step, ranks);
   }
   for (const RankReadiness& each : ranks)
     for (const std::uint32_t p : each.ambiguous) is_ambiguous[p] = true;
   for (const std::uint32_t rank : group.survivors)
-    record_rank(setting, group.ranks[rank], is_reduced, is_ambiguous, events.rebuild, writer,
+    record_rank(setting, group.ranks[rank], is_ambiguous, events.rebuild, writer,
                 expected.ranks[rank]);
   return group;
 }
@@ -422,9 +435,12 @@ void record_ending(const Setting& setting, GroupState group, ExpectationWriter& 
   const std::vector<bool> none(setting.program.parameters.size());
   writer.out().ending = blank_ranks(setting, group);
   for (RankState& state : group.ranks)
-    for (Gradient& gradient : state.gradients) gradient.is_touched = true;
+    for (Gradient& gradient : state.gradients) {
+      gradient.is_touched = true;
+      gradient.is_reduced = false;
+    }
   for (const std::uint32_t rank : group.survivors)
-    record_rank(setting, group.ranks[rank], none, none, false, writer, writer.out().ending[rank]);
+    record_rank(setting, group.ranks[rank], none, false, writer, writer.out().ending[rank]);
 }
 
 }  // namespace lockstep::reference

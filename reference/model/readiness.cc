@@ -42,13 +42,32 @@ bool all_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t pa
                      [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
 }
 
-// In dynamic mode the unused search does not see into checkpoints: the first hook of the pass has
-// marked what is in there as unused, so that its own hook counts as a second one (P6).
+// What the unused search of dynamic mode sees, by parameter; empty in other modes.
+struct UnusedSearch {
+  std::vector<bool> seen_elsewhere;  // through another forward of the pass
+  std::vector<bool> reached_beside;  // by the call, but not through the pass
+};
+
+UnusedSearch search_unused(const PassRules& rules, const RankPass& pass, std::uint32_t call) {
+  if (!rules.is_dynamic()) return {};
+  UnusedSearch search{std::vector<bool>(rules.roles.owners.size()),
+                      reached_beside_pass(rules.roles.owners, pass, call)};
+  // With manual sync all outputs count as those of one forward (P13).
+  if (!rules.options.manual_sync)
+    search.seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass, call);
+  return search;
+}
+
+// In dynamic mode the unused search does not see into checkpoints, nor what is reached beside the
+// pass: the first hook of the pass has marked what is there as unused, so that its own hook counts
+// as a second one (P6).
 HookCounts count_hooks(const PassRules& rules, const std::vector<AutogradHook>& hooks,
-                       const std::vector<bool>& seen_elsewhere, HookCounts counts) {
+                       const UnusedSearch& search, HookCounts counts) {
   for (const AutogradHook& hook : hooks) {
-    const bool is_marked = rules.is_dynamic() && hook.is_nested && !seen_elsewhere[hook.parameter];
-    counts[hook.parameter] += is_marked ? 2 : 1;
+    const std::uint32_t part = hook.parameter;
+    const bool is_marked = rules.is_dynamic() && !search.seen_elsewhere[part] &&
+                           (hook.is_nested || search.reached_beside[part]);
+    counts[part] += is_marked ? 2 : 1;
   }
   return counts;
 }
@@ -96,6 +115,13 @@ Parameters find_missing(const PassRules& rules, const HookCounts& hooks) {
                   [&](std::uint32_t part) { return !is_ready(rules, hooks, part); });
 }
 
+void note_use(const std::vector<AutogradHook>& hooks, const Parameters& but, Call& call) {
+  for (const AutogradHook& hook : hooks) {
+    if (hook.is_defined() && !contains(but, hook.parameter)) call.is_used[hook.parameter] = true;
+    if (hook.requires_grad()) call.requires_grad[hook.parameter] = true;
+  }
+}
+
 // The call, and the error that it ends in. The hook of a parameter that is ready twice raises
 // before its gradient is touched; that such a gradient requires grad may still be the first of the
 // two errors.
@@ -105,11 +131,7 @@ void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Ca
   for (const std::uint32_t part : rank.ready_twice)
     if (!is_ready(rules, call.hooks_before, part))
       rank.ambiguous.insert(rank.ambiguous.end(), {part, rules.roles.originals[part]});
-  for (const AutogradHook& hook : hooks) {
-    if (hook.is_defined() && !contains(rank.ready_twice, hook.parameter))
-      call.is_used[hook.parameter] = true;
-    if (hook.requires_grad()) call.requires_grad[hook.parameter] = true;
-  }
+  note_use(hooks, rank.ready_twice, call);
   Parameters requiring = find_requiring(rules, call, rank.hooks_run);
   if (!rank.ready_twice.empty()) {
     rank.error = Error::kReadyTwice;
@@ -129,47 +151,68 @@ void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Ca
 
 RankReadiness local_readiness(std::size_t parameters, const Calls& calls) {
   RankReadiness rank;
-  rank.calls_run = static_cast<std::uint32_t>(calls.size());
+  rank.calls_run = rank.calls_reduced = static_cast<std::uint32_t>(calls.size());
   rank.hooks_run.resize(parameters);
   return rank;
 }
 
 namespace {
 
+// A local backward in the middle of a pass raises where the pass has taken the gradient (P1).
+Parameters find_taken(const PassRules& rules, const std::vector<AutogradHook>& hooks,
+                      const HookCounts& counts) {
+  return those_of(rules.roles.parts, [&](std::uint32_t part) {
+    const bool is_reached = std::any_of(
+        hooks.begin(), hooks.end(), [part](const auto& hook) { return hook.parameter == part; });
+    return is_reached && all_ready(rules, counts, rules.roles.originals[part]);
+  });
+}
+
 RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Calls& calls,
                         const Gradients& gradients) {
   RankReadiness rank = local_readiness(gradients.size(), calls);
   Call call;
+  call.is_first = true;
   call.is_used.resize(gradients.size());
   call.requires_grad.resize(gradients.size());
   for (std::size_t p = 0; p < gradients.size(); ++p) {
     call.is_used[p] = gradients[p].is_used;
     call.requires_grad[p] = gradients[p].requires_grad;
   }
-  std::vector<bool> seen_elsewhere(rules.is_dynamic() ? gradients.size() : 0);
-  // With manual sync all outputs count as those of one forward (P13).
-  if (rules.is_dynamic() && !rules.options.manual_sync)
-    seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass);
+  UnusedSearch search;
   bool is_complete = false;
-  for (std::uint32_t c = 0; c < calls.size() && rank.error == Error::kNone; ++c) {
+  for (std::uint32_t c = 0; c < calls.size(); ++c) {
     rank.error_call = rank.calls_run = c;
-    if (is_complete) {  // the error comes before any gradient is touched (P7)
+    const bool is_synced = is_synced_call(pass, c);
+    if (is_complete && is_synced) {  // the error comes before any gradient is touched (P7)
       rank.error = Error::kSecondBackward;
       return rank;
     }
     rank.calls_run = c + 1;
-    call.is_first = c == 0;
+    if (is_complete) continue;
+    rank.calls_reduced = c + 1;
+    if (!is_synced) {
+      if (!call.is_first) rank.ready_twice = find_taken(rules, calls[c], rank.hooks_run);
+      note_use(calls[c], rank.ready_twice, call);
+      if (rank.ready_twice.empty()) continue;
+      rank.error = Error::kReadyTwice;
+      rank.parameters = rank.ready_twice;
+      return rank;
+    }
+    if (call.is_first) search = search_unused(rules, pass, c);
     call.hooks_before = rank.hooks_run;
-    rank.hooks_run = count_hooks(rules, calls[c], seen_elsewhere, std::move(rank.hooks_run));
+    rank.hooks_run = count_hooks(rules, calls[c], search, std::move(rank.hooks_run));
     run_call(rules, calls[c], call, rank);
     if (rank.error != Error::kNone) return rank;
     // While static mode counts, too, what has no hook in the first call counts as unused (P11).
     is_complete = rules.counts_hooks() || rank.missing.empty();
+    call.is_first = false;
     if (is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
     rank.error = Error::kIncomplete;
     rank.parameters = rank.missing;
+    return rank;
   }
-  if (rank.error != Error::kNone || is_complete) return rank;
+  if (is_complete) return rank;
   rank.error = Error::kIncomplete;  // check_complete() raises it
   rank.error_call = rank.calls_run;
   rank.parameters = rank.missing;

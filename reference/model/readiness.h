@@ -34,6 +34,7 @@ struct RankReadiness {
   std::vector<std::uint32_t> parameters;   // the same
   std::vector<std::uint32_t> requiring;    // the same
   std::uint32_t calls_run = 0;             // how many backward calls ran hooks
+  std::uint32_t calls_reduced = 0;         // how many of them ran before the pass was complete
   HookCounts hooks_run;                    // in all of them
   std::vector<std::uint32_t> missing;      // the parameters whose hooks did not all run
   std::vector<std::uint32_t> ready_twice;  // in the last of them

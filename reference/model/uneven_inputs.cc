@@ -1,5 +1,7 @@
 #include "reference/model/uneven_inputs.h"
 
+#include "reference/model/engine.h"
+
 namespace lockstep::reference {
 
 Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uint32_t step) {
@@ -25,12 +27,13 @@ bool ends_early(const Options& options, const Ranks& survivors, const Ranks& act
   return options.early_termination && active.size() < survivors.size();
 }
 
-void fail_early(const Ranks& active, std::uint32_t call, ExpectedStep& expected) {
+void fail_early(const Ranks& active, const Step& step, bool is_forward, ExpectedStep& expected) {
   expected.any_error = true;
   for (const std::uint32_t rank : active) {
+    const RankPass& pass = step.variants[rank % step.variants.size()];
     expected.ranks[rank].outcome = Outcome::kOwnError;
     expected.ranks[rank].error = Error::kUnevenInputs;
-    expected.ranks[rank].error_call = call;
+    expected.ranks[rank].error_call = is_forward ? kForwardCall : first_synced_call(pass);
   }
 }
 

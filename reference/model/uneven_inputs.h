@@ -26,7 +26,7 @@ std::vector<ExpectedCollective> announcement(const Options& options, const Ranks
 // Whether an announcement raises, because some rank is out of inputs and the user wants that.
 bool ends_early(const Options& options, const Ranks& survivors, const Ranks& active);
 
-// All who train raise in this call, before anything is touched.
-void fail_early(const Ranks& active, std::uint32_t call, ExpectedStep& expected);
+// All who train raise, in the forward or in the first backward call of their pass.
+void fail_early(const Ranks& active, const Step& step, bool is_forward, ExpectedStep& expected);
 
 }  // namespace lockstep::reference

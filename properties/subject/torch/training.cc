@@ -185,9 +185,7 @@ class Training {
     if (!is_skipped && step.kind != PassKind::kNoGrad) {
       builder_.begin_step(step.key);
       std::vector<at::Tensor> outputs;
-      observed.failed_call = kForwardCall;
-      observed.status = caught([&] { run_forwards(step, pass, outputs); });
-      if (observed.status.ok()) run_backwards(pass, outputs, observed);
+      run_calls(step, pass, outputs, observed);
       if (!observed.status.ok()) return;
       observed.failed_call = kNone;
     }
@@ -202,31 +200,41 @@ class Training {
     }
   }
 
-  void run_forwards(const reference::Step& step, const reference::RankPass& pass,
-                    std::vector<at::Tensor>& outputs) {
-    const bool is_synced = step.kind == PassKind::kSynced;
-    for (const reference::Forward& forward : pass.forwards) {
-      if (wrapper_) wrapper_->begin_forward(is_synced);
-      std::vector<at::Tensor> made = builder_.build(forward.nodes, forward.outputs);
-      if (wrapper_) made = wrapper_->end_forward(is_synced, std::move(made));
-      if (forward.discard) continue;
-      std::move(made.begin(), made.end(), std::back_inserter(outputs));
-    }
-  }
-
-  void run_backwards(const reference::RankPass& pass, std::vector<at::Tensor>& outputs,
-                     ObservedStep& observed) {
-    if (outputs.empty()) return;
-    const std::uint32_t calls = reference::call_count(pass);
-    for (std::uint32_t call = 0; call < calls; ++call) {
-      const bool is_last = call + 1 == calls;
-      const std::vector<at::Tensor> roots = choose_roots(pass, call, outputs);
-      if (is_last && !pass.keep_outputs) outputs.clear();
-      observed.failed_call = static_cast<std::int32_t>(call);
-      observed.status = caught([&] { GraphBuilder::backward(roots, 1, !is_last); });
-      if (planted_ == Planted::kSwallowedErrors) observed.status = {};
+  // Runs the forwards, and backward calls as soon as their forwards have run.
+  void run_calls(const reference::Step& step, const reference::RankPass& pass,
+                 std::vector<at::Tensor>& outputs, ObservedStep& observed) {
+    std::uint32_t call = 0;
+    for (std::uint32_t f = 0; f < pass.forwards.size(); ++f) {
+      const reference::Forward& forward = pass.forwards[f];
+      observed.failed_call = kForwardCall;
+      const bool is_synced = step.kind == PassKind::kSynced && !forward.local;
+      observed.status = caught([&] { run_forward(forward, is_synced, outputs); });
+      while (observed.status.ok() && call < pass.backwards.size() &&
+             pass.backwards[call].forwards == f + 1)
+        run_backward(pass, call++, outputs, observed);
       if (!observed.status.ok()) return;
     }
+    if (outputs.empty()) return;
+    while (call < reference::call_count(pass) && observed.status.ok())
+      run_backward(pass, call++, outputs, observed);
+  }
+
+  void run_forward(const reference::Forward& forward, bool is_synced,
+                   std::vector<at::Tensor>& outputs) {
+    if (wrapper_) wrapper_->begin_forward(is_synced);
+    std::vector<at::Tensor> made = builder_.build(forward.nodes, forward.outputs);
+    if (wrapper_) made = wrapper_->end_forward(is_synced, std::move(made));
+    if (!forward.discard) std::move(made.begin(), made.end(), std::back_inserter(outputs));
+  }
+
+  void run_backward(const reference::RankPass& pass, std::uint32_t call,
+                    std::vector<at::Tensor>& outputs, ObservedStep& observed) {
+    const bool is_last = call + 1 == reference::call_count(pass);
+    const std::vector<at::Tensor> roots = choose_roots(pass, call, outputs);
+    if (is_last && !pass.keep_outputs) outputs.clear();
+    observed.failed_call = static_cast<std::int32_t>(call);
+    observed.status = caught([&] { GraphBuilder::backward(roots, 1, !is_last); });
+    if (planted_ == Planted::kSwallowedErrors) observed.status = {};
   }
 
   static std::vector<at::Tensor> choose_roots(const reference::RankPass& pass, std::uint32_t call,
