@@ -153,14 +153,19 @@ class DiagnosisOracle {
     return "";
   }
 
-  bool is_of_local_backward(const RankObservation& rank, const ObservedStep& failed) const {
-    const reference::Step& step = program_.steps[failed.step];
-    if (step.kind != reference::PassKind::kSynced) return true;
-    const auto number = static_cast<std::size_t>(&rank - observation_.ranks.data());
-    const reference::RankPass& pass = step.variants[number % step.variants.size()];
-    if (failed.failed_call < 0) return false;
-    const auto call = static_cast<std::uint32_t>(failed.failed_call);
-    return call < reference::call_count(pass) && !reference::is_synced_call(pass, call);
+  // Whether the backward call of the rank belongs to no pass (P1): the reducer does not record its
+  // failure.
+  bool is_local_call(std::uint32_t step, std::size_t rank, std::int64_t call) const {
+    const reference::Step& record = program_.steps[step];
+    if (record.kind != reference::PassKind::kSynced) return true;
+    const reference::RankPass& pass = record.variants[rank % record.variants.size()];
+    const bool is_backward = call >= 0 && call < reference::call_count(pass);
+    return is_backward && !reference::is_synced_call(pass, static_cast<std::uint32_t>(call));
+  }
+  bool has_local_call(std::uint32_t step, std::size_t rank) const {
+    for (std::uint32_t call = 0; call < reference::kMaxBackwards; ++call)
+      if (is_local_call(step, rank, call)) return true;
+    return false;
   }
 
   // Compares the state of the rank's pass and the reason for it with the rank's current step.
@@ -175,7 +180,8 @@ class DiagnosisOracle {
     // A second backward of a complete pass (P7), or an error of a backward that only the engine
     // runs, is not an error of the reducer.
     if (last->status.code() == Code::kSecondBackward) return leave_open();
-    if (is_of_local_backward(seen(record), *last)) return leave_open();
+    const auto rank = static_cast<std::size_t>(&seen(record) - observation_.ranks.data());
+    if (is_local_call(last->step, rank, last->failed_call)) return leave_open();
     if (!record.failure) return "does not record its failure: " + last->status.to_string();
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
@@ -318,14 +324,19 @@ class DiagnosisOracle {
       const bool is_silence = fault.kind == faults::Kind::kOperationStall ||
                               fault.kind == faults::Kind::kMessageStall ||
                               fault.kind == faults::Kind::kRankPause;
-      all.push_back({fault.rank, !is_silence});
+      const bool is_local = fault.kind == faults::Kind::kNodeThrows &&
+                            program_.steps[fault.step].kind == reference::PassKind::kSynced &&
+                            has_local_call(fault.step, fault.rank);
+      all.push_back({fault.rank, !is_silence && !is_local});
     }
     for (std::uint32_t step = begin_; step < end_; ++step)
       for (const std::uint32_t rank : members_) {
         const reference::ExpectedRankStep& expected = share_.steps[step].ranks[rank];
-        // A second backward is not a failure of the reducer (P7).
-        if (expected.outcome == Outcome::kOwnError)
-          all.push_back({rank, expected.error != Error::kSecondBackward});
+        if (expected.outcome != Outcome::kOwnError) continue;
+        // A second backward is not a failure of the reducer (P7), nor is one that stays local.
+        const bool is_local = program_.steps[step].kind == reference::PassKind::kSynced &&
+                              is_local_call(step, rank, std::int64_t{expected.error_call});
+        all.push_back({rank, expected.error != Error::kSecondBackward && !is_local});
       }
     if (all.size() != 1) return std::nullopt;
     return all[0];
