@@ -81,12 +81,14 @@ const Failure* least_progress(const Reports& reports) {
 
 // The report of a circle of suspicions that comes first, where `report` is a part of the circle: a
 // rank whose link broke comes before those that saw peers close, which these may have done because
-// of it; then what most ranks say, as a rank that nobody can reach suspects others, and all of
-// these suspect that rank; then the lowest rank.
+// of it. Of silent ranks it is the one to which most ranks point, as a rank that nobody can reach
+// suspects others, and all of these suspect that rank. Then comes the lowest rank.
 const Failure* first_of_circle(const Reports& reports, const Failure* report) {
   const std::vector<int> votes = count_suspicions(reports);
   const auto order_of = [&](const Failure& each) {
-    return std::tuple(each.code != Code::kTransport, -votes[static_cast<std::size_t>(each.suspect)],
+    const bool is_silence = each.code == Code::kTimeout;
+    return std::tuple(each.code != Code::kTransport,
+                      is_silence ? -votes[static_cast<std::size_t>(each.suspect)] : 0,
                       each.reported_by);
   };
   const Failure* first = report;
@@ -111,6 +113,18 @@ const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
     report = &*reports[next];
   }
   return first_of_circle(reports, report);  // more steps than there are ranks lead into it
+}
+
+// Whether a report says that a rank was silent, two ranks or more say so, and fewer say it of any
+// other one.
+bool is_silence_to_most(const Reports& reports, const Failure& report) {
+  const bool is_of_a_rank =
+      report.suspect >= 0 && report.suspect < static_cast<int>(reports.size());
+  if (report.code != Code::kTimeout || report.definite || !is_of_a_rank) return false;
+  const std::vector<int> votes = count_suspicions(reports);
+  const int most = votes[static_cast<std::size_t>(report.suspect)];
+  return most > 1 &&
+         std::count_if(votes.begin(), votes.end(), [&](int each) { return each >= most; }) == 1;
 }
 
 // Who is silent and suspected by nobody may have been done before, and have nothing to tell: then
@@ -206,8 +220,9 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     cause = suspected_by_others(reports);
   if (cause == nullptr) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
-  } else if (cause->definite || cause->reported_by != rank_) {
-    settled = *cause;
+  } else {
+    if (cause->definite || cause->reported_by != rank_) settled = *cause;
+    if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }
   settled.reported_by = rank_;
   // A cause outside of any pass (a local backward that threw) still reached this rank in some pass.

@@ -9,9 +9,9 @@
 // been done before. Where all wrote, the one that had got least far held the others up, or the
 // one at the end of its suspicions: a suspects b, b suspects c, c suspects nobody. Where these run
 // in a circle, as the two ends of a broken link suspect each other, it is what a rank of the circle
-// reports whose link broke, else whom most ranks suspect, and else what the lowest one reports. Of
-// several where a peer is lost, and nobody suspects one, none is: some may have nothing to tell, as
-// they were done before (NCCL does not say which peer it is).
+// reports whose link broke, else, of silent ranks, the one that most suspect, and else what the
+// lowest one reports. Of several where a peer is lost, and nobody suspects one, none is: some may
+// have nothing to tell, as they were done before (NCCL does not say which peer it is).
 //
 // Threads: one call at a time.
 // Waiting: settle() waits at most `grace` for peers, in rank order. After a definite cause it does

@@ -341,6 +341,7 @@ TEST(ReducerSurvivors, F2ARankThatNobodyCanReachIsNotBelieved) {
       }
       const Failure settled = FailureBoard(store, rank, size).settle(own, seconds(10));
       EXPECT_EQ(settled.suspect, 1) << settled.to_string();
+      EXPECT_EQ(settled.rank, 1) << settled.to_string();
     }
   }
 }

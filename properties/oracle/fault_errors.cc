@@ -174,12 +174,21 @@ std::optional<Unspecified> FaultErrors::no_suspect(std::uint32_t step) const {
   return std::nullopt;
 }
 
+// Whether the fault cuts its rank off from all others of its group, which are two or more. They
+// suspect that rank, and are more than those that it suspects itself.
+bool FaultErrors::cuts_off_one(const faults::Fault& fault) const {
+  const bool is_silence = fault.kind == faults::Kind::kNetPartition;
+  return is_silence && fault.peer == fault.rank && c_.case_.program.world > 2 &&
+         reference::group_count(c_.case_.program) == 1;
+}
+
 // Returns the ranks that may be suspected of the only fault; none where nobody can tell. When a
 // link broke among more than two ranks, some notice only that others gave up, and the board may
 // take one of these for the cause.
 Among FaultErrors::suspects(std::uint32_t step) const {
   const faults::Fault& fault = c_.fatal_[0];
-  const bool is_link = fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind);
+  const bool is_link = !cuts_off_one(fault) &&
+                       (fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind));
   Among ranks = Among::none();
   if (is_link && c_.case_.program.world != 2) return ranks;
   add_rank(ranks, c_.group_rank(step, fault.rank));

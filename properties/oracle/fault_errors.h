@@ -35,6 +35,7 @@ class FaultErrors {
   void require_suspect(std::uint32_t step, Requirements& it) const;
   void require_one_of(std::uint32_t step, Among suspects, Requirements& it) const;
   std::optional<Unspecified> no_suspect(std::uint32_t step) const;
+  bool cuts_off_one(const faults::Fault& fault) const;
   Among suspects(std::uint32_t step) const;
   bool is_done_or_dead(std::uint32_t step) const;
   bool has_groups() const;
