@@ -37,6 +37,7 @@ class FaultErrors {
   std::optional<Unspecified> no_suspect(std::uint32_t step) const;
   Among suspects(std::uint32_t step) const;
   bool is_done_or_dead(std::uint32_t step) const;
+  bool fails_in_reset(std::uint32_t step) const;
   bool has_groups() const;
   bool was_deceived() const;
 
