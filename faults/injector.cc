@@ -62,15 +62,22 @@ Injector::Site Injector::site_of(Kind kind) {
 }
 
 void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
+  begin(rank, step % steps_, false);
+}
+
+void Injector::begin_reset(std::uint32_t rank, std::uint32_t step) { begin(rank, step, true); }
+
+void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
   state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
   state.hook_calls.fill(0);
-  state.step = step % steps_;
+  state.step = step;
+  state.in_reset = in_reset;
   state.armed.fill(0);
   if (state.exited) return;
   for (const Planned& planned : plan_)
-    if (planned.fault.rank == rank && planned.fault.step == state.step && !planned.has_fired)
+    if (state.is_at(planned.fault, rank) && !planned.has_fired)
       ++state.armed[site_of(planned.fault.kind)];
 }
 
@@ -79,18 +86,24 @@ void Injector::end_step(std::uint32_t rank) {
   ranks_[rank].armed.fill(0);
 }
 
+void Injector::count(const Fault& fault) {
+  const auto kind = static_cast<std::size_t>(fault.kind);
+  const auto state = static_cast<std::size_t>(ranks_[fault.rank].state);
+  ++fired_.counts[kind];
+  if (state < kReducerStates) ++fired_.in_state[kind][state];
+}
+
 template <class Act>
 void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act) {
   Rank& state = ranks_[rank];
   for (Planned& planned : plan_) {
     const Fault& fault = planned.fault;
-    const bool is_here = fault.rank == rank && fault.step == state.step && fault.site == site &&
-                         site_of(fault.kind) == kind_of_site;
+    const bool is_here =
+        state.is_at(fault, rank) && fault.site == site && site_of(fault.kind) == kind_of_site;
     if (!is_here || planned.has_fired) continue;
     planned.has_fired = true;
     --state.armed[kind_of_site];
-    if (!is_payload(fault.kind) && !is_network(fault.kind))
-      ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    if (!is_payload(fault.kind) && !is_network(fault.kind)) count(fault);
     act(fault);
   }
   if (state.exited) state.armed.fill(0);
@@ -150,12 +163,12 @@ std::vector<Fault> Injector::fire_hook(std::uint32_t rank, HookCall call, std::u
   Rank& state = ranks_[rank];
   for (Planned& planned : plan_) {
     const Fault& fault = planned.fault;
-    const bool is_here = fault.kind == Kind::kHookFails && fault.rank == rank &&
-                         fault.step == state.step && fault.site == site && hook_call(fault) == call;
+    const bool is_here = fault.kind == Kind::kHookFails && state.is_at(fault, rank) &&
+                         fault.site == site && hook_call(fault) == call;
     if (!is_here || planned.has_fired) continue;
     planned.has_fired = true;
     --state.armed[kHooks];
-    ++fired_.counts[static_cast<std::size_t>(fault.kind)];
+    count(fault);
     out.push_back(fault);
   }
   return out;

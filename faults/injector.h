@@ -2,11 +2,11 @@
 // others carry the faults out: the simulated network and process group (faults/sim), a decorated
 // group on the gloo lane, and the harness for nodes.
 //
-// The sites of each rank are counted from begin_step(). Between end_step() and the next
-// begin_step() (construction, recovery) nothing is counted and nothing fires. Each fault of the
-// plan fires at most once in a run. After its exit a rank has no more sites. A plan is total: ranks
-// are taken modulo the world, steps modulo the number of steps, and durations are limited to
-// kMaxDurationUs.
+// The sites of each rank are counted from begin_step(), or from begin_reset(). Between end_step()
+// and the next of these calls (construction, connecting) nothing is counted and nothing fires. Each
+// fault of the plan fires at most once in a run. After its exit a rank has no more sites. A plan is
+// total: ranks are taken modulo the world, steps modulo the number of steps, and durations are
+// limited to kMaxDurationUs.
 //
 // Threads: the injector has no thread and no lock. Where ranks are OS threads, use one injector
 // with the whole plan per rank, or a mutex around it. Cost: at a site for which the rank has no
@@ -51,7 +51,11 @@ class Injector {
   void reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps);
 
   void begin_step(std::uint32_t rank, std::uint32_t step);
-  void end_step(std::uint32_t rank);
+  // A reset begins, after which the rank goes on with `step`; it may be behind the last one.
+  void begin_reset(std::uint32_t rank, std::uint32_t step);
+  void end_step(std::uint32_t rank);  // or the reset
+  // Says what the reducer of the rank does from now on. It holds until the next call.
+  void set_state(std::uint32_t rank, ReducerState state) { ranks_[rank].state = state; }
 
   // Returns the faults of the next message of `rank`. `to` is its receiver; leave it out if the
   // caller does not know the receiver.
@@ -92,7 +96,7 @@ class Injector {
     const std::uint32_t site = state.exchanges++;
     return state.armed[kExchanges] == 0 ? std::vector<Fault>() : fire_exchange(rank, site);
   }
-  void note_effect(const Fault& fault) { ++fired_.counts[static_cast<std::size_t>(fault.kind)]; }
+  void note_effect(const Fault& fault) { count(fault); }
   bool has_plan() const { return !plan_.empty(); }
   bool has_stale() const { return has_stale_; }  // true if the sender must remember its last frames
 
@@ -114,8 +118,13 @@ class Injector {
     // How many faults of this step have not fired, by kind of site.
     std::array<std::uint32_t, kSites> armed{};
     std::uint32_t step = 0;
+    ReducerState state = ReducerState::kUnknown;
+    bool in_reset = false;
     bool exited = false;
     bool silenced = false;
+    bool is_at(const Fault& fault, std::uint32_t rank) const {
+      return fault.rank == rank && fault.step == step && fault.in_reset == in_reset;
+    }
   };
   struct Planned {
     Fault fault;
@@ -123,6 +132,8 @@ class Injector {
   };
 
   static Site site_of(Kind kind);
+  void begin(std::uint32_t rank, std::uint32_t step, bool in_reset);
+  void count(const Fault& fault);
   template <class Act>
   void fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act);
   MessageFault fire_message(std::uint32_t rank, std::uint32_t to, std::uint32_t site);

@@ -40,6 +40,57 @@ TEST(Injector, NothingFiresOutsideOfSteps) {
   EXPECT_TRUE(injector.on_operation(0).error);
 }
 
+TEST(Injector, AFaultInAResetFiresInTheResetThatGoesOnWithItsStep) {
+  Fault late{Kind::kOperationDelay, 1, 2, 1, 7};
+  late.in_reset = true;
+  Injector injector({{late, {Kind::kOperationDelay, 1, 2, 1, 40}}}, 2, 4);
+  const auto second_operation_of = [&](std::uint32_t rank) {
+    EXPECT_EQ(injector.on_operation(rank).delay_us, 0U);
+    return injector.on_operation(rank).delay_us;
+  };
+  injector.begin_step(1, 1);
+  EXPECT_EQ(second_operation_of(1), 0U);
+  injector.begin_reset(1, 1);  // goes on with another step
+  EXPECT_EQ(second_operation_of(1), 0U);
+  injector.begin_reset(0, 2);  // on another rank
+  EXPECT_EQ(second_operation_of(0), 0U);
+  injector.begin_reset(1, 2);
+  EXPECT_EQ(second_operation_of(1), 7U);
+  injector.end_step(1);
+  EXPECT_EQ(second_operation_of(1), 0U);
+  injector.begin_step(1, 2);
+  EXPECT_EQ(second_operation_of(1), 40U);
+  injector.begin_reset(1, 4);  // behind the last step, which is not the first one again
+  EXPECT_EQ(second_operation_of(1), 0U);
+  EXPECT_EQ(count(injector, Kind::kOperationDelay), 2U);
+}
+
+TEST(Injector, CountsTheStateOfTheFaultsRankWhenItActs) {
+  Fault flip{Kind::kPayloadFlip, 1, 0, 0, 0, 0, 3};
+  Injector injector({{{Kind::kNodeThrows, 0, 0, 0}, {Kind::kOperationDelay, 1, 0, 0, 5}, flip}}, 2,
+                    1);
+  const auto in_state = [&](Kind kind, ReducerState state) {
+    return injector.fired()
+        .in_state[static_cast<std::size_t>(kind)][static_cast<std::size_t>(state)];
+  };
+  for (const std::uint32_t rank : {0U, 1U}) injector.begin_step(rank, 0);
+  EXPECT_EQ(injector.on_operation(1).delay_us, 5U);  // nobody has said what rank 1 does
+  injector.set_state(0, ReducerState::kArmed);
+  injector.set_state(1, ReducerState::kReducing);
+  EXPECT_TRUE(injector.on_node(0).throws);
+  const std::vector<Fault> changes = injector.on_exchange(1);
+  ASSERT_EQ(changes.size(), 1U);
+  injector.set_state(1, ReducerState::kLaunched);
+  injector.note_effect(changes.front());
+  EXPECT_EQ(in_state(Kind::kNodeThrows, ReducerState::kArmed), 1U);
+  EXPECT_EQ(in_state(Kind::kPayloadFlip, ReducerState::kLaunched), 1U);
+  std::uint64_t all = 0;
+  for (const auto& row : injector.fired().in_state)
+    for (const std::uint64_t cell : row) all += cell;
+  EXPECT_EQ(all, 2U);
+  EXPECT_EQ(count(injector, Kind::kOperationDelay), 1U);
+}
+
 TEST(Injector, EachFaultFiresOnceEvenIfItsStepComesAgain) {
   Injector injector({{{Kind::kNodeThrows, 0, 0, 0, 0}}}, 1, 1);
   injector.begin_step(0, 0);

@@ -65,4 +65,12 @@ bool is_benign(Kind kind) {
          kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay;
 }
 
+void Fired::add_counts(const Fired& other) {
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+    counts[kind] += other.counts[kind];
+    for (std::size_t state = 0; state < in_state[kind].size(); ++state)
+      in_state[kind][state] += other.in_state[kind][state];
+  }
+}
+
 }  // namespace lockstep::faults

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "faults/reducer_state.h"
+
 namespace lockstep::faults {
 
 // Over NCCL the net plug-in carries out the message faults and kOperationError. It counts the
@@ -97,7 +99,13 @@ struct Fault {
   // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code. For faults of
   // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount.
   std::uint32_t at = 0;
+  // The fault acts not in the step, but in the reset that goes on with the step. Its site is
+  // counted from the beginning of that reset. Faults of nodes and of hooks have no site there.
+  bool in_reset = false;
 };
+constexpr bool has_site_in_reset(Kind kind) {
+  return kind != Kind::kNodeThrows && kind != Kind::kSlowThread && kind != Kind::kHookFails;
+}
 
 // Which packets a fault of the network concerns.
 enum class LinkDirection : std::uint8_t { kBoth, kSent, kReceived };
@@ -123,11 +131,18 @@ struct FaultPlan {
 // Stands for "no rank", or "not known".
 constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
+// By Kind and ReducerState: how often a fault acted while the reducer of its rank was doing that.
+using StateCounts = std::array<std::array<std::uint64_t, kReducerStates>, kKinds>;
+
 struct Fired {
   std::array<std::uint64_t, kKinds> counts{};  // by Kind
+  StateCounts in_state{};  // without the faults that acted when nobody knew the state
   // sim: the last kMessageStall or kLinkReset that fired broke the link from the fault's rank to
   // this one. kNoRank if none fired, and in other lanes.
   std::uint32_t link_to = kNoRank;
+
+  // Adds what fired on another rank.
+  void add_counts(const Fired& other);
 };
 
 }  // namespace lockstep::faults

@@ -38,7 +38,8 @@ Status agree(ProcessGroup& group, const std::vector<std::string>& lines, Status 
 Status agree_to_go_on(ProcessGroup& group, Status own);
 
 // A collective operation of both groups, of `first` before `second`. It checks that both groups
-// have the same ranks in the same order, and returns kInvalidArgument if they do not.
+// have the same ranks in the same order, and returns kInvalidArgument if they do not. If a
+// collective fails in one group, the other one ends, too.
 Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second);
 
 }  // namespace LOCKSTEP_NS

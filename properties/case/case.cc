@@ -16,6 +16,9 @@ bool has_duration(faults::Kind kind) {
 void normalize(faults::FaultPlan& plan, const reference::Program& program) {
   if (plan.faults.size() > fields::kMaxFaults) plan.faults.resize(fields::kMaxFaults);
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
+  // A rank that was refused, and resets then, would disturb those that are still being refused.
+  const bool is_reset_refused =
+      program.misfit.kind != reference::MisfitKind::kNone && program.misfit.at_reset;
   for (faults::Fault& fault : plan.faults) {
     if (static_cast<int>(fault.kind) >= faults::kKinds) fault.kind = faults::Kind::kMessageDelay;
     fault.rank %= program.world;
@@ -26,6 +29,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     const bool has_peer = is_payload || faults::is_network(fault.kind);
     if (!has_peer) fault.peer = 0;
     if (!has_peer && fault.kind != faults::Kind::kHookFails) fault.at = 0;
+    if (!faults::has_site_in_reset(fault.kind) || is_reset_refused) fault.in_reset = false;
     fault.peer %= program.world;
     if (is_payload && fault.peer == fault.rank) fault.peer = (fault.peer + 1) % program.world;
   }

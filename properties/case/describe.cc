@@ -422,12 +422,17 @@ std::string describe_hook_call(const faults::Fault& fault) {
                      kCalls[static_cast<std::size_t>(hook_call(fault))], fault.step);
 }
 
+// The step, or the reset, in which a fault acts.
+std::string step_of(const faults::Fault& fault) {
+  return fmt::format("{}step {}", fault.in_reset ? "the reset before " : "", fault.step);
+}
+
 // Describes how a fault changes a payload. It changes nothing if payloads are not verified.
 std::string describe_payload(const faults::Fault& fault) {
   using faults::Kind;
   const std::string where =
-      fmt::format("of what rank {} sends rank {} in its {} exchange of step {}", fault.rank,
-                  fault.peer, ordinal(fault.site), fault.step);
+      fmt::format("of what rank {} sends rank {} in its {} exchange of {}", fault.rank, fault.peer,
+                  ordinal(fault.site), step_of(fault));
   switch (fault.kind) {
     case Kind::kPayloadFlip:
       return fmt::format("bit {} {} is flipped", fault.at, where);
@@ -499,38 +504,34 @@ std::string describe(const faults::Fault& fault) {
   const std::string site = ordinal(fault.site);
   const std::string time = duration(fault.duration_us);
   const std::uint32_t rank = fault.rank;
-  const std::uint32_t step = fault.step;
+  const std::string step = step_of(fault);
   switch (fault.kind) {
     case Kind::kMessageDelay:
-      return fmt::format("rank {}'s {} message of step {} arrives {} late", rank, site, step, time);
+      return fmt::format("rank {}'s {} message of {} arrives {} late", rank, site, step, time);
     case Kind::kMessageStall:
-      return fmt::format(
-          "rank {}'s {} message of step {} and all after it on that link never arrive", rank, site,
-          step);
+      return fmt::format("rank {}'s {} message of {} and all after it on that link never arrive",
+                         rank, site, step);
     case Kind::kOperationDelay:
-      return fmt::format("rank {} begins its {} collective of step {} late by {}", rank, site, step,
+      return fmt::format("rank {} begins its {} collective of {} late by {}", rank, site, step,
                          time);
     case Kind::kOperationStall:
-      return fmt::format("rank {} never begins its {} collective of step {}", rank, site, step);
+      return fmt::format("rank {} never begins its {} collective of {}", rank, site, step);
     case Kind::kOperationError:
-      return fmt::format("rank {}'s transport fails at its {} collective of step {}", rank, site,
-                         step);
+      return fmt::format("rank {}'s transport fails at its {} collective of {}", rank, site, step);
     case Kind::kCallError:
-      return fmt::format("rank {}'s {} call of NCCL in step {} fails", rank, site, step);
+      return fmt::format("rank {}'s {} call of NCCL in {} fails", rank, site, step);
     case Kind::kLinkReset:
-      return fmt::format("the link under rank {}'s {} message of step {} is reset", rank, site,
-                         step);
+      return fmt::format("the link under rank {}'s {} message of {} is reset", rank, site, step);
     case Kind::kRankExit:
-      return fmt::format("rank {}'s process exits at its {} collective of step {}", rank, site,
-                         step);
+      return fmt::format("rank {}'s process exits at its {} collective of {}", rank, site, step);
     case Kind::kRankPause:
-      return fmt::format("rank {} does nothing for {} from its {} collective of step {} on", rank,
-                         time, site, step);
-    case Kind::kNodeThrows:
-      return fmt::format("the {} node that rank {} executes in step {} throws", site, rank, step);
-    case Kind::kSlowThread:
-      return fmt::format("rank {}'s engine sleeps for {} at the {} node of step {}", rank, time,
+      return fmt::format("rank {} does nothing for {} from its {} collective of {} on", rank, time,
                          site, step);
+    case Kind::kNodeThrows:
+      return fmt::format("the {} node that rank {} executes in {} throws", site, rank, step);
+    case Kind::kSlowThread:
+      return fmt::format("rank {}'s engine sleeps for {} at the {} node of {}", rank, time, site,
+                         step);
     case Kind::kHookFails:
       return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
                          lockstep::name_of(hook_error(fault)), describe_hook_call(fault));

@@ -260,6 +260,10 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(text(Kind::kNodeThrows, 3), "the 4th node that rank 1 executes in step 2 throws");
   EXPECT_EQ(text(Kind::kSlowThread, 3, 1),
             "rank 1's engine sleeps for 1 us at the 4th node of step 2");
+  faults::Fault in_reset{Kind::kOperationError, 1, 2, 0};
+  in_reset.in_reset = true;
+  EXPECT_EQ(describe(in_reset),
+            "rank 1's transport fails at its 1st collective of the reset before step 2");
   EXPECT_EQ(describe(faults::Fault{Kind::kHookFails, 1, 2, 3, 0, 0, 1 + 3 * faults::kHookCalls}),
             "rank 1's communication hook fails with its own code 'timeout' in its 4th future of "
             "step 2");

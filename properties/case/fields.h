@@ -323,11 +323,11 @@ struct Table<reference::Program> {
 template <>
 struct Table<faults::Fault> {
   using R = faults::Fault;
-  static constexpr auto list =
-      std::make_tuple(field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
-                      field("site", &R::site),
-                      bounded("duration_us", &R::duration_us, {0, 0, faults::kMaxDurationUs}),
-                      field("peer", &R::peer), field("at", &R::at));
+  static constexpr auto list = std::make_tuple(
+      field("kind", &R::kind), field("rank", &R::rank), field("step", &R::step),
+      field("site", &R::site),
+      bounded("duration_us", &R::duration_us, {0, 0, faults::kMaxDurationUs}),
+      field("peer", &R::peer), field("at", &R::at), field("in_reset", &R::in_reset));
 };
 
 template <>

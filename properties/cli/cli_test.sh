@@ -225,10 +225,16 @@ expect 1 "--help" "$program" diagnose
 
 # A clean run writes its reports, and a folder that cannot be written is an error.
 expect 0 "0 failing" "$program" fuzz --cases 300 --seed 5 --json report.json --junit report.xml --out found
-for key in schema lane subject seed commit seconds cases cases_per_second failures coverage faults_fired determinism; do
+for key in schema lane subject seed commit seconds cases cases_per_second failures coverage faults_fired states determinism; do
   grep -q "\"$key\"" report.json || fail "report.json has no $key"
 done
 grep -q '<testsuite' report.xml || fail "report.xml is not a JUnit report"
+# What the reducer was doing when faults acted: a short run leaves cells empty, and says so; without faults there is no table.
+expect_match 0 "^state x fault: [0-9]+ of 129 cells that can occur were not seen: " "$program" fuzz --cases 30 --seed 5 --out found
+grep -q "what the reducer was doing" out && fail "the table of states is printed unasked"
+expect_match 0 "^  node_throws .* -  " "$program" fuzz --cases 30 --seed 5 --out found --states
+expect 0 "0 failing" "$program" fuzz --cases 30 --seed 5 --out found --states --faults none
+grep -q "what the reducer was doing\|state x fault" out && fail "a run without faults has a table of states"
 touch file
 expect 1 "--out" "$program" fuzz --cases 10 --out file/below
 

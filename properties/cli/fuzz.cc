@@ -54,6 +54,9 @@ class LaneFuzz {
     plan.jobs = options_.jobs != 0 ? options_.jobs : usual_jobs(lane_);
     plan.around = options_.around;
     plan_ = plan;
+    // Other subjects do not say how many buckets they have, and neighbours have few faults.
+    if (options_.subject.kind == Subject::Kind::kProduction && !options_.around)
+      report_.states.kinds = drawable_kinds(plan.generate);
     needs_ = needs_of(lane_, options_.subject, plan.jobs);
     LOCKSTEP_RETURN_IF_ERROR(check_needs(needs_));
     run_earlier_failures();
@@ -344,6 +347,7 @@ void copy_totals(const Totals& totals, RunReport& report) {
   report.coverage = totals.coverage;
   report.coverage_by_fault = totals.coverage_by_fault;
   report.planted = totals.planted;
+  report.states.counts = totals.in_state;
   report.determinism_pairs = totals.pairs;
   report.determinism_mismatches = totals.mismatches;
   report.errors = totals.errors;
@@ -394,6 +398,7 @@ int run_fuzz(const FuzzOptions& options) {
     }
     const RunReport& report = fuzz.report();
     tell(summary(report));
+    if (options.shows_states) tell(states_block(report.states));
     if (!write_reports(options, report) && code == 0) code = static_cast<int>(Failing::kUsage);
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);

@@ -33,8 +33,9 @@ struct FuzzOptions {
   std::uint64_t seed = 1;
   int jobs = 0;  // 0: as many as suit the lane
   GenerateOptions generate;
-  bool keep_going = false;  // after a failure, search for different ones
-  bool is_fresh = false;    // do not run the failures of earlier runs first
+  bool keep_going = false;    // after a failure, search for different ones
+  bool is_fresh = false;      // do not run the failures of earlier runs first
+  bool shows_states = false;  // print the table of states and faults at the end
   double shrink_seconds = 20;
   std::optional<Case> around;  // runs the neighbours of this case, and generates none
   std::string out = "lockstep-out";

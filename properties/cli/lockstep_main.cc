@@ -485,7 +485,8 @@ void add_shard(CLI::App& command, Arguments& arguments) {
   CLI::Option* campaign = command.add_option(
       "--campaign", arguments.campaign,
       "run a shard of the campaign in this folder, which many machines may share");
-  for (const char* other : {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh"})
+  for (const char* other :
+       {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh", "--states"})
     campaign->excludes(command.get_option(other));
   command
       .add_option("--shard", arguments.shard,
@@ -509,6 +510,8 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
   add_sources_of_cases(*fuzz_app, arguments);
   add_run_of_cases(*fuzz_app, f);
+  fuzz_app->add_flag("--states", f.shows_states,
+                     "print at the end what the reducer was doing when faults acted");
   fuzz_app->add_flag("--fresh", f.is_fresh,
                      "do not run first what earlier runs found with this subject (in --out)");
   add_shard(*fuzz_app, arguments);

@@ -15,6 +15,7 @@
 #include "properties/lane/needs.h"
 #include "properties/lane/time_limit.h"
 #include "properties/process/case_timer.h"
+#include "properties/report/state_coverage.h"
 #include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
@@ -48,6 +49,8 @@ struct Workers::Shared {
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
     std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
+    std::array<std::array<std::atomic<std::uint64_t>, faults::kReducerStates>, faults::kKinds>
+        in_state{};
     std::array<std::atomic<std::uint64_t>, kMaxFeatures> features{};
     std::array<std::array<std::atomic<std::uint32_t>, kMaxFeatures>, faults::kKinds> by_fault{};
     std::array<std::atomic<std::uint64_t>, kMaxFeatures> smallest{};  // an index and 1; 0: none
@@ -129,7 +132,8 @@ void Workers::work(int worker, ChildLine& line) {
     self.timer.begin(answer_limit(plan_.lane, plan_.subject, c));
     const bool twice =
         plan_.lane == LaneKind::kSim && !plan_.subject.against && is_in_sample(i, kTwiceBits);
-    const Verdict verdict = twice ? runner.run_twice(c) : runner.run(c);
+    const Verdict verdict = judge_states(twice ? runner.run_twice(c) : runner.run(c),
+                                         runner.observation().fired.in_state);
     line.check();
     self.timer.end();
     if (twice) ++self.pairs;
@@ -147,9 +151,13 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
   ++self.cases;
   if (verdict.failing == Failing::kNotDeterministic) ++self.mismatches;
   std::uint64_t fired = 0;
+  const faults::Fired& all = runner.observation().fired;
   for (std::size_t k = 0; k < faults::kKinds; ++k) {
-    self.fired[k] += runner.observation().fired.counts[k];
-    fired += runner.observation().fired.counts[k];
+    if (all.counts[k] == 0) continue;
+    self.fired[k] += all.counts[k];
+    fired += all.counts[k];
+    for (std::size_t s = 0; s < faults::kReducerStates; ++s)
+      self.in_state[k][s] += all.in_state[k][s];
   }
   for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
     self.unspecified[k] += verdict.unspecified.counts[k];
@@ -301,7 +309,11 @@ Totals Workers::totals() const {
     totals.compared_whole += worker.compared_whole;
     totals.coverage_cases += worker.coverage_cases;
     totals.planted += {worker.reached, worker.triggered};
-    for (std::size_t k = 0; k < faults::kKinds; ++k) totals.fired[k] += worker.fired[k];
+    for (std::size_t k = 0; k < faults::kKinds; ++k) {
+      totals.fired[k] += worker.fired[k];
+      for (std::size_t s = 0; s < faults::kReducerStates; ++s)
+        totals.in_state[k][s] += worker.in_state[k][s];
+    }
     totals.errors += worker.errors;
     for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
       totals.unspecified[k] += worker.unspecified[k];

@@ -63,6 +63,7 @@ struct Totals {
   std::uint64_t compared_whole = 0;  // those of them that ran to the last step
   std::uint64_t coverage_cases = 0;  // how many cases had their features counted
   std::array<std::uint64_t, faults::kKinds> fired{};
+  faults::StateCounts in_state{};
   // How often the oracles could not judge something, by reason.
   std::array<std::uint64_t, kUnspecifiedReasons> unspecified{};
   std::uint64_t errors = 0;  // how many errors of ranks the oracles judged

@@ -40,6 +40,9 @@ constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
                                       .without(Kind::kPayloadShift);
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are expensive
 constexpr std::uint32_t kGlooFaultPercent = 25;
+// Of the cases that can have one. Each costs a further reset, so that more would cost cases a
+// second.
+constexpr std::uint32_t kResetFaultPercent = 15;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -108,11 +111,13 @@ class PlanDrawer {
   void draw();
   void draw_payload_plan();
   void draw_call_plan();
+  void draw_reset_fault();
 
  private:
   void collect_kinds();
   bool usable(Kind kind) const;
   bool can_disturb_network(Kind kind) const;
+  bool usable_in_reset(Kind kind) const;
   Kind draw_kind();
   std::uint32_t draw_step();
   std::uint32_t draw_site(const Fault& fault);
@@ -285,6 +290,50 @@ void PlanDrawer::draw_call_plan() {
   case_.faults.faults.push_back(fault);
 }
 
+bool PlanDrawer::usable_in_reset(Kind kind) const {
+  if (!faults::has_site_in_reset(kind) || !drawable_kinds(options_).has(kind)) return false;
+  if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
+  if (kind == Kind::kCallError && program_.options.transport != reference::Transport::kNccl)
+    return false;
+  const std::vector<Fault>& plan = case_.faults.faults;
+  const bool somebody_exits = std::any_of(
+      plan.begin(), plan.end(), [](const Fault& fault) { return fault.kind == Kind::kRankExit; });
+  return kind != Kind::kRankExit || !somebody_exits;
+}
+
+// A reset has a few collectives for the agreement of the ranks and for their state. The rank with
+// the state that all others take does not exit there, because nobody could tell who has it by then.
+void PlanDrawer::draw_reset_fault() {
+  std::vector<Fault>& plan = case_.faults.faults;
+  const auto first = std::find_if(plan.begin(), plan.end(), [&](const Fault& fault) {
+    return !faults::is_benign(fault.kind) && fault.step + 1 < program_.steps.size();
+  });
+  const reference::Misfit& misfit = program_.misfit;
+  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
+  if (first == plan.end() || program_.world == 1 || is_refused ||
+      !random_.percent(kResetFaultPercent))
+    return;
+  for (int i = 0; i < faults::kKinds; ++i)
+    if (usable_in_reset(static_cast<Kind>(i))) kinds_[kind_count_++] = static_cast<Kind>(i);
+  if (kind_count_ == 0) return;
+  Fault fault;
+  fault.kind = kinds_[random_.below(kind_count_)];
+  fault.rank = random_.below(program_.world);
+  if (fault.kind == Kind::kRankExit) fault.rank = program_.world - 1;
+  fault.step = first->step + 1;
+  fault.in_reset = true;
+  constexpr std::uint32_t kCollectives = 4;
+  const bool is_call = fault.kind == Kind::kCallError;
+  fault.site = random_.below(at_message(fault.kind) ? 4 * kCollectives
+                             : is_call              ? 6 * kCollectives
+                                                    : kCollectives);
+  if (faults::is_payload(fault.kind)) draw_payload(random_, case_, kCollectives, fault);
+  if (faults::is_benign(fault.kind)) fault.duration_us = draw_duration();
+  plan.push_back(fault);
+  if (can_silence(fault.kind) && case_.timeout_ms == 0) draw_timeout();
+  if (case_.timeout_ms != 0) case_.timeout_ms += 2 * (fault.duration_us / 1000);
+}
+
 }  // namespace
 
 void draw_faults(Random& random, const GenerateOptions& options, Case& value) {
@@ -309,6 +358,12 @@ void draw_call_faults(Random random, const GenerateOptions& options, Case& value
   if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_call_plan();
 }
 
+void draw_reset_fault(Random random, const GenerateOptions& options, Case& value) {
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery);
+  if (is_able) PlanDrawer(random, options, value).draw_reset_fault();
+}
+
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value) {
   if (options.lane != GenerateOptions::Lane::kSim || !random.percent(12)) return;
   if (!never_times_out(value) || reference::reducer_count(value.program) > 1) return;
@@ -322,6 +377,26 @@ void draw_long_pause(Random random, const GenerateOptions& options, Case& value)
 bool has_long_pause(const Case& value) {
   return std::any_of(value.faults.faults.begin(), value.faults.faults.end(),
                      [](const Fault& fault) { return fault.duration_us >= kLongPauseUs; });
+}
+
+FaultKinds drawable_kinds(const GenerateOptions& options) {
+  using Lane = GenerateOptions::Lane;
+  FaultKinds out;
+  for (int i = 0; i < faults::kKinds; ++i) {
+    const auto kind = static_cast<Kind>(i);
+    const bool is_listed =
+        options.faults == GenerateOptions::Faults::kSwarm ||
+        (options.faults == GenerateOptions::Faults::kList && options.kinds.has(kind));
+    const bool is_of_lane = options.lane == Lane::kGloo   ? kGlooKinds.has(kind)
+                            : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
+                                                          : true;
+    const bool is_of_transport =
+        kind != Kind::kCallError ||
+        options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;
+    const bool is_able = faults::is_benign(kind) || options.capabilities.has(Capability::kRecovery);
+    if (is_listed && is_of_lane && is_of_transport && is_able) out = out.with(kind);
+  }
+  return out;
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

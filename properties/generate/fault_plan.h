@@ -17,6 +17,10 @@ void draw_payload_faults(Random random, const GenerateOptions& options, Case& va
 // Draws a failing library call, for programs whose collectives run over the simulated NCCL.
 void draw_call_faults(Random random, const GenerateOptions& options, Case& value);
 
+// Adds a fault that acts in the reset after a fault that ends a step. It runs after the other
+// faults are drawn, and changes none of them.
+void draw_reset_fault(Random random, const GenerateOptions& options, Case& value);
+
 // Makes a pause or a delay last for seconds, where waits never time out and only a deadline that
 // nobody asked for would end them.
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value);

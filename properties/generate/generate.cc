@@ -881,6 +881,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_call_faults(random_for("calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);
   draw_misfit(random_for("misfit"), options, out);
+  draw_reset_fault(random_for("reset"), options, out);
   draw_largest(random_for("largest"), out.program);
   return out;
 }

@@ -64,6 +64,9 @@ struct GenerateOptions {
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options = {});
 
+// Returns the kinds of faults that cases with these options can have.
+FaultKinds drawable_kinds(const GenerateOptions& options);
+
 // Reads "swarm", "none" or a comma-separated list of kinds into the two fields of the options.
 Status parse_faults(std::string_view text, GenerateOptions& options);
 

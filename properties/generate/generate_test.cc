@@ -99,7 +99,29 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 9395211058408946497u);
+  EXPECT_EQ(hash, 4180879262711940508u);
+}
+
+TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
+  std::uint64_t in_reset = 0;
+  std::set<faults::Kind> kinds;
+  GenerateOptions gloo;
+  gloo.lane = GenerateOptions::Lane::kGloo;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    for (const faults::Fault& fault : generate(19, index).faults.faults) {
+      if (!fault.in_reset) continue;
+      ++in_reset;
+      kinds.insert(fault.kind);
+      EXPECT_GT(fault.step, 0u);  // a fault of an earlier step makes the ranks reset
+    }
+    for (const faults::Fault& fault : generate(19, index, gloo).faults.faults)
+      EXPECT_FALSE(fault.in_reset);
+  }
+  EXPECT_GE(in_reset, kCases / 200);
+  for (int i = 0; i < faults::kKinds; ++i) {
+    const auto kind = static_cast<faults::Kind>(i);
+    EXPECT_EQ(kinds.contains(kind), faults::has_site_in_reset(kind)) << faults::name_of(kind);
+  }
 }
 
 TEST(Generate, MostCasesOverNcclDrawPartialOrderSamplingUnlessAPolicyIsNamed) {

@@ -117,9 +117,7 @@ class GlooLane final : public properties::Lane {
                                       [](const auto& r) { return r.finished; });
     for (std::size_t rank = 0; rank < environments.size(); ++rank) {
       contexts[rank] = reusable ? environments[rank]->reusable_context() : nullptr;
-      const faults::Fired fired = environments[rank]->fired();
-      for (std::size_t k = 0; k < fired.counts.size(); ++k)
-        observation.fired.counts[k] += fired.counts[k];
+      observation.fired.add_counts(environments[rank]->fired());
       for (auto& device : devices[rank]) {
         if (device->allocated_bytes() == 0) continue;
         observation.leaked_bytes += device->allocated_bytes();

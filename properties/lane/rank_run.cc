@@ -177,8 +177,7 @@ class RankRun {
   void gather(std::uint32_t rank, const std::string& bytes, RankObservation& seen) {
     faults::Fired fired;
     if (!from_bytes(bytes, seen, fired)) return sent_nonsense(rank);
-    for (std::size_t k = 0; k < fired.counts.size(); ++k)
-      observation_.fired.counts[k] += fired.counts[k];
+    observation_.fired.add_counts(fired);
     observation_.planted += seen.planted;
   }
 

@@ -154,6 +154,16 @@ void RealEnvironment::begin_step(std::uint32_t step) {
     injector_.end_step(setup_.rank);
 }
 
+void RealEnvironment::begin_reset(std::uint32_t step) {
+  const std::scoped_lock lock(mutex_);
+  injector_.begin_reset(setup_.rank, step);
+}
+
+void RealEnvironment::set_state(faults::ReducerState state) {
+  const std::scoped_lock lock(mutex_);
+  injector_.set_state(setup_.rank, state);
+}
+
 faults::OperationFault RealEnvironment::on_operation() {
   faults::OperationFault fault;
   {

@@ -47,6 +47,9 @@ class RealEnvironment : public RankEnvironment {
   Result<Memberships> connect(const Roster& roster) override;
   platform::Duration failure_grace() const override;
   void begin_step(std::uint32_t step) override;
+  void begin_reset(std::uint32_t step) override;
+  bool wants_states() const override { return !the_case().faults.faults.empty(); }
+  void set_state(faults::ReducerState state) override;
   void visit_node() override;
   Status visit_hook(faults::HookCall call) override;
   bool exited() const override { return false; }  // a process that exits never asks again

@@ -205,6 +205,15 @@ class SimEnvironment final : public RankEnvironment {
       world_.network.injector_of(rank_).end_step(rank_);
   }
 
+  void begin_reset(std::uint32_t step) override {
+    world_.network.injector_of(rank_).begin_reset(rank_, step);
+  }
+
+  bool wants_states() const override { return !case_.faults.faults.empty(); }
+  void set_state(faults::ReducerState state) override {
+    world_.network.injector().set_state(rank_, state);
+  }
+
   void visit_node() override {
     const faults::NodeFault fault = world_.network.injector_of(rank_).on_node(rank_);
     if (fault.slow_us != 0) {

@@ -14,8 +14,8 @@
 #include "faults/plan.h"
 #include "properties/observe/meeting.h"
 #include "reducer/base/status.h"
-#include "reducer/platform/platform.h"
 #include "reducer/options.h"
+#include "reducer/platform/platform.h"
 #include "reference/program.h"
 
 namespace lockstep {
@@ -55,6 +55,12 @@ class RankEnvironment {
   virtual platform::Duration failure_grace() const = 0;
 
   virtual void begin_step(std::uint32_t step) = 0;
+  // The subject is about to be reset, and goes on with `step`. The next begin_step() ends this.
+  virtual void begin_reset(std::uint32_t step) { (void)step; }
+  // Whether the lane wants to know what the rank's reducer is doing. set_state() then says it, on
+  // any thread of the rank, and one call at a time.
+  virtual bool wants_states() const { return false; }
+  virtual void set_state(faults::ReducerState state) { (void)state; }
   // Called when a node of the program, or the user's communication hook, begins to run. It may be
   // slow, or throw, as the fault plan says.
   virtual void visit_node() = 0;

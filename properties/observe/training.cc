@@ -9,6 +9,7 @@
 
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
+#include "properties/observe/state_watch.h"
 #include "properties/observe/watched_group.h"
 #include "reducer/base/check.h"
 #include "reducer/tensor/sparse.h"
@@ -36,7 +37,12 @@ constexpr std::uint32_t kToldEnds = 16;
 // same gradient has run.
 class PassRecorder final : public GradientHook {
  public:
-  explicit PassRecorder(const Program& program) : program_(program) {}
+  PassRecorder(const Program& program, StateWatch& watch) : program_(program), watch_(watch) {}
+
+  Status gradient_arriving(Parameter&, std::size_t, GraphTask&) override {
+    if (!is_paused_) watch_.gradient_arrives();
+    return {};
+  }
 
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
     if (is_paused_) return {};
@@ -92,6 +98,7 @@ class PassRecorder final : public GradientHook {
   }
 
   const Program& program_;
+  StateWatch& watch_;
   platform::Mutex mutex_{"harness.hooks"};
   // This guards hooks_ and launched_. It is not the platform's mutex, because a schedule must not
   // depend on it: no thread waits while it holds it.
@@ -133,7 +140,8 @@ class Training {
         environment_(environment),
         observation_(observation),
         engine_(used_workers(program, environment), tie_seed(program, environment.rank())),
-        recorder_(program) {
+        watch_(environment),
+        recorder_(program, watch_) {
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
       devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d), FreshMemory::kNaN));
     std::vector<Device*> places;  // by the program's numbers
@@ -170,6 +178,7 @@ class Training {
                                  std::move(memberships));
     });
     if (observation_.construction.ok()) {
+      if (subject_->names_buckets()) watch_.begin();
       record_hooks();
       train_all(step);
     }
@@ -218,11 +227,18 @@ class Training {
     const auto watch = [&](std::uint32_t reducer, std::shared_ptr<ProcessGroup>& group) {
       if (group == nullptr) return;
       std::shared_ptr<ProcessGroup>& outer = watched[group.get()];
-      const auto look = [this, is_shared, reducer](const Collective& collective) {
-        if (collective.bucket == kNone) return;
-        look_at(collective, is_shared ? subject_->reducer_of(collective) : reducer);
+      const auto number = [this, is_shared, reducer](const Collective& collective) {
+        return is_shared ? subject_->reducer_of(collective) : reducer;
       };
-      if (outer == nullptr) outer = std::make_shared<WatchedGroup>(group, look);
+      const auto before = [this, number](const Collective& collective) {
+        watch_.collective_begins(collective);
+        if (collective.bucket != kNone) look_at(collective, number(collective));
+      };
+      const auto after = [this, number](const Collective& collective) {
+        if (watch_.is_on() && collective.bucket != kNone)
+          watch_.bucket_launched(number(collective), collective.bucket);
+      };
+      if (outer == nullptr) outer = std::make_shared<WatchedGroup>(group, before, after);
       group = outer;
     };
     for (std::uint32_t r = 0; r < memberships.size(); ++r) {
@@ -376,7 +392,9 @@ class Training {
     const auto steps = static_cast<std::uint32_t>(program_.steps.size());
     const bool shadows = !reference::has_input(program_, environment_.rank(), step);
     environment_.begin_step(shadows ? step : steps);  // no fault is planned there
+    watch_.enter(faults::ReducerState::kJoining);
     const Status status = subject_->end_join();
+    watch_.enter(faults::ReducerState::kIdle);
     if (environment_.exited()) return false;
     environment_.begin_step(steps);
     if (!status.ok()) {
@@ -404,6 +422,7 @@ class Training {
     observed.generation = generation_;
     observed.begin_us = now_us();
     run_step(program_.steps[step], observed);
+    watch_.enter(faults::ReducerState::kIdle);
     observed.end_us = now_us();
     if (environment_.exited()) return true;
     if (!observed.status.ok()) {
@@ -450,14 +469,24 @@ class Training {
   bool recover(Resume& resume) {
     expect_after(resume);
     // No fault is planned for the step behind the last one.
-    environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
+    const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+    environment_.begin_step(steps);
+    watch_.enter(faults::ReducerState::kResetting);
     observation_.recovery =
-        join(std::move(resume.roster), resume.step, [this](Memberships memberships) {
-          return subject_->has_failed_to_begin()
-                     ? subject_->construct(parameters_, state_->buffers(), engine_, program_,
-                                           environment_, std::move(memberships))
-                     : subject_->reset(std::move(memberships));
+        join(std::move(resume.roster), resume.step, [&](Memberships memberships) {
+          environment_.begin_reset(resume.step);
+          Status status = subject_->has_failed_to_begin()
+                              ? subject_->construct(parameters_, state_->buffers(), engine_,
+                                                    program_, environment_, std::move(memberships))
+                              : subject_->reset(std::move(memberships));
+          environment_.begin_step(steps);
+          return status;
         });
+    if (environment_.exited()) {
+      observation_.recovery = Status();  // it has no result any more
+      return false;
+    }
+    watch_.enter(faults::ReducerState::kIdle);
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     record_hooks();
     observation_.ending.clear();
@@ -562,6 +591,7 @@ class Training {
     const reference::Forward& forward = pass.forwards[f];
     std::vector<Edge> made;
     const auto module = [&](std::vector<Edge>& out) {
+      watch_.module_begins();
       if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, f);
       out = builder_->build(forward.nodes, forward.outputs);
       out.resize(out.size() + forward.constants);
@@ -569,6 +599,7 @@ class Training {
     };
     const PassKind kind = forward.local ? PassKind::kNoSync : step.kind;
     LOCKSTEP_RETURN_IF_ERROR(subject_->forward(kind, module, made));
+    note_forward(kind, made);
     if (forward.discard || step.kind == PassKind::kNoGrad) return {};
     move_last(made, forward.constants, constants);
     std::move(made.begin(), made.end(), std::back_inserter(outputs));
@@ -579,8 +610,17 @@ class Training {
     const std::size_t count = constants.size();
     move_last(constants, count, outputs);
     Status status = subject_->sync_gradients(outputs);
+    watch_.module_begins();
+    if (status.ok() && !outputs.empty()) watch_.forward_returned(subject_->bucket_count());
     if (status.ok()) move_last(outputs, count, constants);
     return status;
+  }
+
+  // Manual sync begins its pass later.
+  void note_forward(PassKind kind, const std::vector<Edge>& outputs) {
+    const bool is_synced = kind == PassKind::kSynced && !program_.options.manual_sync;
+    if (watch_.is_on() && is_synced && !outputs.empty())
+      watch_.forward_returned(subject_->bucket_count());
   }
 
   // Runs the step in a checkpoint around the whole model, or in two.
@@ -599,10 +639,12 @@ class Training {
     const auto run = [&](const BackwardContext& context) -> Status {
       std::vector<Edge> made;
       const auto module = [&](std::vector<Edge>& out) {
+        watch_.module_begins();
         state_->run_forward(step.key, forwards);
         return build(out);
       };
       Status status = subject_->forward(step.kind, module, made);
+      if (status.ok()) note_forward(step.kind, made);
       const bool is_second = forwards++ > 0;
       const bool is_refused = status.code() == Code::kInvalidArgument;
       if (is_second && is_refused && pass.recompute == reference::Recompute::kTwice) return {};
@@ -640,6 +682,7 @@ class Training {
     recorder_.pause(!reference::is_synced_call(pass, call));
     observed.failed_call = static_cast<std::int32_t>(call);
     observed.status = engine_.backward(roots, gradients, !is_last);
+    if (observed.status.ok()) watch_.backward_returned(is_last);
   }
 
   static std::vector<Edge> choose_roots(const reference::RankPass& pass, std::size_t call,
@@ -769,7 +812,8 @@ class Training {
   std::optional<LaneState> state_;
   std::optional<GraphBuilder> builder_;
   TensorMemory memory_;
-  Tensor one_;             // every root starts with this gradient
+  Tensor one_;  // every root starts with this gradient
+  StateWatch watch_;
   PassRecorder recorder_;  // outlives the subject's use of the parameters
   // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
   // PassRecorder::plain_mutex_.

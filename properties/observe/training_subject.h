@@ -65,6 +65,8 @@ class TrainingSubject {
   // Whether the subject's collectives say which bucket they reduce (Collective::bucket). The
   // overlap oracle needs this to judge which hook launched each bucket.
   virtual bool names_buckets() const { return false; }
+  // How many buckets a pass reduces, in all reducers together; only asked if they have names.
+  virtual std::uint32_t bucket_count() const { return 0; }
   // Returns the parameters' indices in the order that the buckets follow (B2); empty before the
   // rebuild.
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }

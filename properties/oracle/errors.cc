@@ -64,7 +64,8 @@ class ErrorOracle {
     if (!seen.finished && !seen.exited)
       return wrong("progress", "left before the end of its program");
     const auto has_failed = [](const ObservedStep& step) { return !step.status.ok(); };
-    if (!seen.joining.ok() || std::any_of(seen.steps.begin(), seen.steps.end(), has_failed))
+    if (!seen.joining.ok() || !seen.failed_joins.empty() ||
+        std::any_of(seen.steps.begin(), seen.steps.end(), has_failed))
       return {};
     if (const char* why = outcomes_.must_fail()) return wrong("error", why);
     return {};

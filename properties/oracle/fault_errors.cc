@@ -24,6 +24,14 @@ bool FaultErrors::reaches(const faults::Fault& fault, std::uint32_t step) const 
   return properties::reaches(c_.case_, c_.expectation_, c_.observation_, fault, c_.rank_, step);
 }
 
+// Whether the reset before the step may have failed on other ranks, after this one had gone on. A
+// rank whose reset fails ends its group, and tells no cause to those who are in a pass already.
+bool FaultErrors::fails_in_reset(std::uint32_t step) const {
+  return std::any_of(c_.fatal_.begin(), c_.fatal_.end(), [&](const faults::Fault& fault) {
+    return fault.in_reset && reaches(fault, step);
+  });
+}
+
 // Whether each of several reducers has a group of its own.
 bool FaultErrors::has_groups() const {
   return !c_.has_one_reducer() && c_.case_.program.options.group_each;
@@ -92,6 +100,10 @@ void FaultErrors::require_place(Requirements& it) const {
 // One of the faulty ranks must be the cause, if the culprit of every fault is known. Of the others
 // require_suspect() says more.
 void FaultErrors::require_cause(std::uint32_t step, Requirements& it) const {
+  if (fails_in_reset(step)) {
+    it.allow(Must::kCause, {.open = Unspecified::kPeerLeft});
+    return;
+  }
   Among culprits = Among::none();
   for (const faults::Fault& fault : c_.fatal_) {
     if (!reaches(fault, step)) continue;
@@ -148,6 +160,9 @@ void FaultErrors::require_sender(std::uint32_t step, Requirements& it) const {
   it.allow(Must::kChange, {.codes = kChanged});
   if (has_groups() && c_.observation_.closes_silently)  // as in require_cause()
     it.allow(Must::kChange, {.codes = kPeerLost, .open = Unspecified::kOtherGroup});
+  if (fails_in_reset(step))
+    it.allow(Must::kChange, {.codes = Among::of({Code::kPeerLost, Code::kAborted}),
+                             .open = Unspecified::kPeerLeft});
   Among senders = Among::none();
   for (const faults::Fault& fault : c_.fatal_) add_rank(senders, c_.group_rank(step, fault.rank));
   it.allow(Must::kSender, {.codes = ~kChanged});

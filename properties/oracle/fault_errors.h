@@ -38,6 +38,7 @@ class FaultErrors {
   bool cuts_off_one(const faults::Fault& fault) const;
   Among suspects(std::uint32_t step) const;
   bool is_done_or_dead(std::uint32_t step) const;
+  bool fails_in_reset(std::uint32_t step) const;
   bool has_groups() const;
   bool was_deceived() const;
 

@@ -241,6 +241,11 @@ AllowedOutcomes Outcomes::of_failed_attempt(const FailedCall& attempt) const {
   if (most == Loss::kUnrecorded)
     allow(allowed.errors, "a peer ended, perhaps meanwhile",
           {.open = Unspecified::kLastStepOfExited});
+  const auto acts_there = [&](const faults::Fault& fault) {
+    return fault.in_reset && fault.step == attempt.step && c_.is_peer(fault.rank, c_.rank_);
+  };
+  if (std::any_of(c_.fatal_.begin(), c_.fatal_.end(), acts_there))
+    allow(allowed.errors, "a fault acted in the reset", {});
   return allowed;
 }
 

@@ -61,6 +61,17 @@ nlohmann::ordered_json to_record(const FailureReport& failure) {
             {"preemptions", failure.outcome.preemptions}}}};
 }
 
+nlohmann::ordered_json states_record(const StateCoverage& states) {
+  nlohmann::ordered_json json = {{"by_fault", nlohmann::ordered_json::object()},
+                                 {"empty", empty_cells(states)}};
+  const std::vector<std::string> headers = state_headers();
+  for (const std::vector<std::string>& row : state_rows(states))
+    for (std::size_t i = 1; i < row.size(); ++i)
+      if (row[i] != "-")
+        json["by_fault"][row[0]][headers[i]] = row[i] == "!0" ? 0 : std::stoull(row[i]);
+  return json;
+}
+
 // Returns the share of the programs that both subjects could run comparably.
 std::string compared_line(const RunReport& report) {
   const auto percent = [&report](std::uint64_t count) {
@@ -224,6 +235,7 @@ std::string summary(const RunReport& report) {
     for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
     out += "\n";
   }
+  out += states_line(report.states);
   out += policies_line(report);
   out += unspecified_line(report);
   out += planted_line(report.planted_bug, report.planted);
@@ -268,6 +280,7 @@ std::string json_report(const RunReport& report) {
   if (!report.nccl.empty()) json["nccl"] = report.nccl;
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
+  if (!report.states.empty()) json["states"] = states_record(report.states);
   if (report.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();
   if (!report.inconclusive.empty()) json["inconclusive"] = report.inconclusive;
   if (report.earlier.run > 0)

@@ -9,6 +9,7 @@
 
 #include "properties/case/case.h"
 #include "properties/report/outcome.h"
+#include "properties/report/state_coverage.h"
 
 namespace lockstep::properties {
 
@@ -59,6 +60,7 @@ struct RunReport {
   std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
   std::vector<RunProgress> progress;  // in the order of time
   std::map<std::string, std::uint64_t> faults_fired;
+  StateCoverage states;      // empty where it is not asked for
   std::uint64_t errors = 0;  // how many errors of ranks the oracles judged
   // How often the oracles could not judge something, by reason (oracle/unspecified.h).
   std::map<std::string, std::uint64_t> unspecified;

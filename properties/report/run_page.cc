@@ -122,6 +122,13 @@ Result<std::string> run_page(const RunReport& report) {
     page.add_chart("Faults that fired", faults_config(report),
                    90 + kRow * static_cast<int>(report.faults_fired.size()));
   }
+  if (!report.states.empty()) {
+    page.add_heading("States and faults");
+    page.add_paragraph(
+        "What the reducer of a fault's rank was doing when the fault acted, and how often. A cell "
+        "with a dash cannot occur; a marked one can, and was not seen.");
+    page.add_table(state_headers(), state_rows(report.states));
+  }
   if (!report.coverage.empty()) {
     page.add_heading("Features and faults");
     page.add_paragraph(fmt::format(

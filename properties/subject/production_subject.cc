@@ -130,6 +130,12 @@ class ProductionSubject final : public TrainingSubject {
 
   bool names_buckets() const override { return true; }
 
+  std::uint32_t bucket_count() const override {
+    std::size_t count = 0;
+    for (const User& user : users_) count += user.parallel->reducer().layout().buckets.size();
+    return static_cast<std::uint32_t>(count);
+  }
+
   std::optional<FlightRecord> flight_record() const override {
     if (users_.empty()) return std::nullopt;
     return users_.front().parallel->flight_record();
