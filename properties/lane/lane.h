@@ -26,6 +26,9 @@ class Lane {
   // `expectation` is the model's, without recoveries: it says where the program itself must fail.
   virtual void run(const Case& c, const reference::Expectation& expectation,
                    Observation& observation) = 0;
+  // Whether the machine let a rank of the last run wait for a processor nearly all the time
+  // (process/processor_time.h): what it missed, it missed for want of time.
+  virtual bool was_starved() const { return false; }
 };
 
 // Whether this program has the lane for the subject, and for the one beside it (real_lanes.h).

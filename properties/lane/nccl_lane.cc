@@ -35,6 +35,8 @@ class NcclLane final : public Lane {
     run_with_plan(c, planned, observation);
   }
 
+  bool was_starved() const override { return processes_.was_starved(); }
+
  private:
   // A plug-in before version 11 reads its plan once, when its process first uses it. The effects of
   // a fault in NCCL also end with the processes.

@@ -14,6 +14,7 @@
 #include "properties/lane/rank_server.h"
 #include "properties/process/message.h"
 #include "properties/process/process_end.h"
+#include "properties/process/processor_time.h"
 #include "properties/process/system_error.h"
 #include "reducer/base/check.h"
 
@@ -103,6 +104,8 @@ class ProcessRanks::Lines final : public RankLines {
 
   int fd(std::uint32_t rank) const override { return processes_[rank].fd; }
   bool send_request(std::uint32_t rank, const std::string& text) override {
+    if (owner_.lane_ == LaneKind::kNccl)
+      clocks_.emplace_back(fmt::format("/proc/{}/task", processes_[rank].pid));
     return send_message(processes_[rank].fd, text, kMessageLimit);
   }
   bool send_answer(std::uint32_t rank, const std::string& text) override {
@@ -124,16 +127,32 @@ class ProcessRanks::Lines final : public RankLines {
     return ProcessRanks::end(processes_, rank, patience);
   }
 
+  void watch() override {
+    constexpr auto kInterval = std::chrono::milliseconds(500);
+    if (Clock::now() < next_sample_) return;
+    next_sample_ = Clock::now() + kInterval;
+    for (ProcessorClock& each : clocks_) each.sample();
+  }
+  bool were_starved() const {
+    return std::any_of(clocks_.begin(), clocks_.end(),
+                       [](const ProcessorClock& each) { return is_starved(each.time()); });
+  }
+
  private:
+  using Clock = std::chrono::steady_clock;
+
   ProcessRanks& owner_;
   Processes& processes_;
   std::string directory_;
+  std::vector<ProcessorClock> clocks_;  // of the ranks, over NCCL
+  Clock::time_point next_sample_;
 };
 
 void ProcessRanks::run(const Case& c, Observation& observation, const std::string& net_plan) {
   if (processes_.size() < c.program.world) processes_.resize(c.program.world);
   Lines lines(*this, processes_);
   run_ranks(lines, {lane_, &subject_, net_plan}, c, observation);
+  was_starved_ = lines.were_starved();
 }
 
 void ProcessRanks::run_as_threads(const Case& c, Observation& observation) {

@@ -37,6 +37,8 @@ class ProcessRanks {
   void run_as_threads(const Case& c, Observation& observation);
   // After this, the next case starts new processes.
   void end_all();
+  // See Lane. Measured over NCCL alone.
+  bool was_starved() const { return was_starved_; }
 
  private:
   class Lines;
@@ -57,6 +59,7 @@ class ProcessRanks {
   RankForkServer fork_server_;  // for the subject's rank program, if it names one
   Processes processes_;
   Processes threads_;
+  bool was_starved_ = false;  // in the last run
 };
 
 // Runs the rank on the build of the reducer that the subject selects.

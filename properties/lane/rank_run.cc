@@ -48,6 +48,7 @@ class RankRun {
     while (is_running() && observation_.end == Observation::End::kFinished) {
       if (Clock::now() >= limit) give_up(Observation::End::kHung, describe_missing());
       step();
+      lines_.watch();
     }
     observation_.recoveries = meeting_.recoveries();
     lines_.end_network_faults(observation_);

@@ -40,6 +40,9 @@ class RankLines {
   // ended.
   virtual std::string end(std::uint32_t rank, std::chrono::milliseconds patience) = 0;
 
+  // Called again and again while ranks run.
+  virtual void watch() {}
+
   // Ends the faults of the network that have begun, and notes which have acted. Called when the
   // ranks recover, and after the case.
   virtual void end_network_faults(Observation& observation) { (void)observation; }

@@ -34,6 +34,7 @@ class CaseRunner {
 
  private:
   Verdict run_modelled(const Case& c);
+  Verdict run_unless_starved(const Case& c);
   Verdict run_once(const Case& c);
   Verdict run_beside(const Case& c);
   Verdict compare(const Case& c, Verdict mine, Verdict theirs);

@@ -10,6 +10,7 @@ namespace {
 
 // What the calls leave behind is not looked at: most of them are wrong.
 struct SimNcclOnce {
+  static constexpr bool kIsRealTime = false;
   static void run(int ranks, const std::function<void(NcclUnderTest&)>& body) {
     NcclRun run(ranks);
     run.run(body);

@@ -151,6 +151,7 @@ class NcclProcess final : public NcclUnderTest {
 
 template <class World>
 struct NcclProcesses {
+  static constexpr bool kIsRealTime = true;
   static constexpr std::chrono::seconds kLimit{120};
   static constexpr std::chrono::seconds kAfterFailure{5};  // for those whose peer has failed
   enum End : int { kGood = 0, kFailed = 1, kSkipped = 76, kNoDevice = 77, kKilled = 255 };

@@ -294,7 +294,13 @@ class NcclStates : public ::testing::Test {
   static void expect_answer(NcclRow& row, const NcclCall& call, NcclState state) {
     const NcclAnswer expected = call.in(state, row.api().version);
     const std::string what = std::string(call.name) + ", when " + name_of(state);
-    EXPECT_EQ(static_cast<int>(call.call(row)), static_cast<int>(expected.result)) << what;
+    const NcclResult result = call.call(row);
+    // NCCL itself may have ended in the background what it only began.
+    const bool has_ended = Fixture::kIsRealTime && expected.result == NcclResult::kInProgress &&
+                           result == NcclResult::kSuccess;
+    if (!has_ended) {
+      EXPECT_EQ(static_cast<int>(result), static_cast<int>(expected.result)) << what;
+    }
     EXPECT_EQ(static_cast<int>(nccl_after(row.on, row.comm)), static_cast<int>(expected.after))
         << "after " << what;
   }

@@ -1,0 +1,48 @@
+#include "properties/process/processor_time.h"
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLeastWait_s = 5;
+constexpr double kLeastShare = 0.05;
+constexpr double kNanoseconds = 1e-9;
+
+}  // namespace
+
+bool is_starved(const ProcessorTime& time) {
+  return time.waited_s >= kLeastWait_s && time.ran_s < kLeastShare * (time.ran_s + time.waited_s);
+}
+
+ProcessorClock::ProcessorClock(std::string folder) : folder_(std::move(folder)) { read(true); }
+
+void ProcessorClock::sample() { read(false); }
+
+void ProcessorClock::read(bool is_first) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
+    std::ifstream file(entry.path() / "schedstat");
+    double ran_ns = 0;
+    double waited_ns = 0;
+    if (!(file >> ran_ns >> waited_ns)) continue;
+    Thread& thread = threads_[entry.path().filename().string()];
+    thread.last = {ran_ns * kNanoseconds, waited_ns * kNanoseconds};
+    if (is_first) thread.first = thread.last;
+  }
+}
+
+ProcessorTime ProcessorClock::time() const {
+  ProcessorTime sum;
+  for (const auto& [name, thread] : threads_) {
+    sum.ran_s += thread.last.ran_s - thread.first.ran_s;
+    sum.waited_s += thread.last.waited_s - thread.first.waited_s;
+  }
+  return sum;
+}
+
+}  // namespace lockstep::properties
