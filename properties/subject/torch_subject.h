@@ -12,7 +12,7 @@
 namespace lockstep::properties {
 
 // What the program must answer to `lockstep-torch --probe`, before the version.
-constexpr const char* kTorchGreeting = "lockstep-torch 1, libtorch ";
+constexpr const char* kTorchGreeting = "lockstep-torch 2, libtorch ";
 
 // Where the programs of other versions than the system's lie, beside `lockstep`: VERSION/ has the
 // program that `ci/torch --version VERSION` built, and with/PATH/ the one of `ci/torch --with

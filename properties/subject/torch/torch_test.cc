@@ -369,7 +369,7 @@ TEST_F(TorchProgram, WarningsBeforeItsAnswerAreSkipped) {
   const fs::path program = folder_ / "lockstep-torch.d" / "2.9.1" / "lockstep-torch";
   fs::create_directories(program.parent_path());
   std::ofstream(program) << "#!/bin/sh\necho '[W interface.cpp:47] Warning'\n"
-                            "echo 'lockstep-torch 1, libtorch 2.9.1+cpu'\n";
+                            "echo 'lockstep-torch 2, libtorch 2.9.1+cpu'\n";
   fs::permissions(program, fs::perms::owner_all);
   const Result<Subject> found = torch_subject("2.9.1", folder_);
   ASSERT_TRUE(found) << found.error().failure().detail;
