@@ -84,13 +84,14 @@ expect 2 "the command of its host has ended" \
   "$program" fuzz --lane hosts --hosts failing --secret-file secret --cases 1 --jobs 1
 
 # Namespaces.
-code=0
-"$program" fuzz --lane hosts --netns 1 --cases 1 --jobs 1 >out 2>err || code=$?
-if ((code == 2)); then
-  echo "skipped: $(cat err)"
+if ! "$program" doctor | grep -q '^namespaces    ready'; then
+  echo "skipped: $("$program" doctor | grep '^namespaces ')"
   if ((failures > 0)); then exit 1; fi
   exit 77
 fi
+# Whatever descriptors the caller left open, a rank's host gets its own two.
+expect 0 " 0 failing" "$program" fuzz --lane hosts --netns 2 --cases 1 --seed 7 --jobs 1 3</dev/null
+expect 0 " 0 failing" "$program" fuzz --lane hosts --netns 2 --cases 1 --seed 7 --jobs 1 3</dev/null 4</dev/null
 expect 0 " 0 failing" "$program" fuzz --lane hosts --netns 3 --cases 30 --seed 7 --jobs 2 \
   --faults rank_exit,rank_pause,operation_delay,operation_stall
 wait_for nothing_runs || fail "the lane left a process behind"

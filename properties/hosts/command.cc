@@ -20,7 +20,7 @@ extern char** environ;
 namespace lockstep::properties::hosts {
 namespace {
 
-constexpr auto kLimit = std::chrono::seconds(10);
+constexpr auto kLimit = std::chrono::seconds(60);
 constexpr std::size_t kMostOutput = std::size_t{4} << 20;
 
 // A file without a name, which a program's standard streams can be.
@@ -102,7 +102,8 @@ Result<std::string> run_command(const std::vector<std::string>& arguments,
   ::posix_spawn_file_actions_destroy(&actions);
   if (refused != 0) return failed(complaint(arguments, std::strerror(refused)));
   const std::optional<int> status = end_within(pid, kLimit);
-  if (!status) return failed(complaint(arguments, "it did not end within 10 s"));
+  if (!status)
+    return failed(complaint(arguments, fmt::format("it did not end within {} s", kLimit.count())));
   if (*status == 0) return out.text();
   const std::string text = error.text();
   const std::string line = text.substr(0, text.find('\n'));

@@ -50,13 +50,24 @@ Chosen& chosen() {
   return hosts;
 }
 
+// Moves a descriptor above kNetworkFd and kSecretFd. Starting a host puts two descriptors there, one
+// after the other; the first must not take the place of the second. Returns -1 if that fails.
+int move_above_host_fds(int fd) {
+  if (fd < 0) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kSecretFd + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return moved;
+}
+
 // A secret of this run alone, in a file without a name that the ranks' hosts inherit.
 Result<int> make_secret_file() {
   const Result<hosts::Nonce> bytes = hosts::draw_nonce();
   if (!bytes) return failed(bytes.error());
   std::string text;
   for (const char byte : *bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  const int fd = ::memfd_create("lockstep-secret", MFD_CLOEXEC);
+  const int fd = move_above_host_fds(::memfd_create("lockstep-secret", MFD_CLOEXEC));
   if (fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()))
     return fd;
   return failed(refused_by_system("no file for the secret of the ranks can be made", errno));
@@ -237,7 +248,8 @@ Status HostRanks::Lines::start_namespace(std::uint32_t rank) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
     return refused_by_system("no socket for a rank's host can be made", errno);
   const hosts::Line mine(fds[0]);
-  hosts::Line theirs(fds[1]);
+  hosts::Line theirs(move_above_host_fds(fds[1]));
+  if (theirs.fd() < 0) return refused_by_system("no socket for a rank's host can be made", errno);
   std::vector<std::string> arguments = command_of(
       rank, "/proc/self/exe", secret_fd_ >= 0 ? fd_file(kSecretFd) : chosen().options.secret_file);
   arguments.insert(arguments.end(), {"--network-fd", std::to_string(kNetworkFd)});
