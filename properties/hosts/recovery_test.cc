@@ -3,7 +3,8 @@
 // that is cut off ends no step. Each test prints what happened as a timeline.
 //
 // Nobody coordinates the processes but the store. The tests are skipped where the system has no
-// namespaces, or no nft.
+// namespaces, or no nft. Two are too long for every change: ci/nightly runs them, with
+// --gtest_also_run_disabled_tests.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -265,7 +266,7 @@ class Recovery : public ::testing::Test {
 
   template <class Predicate>
   static void wait(Predicate predicate, const std::string& what) {
-    const auto deadline = platform::Deadline::in(seconds(60));
+    const auto deadline = platform::Deadline::in(seconds(100));
     while (!predicate() && !deadline.passed()) pause_for(milliseconds(5));
     ASSERT_TRUE(predicate()) << "no " << what;
   }
@@ -374,7 +375,7 @@ TEST_F(Recovery, F4SurvivorsOfAKilledProcessGoOnAndAReplacementJoins) {
   for (const int process : {0, 2, 3}) wait_for_group(process, 3, generation);
 }
 
-TEST_F(Recovery, F4AGroupGrowsToMoreThanItBeganWith) {
+TEST_F(Recovery, DISABLED_F4AGroupGrowsToMoreThanItBeganWith) {
   begin(2, 1, 3);
   ASSERT_EQ(life(0).size, 2);
   tell("lets a third process join");
@@ -437,7 +438,7 @@ TEST_F(Recovery, F9OfTwoHalvesOnlyTheOneWithTheStoreGoesOn) {
 
 // Both halves reach the store. Each roster has both, so no group can be connected, and nobody ends
 // a step, until the partition heals.
-TEST_F(Recovery, F9OfTwoHalvesThatBothReachTheStoreNeitherGoesOnAlone) {
+TEST_F(Recovery, DISABLED_F9OfTwoHalvesThatBothReachTheStoreNeitherGoesOnAlone) {
   begin(4);
   tell("cuts processes 2 and 3 off from 0 and 1");
   for (const int process : {2, 3}) cut_off(process, {0, 1});
