@@ -265,7 +265,7 @@ class Recovery : public ::testing::Test {
 
   template <class Predicate>
   static void wait(Predicate predicate, const std::string& what) {
-    const auto deadline = platform::Deadline::in(seconds(60));
+    const auto deadline = platform::Deadline::in(seconds(100));
     while (!predicate() && !deadline.passed()) pause_for(milliseconds(5));
     ASSERT_TRUE(predicate()) << "no " << what;
   }
