@@ -1,7 +1,7 @@
 // For tests that run NCCL itself on a GPU that is played: which library, and with which network.
 // LOCKSTEP_NCCL names a library; otherwise it is one that ci/nccl has fetched into the folder
-// LOCKSTEP_NCCL_CACHE (.cache/nccl of the sources unless it is set). Without one the tests are
-// skipped.
+// LOCKSTEP_NCCL_CACHE (.cache/nccl of the sources unless it is set), or else the one that the
+// loader finds. Without one that can be played the tests are skipped.
 //
 // Threads: those of the test. To be used before NCCL is.
 #pragma once
@@ -19,7 +19,8 @@
 
 namespace lockstep::testing {
 
-// Empty if there is none.
+constexpr const char* kLoadersNccl = "libnccl.so.2";
+
 inline std::string played_library() {
   if (const char* const named = std::getenv("LOCKSTEP_NCCL"); named != nullptr) return named;
   const char* const cache = std::getenv("LOCKSTEP_NCCL_CACHE");
@@ -30,7 +31,7 @@ inline std::string played_library() {
     const std::filesystem::path file = folder / version / "lib/libnccl.so.2";
     if (std::filesystem::exists(file, ignored)) return file.string();
   }
-  return {};
+  return kLoadersNccl;
 }
 
 enum class PlayedNetwork { kPlugin, kSockets };
@@ -49,15 +50,16 @@ struct PlayedNccl {
   }
   static Result<std::unique_ptr<Device>> open() {
     const std::string file = library();
-    if (file.empty())
-      return failed(Status(Code::kInvalidArgument,
-                           "no NCCL to play: fetch one (ci/nccl fetch 2.28.9), or name the folder "
-                           "with LOCKSTEP_NCCL_CACHE"));
     void* const module = ::dlopen(LOCKSTEP_PLAYED_GPU, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) return failed(Status(Code::kInternal, ::dlerror()));
     const auto load = reinterpret_cast<LockstepPlayedLoad>(::dlsym(module, "lockstep_played_load"));
-    if (const char* const why = load(file.c_str()); why != nullptr)
-      return failed(Status(Code::kInternal, why));
+    const char* const why = load(file.c_str());
+    if (why != nullptr && file == kLoadersNccl)
+      return failed(Status(Code::kInvalidArgument,
+                           "no NCCL to play: fetch one (ci/nccl fetch 2.28.9), or name the folder "
+                           "with LOCKSTEP_NCCL_CACHE; " +
+                               std::string(why)));
+    if (why != nullptr) return failed(Status(Code::kInternal, why));
     return std::unique_ptr<Device>(std::make_unique<QueueDevice>());
   }
 };
