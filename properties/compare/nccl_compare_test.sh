@@ -32,16 +32,10 @@ case $part in
     for version in 2.22.3 2.27.7 2.28.9 2.29.7 2.30.7 2.32.3; do
       [[ ! -e $cache/$version/lib/libnccl.so.2 ]] || versions+=("$version")
     done
-    # Without one that was fetched, the one that the loader finds, beside itself.
-    if ((${#versions[@]} == 0)); then
-      found=$(ldconfig -p 2>/dev/null | sed -n 's/.*libnccl\.so\.2 .*=> //p' | head -n 1)
-      [[ -n $found ]] || { echo "skipped: no NCCL in $cache (ci/nccl fetch 2.28.9), and none that the loader finds" && exit 77; }
-      versions=("a=$found" "b=$found")
-    fi
+    ((${#versions[@]} > 0)) || { echo "skipped: no NCCL in $cache (ci/nccl fetch 2.28.9)" && exit 77; }
     first=${versions[0]} last=${versions[-1]}
-    expect 0 "${first%%=*} -> ${last%%=*}" "$program" --run-on played --cache "$cache" --versions "$first,$last" --rounds 1 \
+    expect 0 "$first -> $last" "$program" --run-on played --cache "$cache" --versions "$first,$last" --rounds 1 \
       --repetitions 1 --fault-rounds 1 --sizes 1KiB,64KiB --json played.json
-    last=${last%%=*}
     for text in 'NCCL side by side, host side, device played; 3 ranks' ': all bits agree; ' \
       "$last: NCCL's ring (2.22 and newer): all_reduce/float32/1 KiB, all_reduce/float32/64 KiB, all_reduce/bfloat16/1 KiB" \
       "$last: told of killed: " "$last: told of stalled: timeout after " "$last: told of reset: "; do
