@@ -71,7 +71,7 @@ Status Reducer::backward_failed(Status status) {
   if (concerns_group(status.code()) && !status.failure().definite) attempt(take_own);
   Failure& failure = status.failure();
   failure.reported_by = collectives_.rank();
-  if (failure.rank == kNone) failure.rank = failure.reported_by;
+  if (failure.rank == kNone && !is_of_group(failure)) failure.rank = failure.reported_by;
   if (failure.pass == kNone && passes_.current()) failure.pass = passes_.current()->number;
   return give_up(std::move(status));
 }

@@ -167,6 +167,10 @@ bool concerns_group(Code code) {
   }
 }
 
+bool is_of_group(const Failure& failure) {
+  return concerns_group(failure.code) && !failure.collective.empty();
+}
+
 FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {}
 

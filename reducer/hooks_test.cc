@@ -650,6 +650,27 @@ TEST_F(ReducerHooks, F2ACollectiveOfAHookThatFailsStaysAFailureOfTheGroup) {
   EXPECT_EQ(status.failure().parameters, Names{"q"});
 }
 
+// As over NCCL, which does not say which peer was lost. Both peers are silent, so nobody knows.
+TEST(ReducerHookRanks, F2WhereNobodyKnowsWhichPeerWasLostARankDoesNotNameItself) {
+  for (const bool has_hook : {false, true}) {
+    TestRank rank;
+    rank.add("p", {DType::kFloat32, Shape::row_major({2})});
+    ReducerOptions options = quick_options(false);
+    options.failure_grace = std::chrono::milliseconds(10);
+    if (has_hook) options.hook = make_all_reduce_hook();
+    const auto group = std::make_shared<ScriptedGroup>(3);
+    ASSERT_TRUE(rank.create({group, std::make_shared<HashStore>()}, options).ok());
+    Failure loss;
+    loss.code = Code::kPeerLost;
+    loss.collective = "all_reduce";
+    group->late_failure = loss;
+    const Status status = rank.backward(rank.forward_of(rank.parameters), 1);
+    ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+    EXPECT_EQ(status.failure().rank, kNone) << status.to_string();
+    EXPECT_EQ(status.failure().suspect, kNone) << status.to_string();
+  }
+}
+
 TEST(ReducerHookRanks, F2AHooksFailureIsToldOnEveryRank) {
   for (const bool in_start : {true, false}) {
     const auto memberships = local_memberships(2);

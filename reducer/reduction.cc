@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/failure_board.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 
@@ -415,10 +416,11 @@ Status Reducer::with_bucket(Status status, std::size_t b) const {
   return status;
 }
 
-// A failure in or around a hook that names no rank arose on this one.
+// A failure in or around a hook that names no rank arose on this one, unless it is the group's.
 Status Reducer::hook_failed(Status status, std::size_t b) const {
   status = with_bucket(std::move(status), b);
-  if (status.failure().rank == kNone) status.failure().rank = status.failure().reported_by;
+  Failure& failure = status.failure();
+  if (failure.rank == kNone && !is_of_group(failure)) failure.rank = failure.reported_by;
   return status;
 }
 

@@ -59,8 +59,7 @@ Failure state_failure(const TrainingPosition& position, Status status) {
   Failure& failure = status.failure();
   failure.reported_by = position.rank;
   failure.pass = position.next_pass;
-  const bool is_of_group = concerns_group(failure.code) && !failure.collective.empty();
-  if (failure.rank == kNone && failure.suspect == kNone && !is_of_group) {
+  if (failure.rank == kNone && failure.suspect == kNone && !is_of_group(failure)) {
     failure.rank = failure.reported_by;
     failure.definite = true;
   }

@@ -9,6 +9,7 @@
 #include "faults/played_gpu/layout.h"
 #include "faults/played_gpu/redirect.h"
 #include "faults/played_gpu/symbols.h"
+#include "reducer/base/loader_error.h"
 
 namespace lockstep::played {
 namespace {
@@ -105,7 +106,7 @@ Status load(const std::string& library, const std::string& folder) {
     LOCKSTEP_RETURN_IF_ERROR(load_played(folder + file));
   void* const nccl = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (nccl == nullptr)
-    return refused(std::string("cannot load '") + library + "': " + ::dlerror() +
+    return refused(std::string("cannot load '") + library + "': " + loader_error(library) +
                    "; name another library with LOCKSTEP_NCCL=FILE");
   using GetVersion = int (*)(int*);
   const auto get_version = reinterpret_cast<GetVersion>(::dlsym(nccl, "ncclGetVersion"));

@@ -1,5 +1,6 @@
 // Memory is what the played GPU has handed out: device memory, which lies in the host's, and pinned
-// memory. New memory is poisoned, so that a read of what nothing has written shows.
+// memory. New memory is poisoned, so that a read of what nothing has written shows; blocks of 256
+// MiB or more are not, and take no memory until they are used.
 //
 // Threads: any. Failure: null for an allocation that the system refuses.
 #pragma once
@@ -15,6 +16,8 @@ enum class MemoryKind { kDevice, kPinned };
 class Memory {
  public:
   std::byte* allocate(MemoryKind kind, std::size_t bytes);
+  // As memset(); a large block of its own that is cleared takes no memory until it is used.
+  void fill(std::byte* data, int value, std::size_t bytes);
   // Returns whether such an allocation begins there.
   bool release(const void* data);
   bool owns(const void* data);

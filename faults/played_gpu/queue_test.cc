@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -149,6 +150,29 @@ TEST(PlayedMemory, IsPoisonedAndKnown) {
   EXPECT_TRUE(memory.release(data));
   EXPECT_FALSE(memory.owns(data));
   EXPECT_EQ(memory.allocated_bytes(), 0u);
+}
+
+std::size_t resident_pages() {
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident;
+}
+
+TEST(PlayedMemory, OfAReserveNothingIsTouched) {
+  Memory memory;
+  const std::size_t before = resident_pages();
+  constexpr std::size_t kReserve = std::size_t{512} << 20;
+  std::byte* const data = memory.allocate(MemoryKind::kDevice, kReserve);
+  ASSERT_NE(data, nullptr);
+  memory.fill(data, 0, kReserve);
+  EXPECT_LT(resident_pages() - before, 1000u);
+  memory.fill(data, 7, 100);
+  EXPECT_EQ(data[99], std::byte{7});
+  memory.fill(data, 0, kReserve);
+  EXPECT_EQ(data[0], std::byte{0});
+  EXPECT_EQ(data[99], std::byte{0});
+  EXPECT_TRUE(memory.release(data));
 }
 
 TEST(PlayedGpu, ItsBusAddressIsNobodysHere) {

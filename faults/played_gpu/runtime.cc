@@ -184,13 +184,13 @@ PLAYED int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, v
   return copy(to, from, bytes, stream);
 }
 PLAYED int cudaMemset(void* data, int value, std::size_t bytes) {
-  std::memset(data, value, bytes);
+  Gpu::one().memory().fill(static_cast<std::byte*>(data), value, bytes);
   return kSuccess;
 }
 PLAYED int cudaMemsetAsync(void* data, int value, std::size_t bytes, void* native) {
   NativeStream& stream = Gpu::one().stream(native);
   submit(stream, [&stream, data, value, bytes] {
-    std::memset(Gpu::one().reach(stream, static_cast<std::byte*>(data)), value, bytes);
+    Gpu::one().memory().fill(Gpu::one().reach(stream, static_cast<std::byte*>(data)), value, bytes);
   });
   return kSuccess;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -159,12 +158,9 @@ Result<std::string> campaign_page(const CampaignSummary& summary, const std::str
             fmt::format("lane {}, subject {}{}, seed {}, {} shards, commit {}", plan.lane,
                         plan.subject, plan.against.empty() ? "" : " against " + plan.against,
                         plan.seed, plan.shards, plan.commit));
-  std::istringstream lines(to_text(summary));
-  bool is_table = true;  // it is below, as a table of its own
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("cases: ")) is_table = false;
-    if (!is_table) page.add_paragraph(line);
-  }
+  const std::string text = to_text(summary);
+  const std::size_t begin = text.find("\ncases: ");  // before it is a table, which is below
+  if (begin != std::string::npos) page.add_summary(text.substr(begin + 1));
   add_failures(summary, page);
   if (!summary.total.progress.empty())
     page.add_chart("Cases and features over time", progress_chart(summary.total));

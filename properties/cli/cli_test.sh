@@ -38,14 +38,17 @@ expect 1 "--cases: '0' is not a whole number from 1 to" "$program" fuzz --cases 
 expect 0 "seed 18446744073709551615: 5 cases" "$program" fuzz --cases 5 --seed 18446744073709551615
 
 # What this machine can run.
-expect 0 "lane sim      ready" "$program" doctor
-expect 0 "lane gloo     ready: 4 processes at once" "$program" doctor
+expect 0 "lane sim       ready" "$program" doctor
+expect 0 "lane gloo      ready: 4 processes at once" "$program" doctor
 expect 0 "ci/nccl fetch" env LOCKSTEP_NCCL_CACHE=none "$program" doctor
 mkdir -p nccls/2.28.9/lib nccls/2.27.7/lib && touch nccls/2.28.9/lib/libnccl.so.2 nccls/2.27.7/lib/libnccl.so.2
-expect 0 "nccl versions ready: 2.27.7, 2.28.9 " env LOCKSTEP_NCCL_CACHE=nccls "$program" doctor
-expect_match 0 '^namespaces    (ready|no): ' "$program" doctor
+expect 0 "nccl versions  ready: 2.27.7, 2.28.9 " env LOCKSTEP_NCCL_CACHE=nccls "$program" doctor
+expect_match 0 '^lane hosts     (ready|no): ' "$program" doctor
 if ! compgen -G '/proc/driver/nvidia/gpus/*' >/dev/null; then
-  expect 0 "lane nccl     no: " env LOCKSTEP_NCCL_PLAYED=0 "$program" doctor
+  expect 0 "gpu            no: " "$program" doctor
+  expect 0 "lane nccl      no: " env LOCKSTEP_NCCL_PLAYED=0 "$program" doctor
+  expect_match 0 '^lane nccl      no: .*cannot load .*; `ci/nccl fetch 2.28.9` brings an NCCL' \
+    env LOCKSTEP_NCCL=/no/such/nccl.so "$program" doctor
 fi
 
 # Arrays of NumPy: two ranks with the floats 1 and 3 have the average 2; the sum 4 is a mistake.

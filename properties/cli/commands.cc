@@ -138,6 +138,15 @@ int run_replay(const ReplayOptions& options) {
          static_cast<int>(Failing::kInconclusive);
 }
 
+// Runs the small case once more, to see what each rank did. Writes nothing without a name.
+static Status write_shrunk_page(const ShrinkCommandOptions& options, FailureReport report) {
+  if (options.html.empty() || interrupted()) return {};
+  CaseServer server(options.lane, options.subject);
+  report.outcome = run_here(server, report.value, {options.lane == LaneKind::kSim, true, true},
+                            options.lane, options.subject);
+  return write_page(options.html, report);
+}
+
 int run_shrink(const ShrinkCommandOptions& options) {
   const std::optional<Case> c = load(options.case_file, options.subject);
   if (!c) return kUsage;
@@ -167,6 +176,8 @@ int run_shrink(const ShrinkCommandOptions& options) {
                                    path.string(), options.program);
   report.irrelevant = shrunk.irrelevant;
   report.shrink_executions = shrunk.executions;
+  if (const Status status = write_shrunk_page(options, report); !status.ok())
+    return complain(status.failure().detail);
   tell(failure_block(report));
   return interrupted() ? kInterrupted : static_cast<int>(shrunk.outcome.verdict.failing);
 }

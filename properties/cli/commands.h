@@ -29,6 +29,7 @@ struct ShrinkCommandOptions {
   Subject subject;
   double budget_seconds = 60;
   std::string program;
+  std::string html;  // empty: no page
 };
 int run_shrink(const ShrinkCommandOptions& options);  // writes CASE.min.json beside the case
 

@@ -2,18 +2,18 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "properties/cli/output.h"
+#include "properties/hosts/command.h"
+#include "properties/hosts/namespaces.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_cache.h"
 #include "properties/lane/nccl_played.h"
@@ -33,7 +33,7 @@ struct Finding {
 };
 
 void print(const std::string& what, const Finding& finding) {
-  tell(fmt::format("{:<14}{}{}{}\n", what, finding.is_ready ? "ready" : "no",
+  tell(fmt::format("{:<15}{}{}{}\n", what, finding.is_ready ? "ready" : "no",
                    finding.detail.empty() ? "" : ": ", finding.detail));
 }
 
@@ -45,18 +45,30 @@ Finding look_at_lane(LaneKind lane, int jobs) {
   return {true, fmt::format("{} process{} at once", jobs, jobs == 1 ? "" : "es")};
 }
 
-// Without a GPU the lane can play one, if there is an NCCL.
-Finding look_at_nccl() {
-  if (!has_lane(LaneKind::kNccl, Subject())) return look_at_lane(LaneKind::kNccl, 1);
-  Probe probe = probe_nccl_apart();
+// `probe` is what the nccl lane found when it looked for a GPU.
+Finding look_at_gpu(const Probe& probe) {
+  return {probe.is_ready, probe.is_ready ? "CUDA's first device" : probe.line};
+}
+
+// Without a GPU the lane can play one, if there is an NCCL: the loader's, or one of the cache.
+Finding look_at_nccl(Probe probe) {
+  std::string how;
   if (probe.lacks_device && may_play_nccl()) {
     play_nccl();
-    if (const Probe played = probe_nccl_apart(); played.is_ready)
-      probe = {true, false, fmt::format("{} ({})", played.line, probe.line)};
+    probe = probe_nccl_apart();
+    const bool is_named = std::getenv("LOCKSTEP_NCCL") != nullptr;
+    const std::vector<std::string> fetched =
+        is_named ? std::vector<std::string>() : nccl_versions_in(nccl_cache());
+    for (std::size_t i = fetched.size(); i-- > 0 && !probe.is_ready;) {
+      ::setenv("LOCKSTEP_NCCL", find_nccl(fetched[i], nccl_cache())->c_str(), 1);
+      probe = probe_nccl_apart();
+      how = fmt::format(" (--nccl {})", fetched[i]);
+    }
   }
-  if (!probe.is_ready) return {false, probe.line};
+  if (!probe.is_ready)
+    return {false, probe.line + "; `ci/nccl fetch 2.28.9` brings an NCCL that runs without a GPU"};
   const Finding machine = look_at_lane(LaneKind::kNccl, 1);
-  return machine.is_ready ? Finding{true, probe.line} : machine;
+  return machine.is_ready ? Finding{true, probe.line + how} : machine;
 }
 
 Finding look_at_nccl_versions() {
@@ -64,20 +76,21 @@ Finding look_at_nccl_versions() {
   if (versions.empty())
     return {false,
             "none was fetched; `ci/nccl fetch 2.28.9` fetches one, `ci/nccl list` names them"};
-  return {true, fmt::format("{} (fuzz --lane nccl --nccl VERSION)", fmt::join(versions, ", "))};
+  return {true, fmt::format("{} (fuzz --lane nccl --nccl VERSION, from 2.22 on)",
+                            fmt::join(versions, ", "))};
 }
 
-// Whether a process may make a network namespace, in which ranks have addresses of their own.
-Finding look_at_namespaces() {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(::unshare(CLONE_NEWNET) == 0 ? 0 : errno);
-  int state = 0;
-  if (child < 0 || ::waitpid(child, &state, 0) != child || !WIFEXITED(state))
-    return {false, "no process could be started to try it"};
-  const int error = WEXITSTATUS(state);
-  if (error == 0) return {true, "network namespaces can be made"};
-  return {false, fmt::format("unshare(CLONE_NEWNET): {}; run as root, or with CAP_SYS_ADMIN",
-                             std::generic_category().message(error))};
+// Whether ranks can have hosts of their own on this machine; the faults of the network need nft.
+Finding look_at_hosts() {
+  if (!has_lane(LaneKind::kHosts, Subject())) return look_at_lane(LaneKind::kHosts, 1);
+  if (const Status status = hosts::try_namespaces(); !status.ok())
+    return {false, status.failure().detail};
+  const std::string namespaces = "in network namespaces (--netns 4)";
+  if (hosts::find_program("nft").empty())
+    return {true, namespaces +
+                      ", without faults of the network: these need nft "
+                      "(ci/setup --network)"};
+  return {true, namespaces + ", with faults of the network"};
 }
 
 Finding look_at_planted_bugs() {
@@ -94,6 +107,15 @@ Finding look_at_torch() {
   return {true, torch->rank_program};
 }
 
+// The versions beside the system's that ci/torch has built.
+Finding look_at_torch_versions() {
+  const std::vector<std::string> versions = built_torch_versions();
+  if (versions.empty())
+    return {false,
+            "none was built; `ci/torch --version 2.9.1` builds one, `ci/torch --list` names them"};
+  return {true, fmt::format("{} (fuzz --subject torch:VERSION)", fmt::join(versions, ", "))};
+}
+
 }  // namespace
 
 int run_doctor() {
@@ -102,11 +124,18 @@ int run_doctor() {
   const Finding gloo = look_at_lane(LaneKind::kGloo, kUsualGlooJobs);
   print("lane sim", sim);
   print("lane gloo", gloo);
-  print("lane nccl", look_at_nccl());
+  print("lane hosts", look_at_hosts());
+  if (has_lane(LaneKind::kNccl, Subject())) {
+    const Probe probe = probe_nccl_apart();
+    print("gpu", look_at_gpu(probe));
+    print("lane nccl", look_at_nccl(probe));
+  } else {
+    print("lane nccl", look_at_lane(LaneKind::kNccl, 1));
+  }
   print("nccl versions", look_at_nccl_versions());
-  print("namespaces", look_at_namespaces());
   print("planted bugs", look_at_planted_bugs());
   print("subject torch", look_at_torch());
+  print("torch versions", look_at_torch_versions());
   return sim.is_ready && gloo.is_ready ? 0 : static_cast<int>(Failing::kInconclusive);
 }
 

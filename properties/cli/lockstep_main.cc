@@ -722,6 +722,8 @@ CLI::App* add_shrink(CLI::App& app, Arguments& arguments) {
   add_lane_and_subject(*command, arguments, false);
   add_contract(*command, arguments);
   add_seconds(*command, "--budget", arguments.shrink.budget_seconds, "seconds");
+  command->add_option("--html", arguments.shrink.html,
+                      "write a page with what each rank did in the small case to this file");
   return command;
 }
 

@@ -29,7 +29,7 @@ echo '{"schema": 1, "program": {"steps": [{"kind": "synced"}]}}' >case.json
 expect 2 "ulimit -n" limited -n 20 "$program" replay case.json --lane gloo
 expect 2 "ulimit -n" limited -n 20 "$program" shrink case.json --lane gloo
 expect 2 "ulimit -n" limited -n 20 "$program" corpus check .
-expect 2 "lane gloo     no: " limited -n 20 "$program" doctor
+expect 2 "lane gloo      no: " limited -n 20 "$program" doctor
 expect 0 "ok" "$program" replay case.json --lane gloo
 
 if [[ $(id -u) -eq 0 ]] && command -v setpriv >/dev/null; then

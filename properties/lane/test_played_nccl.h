@@ -1,6 +1,7 @@
 // For tests that run NCCL itself on a GPU that is played: which library, and with which network.
 // LOCKSTEP_NCCL names a library; otherwise it is one that ci/nccl has fetched into the folder
-// LOCKSTEP_NCCL_CACHE (.cache/nccl of the sources unless it is set). Without one the tests are
+// LOCKSTEP_NCCL_CACHE (.cache/nccl of the sources unless it is set). Tests that are to run wherever
+// there is an NCCL take the one that the loader finds, too. Without one that can be played they are
 // skipped.
 //
 // Threads: those of the test. To be used before NCCL is.
@@ -19,7 +20,9 @@
 
 namespace lockstep::testing {
 
-// Empty if there is none.
+constexpr const char* kLoadersNccl = "libnccl.so.2";
+
+// Empty if none was fetched.
 inline std::string played_library() {
   if (const char* const named = std::getenv("LOCKSTEP_NCCL"); named != nullptr) return named;
   const char* const cache = std::getenv("LOCKSTEP_NCCL_CACHE");
@@ -35,7 +38,7 @@ inline std::string played_library() {
 
 enum class PlayedNetwork { kPlugin, kSockets };
 
-template <PlayedNetwork kNetwork>
+template <PlayedNetwork kNetwork, bool kTakesLoaders = false>
 struct PlayedNccl {
   static std::string library() {
     const bool is_plugin = kNetwork == PlayedNetwork::kPlugin;
@@ -45,19 +48,22 @@ struct PlayedNccl {
     ::setenv("NCCL_MAX_P2P_NCHANNELS", "1", 1);
     // NCCL finds the plug-in by its name.
     if (is_plugin) (void)::dlopen(LOCKSTEP_NET_PLUGIN, RTLD_NOW | RTLD_LOCAL);
-    return played_library();
+    const std::string fetched = played_library();
+    return fetched.empty() && kTakesLoaders ? kLoadersNccl : fetched;
   }
   static Result<std::unique_ptr<Device>> open() {
     const std::string file = library();
-    if (file.empty())
-      return failed(Status(Code::kInvalidArgument,
-                           "no NCCL to play: fetch one (ci/nccl fetch 2.28.9), or name the folder "
-                           "with LOCKSTEP_NCCL_CACHE"));
+    const std::string none =
+        "no NCCL to play: fetch one (ci/nccl fetch 2.28.9), or name the folder with "
+        "LOCKSTEP_NCCL_CACHE";
+    if (file.empty()) return failed(Status(Code::kInvalidArgument, none));
     void* const module = ::dlopen(LOCKSTEP_PLAYED_GPU, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) return failed(Status(Code::kInternal, ::dlerror()));
     const auto load = reinterpret_cast<LockstepPlayedLoad>(::dlsym(module, "lockstep_played_load"));
     if (const char* const why = load(file.c_str()); why != nullptr)
-      return failed(Status(Code::kInternal, why));
+      return file == kLoadersNccl
+                 ? failed(Status(Code::kInvalidArgument, none + "; " + std::string(why)))
+                 : failed(Status(Code::kInternal, why));
     return std::unique_ptr<Device>(std::make_unique<QueueDevice>());
   }
 };

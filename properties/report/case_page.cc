@@ -42,30 +42,40 @@ std::string fault_text(const Case& c, std::uint32_t rank, std::uint32_t step) {
   return out;
 }
 
-// The rows of the table: a step, then its collectives. Ranks that agree have the same rows.
-// A key is step, generation and sequence number.
+// The rows of the table: a step, its hooks, then its collectives. Ranks that agree have the same
+// rows. A key is step, generation and sequence number.
 using RowKey = std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;
+using Rows = std::map<RowKey, std::vector<std::string>>;  // a cell for each rank
+
+constexpr std::int64_t kStepRow = -2;
+constexpr std::int64_t kHooksRow = -1;
 
 RowKey key_of(const TraceEvent& event) {
   const bool is_step = event.sequence == kNone;
-  return {event.step, is_step ? 0 : event.generation, is_step ? -1 : event.sequence};
+  return {event.step, is_step ? 0 : event.generation, is_step ? kStepRow : event.sequence};
 }
 
 std::string name_of_row(const RowKey& key) {
   const auto& [step, generation, sequence] = key;
+  if (sequence == kHooksRow) return "hooks";
   return sequence < 0 ? fmt::format("step {}", step) : fmt::format("collective {}", sequence);
+}
+
+std::string& cell_of(Rows& rows, const RowKey& key, std::uint32_t world, std::uint32_t rank) {
+  return rows.try_emplace(key, std::vector<std::string>(world)).first->second[rank];
 }
 
 void add_lanes(const FailureReport& report, Page& page) {
   const Case& c = report.value;
   const std::optional<Place> difference = first_difference(report.outcome.verdict.message);
   const std::uint32_t world = c.program.world;
-  std::map<RowKey, std::vector<std::string>> rows;
+  Rows rows;
   for (const TraceEvent& event : report.outcome.events) {
     if (event.rank >= world) continue;
-    auto& cells = rows.try_emplace(key_of(event), std::vector<std::string>(world)).first->second;
-    std::string& cell = cells[event.rank];
+    std::string& cell = cell_of(rows, key_of(event), world, event.rank);
     const bool is_step = event.sequence == kNone;
+    if (is_step && !event.hooks.empty())
+      cell_of(rows, {event.step, 0, kHooksRow}, world, event.rank) = event.hooks;
     const std::string fault = is_step ? fault_text(c, event.rank, event.step) : "";
     const bool is_marked =
         is_step && difference && difference->rank == event.rank && difference->step == event.step;
@@ -80,9 +90,7 @@ void add_lanes(const FailureReport& report, Page& page) {
   // A rank that exits leaves no events of the step in which it did.
   for (const faults::Fault& fault : c.faults.faults) {
     if (fault.rank >= world) continue;
-    const RowKey key{fault.step, 0, -1};
-    std::string& cell =
-        rows.try_emplace(key, std::vector<std::string>(world)).first->second[fault.rank];
+    std::string& cell = cell_of(rows, {fault.step, 0, kStepRow}, world, fault.rank);
     if (cell.empty()) cell = kShaded + fault_text(c, fault.rank, fault.step);
   }
   std::vector<std::string> headers = {""};
@@ -174,8 +182,10 @@ Result<std::string> case_page(const FailureReport& report) {
   }
   page.add_heading("What each rank did");
   page.add_paragraph(
-      "A column for each rank: its steps and, below each, its collectives in the "
-      "order of their numbers. Steps with a planned fault are shaded.");
+      "A column for each rank: its steps and, below each, the parameters in the order of their "
+      "hooks (if the step succeeded), and the collectives in the order of their numbers. Steps "
+      "with a planned fault are shaded. Of a step in which its process ended, a rank leaves "
+      "nothing else.");
   add_lanes(report, page);
   if (has_times(report.outcome.events)) {
     constexpr int kRow = 46;

@@ -19,7 +19,7 @@ FailureReport example() {
   report.value.program.world = 2;
   report.value.faults.faults.push_back({faults::Kind::kRankExit, 1, 1});
   report.outcome.verdict = {Failing::kWrongBits, "bits", "rank 0, step 1, parameter p0: <bits>"};
-  report.outcome.events = {{0, 0, "step 0", 5000, 7000, kNone, 0},
+  report.outcome.events = {{0, 0, "step 0", 5000, 7000, kNone, 0, "p1, p0"},
                            {0, 0, "all_reduce bucket 0", 5000, 6000, 0, 0},
                            {1, 0, "step 0", 5000, 7000, kNone, 0},
                            {0, 1, "step 1", 8000, 9000, kNone, 0}};
@@ -31,6 +31,9 @@ TEST(CasePage, FirstDifferenceIsMarkedAndFaultsAreShaded) {
   if (!page) GTEST_SKIP() << page.error().failure().detail;
   EXPECT_THAT(*page, HasSubstr("<td class=\"bad\">step 1; the first difference is here</td>"));
   EXPECT_THAT(*page, HasSubstr("<td class=\"shaded\">fault: rank_exit</td>"));
+  const std::size_t hooks = page->find("<td class=\"\">p1, p0</td>");
+  EXPECT_LT(page->find("<td class=\"\">step 0</td>"), hooks);
+  EXPECT_LT(hooks, page->find("<td class=\"\">all_reduce bucket 0</td>"));
   EXPECT_THAT(*page, HasSubstr("lockstep replay some case.json --lane sim"));
   EXPECT_THAT(*page, HasSubstr("&lt;bits&gt;"));
   EXPECT_THAT(*page, HasSubstr(R"("x":[0.0,2.0],"y":"rank 0 steps")"));  // from the first event on

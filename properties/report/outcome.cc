@@ -30,6 +30,13 @@ std::string name_of(const ObservedCollective& collective) {
   return "collective";
 }
 
+std::string hooks_of(const ObservedStep& step) {
+  std::string out;
+  for (const ObservedHook& hook : step.hooks)
+    out += fmt::format("{}p{}", out.empty() ? "" : ", ", hook.parameter);
+  return out;
+}
+
 void add_events(const Observation& observation, std::vector<TraceEvent>& events) {
   for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
@@ -44,7 +51,8 @@ void add_events(const Observation& observation, std::vector<TraceEvent>& events)
       const std::string outcome =
           step.status.ok() ? "" : std::string(": ") + lockstep::name_of(step.status.code());
       events.push_back({rank, step.step, fmt::format("step {}{}", step.step, outcome),
-                        step.begin_us, std::max(step.begin_us, end_us), kNone, generation});
+                        step.begin_us, std::max(step.begin_us, end_us), kNone, generation,
+                        hooks_of(step)});
       for (const ObservedCollective& collective : step.collectives) {
         const bool ended = collective.completed_us >= collective.launched_us;
         events.push_back(
@@ -109,7 +117,7 @@ std::string to_json(const Outcome& outcome) {
     json["errors"].push_back({error.rank, error.step, error.text});
   for (const TraceEvent& event : outcome.events)
     json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
-                              event.sequence, event.generation});
+                              event.sequence, event.generation, event.hooks});
   // A message may quote bytes of a subject, and invalid UTF-8 must not prevent the report.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -132,7 +140,7 @@ Result<Outcome> outcome_from_json(const std::string& text) {
       outcome.errors.push_back({error.at(0), error.at(1), error.at(2)});
     for (const auto& event : json.value("events", nlohmann::json::array()))
       outcome.events.push_back({event.at(0), event.at(1), event.at(2), event.at(3), event.at(4),
-                                event.at(5), event.at(6)});
+                                event.at(5), event.at(6), event.at(7)});
     return outcome;
   } catch (const nlohmann::json::exception& error) {
     return failed(

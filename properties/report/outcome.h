@@ -22,6 +22,7 @@ struct TraceEvent {
   std::uint64_t end_us = 0;
   std::int64_t sequence = kNone;  // for a collective: the same number on all ranks
   std::uint32_t generation = 0;   // of its group; sequence numbers restart in each generation
+  std::string hooks = {};  // of a step that succeeded: the parameters in the order of their hooks
 };
 
 // An error that a call of the subject returned.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -18,19 +19,28 @@ constexpr const char* kStyle = R"(
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ec; --back: #14171a; --line: #3a4249;
   --soft: #1e2327; --quiet: #a0a9b2; --bad: #ff8a80; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1200px; padding: 1.5rem 1rem 3rem; background: var(--back);
+body { margin: 0 auto; max-width: 1400px; padding: 1.5rem 1rem 3rem; background: var(--back);
   color: var(--text); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .25rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
 .subtitle { color: var(--quiet); margin: 0 0 1rem; }
-.wide { overflow-x: auto; }
+p, dd { max-width: 70rem; }
+dl { display: grid; grid-template-columns: 1fr; gap: 0 1.5rem; margin: 1rem 0 1.5rem; }
+dt { color: var(--quiet); }
+dd { margin: 0 0 .6rem; }
+@media (min-width: 50rem) { dl { grid-template-columns: 17rem 1fr; } dt { margin: 0 0 .6rem; } }
+.wide { overflow: auto; max-height: 85vh; }
 table { border-collapse: separate; border-spacing: 0; font-size: 15px; line-height: 22px; }
 th, td { text-align: left; padding: 5px 11px; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }
-th { position: sticky; top: 0; background: var(--back); }
+th { position: sticky; top: 0; background: var(--back); font-size: 14px; line-height: 18px;
+  vertical-align: bottom; }
 td:first-child { min-width: 8rem; }
 td:first-child:not(.shaded), th:first-child { position: sticky; left: 0; background: var(--back); }
 th:first-child { z-index: 1; }
+@media (min-width: 60rem) { td:first-child { min-width: 15rem; } .many td:first-child { min-width:
+  19rem; } }
+.many th, .many td { padding: 4px 6px; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .shaded { background: color-mix(in srgb, #e08a00 22%, var(--back)); }
 td.bad { outline: 2px solid var(--bad); outline-offset: -2px; }
@@ -77,6 +87,16 @@ std::string for_script(std::string_view json) {
   return out;
 }
 
+// A header's text, which may be broken behind an underscore.
+std::string breakable(std::string_view text) {
+  std::string out;
+  for (const char c : escaped(text)) {
+    out += c;
+    if (c == '_') out += "<wbr>";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string escaped(std::string_view text) {
@@ -113,14 +133,34 @@ void Page::add_paragraph(std::string_view text) {
   body_ += fmt::format("<p>{}</p>\n", escaped(text));
 }
 
+void Page::add_summary(std::string_view lines) {
+  constexpr std::size_t kLongestLabel = 60;
+  std::istringstream in{std::string(lines)};
+  bool is_in_list = false;
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(": ");
+    const bool has_label = colon <= kLongestLabel;
+    if (has_label != is_in_list) body_ += has_label ? "<dl>\n" : "</dl>\n";
+    is_in_list = has_label;
+    if (has_label)
+      body_ += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(line.substr(0, colon)),
+                           escaped(line.substr(colon + 2)));
+    else
+      add_paragraph(line);
+  }
+  if (is_in_list) body_ += "</dl>\n";
+}
+
 void Page::add_text(std::string_view text) {
   body_ += fmt::format("<pre>{}</pre>\n", escaped(text));
 }
 
 void Page::add_table(const std::vector<std::string>& headers,
                      const std::vector<std::vector<std::string>>& rows) {
-  body_ += "<div class=\"wide\"><table>\n<thead><tr>";
-  for (const std::string& header : headers) body_ += fmt::format("<th>{}</th>", escaped(header));
+  constexpr std::size_t kMany = 12;
+  body_ += fmt::format("<div class=\"wide\"><table{}>\n<thead><tr>",
+                       headers.size() > kMany ? " class=\"many\"" : "");
+  for (const std::string& header : headers) body_ += fmt::format("<th>{}</th>", breakable(header));
   body_ += "</tr></thead>\n<tbody>\n";
   for (const std::vector<std::string>& row : rows) {
     LOCKSTEP_CHECK_EQ(row.size(), headers.size());

@@ -26,6 +26,9 @@ class Page {
 
   void add_heading(std::string_view text);
   void add_paragraph(std::string_view text);
+  // The lines of a summary, each "label: text", as two columns; a line without a label is a
+  // paragraph.
+  void add_summary(std::string_view lines);
   // Preformatted text, as a terminal shows it. Long lines are broken.
   void add_text(std::string_view text);
   // Cells that hold numbers are aligned to the right. A cell that begins with "!" is marked as bad,

@@ -41,6 +41,15 @@ TEST(Page, NumbersAreAlignedAndBadCellsMarked) {
   EXPECT_THAT(html, HasSubstr("<td class=\"bad\">missed</td>"));
 }
 
+TEST(Page, ASummaryHasALabelForEachLineThatHasOne) {
+  Page page("t", "s");
+  page.add_summary("a line\ncases: 3 <of> 4\nseen: x: y\nthe last line\n");
+  EXPECT_THAT(html_of(page), HasSubstr("<p>a line</p>\n<dl>\n"
+                                       "<dt>cases</dt><dd>3 &lt;of&gt; 4</dd>\n"
+                                       "<dt>seen</dt><dd>x: y</dd>\n</dl>\n"
+                                       "<p>the last line</p>\n"));
+}
+
 TEST(Page, NothingComesFromTheNetwork) {
   Page page("t", "s");
   const std::string html = html_of(page);

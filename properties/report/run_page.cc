@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -111,8 +110,7 @@ Result<std::string> run_page(const RunReport& report) {
             fmt::format("lane {}, subject {}{}, seed {}, commit {}", report.lane, report.subject,
                         report.against.empty() ? "" : " against " + report.against, report.seed,
                         report.commit));
-  std::istringstream lines(summary(report));
-  for (std::string line; std::getline(lines, line);) page.add_paragraph(line);
+  page.add_summary(summary(report));
   if (!report.failures.empty()) page.add_heading("Failures");
   for (const FailureReport& failure : report.failures) page.add_text(failure_block(failure));
   if (!report.progress.empty())

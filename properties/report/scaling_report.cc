@@ -75,16 +75,19 @@ std::string chart_of(const ScalingPoints& points, const Figure& figure) {
     sets.push_back({{"label", scaling::name_of(phase)},
                     {"data", line},
                     {"borderWidth", 1.5},
-                    {"borderColor", fmt::format("hsl({}, 65%, 50%)", hue)}});
+                    {"borderColor", fmt::format("hsl({}, 65%, 50%)", hue)},
+                    {"backgroundColor", fmt::format("hsl({}, 65%, 50%)", hue)}});
   });
   const auto axis = [](const char* title) {
     return Json{{"type", "logarithmic"}, {"title", {{"display", true}, {"text", title}}}};
   };
+  Json ranks = axis("ranks (W)");
+  ranks["min"] = points.front().ranks;
+  ranks["max"] = points.back().ranks;
   return Json{
       {"type", "line"},
       {"data", {{"datasets", sets}}},
-      {"options",
-       {{"parsing", false}, {"scales", {{"x", axis("ranks (W)")}, {"y", axis(figure.title)}}}}}}
+      {"options", {{"parsing", false}, {"scales", {{"x", ranks}, {"y", axis(figure.title)}}}}}}
       .dump();
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -53,6 +54,11 @@ std::string probe(const fs::path& program) {
       break;
   }
   return "the process that started it " + child.how_lost();
+}
+
+fs::path own_folder() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path();
 }
 
 bool is_version(const std::string& text) {
@@ -123,10 +129,24 @@ fs::path torch_root(const fs::path& given) {
   return {};
 }
 
-Result<Subject> torch_subject(const std::string& which) {
+std::vector<std::string> built_torch_versions() { return built_torch_versions(own_folder()); }
+
+std::vector<std::string> built_torch_versions(const fs::path& folder) {
+  std::vector<std::string> out;
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  return torch_subject(which, self.parent_path());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / kTorchVersions, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (is_version(name) && fs::exists(entry.path() / kProgram, ignored)) out.push_back(name);
+  }
+  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
+    return torch_model::version_from(a) < torch_model::version_from(b);
+  });
+  return out;
+}
+
+Result<Subject> torch_subject(const std::string& which) {
+  return torch_subject(which, own_folder());
 }
 
 Result<Subject> torch_subject(const std::string& which, const fs::path& folder) {

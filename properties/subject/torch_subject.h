@@ -6,6 +6,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "properties/subject/subject.h"
 
@@ -23,6 +25,11 @@ constexpr const char* kTorchVersions = "lockstep-torch.d";
 // the program beside this one, or in `folder`.
 Result<Subject> torch_subject(const std::string& which = {});
 Result<Subject> torch_subject(const std::string& which, const std::filesystem::path& folder);
+
+// Returns the versions that `ci/torch --version` has built for this program, or for one in
+// `folder`, ascending.
+std::vector<std::string> built_torch_versions();
+std::vector<std::string> built_torch_versions(const std::filesystem::path& folder);
 
 // Returns the folder with include/ and lib/ that a user means by `given`: that folder itself, its
 // folder torch (of a source tree, or of site-packages), or the folder two above it (what

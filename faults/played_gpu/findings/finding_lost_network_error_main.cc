@@ -47,8 +47,8 @@ int rank_main(int rank, char** files, Shared& shared) {
   if (rank == 1) return 0;
   sum(data, data, 1000, 7, 0, comm, stream);
   int told = 0;
-  for (int i = 0; i < 500 && !told; ++i) error(comm, &told), usleep(10000);
-  std::printf(told ? "told: %d\n" : "nothing was told in 5 s (%d)\n", told);
+  for (int i = 0; i < 1000 && !told; ++i) error(comm, &told), usleep(10000);
+  std::printf(told ? "told: %d\n" : "nothing was told in 10 s (%d)\n", told);
   fflush(stdout), alarm(20);
   return std::printf("abort: %d\n", get<int(void*)>(nccl, "ncclCommAbort")(comm)), told == 0;
 }

@@ -31,6 +31,7 @@ int rank_main(int rank, char** files, Shared& shared) {
   }
   void* nccl = dlopen(files[1], RTLD_NOW);
   if (!nccl) return std::puts(dlerror()), 2;
+  if (!dlsym(nccl, "ncclCommShrink")) return rank ? 0 : std::puts("ncclCommShrink: not there");
   auto make_id = reinterpret_cast<int (*)(Id*)>(dlsym(nccl, "ncclGetUniqueId"));
   auto init = reinterpret_cast<int (*)(void**, int, Id, int)>(dlsym(nccl, "ncclCommInitRank"));
   auto shrink = reinterpret_cast<int (*)(void*, int*, int, void**, void*, int)>(

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/loader_error.h"
 #include "reducer/comm/nccl/nccl_functions.h"
 
 namespace lockstep {
@@ -22,11 +23,6 @@ struct CloseLibrary {
 using Library = std::unique_ptr<void, CloseLibrary>;
 
 Status refused(const std::string& what) { return Status(Code::kInvalidArgument, "NCCL: " + what); }
-
-std::string last_loader_error() {
-  const char* error = ::dlerror();
-  return error != nullptr ? error : "the loader gives no reason";
-}
 
 // Returns the file that a function really came from: the loader may have reused a library that was
 // loaded before.
@@ -88,7 +84,7 @@ void bind(void* library, const char* name, Function*& slot) {
 Result<Library> open_library(const std::string& name) {
   Library library(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (library != nullptr) return library;
-  const std::string reason = last_loader_error();
+  const std::string reason = loader_error(name);
   return failed(refused("cannot load '" + name + "' (" + reason +
                         "): give the path of a libnccl.so.2, or install NCCL where the loader "
                         "looks for libraries"));

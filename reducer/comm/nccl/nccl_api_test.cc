@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -17,9 +18,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The libraries that the build made of test_libraries/test_fake_nccl.cc.
-std::string fake(const std::string& name) {
-  return std::string(LOCKSTEP_FAKE_NCCL_FOLDER) + "/libfake_nccl_" + name + ".so";
+// The libraries that the build made of test_libraries/test_played_nccl.cc.
+std::string played(const std::string& name) {
+  return std::string(LOCKSTEP_PLAYED_NCCL_FOLDER) + "/played_nccl_" + name + ".so";
 }
 
 std::string error_of(const std::string& library) {
@@ -48,68 +49,79 @@ TEST(NcclApi, FileThatIsNoLibraryIsAnError) {
   EXPECT_THAT(error_of("/proc/self/cmdline"), HasSubstr("cannot load '/proc/self/cmdline'"));
 }
 
+// The test's own program, with ELF's number for aarch64, 183.
+TEST(NcclApi, LibraryForAnotherProcessorIsAnErrorThatNamesBoth) {
+  const std::string file = ::testing::TempDir() + "lockstep-other-processor.so";
+  std::filesystem::copy_file("/proc/self/exe", file,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::fstream(file, std::ios::binary | std::ios::in | std::ios::out).seekp(18).put('\xb7');
+  const std::string error = error_of(file);
+  std::filesystem::remove(file);
+  EXPECT_THAT(error, HasSubstr("it is built for aarch64, and this program for "));
+}
+
 TEST(NcclApi, OtherLibraryIsAnError) {
-  const std::string error = error_of(fake("not_nccl"));
-  EXPECT_THAT(error, HasSubstr("libfake_nccl_not_nccl.so"));
+  const std::string error = error_of("libm.so.6");
+  EXPECT_THAT(error, HasSubstr("'libm.so.6'"));
   EXPECT_THAT(error, HasSubstr("not NCCL"));
 }
 
 TEST(NcclApi, OldLibraryIsAnErrorThatNamesBothVersions) {
-  const std::string error = error_of(fake("old"));
+  const std::string error = error_of(played("old"));
   EXPECT_THAT(error, HasSubstr("version 2.13.4"));
   EXPECT_THAT(error, HasSubstr("too old: use 2.14"));
 }
 
 TEST(NcclApi, LibraryOfTheNextMajorVersionIsAnError) {
-  const std::string error = error_of(fake("unknown"));
+  const std::string error = error_of(played("unknown"));
   EXPECT_THAT(error, HasSubstr("version 3.0.0"));
   EXPECT_THAT(error, HasSubstr("not known here"));
 }
 
 TEST(NcclApi, LibraryThatDoesNotTellItsVersionIsAnError) {
-  EXPECT_THAT(error_of(fake("mute")), HasSubstr("does not report its version"));
+  EXPECT_THAT(error_of(played("mute")), HasSubstr("does not report its version"));
 }
 
 TEST(NcclApi, MissingFunctionIsAnErrorThatNamesIt) {
-  const std::string error = error_of(fake("incomplete"));
+  const std::string error = error_of(played("without_all_reduce"));
   EXPECT_THAT(error, HasSubstr("lacks ncclAllReduce:"));
-  EXPECT_THAT(error, HasSubstr("2.18.5"));
+  EXPECT_THAT(error, HasSubstr("2.18.3"));
 }
 
 TEST(NcclApi, RefusedLibraryIsClosedAgain) {
-  EXPECT_NE(error_of(fake("incomplete")), "");
-  EXPECT_EQ(::dlopen(fake("incomplete").c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
+  EXPECT_NE(error_of(played("without_all_reduce")), "");
+  EXPECT_EQ(::dlopen(played("without_all_reduce").c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
 TEST(NcclApi, AcceptedLibraryStaysLoaded) {
-  ASSERT_TRUE(load_nccl(fake("complete")).has_value());
-  void* again = ::dlopen(fake("complete").c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_TRUE(load_nccl(played("nothing")).has_value());
+  void* again = ::dlopen(played("nothing").c_str(), RTLD_NOW | RTLD_NOLOAD);
   EXPECT_NE(again, nullptr);
 }
 
 TEST(NcclApi, FunctionsOfLaterVersionsAreNullAndNamed) {
-  const Result<NcclApi> api = load_nccl(fake("complete"));
+  const Result<NcclApi> api = load_nccl(played("nothing"));
   ASSERT_TRUE(api.has_value()) << api.error().to_string();
-  EXPECT_EQ(api->version, 21805);
+  EXPECT_EQ(api->version, 21803);
   EXPECT_NE(api->comm_split, nullptr);
   EXPECT_EQ(api->comm_shrink, nullptr);
   EXPECT_TRUE(api->lacking("ncclAllReduce").ok());
   EXPECT_TRUE(api->lacking("ncclCommSplit").ok());
   const std::string error = api->lacking("ncclCommShrink").to_string();
-  EXPECT_THAT(error, HasSubstr("libfake_nccl_complete.so' (2.18.5) lacks ncclCommShrink"));
+  EXPECT_THAT(error, HasSubstr("played_nccl_nothing.so' (2.18.3) lacks ncclCommShrink"));
   EXPECT_THAT(error, HasSubstr("use 2.27.3 or newer"));
   EXPECT_THAT(api->lacking("ncclMistyped").to_string(), HasSubstr("no function 'ncclMistyped'"));
 }
 
 TEST(NcclApi, LibrariesOfOneProcessKeepTheirOwnFunctions) {
-  const Result<NcclApi> one = load_nccl(fake("complete"));
-  const Result<NcclApi> other = load_nccl(fake("newer"));
+  const Result<NcclApi> one = load_nccl(played("nothing"));
+  const Result<NcclApi> other = load_nccl(played("newer"));
   ASSERT_TRUE(one.has_value());
   ASSERT_TRUE(other.has_value());
   EXPECT_NE(one->all_reduce, other->all_reduce);
   int version = 0;
   EXPECT_EQ(one->get_version(&version), NcclResult::kSuccess);
-  EXPECT_EQ(version, 21805);
+  EXPECT_EQ(version, 21803);
   EXPECT_EQ(other->get_version(&version), NcclResult::kSuccess);
   EXPECT_EQ(version, 23099);
 }

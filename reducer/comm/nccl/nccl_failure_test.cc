@@ -738,11 +738,25 @@ TEST_F(NcclShrink, F4WhatHangsHasEndedBeforeTheGpuIsAskedForAStream) {
   EXPECT_EQ(hung.wait(Deadline::never()).code(), Code::kAborted);
 }
 
-TEST_F(NcclShrink, F4ARankDoesNotExcludeItself) {
+// NCCL does not look whether a rank that is left out exists (faults/played_gpu/FINDINGS.md).
+TEST_F(NcclShrink, F4OnlyOtherRanksOfTheGroupCanBeLeftOut) {
   connect(1, quick());
-  const auto made = NcclProcessGroup::shrink(group(0), {0}, store, quick());
-  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+  for (const int rank : {0, 1, 9, -1}) {
+    const auto made = NcclProcessGroup::shrink(group(0), {rank}, store, quick());
+    ASSERT_FALSE(made.has_value()) << rank;
+    EXPECT_EQ(made.error().code(), Code::kInvalidArgument) << rank;
+  }
+  EXPECT_EQ(nccl.calls("ncclCommShrink", 0), 0);
   EXPECT_TRUE(sum(0).ok());
+}
+
+TEST_F(NcclFailure, F5ALibraryWithoutFinalizeIsLeftByADestruction) {
+  version = 21400;
+  connect(1, quick());
+  groups.clear();
+  EXPECT_EQ(nccl.calls("ncclCommFinalize", 0), 0);
+  EXPECT_EQ(nccl.calls("ncclCommDestroy", 0), 1);
+  EXPECT_EQ(nccl.calls("ncclCommAbort", 0), 0);
 }
 
 }  // namespace

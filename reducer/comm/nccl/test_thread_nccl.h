@@ -492,7 +492,7 @@ inline NcclApi ThreadNccl::api(int version) const {
   api.receive = receive;
   api.group_start = group_start;
   api.group_end = group_end;
-  api.comm_finalize = finalize;
+  if (version >= 21403) api.comm_finalize = finalize;
   if (version >= 22703) api.comm_shrink = shrink;
   if (version >= 22807) api.comm_revoke = revoke;
   return api;

@@ -1,16 +1,21 @@
-// Libraries that play NCCL 2.18.3 on a machine without a device, for nccl_conformance_test.sh. The
-// build compiles this file once as it should be, and once for each thing that is planted: PLANT_*
-// says what differs.
+// Libraries that play NCCL on a machine without a device, for the tests of load_nccl() and of
+// nccl_conformance. The build compiles this file once as it should be, and once for each thing that
+// is planted: PLANT_* says what differs. PLAYED_VERSION is the version that it reports (2.18.3);
+// with 0 it reports none.
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <string>
+
+#ifndef PLAYED_VERSION
+#define PLAYED_VERSION 21803
+#endif
 #define PLAYED(name) extern "C" __attribute__((visibility("default"))) int name
 
 constexpr int kSuccess = 0;
 constexpr int kNoDevice = 1;
+constexpr int kInternalError = 3;
 constexpr int kInvalidArgument = 4;
 constexpr int kInvalidUsage = 5;
 
@@ -31,10 +36,9 @@ const void* plugin_table = nullptr;
 
 void look_for_plugin() {
 #ifndef PLANT_OWN_NETWORK
-  const char* const name = getenv("NCCL_NET_PLUGIN");
-  char file[128];
-  snprintf(file, sizeof file, "libnccl-net-%s.so", name != nullptr ? name : "none");
-  void* const plugin = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  const char* const name = std::getenv("NCCL_NET_PLUGIN");
+  const std::string file = std::string("libnccl-net-") + (name != nullptr ? name : "none") + ".so";
+  void* const plugin = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (plugin == nullptr) return;
 #ifdef PLANT_DIFFERENCES
   plugin_table = dlsym(plugin, "ncclNetPlugin_v7");
@@ -53,8 +57,8 @@ __attribute__((visibility("hidden"), noinline, used)) int ncclNetInit(ncclComm* 
 }
 
 PLAYED(ncclGetVersion)(int* version) {
-  *version = 21803;
-  return kSuccess;
+  *version = PLAYED_VERSION;
+  return PLAYED_VERSION == 0 ? kInternalError : kSuccess;
 }
 PLAYED(ncclGetUniqueId)(void*) {
   look_for_plugin();
@@ -67,13 +71,13 @@ extern "C" __attribute__((visibility("default"))) const char* ncclGetLastError(v
 PLAYED(ncclCommInitRankConfig)() { return kNoDevice; }
 PLAYED(ncclCommDestroy)() {
 #ifdef PLANT_EXIT
-  exit(0);
+  std::exit(0);
 #endif
   return kSuccess;
 }
 PLAYED(ncclCommAbort)() {
 #ifdef PLANT_CRASH
-  abort();
+  std::abort();
 #endif
   return kSuccess;
 }
@@ -112,5 +116,5 @@ REFUSES(ncclRecv)
 REFUSES(ncclCommSplit)
 #endif
 #ifdef PLANT_DIFFERENCES
-PLAYED(ncclPlanted)() { return getenv("NCCL_PLANTED") != nullptr ? kSuccess : kInvalidUsage; }
+PLAYED(ncclPlanted)() { return std::getenv("NCCL_PLANTED") != nullptr ? kSuccess : kInvalidUsage; }
 #endif

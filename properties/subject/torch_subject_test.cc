@@ -1,0 +1,31 @@
+// Claim: the versions of PyTorch that were built beside a program are listed, in order, and nothing
+// else that lies there. The tests of the subject itself need libtorch (subject/torch).
+#include "properties/subject/torch_subject.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(TorchVersionsThatAreBuilt, AreListedInTheirOrder) {
+  const fs::path folder = fs::path(testing::TempDir()) / ("torch." + std::to_string(::getpid()));
+  EXPECT_THAT(built_torch_versions(folder), IsEmpty());
+  for (const char* each : {"2.15.0", "2.9.1", "with", "2.4.1"}) {
+    fs::create_directories(folder / kTorchVersions / each);
+    std::ofstream(folder / kTorchVersions / each / "lockstep-torch");
+  }
+  fs::create_directories(folder / kTorchVersions / "2.0.1");  // whose build was interrupted
+  EXPECT_THAT(built_torch_versions(folder), ElementsAre("2.4.1", "2.9.1", "2.15.0"));
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace lockstep::properties
