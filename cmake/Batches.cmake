@@ -2,8 +2,9 @@
 # as what they include is read, and what they make of templates is made, once. It is also what lets the four builds of the
 # reducer fit into a first `ci/fuzz`.
 #
-#   lockstep_batches(OUT NAME FOLDER FILE...)  the sources to give to a target in place of the files, which are absolute and
-#                                              below FOLDER, the folder that their quoted includes count from
+#   lockstep_library(NAME FILE...)             a static library of these files, in batches
+#   lockstep_batches(OUT NAME FOLDER FILE...)  the sources to give to a target in place of the files, which are below FOLDER, the
+#                                              folder that their quoted includes count from
 #   lockstep_alone(FILE...)                    these are in no batch
 #
 # Sources with options of their own stay alone, too. Two sources in a batch share their anonymous namespaces: a name that both
@@ -25,6 +26,7 @@ function(lockstep_batches out name folder)
   set(left ${ARGN})
   while(left)
     list(POP_FRONT left file)
+    get_filename_component(file ${file} ABSOLUTE)
     get_source_file_property(options ${file} COMPILE_OPTIONS)
     file(RELATIVE_PATH path ${folder} ${file})
     get_property(kept_alone GLOBAL PROPERTY lockstep_kept_alone)
@@ -50,6 +52,11 @@ function(lockstep_batches out name folder)
   set(${out} ${batches} ${alone} PARENT_SCOPE)
 endfunction()
 
+function(lockstep_library name)
+  lockstep_batches(sources ${name} ${PROJECT_SOURCE_DIR} ${ARGN})
+  add_library(${name} STATIC ${sources})
+endfunction()
+
 function(lockstep_alone)
   set_property(GLOBAL APPEND PROPERTY lockstep_kept_alone ${ARGN})
 endfunction()
@@ -61,13 +68,3 @@ lockstep_alone(properties/lane/host_ranks.cc properties/lane/rank_host.cc proper
                reducer/bucket/layout.cc reducer/comm/gloo/mesh_connect.cc faults/sim/nccl/ring.cc
                properties/generate/generate.cc properties/oracle/gradients.cc
                properties/report/python_script.cc)
-
-# lockstep_absolute(OUT FILE...): of this folder.
-function(lockstep_absolute out)
-  set(found)
-  foreach(file ${ARGN})
-    get_filename_component(file ${file} ABSOLUTE)
-    list(APPEND found ${file})
-  endforeach()
-  set(${out} ${found} PARENT_SCOPE)
-endfunction()

@@ -117,13 +117,13 @@ struct Part {
 };
 
 std::array<Part, 6> parts_of(const Layout& layout) {
-  using Kind = Function::Kind;
-  return {{{Kind::kAllGather, "AllGather", layout.gather_algorithms, 0, false},
-           {Kind::kBroadcast, "Broadcast", 1, 0, false},
-           {Kind::kP2p, "AllGatherV", layout.has_all_gather_v ? 1 : 0, -1, false},
-           {Kind::kAllReduce, "AllReduce", layout.reduce_algorithms, kRing, true},
-           {Kind::kReduce, "Reduce", 1, 0, true},
-           {Kind::kReduceScatter, "ReduceScatter", layout.gather_algorithms, 0, true}}};
+  using enum Function::Kind;
+  return {{{kAllGather, "AllGather", layout.gather_algorithms, 0, false},
+           {kBroadcast, "Broadcast", 1, 0, false},
+           {kP2p, "AllGatherV", layout.has_all_gather_v ? 1 : 0, -1, false},
+           {kAllReduce, "AllReduce", layout.reduce_algorithms, kRing, true},
+           {kReduce, "Reduce", 1, 0, true},
+           {kReduceScatter, "ReduceScatter", layout.gather_algorithms, 0, true}}};
 }
 
 std::size_t rows_of(const Layout& layout, const Part& part) {

@@ -20,9 +20,8 @@ T at(const std::byte* data, std::size_t offset) {
 }
 
 bool is_reduction(const Function& function) {
-  using Kind = Function::Kind;
-  return function.kind == Kind::kAllReduce || function.kind == Kind::kReduce ||
-         function.kind == Kind::kReduceScatter;
+  using enum Function::Kind;
+  return function.kind == kAllReduce || function.kind == kReduce || function.kind == kReduceScatter;
 }
 
 std::int64_t bits(std::uint64_t word, int first, int count) {

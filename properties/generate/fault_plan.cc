@@ -389,7 +389,7 @@ FaultKinds drawable_kinds(const GenerateOptions& options) {
         (options.faults == GenerateOptions::Faults::kList && options.kinds.has(kind));
     const bool is_of_lane = options.lane == Lane::kGloo   ? kGlooKinds.has(kind)
                             : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
-                                                          : true;
+                                                          : !faults::is_network(kind);
     const bool is_of_transport =
         kind != Kind::kCallError ||
         options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;

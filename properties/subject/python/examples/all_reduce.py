@@ -9,20 +9,26 @@ class AllReduced(torch.nn.Module):
         super().__init__()
         self.module = module
         self.trained = [each for each in module.parameters() if each.requires_grad]
+        self.used = torch.zeros(len(self.trained), dtype=torch.int32)
+        self.nodes = [each.expand_as(each).grad_fn.next_functions[0][0] for each in self.trained]
+        for number, node in enumerate(self.nodes):
+            node.register_hook(lambda *_, number=number: self.note_use(number))
+
+    def note_use(self, number):  # a use counts even if its gradient is None
+        self.used[number] = 1
 
     def forward(self, *arguments):
         return self.module(*arguments)
 
     def after_backward(self):  # each rank calls it after the backward of a synced step
-        ranks_with_grad = torch.tensor([each.grad is not None for each in self.trained], dtype=torch.int32)
-        dist.all_reduce(ranks_with_grad)
-        for parameter, ranks in zip(self.trained, ranks_with_grad.tolist()):
-            if ranks == 0:
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
+        dist.all_reduce(self.used)
+        for parameter, ranks in zip(self.trained, self.used.tolist()):
+            if ranks > 0:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+        self.used.zero_()
 
 
 def wrap(module):
