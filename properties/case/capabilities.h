@@ -68,7 +68,8 @@ namespace lockstep::properties {
   row(kInterleaved, "interleaved", \
       "local forwards in a synced step, or backwards between its forwards") \
   row(kRounding, "rounding", "sums and averages that are rounded") \
-  row(kFaults, "faults", "faults")
+  row(kFaults, "faults", "faults") \
+  row(kUndefined, "undefined", "uses that get no gradient (None)")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,

@@ -521,7 +521,7 @@ struct Values<reference::Node::Kind> {
   static constexpr Value list[] = {{"use"},
                                    {"sum"},
                                    {"scale"},
-                                   {"stop"},
+                                   {.name = "stop", .needs = kUndefined},
                                    {"detach"},
                                    {"split"},
                                    {.name = "checkpoint", .needs = kCheckpoint}};

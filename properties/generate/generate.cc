@@ -140,7 +140,7 @@ void ProgramDrawer::draw_features() {
   g.discard = on(Capability::kDiscard, 35);
   g.keep_outputs = on(Capability::kKeepOutputs, 35);
   g.unused_outputs = random_.percent(40);
-  g.stop = random_.percent(40);
+  g.stop = random_.percent(40) && can_.has(Capability::kUndefined);
   g.detach = random_.percent(35);
   g.split = random_.percent(35);
   g.scale = random_.percent(45);

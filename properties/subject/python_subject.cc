@@ -152,7 +152,8 @@ Capabilities python_capabilities() {
       .with(kErrors)
       .with(kRecovery)
       .with(kViews)
-      .with(kStatic);
+      .with(kStatic)
+      .with(kUndefined);
 }
 
 fs::path python_ranks(const fs::path& self) {

@@ -115,7 +115,8 @@ Capabilities torch_capabilities() {
       .with(kIgnored)
       .with(kSparse)
       .with(kRounding)
-      .with(kFaults);
+      .with(kFaults)
+      .with(kUndefined);
 }
 
 fs::path torch_root(const fs::path& given) {

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 
 class Wrapper(torch.nn.Module):
-    """An all-reduce by hand that is right; see examples/all_reduce.py."""
+    """An all-reduce by hand that is right where uses have gradients; see examples/all_reduce.py."""
 
     def __init__(self, module):
         super().__init__()

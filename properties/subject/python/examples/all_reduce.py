@@ -36,4 +36,4 @@ def wrap(module):
 
 
 wrap.can = """dynamic no_sync no_grad several_forwards several_backwards discard keep_outputs checkpoint shared frozen
-              float64 float16 strides zero_size scalars"""
+              float64 float16 strides zero_size scalars undefined"""

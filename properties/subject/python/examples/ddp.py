@@ -9,4 +9,4 @@ def wrap(module, **options):
 
 wrap.contract = "torch"
 wrap.can = """dynamic static views no_sync no_grad several_forwards several_backwards discard keep_outputs
-              checkpoint shared frozen float64 float16 strides zero_size scalars errors recovery"""
+              checkpoint shared frozen float64 float16 strides zero_size scalars undefined errors recovery"""
