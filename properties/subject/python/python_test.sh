@@ -33,7 +33,7 @@ misbehaves() { # misbehaves CODE FUNCTION TEXT
 misbehaves 71 changes_inputs "the module received the input 2.0"
 misbehaves 68 leaves_a_process "left processes behind"
 expect 1 "there is no file 'nowhere.py'" run replay case.json --subject python:nowhere.py:wrap
-expect 1 "has no function 'nothing'; it has: SkipsNone" run replay case.json --subject "$(wrong nothing)"
+expect 1 "has no function 'nothing'; it has: Wrapper" run replay case.json --subject "$(wrong nothing)"
 printf '#!/bin/sh\nexec %s -S "$@"\n' "$python" >without_torch && chmod +x without_torch
 LOCKSTEP_PYTHON=./without_torch expect 1 "has no torch (ModuleNotFoundError" run replay case.json --subject "$(wrong raises)"
 
