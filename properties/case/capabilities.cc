@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "properties/case/fields.h"
 #include "reference/model.h"
@@ -41,6 +42,10 @@ Capabilities needed_by_fields(const Case& value) {
   return out;
 }
 
+// Whether an average over the ranks can be rounded although the values are exact (values.h): what
+// is accumulated after a synced pass is no multiple of their number.
+bool may_round(std::uint32_t world) { return !std::has_single_bit(world); }
+
 // Returns what the pass needs because of several fields together.
 Capabilities needed_by_pass(const reference::RankPass& pass) {
   const auto kept = std::count_if(pass.forwards.begin(), pass.forwards.end(),
@@ -72,6 +77,8 @@ Capabilities needed(const Case& value) {
   normalize(normal);
   const reference::Program& program = normal.program;
   Capabilities out = needed_by_fields(normal);
+  out = with_if(out, may_round(program.world), Capability::kRounding);
+  out = with_if(out, !normal.faults.faults.empty(), Capability::kFaults);
   for (const reference::Parameter& parameter : program.parameters)
     out = with_if(out, reference::element_count(parameter) == 0, Capability::kZeroSize);
   for (const reference::Step& step : program.steps) {

@@ -66,7 +66,10 @@ namespace lockstep::properties {
   row(kRecompute, "recompute", "a checkpoint around the whole model") \
   row(kMisfits, "misfits", "a construction or a reset that must be refused") \
   row(kInterleaved, "interleaved", \
-      "local forwards in a synced step, or backwards between its forwards")
+      "local forwards in a synced step, or backwards between its forwards") \
+  row(kRounding, "rounding", "sums and averages that are rounded") \
+  row(kFaults, "faults", "faults") \
+  row(kUndefined, "undefined", "uses that get no gradient (None)")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,

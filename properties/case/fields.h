@@ -403,8 +403,10 @@ struct Values<reference::Recompute> {
 // The largest values come last, and not in every program (generate/reach.h).
 template <>
 struct Values<reference::Values> {
-  static constexpr Value list[] = {
-      {"exact", 45}, {"general", 37}, {"special", 18, kSpecial}, {"largest", 0}};
+  static constexpr Value list[] = {{"exact", 45},
+                                   {"general", 37, kRounding},
+                                   {"special", 18, kSpecial},
+                                   {"largest", 0, kRounding}};
 };
 template <>
 struct Values<reference::Order> {
@@ -519,7 +521,7 @@ struct Values<reference::Node::Kind> {
   static constexpr Value list[] = {{"use"},
                                    {"sum"},
                                    {"scale"},
-                                   {"stop"},
+                                   {.name = "stop", .needs = kUndefined},
                                    {"detach"},
                                    {"split"},
                                    {.name = "checkpoint", .needs = kCheckpoint}};

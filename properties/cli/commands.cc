@@ -72,8 +72,7 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   report.lane = name_of(lane);
   report.subject = subject.name();
   if (subject.against) report.against = subject.against->name();
-  const bool has_own_profile = subject.kind == Subject::Kind::kTorch;
-  if (has_own_profile && !subject.profile.is_torch()) report.contract = "lockstep";
+  if (subject.is_held_to_lockstep) report.contract = "lockstep";
   report.nccl = subject.profile.nccl;
   report.case_file = file;
   report.program = program;

@@ -371,6 +371,10 @@ GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   GenerateOptions generate = options.generate;
   generate.lane = generated_for(lane);
   generate.capabilities = common_capabilities(options.subject);
+  // A rank of a Python is a process of some 100 MB, and there are several cases at a time.
+  constexpr std::uint32_t kPythonRanks = 4;
+  if (options.subject.kind == Subject::Kind::kPython)
+    generate.max_world = std::min(generate.max_world, kPythonRanks);
   if (lane == LaneKind::kHosts) {
     generate.has_network = can_disturb_network();
     generate.max_world = std::min(generate.max_world, host_count());

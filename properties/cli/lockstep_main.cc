@@ -60,7 +60,7 @@ int complain(const std::string& what) {
 
 struct Arguments {
   char** argv = nullptr;
-  std::string lane;  // empty: the simulator, except for torch
+  std::string lane;  // empty: the simulator, except for torch and python
   std::string subject = "reducer";
   std::string against;  // empty: none
   // Empty: LOCKSTEP_NCCL, or the one that the loader finds; in the simulator its own.
@@ -93,8 +93,11 @@ struct Arguments {
   MatrixOptions matrix;
 };
 
-constexpr const char* kTorchHasGloo =
-    "the subject 'torch' brings its own engine and process group: it has the lane gloo alone";
+std::string has_gloo_alone(const Subject& subject) {
+  return fmt::format(
+      "the subject '{}' brings its own engine and process group: it has the lane gloo alone",
+      subject.name());
+}
 
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
@@ -160,13 +163,15 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   if (lane == LaneKind::kSim && !arguments.nccl.empty())
     if (std::string wrong = choose_simulated_nccl(arguments, subject); !wrong.empty()) return wrong;
-  const bool has_torch = subject.kind == Subject::Kind::kTorch ||
-                         (subject.against && subject.against->kind == Subject::Kind::kTorch);
-  if (!has_torch && lane == LaneKind::kNccl && !common_capabilities(subject).has(Capability::kGpu))
+  const Subject* with_group = subject.has_own_group() ? &subject : nullptr;
+  if (subject.against && subject.against->has_own_group()) with_group = subject.against.get();
+  if (with_group == nullptr && lane == LaneKind::kNccl &&
+      !common_capabilities(subject).has(Capability::kGpu))
     return "the nccl lane is for reducers with parameters on a GPU, which subjects from outside "
            "do not have";
-  if (!has_torch) return lane == LaneKind::kHosts ? check_hosts(arguments.hosts) : std::string();
-  if (arguments.lane != "gloo" && !arguments.lane.empty()) return kTorchHasGloo;
+  if (with_group == nullptr)
+    return lane == LaneKind::kHosts ? check_hosts(arguments.hosts) : std::string();
+  if (arguments.lane != "gloo" && !arguments.lane.empty()) return has_gloo_alone(*with_group);
   lane = LaneKind::kGloo;
   return {};
 }
@@ -195,7 +200,7 @@ void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lane
   command
       .add_option("--subject", arguments.subject,
                   "the reducer under test: reducer, seeded:ID, torch, torch:VERSION, torch:FOLDER "
-                  "(ci/torch builds these), or a shared library")
+                  "(ci/torch builds these), python:FILE.py:FUNCTION, or a shared library")
       ->capture_default_str();
   command.add_option("--against", arguments.against,
                      "a second one that runs every case, too: the two must agree bit for bit, as "
@@ -288,6 +293,8 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   const CLI::Option* const faults = command.get_option_no_throw("--faults");
   const bool has_faults = options.around ? !options.around->faults.faults.empty()
                                          : faults->count() != 0 && arguments.faults != "none";
+  if (!common_capabilities(options.subject).has(Capability::kFaults) && has_faults)
+    return fmt::format("--faults: the subject '{}' takes no faults", options.subject.name());
   if (options.subject.against && has_faults)
     return "--against: faults meet two subjects at different times, so there must be none";
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
@@ -381,9 +388,9 @@ std::string resolve_columns(const Arguments& arguments, std::vector<PoolStation>
     for (const PoolStation& other : columns)
       if (other.subject.name() == subject->name())
         return fmt::format("--subjects: '{}' is there twice", subject->name());
-    const bool is_torch = subject->kind == Subject::Kind::kTorch;
-    if (is_torch && arguments.lane == "sim") return kTorchHasGloo;
-    const LaneKind lane = is_torch || arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
+    const bool has_group = subject->has_own_group();
+    if (has_group && arguments.lane == "sim") return has_gloo_alone(*subject);
+    const LaneKind lane = has_group || arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
     columns.push_back({lane, std::move(*subject)});
   }
   (void)seeded::select("");  // the processes that run cases select the bugs of their subjects

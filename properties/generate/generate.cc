@@ -140,7 +140,7 @@ void ProgramDrawer::draw_features() {
   g.discard = on(Capability::kDiscard, 35);
   g.keep_outputs = on(Capability::kKeepOutputs, 35);
   g.unused_outputs = random_.percent(40);
-  g.stop = random_.percent(40);
+  g.stop = random_.percent(40) && can_.has(Capability::kUndefined);
   g.detach = random_.percent(35);
   g.split = random_.percent(35);
   g.scale = random_.percent(45);
@@ -167,6 +167,9 @@ void ProgramDrawer::draw_world() {
   program_.values = static_cast<reference::Values>(values);
   if (program_.values == reference::Values::kSpecial && !can_.has(Capability::kSpecial))
     program_.values = reference::Values::kGeneral;
+  if (can_.has(Capability::kRounding)) return;
+  program_.values = reference::Values::kExact;
+  program_.world = std::bit_floor(program_.world);  // other averages may be rounded
 }
 
 void ProgramDrawer::draw_options() {
@@ -838,10 +841,16 @@ GenerateOptions sized_for_lane(GenerateOptions options) {
   return options;
 }
 
+GenerateOptions without_faults_if_unable(GenerateOptions options) {
+  if (!options.capabilities.has(Capability::kFaults))
+    options.faults = GenerateOptions::Faults::kNone;
+  return options;
+}
+
 }  // namespace
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& asked) {
-  const GenerateOptions options = sized_for_lane(asked);
+  const GenerateOptions options = sized_for_lane(without_faults_if_unable(asked));
   const auto random_for = [&](std::string_view stream) { return Random(seed, index, stream); };
   Random random(seed, index);
   Case out;
@@ -882,7 +891,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_long_pause(random_for("pause"), options, out);
   draw_misfit(random_for("misfit"), options, out);
   draw_reset_fault(random_for("reset"), options, out);
-  draw_largest(random_for("largest"), out.program);
+  if (options.capabilities.has(Capability::kRounding))
+    draw_largest(random_for("largest"), out.program);
   return out;
 }
 

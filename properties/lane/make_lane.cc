@@ -62,7 +62,7 @@ bool has_lane(LaneKind kind, const Subject& subject) {
 }
 
 std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
-  if (subject.kind == Subject::Kind::kTorch) return make_torch_lane(subject);
+  if (subject.has_own_group()) return make_torch_lane(subject);
   if (kind == LaneKind::kSim)
     return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
   if (kind == LaneKind::kNccl) return make_nccl_lane(subject);

@@ -203,7 +203,7 @@ Needs needs_of(LaneKind lane, const Subject& subject, int jobs) {
   needs.threads = 64 + 80 * workers;
   needs.address_bytes = 2048 * kMiB;
   needs.file_bytes = std::uint64_t{512} << 10;
-  if (subject.kind == Subject::Kind::kTorch) needs.address_bytes *= 2;
+  if (subject.has_own_group()) needs.address_bytes *= 2;
   if (lane == LaneKind::kNccl)
     needs.shared_bytes = workers * kNcclRanks * kNcclGroups * shared_bytes_per_rank();
   return needs;

@@ -23,10 +23,21 @@ namespace {
 
 constexpr auto kMessageLimit = std::chrono::seconds(10);
 
+bool ended_well(const Observation& observation) {
+  const auto is_well = [](const RankObservation& rank) {
+    return rank.finished && std::all_of(rank.steps.begin(), rank.steps.end(),
+                                        [](const auto& step) { return step.status.ok(); });
+  };
+  return observation.end == Observation::End::kFinished && observation.recoveries.empty() &&
+         std::all_of(observation.ranks.begin(), observation.ranks.end(), is_well);
+}
+
 }  // namespace
 
 ProcessRanks::ProcessRanks(Subject subject, LaneKind lane)
-    : subject_(std::move(subject)), lane_(lane), fork_server_(subject_.rank_program) {}
+    : subject_(std::move(subject)),
+      lane_(lane),
+      fork_server_(subject_.rank_program, subject_.rank_arguments) {}
 
 ProcessRanks::~ProcessRanks() { end_all(); }
 
@@ -54,7 +65,7 @@ Status ProcessRanks::start(Processes& processes, std::uint32_t first, std::uint3
     theirs.push_back(fds[1]);
   }
   const Result<pid_t> made = subject_.rank_program.empty()
-                                 ? spawn_server("/proc/self/exe", "rank-server", theirs[0])
+                                 ? spawn_server("/proc/self/exe", {}, "rank-server", theirs[0])
                                  : fork_server_.make(theirs);
   close_all(theirs);
   if (!made) {
@@ -102,6 +113,7 @@ class ProcessRanks::Lines final : public RankLines {
     return owner_.start(processes_, 0, static_cast<std::uint32_t>(processes_.size()));
   }
 
+  std::string group_name() const override { return std::to_string(owner_.group_); }
   int fd(std::uint32_t rank) const override { return processes_[rank].fd; }
   bool send_request(std::uint32_t rank, const std::string& text) override {
     if (owner_.lane_ == LaneKind::kNccl)
@@ -150,8 +162,12 @@ class ProcessRanks::Lines final : public RankLines {
 
 void ProcessRanks::run(const Case& c, Observation& observation, const std::string& net_plan) {
   if (processes_.size() < c.program.world) processes_.resize(c.program.world);
+  // Ranks that another run has left out keep a group that is none any more.
+  if (group_world_ != c.program.world) ++group_;
+  group_world_ = c.program.world;
   Lines lines(*this, processes_);
   run_ranks(lines, {lane_, &subject_, net_plan}, c, observation);
+  if (!ended_well(observation)) group_world_ = 0;
   was_starved_ = lines.were_starved();
 }
 

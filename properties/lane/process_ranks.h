@@ -60,6 +60,9 @@ class ProcessRanks {
   Processes processes_;
   Processes threads_;
   bool was_starved_ = false;  // in the last run
+  // RankLines::group_name(): of the ranks of the last run if it ended well; otherwise of none.
+  std::uint64_t group_ = 0;
+  std::uint32_t group_world_ = 0;
 };
 
 // Runs the rank on the build of the reducer that the subject selects.

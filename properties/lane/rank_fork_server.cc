@@ -129,16 +129,20 @@ pid_t fork_rank() {
 
 }  // namespace
 
-Result<pid_t> spawn_server(const std::string& program, const char* command, int fd) {
+Result<pid_t> spawn_server(const std::string& program, const std::vector<std::string>& arguments,
+                           const char* command, int fd) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, fd, kServerFd);
-  std::string name = "lockstep";
-  std::string what = command;
-  std::string number = std::to_string(kServerFd);
-  char* arguments[] = {name.data(), what.data(), number.data(), nullptr};
+  // An interpreter finds its libraries by the name under which it is started.
+  std::vector<std::string> words = {arguments.empty() ? "lockstep" : program};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  words.insert(words.end(), {command, std::to_string(kServerFd)});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environ);
+  const int error = ::posix_spawnp(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;
   return failed(refused_by_system("a rank's process cannot be started", error));
@@ -149,7 +153,7 @@ Status RankForkServer::start() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
     return refused_by_system("no socket for a process of ranks can be made", errno);
-  const Result<pid_t> pid = spawn_server(program_, "rank-fork-server", fds[1]);
+  const Result<pid_t> pid = spawn_server(program_, arguments_, "rank-fork-server", fds[1]);
   ::close(fds[1]);
   if (!pid) {
     ::close(fds[0]);

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "properties/lane/rank_server.h"
@@ -23,8 +24,9 @@ namespace lockstep::properties {
 
 class RankForkServer {
  public:
-  // The first make() starts `program rank-fork-server FD`.
-  explicit RankForkServer(std::string program) : program_(std::move(program)) {}
+  // The first make() starts `program ARGUMENTS... rank-fork-server FD`.
+  explicit RankForkServer(std::string program, std::vector<std::string> arguments = {})
+      : program_(std::move(program)), arguments_(std::move(arguments)) {}
   ~RankForkServer() { end(); }
   RankForkServer(const RankForkServer&) = delete;
   RankForkServer& operator=(const RankForkServer&) = delete;
@@ -38,12 +40,15 @@ class RankForkServer {
   void end();
 
   const std::string program_;
+  const std::vector<std::string> arguments_;
   pid_t pid_ = -1;
   int fd_ = -1;
 };
 
-// Starts `program COMMAND 3`, whose descriptor 3 is `fd`.
-Result<pid_t> spawn_server(const std::string& program, const char* command, int fd);
+// Starts `program ARGUMENTS... COMMAND 3`, whose descriptor 3 is `fd`. A program without a folder
+// is searched for as a shell does.
+Result<pid_t> spawn_server(const std::string& program, const std::vector<std::string>& arguments,
+                           const char* command, int fd);
 
 // main() of a fork server; `fd` is its end of the socket. Returns the exit status, in each of its
 // ranks, too.

@@ -125,7 +125,7 @@ class RankHost {
     int fds[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
       return refused_by_system("no socket for a rank's process can be made", errno);
-    const Result<pid_t> pid = spawn_server("/proc/self/exe", "rank-server", fds[1]);
+    const Result<pid_t> pid = spawn_server("/proc/self/exe", {}, "rank-server", fds[1]);
     ::close(fds[1]);
     if (!pid) {
       ::close(fds[0]);

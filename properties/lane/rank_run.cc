@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "properties/case/case_json.h"
+#include "properties/lane/python_job.h"
 #include "properties/lane/rank_json.h"
 #include "properties/lane/rank_server.h"
 #include "properties/lane/time_limit.h"
@@ -30,6 +31,7 @@ class RankRun {
       : lines_(lines),
         options_(options),
         case_(c),
+        is_python_(options.subject->kind == Subject::Kind::kPython),
         observation_(observation),
         meeting_(c.program.world),
         waiting_(c.program.world),
@@ -77,8 +79,15 @@ class RankRun {
                                options_.lane == LaneKind::kNccl,
                                options_.net_plan,
                                lines_.address(rank)};
-      if (!lines_.send_request(rank, to_text(job))) return crashed(rank);
+      const std::string request =
+          is_python_ ? python_job(case_, expectation(), job, lines_.group_name()) : to_text(job);
+      if (!lines_.send_request(rank, request)) return crashed(rank);
     }
+  }
+
+  // What the model says after the recoveries up to now.
+  reference::Expectation expectation() const {
+    return expectation_of(case_.program, options_.subject->profile, meeting_.recoveries());
   }
 
   void step() {
@@ -153,7 +162,7 @@ class RankRun {
     const std::optional<Resume> resume = meeting_.decide();
     if (!resume) return;
     lines_.end_network_faults(observation_);
-    const std::string text = to_text(*resume);
+    const std::string text = is_python_ ? python_resume(expectation(), *resume) : to_text(*resume);
     for (const std::uint32_t rank : resume->roster.members) {
       waiting_[rank] = false;
       if (!lines_.send_answer(rank, text)) return crashed(rank);
@@ -177,7 +186,9 @@ class RankRun {
 
   void gather(std::uint32_t rank, const std::string& bytes, RankObservation& seen) {
     faults::Fired fired;
-    if (!from_bytes(bytes, seen, fired)) return sent_nonsense(rank);
+    const bool is_read = is_python_ ? read_python_report(bytes, case_.program, seen)
+                                    : from_bytes(bytes, seen, fired);
+    if (!is_read) return sent_nonsense(rank);
     observation_.fired.add_counts(fired);
     observation_.planted += seen.planted;
   }
@@ -219,6 +230,7 @@ class RankRun {
   RankLines& lines_;
   const RankRunOptions& options_;
   const Case& case_;
+  const bool is_python_;  // the ranks speak JSON (python_job.h)
   Observation& observation_;
   std::chrono::milliseconds limit_{0};  // for the whole case
   Meeting meeting_;

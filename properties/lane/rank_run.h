@@ -29,6 +29,9 @@ class RankLines {
 
   // Starts the rank's process, unless it runs. kPeerLost says that what starts it has crashed.
   virtual Status start(std::uint32_t rank) = 0;
+  // Ranks may keep what they have in common, such as connections, from one run to the next, as long
+  // as this name stays. It is another one if other ranks ran, or if a run did not end well.
+  virtual std::string group_name() const { return {}; }
   // Whence the rank's messages (rank_server.h) are received.
   virtual int fd(std::uint32_t rank) const = 0;
   // Both return false if the rank is gone.

@@ -40,8 +40,8 @@ milliseconds gloo_limit(const Case& c) {
 milliseconds allowance(LaneKind lane, const Subject& subject) {
   if (lane == LaneKind::kSim) return milliseconds(0);
   if (lane == LaneKind::kNccl)
-    return kNcclLimit + seconds(50);  // a second run, after a starved one
-  return subject.kind == Subject::Kind::kTorch ? seconds(30) : seconds(5);
+    return kNcclLimit + seconds(50);                          // a second run, after a starved one
+  return subject.has_own_group() ? seconds(30) : seconds(5);  // to load libtorch
 }
 
 }  // namespace
@@ -61,7 +61,8 @@ milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c) 
 milliseconds repeat_limit(LaneKind lane, const Subject& subject, const Case& c) {
   const int runs = subject.against ? 2 : 1;
   if (lane == LaneKind::kSim) return runs * seconds(3);
-  const seconds start = lane == LaneKind::kNccl ? seconds(60) : seconds(5);
+  seconds start = lane == LaneKind::kNccl ? seconds(60) : seconds(5);
+  if (subject.kind == Subject::Kind::kPython) start = seconds(30);  // to load torch
   return runs * (start + 4 * milliseconds(c.timeout_ms));
 }
 

@@ -20,11 +20,13 @@ bool needs_processes(const Case& c) {
 
 class TorchLane final : public Lane {
  public:
-  explicit TorchLane(const Subject& subject) : processes_(subject) {
+  // A Python has one default group in a process, and one thread at a time.
+  explicit TorchLane(const Subject& subject)
+      : processes_(subject), has_threads_(subject.kind == Subject::Kind::kTorch) {
     ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which otherwise log every hook
   }
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
-    if (needs_processes(c) || c.program.key % kProcessesEvery == 0)
+    if (!has_threads_ || needs_processes(c) || c.program.key % kProcessesEvery == 0)
       processes_.run(c, observation);
     else
       processes_.run_as_threads(c, observation);
@@ -32,6 +34,7 @@ class TorchLane final : public Lane {
 
  private:
   ProcessRanks processes_;
+  const bool has_threads_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The lane of the subject `torch` (properties/subject/torch_subject.h). It has one lane, because it
-// has its own engine and its own process group.
+// The lane of the subjects `torch` and `python` (properties/subject/torch_subject.h,
+// python_subject.h). They have one lane, because they have their own engine and process group.
 //
 // Threads: one caller.
 #pragma once

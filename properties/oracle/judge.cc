@@ -330,7 +330,7 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
-  Verdict errors = profile.is_torch()
+  Verdict errors = profile.judges_calls_alone()
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;

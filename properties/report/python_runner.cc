@@ -36,105 +36,6 @@ UNKNOWN = "unknown"  # a gradient that depends on time, and is not compared
 )py";
 
 const char* const kPythonRunner = R"py(
-# ---- the model: a graph of scalars, built from a step's list of nodes ----
-
-
-class Stop(torch.autograd.Function):
-    """Hands its value on; no gradient comes back through it (None, which is not zeros)."""
-
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return None
-
-
-class Checkpoint(torch.autograd.Function):
-    """Hands its value on. When a gradient s comes back, it builds the graph `body` and runs a
-    backward with s over that, as the reentrant torch.utils.checkpoint does."""
-
-    @staticmethod
-    def forward(ctx, value, model, body, constants):
-        ctx.set_materialize_grads(False)
-        ctx.model, ctx.body, ctx.constants = model, body, constants
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        if gradient is not None:
-            with torch.enable_grad():
-                last = ctx.model.build(ctx.body, ctx.constants)[-1][0]
-            torch.autograd.backward([last], [gradient])
-        return gradient, None, None, None
-
-
-class Holder(torch.nn.Module):
-    def __init__(self, weight):
-        super().__init__()
-        self.weight = weight
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        for record in PARAMETERS:
-            self.add_module(record["name"], self.make(record))
-
-    def make(self, record):
-        if "same_as" in record:
-            return getattr(self, record["same_as"])
-        shape = record["shape"]
-        dtype = getattr(torch, record["dtype"])
-        if record["sparse"]:
-            table = torch.nn.Embedding(shape[0], math.prod(shape[1:]), sparse=True, dtype=dtype)
-            table.weight.requires_grad_(record["requires_grad"])
-            return table
-        if record["column_major"]:
-            order = tuple(reversed(range(len(shape))))
-            value = torch.zeros(tuple(reversed(shape)), dtype=dtype).permute(order)
-        else:
-            value = torch.zeros(shape, dtype=dtype)
-        return Holder(torch.nn.Parameter(value, requires_grad=record["requires_grad"]))
-
-    def forward(self, nodes, outputs, constants):
-        values = self.build(nodes, constants)
-        return [values[node][slot] for node, slot in outputs]
-
-    def build(self, nodes, constants):
-        # What a graph without inputs starts from, so that every output requires a gradient.
-        start = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        values = []
-        for kind, inputs, *rest in nodes:
-            total = torch.zeros((), dtype=torch.float64)
-            for one in [values[node][slot] for node, slot in inputs] or [start]:
-                total = total + one
-            values.append(self.apply_node(kind, total, rest, constants, start))
-        return values
-
-    def apply_node(self, kind, total, rest, constants, start):
-        if kind == "use":  # a gradient s reaches the parameter as s * constant
-            parameter = getattr(self, rest[0]).weight
-            constant = constants[rest[1]]
-            if isinstance(constant, tuple):  # the rows that are looked up, and their elements
-                parameter = getattr(self, rest[0])(torch.tensor(constant[0], dtype=torch.long))
-                constant = constant[1]
-            constant = torch.tensor(constant, dtype=torch.float64)
-            return [total + (parameter.double() * constant.reshape(parameter.shape)).sum()]
-        if kind == "scale":
-            return [total * rest[0]]
-        if kind == "stop":
-            return [Stop.apply(total)]
-        if kind == "detach":
-            return [start + total.detach()]
-        if kind == "split":
-            return [total * 1, total * 2]
-        if kind == "checkpoint":
-            return [Checkpoint.apply(total, self, rest[0], constants)]
-        assert kind == "sum", kind
-        return [total]
-
 
 # ---- what one rank does ----
 
@@ -147,8 +48,15 @@ def wrap(model):
     return ddp
 
 
+def tensor_of(constant):
+    """The elements; of a sparse parameter's use the rows that are looked up, and their elements."""
+    if isinstance(constant, tuple):
+        return torch.tensor(constant[0], dtype=torch.long), tensor_of(constant[1])
+    return torch.tensor(constant, dtype=torch.float64)
+
+
 def run_forward(ddp, kind, forward, constants):
-    arguments = (forward["nodes"], forward["outputs"], constants)
+    arguments = (torch.zeros((), dtype=torch.float64, requires_grad=True), Call(forward, constants))
     if kind == "synced":
         return ddp(*arguments)
     with ddp.no_sync() if kind == "no_sync" else torch.no_grad():
@@ -212,14 +120,14 @@ def train(rank, folder, reports, all_are_done):
         dist.init_process_group(
             "gloo", init_method="file://" + os.path.join(folder, "store"), rank=rank,
             world_size=WORLD, timeout=datetime.timedelta(seconds=CALL_SECONDS))
-        model = Model()
+        model = Model(PARAMETERS)
         ddp = wrap(model)
     except Exception as error:
         reports.send("cannot start: " + str(error))
         return
     seen = []
     for number, step in enumerate(STEPS):
-        constants = {name: values[rank] for name, values in CONSTANTS[number].items()
+        constants = {name: tensor_of(values[rank]) for name, values in CONSTANTS[number].items()
                      if rank in values}
         work = step["variants"][rank % len(step["variants"])]
         failure = run_step(ddp, step, work, constants)

@@ -12,9 +12,11 @@
 
 #include "properties/case/capabilities.h"
 #include "properties/case/describe.h"
+#include "properties/lane/python_job.h"
 #include "properties/report/python_runner.h"
 #include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch_subject.h"
+#include "reducer/base/check.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
@@ -125,12 +127,13 @@ const char* python_dtype(DType dtype) {
   return dtype == DType::kFloat16 ? "float16" : "float32";
 }
 
-// If at most one dimension has several elements, the order of strides has no effect, and
-// DistributedDataParallel refuses some parameters whose strides are not the usual ones.
-bool has_column_order(const reference::Parameter& parameter) {
-  const auto several = std::count_if(parameter.sizes.begin(), parameter.sizes.end(),
-                                     [](std::uint32_t size) { return size > 1; });
-  return parameter.column_major && several > 1;
+// The module, without what a file of Python begins with.
+std::string model_text() {
+  const std::string_view file = kPythonModel;
+  const std::size_t begin = file.find("\n\nclass ");
+  LOCKSTEP_CHECK(begin != std::string_view::npos);
+  return fmt::format("\n# ---- the model: a graph of scalars, built from a list of nodes ----\n{}",
+                     file.substr(begin));
 }
 
 class ScriptWriter {
@@ -159,7 +162,7 @@ class ScriptWriter {
                       "most {}; make it small first (lockstep shrink)",
                       numbers_, kMaxScriptNumbers));
     return title() + kPythonImports + options() + parameters() + tolerances() + steps_ +
-           constants_ + expected_ + kPythonRunner;
+           constants_ + expected_ + model_text() + kPythonRunner;
   }
 
  private:
@@ -289,9 +292,9 @@ std::string ScriptWriter::parameters() const {
     if (parameter.sizes.size() == 1) shape += ",";
     out += fmt::format(
         "    {{\"name\": \"p{}\", \"dtype\": \"{}\", \"shape\": ({}), \"requires_grad\": {},\n"
-        "     \"column_major\": {}, \"sparse\": {}}},\n",
+        "     \"memory\": [{}], \"sparse\": {}}},\n",
         i, python_dtype(parameter.dtype), shape, python_bool(!parameter.frozen),
-        python_bool(has_column_order(parameter)), python_bool(parameter.sparse));
+        fmt::join(python_memory(parameter), ", "), python_bool(parameter.sparse));
   }
   return out + "]\n\n";
 }

@@ -68,13 +68,13 @@ TEST(PythonScript, HasTheGradientsThatTheContractExpects) {
   EXPECT_FALSE(has(script, "\"calls\":"));
 }
 
-TEST(PythonScript, HasColumnMajorOrderOnlyWhereItShows) {
+TEST(PythonScript, HasAnotherOrderInMemoryOnlyWhereItShows) {
   Case c = small_case();
   c.program.parameters[0].column_major = true;
   c.program.parameters[0].sizes = {3, 2};
-  EXPECT_TRUE(has(script_of(c), "\"column_major\": True"));
+  EXPECT_TRUE(has(script_of(c), "\"memory\": [1, 0]"));
   c.program.parameters[0].sizes = {3, 1};
-  EXPECT_TRUE(has(script_of(c), "\"column_major\": False"));
+  EXPECT_TRUE(has(script_of(c), "\"memory\": [0, 1]"));
 }
 
 TEST(PythonScript, NamesTheErrorThatTheContractExpects) {

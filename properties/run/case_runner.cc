@@ -55,7 +55,7 @@ Verdict CaseRunner::run_modelled(const Case& c) {
   const bool may_fail = fails || std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
                           return !faults::is_benign(fault.kind);
                         });
-  if (!profile_.is_torch() || !may_fail) return run_unless_starved(c);
+  if (!profile_.judges_calls_alone() || !may_fail) return run_unless_starved(c);
   Case timed = c;
   if (c.timeout_ms == 0) timed.timeout_ms = kHurriedTimeoutMs;
   Verdict verdict = run_once(timed);

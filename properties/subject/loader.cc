@@ -31,7 +31,7 @@ static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits
 static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
 static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
 static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-static_assert(kCapabilities == 48);
+static_assert(kCapabilities == 51);
 
 tl::unexpected<Status> refused(std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the linker says
@@ -97,10 +97,13 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
     return refused(
         fmt::format("the table of the subject '{}' lacks functions: {}", whose, missing));
   // The host implements these: the interface is the same with them.
-  const Capabilities with_constants = capabilities.with(Capability::kConstants);
+  const Capabilities with_host = capabilities.with(Capability::kConstants)
+                                     .with(Capability::kRounding)
+                                     .with(Capability::kFaults)
+                                     .with(Capability::kUndefined);
   return LoadedSubject{table, capabilities.has(Capability::kKeepOutputs)
-                                  ? with_constants.with(Capability::kHoldOutputs)
-                                  : with_constants};
+                                  ? with_host.with(Capability::kHoldOutputs)
+                                  : with_host};
 }
 
 Result<LoadedSubject> load_subject(const std::string& path, const std::function<void()>& opened) {

@@ -25,13 +25,26 @@ reference::Contract contract_of(const Profile& profile) {
   return contract;
 }
 
+// What is left of the expectation for a subject that is known by its gradients alone.
+void keep_gradients_alone(reference::Expectation& expectation) {
+  for (reference::ExpectedStep& step : expectation.steps) {
+    step.knows_collectives = false;
+    for (reference::ExpectedRankStep& rank : step.ranks)
+      for (reference::ExpectedGradient& gradient : rank.gradients)
+        gradient.untouched = gradient.in_bucket = false;
+  }
+}
+
 }  // namespace
 
 reference::Expectation expectation_of(const reference::Program& program, const Profile& profile,
                                       const std::vector<reference::Recovery>& recoveries,
                                       const std::vector<reference::ReadyOrder>& ready_orders) {
-  if (profile.is_torch()) return torch_model::run(program, profile.policies, recoveries);
-  return reference::run(program, contract_of(profile), recoveries, ready_orders);
+  reference::Expectation expectation =
+      profile.is_torch() ? torch_model::run(program, profile.policies, recoveries)
+                         : reference::run(program, contract_of(profile), recoveries, ready_orders);
+  if (profile.gradients_alone) keep_gradients_alone(expectation);
+  return expectation;
 }
 
 std::uint32_t modelled_steps(const reference::Program& program, const Profile& profile) {

@@ -21,14 +21,19 @@ struct Profile {
   // kLockstep: the release of NCCL in the simulator (faults/sim/nccl/nccl_profile.h), by name;
   // empty: the one that the simulator has by itself. The order of additions is that release's.
   std::string nccl;
+  // The subject is known by its gradients and by which of its calls raise. Its collectives, the
+  // storage of its gradients and what its errors name are not looked at.
+  bool gradients_alone = false;
 
   static Profile lockstep() { return {}; }
   // Of the system's version, or of another one.
-  static Profile torch() { return {Kind::kTorch, {}, {}}; }
+  static Profile torch() { return {Kind::kTorch, {}, {}, false}; }
   static Profile torch(const torch_model::Version& version) {
-    return {Kind::kTorch, torch_model::policies_of(version), {}};
+    return {Kind::kTorch, torch_model::policies_of(version), {}, false};
   }
   bool is_torch() const { return kind == Kind::kTorch; }
+  // Whether an error is judged by the call that raises it, and not by what it names.
+  bool judges_calls_alone() const { return is_torch() || gradients_alone; }
 };
 
 // What the profile's model expects of the program. The profile of PyTorch takes no `ready_orders`:

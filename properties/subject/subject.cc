@@ -8,6 +8,7 @@
 #include "faults/seeded/seeded.h"
 #include "properties/subject/loader.h"
 #include "properties/subject/probe_library.h"
+#include "properties/subject/python_subject.h"
 #include "properties/subject/torch_subject.h"
 #include "reducer/base/check.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr std::string_view kSeededPrefix = "seeded:";
 constexpr std::string_view kTorch = "torch";
 constexpr std::string_view kTorchPrefix = "torch:";
+constexpr std::string_view kPythonPrefix = "python:";
 
 std::string known_bugs() {
   std::string out;
@@ -27,7 +29,7 @@ std::string known_bugs() {
 
 bool names_library(const std::string& text) {
   return text != "reducer" && text != kTorch && !text.starts_with(kTorchPrefix) &&
-         !text.starts_with(kSeededPrefix);
+         !text.starts_with(kPythonPrefix) && !text.starts_with(kSeededPrefix);
 }
 
 }  // namespace
@@ -42,6 +44,8 @@ std::string Subject::name() const {
       return id;
     case Kind::kTorch:
       return id.empty() ? std::string(kTorch) : std::string(kTorchPrefix) + id;
+    case Kind::kPython:
+      return std::string(kPythonPrefix) + id;
   }
   return id;
 }
@@ -75,6 +79,7 @@ Result<Subject> parse_subject(const std::string& text) {
     return failed(Status(Code::kInvalidArgument,
                          "'torch:' needs a version, as torch:2.9.1, or the folder of a PyTorch"));
   }
+  if (text.starts_with(kPythonPrefix)) return python_subject(text.substr(kPythonPrefix.size()));
   subject.kind = Subject::Kind::kHosted;
   subject.id = text;
   LOCKSTEP_CHECK(names_library(text));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "properties/case/capabilities.h"
 #include "properties/subject/profile.h"
@@ -24,15 +25,21 @@ struct Subject {
     kSeeded,  // the production reducer with the planted bug `id`
     kHosted,  // a user's, from the shared library `id`
     kTorch,   // PyTorch's, in the program `rank_program` (properties/subject/torch)
+    kPython,  // a user's wrapper in Python (properties/subject/python)
   };
   Kind kind = Kind::kProduction;
-  std::string id;  // kTorch: the version, the folder, or empty for the system's
+  // kTorch: the version, the folder, or empty for the system's; kPython: FILE:FUNCTION.
+  std::string id;
   // For kHosted: set after the library was opened in this process, where it remains open until the
   // process ends.
   const lockstep_subject* table = nullptr;
   Capabilities capabilities = Capabilities::all();
-  Profile profile;           // whose behaviour it is held to
-  std::string rank_program;  // kTorch: the program of the ranks
+  Profile profile;  // whose behaviour it is held to
+  // Whether it is held to Lockstep's contract instead of its own.
+  bool is_held_to_lockstep = false;
+  // kTorch, kPython: the program of the ranks, and its arguments before the command.
+  std::string rank_program;
+  std::vector<std::string> rank_arguments;
   // For kProduction: a layout that save() wrote, pinned whatever the case says; and whether to
   // write one.
   std::string pinned_layout;
@@ -40,8 +47,10 @@ struct Subject {
   // A second subject that runs every case, too, and must agree with this one (CaseRunner); or null.
   std::shared_ptr<const Subject> against;
 
-  std::string name()
-      const;  // as on the command line: reducer, seeded:R01, torch:2.9.1, ./libmine.so
+  // As on the command line: reducer, seeded:R01, torch:2.9.1, python:ddp.py:wrap, ./libmine.so.
+  std::string name() const;
+  // Whether it brings its own engine and process group, and so has the lane gloo alone.
+  bool has_own_group() const { return kind == Kind::kTorch || kind == Kind::kPython; }
 };
 
 // Returns what cases may require of the subject, or of both subjects if there are two. With two,
@@ -52,8 +61,9 @@ Capabilities common_capabilities(const Subject& subject);
 // none.
 std::string planted_bug_of(const Subject& subject);
 
-// Reads "reducer", "seeded:ID", "torch", "torch:VERSION", "torch:FOLDER" or a path. On failure,
-// returns one line that says what is wrong and what to do. Opens a library in this process.
+// Reads "reducer", "seeded:ID", "torch", "torch:VERSION", "torch:FOLDER", "python:FILE:FUNCTION" or
+// a path. On failure, returns one line that says what is wrong and what to do. Opens a library in
+// this process.
 Result<Subject> parse_subject(const std::string& text);
 
 // Like parse_subject(), but opens a library only in a child process, so that a library that ends or

@@ -119,7 +119,10 @@ Capabilities torch_capabilities() {
       .with(kStatic)
       .with(kHooks)
       .with(kIgnored)
-      .with(kSparse);
+      .with(kSparse)
+      .with(kRounding)
+      .with(kFaults)
+      .with(kUndefined);
 }
 
 fs::path torch_root(const fs::path& given) {
@@ -192,7 +195,10 @@ Result<Subject> torch_subject(const std::string& which, const fs::path& folder) 
 }
 
 void hold_to_lockstep(Subject& subject) {
+  subject.is_held_to_lockstep = subject.profile.is_torch();
+  const bool gradients_alone = subject.profile.gradients_alone;
   subject.profile = Profile::lockstep();
+  subject.profile.gradients_alone = gradients_alone;
   if (subject.kind == Subject::Kind::kTorch)
     subject.capabilities = subject.capabilities.with(Capability::kInterleaved);
 }

@@ -1,0 +1,159 @@
+"""Wrappers that are wrong, each in one way, for the tests: the fuzzer has to find each of them, and say what it is."""
+
+import os
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+class Wrapper(torch.nn.Module):
+    """An all-reduce by hand that is right where uses have gradients; see examples/all_reduce.py."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        self.trained = [each for each in module.parameters() if each.requires_grad]
+
+    def forward(self, *arguments):
+        return self.module(*arguments)
+
+    def average(self, parameter, ranks):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= ranks
+
+    def after_backward(self):
+        for parameter in self.trained:
+            self.average(parameter, dist.get_world_size())
+
+
+class SkipsNone(Wrapper):
+    """A parameter without a gradient on some rank is left out, there alone or on all ranks alike."""
+
+    def after_backward(self):
+        has_grad = torch.tensor([each.grad is not None for each in self.trained], dtype=torch.int32)
+        dist.all_reduce(has_grad, op=dist.ReduceOp.MIN)
+        for parameter, everywhere in zip(self.trained, has_grad.tolist()):
+            if everywhere:
+                self.average(parameter, dist.get_world_size())
+
+
+class CountsPasses(Wrapper):
+    """After passes under no_sync it divides by their number, too."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.passes = 0
+
+    def forward(self, *arguments):
+        self.passes += torch.is_grad_enabled()
+        return self.module(*arguments)
+
+    def after_backward(self):
+        for parameter in self.trained:
+            self.average(parameter, dist.get_world_size() * max(self.passes, 1))
+        self.passes = 0
+
+
+def skips_none(module):
+    return SkipsNone(module)
+
+
+skips_none.can = "dynamic"
+
+
+def counts_passes(module):
+    return CountsPasses(module)
+
+
+counts_passes.can = "no_sync"
+
+
+def does_not_divide(module):
+    class Sums(Wrapper):
+        def average(self, parameter, ranks):
+            dist.all_reduce(parameter.grad)
+
+    return Sums(module)
+
+
+def raises(module):
+    raise ValueError("the wrapper does not like this module\nand says so in two lines")
+
+
+def raises_in_backward(module):
+    class Raises(Wrapper):
+        def after_backward(self):
+            raise ValueError("no backward today")
+
+    return Raises(module)
+
+
+def exits(module):
+    sys.exit(3)
+
+
+def ends_the_process(module):
+    os._exit(3)
+
+
+def hangs(module):
+    time.sleep(1000)
+
+
+def returns_a_list(module):
+    return [module]
+
+
+def changes_inputs(module):
+    class Changes(Wrapper):
+        def forward(self, start, call):
+            return self.module(start * 2, call)
+
+    return Changes(module)
+
+
+def changes_outputs(module):
+    class Changes(Wrapper):
+        def forward(self, *arguments):
+            return [each + 1 for each in self.module(*arguments)]
+
+    return Changes(module)
+
+
+def does_not_call(module):
+    class Lazy(Wrapper):
+        def forward(self, *arguments):
+            return []
+
+    return Lazy(module)
+
+
+def forks(module):
+    os.fork()
+    return Wrapper(module)
+
+
+def leaves_a_process(module):
+    subprocess.Popen(["sleep", "4711"])
+    return Wrapper(module)
+
+
+def wrong_declaration(module):
+    return Wrapper(module)
+
+
+wrong_declaration.can = ["teleport"]
+
+
+def wrong_contract(module):
+    return Wrapper(module)
+
+
+wrong_contract.contract = "nobody's"
+
+not_a_function = 4711

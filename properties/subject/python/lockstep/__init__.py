@@ -1,0 +1,109 @@
+"""Lockstep for Python: puts a wrapper of a torch.nn.Module, such as your own data-parallel one, under test.
+
+    import lockstep
+
+    def wrap(module, **options):
+        return MyDataParallel(module)
+
+    lockstep.fuzz(wrap, seconds=60)
+
+fuzz() and replay() run the program `lockstep`, whose README says what a case is, and what is compared. The function has
+to be at the top level of a file, because each rank is a process of its own, which loads that file; there fuzz() and
+replay() do nothing.
+"""
+
+import inspect
+import os
+import subprocess
+import sys
+
+__all__ = ["Failure", "Refused", "fuzz", "replay", "main"]
+
+is_rank = False  # whether this process is one of a rank (ranks.py)
+USAGE, INCONCLUSIVE = 1, 2  # exit codes of the program
+
+
+class Failure(AssertionError):
+    """A case failed. `code` is the exit code of the program, which says how; `report` is what it printed."""
+
+    def __init__(self, code, report):
+        super().__init__("exit code %d\n%s" % (code, report))
+        self.code, self.report = code, report
+
+
+class Refused(RuntimeError):
+    """No case has a result: the function cannot be a subject, or the machine lacks something. `code`: 1 or 2."""
+
+    def __init__(self, code, report):
+        super().__init__(report)
+        self.code = code
+
+
+def program():
+    """The program `lockstep`: in this package, or where a build or cmake --install has it."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for place in ("bin/lockstep", "../../lockstep", "../../../../bin/lockstep"):
+        path = os.path.normpath(os.path.join(here, place))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    raise Refused(USAGE, "the program lockstep is not beside this package (%s): install both from one tree" % here)
+
+
+def subject_of(wrap):
+    """The function's name for the program."""
+    name, path = getattr(wrap, "__qualname__", None), None
+    try:
+        path = inspect.getsourcefile(wrap)
+    except TypeError:
+        pass
+    if path is None or not os.path.isfile(path) or name is None or not name.isidentifier():
+        raise Refused(USAGE, "%r is no function at the top level of a file, where each rank could load it" % (wrap,))
+    return "python:%s:%s" % (os.path.relpath(path), name)
+
+
+def run(arguments):
+    """Runs the program with this Python for the ranks, and prints what it prints."""
+    environment = dict(os.environ, LOCKSTEP_PYTHON=sys.executable)
+    said = []
+    with subprocess.Popen([program(), *arguments], env=environment, text=True, bufsize=1,
+                          stdout=subprocess.PIPE) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            said.append(line)
+    report, code = "".join(said), process.returncode
+    if code in (USAGE, INCONCLUSIVE):
+        raise Refused(code, report or "lockstep ended with exit code %d" % code)
+    if code != 0:
+        raise Failure(code, report)
+
+
+def flags(options):
+    """{"shrink_time": 5, "fresh": True} as --shrink-time 5 --fresh."""
+    out = []
+    for name, value in options.items():
+        out.append("--" + name.replace("_", "-"))
+        if value is not True:
+            out.append(str(value))
+    return out
+
+
+def fuzz(wrap, seconds=60, **options):
+    """Runs generated cases for some seconds. Raises Failure if one fails. The options are those of `lockstep fuzz`:
+    cases=100 instead of seconds, seed=1, jobs=2, out="folder"."""
+    if is_rank:
+        return
+    time = [] if "cases" in options else ["--time", str(seconds)]
+    run(["fuzz", "--subject", subject_of(wrap), *time, *flags(options)])
+
+
+def replay(wrap, case, **options):
+    """Runs a case file. Raises Failure if it fails."""
+    if not is_rank:
+        run(["replay", str(case), "--subject", subject_of(wrap), *flags(options)])
+
+
+def main():
+    """The command `lockstep` of the Python package."""
+    os.environ.setdefault("LOCKSTEP_PYTHON", sys.executable)
+    path = program()
+    os.execv(path, [sys.argv[0], *sys.argv[1:]])

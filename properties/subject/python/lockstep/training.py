@@ -1,0 +1,293 @@
+"""One rank of a case: it trains the program of the case with the wrapper under test, and reports what it saw.
+
+The calls are those of reference/program.h, as properties/observe/training.cc makes them for other subjects.
+"""
+
+import contextlib
+import datetime
+import gc
+import inspect
+import json
+import os
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+
+from lockstep.model import Call, Model
+from lockstep.ranks import SCALARS, declared, die_with_parent, one_line
+
+FORWARD = -1  # the number of the call that failed, if it is a forward
+CAME_BACK_TWICE = 77  # how a process ends that came back from a wrapper's call beside its rank
+INTEGERS = {torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+NUMBER_OF_PIDS = 4  # that are named
+
+
+class Misuse(Exception):
+    """The wrapper did what no wrapper of a module may do."""
+
+
+def now_us():
+    return time.monotonic_ns() // 1000
+
+
+def caught(call):
+    """None, or what the call raised. SystemExit is an exception like any other here."""
+    try:
+        call()
+    except BaseException as error:
+        return one_line(error)
+    return None
+
+
+def bits_of(gradient, parameter):
+    """The elements of a gradient in row-major order, as integers."""
+    if hasattr(gradient, "full_tensor"):  # a DTensor: each rank has a part of it
+        gradient = gradient.full_tensor()
+    integer = INTEGERS.get(gradient.dtype)
+    if integer is None or gradient.dtype != parameter.dtype:
+        raise Misuse("a gradient is %s, and its parameter %s" % (gradient.dtype, parameter.dtype))
+    return gradient.detach().contiguous().view(integer).flatten().tolist()
+
+
+def accepted(function, options):
+    """Those of the options that the function takes."""
+    kinds = inspect.signature(function).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in kinds.values()):
+        return options
+    return {name: value for name, value in options.items() if name in kinds}
+
+
+class Group:
+    """The default process group. Ranks keep it from case to case as long as all goes well, as to connect takes longer
+    than to train most cases."""
+
+    def __init__(self):
+        self.name = None
+
+    def join(self, name, file, rank, world, timeout_ms):
+        """Connects the ranks, unless the group of this name is there."""
+        name = "%s, %d ms" % (name, timeout_ms)
+        if self.name == name:
+            return
+        self.leave()
+        dist.init_process_group("gloo", store=dist.FileStore(file, world), rank=rank, world_size=world,
+                                timeout=datetime.timedelta(milliseconds=timeout_ms))
+        self.name = name
+
+    def leave(self):
+        self.name = None
+        if dist.is_initialized():
+            caught(dist.destroy_process_group)
+
+    @staticmethod
+    def check(seed):
+        """Raises if some rank has started other collectives than another one, which the next case would meet."""
+        expected = torch.tensor([each * seed for each in range(1, dist.get_world_size() + 1)], dtype=torch.int64).sum()
+        got = torch.tensor((dist.get_rank() + 1) * seed, dtype=torch.int64)
+        dist.all_reduce(got)
+        if got != expected:
+            raise Misuse("the ranks are out of step at the end: a sum is %d instead of %d" % (got, expected))
+
+
+class Training:
+    """`group`: a Group; `meet`: waits for all ranks; `end_copy`: called after each call of the user's code (see
+    Processes)."""
+
+    def __init__(self, job, function, group, meet, end_copy):
+        self.job, self.function, self.group, self.meet, self.end_copy = job, function, group, meet, end_copy
+        self.plan = job["plan"]
+        self.steps = job["steps"]
+        self.model = self.wrapped = None
+        self.report = {"construction": None, "recovery": None, "finished": False, "steps": []}
+
+    def run(self):
+        members = list(range(self.job["world"]))
+        self.report["construction"] = self.join(members, 0)
+        step = 0
+        while self.report["construction"] is None and self.report["recovery"] is None:
+            is_recovering = False
+            while step < self.plan["end"] and not is_recovering:
+                is_recovering = self.train_step(step)
+                step += 1
+            if is_recovering:
+                self.leave()
+            resume = self.meet(not is_recovering, step)
+            self.report["finished"] = not resume["recover"]
+            if self.report["finished"]:
+                self.finish()
+                break
+            self.plan, step = resume["plan"], resume["step"]
+            self.leave()
+            self.report["recovery"] = self.join(resume["members"], resume["generation"])
+        else:
+            self.leave()
+        return self.report
+
+    def finish(self):
+        """All ranks came to the end of their programs."""
+        self.forget()
+        error = caught(lambda: self.group.check(self.job["key"] % 1000 + 1))  # all ranks, whatever they saw
+        if self.report["steps"] and self.report["steps"][-1]["error"] is None:
+            self.report["steps"][-1]["error"] = error
+
+    def join(self, members, generation):
+        """Makes a process group, a module and its wrapper. Returns an error, or None."""
+        def make():
+            file = os.path.join(self.job["folder"], "python-%d" % generation)
+            name = "%s, generation %d" % (self.job["group"], generation)
+            self.group.join(name, file, members.index(self.job["rank"]), len(members), self.job["timeout_ms"])
+            dist._DEFAULT_FIRST_BUCKET_BYTES = self.job["first_bucket_bytes"]  # DistributedDataParallel looks there
+            self.model = Model(self.parameters())
+            self.wrapped = self.function(self.model, **accepted(self.function, self.job["options"]))
+            self.end_copy()
+            if not isinstance(self.wrapped, torch.nn.Module):
+                raise Misuse("the function returned %r, and has to return a torch.nn.Module" % type(self.wrapped))
+
+        return caught(make)
+
+    def parameters(self):
+        """A wrapper that does not take parameters without a dimension gets them with one."""
+        records = self.job["parameters"]
+        if SCALARS in declared(self.function):
+            return records
+        return [dict(each, shape=[1], memory=[0]) if each.get("shape") == [] else each for each in records]
+
+    def leave(self):
+        """Peers that wait for this rank notice the loss when its connections close."""
+        self.forget()
+        self.group.leave()
+
+    def forget(self):
+        self.model = self.wrapped = None
+        gc.collect()
+
+    def train_step(self, number):
+        """Returns whether all ranks recover after this step, as far as this rank knows."""
+        seen = {"step": number, "begin_us": now_us(), "error": None, "failed_call": FORWARD, "gradients": []}
+        self.report["steps"].append(seen)
+        seen["error"] = caught(lambda: self.run_step(self.steps[number], seen))
+        seen["end_us"] = now_us()
+        return seen["error"] is not None or number in self.plan["recovers_after"]
+
+    def run_step(self, step, seen):
+        if not step["skip"]:
+            constants = {name: torch.tensor(values, dtype=torch.float64) for name, values in step["constants"].items()}
+            self.zero_gradients(step["zero_grad"])
+            self.run_calls(step, constants, seen)
+        seen["failed_call"] = FORWARD
+        seen["gradients"] = [self.gradient_of(record["name"]) for record in self.job["parameters"]]
+
+    def zero_gradients(self, how):
+        if how != "not":
+            self.model.zero_grad(set_to_none=how == "to none")
+
+    def run_calls(self, step, constants, seen):
+        kept = []
+        for forward in step["forwards"]:
+            outputs = self.run_forward(step["kind"], Call(forward, constants))
+            if not forward["discard"]:
+                kept += outputs
+            del outputs
+        for number, roots in enumerate(step["backwards"]):
+            seen["failed_call"] = number
+            is_last = number + 1 == len(step["backwards"])
+            chosen = [kept[root] for root in roots]
+            if is_last and not step["keep_outputs"]:
+                kept = []  # the rank lets go of outputs that it did not use
+            torch.autograd.backward(chosen, [torch.ones_like(each) for each in chosen], retain_graph=not is_last)
+            self.end_copy()
+        if step["backwards"] and step["kind"] == "synced" and hasattr(self.wrapped, "after_backward"):
+            self.wrapped.after_backward()
+            self.end_copy()
+
+    def run_forward(self, kind, call):
+        start = torch.ones((), dtype=torch.float64, requires_grad=True)
+        context = torch.no_grad() if kind == "no_grad" else contextlib.nullcontext()
+        if kind == "no_sync" and hasattr(self.wrapped, "no_sync"):
+            context = self.wrapped.no_sync()
+        with context:
+            outputs = self.wrapped(start, call)
+            self.end_copy()
+        check_forward(start, call, outputs)
+        return list(outputs)
+
+    def gradient_of(self, name):
+        parameter = getattr(self.model, name).weight
+        return None if parameter.grad is None else bits_of(parameter.grad, parameter)
+
+
+def check_forward(start, call, outputs):
+    """A wrapper hands the input to the module, and the module's outputs to the caller."""
+    if start.item() != 1 or start._version != 0:
+        raise Misuse("the wrapper changed the input that it was given")
+    if call.sent is None:
+        raise Misuse("the wrapper returned from a forward without calling the module")
+    if call.received != 1:
+        raise Misuse("the module received the input %r, and the wrapper was given 1.0" % call.received)
+    if not isinstance(outputs, (list, tuple)) or not all(isinstance(each, torch.Tensor) for each in outputs):
+        raise Misuse("the wrapper returned %s, and the module a list of tensors" % type(outputs).__name__)
+    got = [each.item() if each.numel() == 1 else None for each in outputs]
+    if got != call.sent:
+        raise Misuse("the wrapper returned other values than the module: %s instead of %s" % (got, call.sent))
+
+
+class Processes:
+    """Looks after the processes that a wrapper forks: none may go on beside the rank, or after it."""
+
+    def __init__(self, line):
+        self.rank = os.getpid()
+        self.line = line
+        os.register_at_fork(after_in_child=self.begin_child)
+
+    def begin_child(self):
+        die_with_parent()
+        self.line.socket.close()
+
+    def end_copy(self):
+        """Ends this process if a wrapper has forked it and came back from its call in both."""
+        if os.getpid() != self.rank:
+            os._exit(CAME_BACK_TWICE)
+
+    def left(self):
+        """What is wrong with the processes that were forked since the last call; None if nothing is."""
+        complaint = None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return complaint
+            if pid == 0:
+                return "left processes behind, which a wrapper must not: %s" % self.kill_all()
+            if os.WIFEXITED(status) and os.WEXITSTATUS(status) == CAME_BACK_TWICE:
+                complaint = "came back twice from a call of the wrapper, which forks"
+
+    @staticmethod
+    def kill_all():
+        pids = []
+        for task in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % task) as children:
+                pids += [int(each) for each in children.read().split()]
+        for pid in pids:
+            os.kill(pid, 9)
+        return ", ".join(str(pid) for pid in pids[:NUMBER_OF_PIDS])
+
+
+def serve_rank(line, function):
+    """Runs one rank of case after case, until the other end is gone."""
+    warnings.filterwarnings("ignore", module="torch")
+    processes, group = Processes(line), Group()
+
+    def meet(finished, next_step):
+        line.send("m" + json.dumps([finished, next_step]))
+        answer = line.receive()
+        if answer is None:
+            os._exit(1)
+        return json.loads(answer)
+
+    while (text := line.receive()) is not None:
+        die_with_parent()  # not earlier: a rank gets its final parent only shortly before
+        report = Training(json.loads(text), function, group, meet, processes.end_copy).run()
+        complaint = processes.left()
+        line.send("e" + complaint if complaint else "d" + json.dumps(report))

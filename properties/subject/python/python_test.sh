@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# python_test.sh PROGRAM [--all]: wrappers in Python under test. Good ones pass, wrong ones are found and replayed, and
+# whoever misbehaves is reported in one line, and leaves no process. Without --all (ci/torch python) some are left out,
+# as every run loads torch twice.
+# Exit code 77, and a line that says why, where no python3 has torch.
+program=$1
+all=${2:-}
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=properties/subject/torch/python.sh
+source "$here/../torch/python.sh"
+# shellcheck source=properties/cli/expect.sh
+source "$here/../../cli/expect.sh"
+export LOCKSTEP_PYTHON=$python
+
+# In a folder of this test, so that its processes can be told from others.
+cp -r "$here/examples" "$here/faulty_wrappers.py" .
+wrong() { echo "python:$work/faulty_wrappers.py:$1"; }
+run() { timeout --signal KILL 100 "$program" "$@"; }
+
+expect 0 " 0 failing" run fuzz --subject "python:$work/examples/all_reduce.py:wrap" --cases 16 --seed 1 --jobs 1
+
+# Positive controls: what is wrong is found, made small and replayed; the right one passes the same case.
+expect 65 "definedness" run fuzz --subject "$(wrong skips_none)" --time 60 --seed 3 --jobs 1 --shrink-time 2 --out found
+case_file=$(ls found/gloo-3-*.json | grep -v found.json | head -n 1)
+expect 65 "definedness" run replay "$case_file" --subject "$(wrong skips_none)"
+expect 0 "ok" run replay "$case_file" --subject "python:$work/examples/all_reduce.py:wrap"
+
+# One case shows each of the others.
+echo '{"schema": 1, "timeout_ms": 500, "program": {"steps": [{}]}}' >case.json
+misbehaves() { # misbehaves CODE FUNCTION TEXT
+  expect "$1" "$3" run replay case.json --subject "$(wrong "$2")"
+}
+misbehaves 71 changes_inputs "the module received the input 2.0"
+misbehaves 68 leaves_a_process "left processes behind"
+expect 1 "there is no file 'nowhere.py'" run replay case.json --subject python:nowhere.py:wrap
+expect 1 "has no function 'nothing'; it has: Wrapper" run replay case.json --subject "$(wrong nothing)"
+printf '#!/bin/sh\nexec %s -S "$@"\n' "$python" >without_torch && chmod +x without_torch
+LOCKSTEP_PYTHON=./without_torch expect 1 "has no torch (ModuleNotFoundError" run replay case.json --subject "$(wrong raises)"
+
+nothing_is_left() {
+  if pgrep -f "$work/faulty_wrappers.py|$work/examples|sleep 4711" >left; then fail "processes are left: $(tr '\n' ' ' <left)"; fi
+}
+nothing_is_left
+if [[ $all != --all ]]; then finish "every wrapper is reported as what it is"; exit; fi
+
+expect 0 " 0 failing" run fuzz --subject "python:$work/examples/ddp.py:wrap" --cases 40 --seed 2 --jobs 2
+expect 65 "bits" run fuzz --subject "$(wrong counts_passes)" --time 60 --seed 4 --jobs 2 --shrink-time 0 --out found
+misbehaves 65 does_not_divide "these bits are"
+misbehaves 71 raises "ValueError: the wrapper does not like this module"
+misbehaves 71 raises_in_backward "ValueError: no backward today"
+misbehaves 71 exits "SystemExit: 3"
+misbehaves 68 ends_the_process "exited with status 3"
+misbehaves 66 hangs "no end within the time limit"
+misbehaves 71 returns_a_list "has to return a torch.nn.Module"
+misbehaves 71 changes_outputs "the wrapper returned other values than the module"
+misbehaves 71 does_not_call "without calling the module"
+misbehaves 68 forks "came back twice from a call of the wrapper, which forks"
+
+# What cannot be a subject is refused in one line.
+expect 1 "does not name a function" run replay case.json --subject python:case.json
+expect 1 "is no function" run replay case.json --subject "$(wrong not_a_function)"
+expect 1 "it declares 'teleport', and a wrapper in Python can have: dynamic" run replay case.json --subject "$(wrong wrong_declaration)"
+expect 1 "it declares the contract 'nobody's'" run replay case.json --subject "$(wrong wrong_contract)"
+expect 1 "has the lane gloo alone" run replay case.json --lane sim --subject "$(wrong raises)"
+expect 1 "takes no faults" run fuzz --faults node_throws --subject "$(wrong raises)"
+echo 'import torch; x = (' >broken.py
+expect 1 "broken.py cannot be loaded (line 1): SyntaxError" run replay case.json --subject python:broken.py:wrap
+echo 'import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()' >threads.py
+expect 1 "starts threads when it is loaded" run replay case.json --subject python:threads.py:wrap
+echo 'import os; os._exit(0)' >ends.py
+expect 1 "exited with status 0 without an answer" run replay case.json --subject python:ends.py:wrap
+LOCKSTEP_PYTHON=./no_python expect 1 "./no_python" run replay case.json --subject "$(wrong raises)"
+echo '{"schema": 1, "program": {"values": "general", "steps": [{}]}}' >general.json
+expect 1 "the case needs rounding" run replay general.json --subject "$(wrong raises)"
+
+nothing_is_left
+finish "every wrapper is reported as what it is"

@@ -1,0 +1,201 @@
+#include "properties/subject/python_subject.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "properties/process/child.h"
+#include "properties/process/process_end.h"
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// What a Python answers: the version of the messages of
+// properties/subject/python/lockstep/ranks.py.
+constexpr int kMessages = 1;
+constexpr auto kLoadLimit = std::chrono::seconds(60);  // for a busy machine that loads torch
+constexpr std::size_t kMaxAnswer = std::size_t{1} << 20;
+
+// The file and the function of a subject's name.
+struct Named {
+  std::string file;
+  std::string function;
+};
+
+tl::unexpected<Status> refuse_subject(std::string what) {
+  for (char& c : what)
+    if (c == '\n') c = ' ';
+  return failed(Status(Code::kInvalidArgument, std::move(what)));
+}
+
+std::string interpreter() {
+  const char* named = std::getenv("LOCKSTEP_PYTHON");
+  return named != nullptr && *named != '\0' ? named : "python3";
+}
+
+std::string quoted_for_shell(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// Returns what the command prints on standard output, or, without any, how it ended.
+std::string output_of(const std::string& command) {
+  std::FILE* pipe = ::popen(("exec " + command).c_str(), "r");
+  if (pipe == nullptr) return "it cannot be started";
+  std::array<char, 4096> part{};
+  std::string out;
+  while (out.size() < kMaxAnswer) {
+    const std::size_t got = std::fread(part.data(), 1, part.size(), pipe);
+    if (got == 0) break;
+    out.append(part.data(), got);
+  }
+  const int status = ::pclose(pipe);
+  return out.empty() ? "it " + describe_end(status) + " without an answer" : out;
+}
+
+// Runs the command in a child process, as a file may hang while it is loaded.
+std::string ask(const std::string& command) {
+  Child child;
+  const Status started = child.start([&](ChildLine& line) { line.send(output_of(command)); });
+  if (!started.ok()) return started.failure().detail;
+  std::string text;
+  switch (child.receive(text, kLoadLimit)) {
+    case Child::Received::kMessage:
+      return text;
+    case Child::Received::kNothing:
+      return fmt::format("it has not loaded the file within {} s", kLoadLimit.count());
+    case Child::Received::kFinished:
+    case Child::Received::kLost:
+      break;
+  }
+  return "the process that started it " + child.how_lost();
+}
+
+std::optional<Named> named(const std::string& which) {
+  const std::size_t colon = which.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == which.size()) return std::nullopt;
+  return Named{which.substr(0, colon), which.substr(colon + 1)};
+}
+
+// Reads the names of capabilities. Returns an error text if one is unknown.
+std::string read_capabilities(const Json& declared, Capabilities& capabilities) {
+  const Capabilities able = python_capabilities();
+  for (const Json& each : declared) {
+    const std::string name = each.get<std::string>();
+    bool is_known = false;
+    for (int i = 0; i < kCapabilities; ++i) {
+      const auto capability = static_cast<Capability>(i);
+      if (!able.has(capability) || name != name_of(capability)) continue;
+      capabilities = capabilities.with(capability);
+      is_known = true;
+    }
+    if (!is_known)
+      return fmt::format("it declares '{}', and a wrapper in Python can have: {}", name,
+                         fmt::join(names(able), " "));
+  }
+  if (capabilities.has(Capability::kErrors) && !capabilities.has(Capability::kRecovery))
+    return "it declares 'errors' without 'recovery': after an error ranks go on with a new wrapper";
+  return {};
+}
+
+// Reads what the Python said. Returns an error text if it is no answer, or says what is wrong.
+std::string read_answer(const std::string& text, Subject& subject) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return text.substr(0, text.find('\n'));
+  if (json.contains("error")) return json.at("error").get<std::string>();
+  if (json.value("messages", 0) != kMessages)
+    return "the Python package is not that of this program: install both from one tree";
+  if (std::string wrong = read_capabilities(json.at("can"), subject.capabilities); !wrong.empty())
+    return wrong;
+  const std::string contract = json.at("contract");
+  if (contract == "torch") {
+    const auto version = torch_model::version_from(json.at("torch").get<std::string>());
+    if (!version) return fmt::format("the version of torch cannot be read: {}", json.at("torch"));
+    subject.profile = Profile::torch(*version);
+  } else if (contract != "lockstep") {
+    return fmt::format("it declares the contract '{}': give 'lockstep' or 'torch'", contract);
+  }
+  subject.profile.gradients_alone = true;
+  return {};
+}
+
+}  // namespace
+
+Capabilities python_capabilities() {
+  using enum Capability;
+  return Capabilities()
+      .with(kDynamic)
+      .with(kNoSync)
+      .with(kNoGrad)
+      .with(kCheckpoint)
+      .with(kSeveralForwards)
+      .with(kSeveralBackwards)
+      .with(kDiscard)
+      .with(kKeepOutputs)
+      .with(kShared)
+      .with(kFrozen)
+      .with(kFloat64)
+      .with(kFloat16)
+      .with(kStrides)
+      .with(kZeroSize)
+      .with(kErrors)
+      .with(kRecovery)
+      .with(kViews)
+      .with(kStatic)
+      .with(kUndefined);
+}
+
+fs::path python_ranks(const fs::path& self) {
+  std::error_code error;
+  const fs::path folder = self.parent_path();
+  for (const fs::path& root :
+       {folder / "lockstep-python", folder / "../share/lockstep/python", folder / "../.."}) {
+    const fs::path ranks = root / "lockstep" / "ranks.py";
+    if (fs::exists(ranks, error)) return fs::canonical(ranks, error);
+  }
+  return {};
+}
+
+Result<Subject> python_subject(const std::string& which) {
+  const std::optional<Named> name = named(which);
+  if (!name)
+    return refuse_subject(
+        fmt::format("'python:{}' does not name a function: give python:FILE.py:FUNCTION", which));
+  std::error_code error;
+  if (!fs::is_regular_file(name->file, error))
+    return refuse_subject(
+        fmt::format("there is no file '{}': give python:FILE.py:FUNCTION, with the "
+                    "file that has the function",
+                    name->file));
+  const fs::path ranks = python_ranks(fs::read_symlink("/proc/self/exe", error));
+  if (ranks.empty())
+    return refuse_subject(
+        "the Python part of this program is not beside it (lockstep-python): build "
+        "the target lockstep, or install the program with cmake --install or pip");
+  Subject subject;
+  subject.kind = Subject::Kind::kPython;
+  subject.id = which;
+  subject.rank_program = interpreter();
+  subject.rank_arguments = {ranks.string(), fs::absolute(name->file, error).string(),
+                            name->function};
+  subject.capabilities = {};
+  std::string command = quoted_for_shell(subject.rank_program);
+  for (const std::string& each : subject.rank_arguments) command += " " + quoted_for_shell(each);
+  const std::string wrong = read_answer(ask(command + " probe"), subject);
+  if (wrong.empty()) return subject;
+  return refuse_subject(fmt::format("the subject '{}' cannot be used: {}: {}", subject.name(),
+                                    subject.rank_program, wrong));
+}
+
+}  // namespace lockstep::properties
