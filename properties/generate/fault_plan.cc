@@ -8,6 +8,7 @@
 
 #include "properties/case/nearest.h"
 #include "reference/arithmetic.h"
+#include "reference/model.h"
 
 namespace lockstep::properties {
 namespace {
@@ -43,6 +44,8 @@ constexpr std::uint32_t kGlooFaultPercent = 25;
 // Of the cases that can have one. Each costs a further reset, so that more would cost cases a
 // second.
 constexpr std::uint32_t kResetFaultPercent = 15;
+constexpr std::uint32_t kConnectFaultPercent = 60;  // of the cases over NCCL that can have one
+constexpr std::uint32_t kStoreFaultPercent = 16;    // of the cases in which something may fail
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -112,8 +115,11 @@ class PlanDrawer {
   void draw_payload_plan();
   void draw_call_plan();
   void draw_reset_fault();
+  void draw_connect_fault();
+  void draw_store_plan();
 
  private:
+  const Fault* first_harmful() const;
   void collect_kinds();
   bool usable(Kind kind) const;
   bool can_disturb_network(Kind kind) const;
@@ -148,7 +154,9 @@ bool PlanDrawer::usable(Kind kind) const {
   // Without verification nobody can notice a change. Swarms draw payload faults separately.
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
-  if (kind == Kind::kCallError || kind == Kind::kHookFails) return false;  // drawn separately
+  const bool is_separate = kind == Kind::kCallError || kind == Kind::kConnectError ||
+                           kind == Kind::kHookFails || faults::is_store(kind);
+  if (is_separate) return false;
   // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
 }
@@ -291,6 +299,7 @@ void PlanDrawer::draw_call_plan() {
 }
 
 bool PlanDrawer::usable_in_reset(Kind kind) const {
+  if (faults::is_store(kind) || kind == Kind::kConnectError) return false;  // drawn separately
   if (!faults::has_site_in_reset(kind) || !drawable_kinds(options_).has(kind)) return false;
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (kind == Kind::kCallError && program_.options.transport != reference::Transport::kNccl)
@@ -334,6 +343,61 @@ void PlanDrawer::draw_reset_fault() {
   if (case_.timeout_ms != 0) case_.timeout_ms += 2 * (fault.duration_us / 1000);
 }
 
+const Fault* PlanDrawer::first_harmful() const {
+  const std::vector<Fault>& plan = case_.faults.faults;
+  const auto found = std::find_if(
+      plan.begin(), plan.end(), [](const Fault& fault) { return !faults::is_benign(fault.kind); });
+  return found == plan.end() ? nullptr : &*found;
+}
+
+// Rank 0 makes the id, and each rank a communicator, which it asks about until it is there.
+void PlanDrawer::draw_connect_fault() {
+  const Fault* const harmful = first_harmful();
+  if (harmful == nullptr || program_.world == 1 ||
+      !drawable_kinds(options_).has(Kind::kConnectError))
+    return;
+  const auto steps = static_cast<std::uint32_t>(program_.steps.size());
+  Fault fault;
+  fault.kind = Kind::kConnectError;
+  fault.step = std::min(harmful->step + (random_.percent(80) ? 1 : 0), steps - 1);
+  fault.in_reset = true;
+  fault.at = random_.below(faults::kConnectCalls);
+  const bool is_of_first = connect_call(fault) == faults::ConnectCall::kUniqueId;
+  fault.rank = is_of_first ? 0 : random_.below(program_.world);
+  const bool is_repeated = connect_call(fault) == faults::ConnectCall::kAsyncError;
+  fault.site = is_repeated ? random_.below(6) : random_.percent(75) ? 0 : 1;
+  case_.faults.faults.push_back(fault);
+}
+
+// A rank that fails writes its report and its flight record, and reads the reports of the others.
+// Half of the faults are those of the first values and calls, and most act where another fault
+// does.
+void PlanDrawer::draw_store_plan() {
+  std::vector<Fault>& plan = case_.faults.faults;
+  const Fault* const harmful = first_harmful();
+  const bool is_beside = harmful != nullptr && !random_.percent(10);
+  const Fault beside = is_beside ? *harmful : Fault{};
+  for (int i = 0; i < faults::kKinds; ++i)
+    if (faults::is_store(static_cast<Kind>(i)) &&
+        drawable_kinds(options_).has(static_cast<Kind>(i)))
+      kinds_[kind_count_++] = static_cast<Kind>(i);
+  if (kind_count_ == 0) return;
+  const std::uint32_t count = random_.percent(80) ? 1 : 2;
+  for (std::uint32_t i = 0; i < count && plan.size() < fields::kMaxFaults; ++i) {
+    Fault fault;
+    fault.kind = kinds_[random_.below(kind_count_)];
+    fault.rank = random_.below(program_.world);
+    fault.step = is_beside ? beside.step : draw_step();
+    fault.in_reset = is_beside && beside.in_reset;
+    fault.site = random_.percent(50) ? 0 : random_.below(program_.world + 3);
+    constexpr std::uint32_t kBytes = 200;  // about as long as a report
+    if (fault.kind == Kind::kStoreTorn) fault.at = random_.percent(10) ? 0 : random_.below(kBytes);
+    if (fault.kind == Kind::kStoreDelay) fault.duration_us = draw_duration();
+    plan.push_back(fault);
+    if (case_.timeout_ms != 0) case_.timeout_ms += 2 * (fault.duration_us / 1000);
+  }
+}
+
 }  // namespace
 
 void draw_faults(Random& random, const GenerateOptions& options, Case& value) {
@@ -364,6 +428,37 @@ void draw_reset_fault(Random random, const GenerateOptions& options, Case& value
   if (is_able) PlanDrawer(random, options, value).draw_reset_fault();
 }
 
+void draw_connect_fault(Random random, const GenerateOptions& options, Case& value) {
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       value.program.options.transport == reference::Transport::kNccl;
+  const reference::Misfit& misfit = value.program.misfit;
+  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
+  if (!is_able || is_refused || value.program.steps.empty()) return;
+  using Faults = GenerateOptions::Faults;
+  if (options.faults == Faults::kList || random.percent(kConnectFaultPercent))
+    PlanDrawer(random, options, value).draw_connect_fault();
+}
+
+void draw_store_faults(Random random, const GenerateOptions& options, Case& value) {
+  using Faults = GenerateOptions::Faults;
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       !value.program.steps.empty();
+  if (!is_able || options.faults == Faults::kNone) return;
+  if (options.faults == Faults::kSwarm) {
+    if (!random.percent(kStoreFaultPercent)) return;
+    const auto& plan = value.faults.faults;
+    const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const Fault& fault) {
+      return !faults::is_benign(fault.kind);
+    });
+    // A program that is wrong fails, too; and over NCCL a group looks into the store all the time.
+    const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
+    if (!is_faulty && !is_nccl && !(random.percent(30) && fails(value.program))) return;
+  }
+  PlanDrawer(random, options, value).draw_store_plan();
+}
+
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value) {
   if (options.lane != GenerateOptions::Lane::kSim || !random.percent(12)) return;
   if (!never_times_out(value) || reference::reducer_count(value.program) > 1) return;
@@ -391,12 +486,19 @@ FaultKinds drawable_kinds(const GenerateOptions& options) {
                             : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
                                                           : true;
     const bool is_of_transport =
-        kind != Kind::kCallError ||
+        (kind != Kind::kCallError && kind != Kind::kConnectError) ||
         options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;
-    const bool is_able = faults::is_benign(kind) || options.capabilities.has(Capability::kRecovery);
+    const bool is_harmless = faults::is_benign(kind) && !faults::is_store(kind);
+    const bool is_able = is_harmless || options.capabilities.has(Capability::kRecovery);
     if (is_listed && is_of_lane && is_of_transport && is_able) out = out.with(kind);
   }
   return out;
+}
+
+bool fails(const reference::Program& program) {
+  const auto expected = reference::run(program, reference::Contract::lockstep());
+  return std::any_of(expected.steps.begin(), expected.steps.end(),
+                     [](const auto& step) { return step.any_error; });
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {
