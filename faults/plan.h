@@ -116,11 +116,13 @@ struct Fault {
   // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount.
   std::uint32_t at = 0;
   // The fault acts not in the step, but in the reset that goes on with the step. Its site is
-  // counted from the beginning of that reset. Faults of nodes and of hooks have no site there.
+  // counted from the beginning of that reset. Faults of nodes and of hooks have no site there, and
+  // those of the network begin with a step.
   bool in_reset = false;
 };
 constexpr bool has_site_in_reset(Kind kind) {
-  return kind != Kind::kNodeThrows && kind != Kind::kSlowThread && kind != Kind::kHookFails;
+  return kind != Kind::kNodeThrows && kind != Kind::kSlowThread && kind != Kind::kHookFails &&
+         !is_network(kind);
 }
 
 // Which packets a fault of the network concerns.
