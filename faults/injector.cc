@@ -105,6 +105,7 @@ void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
 void Injector::end_step(std::uint32_t rank) {
   assert(rank < ranks_.size());
   ranks_[rank].armed.fill(0);
+  ranks_[rank].store_fails = false;
 }
 
 void Injector::count(const Fault& fault) {

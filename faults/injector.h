@@ -153,7 +153,7 @@ class Injector {
     std::uint32_t exchanges = 0;
     std::uint32_t store_calls = 0;
     std::uint32_t store_values = 0;
-    bool store_fails = false;  // until the next step or reset begins
+    bool store_fails = false;  // until the step or the reset ends
     std::array<std::uint32_t, kHookCalls> hook_calls{};
     std::array<std::uint32_t, kConnectCalls> connect_calls{};
     // How many faults of this step have not fired, by kind of site.
