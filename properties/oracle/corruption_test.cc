@@ -396,6 +396,7 @@ std::vector<Field> fields_of_launches() {
 std::function<bool(Changed&)> in_times(
     const std::function<bool(const SeenPassTimes&, ObservedPassTimes&)>& change) {
   return [change](Changed& c) {
+    if (reference::reducer_count(c.program()) != 1) return false;
     return c.a_good_step([&](At at) {
       for (ObservedPassTimes& times : at.step.pass_times) {
         const auto& share =

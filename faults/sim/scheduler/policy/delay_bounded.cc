@@ -14,9 +14,9 @@ namespace {
 class DelayBounded final : public SchedulingPolicy {
  public:
   FiberId pick(const Choice& choice) override {
-    const FiberId first =
-        choice.may_stay ? choice.current : choice.runnable.set().after(choice.current);
-    return is_delayed(choice.number) ? choice.runnable.set().after(first) : first;
+    const FiberId last = choice.current == kNoFiber ? kMaxFibers - 1 : choice.current;
+    const FiberId first = choice.may_stay ? last : choice.runnable.after(last);
+    return is_delayed(choice.number) ? choice.runnable.after(first) : first;
   }
   FiberId pick_waiter(const FiberSet&, FiberId first) override { return first; }
 
