@@ -50,8 +50,8 @@ Chosen& chosen() {
   return hosts;
 }
 
-// Moves a descriptor above kNetworkFd and kSecretFd. Starting a host puts two descriptors there, one
-// after the other; the first must not take the place of the second. Returns -1 if that fails.
+// Moves a descriptor above kNetworkFd and kSecretFd. Starting a host puts two descriptors there,
+// one after the other; the first must not take the place of the second. Returns -1 if that fails.
 int move_above_host_fds(int fd) {
   if (fd < 0) return fd;
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kSecretFd + 1);
