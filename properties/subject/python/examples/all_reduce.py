@@ -14,16 +14,18 @@ class AllReduced(torch.nn.Module):
         for number, node in enumerate(self.nodes):
             node.register_hook(lambda *_, number=number: self.note_use(number))
 
-    def note_use(self, number):  # a use counts even if its gradient is None
+    def note_use(self, number):
         self.used[number] = 1
 
     def forward(self, *arguments):
         return self.module(*arguments)
 
     def after_backward(self):  # each rank calls it after the backward of a synced step
-        dist.all_reduce(self.used)
-        for parameter, ranks in zip(self.trained, self.used.tolist()):
-            if ranks > 0:
+        defined = torch.tensor([each.grad is not None for each in self.trained], dtype=torch.int32)
+        flags = torch.stack([self.used, defined])
+        dist.all_reduce(flags)
+        for parameter, uses, grads in zip(self.trained, *flags.tolist()):
+            if uses > 0 and grads > 0:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 dist.all_reduce(parameter.grad)
@@ -35,5 +37,5 @@ def wrap(module):
     return AllReduced(module)
 
 
-wrap.can = """dynamic no_sync no_grad several_forwards several_backwards discard keep_outputs checkpoint shared frozen
-              float64 float16 strides zero_size scalars undefined"""
+wrap.can = """dynamic no_grad several_forwards several_backwards discard keep_outputs checkpoint shared frozen
+              float64 float16 strides zero_size scalars"""
