@@ -13,6 +13,7 @@
 
 #include "properties/process/child.h"
 #include "properties/process/process_end.h"
+#include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
 namespace {
@@ -134,26 +135,13 @@ std::string read_answer(const std::string& text, Subject& subject) {
 
 Capabilities python_capabilities() {
   using enum Capability;
-  return Capabilities()
-      .with(kDynamic)
-      .with(kNoSync)
-      .with(kNoGrad)
-      .with(kCheckpoint)
-      .with(kSeveralForwards)
-      .with(kSeveralBackwards)
-      .with(kDiscard)
-      .with(kKeepOutputs)
-      .with(kShared)
-      .with(kFrozen)
-      .with(kFloat64)
-      .with(kFloat16)
-      .with(kStrides)
-      .with(kZeroSize)
-      .with(kErrors)
-      .with(kRecovery)
-      .with(kViews)
-      .with(kStatic)
-      .with(kUndefined);
+  return torch_capabilities()
+      .without(kSpecial)
+      .without(kHooks)
+      .without(kIgnored)
+      .without(kSparse)
+      .without(kRounding)
+      .without(kFaults);
 }
 
 fs::path python_ranks(const fs::path& self) {

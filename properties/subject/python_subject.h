@@ -17,7 +17,8 @@ namespace lockstep::properties {
 // python3. A process of its own loads the file, and says what the function declares.
 Result<Subject> python_subject(const std::string& which);
 
-// Returns what a wrapper may declare that it can do.
+// Returns what a wrapper may declare that it can do: what the subject torch can, less what no
+// wrapper is asked for.
 Capabilities python_capabilities();
 
 // Returns the program that Python runs for a rank, or an empty path if it is not installed beside
