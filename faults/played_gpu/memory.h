@@ -16,7 +16,7 @@ enum class MemoryKind { kDevice, kPinned };
 class Memory {
  public:
   std::byte* allocate(MemoryKind kind, std::size_t bytes);
-  // As memset(); a large block of its own that is cleared takes no memory until it is used.
+  // It works as memset() does. A large allocation that is cleared takes no memory until it is used.
   void fill(std::byte* data, int value, std::size_t bytes);
   // Returns whether such an allocation begins there.
   bool release(const void* data);

@@ -33,7 +33,7 @@ class UnreachableStore final : public Store {
   static Status gone() { return {Code::kTransport, "the store cannot be reached"}; }
 };
 
-// What everybody has seen. All fibers run on one thread.
+// This records what all processes have seen. All fibers run on one thread, so it has no lock.
 class Witness {
  public:
   // A process enters a group, or has none.
@@ -72,7 +72,7 @@ class Witness {
 
 using Agree = Result<Roster> (*)(Store&, const Roster&, const RosterOptions&, platform::Deadline);
 
-// What agreement without the store's decision is: each takes those whom it has seen.
+// The control agrees without the store's decision: each process takes those that it has seen.
 Result<Roster> take_those_who_are_there(Store& store, const Roster& last,
                                         const RosterOptions& options, platform::Deadline deadline) {
   Roster roster;

@@ -27,7 +27,7 @@ constexpr int kSteps = 20;
 constexpr int kGenerations = 32;
 constexpr int kEvents = 200;
 
-// What became of a process, and what the test wants of it; in memory that all share.
+// It holds what became of a process, and what the test asks of it, in memory that all share.
 struct Life {
   std::atomic<bool> waits{false};         // it is a spare: it does not begin yet
   std::atomic<bool> has_no_store{false};  // it cannot reach the store
@@ -137,7 +137,7 @@ class Trainer {
                std::to_string(roster_.rank) + " of " + std::to_string(roster_.size()));
   }
 
-  // What a process does that takes its own view for that of all.
+  // The control: a process goes on with what it sees itself, without asking the store.
   void go_on_alone() {
     roster_.members = {options_.name};
     roster_.rank = 0;
@@ -174,7 +174,7 @@ class Trainer {
     if (group_) group_->abort(status);
   }
 
-  // What a process contributes, so that the mean is a whole number.
+  // A process contributes a number that makes the mean a whole one.
   double contribution(int process) const {
     return roster_.size() * (process + 1 + static_cast<double>(step_ % 5));
   }

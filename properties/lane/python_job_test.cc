@@ -71,7 +71,7 @@ TEST(PythonJob, SaysAfterWhichStepsAllRanksRecover) {
 TEST(PythonJob, AReportIsReadWithItsBits) {
   const Case c = small_case();
   RankObservation seen;
-  // As torch has them: signed.
+  // torch's integers are signed.
   const json gradients = {{-1, 1077936128}, nullptr};
   ASSERT_TRUE(read_python_report(report_of(2, gradients).dump(), c.program, seen));
   ASSERT_EQ(seen.steps.size(), 2u);

@@ -85,7 +85,7 @@ class RankRun {
     }
   }
 
-  // What the model says after the recoveries up to now.
+  // The model's expectation after the recoveries up to now.
   reference::Expectation expectation() const {
     return expectation_of(case_.program, options_.subject->profile, meeting_.recoveries());
   }

@@ -25,7 +25,7 @@ reference::Contract contract_of(const Profile& profile) {
   return contract;
 }
 
-// What is left of the expectation for a subject that is known by its gradients alone.
+// It keeps what can be judged of a subject that shows its gradients alone.
 void keep_gradients_alone(reference::Expectation& expectation) {
   for (reference::ExpectedStep& step : expectation.steps) {
     step.knows_collectives = false;
