@@ -38,6 +38,14 @@ const char* name_of(Kind kind) {
       return "payload_stale";
     case Kind::kPayloadShift:
       return "payload_shift";
+    case Kind::kConnectError:
+      return "connect_error";
+    case Kind::kStoreDelay:
+      return "store_delay";
+    case Kind::kStoreError:
+      return "store_error";
+    case Kind::kStoreTorn:
+      return "store_torn";
     case Kind::kNetPartition:
       return "net_partition";
     case Kind::kNetLoss:
@@ -60,9 +68,26 @@ const char* name_of(Kind kind) {
   return "unknown";
 }
 
+const char* name_of(ConnectCall call) {
+  switch (call) {
+    case ConnectCall::kUniqueId:
+      return "ncclGetUniqueId";
+    case ConnectCall::kInit:
+      return "ncclCommInitRankConfig";
+    case ConnectCall::kShrink:
+      return "ncclCommShrink";
+    case ConnectCall::kAsyncError:
+      return "ncclCommGetAsyncError";
+    case ConnectCall::kCount:
+      return "ncclCommCount";
+  }
+  return "unknown";
+}
+
 bool is_benign(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kOperationDelay || kind == Kind::kRankPause ||
-         kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay;
+         kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay ||
+         is_store(kind);
 }
 
 void Fired::add_counts(const Fired& other) {

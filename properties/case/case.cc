@@ -10,7 +10,7 @@ namespace {
 bool has_duration(faults::Kind kind) {
   return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
          kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread ||
-         faults::is_network(kind);
+         kind == faults::Kind::kStoreDelay || faults::is_network(kind);
 }
 
 void normalize(faults::FaultPlan& plan, const reference::Program& program) {
@@ -28,15 +28,20 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     const bool is_payload = faults::is_payload(fault.kind);
     const bool has_peer = is_payload || faults::is_network(fault.kind);
     if (!has_peer) fault.peer = 0;
-    if (!has_peer && fault.kind != faults::Kind::kHookFails) fault.at = 0;
+    const bool has_at = has_peer || fault.kind == faults::Kind::kHookFails ||
+                        fault.kind == faults::Kind::kConnectError ||
+                        fault.kind == faults::Kind::kStoreTorn;
+    if (!has_at) fault.at = 0;
     if (!faults::has_site_in_reset(fault.kind) || is_reset_refused) fault.in_reset = false;
+    if (fault.kind == faults::Kind::kConnectError) fault.in_reset = true;
     fault.peer %= program.world;
     if (is_payload && fault.peer == fault.rank) fault.peer = (fault.peer + 1) % program.world;
   }
 }
 
 void normalize(Schedule& schedule) {
-  if (schedule.policy > Schedule::Policy::kPct) schedule.policy = Schedule::Policy::kDefault;
+  if (schedule.policy > Schedule::Policy::kDelayBounded)
+    schedule.policy = Schedule::Policy::kDefault;
   std::vector<Schedule::Deviation>& list = schedule.deviations;
   if (schedule.policy != Schedule::Policy::kDefault) list.clear();
   if (list.size() > fields::kMaxDeviations) list.resize(fields::kMaxDeviations);

@@ -57,6 +57,8 @@ class RankEnvironment {
   virtual void begin_step(std::uint32_t step) = 0;
   // The subject is about to be reset, and goes on with `step`. The next begin_step() ends this.
   virtual void begin_reset(std::uint32_t step) { (void)step; }
+  // The group of a reset is about to connect; begin_reset() follows if it does.
+  virtual void begin_connect(std::uint32_t step) { (void)step; }
   // Whether the lane wants to know what the rank's reducer is doing. set_state() then says it, on
   // any thread of the rank, and one call at a time.
   virtual bool wants_states() const { return false; }
@@ -84,6 +86,9 @@ class RankEnvironment {
   // continue without their last rank (F4), which may still be in its last step.
   virtual Status go_on_with_fewer() { return {}; }
 
+  // Whether the lane wants the times of passes (T3). Only a lane with a virtual clock can judge
+  // them.
+  virtual bool wants_times() const { return false; }
   virtual bool detailed() const { return false; }  // see Observation
   // `note` records the rank's current state. It is for a lane that detects that nothing runs any
   // more.
