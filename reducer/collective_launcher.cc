@@ -6,12 +6,17 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 CollectiveLauncher::CollectiveLauncher(Membership membership, const ReducerOptions& options)
-    : membership_(std::move(membership)),
-      is_after_backward_(options.schedule == Schedule::kAfterBackward),
+    : is_after_backward_(options.schedule == Schedule::kAfterBackward),
       verifies_payload_(options.verify_payload),
       trace_(options.trace_capacity) {
-  LOCKSTEP_CHECK(membership_.group != nullptr);
-  LOCKSTEP_CHECK(membership_.store != nullptr);
+  move_to(std::move(membership));
+}
+
+void CollectiveLauncher::move_to(Membership membership) {
+  LOCKSTEP_CHECK(membership.group != nullptr);
+  LOCKSTEP_CHECK(membership.store != nullptr);
+  membership_ = std::move(membership);
+  report_ = std::make_unique<EarlyReport>(store(), rank(), size());
 }
 
 void CollectiveLauncher::forget_passes() {
@@ -25,6 +30,7 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
   collective.verify = verifies_payload_;
   const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
+  work.observe(*report_);
   if (Status status = group.start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     return status;

@@ -14,8 +14,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "reducer/early_report.h"
 #include "reducer/options.h"
 #include "reducer/trace.h"
 
@@ -27,7 +29,7 @@ class CollectiveLauncher {
   CollectiveLauncher(Membership membership, const ReducerOptions& options);
 
   // A reset: the new members have no trace yet.
-  void move_to(Membership membership) { membership_ = std::move(membership); }
+  void move_to(Membership membership);
   void forget_passes();
   // The collectives of a pass are counted from `launched` on.
   void begin_pass(std::int64_t launched) { launched_ = launched; }
@@ -60,6 +62,9 @@ class CollectiveLauncher {
   Status await_control() { return await(control_, control_sequence_); }
   Work& control() { return control_; }
 
+  // The first failure of a collective, which the peers know already.
+  std::optional<Failure> reported() const { return report_->first(); }
+
   // Ends the groups on this rank. What is in flight completes with the cause.
   void abort(const Status& cause);
 
@@ -74,6 +79,7 @@ class CollectiveLauncher {
 
  private:
   Membership membership_;
+  std::unique_ptr<EarlyReport> report_;  // of this membership
   const bool is_after_backward_;
   const bool verifies_payload_;
   std::int64_t reducer_id_ = kNone;

@@ -81,6 +81,17 @@ TrainingPosition Reducer::position() const {
           passes_.next(),      buckets_.layout(),   replicas_.infos()};
 }
 
+// A node or a hook may fail after a collective did that nobody has waited for yet. The peers know
+// of the collective already, and it is the first cause on this rank, too.
+void Reducer::put_reported_first(Failure& failure) const {
+  std::optional<Failure> first = collectives_.reported();
+  if (!first || concerns_group(failure.code)) return;
+  annotate(position(), *first, kNone);
+  first->later.push_back("rank " + std::to_string(collectives_.rank()) +
+                         " saw: " + failure.to_string());
+  failure = *std::move(first);
+}
+
 // Reports what is known to the peers, wakes them by closing the group, and finds the first cause.
 // If memory runs out, the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
@@ -88,6 +99,7 @@ Status Reducer::fail(Failure failure) {
   if (failures_.is_poisoned()) return failures_.copy_of_poison();
   const int rank = collectives_.rank();
   FailureBoard board(collectives_.store(), rank, collectives_.size());
+  attempt([&] { put_reported_first(failure); });
   failure.reported_by = rank;
   keep_to_group(position(), failure);
   Status own = failures_.reserved(failure.code, "");
@@ -100,8 +112,9 @@ Status Reducer::fail(Failure failure) {
   stop_group(own);
   failures_.set_poison(std::move(own));
   attempt([&] {
-    failures_.set_poison(
-        Status(board.settle(failures_.poison().failure(), options_.failure_grace)));
+    Failure first = board.settle(failures_.poison().failure(), options_.failure_grace);
+    name_parameters(position(), first);
+    failures_.set_poison(Status(std::move(first)));
   });
   close_pass(false);
   return failures_.copy_of_poison();

@@ -2,7 +2,8 @@
 //
 // A transport tells a rank little: a connection closed, or nothing came. So each rank that fails
 // writes what it knows under its own key in the group's store, closes its connections, which wakes
-// its peers, and reads what the others wrote. A definite cause (an error of a rank's own) outranks
+// its peers, and reads what the others wrote. Of a collective, the thread of the group writes it
+// (early_report.h). A definite cause (an error of a rank's own) outranks
 // everything; otherwise a peer that wrote nothing before the grace ended is the suspect: the only
 // one, the one that others suspect most, or the lowest; but if nobody suspects one who is silent,
 // and others are suspected, it is the one at the end of those suspicions, as who is silent may have

@@ -197,6 +197,65 @@ TEST_F(ReducerFailure, F1ConstructionAndResetEndAtTheDeadlineToo) {
   }
 }
 
+// A collective failed in the group's own thread, which closed the connections at once, and the
+// backward takes long: peers that wait for a report must not take this rank for a silent one.
+TEST_F(ReducerFailure, F2PeersHearOfAFailedCollectiveWhileTheBackwardGoesOn) {
+  const auto store = std::make_shared<HashStore>();
+  group_ = std::make_shared<ScriptedGroup>(size_);
+  ASSERT_TRUE(rank_.create({group_, store}, quick_options(false)).ok());
+  rank_.undefine_grads();
+  Status found = loss();
+  found.failure().code = Code::kCorrupted;
+  found.failure().rank = 0;
+  found.failure().definite = true;
+  group_->late_failure = found;
+  Failure heard;
+  const auto peer = rank_.node({{p_, 0}}, [&](auto in, auto out, const auto&) {
+    Failure own;
+    own.code = Code::kPeerLost;
+    own.suspect = 0;
+    heard = FailureBoard(store, 1, 2).settle(own, {});
+    out[0] = in[0];
+    return Status();
+  });
+  const Status status = rank_.backward(rank_.forward({{rank_.fan({{q_, 0}, {peer, 0}}), 0}}), 1);
+  EXPECT_EQ(heard.code, Code::kCorrupted) << heard.to_string();
+  EXPECT_EQ(heard.suspect, 1);
+  EXPECT_EQ(status.code(), Code::kCorrupted) << status.to_string();
+  EXPECT_EQ(status.failure().parameters, Names{"q"});
+}
+
+TEST_F(ReducerFailure, F2ACollectiveThatFailedBeforeANodeThrowsIsTheFirstCause) {
+  create(false);
+  rank_.undefine_grads();
+  group_->late_failure = loss();
+  const Status status = rank_.backward(throws_late(rank_, p_, q_), 1);
+  ASSERT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+  EXPECT_EQ(status.failure().suspect, 1);
+  ASSERT_EQ(status.failure().later.size(), 1u);
+  EXPECT_NE(status.failure().later[0].find("the user's node threw"), std::string::npos);
+}
+
+// What the group of a peer reports has no names of parameters.
+TEST_F(ReducerFailure, F2TheBucketThatAPeerNamesHasItsParametersHere) {
+  const auto store = std::make_shared<HashStore>();
+  group_ = std::make_shared<ScriptedGroup>(size_);
+  ASSERT_TRUE(rank_.create({group_, store}, quick_options(false)).ok());
+  rank_.undefine_grads();
+  Failure report = loss().failure();
+  report.code = Code::kCorrupted;
+  report.definite = true;
+  report.rank = 1;
+  report.pass = 0;
+  report.bucket = 1;
+  FailureBoard(store, 1, size_).publish(report);
+  group_->late_failure = loss();
+  const Status status = rank_.backward(rank_.forward_of({p_, q_}), 1);
+  ASSERT_EQ(status.code(), Code::kCorrupted) << status.to_string();
+  EXPECT_EQ(status.failure().bucket, 1);
+  EXPECT_EQ(status.failure().parameters, Names{"p"});
+}
+
 TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
   const auto memberships = local_memberships(3);
   std::vector<Status> statuses(3);

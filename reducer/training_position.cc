@@ -7,6 +7,14 @@
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
+namespace {
+
+// Another reducer on the group may have started the collective (F7).
+bool is_of_other(const TrainingPosition& position, const Failure& failure) {
+  return failure.reducer_id != kNone && failure.reducer_id != position.reducer_id;
+}
+
+}  // namespace
 
 Failure describe(const TrainingPosition& position, Code code, std::string detail) {
   Failure failure;
@@ -18,8 +26,7 @@ Failure describe(const TrainingPosition& position, Code code, std::string detail
   return failure;
 }
 
-void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
-  const int rank = position.rank;
+void seen_by(int rank, Failure& failure) {
   if (failure.code == Code::kAborted && failure.rank != rank) {
     // These fields say where the reducer of the peer was that aborted the group; its text says so,
     // too. This reducer was elsewhere.
@@ -28,21 +35,28 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   }
   failure.reported_by = rank;
   if (failure.rank == kNone) failure.rank = failure.suspect;
-  // Another reducer on the group may have started the collective (F7).
-  const bool is_of_other = failure.reducer_id != kNone && failure.reducer_id != position.reducer_id;
-  // The group knows where it failed first, which may be behind this rank. A collective that a
-  // forward, or the beginning of a backward, starts comes before its pass has a number.
-  if (failure.pass == kNone || is_of_other)
-    failure.pass = position.pass != kNone ? position.pass : position.next_pass;
-  if (failure.bucket == kNone) failure.bucket = bucket;
+}
+
+void name_parameters(const TrainingPosition& position, Failure& failure) {
   if (failure.bucket == kNone || !failure.parameters.empty()) return;
   const std::vector<BucketLayout>& buckets = position.layout.buckets;
-  if (is_of_other || static_cast<std::size_t>(failure.bucket) >= buckets.size()) {
+  const auto bucket = static_cast<std::size_t>(failure.bucket);
+  if (is_of_other(position, failure) || bucket >= buckets.size()) {
     failure.bucket = kNone;
     return;
   }
-  for (const BucketMember& member : buckets[static_cast<std::size_t>(failure.bucket)].members)
+  for (const BucketMember& member : buckets[bucket].members)
     failure.parameters.push_back(position.parameters[member.parameter].name);
+}
+
+void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
+  seen_by(position.rank, failure);
+  // The group knows where it failed first, which may be behind this rank. A collective that a
+  // forward, or the beginning of a backward, starts comes before its pass has a number.
+  if (failure.pass == kNone || is_of_other(position, failure))
+    failure.pass = position.pass != kNone ? position.pass : position.next_pass;
+  if (failure.bucket == kNone) failure.bucket = bucket;
+  name_parameters(position, failure);
 }
 
 void keep_to_group(const TrainingPosition& position, Failure& failure) {

@@ -27,6 +27,11 @@ struct TrainingPosition {
 
 // Makes a failure that arose on this rank.
 Failure describe(const TrainingPosition& position, Code code, std::string detail);
+// Makes a failure of the process group the report of this rank.
+void seen_by(int rank, Failure& failure);
+// Names the parameters of the failure's bucket, if it names none and the bucket is one of this
+// reducer; another reducer on the group may have started the collective (F7).
+void name_parameters(const TrainingPosition& position, Failure& failure);
 // Adds what the reducer knows to a failure of the process group. `bucket` may be kNone.
 void annotate(const TrainingPosition& position, Failure& failure, int bucket);
 // A user's argument to abort(), or the failure of another group with other ranks that ended a

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "properties/case/case_json.h"
+#include "properties/case/invalid.h"
 
 namespace lockstep::properties {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxPlanBytes = 4u << 20u;
-
-Status wrong(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
 
 // A value of a plan, as people read it.
 struct Entry {
@@ -60,24 +59,24 @@ std::string to_json(const CampaignPlan& plan) {
 Result<CampaignPlan> plan_from_json(const std::string& text, const std::string& source) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object() || !json.contains("lockstep_campaign"))
-    return failed(wrong(fmt::format(
+    return failed(invalid(fmt::format(
         "{} is not the plan of a campaign: give another folder with --campaign", source)));
   try {
     const int version = json.at("lockstep_campaign");
     if (version != kCampaignVersion)
       return failed(
-          wrong(fmt::format("{} has version {} of a campaign's files, and this program "
-                            "reads version {}: use the lockstep that began it",
-                            source, version, kCampaignVersion)));
+          invalid(fmt::format("{} has version {} of a campaign's files, and this program "
+                              "reads version {}: use the lockstep that began it",
+                              source, version, kCampaignVersion)));
     return CampaignPlan{json.at("program"), json.at("commit"),  json.at("shards"),
                         json.at("seed"),    json.at("lane"),    json.at("subject"),
                         json.at("against"), json.at("faults"),  json.at("transport"),
                         json.at("policy"),  json.at("features")};
   } catch (const Json::exception& error) {
     return failed(
-        wrong(fmt::format("{} is not the plan of a campaign ({}): give another folder "
-                          "with --campaign",
-                          source, error.what())));
+        invalid(fmt::format("{} is not the plan of a campaign ({}): give another folder "
+                            "with --campaign",
+                            source, error.what())));
   }
 }
 
@@ -108,7 +107,7 @@ Result<CampaignPlan> read_plan(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::exists(path, error))
     return failed(
-        wrong(fmt::format("there is no campaign in {}: it has no campaign.json", folder)));
+        invalid(fmt::format("there is no campaign in {}: it has no campaign.json", folder)));
   const Result<std::string> text = read_file(path, kMaxPlanBytes);
   if (!text) return failed(text.error());
   return plan_from_json(*text, path);
@@ -118,8 +117,8 @@ Result<CampaignPlan> join_campaign(const std::string& folder, CampaignPlan mine,
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    return failed(wrong(fmt::format("cannot make the folder {}: {}; give another with --campaign",
-                                    folder, error.message())));
+    return failed(invalid(fmt::format("cannot make the folder {}: {}; give another with --campaign",
+                                      folder, error.message())));
   const std::string path = plan_file(folder);
   if (!std::filesystem::exists(path, error)) {
     // A link appears at once, whole, and never replaces another.
@@ -132,15 +131,15 @@ Result<CampaignPlan> join_campaign(const std::string& folder, CampaignPlan mine,
     ::unlink(draft.c_str());
     if (!is_linked && why != EEXIST)
       return failed(
-          wrong(fmt::format("cannot make {}: {}; give a folder of a file system that has "
-                            "hard links",
-                            path, std::strerror(why))));
+          invalid(fmt::format("cannot make {}: {}; give a folder of a file system that has "
+                              "hard links",
+                              path, std::strerror(why))));
   }
   Result<CampaignPlan> theirs = read_plan(folder);
   if (!theirs) return theirs;
   if (!has_seed) mine.seed = theirs->seed;
   if (std::string difference = plan_difference(*theirs, mine, folder); !difference.empty())
-    return failed(wrong(std::move(difference)));
+    return failed(invalid(std::move(difference)));
   return theirs;
 }
 

@@ -5,10 +5,10 @@
 #include <charconv>
 #include <string_view>
 
+#include "properties/case/invalid.h"
+
 namespace lockstep::properties {
 namespace {
-
-Status wrong(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
 
 std::optional<std::uint64_t> number_in(std::string_view text) {
   std::uint64_t value = 0;
@@ -19,12 +19,12 @@ std::optional<std::uint64_t> number_in(std::string_view text) {
 
 Result<Shard> in_range(Shard shard, const std::string& where) {
   if (shard.count < 1 || shard.count > kMaxShards)
-    return failed(wrong(fmt::format("{}: a campaign has 1 to {} shards, and not {}", where,
-                                    kMaxShards, shard.count)));
+    return failed(invalid(fmt::format("{}: a campaign has 1 to {} shards, and not {}", where,
+                                      kMaxShards, shard.count)));
   if (shard.number >= shard.count)
     return failed(
-        wrong(fmt::format("{}: there is no shard {} of {}; they are numbered from 0 to {}", where,
-                          shard.number, shard.count, shard.count - 1)));
+        invalid(fmt::format("{}: there is no shard {} of {}; they are numbered from 0 to {}", where,
+                            shard.number, shard.count, shard.count - 1)));
   return shard;
 }
 
@@ -35,7 +35,7 @@ Result<Shard> parse_shard(const std::string& text) {
                          ? std::nullopt
                          : number_in(std::string_view(text).substr(slash + 1));
   if (!number || !count)
-    return failed(wrong(fmt::format(
+    return failed(invalid(fmt::format(
         "--shard: '{}' is neither auto nor a shard such as 0/4, the first of four", text)));
   return in_range({*number, *count}, "--shard");
 }
@@ -53,10 +53,10 @@ class Variables {
     const auto value = text == nullptr ? std::nullopt : number_in(text);
     if (!value && status_.ok())
       status_ =
-          wrong(text == nullptr ? fmt::format("the environment has no {}: give --shard I/N", name)
-                                : fmt::format("the environment has {}='{}', which is not a whole "
-                                              "number: give --shard I/N",
-                                              name, text));
+          invalid(text == nullptr ? fmt::format("the environment has no {}: give --shard I/N", name)
+                                  : fmt::format("the environment has {}='{}', which is not a whole "
+                                                "number: give --shard I/N",
+                                                name, text));
     return value.value_or(0);
   }
   const Status& status() const { return status_; }
@@ -95,7 +95,7 @@ Result<Shard> array_of(Variables& variables, std::optional<std::uint64_t> shards
   const std::uint64_t most = variables.number("SLURM_ARRAY_TASK_MAX");
   if (!variables.status().ok()) return failed(variables.status());
   if (most < least || most - least + 1 != count || id < least || id > most)
-    return failed(wrong(fmt::format(
+    return failed(invalid(fmt::format(
         "the job array has {} tasks from {} to {}, so the number of a task does not say which "
         "shard it is: give --shards N, and tasks from 0 to N-1",
         count, least, most)));
@@ -112,9 +112,9 @@ Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t
     Result<Shard> shard = parse_shard(text);
     if (shard && shards && *shards != shard->count)
       return failed(
-          wrong(fmt::format("--shard {} and --shards {} contradict each other: leave one "
-                            "of them out",
-                            text, *shards)));
+          invalid(fmt::format("--shard {} and --shards {} contradict each other: leave one "
+                              "of them out",
+                              text, *shards)));
     return shard;
   }
   Variables variables(environment);
@@ -123,8 +123,8 @@ Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t
   if (variables.has("JOB_COMPLETION_INDEX")) {
     if (!shards)
       return failed(
-          wrong("Kubernetes does not say how many completions the job has: give "
-                "--shards N"));
+          invalid("Kubernetes does not say how many completions the job has: give "
+                  "--shards N"));
     shard = {variables.number("JOB_COMPLETION_INDEX"), *shards};
     where = "JOB_COMPLETION_INDEX";
   } else if (variables.has("SLURM_ARRAY_TASK_ID")) {
@@ -139,15 +139,15 @@ Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t
     where = "the rank in the environment";
   } else {
     return failed(
-        wrong("nothing in the environment says which shard this is (Slurm, Kubernetes, "
-              "Open MPI, PMI): give --shard I/N, such as 0/1 for one shard alone"));
+        invalid("nothing in the environment says which shard this is (Slurm, Kubernetes, "
+                "Open MPI, PMI): give --shard I/N, such as 0/1 for one shard alone"));
   }
   if (!variables.status().ok()) return failed(variables.status());
   if (shards && *shards != shard.count)
     return failed(
-        wrong(fmt::format("--shards {} contradicts the environment, which has {} "
-                          "processes: leave it out",
-                          *shards, shard.count)));
+        invalid(fmt::format("--shards {} contradicts the environment, which has {} "
+                            "processes: leave it out",
+                            *shards, shard.count)));
   return in_range(shard, where);
 }
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "properties/case/case_json.h"
+#include "properties/case/invalid.h"
 
 namespace lockstep::properties {
 namespace {
@@ -22,15 +23,13 @@ namespace {
 constexpr std::size_t kMaxLogBytes = std::size_t{4} << 30u;
 constexpr const char* kPrefix = "shard-";
 
-Status wrong(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
-
 Status cannot(const char* what, const std::string& path, int error) {
   const char* advice = "give another folder with --campaign";
   if (error == ENOSPC || error == EDQUOT)
     advice = "free some space, and start the shard again: it goes on where it was";
   if (error == ENOLCK || error == ENOTSUP || error == ENOSYS)
     advice = "give a folder of a file system that has locks";
-  return wrong(fmt::format("cannot {} {}: {}; {}", what, path, std::strerror(error), advice));
+  return invalid(fmt::format("cannot {} {}: {}; {}", what, path, std::strerror(error), advice));
 }
 
 struct flock whole_file(short type) {
@@ -91,8 +90,8 @@ Status ShardFiles::lock(const Shard& shard, int patience_seconds) {
     const std::string holder = holder_of(lock_);
     const bool is_here = holder.empty() || holder.starts_with(host + " ");
     if (is_here || waited >= patience_seconds)
-      return wrong(fmt::format("shard {} runs already ({}): each number can run once at a time",
-                               shard.to_string(), holder.empty() ? "it has the lock" : holder));
+      return invalid(fmt::format("shard {} runs already ({}): each number can run once at a time",
+                                 shard.to_string(), holder.empty() ? "it has the lock" : holder));
     if (waited == 0)
       std::fprintf(stderr, "lockstep: shard %s runs on another machine (%s); waiting for its end\n",
                    shard.to_string().c_str(), holder.c_str());
@@ -121,8 +120,9 @@ Status ShardFiles::read(const Shard& shard) {
   history_ = std::move(*history);
   const Shard& theirs = history_.shard;
   if (theirs.number != shard.number || theirs.count != shard.count)
-    return wrong(fmt::format("{} is the log of shard {}, and not of {}: move it back to its place",
-                             path_, theirs.to_string(), shard.to_string()));
+    return invalid(
+        fmt::format("{} is the log of shard {}, and not of {}: move it back to its place", path_,
+                    theirs.to_string(), shard.to_string()));
   return {};
 }
 

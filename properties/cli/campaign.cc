@@ -23,15 +23,6 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr int kUsage = static_cast<int>(Failing::kUsage);
-constexpr int kInconclusive = static_cast<int>(Failing::kInconclusive);
-constexpr int kInterrupted = 130;
-
-int complain(const Status& status, int code = kUsage) {
-  std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
-  return code;
-}
-
 // Reads the small cases of the failures. One that is gone or cannot be read counts as not made
 // small, with a remark.
 void read_small_cases(const std::string& folder, CampaignSummary& summary) {
@@ -183,6 +174,7 @@ class Triage {
     report.lane = summary_.plan.lane;
     report.subject = summary_.plan.subject;
     report.against = summary_.plan.against;
+    report.commit = summary_.plan.commit;
     report.seed = summary_.plan.seed;
     report.index = leader.found.index;
     report.shrink_executions = leader.shrunk->executions;

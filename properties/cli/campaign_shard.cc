@@ -28,9 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUsage = static_cast<int>(Failing::kUsage);
-constexpr int kInconclusive = static_cast<int>(Failing::kInconclusive);
-constexpr int kInterrupted = 130;
 constexpr int kLockPatienceSeconds = 120;  // longer than the lease of an NFS server
 constexpr std::uint64_t kShrunkAlways = 8;
 constexpr std::size_t kMaxMessage = 4000;  // of a failure in the log
@@ -66,7 +63,7 @@ class ShardRun {
     if (const Status status = join(); !status.ok()) return complain(status);
     needs_ = needs_of(lane_, options_.subject, jobs());
     if (const Status status = check_needs(needs_); !status.ok())
-      return complain(status), kInconclusive;
+      return complain(status, kInconclusive);
     start_ = Clock::now();
     const Status status = run_blocks();
     status_.clear();
@@ -77,11 +74,6 @@ class ShardRun {
   }
 
  private:
-  int complain(const Status& status) {
-    std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
-    return kUsage;
-  }
-
   int jobs() const { return options_.jobs != 0 ? options_.jobs : usual_jobs(lane_); }
 
   CampaignPlan my_plan() const {

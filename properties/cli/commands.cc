@@ -23,21 +23,14 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr int kUsage = static_cast<int>(Failing::kUsage);
-constexpr int kInterrupted = 130;
 constexpr std::size_t kMaxAccountBytes = 64u << 20u;  // for a file that a rank wrote
-
-int complain(const std::string& what) {
-  std::fprintf(stderr, "lockstep: %s\n", what.c_str());
-  return kUsage;
-}
 
 // Returns the case of a file if the subject can run it. Otherwise it prints one line that says what
 // is wrong.
 std::optional<Case> load(const std::string& path, const Subject& subject) {
   Result<Case> c = read_case(path);
   if (!c) {
-    complain(c.error().failure().detail);
+    complain(c.error());
     return std::nullopt;
   }
   for (const Subject* each : {&subject, subject.against.get()}) {
@@ -106,17 +99,16 @@ int run_replay(const ReplayOptions& options) {
   if (interrupted()) return kInterrupted;
   if (!options.trace.empty()) {
     if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
-      return complain(status.failure().detail);
+      return complain(status);
   }
   const Verdict verdict = outcome.verdict;
   const FailureReport report =
       report_of(*c, outcome, options.lane, options.subject, options.case_file, options.program);
-  if (const Status status = write_page(options.html, report); !status.ok())
-    return complain(status.failure().detail);
+  if (const Status status = write_page(options.html, report); !status.ok()) return complain(status);
   const std::string planted_bug = planted_bug_of(options.subject);
   if (!options.json.empty()) {
     const Status status = write_file(options.json, json_replay(report, planted_bug));
-    if (!status.ok()) return complain(status.failure().detail);
+    if (!status.ok()) return complain(status);
   }
   const bool has_failed = !verdict.ok() && verdict.failing != Failing::kInconclusive;
   std::string text = has_failed ? failure_block(report) + "\n" : describe(*c);
@@ -133,8 +125,7 @@ int run_replay(const ReplayOptions& options) {
   if (!options.expect_fail || verdict.failing == Failing::kInconclusive)
     return static_cast<int>(verdict.failing);
   if (!verdict.ok()) return 0;
-  return complain("the case was expected to fail, and does not"),
-         static_cast<int>(Failing::kInconclusive);
+  return complain("the case was expected to fail, and does not"), kInconclusive;
 }
 
 // Runs the small case once more, to see what each rank did. Writes nothing without a name.
@@ -158,25 +149,25 @@ int run_shrink(const ShrinkCommandOptions& options) {
   }
   if (interrupted()) return kInterrupted;
   if (outcome.verdict.failing == Failing::kInconclusive)
-    return complain(outcome.verdict.message), static_cast<int>(Failing::kInconclusive);
+    return complain(outcome.verdict.message, kInconclusive);
   if (outcome.verdict.ok()) {
     complain(
         "the case does not fail here, so there is nothing to make small: check --lane and "
         "--subject");
-    return static_cast<int>(Failing::kInconclusive);
+    return kInconclusive;
   }
   Shrunk shrunk =
       shrink_failure(*c, outcome, options.lane, options.subject, options.budget_seconds);
   std::filesystem::path path(options.case_file);
   path.replace_extension(".min.json");
   if (const Status status = write_case(path.string(), shrunk.value); !status.ok())
-    return complain(status.failure().detail);
+    return complain(status);
   FailureReport report = report_of(shrunk.value, shrunk.outcome, options.lane, options.subject,
                                    path.string(), options.program);
   report.irrelevant = shrunk.irrelevant;
   report.shrink_executions = shrunk.executions;
   if (const Status status = write_shrunk_page(options, report); !status.ok())
-    return complain(status.failure().detail);
+    return complain(status);
   tell(failure_block(report));
   return interrupted() ? kInterrupted : static_cast<int>(shrunk.outcome.verdict.failing);
 }
@@ -184,7 +175,7 @@ int run_shrink(const ShrinkCommandOptions& options) {
 int run_show(const std::string& case_file) {
   std::string about;
   const Result<Case> c = read_case(case_file, &about);
-  if (!c) return complain(c.error().failure().detail);
+  if (!c) return complain(c.error());
   tell((about.empty() ? about : about + "\n") + describe(*c));
   return 0;
 }
@@ -198,20 +189,20 @@ int run_generate(const GenerateCommandOptions& options) {
     return 0;
   }
   const Status status = write_case(options.output, c, about);
-  return status.ok() ? 0 : complain(status.failure().detail);
+  return status.ok() ? 0 : complain(status);
 }
 
 int run_diagnose(const std::vector<std::string>& flight_record_files) {
   std::vector<FlightRecord> records;
   for (const std::string& file : flight_record_files) {
     const Result<std::string> text = read_file(file, kMaxAccountBytes);
-    if (!text) return complain(text.error().failure().detail);
+    if (!text) return complain(text.error());
     Result<FlightRecord> record = read_flight_record(*text);
     if (!record) return complain(fmt::format("{}: {}", file, record.error().failure().detail));
     records.push_back(std::move(*record));
   }
   const Result<Diagnosis> diagnosis = diagnose(std::move(records));
-  if (!diagnosis) return complain(diagnosis.error().failure().detail);
+  if (!diagnosis) return complain(diagnosis.error());
   tell(diagnosis->to_string());
   return diagnosis->clean() ? 0 : kRanksDiffer;
 }

@@ -136,7 +136,7 @@ int run_doctor() {
   print("planted bugs", look_at_planted_bugs());
   print("subject torch", look_at_torch());
   print("torch versions", look_at_torch_versions());
-  return sim.is_ready && gloo.is_ready ? 0 : static_cast<int>(Failing::kInconclusive);
+  return sim.is_ready && gloo.is_ready ? 0 : kInconclusive;
 }
 
 }  // namespace lockstep::properties

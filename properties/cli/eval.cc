@@ -32,12 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTurn{5};  // for each trial in turn
-
-int complain(const std::string& text, int code = static_cast<int>(Failing::kUsage)) {
-  std::fprintf(stderr, "lockstep: %s\n", text.c_str());
-  return code;
-}
+constexpr std::chrono::milliseconds kTurnOfTrial{5};  // for each trial in turn
 
 // The key of a trial in the log: the planted bug, and the seed of the cases.
 using TrialKey = std::pair<std::string, std::uint64_t>;
@@ -187,7 +182,7 @@ class Eval {
 
   // Gives the trial a turn. Ends it if it found its bug, or has no more cases.
   Status look_at(Running& trial) {
-    std::optional<Found> found = trial.workers->wait(kTurn);
+    std::optional<Found> found = trial.workers->wait(kTurnOfTrial);
     if (found && found->outcome.verdict.failing == Failing::kInconclusive)
       return {Code::kInvalidArgument,
               fmt::format("{}, seed {}: {}", trial.key.first, trial.key.second,
@@ -272,11 +267,11 @@ Result<Evaluation> read_evaluation(const std::string& path) {
 
 int compare_logs(const EvalOptions& options) {
   const Result<Evaluation> before = read_evaluation(options.compare.front());
-  if (!before) return complain(before.error().failure().detail);
+  if (!before) return complain(before.error());
   const Result<Evaluation> after = read_evaluation(options.compare.back());
-  if (!after) return complain(after.error().failure().detail);
+  if (!after) return complain(after.error());
   const Result<std::string> text = compare(*before, *after);
-  if (!text) return complain(text.error().failure().detail);
+  if (!text) return complain(text.error());
   tell(*text);
   return 0;
 }
@@ -328,19 +323,19 @@ int run_eval(const EvalOptions& options) {
   watch_for_interrupt();
   const ScratchFolder scratch;
   Eval eval(options);
-  if (const Status status = eval.run(); !status.ok()) return complain(status.failure().detail);
+  if (const Status status = eval.run(); !status.ok()) return complain(status);
   const Evaluation evaluation = eval.result();
   if (evaluation.trials.empty()) return interrupted() ? 130 : complain("no trial was run");
   tell(to_table(evaluation) + missed_block(evaluation));
   if (const Status status = write_reports(options, evaluation); !status.ok())
-    return complain(status.failure().detail);
+    return complain(status);
   if (interrupted() && !eval.is_whole()) {
     tell(fmt::format("interrupted; the same command goes on (log {})\n", options.log));
-    return 130;
+    return kInterrupted;
   }
   const bool all_found = std::all_of(evaluation.trials.begin(), evaluation.trials.end(),
                                      [](const BugTrial& trial) { return trial.found; });
-  return all_found && !eval.has_doubts() ? 0 : static_cast<int>(Failing::kInconclusive);
+  return all_found && !eval.has_doubts() ? 0 : kInconclusive;
 }
 
 }  // namespace lockstep::properties

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "properties/case/case_json.h"
+#include "properties/case/invalid.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
@@ -34,16 +35,9 @@ using simulation::Explorer;
 constexpr int kProbes = 50;
 constexpr std::chrono::milliseconds kReportEvery{1000};
 constexpr std::chrono::milliseconds kHungAfter{20'000};
-constexpr std::chrono::milliseconds kTurn{50};
+constexpr std::chrono::milliseconds kTurnOfSearch{50};
 constexpr std::uintmax_t kMostLogBytes = 32u << 20u;
 constexpr std::size_t kMostLive = 1u << 16u;
-
-int complain(const std::string& text, int code = static_cast<int>(Failing::kUsage)) {
-  std::fprintf(stderr, "lockstep: %s\n", text.c_str());
-  return code;
-}
-
-Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
 
 // The deviations of the execution that runs now, in memory that the process of the search shares
 // with this one: if that process is lost, they say how to run the execution again.
@@ -181,7 +175,7 @@ class Search {
   // Takes what the process has to say. Returns whether it is over.
   Result<bool> look() {
     std::string text;
-    const Child::Received heard = child_.receive(text, kTurn);
+    const Child::Received heard = child_.receive(text, kTurnOfSearch);
     report_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     if (heard == Child::Received::kMessage) {
       last_heard_ = Clock::now();
@@ -418,7 +412,7 @@ int code_of(const std::vector<Report>& reports) {
   int code = 0;
   for (const Report& report : reports) {
     if (report.failure) return static_cast<int>(report.failure->outcome.verdict.failing);
-    if (!report.is_complete) code = static_cast<int>(Failing::kInconclusive);
+    if (!report.is_complete) code = kInconclusive;
   }
   return code;
 }
@@ -472,21 +466,21 @@ int run_exhaust(const ExhaustOptions& options) {
   std::deque<std::unique_ptr<Search>> searches;
   for (const std::string& name : options.programs) {
     Result<Case> value = find_program(options, name);
-    if (!value) return complain(value.error().failure().detail);
+    if (!value) return complain(value.error());
     searches.push_back(std::make_unique<Search>(options, name, std::move(*value)));
   }
   std::vector<Report> reports;
   const Status status = run_all(std::move(searches), options.jobs, reports);
-  if (!status.ok()) return complain(status.failure().detail);
+  if (!status.ok()) return complain(status);
   if (!options.json.empty()) {
     nlohmann::ordered_json all = {
         {"schema", 1}, {"subject", options.subject.name()}, {"commit", kCommit}};
     for (const Report& report : reports) all["programs"].push_back(json_of(report));
     if (const Status written = write_file(options.json, all.dump(1) + "\n"); !written.ok())
-      return complain(written.failure().detail);
+      return complain(written);
   }
   const int code = code_of(reports);
-  if (interrupted() && code == static_cast<int>(Failing::kInconclusive)) return 130;
+  if (interrupted() && code == kInconclusive) return kInterrupted;
   return code;
 }
 

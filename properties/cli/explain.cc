@@ -13,11 +13,6 @@
 namespace lockstep::properties {
 namespace {
 
-int complain(const std::string& what) {
-  std::fprintf(stderr, "lockstep: %s\n", what.c_str());
-  return static_cast<int>(Failing::kUsage);
-}
-
 Status does_not_fit(const std::string& file, const NpyArray& array, const NpyArray& first) {
   const auto refused = [&](const std::string& what) {
     return Status(Code::kInvalidArgument, fmt::format("{}: it has {} than the result", file, what));
@@ -32,7 +27,7 @@ Status does_not_fit(const std::string& file, const NpyArray& array, const NpyArr
 
 int run_explain_bits(const ExplainOptions& options) {
   const Result<NpyArray> result = read_npy(options.result);
-  if (!result) return complain(result.error().failure().detail);
+  if (!result) return complain(result.error());
   if (result->bits.empty()) return complain(options.result + ": it has no elements");
   if (options.ranks.size() > reference::kMaxWorld)
     return complain(fmt::format("--rank: {} arrays; the orders are known for up to {} ranks",
@@ -55,14 +50,13 @@ int run_explain_bits(const ExplainOptions& options) {
   };
   for (const std::string& file : options.ranks)
     if (const Status status = read(file, inputs.ranks.emplace_back()); !status.ok())
-      return complain(status.failure().detail);
+      return complain(status);
   if (!options.before.empty())
     if (const Status status = read(options.before, inputs.before); !status.ok())
-      return complain(status.failure().detail);
+      return complain(status);
   const auto found = explain_bits(inputs, result->bits);
   tell(fmt::format("{}: {}\n", options.result, to_text(found, result->bits.size())));
-  if (found.empty() || found.front().matches < result->bits.size())
-    return static_cast<int>(Failing::kInconclusive);
+  if (found.empty() || found.front().matches < result->bits.size()) return kInconclusive;
   return found.front().mistake.empty() ? 0 : static_cast<int>(Failing::kWrongBits);
 }
 

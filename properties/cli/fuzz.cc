@@ -388,7 +388,7 @@ int run_fuzz(const FuzzOptions& options) {
   if (error || ::access(options.out.c_str(), W_OK) != 0) {
     std::fprintf(stderr, "lockstep: cannot write to the folder %s (%s): give another with --out\n",
                  options.out.c_str(), error ? error.message().c_str() : "no permission");
-    return static_cast<int>(Failing::kUsage);
+    return kUsage;
   }
   watch_for_interrupt();
   const ScratchFolder scratch;
@@ -398,20 +398,20 @@ int run_fuzz(const FuzzOptions& options) {
     LaneFuzz fuzz(options, lane, options.seconds / static_cast<double>(options.lanes.size()));
     if (const Status status = fuzz.run(); !status.ok()) {
       std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
-      return code != 0 ? code : static_cast<int>(Failing::kInconclusive);
+      return code != 0 ? code : kInconclusive;
     }
     const RunReport& report = fuzz.report();
     tell(summary(report));
     if (options.shows_states) tell(states_block(report.states));
-    if (!write_reports(options, report) && code == 0) code = static_cast<int>(Failing::kUsage);
+    if (!write_reports(options, report) && code == 0) code = kUsage;
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);
-    if (!report.inconclusive.empty() && code == 0) code = static_cast<int>(Failing::kInconclusive);
+    if (!report.inconclusive.empty() && code == 0) code = kInconclusive;
     const bool has_none = report.against.empty() ? report.cases == 0 : report.compared == 0;
-    if (has_none && code == 0 && !interrupted()) code = static_cast<int>(Failing::kInconclusive);
+    if (has_none && code == 0 && !interrupted()) code = kInconclusive;
   }
   // After Ctrl-C a case without a result in time may be one that hangs.
-  if (interrupted() && code != static_cast<int>(Failing::kInconclusive)) return 130;
+  if (interrupted() && code != kInconclusive) return kInterrupted;
   return code;
 }
 

@@ -7,18 +7,11 @@
 #include <optional>
 
 #include "properties/cli/numbers.h"
+#include "properties/cli/output.h"
 #include "properties/hosts/namespaces.h"
 #include "properties/oracle/verdict.h"
 
 namespace lockstep::properties {
-namespace {
-
-int complain(const std::string& what, Failing failing) {
-  std::fprintf(stderr, "lockstep: %s\n", what.c_str());
-  return static_cast<int>(failing);
-}
-
-}  // namespace
 
 LaneKind lane_named(const std::string& name) {
   for (const LaneKind each : {LaneKind::kGloo, LaneKind::kNccl, LaneKind::kHosts})
@@ -56,8 +49,7 @@ std::string check_hosts(const HostsOptions& options) {
 int refuse_hosts(const HostsOptions& options) {
   const Status status = choose_hosts(options);
   if (status.ok()) return 0;
-  return complain(status.failure().detail,
-                  options.namespaces > 0 ? Failing::kInconclusive : Failing::kUsage);
+  return complain(status, options.namespaces > 0 ? kInconclusive : kUsage);
 }
 
 CLI::App* add_rank(CLI::App& app, RankCommandOptions& options) {
@@ -86,10 +78,10 @@ int run_rank_command(const RankCommandOptions& options) {
     return complain(
         is_auto ? "--rank: neither srun nor mpirun nor PMI says which rank this is: give a number"
                 : fmt::format("--rank: '{}' is not a number of a rank", options.rank),
-        Failing::kUsage);
+        kUsage);
   host.rank = static_cast<std::uint32_t>(*given);
   const Status status = run_rank_host(host);
-  return status.ok() ? 0 : complain(status.failure().detail, Failing::kUsage);
+  return status.ok() ? 0 : complain(status);
 }
 
 }  // namespace lockstep::properties

@@ -43,8 +43,6 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr int kUsage = static_cast<int>(Failing::kUsage);
-
 constexpr const char* kExitCodes =
     "Exit codes: 0 fine, 1 usage, 2 inconclusive, 65 wrong bits, 66 deadlock, 67 livelock, 68 "
     "crash,\n"
@@ -52,11 +50,6 @@ constexpr const char* kExitCodes =
     "(diagnose),\n"
     "73 subjects differ (--against), 74 race on a GPU or misuse of NCCL, 75 NCCL did not run as\n"
     "pinned, 130 interrupted. The nccl lane without a CUDA device: 2.";
-
-int complain(const std::string& what) {
-  std::fprintf(stderr, "lockstep: %s\n", what.c_str());
-  return kUsage;
-}
 
 struct Arguments {
   char** argv = nullptr;
@@ -247,9 +240,7 @@ int become_seeded(const Arguments& arguments) {
 // Returns 0 if this machine has what the lane needs; otherwise prints one line.
 int refuse_machine(LaneKind lane, const Subject& subject) {
   const Status status = check_needs(needs_of(lane, subject, 1));
-  return status.ok()
-             ? 0
-             : (complain(status.failure().detail), static_cast<int>(Failing::kInconclusive));
+  return status.ok() ? 0 : complain(status, kInconclusive);
 }
 
 // Returns 0 if the lane can run here; otherwise prints one line.
@@ -276,7 +267,7 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
   }
   std::fprintf(stderr, "skipped: no CUDA device (%s), and none is played (%s)\n",
                probe.line.c_str(), why.c_str());
-  return static_cast<int>(Failing::kInconclusive);
+  return kInconclusive;
 }
 
 // Resolves the lanes, the subject and the options of the generator. Returns an error text if one is
@@ -339,9 +330,9 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
 // The case itself must be one that the subject can run: otherwise nothing was fixed.
 int fixed_command(Arguments& arguments, const CLI::App& command) {
   Result<Case> around = read_case(arguments.case_file);
-  if (!around) return complain(around.error().failure().detail);
+  if (!around) return complain(around.error());
   const Result<Subject> subject = find_subject(arguments.subject);
-  if (!subject) return complain(subject.error().failure().detail);
+  if (!subject) return complain(subject.error());
   const std::string lacks =
       missing_message(*around, common_capabilities(*subject), arguments.subject);
   if (!lacks.empty()) return complain(lacks);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "properties/case/case_json.h"
+#include "properties/case/invalid.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
@@ -27,15 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTurn{100};
+constexpr std::chrono::milliseconds kTurnOfPool{100};
 constexpr std::chrono::seconds kCheckEvery{1};  // how often the machine's resources are checked
-
-int complain(const std::string& text, int code = static_cast<int>(Failing::kUsage)) {
-  std::fprintf(stderr, "lockstep: %s\n", text.c_str());
-  return code;
-}
-
-Status refused(std::string what) { return {Code::kInvalidArgument, std::move(what)}; }
 
 bool is_failing(const Outcome& outcome) {
   return !outcome.verdict.ok() && outcome.verdict.failing != Failing::kInconclusive;
@@ -84,7 +78,7 @@ class MatrixRun {
     CasePool pool(stations_, jobs);
     for (std::size_t s = 0; s < matrix_.subjects.size(); ++s) add_jobs(s, pool);
     while (!interrupted() && !pool.is_done()) {
-      const std::vector<PoolResult> results = pool.wait(kTurn);
+      const std::vector<PoolResult> results = pool.wait(kTurnOfPool);
       if (interrupted()) break;
       for (const PoolResult& result : results) take(result, pool);
       show();
@@ -156,11 +150,11 @@ class MatrixRun {
     for (const auto& entry : fs::recursive_directory_iterator(options_.corpus, error))
       if (entry.path().extension() == ".json") files.push_back(entry.path());
     if (error)
-      return refused(fmt::format(
+      return invalid(fmt::format(
           "cannot read the folder {}: {}; name that of the kept cases with --corpus, or none",
           options_.corpus, error.message()));
     if (files.empty())
-      return refused(fmt::format("there is no case (*.json) in {}", options_.corpus));
+      return invalid(fmt::format("there is no case (*.json) in {}", options_.corpus));
     std::sort(files.begin(), files.end());
     for (const fs::path& file : files) {
       Result<Case> c = read_case(file.string());
@@ -286,13 +280,13 @@ Status check_reports(const MatrixOptions& options) {
   std::error_code error;
   fs::create_directories(options.out, error);
   if (error || ::access(options.out.c_str(), W_OK) != 0)
-    return refused(fmt::format("cannot write to the folder {} ({}): give another with --out",
+    return invalid(fmt::format("cannot write to the folder {} ({}): give another with --out",
                                options.out, error ? error.message() : "no permission"));
   for (const std::string& file : {options.markdown, options.json, options.html}) {
     if (file.empty()) continue;
     const fs::path folder = fs::absolute(file, error).parent_path();
     if (fs::is_directory(file, error) || ::access(folder.c_str(), W_OK) != 0)
-      return refused(fmt::format("cannot write {}: {}", file,
+      return invalid(fmt::format("cannot write {}: {}", file,
                                  fs::is_directory(file, error)     ? "it is a folder"
                                  : fs::is_directory(folder, error) ? "no permission"
                                                                    : "there is no such folder"));
@@ -316,21 +310,19 @@ Status write_reports(const MatrixOptions& options, const Matrix& matrix) {
 }  // namespace
 
 int run_matrix(const MatrixOptions& options) {
-  if (const Status status = check_reports(options); !status.ok())
-    return complain(status.failure().detail);
+  if (const Status status = check_reports(options); !status.ok()) return complain(status);
   watch_for_interrupt();
   const ScratchFolder scratch;
   MatrixRun run(options);
-  if (const Status status = run.load(); !status.ok()) return complain(status.failure().detail);
-  if (const Status status = run.run(); !status.ok())
-    return complain(status.failure().detail, static_cast<int>(Failing::kInconclusive));
+  if (const Status status = run.load(); !status.ok()) return complain(status);
+  if (const Status status = run.run(); !status.ok()) return complain(status, kInconclusive);
   const Status saved = run.save_examples();
   tell(to_table(run.matrix()));
-  if (!saved.ok()) return complain(saved.failure().detail);
+  if (!saved.ok()) return complain(saved);
   if (const Status status = write_reports(options, run.matrix()); !status.ok())
-    return complain(status.failure().detail);
-  if (interrupted()) return 130;
-  return run.has(CellKind::kUnknown) ? static_cast<int>(Failing::kInconclusive) : 0;
+    return complain(status);
+  if (interrupted()) return kInterrupted;
+  return run.has(CellKind::kUnknown) ? kInconclusive : 0;
 }
 
 }  // namespace lockstep::properties

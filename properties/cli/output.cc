@@ -8,8 +8,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "properties/oracle/verdict.h"
-
 namespace lockstep::properties {
 namespace {
 
@@ -47,8 +45,13 @@ void tell(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-int after_telling(int code) {
-  return g_is_broken && code == 0 ? static_cast<int>(Failing::kUsage) : code;
+int complain(std::string_view text, int code) {
+  std::fprintf(stderr, "lockstep: %.*s\n", static_cast<int>(text.size()), text.data());
+  return code;
 }
+
+int complain(const Status& status, int code) { return complain(status.failure().detail, code); }
+
+int after_telling(int code) { return g_is_broken && code == 0 ? kUsage : code; }
 
 }  // namespace lockstep::properties

@@ -1,12 +1,21 @@
-// Writes the program's standard output. A full disk or a closed pipe loses nothing: text that
-// cannot be written there goes to standard error, and the program does not exit with 0.
+// Writes the program's output, and has the exit codes of its commands. A full disk or a closed pipe
+// loses nothing: text that cannot be written there goes to standard error, and the program does not
+// exit with 0.
 //
 // Threads: one caller.
 #pragma once
 
 #include <string_view>
 
+#include "properties/oracle/verdict.h"
+#include "reducer/base/status.h"
+
 namespace lockstep::properties {
+
+// The exit codes of commands; those of a failing case are in oracle/verdict.h.
+inline constexpr int kUsage = static_cast<int>(Failing::kUsage);
+inline constexpr int kInconclusive = static_cast<int>(Failing::kInconclusive);
+inline constexpr int kInterrupted = 130;
 
 // main() must call this first. A closed standard stream becomes /dev/null, so that no file or
 // socket of this program gets its number. A pipe that nobody reads becomes an error of the write,
@@ -15,6 +24,10 @@ void open_standard_streams();
 
 // Writes the whole text at once.
 void tell(std::string_view text);
+
+// Writes one line to standard error that says why the command ends, and returns its exit code.
+int complain(std::string_view text, int code = kUsage);
+int complain(const Status& status, int code = kUsage);
 
 // Returns the exit code of a command that ended with `code`: 1 in place of 0 if something could not
 // be written.

@@ -40,7 +40,7 @@ int run_scaling(ScalingOptions options) {
   const bool is_written =
       write(options.json, scaling_json(points, kCommit)) &&
       write(options.html, options.html.empty() ? std::string() : scaling_page(points, kCommit));
-  return is_written ? 0 : static_cast<int>(Failing::kUsage);
+  return is_written ? 0 : kUsage;
 }
 
 }  // namespace lockstep::properties

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "properties/case/invalid.h"
 #include "properties/compare/verdict.h"
 
 namespace lockstep::properties {
@@ -23,8 +24,6 @@ constexpr const char* kFaults[] = {"killed", "stalled", "reset"};
 constexpr const char* kLifecycle[] = {"shrink", "init again", "abort when idle", "abort"};
 constexpr const char* kAlways[] = {"load", "init", "first all_reduce", "destroy",
                                    "connect a group"};
-
-Status refused(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
 
 // For a shell.
 std::string quoted(const std::string& text) {
@@ -40,7 +39,7 @@ struct Ended {
 
 Result<Ended> run_command(const std::string& command) {
   std::FILE* const pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return failed(refused("no process can be started for " + command));
+  if (pipe == nullptr) return failed(invalid("no process can be started for " + command));
   Ended ended;
   std::string rest;
   std::array<char, 4096> text{};
@@ -63,7 +62,7 @@ Result<Ended> replay(const BisectCase& bisect, const Library& library) {
   const bool is_judged =
       ended->code == 0 || (ended->code >= kFirstFinding && ended->code <= kLastFinding);
   if (is_judged) return ended;
-  return failed(refused(fmt::format("{} could not judge the case over {} (exit code {}): {}",
+  return failed(invalid(fmt::format("{} could not judge the case over {} (exit code {}): {}",
                                     bisect.lockstep, library.name, ended->code, ended->last_line)));
 }
 
@@ -135,7 +134,7 @@ Result<Bisection> bisect_row(const BisectCase& bisect_over) {
     known.insert(known.end(), std::begin(kAlways), std::end(kAlways));
     known.insert(known.end(), std::begin(kLifecycle), std::end(kLifecycle));
     known.insert(known.end(), std::begin(kFaults), std::end(kFaults));
-    return failed(refused(fmt::format("--bisect: there is no case file '{}', nor is that one of {}",
+    return failed(invalid(fmt::format("--bisect: there is no case file '{}', nor is that one of {}",
                                       bisect_over.name, fmt::join(known, ", "))));
   }
   return bisect(all.libraries.size(), [&](std::size_t index) -> Result<Probed> {

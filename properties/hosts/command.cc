@@ -24,9 +24,9 @@ constexpr auto kLimit = std::chrono::seconds(60);
 constexpr std::size_t kMostOutput = std::size_t{4} << 20;
 
 // A file without a name, which a program's standard streams can be.
-class Stream {
+class MemoryFile {
  public:
-  explicit Stream(const std::string& text) : fd_(::memfd_create("lockstep", MFD_CLOEXEC)) {
+  explicit MemoryFile(const std::string& text) : fd_(::memfd_create("lockstep", MFD_CLOEXEC)) {
     std::string_view rest = text;
     while (fd_ >= 0 && !rest.empty()) {
       const ssize_t written = ::write(fd_, rest.data(), rest.size());
@@ -35,11 +35,11 @@ class Stream {
     }
     if (fd_ >= 0) ::lseek(fd_, 0, SEEK_SET);
   }
-  ~Stream() {
+  ~MemoryFile() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
 
   int fd() const { return fd_; }
   std::string text() const {
@@ -84,9 +84,9 @@ Result<std::string> run_command(const std::vector<std::string>& arguments,
     return failed(Status(
         Code::kInvalidArgument,
         fmt::format("there is no program {} here: ci/setup --network installs it", arguments[0])));
-  const Stream in(input);
-  const Stream out("");
-  const Stream error("");
+  const MemoryFile in(input);
+  const MemoryFile out("");
+  const MemoryFile error("");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, in.fd(), 0);

@@ -30,7 +30,7 @@ using faults::Fault;
 using faults::Kind;
 using faults::LinkDirection;
 
-constexpr int kMark = 76;                 // of the relay's own connections, which nft lets pass
+constexpr int kSocketMark = 76;           // of the relay's own connections, which nft lets pass
 constexpr int kOriginalDestination = 80;  // SO_ORIGINAL_DST of linux/netfilter_ipv4.h
 constexpr std::size_t kPart = std::size_t{64} << 10;
 constexpr std::size_t kMostQueued = std::size_t{16} << 20;
@@ -153,9 +153,9 @@ class Pump {
 };
 
 // A connection that is carried. It lives as long as one of its operations is under way.
-class Stream : public std::enable_shared_from_this<Stream> {
+class RelayedStream : public std::enable_shared_from_this<RelayedStream> {
  public:
-  Stream(tcp::socket near, bool is_outgoing, std::string peer, ActiveFaults& faults)
+  RelayedStream(tcp::socket near, bool is_outgoing, std::string peer, ActiveFaults& faults)
       : near_(std::move(near)),
         far_(near_.get_executor()),
         there_(near_, far_, peer, is_outgoing ? LinkDirection::kSent : LinkDirection::kReceived,
@@ -167,7 +167,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     error_code error;
     far_.open(destination.protocol(), error);
     if (error) return reset();
-    ::setsockopt(far_.native_handle(), SOL_SOCKET, SO_MARK, &kMark, sizeof kMark);
+    ::setsockopt(far_.native_handle(), SOL_SOCKET, SO_MARK, &kSocketMark, sizeof kSocketMark);
     far_.async_connect(destination, [self = shared_from_this()](error_code failed) {
       if (failed) return self->reset();
       self->near_.set_option(tcp::no_delay(true));
@@ -243,7 +243,7 @@ class Relay::Impl {
     const tcp::endpoint to(asio::ip::address_v4(number), ntohs(original.sin_port));
     const bool is_outgoing = from == own_address_;
     const std::string peer = is_outgoing ? to.address().to_string() : from;
-    std::make_shared<Stream>(std::move(near), is_outgoing, peer, faults_)->start(to);
+    std::make_shared<RelayedStream>(std::move(near), is_outgoing, peer, faults_)->start(to);
   }
 
   const std::string own_address_;
@@ -262,7 +262,7 @@ Result<std::unique_ptr<Relay>> Relay::start(const std::string& own_address) {
     return failed(
         Status(Code::kTransport, fmt::format("the relay cannot start: {}", error.what())));
   }
-  const std::string to = fmt::format("meta mark != {} redirect to :{}", kMark, impl->port());
+  const std::string to = fmt::format("meta mark != {} redirect to :{}", kSocketMark, impl->port());
   const Result<std::string> redirected = run_command(
       {"nft", "-f", "-"},
       fmt::format("table ip {0} {{\n"

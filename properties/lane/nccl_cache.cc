@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "properties/case/invalid.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -23,8 +25,6 @@ std::pair<std::array<int, 3>, std::string> order_of(const std::string& version) 
   (void)std::sscanf(version.c_str(), "%d.%d.%d", &numbers[0], &numbers[1], &numbers[2]);
   return {numbers, version};
 }
-
-Status not_there(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
 
 }  // namespace
 
@@ -51,12 +51,12 @@ Result<std::string> find_nccl(const std::string& version_or_file, const std::str
   std::error_code ignored;
   if (version_or_file.find('/') != std::string::npos) {
     if (fs::is_regular_file(version_or_file, ignored)) return version_or_file;
-    return failed(not_there(fmt::format("there is no file {}", version_or_file)));
+    return failed(invalid(fmt::format("there is no file {}", version_or_file)));
   }
   const fs::path file = fs::path(cache) / version_or_file / kLibrary;
   if (fs::exists(file, ignored)) return fs::absolute(file).string();
   const std::vector<std::string> there = nccl_versions_in(cache);
-  return failed(not_there(fmt::format(
+  return failed(invalid(fmt::format(
       "NCCL {} is not in {} ({}); fetch it with ci/nccl fetch {}, name the folder with "
       "LOCKSTEP_NCCL_CACHE, or give a file with its path",
       version_or_file, cache,

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "faults/played_gpu/played_gpu.h"
+#include "properties/case/invalid.h"
 
 namespace lockstep::properties {
 namespace {
@@ -15,8 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPlayed = "LOCKSTEP_NCCL_PLAYED";
-
-Status cannot_play(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
 
 // The build folder, and the folder of an installed program.
 std::string played_gpu() {
@@ -47,7 +46,7 @@ Status load_played_nccl(const std::string& library) {
   const std::string file = played_gpu();
   void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr)
-    return cannot_play(
+    return invalid(
         fmt::format("the played GPU cannot be loaded ({}): build it (ninja "
                     "lockstep_played_gpu)",
                     ::dlerror()));
@@ -55,10 +54,10 @@ Status load_played_nccl(const std::string& library) {
       reinterpret_cast<LockstepPlayedVersion>(::dlsym(module, "lockstep_played_version"));
   const auto load = reinterpret_cast<LockstepPlayedLoad>(::dlsym(module, "lockstep_played_load"));
   if (version == nullptr || load == nullptr || version() != LOCKSTEP_PLAYED_VERSION)
-    return cannot_play(
+    return invalid(
         fmt::format("{} is of another build: build it (ninja lockstep_played_gpu)", file));
   const char* const why = load(library.c_str());
-  return why == nullptr ? Status() : cannot_play(why);
+  return why == nullptr ? Status() : invalid(why);
 }
 
 }  // namespace lockstep::properties

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "faults/nccl_net/lockstep_net.h"
+#include "properties/case/invalid.h"
 
 namespace lockstep::properties {
 namespace {
@@ -19,8 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPluginFile = "libnccl-net-lockstep.so";
 constexpr int kOldestRing = 22200;
-
-Status refused(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
 
 std::string variable(const char* name) {
   const char* text = std::getenv(name);
@@ -51,13 +50,13 @@ Result<NcclSetup> nccl_setup() {
   if (setup.library.empty()) setup.library = "libnccl.so.2";
   const std::string net = variable("LOCKSTEP_NCCL_NET");
   if (!net.empty() && net != "lockstep" && net != "socket")
-    return failed(refused(fmt::format(
+    return failed(invalid(fmt::format(
         "LOCKSTEP_NCCL_NET is '{}': use lockstep (the plug-in with faults) or socket", net)));
   setup.uses_plugin = net != "socket";
   setup.plugin = variable("LOCKSTEP_NCCL_PLUGIN");
   std::error_code error;
   if (!setup.plugin.empty() && !fs::exists(setup.plugin, error))
-    return failed(refused(fmt::format("LOCKSTEP_NCCL_PLUGIN: there is no file {}", setup.plugin)));
+    return failed(invalid(fmt::format("LOCKSTEP_NCCL_PLUGIN: there is no file {}", setup.plugin)));
   if (setup.plugin.empty()) setup.plugin = usual_plugin();
   return setup;
 }
@@ -119,23 +118,23 @@ Status load_plugin(const NcclSetup& setup) {
       "LOCKSTEP_NCCL_PLUGIN=FILE, or go without (LOCKSTEP_NCCL_NET=socket)";
   std::error_code error;
   if (!fs::exists(setup.plugin, error))
-    return refused(fmt::format("there is no net plug-in {}: {}", setup.plugin, advice));
+    return invalid(fmt::format("there is no net plug-in {}: {}", setup.plugin, advice));
   // The library is never closed: NCCL uses what is loaded under that name, wherever it is stored.
   void* const library = ::dlopen(setup.plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
-    return refused(fmt::format("the net plug-in cannot be loaded ({}): {}", ::dlerror(), advice));
+    return invalid(fmt::format("the net plug-in cannot be loaded ({}): {}", ::dlerror(), advice));
   void* const version = ::dlsym(library, "lockstep_net_version");
   if (version == nullptr)
-    return refused(fmt::format("{} is not our net plug-in: {}", setup.plugin, advice));
+    return invalid(fmt::format("{} is not our net plug-in: {}", setup.plugin, advice));
   const std::uint32_t its = reinterpret_cast<std::uint32_t (*)()>(version)();
   if (its == LOCKSTEP_NET_PLAN_VERSION) return {};
-  return refused(fmt::format("{} is of another build (its plans have version {}, ours {}): {}",
+  return invalid(fmt::format("{} is of another build (its plans have version {}, ours {}): {}",
                              setup.plugin, its, LOCKSTEP_NET_PLAN_VERSION, advice));
 }
 
 Status check_nccl_version(int version, const std::string& library) {
   if (version >= kOldestRing) return {};
-  return refused(
+  return invalid(
       fmt::format("{} is NCCL {}.{}: the model knows how 2.22 and newer add; name another "
                   "with LOCKSTEP_NCCL=FILE",
                   library, version / 10000, version % 10000 / 100));

@@ -67,6 +67,14 @@ struct Collective {
   std::int64_t reducer_id = kNone;
 };
 
+// Hears of failed collectives from the thread of the group that completes them, while the thread
+// that will wait for them may be busy with something else.
+class WorkObserver {
+ public:
+  virtual ~WorkObserver() = default;
+  virtual void failed(const Failure& failure) noexcept = 0;
+};
+
 class Work {
  public:
   Work();
@@ -78,8 +86,12 @@ class Work {
   Status wait(platform::Deadline deadline);
   bool done() const;
 
+  // For the owner, before it starts a collective: if this collective fails, the observer hears of
+  // it before done() is true. The observer must live until then.
+  void observe(WorkObserver& observer) { observer_ = &observer; }
+
   // For process groups. begin() arms the handle, which must not be in flight; complete() ends it,
-  // once.
+  // once. No lock of the group is held then, as an observer may wait for a store.
   void begin(std::int64_t sequence);
   void complete(Status status);
   std::int64_t sequence() const;            // kNone before the first begin().
@@ -94,6 +106,8 @@ class Work {
   platform::Duration started_at_ LOCKSTEP_GUARDED_BY(mutex_){};
   platform::Duration completed_at_ LOCKSTEP_GUARDED_BY(mutex_){};
   Status status_ LOCKSTEP_GUARDED_BY(mutex_);
+  platform::Atomic<WorkObserver*> observer_ =
+      nullptr;  // of the next collective, or the one in flight
 };
 
 class ProcessGroup {

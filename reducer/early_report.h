@@ -1,0 +1,41 @@
+// EarlyReport tells the peers of a failure of the group as soon as the group's own thread notices
+// it (contract F2).
+//
+// A group that fails closes its connections at once. The reducer learns of that when a hook, or the
+// end of the backward, next looks at its collectives, which may be seconds later where the backward
+// is long. Peers that heard of nothing but the closed connections would by then suspect this rank.
+//
+// Threads: failed() is called by threads of the group, and first() by the thread that trains.
+// Failure: without memory or a store nothing is reported; then the reducer reports, but later.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "reducer/base/status.h"
+#include "reducer/comm/process_group.h"
+#include "reducer/comm/store.h"
+#include "reducer/platform/platform.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+class EarlyReport final : public WorkObserver {
+ public:
+  EarlyReport(std::shared_ptr<Store> store, int rank, int size)
+      : store_(std::move(store)), rank_(rank), size_(size) {}
+
+  void failed(const Failure& failure) noexcept override;
+  // What was reported, if anything was.
+  std::optional<Failure> first() const;
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const int rank_;
+  const int size_;
+  mutable platform::Mutex mutex_{"early_report"};
+  std::optional<Failure> first_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
