@@ -11,7 +11,8 @@
 // one at the end of its suspicions: a suspects b, b suspects c, c suspects nobody. Where these run
 // in a circle, as the two ends of a broken link suspect each other, it is what a rank of the circle
 // reports whose link broke, else, of silent ranks, the one that most suspect, and else what the
-// lowest one reports. Of several where a peer is lost, and nobody suspects one, none is: some may
+// lowest one reports. A rank whose own wait ended without a suspect is the suspect if others suspect
+// it, as a machine that stalls may let the wait end before the group notices. Of several where a peer is lost, and nobody suspects one, none is: some may
 // have nothing to tell, as they were done before (NCCL does not say which peer it is).
 //
 // Threads: one call at a time.
