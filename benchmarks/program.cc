@@ -16,8 +16,15 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kWrongBits = 65;
 
+// A device, a pipe or a link is written to; no file takes its place.
+bool is_replaced(const std::string& file) {
+  std::error_code ignored;
+  const auto there = std::filesystem::symlink_status(file, ignored);
+  return !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
+}
+
 int run(Bench& bench, const std::string& json) {
-  const std::string partial = json + ".partial";
+  const std::string partial = is_replaced(json) ? json + ".partial" : json;
   std::ofstream file;
   if (!json.empty()) file.open(partial);
   if (!file) return complain("--json: cannot write " + partial);
@@ -32,10 +39,10 @@ int run(Bench& bench, const std::string& json) {
   file.close();
   std::error_code error;
   if (code == 0 || code == kWrongBits) {
-    if (file) std::filesystem::rename(partial, json, error);
+    if (file && partial != json) std::filesystem::rename(partial, json, error);
     if (!file || error) code = complain("--json: cannot write " + json);
   }
-  std::filesystem::remove(partial, error);
+  if (partial != json) std::filesystem::remove(partial, error);
   return code;
 }
 

@@ -59,8 +59,12 @@ int run(const Options& options) {
   }
   const NcclReport report = report_on(columns, kOwnNetwork);
   std::fputs(report.markdown.c_str(), stdout);
-  if (!options.json.empty() && !(std::ofstream(options.json) << report.json))
-    return complain(fmt::format("cannot write '{}'", options.json));
+  if (!options.json.empty()) {
+    std::ofstream json(options.json);
+    json << report.json;
+    json.close();
+    if (!json) return complain(fmt::format("cannot write '{}'", options.json));
+  }
   for (const std::string& problem : report.problems) complain(problem);
   return report.problems.empty() ? 0 : kContradicts;
 }

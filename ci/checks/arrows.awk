@@ -15,7 +15,7 @@ function is_standard(header) { return header ~ /^[a-z0-9_]+$/ }
 # Headers of the operating system and of the processor.
 function is_system(header) {
   return header ~ /^(sys|netinet|arpa|net|linux)\// ||
-         header ~ /^(cxxabi|dirent|dlfcn|errno|execinfo|fcntl|ifaddrs|netdb|poll|sched|signal|stdlib|unistd)\.h$/ ||
+         header ~ /^(cxxabi|dirent|dlfcn|elf|errno|execinfo|fcntl|ifaddrs|netdb|poll|sched|signal|stdlib|unistd)\.h$/ ||
          header ~ /^(cpuid|immintrin|arm_neon)\.h$/
 }
 

@@ -104,10 +104,13 @@ Status load(const std::string& library, const std::string& folder) {
   if (Gpu::one().nccl() != nullptr) return {};
   for (const char* file : {"/libnvidia-ml.so.1", "/libcudart.so.12", "/libcudart.so.13"})
     LOCKSTEP_RETURN_IF_ERROR(load_played(folder + file));
-  void* const nccl = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (nccl == nullptr)
-    return refused(std::string("cannot load '") + library + "': " + loader_error(library) +
+  const auto cannot_load = [&](const std::string& why) {
+    return refused("cannot load '" + library + "': " + why +
                    "; name another library with LOCKSTEP_NCCL=FILE");
+  };
+  if (const std::string why = cut_off(library); !why.empty()) return cannot_load(why);
+  void* const nccl = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (nccl == nullptr) return cannot_load(loader_error(library));
   using GetVersion = int (*)(int*);
   const auto get_version = reinterpret_cast<GetVersion>(::dlsym(nccl, "ncclGetVersion"));
   int version = 0;

@@ -103,9 +103,23 @@ void sync_folder(const std::string& path) {
   if (descriptor.get() >= 0) (void)::fsync(descriptor.get());  // the file itself is already safe
 }
 
+// A device, a pipe or a link stays what it is, and takes the text.
+bool takes_text(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+Status write_into(const std::string& path, std::string_view text) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666));
+  int error = file.get() < 0 ? errno : write_all(file.get(), text);
+  if (error == 0) error = file.close();
+  return error == 0 ? Status() : cannot_write(path, error);
+}
+
 }  // namespace
 
 Status write_file(const std::string& path, std::string_view text) {
+  if (takes_text(path)) return write_into(path, text);
   std::string temporary;
   Descriptor file(open_temporary(path, temporary));
   if (file.get() < 0) return cannot_write(path, errno);

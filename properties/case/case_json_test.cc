@@ -283,6 +283,27 @@ TEST_F(CaseFile, AFolderInTheWayIsAnErrorAndNothingIsLeft) {
   EXPECT_TRUE(fs::exists(path("case.json/inside")));
 }
 
+// To take the place of /dev/null by a file is possible for root.
+TEST_F(CaseFile, ALinkAndADeviceStayWhatTheyAre) {
+  put("target.json", "old and longer than what is written");
+  fs::create_symlink("target.json", path("link.json"));
+  ASSERT_TRUE(write_file(path("link.json"), "new").ok());
+  EXPECT_TRUE(fs::is_symlink(path("link.json")));
+  std::ostringstream text;
+  text << std::ifstream(path("target.json")).rdbuf();
+  EXPECT_EQ(text.str(), "new");
+
+  fs::create_symlink("/dev/full", path("full.json"));
+  const Status status = write_file(path("full.json"), "new");
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.failure().detail,
+            "cannot write " + path("full.json") +
+                ": No space left on device; free some space or choose another folder");
+  EXPECT_TRUE(fs::is_symlink(path("full.json")));
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+  EXPECT_EQ(file_count(), 3u);
+}
+
 // A limit on file sizes stops the write in the middle, as a full disk does.
 TEST_F(CaseFile, AWriteThatStopsInTheMiddleLeavesTheOldFileAndNoOther) {
   put("case.json", "old");

@@ -174,6 +174,7 @@ class Triage {
     report.lane = summary_.plan.lane;
     report.subject = summary_.plan.subject;
     report.against = summary_.plan.against;
+    report.commit = summary_.plan.commit;
     report.seed = summary_.plan.seed;
     report.index = leader.found.index;
     report.shrink_executions = leader.shrunk->executions;

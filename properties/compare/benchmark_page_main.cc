@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/case_json.h"
 #include "properties/compare/benchmark_page.h"
-#include "properties/compare/whole_file.h"
 
 namespace lockstep::properties {
 namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 int complain(const std::string& text) {
   std::fprintf(stderr, "benchmark_page: %s\n", text.c_str());
@@ -21,7 +23,7 @@ int complain(const std::string& text) {
 Result<std::string> page_of(const std::vector<std::string>& files) {
   std::vector<NamedRun> runs;
   for (const std::string& file : files) {
-    const Result<std::string> text = read_whole(file);
+    const Result<std::string> text = read_file(file, kMostBytes);
     if (!text) return failed(text.error());
     Result<BenchmarkResults> results = benchmark_from_json(*text);
     if (!results)
@@ -49,7 +51,8 @@ int run(int argc, char** argv) {
   }
   const Result<std::string> page = page_of(files);
   if (!page) return complain(page.error().failure().detail);
-  return write_whole(html, *page) ? 0 : complain("--html: cannot write " + html);
+  const Status status = write_file(html, *page);
+  return status.ok() ? 0 : complain("--html: " + status.failure().detail);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // nccl_compare: measures NCCL libraries side by side, and says what differs. ci/bench nccl runs it.
 //
 // Exit codes: 0 when everything was measured, 1 for input that cannot be used, 65 when elements
-// were not as declared, 77 without anything to run NCCL on, 130 or 143 after a signal.
+// were not as declared, 2 without anything to run NCCL on, 130 or 143 after a signal.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/case_json.h"
 #include "properties/compare/benchmark_page.h"
 #include "properties/compare/bisect_case.h"
 #include "properties/compare/side_by_side.h"
 #include "properties/compare/stop.h"
 #include "properties/compare/verdict.h"
-#include "properties/compare/whole_file.h"
 
 namespace lockstep::properties {
 namespace {
@@ -130,6 +130,14 @@ int run_bisection(const Choice& choice) {
   return std::fflush(stdout) == 0 ? 0 : complain("the result cannot be written");
 }
 
+// Writes to the file that an option names, if one does.
+bool keep(const std::string& option, const std::string& file, const Result<std::string>& text) {
+  if (file.empty()) return true;
+  const Status status = text ? write_file(file, *text) : text.error();
+  if (!status.ok()) complain(option + ": " + status.failure().detail);
+  return status.ok();
+}
+
 // Fills in what the options say. Returns an error for what cannot be measured.
 Status complete(Choice& choice) {
   SideBySideSetup& setup = choice.setup;
@@ -172,13 +180,8 @@ int run(Choice& choice) {
   const double limit = choice.limit_percent / 100;
   std::fputs(to_text(*results, limit).c_str(), stdout);
   if (std::fflush(stdout) != 0) return complain("the report cannot be written");
-  if (!choice.json.empty() && !write_whole(choice.json, to_json(*results)))
-    return complain("--json: cannot write " + choice.json);
-  if (!choice.html.empty()) {
-    const Result<std::string> page = comparison_page(*results, limit);
-    if (!page) return complain(page.error());
-    if (!write_whole(choice.html, *page)) return complain("--html: cannot write " + choice.html);
-  }
+  const bool is_kept = keep("--json", choice.json, to_json(*results));
+  if (!keep("--html", choice.html, comparison_page(*results, limit)) || !is_kept) return kFailure;
   const std::uint64_t wrong = wrong_elements(*results);
   if (wrong == 0) return 0;
   complain(std::to_string(wrong) + " elements are not as declared");

@@ -29,8 +29,8 @@ FailureReport example() {
 TEST(CasePage, FirstDifferenceIsMarkedAndFaultsAreShaded) {
   const Result<std::string> page = case_page(example());
   if (!page) GTEST_SKIP() << page.error().failure().detail;
-  EXPECT_THAT(*page, HasSubstr("<td class=\"bad\">step 1; the first difference is here</td>"));
-  EXPECT_THAT(*page, HasSubstr("<td class=\"shaded\">fault: rank_exit</td>"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\" bad\">step 1; the first difference is here</td>"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\" shaded\">fault: rank_exit</td>"));
   const std::size_t hooks = page->find("<td class=\"\">p1, p0</td>");
   EXPECT_LT(page->find("<td class=\"\">step 0</td>"), hooks);
   EXPECT_LT(hooks, page->find("<td class=\"\">all_reduce bucket 0</td>"));

@@ -106,7 +106,7 @@ TEST(Evaluation, PageHasCurvesAndMarksWhatWasMissed) {
     EXPECT_THAT(page.error().failure().detail, HasSubstr("libjs-chart.js"));
     return;
   }
-  EXPECT_THAT(*page, HasSubstr("<td class=\"bad\">1 of 4</td>"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\" bad\">1 of 4</td>"));
   EXPECT_THAT(*page, HasSubstr(R"({"x":20.0,"y":50.0})"));
 }
 

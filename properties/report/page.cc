@@ -41,7 +41,8 @@ th:first-child { z-index: 1; }
 @media (min-width: 60rem) { td:first-child { min-width: 15rem; } .many td:first-child { min-width:
   19rem; } }
 .many th, .many td { padding: 4px 6px; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.number { text-align: right; }
+td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .shaded { background: color-mix(in srgb, #e08a00 22%, var(--back)); }
 td.bad { outline: 2px solid var(--bad); outline-offset: -2px; }
 .bad { color: var(--bad); font-weight: 600; }
@@ -67,12 +68,35 @@ document.documentElement.dataset.back = style.getPropertyValue("--back").trim();
 document.documentElement.dataset.drawn = document.querySelectorAll("canvas").length;
 )";
 
+// A number may have an interval behind it; 2.28.9 is none.
 bool is_number(std::string_view text) {
   const bool begins = !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) != 0 ||
                                         (text.size() > 1 && text[0] == '-'));
-  return begins && std::none_of(text.begin(), text.end(), [](char c) {
+  const std::string_view first = text.substr(0, text.find('['));
+  return begins && std::count(first.begin(), first.end(), '.') <= 1 &&
+         std::none_of(text.begin(), text.end(), [](char c) {
            return std::isalpha(static_cast<unsigned char>(c)) != 0 && c != 's' && c != 'e';
          });
+}
+
+// What a cell's first character says is not part of its text.
+bool is_bad(std::string_view cell) { return cell.starts_with('!'); }
+bool is_shaded(std::string_view cell) { return cell.starts_with('~'); }
+std::string_view text_of(std::string_view cell) {
+  return cell.substr(is_bad(cell) || is_shaded(cell) ? 1 : 0);
+}
+
+// A column of numbers, some of which may be missing; the first one has the names of the rows.
+bool has_numbers(const std::vector<std::vector<std::string>>& rows, std::size_t column) {
+  bool found = false;
+  for (const std::vector<std::string>& row : rows) {
+    const std::string_view text = text_of(row[column]);
+    if (is_number(text))
+      found = true;
+    else if (!text.empty() && text != "-")
+      return false;
+  }
+  return found && column > 0;
 }
 
 // JSON inside an element of HTML: "</script>" in a text would end it.
@@ -87,12 +111,12 @@ std::string for_script(std::string_view json) {
   return out;
 }
 
-// A header's text, which may be broken behind an underscore.
-std::string breakable(std::string_view text) {
+// A text that may be broken behind a character.
+std::string breakable(std::string_view text, char behind) {
   std::string out;
   for (const char c : escaped(text)) {
     out += c;
-    if (c == '_') out += "<wbr>";
+    if (c == behind) out += "<wbr>";
   }
   return out;
 }
@@ -158,22 +182,23 @@ void Page::add_text(std::string_view text) {
 void Page::add_table(const std::vector<std::string>& headers,
                      const std::vector<std::vector<std::string>>& rows) {
   constexpr std::size_t kMany = 12;
+  for (const std::vector<std::string>& row : rows) LOCKSTEP_CHECK_EQ(row.size(), headers.size());
+  std::vector<const char*> kinds;
+  for (std::size_t column = 0; column < headers.size(); ++column)
+    kinds.push_back(has_numbers(rows, column) ? "number" : "");
   body_ += fmt::format("<div class=\"wide\"><table{}>\n<thead><tr>",
                        headers.size() > kMany ? " class=\"many\"" : "");
-  for (const std::string& header : headers) body_ += fmt::format("<th>{}</th>", breakable(header));
+  for (std::size_t column = 0; column < headers.size(); ++column)
+    body_ +=
+        fmt::format("<th class=\"{}\">{}</th>", kinds[column], breakable(headers[column], '_'));
   body_ += "</tr></thead>\n<tbody>\n";
   for (const std::vector<std::string>& row : rows) {
-    LOCKSTEP_CHECK_EQ(row.size(), headers.size());
     body_ += "<tr>";
-    for (const std::string& cell : row) {
-      const bool is_bad = cell.starts_with('!');
-      const bool is_shaded = cell.starts_with('~');
-      const std::string text = is_bad || is_shaded ? cell.substr(1) : cell;
-      body_ += fmt::format("<td class=\"{}{}\">{}</td>", is_number(text) ? "number " : "",
-                           is_bad      ? "bad"
-                           : is_shaded ? "shaded"
-                                       : "",
-                           escaped(text));
+    for (std::size_t column = 0; column < headers.size(); ++column) {
+      const std::string_view cell = row[column];
+      const char* const mark = is_bad(cell) ? " bad" : is_shaded(cell) ? " shaded" : "";
+      body_ += fmt::format("<td class=\"{}{}\">{}</td>", kinds[column], mark,
+                           breakable(text_of(cell), '/'));
     }
     body_ += "</tr>\n";
   }

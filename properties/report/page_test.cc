@@ -36,9 +36,9 @@ TEST(Page, NumbersAreAlignedAndBadCellsMarked) {
   page.add_table({"a", "b", "c", "d"}, {{"12 of 20", "3.50", "!-1", "!missed"}});
   const std::string html = html_of(page);
   EXPECT_THAT(html, HasSubstr("<td class=\"\">12 of 20</td>"));
-  EXPECT_THAT(html, HasSubstr("<td class=\"number \">3.50</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"number\">3.50</td>"));
   EXPECT_THAT(html, HasSubstr("<td class=\"number bad\">-1</td>"));
-  EXPECT_THAT(html, HasSubstr("<td class=\"bad\">missed</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\" bad\">missed</td>"));
 }
 
 TEST(Page, ASummaryHasALabelForEachLineThatHasOne) {

@@ -32,7 +32,7 @@ TEST(RunPage, RareFeaturesComeFirstAndUnseenPairsAreShaded) {
   ASSERT_NE(rare, std::string::npos);
   EXPECT_LT(rare, page->find("manual sync</td>"));
   EXPECT_THAT(*page, HasSubstr("<td class=\"number shaded\">0</td>"));
-  EXPECT_THAT(*page, HasSubstr("<td class=\"number \">4</td>"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\"number\">4</td>"));
   EXPECT_THAT(*page, HasSubstr("A fuzz run without a failure"));
 }
 

@@ -63,31 +63,53 @@ std::vector<std::vector<std::string>> rows_of(const ScalingPoints& points) {
   return rows;
 }
 
-std::string chart_of(const ScalingPoints& points, const Figure& figure) {
-  constexpr int kGoldenAngle = 137;
-  Json sets = Json::array();
+std::vector<std::uint32_t> all_ranks(const ScalingPoints& points) {
+  std::vector<std::uint32_t> ranks;
+  for (const Point& point : points) ranks.push_back(point.ranks);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+// A line for each phase, with a value for each number of ranks, or none. A logarithm has no 0.
+Json lines_of(const ScalingPoints& points, const std::vector<std::uint32_t>& ranks,
+              const Figure& figure) {
+  constexpr int kFullCircle = 360;
+  Json lines = Json::array();
   each_phase(points, [&](Phase phase, const std::vector<Point>& jobs) {
-    Json line = Json::array();
-    for (const Point& job : jobs)
-      if (job.*figure.value > 0) line.push_back({{"x", job.ranks}, {"y", job.*figure.value}});
-    if (line.empty()) return;
-    const int hue = static_cast<int>(phase) * kGoldenAngle % 360;
-    sets.push_back({{"label", scaling::name_of(phase)},
-                    {"data", line},
-                    {"borderWidth", 1.5},
-                    {"borderColor", fmt::format("hsl({}, 65%, 50%)", hue)},
-                    {"backgroundColor", fmt::format("hsl({}, 65%, 50%)", hue)}});
+    Json values = Json::array();
+    for (const std::uint32_t each : ranks) {
+      const auto job = std::find_if(jobs.begin(), jobs.end(),
+                                    [each](const Point& point) { return point.ranks == each; });
+      const bool has_value = job != jobs.end() && (*job).*figure.value > 0;
+      values.push_back(has_value ? Json((*job).*figure.value) : Json());
+    }
+    if (std::all_of(values.begin(), values.end(), [](const Json& v) { return v.is_null(); }))
+      return;
+    const int hue = static_cast<int>(phase) * kFullCircle / scaling::kPhases;
+    const std::string colour = fmt::format("hsl({}, 65%, 50%)", hue);
+    lines.push_back({{"label", scaling::name_of(phase)},
+                     {"data", values},
+                     {"spanGaps", true},
+                     {"borderWidth", 1.5},
+                     {"borderColor", colour},
+                     {"backgroundColor", colour}});
   });
-  const auto axis = [](const char* title) {
-    return Json{{"type", "logarithmic"}, {"title", {{"display", true}, {"text", title}}}};
+  return lines;
+}
+
+std::string chart_of(const ScalingPoints& points, const Figure& figure) {
+  const std::vector<std::uint32_t> ranks = all_ranks(points);
+  Json labels = Json::array();
+  for (const std::uint32_t each : ranks) labels.push_back(std::to_string(each));
+  const auto axis = [](const char* type, const char* title) {
+    return Json{{"type", type}, {"title", {{"display", true}, {"text", title}}}};
   };
-  Json ranks = axis("ranks (W)");
-  ranks["min"] = points.front().ranks;
-  ranks["max"] = points.back().ranks;
-  return Json{
-      {"type", "line"},
-      {"data", {{"datasets", sets}}},
-      {"options", {{"parsing", false}, {"scales", {{"x", ranks}, {"y", axis(figure.title)}}}}}}
+  const Json scales = {{"x", axis("category", "ranks (W)")},
+                       {"y", axis("logarithmic", figure.title)}};
+  return Json{{"type", "line"},
+              {"data", {{"labels", labels}, {"datasets", lines_of(points, ranks, figure)}}},
+              {"options", {{"scales", scales}}}}
       .dump();
 }
 

@@ -1,8 +1,11 @@
 #include "reducer/base/loader_error.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <fstream>
 #include <string_view>
 
@@ -25,7 +28,35 @@ std::string name_of_processor(int number) {
   return number == 183 ? "aarch64" : "the processor with ELF's number " + std::to_string(number);
 }
 
+template <typename Record>
+bool read_at(std::ifstream& in, std::uint64_t offset, Record& out) {
+  in.clear();
+  in.seekg(static_cast<std::streamoff>(offset));
+  in.read(reinterpret_cast<char*>(&out), sizeof(out));
+  return in.gcount() == static_cast<std::streamsize>(sizeof(out));
+}
+
 }  // namespace
+
+std::string cut_off(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  Elf64_Ehdr header{};
+  if (!read_at(in, 0, header) ||
+      std::string_view(ELFMAG) !=
+          std::string_view(reinterpret_cast<const char*>(header.e_ident), SELFMAG) ||
+      header.e_ident[EI_CLASS] != ELFCLASS64)
+    return "";
+  std::uint64_t needed = header.e_phoff + std::uint64_t{header.e_phnum} * header.e_phentsize;
+  Elf64_Phdr segment{};
+  for (std::uint64_t each = 0; each < header.e_phnum; ++each)
+    if (read_at(in, header.e_phoff + each * header.e_phentsize, segment))
+      needed = std::max(needed, segment.p_offset + segment.p_filesz);
+  in.clear();
+  in.seekg(0, std::ios::end);
+  const auto there = static_cast<std::uint64_t>(in.tellg());
+  if (there >= needed) return "";
+  return "it is cut off: of " + std::to_string(needed) + " bytes it has " + std::to_string(there);
+}
 
 std::string loader_error(const std::string& file) {
   const char* const error = ::dlerror();

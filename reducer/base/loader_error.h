@@ -10,4 +10,8 @@ namespace lockstep {
 
 std::string loader_error(const std::string& file);
 
+// To be asked before the loader is, which maps a file that was cut off, and then ends the process
+// by SIGBUS: how much of the library is there, or nothing if it is whole, or no file of ELF's.
+std::string cut_off(const std::string& file);
+
 }  // namespace lockstep

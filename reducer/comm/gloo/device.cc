@@ -70,7 +70,8 @@ Result<std::string> numeric_address(const std::string& address) {
 struct Registry {
   platform::Mutex mutex{"gloo.devices"};
   // Keyed by process and address: a forked child must not use its parent's loop thread.
-  std::map<std::pair<pid_t, std::string>, std::weak_ptr<::gloo::transport::Device>> devices;
+  std::map<std::pair<pid_t, std::string>, std::weak_ptr<::gloo::transport::Device>> devices
+      LOCKSTEP_GUARDED_BY(mutex);
 };
 
 Registry& registry() {
@@ -83,8 +84,9 @@ Registry& registry() {
 Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::string& address) {
   Result<std::string> numeric = numeric_address(address);
   if (!numeric) return failed(std::move(numeric.error()));
-  platform::MutexLock lock(registry().mutex);
-  auto& entry = registry().devices[{::getpid(), *numeric}];
+  Registry& registered = registry();
+  platform::MutexLock lock(registered.mutex);
+  auto& entry = registered.devices[{::getpid(), *numeric}];
   if (auto device = entry.lock()) return device;
   const WithoutSigpipe guard;  // The loop inherits it, and writes for as long as the device lives.
   try {

@@ -82,9 +82,12 @@ void bind(void* library, const char* name, Function*& slot) {
 }
 
 Result<Library> open_library(const std::string& name) {
-  Library library(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
-  if (library != nullptr) return library;
-  const std::string reason = loader_error(name);
+  std::string reason = cut_off(name);
+  if (reason.empty()) {
+    Library library(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
+    if (library != nullptr) return library;
+    reason = loader_error(name);
+  }
   return failed(refused("cannot load '" + name + "' (" + reason +
                         "): give the path of a libnccl.so.2, or install NCCL where the loader "
                         "looks for libraries"));

@@ -60,6 +60,22 @@ TEST(NcclApi, LibraryForAnotherProcessorIsAnErrorThatNamesBoth) {
   EXPECT_THAT(error, HasSubstr("it is built for aarch64, and this program for "));
 }
 
+// The loader would map all of it, and end the process by SIGBUS.
+TEST(NcclApi, ALibraryThatWasCutOffIsAnErrorThatSaysHowMuchThereIs) {
+  const std::string file = ::testing::TempDir() + "lockstep-cut-off.so";
+  std::filesystem::copy_file("/proc/self/exe", file,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(error_of(file), Not(HasSubstr("it is cut off")));
+  for (const int bytes : {100000, 4096, 100}) {
+    std::filesystem::resize_file(file, static_cast<std::uintmax_t>(bytes));
+    EXPECT_THAT(error_of(file), HasSubstr("it is cut off: of "));
+    EXPECT_THAT(error_of(file), HasSubstr(" bytes it has " + std::to_string(bytes)));
+  }
+  std::filesystem::resize_file(file, 20);
+  EXPECT_THAT(error_of(file), HasSubstr("cannot load"));
+  std::filesystem::remove(file);
+}
+
 TEST(NcclApi, OtherLibraryIsAnError) {
   const std::string error = error_of("libm.so.6");
   EXPECT_THAT(error, HasSubstr("'libm.so.6'"));

@@ -84,9 +84,9 @@ class Current {
 
 // The devices that this process has open.
 struct OpenDevices {
-  // Comes before all other locks of a device in the lock order; guards the list.
+  // Comes before all other locks of a device in the lock order.
   platform::Mutex mutex{"cuda.devices"};
-  std::vector<CudaDevice*> list;
+  std::vector<CudaDevice*> list LOCKSTEP_GUARDED_BY(mutex);
 };
 
 // It stays until the process ends, because a device of static storage may be destroyed after the
@@ -115,10 +115,10 @@ struct CudaDevice::Line {
 
   const bool is_owned;
   CudaStream stream;
-  // Comes before cuda.device in the lock order; guards everything below.
+  // Comes before cuda.device in the lock order.
   platform::Mutex mutex{"cuda.line"};
-  LaunchPlan plan;
-  std::deque<Staging> staging;  // An entry never moves.
+  LaunchPlan plan LOCKSTEP_GUARDED_BY(mutex);
+  std::deque<Staging> staging LOCKSTEP_GUARDED_BY(mutex);  // An entry never moves.
 };
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
@@ -375,6 +375,7 @@ Result<Stream> CudaDevice::adopt(CUstream_st* native) {
 // From here on the device owns a native stream that is marked as owned, whatever the result is.
 Result<std::uint64_t> CudaDevice::add_line(CUstream_st* native, bool is_owned) {
   auto line = std::make_unique<Line>(ordinal_, native, is_owned);
+  const platform::MutexLock lock_of_line(line->mutex);
   Status status;
   for (int i = 0; i < kTables && status.ok(); ++i) status = add_staging(*line, kTableBytes);
   if (status.ok()) {
@@ -393,7 +394,7 @@ Result<std::uint64_t> CudaDevice::add_line(CUstream_st* native, bool is_owned) {
 
 // Allocating pinned memory may make the driver wait for all that runs, so launches avoid it where
 // possible.
-Status CudaDevice::add_staging(Line& line, std::size_t bytes) {
+Status CudaDevice::add_staging(Line& line, std::size_t bytes) LOCKSTEP_REQUIRES(line.mutex) {
   Staging made;
   made.capacity = std::bit_ceil(std::max(bytes, kTableBytes));
   void* host = nullptr;
@@ -411,7 +412,7 @@ Status CudaDevice::add_staging(Line& line, std::size_t bytes) {
   return {};
 }
 
-void CudaDevice::free_staging(Line& line) {
+void CudaDevice::free_staging(Line& line) LOCKSTEP_REQUIRES(line.mutex) {
   for (const Staging& staging : line.staging) {
     cudaFreeHost(staging.host);
     cudaFreeAsync(staging.device, line.stream.native());
@@ -488,7 +489,8 @@ void CudaDevice::note_use(const Stream& stream, const std::byte* data) {
 
 // Returns the range of memory that the stream is now known to use; empty when `data` is not memory
 // of this device.
-CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const std::byte* data) {
+CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const std::byte* data)
+    LOCKSTEP_REQUIRES(user.mutex) {
   // There is only one stream, so it is the home of every storage.
   if (line_count_.load() == 1) return {};
   CudaStream* home = nullptr;
@@ -510,14 +512,16 @@ CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const s
   return range;
 }
 
-void CudaDevice::note_uses(Line& user, const Stream& stream, const Tensor& from, const Tensor& to) {
+void CudaDevice::note_uses(Line& user, const Stream& stream, const Tensor& from, const Tensor& to)
+    LOCKSTEP_REQUIRES(user.mutex) {
   LOCKSTEP_CHECK(&from.device() == this);
   LOCKSTEP_CHECK(&to.device() == this);
   note_use(user, stream.handle, from.data());
   note_use(user, stream.handle, to.data());
 }
 
-void CudaDevice::note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers) {
+void CudaDevice::note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers)
+    LOCKSTEP_REQUIRES(user.mutex) {
   Range gradients;  // The transfers belong to one bucket, and often the gradients to one storage.
   Range slots;
   for (const Transfer& transfer : transfers) {
@@ -595,7 +599,7 @@ void CudaDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, 
 }
 
 // Launches the line's plan.
-void CudaDevice::launch(Line& line) {
+void CudaDevice::launch(Line& line) LOCKSTEP_REQUIRES(line.mutex) {
   LaunchPlan& plan = line.plan;
   if (plan.empty()) return;
   Staging* staging = nullptr;
@@ -614,7 +618,7 @@ void CudaDevice::launch(Line& line) {
 // Copies the table of the line's plan to the GPU. When no staging memory is free it adds one more,
 // so there are as many as launches were pending on the GPU at once. It returns null, and records a
 // failure of the stream, when there is no memory for it.
-CudaDevice::Staging* CudaDevice::stage(Line& line) {
+CudaDevice::Staging* CudaDevice::stage(Line& line) LOCKSTEP_REQUIRES(line.mutex) {
   const std::size_t bytes = line.plan.far_bytes();
   CudaStream& stream = line.stream;
   auto found = std::find_if(line.staging.begin(), line.staging.end(), [&](const Staging& staging) {

@@ -145,7 +145,8 @@ class CudaDevice final : public Device {
   void free_staging(Line& line);
   Line& line_at(std::uint64_t handle);
   Line& line_of(const Stream& stream);
-  bool becomes_idle(platform::Deadline deadline);
+  // For the destructor, when no other thread uses the device.
+  bool becomes_idle(platform::Deadline deadline) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
   void nap(platform::Deadline deadline);
   // The caller of these holds the mutex of the line.
   Range note_use(Line& user, std::uint64_t handle, const std::byte* data);
@@ -162,13 +163,16 @@ class CudaDevice final : public Device {
   platform::Atomic<std::uint64_t> allocated_{0};
   platform::Atomic<bool> is_left_{false};
 
-  // Comes after cuda.line and before cuda.stream in the lock order. Guards everything below.
+  // Comes after cuda.line and before cuda.stream in the lock order.
   platform::Mutex mutex_{"cuda.device"};
-  std::vector<std::unique_ptr<Line>> lines_;  // By handle; a Line never moves.
+  // By handle; a Line never moves.
+  std::vector<std::unique_ptr<Line>> lines_ LOCKSTEP_GUARDED_BY(mutex_);
   platform::Atomic<std::uint64_t> line_count_{0};
-  std::vector<std::uint64_t> spare_;  // The handles of streams that were given back.
-  std::map<const std::byte*, Allocation> allocations_;
-  std::multimap<std::size_t, std::byte*> spare_pinned_;  // By capacity.
+  // The handles of streams that were given back.
+  std::vector<std::uint64_t> spare_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<const std::byte*, Allocation> allocations_ LOCKSTEP_GUARDED_BY(mutex_);
+  // By capacity.
+  std::multimap<std::size_t, std::byte*> spare_pinned_ LOCKSTEP_GUARDED_BY(mutex_);
 
   platform::Mutex nap_mutex_{
       "cuda.nap"};  // Guards nothing: a thread waits with it for time to pass, and nobody notifies.

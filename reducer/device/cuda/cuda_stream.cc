@@ -32,14 +32,14 @@ std::uint64_t CudaStream::record() {
     return number;
   }
   if (event != nullptr) spare_.push_back(event);
-  keep(lock, cuda_failure(error, ordinal_, "recording an event"), number);
+  keep(cuda_failure(error, ordinal_, "recording an event"), number);
   return number;
 }
 
 // Returns null when there is none.
 CUevent_st* CudaStream::spare_event() {
   platform::MutexLock lock(mutex_);
-  retire_passed(lock);  // An error of submitted work shows when somebody waits for the point.
+  retire_passed();  // An error of submitted work shows when somebody waits for the point.
   if (spare_.empty()) return nullptr;
   CUevent_st* const event = spare_.back();
   spare_.pop_back();
@@ -49,7 +49,7 @@ CUevent_st* CudaStream::spare_event() {
 Result<bool> CudaStream::passed(std::uint64_t point) {
   platform::MutexLock lock(mutex_);
   LOCKSTEP_CHECK_LE(point, recorded_);
-  const int error = retire_passed(lock);
+  const int error = retire_passed();
   if (ahead_.empty() || ahead_.front().number > point) return true;
   if (error == cudaSuccess) return false;
   return failed(cuda_failure(error, ordinal_, "work that was submitted earlier"));
@@ -58,7 +58,7 @@ Result<bool> CudaStream::passed(std::uint64_t point) {
 bool CudaStream::surely_passed(std::uint64_t point) {
   platform::MutexLock lock(mutex_);
   LOCKSTEP_CHECK_LE(point, recorded_);
-  retire_passed(lock);
+  retire_passed();
   return point <= passed_;
 }
 
@@ -69,7 +69,7 @@ bool CudaStream::is_idle() {
 }
 
 // Returns 0, or the error of the first pending point.
-int CudaStream::retire_passed(const platform::MutexLock&) {
+int CudaStream::retire_passed() {
   while (!ahead_.empty()) {
     const Point first = ahead_.front();
     const cudaError_t error = cudaEventQuery(first.event);
@@ -124,10 +124,10 @@ void CudaStream::fail(int error, const char* what) {
 void CudaStream::fail(Status status) {
   if (status.ok()) return;
   platform::MutexLock lock(mutex_);
-  keep(lock, std::move(status), recorded_ + 1);
+  keep(std::move(status), recorded_ + 1);
 }
 
-void CudaStream::keep(const platform::MutexLock&, Status status, std::uint64_t from) {
+void CudaStream::keep(Status status, std::uint64_t from) {
   if (!failures_.empty() && failures_.back().until == 0) return;
   failures_.push_back({std::move(status), from});
   if (failures_.size() > kMaxFailures) failures_.pop_front();

@@ -80,8 +80,8 @@ class CudaStream {
     std::uint64_t until = 0;  // The last point that has it; 0 while it was not reported.
   };
   CUevent_st* spare_event();
-  int retire_passed(const platform::MutexLock& lock);
-  void keep(const platform::MutexLock& lock, Status status, std::uint64_t from);
+  int retire_passed() LOCKSTEP_REQUIRES(mutex_);
+  void keep(Status status, std::uint64_t from) LOCKSTEP_REQUIRES(mutex_);
 
   const int ordinal_;
   CUstream_st* const native_;
@@ -90,16 +90,19 @@ class CudaStream {
 
   // Held while a point is recorded on the GPU, for the order of points. It guards nothing else.
   platform::Mutex record_mutex_{"cuda.record"};
-  // Guards everything below. It is innermost, and no thread waits while it holds it.
+  // It is innermost, and no thread waits while it holds it.
   platform::Mutex mutex_{"cuda.stream"};
-  std::deque<Point> ahead_;  // Points that are not known to be complete, in order.
-  std::vector<CUevent_st*> spare_;
+  // Points that are not known to be complete, in order.
+  std::deque<Point> ahead_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<CUevent_st*> spare_ LOCKSTEP_GUARDED_BY(mutex_);
   // Complete events that another stream may just be waiting for.
-  std::vector<CUevent_st*> resting_;
-  int followers_ = 0;  // The number of threads that are waiting for one of our events just now.
-  std::uint64_t recorded_ = 0;
-  std::uint64_t passed_ = 0;  // The last point that is known to be complete.
-  std::deque<Failure> failures_;
+  std::vector<CUevent_st*> resting_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The number of threads that are waiting for one of our events just now.
+  int followers_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t recorded_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  // The last point that is known to be complete.
+  std::uint64_t passed_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::deque<Failure> failures_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace LOCKSTEP_NS
