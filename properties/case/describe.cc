@@ -499,9 +499,8 @@ std::string describe_network(const faults::Fault& fault) {
 }
 
 std::string describe_clock(const faults::Fault& fault) {
-  return fmt::format("the wall clock of rank {} jumps {} by {}", fault.rank,
-                     fault.at % 2 == 0 ? "forward" : "back",
-                     duration(std::uint64_t{fault.at / 2} * 1000));
+  return fmt::format("the wall clock of rank {} jumps {} by {:g} s", fault.rank,
+                     fault.at % 2 == 0 ? "forward" : "back", fault.at / 2 / 1000.0);
 }
 
 // Describes a fault of a node or of the store.

@@ -278,7 +278,7 @@ TEST(Describe, AFaultOfANodeSaysWhatHappensToIt) {
     return describe(fault);
   };
   const std::string from = ", from rank 1's 2nd collective of step 3 on";
-  EXPECT_EQ(text(Kind::kNodeStop, 0, 4'000'000), "rank 1's process is stopped for 4 s" + from);
+  EXPECT_EQ(text(Kind::kNodeStop, 0, 4'000'000), "rank 1's process is stopped for 4000 ms" + from);
   EXPECT_EQ(text(Kind::kNodeMemory, 1'048'576),
             "rank 1's process gets at most 1 MiB of memory more" + from);
   EXPECT_EQ(text(Kind::kNodeDescriptors, 0), "rank 1's process gets no more descriptors" + from);

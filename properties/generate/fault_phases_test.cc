@@ -26,7 +26,7 @@ TEST(FaultPhases, EveryCaseHasItsFaultInItsPhase) {
     EXPECT_EQ(each.planned.rank, 1u);
     EXPECT_TRUE(cells.insert({each.fault, each.phase, each.value.program.world}).second) << about;
     const Result<Case> read = from_json(to_json(each.value), about);
-    ASSERT_TRUE(read.ok()) << about;
+    ASSERT_TRUE(read) << about << ": " << read.error().to_string();
     EXPECT_EQ(to_json(*read), to_json(each.value)) << about;
   }
 }

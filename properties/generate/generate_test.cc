@@ -342,7 +342,9 @@ TEST(Generate, FaultsOfNodesAreDrawnWhereTheyAreListed) {
           fault.kind == kRankReplaced || fault.kind == kRankLeftOut || fault.kind == kNodeMemory
               ? 1
               : 0;
-      if (fault.kind == kNodeStop) ASSERT_LT(value.timeout_ms, fault.duration_us / 1000);
+      if (fault.kind == kNodeStop) {
+        ASSERT_LT(value.timeout_ms, fault.duration_us / 1000);
+      }
     }
     ASSERT_LE(leave, 1);  // somebody survives
   }

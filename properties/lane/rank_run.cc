@@ -95,7 +95,8 @@ class RankRun {
                              lines_.address(rank),
                              std::move(joining)};
     return lines_.send_request(
-        rank, is_python_ ? python_job(case_, expectation(), job, lines_.group_name()) : to_text(job));
+        rank,
+        is_python_ ? python_job(case_, expectation(), job, lines_.group_name()) : to_text(job));
   }
 
   // The model's expectation after the recoveries up to now.
@@ -152,12 +153,12 @@ class RankRun {
     std::string text;
     const Receive got = receive_message(lines_.fd(rank), text, kMessageLimit);
     if (got == Receive::kClosed) return crashed(rank);
-    if (got != Receive::kMessage || text.empty()) return sent_nonsense(rank);
+    if (got != Receive::kMessage || text.empty()) return sent_nonsense(rank, text);
     const std::string body = text.substr(1);
     switch (text[0]) {
       case kMeet: {
         const std::optional<Arrival> arrival = arrival_from(body);
-        if (!arrival) return sent_nonsense(rank);
+        if (!arrival) return sent_nonsense(rank, text);
         if (left_out_[rank]) return send_home(rank);
         meeting_.arrive(rank, arrival->finished, arrival->next_step);
         waiting_[rank] = true;
@@ -166,7 +167,7 @@ class RankRun {
       case kPause: {
         std::uint32_t duration_us = 0;
         const auto read = std::from_chars(body.data(), body.data() + body.size(), duration_us);
-        if (read.ec != std::errc()) return sent_nonsense(rank);
+        if (read.ec != std::errc()) return sent_nonsense(rank, text);
         wake_at_[rank] = Clock::now() + std::chrono::microseconds(duration_us);
         return;
       }
@@ -175,7 +176,7 @@ class RankRun {
         return;
       case kFaults: {
         const auto faults = faults_from(body);
-        if (!faults) return sent_nonsense(rank);
+        if (!faults) return sent_nonsense(rank, text);
         return lines_.begin_store_faults(rank, *faults);
       }
       case kLeave:
@@ -188,7 +189,7 @@ class RankRun {
         if (lines_.has_ended_by_fault(rank, observation_)) return exited_by_host(rank);
         return give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, body));
       default:
-        return sent_nonsense(rank);
+        return sent_nonsense(rank, text);
     }
   }
 
@@ -233,7 +234,7 @@ class RankRun {
     const auto fault = std::find_if(plan.begin(), plan.end(), [&](const faults::Fault& each) {
       return each.kind == faults::Kind::kRankLeftOut && each.rank == rank;
     });
-    if (fault == plan.end()) return sent_nonsense(rank);
+    if (fault == plan.end()) return sent_nonsense(rank, how);
     left_out_[rank] = fault->step;
     if (how != std::string_view(kGoesOn)) {
       std::uint32_t duration_us = 0;
@@ -286,7 +287,7 @@ class RankRun {
     faults::Fired fired;
     const bool is_read = is_python_ ? read_python_report(bytes, case_.program, seen)
                                     : from_bytes(bytes, seen, fired);
-    if (!is_read) return sent_nonsense(rank);
+    if (!is_read) return sent_nonsense(rank, bytes);
     observation_.fired.add_counts(fired);
     observation_.planted += seen.planted;
   }
@@ -302,11 +303,16 @@ class RankRun {
     give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, how));
   }
 
-  void sent_nonsense(std::uint32_t rank) {
+  void sent_nonsense(std::uint32_t rank, std::string_view message) {
+    constexpr std::size_t kShown = 40;
+    std::string shown;
+    for (const char c : message.substr(0, kShown))
+      shown += c >= ' ' && c <= '~' ? std::string(1, c)
+                                    : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     give_up(Observation::End::kCrashed,
             fmt::format("rank {} sent what is no message of ours: something in it wrote to a "
-                        "descriptor that is not the subject's",
-                        rank));
+                        "descriptor that is not the subject's ({} bytes: '{}')",
+                        rank, message.size(), shown));
   }
 
   void give_up(Observation::End end, const std::string& why) {
