@@ -100,7 +100,9 @@ constexpr bool is_payload(Kind kind) {
 constexpr bool is_network(Kind kind) {
   return kind >= Kind::kNetPartition && kind <= Kind::kNetCut;
 }
-constexpr bool is_of_node(Kind kind) { return kind >= Kind::kNodeStop; }
+constexpr bool is_of_node(Kind kind) {
+  return kind >= Kind::kNodeStop && kind <= Kind::kRankLeftOut;
+}
 constexpr bool is_of_hosts_lane(Kind kind) { return is_network(kind) || is_of_node(kind); }
 constexpr bool is_of_store(Kind kind) {
   return kind >= Kind::kStoreFull && kind <= Kind::kStoreSlow;
