@@ -351,6 +351,29 @@ Status write_reports(const MatrixOptions& options, const Matrix& matrix) {
   return page ? write_file(options.html, *page) : page.error();
 }
 
+int code_of(CellKind kind) {
+  switch (kind) {
+    case CellKind::kCrash:
+      return static_cast<int>(Failing::kCrash);
+    case CellKind::kHang:
+      return static_cast<int>(Failing::kDeadlock);
+    case CellKind::kWrongBits:
+      return static_cast<int>(Failing::kWrongBits);
+    case CellKind::kOther:
+      return static_cast<int>(Failing::kLeak);
+    default:
+      return static_cast<int>(Failing::kWrongError);
+  }
+}
+
+// The exit code for the worst failure of the first subject.
+int worst_code(const Matrix& matrix) {
+  CellKind worst = CellKind::kRight;
+  for (const MatrixCase& each : matrix.cases)
+    if (is_failure(each.results[0].kind)) worst = std::min(worst, each.results[0].kind);
+  return is_failure(worst) ? code_of(worst) : 0;
+}
+
 }  // namespace
 
 Status choose_cases(const std::string& faults, MatrixOptions& options) {
@@ -379,6 +402,9 @@ int run_matrix(const MatrixOptions& options) {
   if (const Status status = write_reports(options, run.matrix()); !status.ok())
     return complain(status);
   if (interrupted()) return kInterrupted;
+  // A table of kept and generated cases compares subjects, and says what is known of them.
+  const bool is_of_faults = !options.phases.kinds.empty();
+  if (const int code = is_of_faults ? worst_code(run.matrix()) : 0; code != 0) return code;
   return run.has(CellKind::kUnknown) ? kInconclusive : 0;
 }
 

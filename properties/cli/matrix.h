@@ -35,8 +35,9 @@ struct MatrixOptions {
 // know.
 Status choose_cases(const std::string& faults, MatrixOptions& options);
 
-// Returns 0 if every case ran, whatever its result; 2 if some runs proved nothing; 130 after
-// Ctrl-C, with the results up to then in all reports.
+// Returns 0 if every case ran, whatever its result, but with faults the exit code of the first
+// subject's worst failure; 2 if some runs proved nothing; 130 after Ctrl-C, with the results up to
+// then in all reports.
 int run_matrix(const MatrixOptions& options);
 
 }  // namespace lockstep::properties

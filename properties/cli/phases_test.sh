@@ -11,6 +11,7 @@ expect 0 "leaving, 3 ranks" matrix --faults rank_exit --ranks 2,3 --subjects red
 ! grep -q "wrong error" out || fail "the reducer is wrong in a phase"
 expect 0 "wrong error" matrix --faults rank_exit --ranks 2,3 --subjects reducer,seeded:U10
 [[ $(grep -c "wrong error; errors within" out) -ge 1 ]] || fail "a planted bug is wrong in no phase"
+expect 71 "wrong error" matrix --faults rank_exit --ranks 3 --subjects seeded:U10
 
 expect 1 "unknown fault 'nonsense'" matrix --subjects reducer --faults nonsense
 expect 1 "not in range 2 to 64" matrix --subjects reducer --faults rank_exit --ranks 1
