@@ -106,6 +106,39 @@ void draw_network(Random& random, std::uint32_t world, Fault& fault) {
   if (random.percent(50)) fault.duration_us = random.between(20'000, 500'000);
 }
 
+// Returns the amounts of a fault of a node or of the store among which the generator chooses:
+// bytes, twice the milliseconds of a clock, microseconds, recoveries, or how a rank is left out.
+std::vector<std::uint32_t> node_amounts(Kind kind) {
+  switch (kind) {
+    case Kind::kNodeMemory:
+      return {0, 65'536, 1'048'576, 16'777'216};
+    case Kind::kNodeClock:
+      return {10'000, 10'001, 7'200'000, 7'200'001};
+    case Kind::kStoreSlow:
+      return {1000, 5000, 20'000};
+    case Kind::kRankReplaced:
+    case Kind::kRankLeftOut:
+      return {0, 1};
+    default:
+      return {0};
+  }
+}
+
+// Half of the faults that can act where ranks connect act in the construction.
+void draw_node(Random& random, Fault& fault) {
+  const std::vector<std::uint32_t> amounts = node_amounts(fault.kind);
+  fault.at = amounts[random.below(static_cast<std::uint32_t>(amounts.size()))];
+  if (faults::acts_in_connect(fault.kind) && random.percent(50)) {
+    fault.in_reset = true;
+    fault.step = 0;
+  }
+  if (!faults::ends_process(fault.kind) && random.percent(50))
+    fault.duration_us = random.between(20'000, 500'000);
+}
+
+// Whether the peers of a rank wait for less long than the fault lasts.
+bool outlasts_timeout(Kind kind) { return kind == Kind::kNodeStop || kind == Kind::kRankLeftOut; }
+
 class PlanDrawer {
  public:
   PlanDrawer(Random& random, const GenerateOptions& options, Case& value)
@@ -143,12 +176,13 @@ class PlanDrawer {
 
 bool PlanDrawer::can_disturb_network(Kind kind) const {
   if (!options_.has_network || program_.world < 2) return false;
+  if (faults::is_of_node(kind) && options_.faults != GenerateOptions::Faults::kList) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
   return faults::is_benign(kind) || options_.capabilities.has(Capability::kRecovery);
 }
 
 bool PlanDrawer::usable(Kind kind) const {
-  if (faults::is_network(kind)) return can_disturb_network(kind);
+  if (faults::is_of_hosts_lane(kind)) return can_disturb_network(kind);
   if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
   if (options_.lane == GenerateOptions::Lane::kNccl && !kNcclKinds.has(kind)) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
@@ -157,7 +191,7 @@ bool PlanDrawer::usable(Kind kind) const {
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
   const bool is_separate = kind == Kind::kCallError || kind == Kind::kConnectError ||
-                           kind == Kind::kHookFails || faults::is_store(kind);
+                           kind == Kind::kHookFails || faults::is_store_call(kind);
   if (is_separate) return false;
   // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
@@ -227,17 +261,19 @@ std::uint32_t PlanDrawer::draw_duration() {
 }
 
 // Draws a time that no benign fault can use up: twice the sum of all durations of the plan, and a
-// second.
+// second. A node stops for longer than that.
 void PlanDrawer::draw_timeout() {
   std::uint32_t durations_us = 0;
   bool silent = false;
   for (const Fault& fault : case_.faults.faults) {
-    durations_us += fault.duration_us;
+    if (!outlasts_timeout(fault.kind)) durations_us += fault.duration_us;
     silent = silent || can_silence(fault.kind);
   }
   if (silent)
     case_.timeout_ms = kMinTimeoutMs + 2 * (durations_us / 1000) + random_.below(kTimeoutSpreadMs);
   if (options_.lane == GenerateOptions::Lane::kNccl) case_.timeout_ms *= kNcclTimes;
+  for (Fault& fault : case_.faults.faults)
+    if (fault.kind == Kind::kNodeStop) fault.duration_us = faults::kMaxDurationUs;
 }
 
 void PlanDrawer::draw() {
@@ -254,14 +290,17 @@ void PlanDrawer::draw() {
   for (std::uint32_t i = 0; i < count; ++i) {
     Fault fault;
     fault.kind = draw_kind();
-    if (fault.kind == Kind::kRankExit && exited) continue;  // somebody must survive
-    exited = exited || fault.kind == Kind::kRankExit;
+    const bool leaves = faults::may_end_process(fault.kind) || fault.kind == Kind::kRankLeftOut;
+    if (leaves && exited) continue;  // somebody must survive
+    exited = exited || leaves;
     fault.rank = random_.below(program_.world);
     fault.step = draw_step();
     fault.site = draw_site(fault);
     if (faults::is_payload(fault.kind)) draw_payload(random_, case_, buckets_ + 1, fault);
     if (faults::is_network(fault.kind)) draw_network(random_, program_.world, fault);
-    const bool lasts = faults::is_benign(fault.kind) && !faults::is_network(fault.kind);
+    if (faults::is_of_node(fault.kind)) draw_node(random_, fault);
+    const bool lasts = faults::is_benign(fault.kind) && !faults::is_network(fault.kind) &&
+                       !faults::is_of_node(fault.kind);
     if (lasts) fault.duration_us = draw_duration();
     case_.faults.faults.push_back(fault);
   }
@@ -301,7 +340,7 @@ void PlanDrawer::draw_call_plan() {
 }
 
 bool PlanDrawer::usable_in_reset(Kind kind) const {
-  if (faults::is_store(kind) || kind == Kind::kConnectError) return false;  // drawn separately
+  if (faults::is_store_call(kind) || kind == Kind::kConnectError) return false;  // drawn separately
   if (!faults::has_site_in_reset(kind) || !drawable_kinds(options_).has(kind)) return false;
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (kind == Kind::kCallError && program_.options.transport != reference::Transport::kNccl)
@@ -402,7 +441,7 @@ Fault PlanDrawer::long_delay() {
 // does. Over NCCL a group looks into the store also while something is late.
 void PlanDrawer::draw_store_plan() {
   for (int i = 0; i < faults::kKinds; ++i)
-    if (faults::is_store(static_cast<Kind>(i)) &&
+    if (faults::is_store_call(static_cast<Kind>(i)) &&
         drawable_kinds(options_).has(static_cast<Kind>(i)))
       kinds_[kind_count_++] = static_cast<Kind>(i);
   if (kind_count_ == 0) return;
@@ -516,11 +555,11 @@ FaultKinds drawable_kinds(const GenerateOptions& options) {
         (options.faults == GenerateOptions::Faults::kList && options.kinds.has(kind));
     const bool is_of_lane = options.lane == Lane::kGloo   ? kGlooKinds.has(kind)
                             : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
-                                                          : !faults::is_network(kind);
+                                                          : !faults::is_of_hosts_lane(kind);
     const bool is_of_transport =
         (kind != Kind::kCallError && kind != Kind::kConnectError) ||
         options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;
-    const bool is_harmless = faults::is_benign(kind) && !faults::is_store(kind);
+    const bool is_harmless = faults::is_benign(kind) && !faults::is_store_call(kind);
     const bool is_able = is_harmless || options.capabilities.has(Capability::kRecovery);
     if (is_listed && is_of_lane && is_of_transport && is_able) out = out.with(kind);
   }
