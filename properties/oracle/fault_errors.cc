@@ -248,8 +248,11 @@ bool FaultErrors::cuts_off_one(const faults::Fault& fault) const {
 // take one of these for the cause.
 Among FaultErrors::suspects(std::uint32_t step) const {
   const faults::Fault& fault = c_.fatal_[0];
-  const bool is_link = !cuts_off_one(fault) &&
-                       (fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind));
+  // Of two ranks, one that stopped and goes on suspects the other, and nobody can tell which it
+  // was.
+  const bool is_mutual = fault.kind == faults::Kind::kNodeStop && c_.case_.program.world == 2;
+  const bool is_link = !cuts_off_one(fault) && (fault.kind == faults::Kind::kLinkReset ||
+                                                faults::is_network(fault.kind) || is_mutual);
   Among ranks = Among::none();
   if (is_link && c_.case_.program.world != 2) return ranks;
   add_rank(ranks, c_.group_rank(step, fault.rank));
