@@ -15,13 +15,18 @@ class DelayBounded final : public SchedulingPolicy {
  public:
   FiberId pick(const Choice& choice) override {
     const FiberId last = choice.current == kNoFiber ? kMaxFibers - 1 : choice.current;
-    const FiberId first = choice.may_stay ? last : choice.runnable.after(last);
+    const bool stays = choice.may_stay && last != yielded_;
+    yielded_ = kNoFiber;
+    const FiberId first = stays ? last : choice.runnable.after(last);
     return is_delayed(choice.number) ? choice.runnable.after(first) : first;
   }
   FiberId pick_waiter(const FiberSet&, FiberId first) override { return first; }
+  // It ends its turn: whom it waits for may come after it.
+  void on_yield(FiberId fiber) override { yielded_ = fiber; }
 
  protected:
   void restart() override {
+    yielded_ = kNoFiber;
     count_ = 1 + random_below(kMostDelays);
     const std::uint32_t horizon = kShortest << random_below(kLengths);
     for (std::uint32_t i = 0; i < count_; ++i) delays_[i] = random_below(horizon);
@@ -38,6 +43,7 @@ class DelayBounded final : public SchedulingPolicy {
   }
 
   std::array<std::uint64_t, kMostDelays> delays_{};  // choices, by number
+  FiberId yielded_ = kNoFiber;                       // by its last step
   std::uint32_t count_ = 0;                          // how many of delays_ this run uses
 };
 
