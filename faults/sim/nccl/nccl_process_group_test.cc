@@ -316,8 +316,8 @@ TEST(NcclGroupInSimulator, F2ADamagedReportIsNoCauseOfItsOwn) {
     run.schedule = schedule;
     const auto store = std::make_shared<HashStore>();
     const End end = run.run([&](SimRank& on) {
-      auto group = NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2,
-                                             options_of(kLong));
+      auto group =
+          NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2, options_of(kLong));
       ASSERT_TRUE(group.has_value());
       if (on.rank() == 0) {
         EXPECT_TRUE(store->set("nccl/failure", "torn").has_value());
