@@ -107,7 +107,7 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/l
 if(TARGET lockstep)
   install(TARGETS lockstep-seeded RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-  install(TARGETS lockstep_nccl_net LIBRARY DESTINATION lib COMPONENT program)
+  install(TARGETS lockstep_nccl_net lockstep_node_shim LIBRARY DESTINATION lib COMPONENT program)
   # In a folder of its own, where no other program takes it for a real GPU's.
   install(TARGETS lockstep_played_gpu lockstep_played_nvml lockstep_played_cudart_12 lockstep_played_cudart_13
           LIBRARY DESTINATION lib/lockstep/played COMPONENT program)

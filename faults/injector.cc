@@ -43,6 +43,15 @@ Injector::Site Injector::site_of(Kind kind) {
     case Kind::kNetMtu:
     case Kind::kNetDelay:
     case Kind::kNetCut:
+    case Kind::kNodeStop:
+    case Kind::kNodeMemory:
+    case Kind::kNodeDescriptors:
+    case Kind::kNodeClock:
+    case Kind::kStoreFull:
+    case Kind::kStoreDead:
+    case Kind::kStoreSlow:
+    case Kind::kRankReplaced:
+    case Kind::kRankLeftOut:
       return kOperations;
     case Kind::kCallError:
       return kCalls;
@@ -78,7 +87,7 @@ void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
   if (state.exited) return;
   for (const Planned& planned : plan_)
     if (state.is_at(planned.fault, rank) && !planned.has_fired)
-      ++state.armed[site_of(planned.fault.kind)];
+      ++state.armed[site_of(planned.fault)];
 }
 
 void Injector::end_step(std::uint32_t rank) {
@@ -99,11 +108,11 @@ void Injector::fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, A
   for (Planned& planned : plan_) {
     const Fault& fault = planned.fault;
     const bool is_here =
-        state.is_at(fault, rank) && fault.site == site && site_of(fault.kind) == kind_of_site;
+        state.is_at(fault, rank) && fault.site == site && site_of(fault) == kind_of_site;
     if (!is_here || planned.has_fired) continue;
     planned.has_fired = true;
     --state.armed[kind_of_site];
-    if (!is_payload(fault.kind) && !is_network(fault.kind)) count(fault);
+    if (!is_payload(fault.kind) && !is_of_host(fault.kind)) count(fault);
     act(fault);
   }
   if (state.exited) state.armed.fill(0);
@@ -127,18 +136,37 @@ OperationFault Injector::fire_operation(std::uint32_t rank, std::uint32_t site) 
   OperationFault out;
   fire(rank, kOperations, site, [&](const Fault& fault) {
     if (fault.kind == Kind::kOperationDelay) out.delay_us += fault.duration_us;
-    if (fault.kind == Kind::kRankPause) out.pause_us += fault.duration_us;
+    if (fault.kind == Kind::kRankPause || fault.kind == Kind::kNodeStop)
+      out.pause_us += fault.duration_us;
     if (fault.kind == Kind::kOperationError) out.error = true;
-    if (is_network(fault.kind)) out.network.push_back(fault);
+    if (is_of_host(fault.kind)) out.of_host.push_back(fault);
     if (fault.kind == Kind::kOperationStall) {
       out.stall = true;
       ranks_[rank].silenced = true;
     }
-    if (fault.kind == Kind::kRankExit) {
+    if (fault.kind == Kind::kRankLeftOut) {
+      out.left_out = true;
+      out.is_cut_off = fault.at % 2 == 1;
+      out.away_us = fault.duration_us;
+    }
+    if (ends_process(fault.kind)) {
       out.exit = true;
       ranks_[rank].exited = true;
     }
   });
+  return out;
+}
+
+std::vector<Fault> Injector::fire_connect(std::uint32_t rank) {
+  std::vector<Fault> out;
+  Rank& state = ranks_[rank];
+  for (Planned& planned : plan_) {
+    const Fault& fault = planned.fault;
+    if (site_of(fault) != kConnects || !state.is_at(fault, rank) || planned.has_fired) continue;
+    planned.has_fired = true;
+    --state.armed[kConnects];
+    out.push_back(fault);
+  }
   return out;
 }
 

@@ -33,7 +33,10 @@ struct OperationFault {
   bool stall = false;
   bool error = false;
   bool exit = false;
-  std::vector<Fault> network;  // faults of the network that begin now; fired when they have acted
+  bool left_out = false;       // the others go on without the rank
+  bool is_cut_off = false;     // ... which goes on, cut off from them, and does not stop
+  std::uint32_t away_us = 0;   // ... for so long, or until the others are done if it is 0
+  std::vector<Fault> of_host;  // faults that the host carries out begin now (is_of_host)
 };
 
 struct NodeFault {
@@ -68,6 +71,10 @@ class Injector {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.operations++;
     return state.armed[kOperations] == 0 ? OperationFault{} : fire_operation(rank, site);
+  }
+  // The rank connects with the others, for a construction or a reset.
+  std::vector<Fault> on_connect(std::uint32_t rank) {
+    return ranks_[rank].armed[kConnects] == 0 ? std::vector<Fault>() : fire_connect(rank);
   }
   // Whether this call of the transport's library fails.
   bool on_call(std::uint32_t rank) {
@@ -107,7 +114,7 @@ class Injector {
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
  private:
-  enum Site { kMessages, kOperations, kCalls, kNodes, kHooks, kExchanges, kSites };
+  enum Site { kMessages, kOperations, kConnects, kCalls, kNodes, kHooks, kExchanges, kSites };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
@@ -132,12 +139,17 @@ class Injector {
   };
 
   static Site site_of(Kind kind);
+  static Site site_of(const Fault& fault) {
+    const bool at_connect = fault.in_reset && acts_in_connect(fault.kind);
+    return at_connect ? kConnects : site_of(fault.kind);
+  }
   void begin(std::uint32_t rank, std::uint32_t step, bool in_reset);
   void count(const Fault& fault);
   template <class Act>
   void fire(std::uint32_t rank, Site kind_of_site, std::uint32_t site, Act act);
   MessageFault fire_message(std::uint32_t rank, std::uint32_t to, std::uint32_t site);
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
+  std::vector<Fault> fire_connect(std::uint32_t rank);
   bool fire_call(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
   std::vector<Fault> fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site);

@@ -171,8 +171,8 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_hook(0, HookCall::kStart));
     for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
     const std::uint64_t fired = count(injector, static_cast<Kind>(kind));
-    // Who carries a fault of the network out says whether it has acted.
-    EXPECT_EQ(fired, is_network(static_cast<Kind>(kind)) ? 0U : 1U)
+    // Who carries a fault out on the rank's host says whether it has acted.
+    EXPECT_EQ(fired, is_of_host(static_cast<Kind>(kind)) ? 0U : 1U)
         << name_of(static_cast<Kind>(kind));
   }
 }
@@ -181,14 +181,40 @@ TEST(Injector, FaultsOfTheNetworkBeginAtTheirCollectiveOnce) {
   Injector injector(
       {{{Kind::kNetPartition, 1, 0, 1, 0, 1, 0}, {Kind::kNetLoss, 1, 0, 1, 0, 2, 30}}}, 3, 1);
   for (std::uint32_t rank = 0; rank < 3; ++rank) injector.begin_step(rank, 0);
-  EXPECT_TRUE(injector.on_operation(1).network.empty());
-  const std::vector<Fault> begun = injector.on_operation(1).network;
+  EXPECT_TRUE(injector.on_operation(1).of_host.empty());
+  const std::vector<Fault> begun = injector.on_operation(1).of_host;
   ASSERT_EQ(begun.size(), 2U);
   EXPECT_EQ(begun[0].peer, 1U);  // all others
   EXPECT_EQ(begun[1].peer, 2U);
   EXPECT_EQ(link_amount(begun[1]), 10U);
   EXPECT_EQ(link_direction(begun[1]), LinkDirection::kBoth);
-  EXPECT_TRUE(injector.on_operation(1).network.empty());
+  EXPECT_TRUE(injector.on_operation(1).of_host.empty());
+}
+
+TEST(Injector, FaultsOfTheStoreInAResetBeginWhereTheRankConnects) {
+  Fault fault{Kind::kStoreDead, 0, 1, 7};
+  fault.in_reset = true;
+  Injector injector({{fault, {Kind::kNodeClock, 0, 1, 0, 0, 0, 2000}}}, 1, 2);
+  injector.begin_step(0, 1);
+  EXPECT_TRUE(injector.on_connect(0).empty());
+  injector.begin_reset(0, 1);
+  ASSERT_EQ(injector.on_connect(0).size(), 1U);
+  EXPECT_TRUE(injector.on_connect(0).empty());  // once
+  EXPECT_TRUE(injector.on_operation(0).of_host.empty());
+  injector.begin_step(0, 1);
+  EXPECT_EQ(injector.on_operation(0).of_host.size(), 1U);
+  EXPECT_EQ(count(injector, Kind::kStoreDead), 0U);  // who carries it out counts it
+}
+
+TEST(Injector, ARankIsLeftOutOrReplaced) {
+  Injector injector(
+      {{{Kind::kRankLeftOut, 0, 0, 0, 9, 0, 1}, {Kind::kRankReplaced, 1, 0, 0, 0, 0, 1}}}, 2, 1);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) injector.begin_step(rank, 0);
+  const OperationFault left_out = injector.on_operation(0);
+  EXPECT_TRUE(left_out.left_out && left_out.is_cut_off && !left_out.exit);
+  EXPECT_EQ(left_out.away_us, 9U);
+  EXPECT_TRUE(injector.on_operation(1).exit);
+  EXPECT_TRUE(injector.exited(1));
 }
 
 TEST(Injector, ResetForgets) {

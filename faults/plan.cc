@@ -56,13 +56,32 @@ const char* name_of(Kind kind) {
       return "net_delay";
     case Kind::kNetCut:
       return "net_cut";
+    case Kind::kNodeStop:
+      return "node_stop";
+    case Kind::kNodeMemory:
+      return "node_memory";
+    case Kind::kNodeDescriptors:
+      return "node_descriptors";
+    case Kind::kNodeClock:
+      return "node_clock";
+    case Kind::kStoreFull:
+      return "store_full";
+    case Kind::kStoreDead:
+      return "store_dead";
+    case Kind::kStoreSlow:
+      return "store_slow";
+    case Kind::kRankReplaced:
+      return "rank_replaced";
+    case Kind::kRankLeftOut:
+      return "rank_left_out";
   }
   return "unknown";
 }
 
 bool is_benign(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kOperationDelay || kind == Kind::kRankPause ||
-         kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay;
+         kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay ||
+         kind == Kind::kNodeClock || kind == Kind::kStoreSlow;
 }
 
 void Fired::add_counts(const Fired& other) {

@@ -70,8 +70,25 @@ enum class Kind : std::uint8_t {
   kNetMtu,        // packets of the rank have at most that many bytes, to all others
   kNetDelay,      // bytes arrive that many microseconds later
   kNetCut,        // after that many more bytes a connection is reset, perhaps within a message
+  // Faults of a node, and of the store, act on the hosts lane. They begin at the site-th collective
+  // of `rank` in the step, and end as faults of the network do. `at` says how much.
+  kNodeStop,         // `rank` stops (SIGSTOP) for `duration_us`, longer than its peers wait
+  kNodeMemory,       // its process gets at most `at` bytes of memory more than it has
+  kNodeDescriptors,  // its process gets no more descriptors
+  kNodeClock,        // its wall clock jumps by at / 2 ms; forward if `at` is even, else back
+  kStoreFull,        // the store takes no new values
+  kStoreDead,        // the store closes its connections, and refuses new ones
+  kStoreSlow,        // each answer of the store comes `at` microseconds late
+  // The process of `rank` ends as by kRankExit, and another one takes its place: it joins where the
+  // others recover for the (at + 1)-th time from then on, with nothing but its number.
+  kRankReplaced,
+  // The others go on without `rank`, whose process lives: at % 2 == 0: it stops, and goes on after
+  // `duration_us`, or when the others are done; 1: it is cut off from all others, and does not
+  // stop.
+  // It then has an old generation of the group, in which it must not end a step.
+  kRankLeftOut,
 };
-constexpr int kKinds = 26;
+constexpr int kKinds = 35;
 const char* name_of(Kind kind);
 
 // Whether a fault of this kind changes a payload. It fires only if other bytes arrive because of
@@ -80,7 +97,32 @@ constexpr bool is_payload(Kind kind) {
   return kind >= Kind::kPayloadFlip && kind <= Kind::kPayloadShift;
 }
 
-constexpr bool is_network(Kind kind) { return kind >= Kind::kNetPartition; }
+constexpr bool is_network(Kind kind) {
+  return kind >= Kind::kNetPartition && kind <= Kind::kNetCut;
+}
+constexpr bool is_of_node(Kind kind) {
+  return kind >= Kind::kNodeStop && kind <= Kind::kRankLeftOut;
+}
+constexpr bool is_of_hosts_lane(Kind kind) { return is_network(kind) || is_of_node(kind); }
+constexpr bool is_of_store(Kind kind) {
+  return kind >= Kind::kStoreFull && kind <= Kind::kStoreSlow;
+}
+// Whether the rank's host, or the store, carries the fault out. Such a fault fires when it has
+// acted, and not where it begins.
+constexpr bool is_of_host(Kind kind) {
+  return kind >= Kind::kNetPartition && kind != Kind::kNodeStop && kind < Kind::kRankReplaced;
+}
+// Whether it acts where the rank connects with the others, if it is a fault in a reset.
+constexpr bool acts_in_connect(Kind kind) {
+  return is_of_store(kind) || kind == Kind::kNodeMemory || kind == Kind::kNodeDescriptors;
+}
+// Whether the process of the rank ends, and whether it may.
+constexpr bool ends_process(Kind kind) {
+  return kind == Kind::kRankExit || kind == Kind::kRankReplaced;
+}
+constexpr bool may_end_process(Kind kind) {
+  return ends_process(kind) || kind == Kind::kNodeMemory;
+}
 
 // Whether the step still succeeds on all ranks with a fault of this kind, as long as its duration
 // is below the timeout.
@@ -99,14 +141,15 @@ struct Fault {
   // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code. For faults of
   // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount.
   std::uint32_t at = 0;
-  // The fault acts not in the step, but in the reset that goes on with the step. Its site is
-  // counted from the beginning of that reset. Faults of nodes and of hooks have no site there, and
-  // those of the network begin with a step.
+  // The fault acts not in the step, but in the reset that goes on with the step; in step 0, in the
+  // construction. Its site is counted from the beginning of that call. Faults of nodes of the graph
+  // and of hooks have no site there, and nobody leaves there but by kRankExit. Those that
+  // acts_in_connect() names begin before the rank connects with the others, whatever their site is.
   bool in_reset = false;
 };
 constexpr bool has_site_in_reset(Kind kind) {
   return kind != Kind::kNodeThrows && kind != Kind::kSlowThread && kind != Kind::kHookFails &&
-         !is_network(kind);
+         kind != Kind::kRankReplaced && kind != Kind::kRankLeftOut;
 }
 
 // Which packets a fault of the network concerns.

@@ -127,6 +127,12 @@ bool is_silence_to_most(const Reports& reports, const Failure& report) {
          std::count_if(votes.begin(), votes.end(), [&](int each) { return each >= most; }) == 1;
 }
 
+// Whether a rank that waits for nobody it could name is the one that others wait for.
+bool holds_up_others(const Reports& reports, const Failure& report) {
+  return report.code == Code::kTimeout && report.rank == kNone && report.suspect == kNone &&
+         count_suspicions(reports)[static_cast<std::size_t>(report.reported_by)] > 0;
+}
+
 // Who is silent and suspected by nobody may have been done before, and have nothing to tell: then
 // it is the rank at which others' suspicions end, if there is one.
 const Failure* suspected_by_others(const Reports& reports) {
@@ -226,6 +232,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
   } else {
     if (cause->definite || cause->reported_by != rank_) settled = *cause;
+    if (holds_up_others(reports, *cause)) settled.rank = settled.suspect = cause->reported_by;
     if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }
   settled.reported_by = rank_;

@@ -381,6 +381,29 @@ TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
   }
 }
 
+// The wait of rank 1 ended before its group could say whom it waited for.
+TEST(ReducerSurvivors, F2ARankThatSuspectsNobodyAndHoldsUpOthersIsNamed) {
+  constexpr int kSize = 3;
+  for (int rank = 0; rank < kSize; ++rank) {
+    auto store = std::make_shared<HashStore>();
+    Failure own;
+    for (int other = 0; other < kSize; ++other) {
+      Failure report;
+      report.code = Code::kTimeout;
+      report.rank = other == 1 ? kNone : other;
+      report.suspect = other == 1 ? kNone : 1;
+      report.pass = report.sequence = 0;
+      report.collective = "all_reduce";
+      report.reported_by = other;
+      FailureBoard(store, other, kSize).publish(report);
+      if (other == rank) own = report;
+    }
+    const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+    EXPECT_EQ(settled.rank, 1) << settled.to_string();
+    EXPECT_EQ(settled.suspect, 1) << settled.to_string();
+  }
+}
+
 // No packet of rank 1 arrives anywhere, but the store is elsewhere: all others suspect rank 1,
 // which suspects its neighbour, and has made as much progress as anybody.
 TEST(ReducerSurvivors, F2ARankThatNobodyCanReachIsNotBelieved) {

@@ -12,10 +12,12 @@
 
 namespace lockstep::reference {
 
-// From `before_step` on only `survivors` (original ranks, ascending) train, in a new group in
-// which a rank's number is its position in the list. A rank keeps its original number where
-// values and variants are concerned. Recovery undefines every gradient and clears usage; steps
-// that were begun before it are expected as if nothing had gone wrong.
+// From `before_step` on only `survivors` (original ranks) train, in a new group in which a rank's
+// number is its position in the list. A rank that was not in the group before, because another
+// process has taken its place, joins with nothing but its number; such ranks come last (F4). A rank
+// keeps its original number where values and variants are concerned. Recovery undefines every
+// gradient and clears usage; steps that were begun before it are expected as if nothing had gone
+// wrong.
 struct Recovery {
   std::uint32_t before_step = 0;
   std::vector<std::uint32_t> survivors;

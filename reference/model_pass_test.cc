@@ -386,6 +386,22 @@ TEST(ModelF4, RecoveryForgetsUsage) {
   EXPECT_FALSE(t.gradient(1, 0, 1).defined);
 }
 
+// Rank order shows the positions: ((x0 + x2) + x1) once rank 1 has joined behind the others.
+TEST(ModelF4, ARankThatJoinsComesLastAndHasNothingFromBefore) {
+  Case t(3, Mode::kPlain, 1);
+  t.program.options.order = Order::kRankOrder;
+  for (int step = 0; step < 3; ++step) t.step({uses({0})});
+  t.run({{1, {0, 2}}, {2, {0, 2, 1}}});
+  EXPECT_FALSE(t.at(1, 1).present);
+  EXPECT_TRUE(t.at(2, 1).present);
+  const float half = 0.5F;
+  EXPECT_EQ(t.value(1, 0, 0), t.c(1, 0, 0) * half + t.c(1, 2, 0) * half);
+  const float k = 1.0F / 3.0F;
+  // In the third step the recovery has forgotten the gradients of the others, too.
+  const float expected = (t.c(2, 0, 0) * k + t.c(2, 2, 0) * k) + t.c(2, 1, 0) * k;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(t.value(2, rank, 0), expected);
+}
+
 TEST(ModelF4, SurvivorsKeepTheirValuesAndVariantsInASmallerGroup) {
   const std::vector<RankPass> variants = {uses({0, 1}), uses({1, 0}), uses({0, 1}), uses({1, 0})};
   Case t(4, Mode::kPlain, 2);

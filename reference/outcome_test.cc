@@ -89,6 +89,16 @@ TEST(Outcome, F4PassesAndRanksCountFromTheLastRecovery) {
   EXPECT_EQ(rank_in_group(c.program, recoveries, 2, 1), -1);
 }
 
+TEST(Outcome, F4RanksThatJoinComeAfterThoseThatStay) {
+  Case c(3, Mode::kPlain, 1);
+  for (int s = 0; s < 3; ++s) c.step({uses({0})});
+  const std::vector<Recovery> recoveries = {{1, {1, 2}}, {2, {1, 2, 0}}};
+  c.run(recoveries);
+  EXPECT_EQ(rank_in_group(c.program, recoveries, 1, 0), -1);
+  EXPECT_EQ(rank_in_group(c.program, recoveries, 2, 0), 2);
+  EXPECT_EQ(rank_in_group(c.program, recoveries, 2, 1), 0);
+}
+
 TEST(Outcome, F4AfterAnErrorOfTheProgramAGroupBegins) {
   Case c = incomplete_after(0);
   c.program.steps.push_back(c.program.steps[0]);

@@ -25,7 +25,7 @@ function start_file() {
   unordered = ""     # names of unordered containers, as "|a|b|"
   strict = FILENAME ~ /^(reference|reducer|faults)\// && FILENAME !~ /_test[a-z_]*\.(h|cc|cu)$/ &&
            FILENAME !~ /\/test_[a-z_]*\.(h|cc|cu)$/ && FILENAME !~ /^reducer\/platform\/os\// &&
-           FILENAME !~ /^faults\/(os|gloo)\//
+           FILENAME !~ /^faults\/(os|gloo|node)\//
 }
 
 function is_function(text) {

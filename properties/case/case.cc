@@ -10,7 +10,7 @@ namespace {
 bool has_duration(faults::Kind kind) {
   return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
          kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread ||
-         faults::is_network(kind);
+         faults::is_of_hosts_lane(kind);
 }
 
 void normalize(faults::FaultPlan& plan, const reference::Program& program) {
@@ -21,6 +21,9 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
       program.misfit.kind != reference::MisfitKind::kNone && program.misfit.at_reset;
   for (faults::Fault& fault : plan.faults) {
     if (static_cast<int>(fault.kind) >= faults::kKinds) fault.kind = faults::Kind::kMessageDelay;
+    // A rank that joins was not there for a refusal.
+    if (fault.kind == faults::Kind::kRankReplaced && is_reset_refused)
+      fault.kind = faults::Kind::kRankExit;
     fault.rank %= program.world;
     fault.step = steps == 0 ? 0 : fault.step % steps;
     fault.duration_us =
@@ -28,7 +31,9 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     const bool is_payload = faults::is_payload(fault.kind);
     const bool has_peer = is_payload || faults::is_network(fault.kind);
     if (!has_peer) fault.peer = 0;
-    if (!has_peer && fault.kind != faults::Kind::kHookFails) fault.at = 0;
+    const bool has_amount =
+        fault.kind == faults::Kind::kHookFails || faults::is_of_node(fault.kind);
+    if (!has_peer && !has_amount) fault.at = 0;
     if (!faults::has_site_in_reset(fault.kind) || is_reset_refused) fault.in_reset = false;
     fault.peer %= program.world;
     if (is_payload && fault.peer == fault.rank) fault.peer = (fault.peer + 1) % program.world;
@@ -81,10 +86,16 @@ std::uint64_t hash_of(const Case& value) {
   return hash;
 }
 
+bool needs_process(faults::Kind kind) {
+  using faults::Kind;
+  return faults::ends_process(kind) || kind == Kind::kRankPause || kind == Kind::kNodeStop ||
+         kind == Kind::kRankLeftOut;
+}
+
 bool can_silence(faults::Kind kind) {
   using faults::Kind;
   return kind == Kind::kMessageStall || kind == Kind::kOperationStall || kind == Kind::kRankExit ||
-         (faults::is_network(kind) && !faults::is_benign(kind));
+         (faults::is_of_hosts_lane(kind) && !faults::is_benign(kind));
 }
 
 bool never_times_out(const Case& value) {

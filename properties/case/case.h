@@ -65,6 +65,9 @@ std::uint64_t hash_of(const Case& value);
 
 // Whether a fault of this kind keeps its rank (or a link of the rank) from ever answering, so that
 // the others need a timeout.
+// Whether the rank must be a process of its own for the fault.
+bool needs_process(faults::Kind kind);
+
 bool can_silence(faults::Kind kind);
 // Whether waits of this case never time out in the sim lane: see Case::timeout_ms.
 bool never_times_out(const Case& value);

@@ -424,6 +424,7 @@ std::string describe_hook_call(const faults::Fault& fault) {
 
 // The step, or the reset, in which a fault acts.
 std::string step_of(const faults::Fault& fault) {
+  if (fault.in_reset && fault.step == 0) return "the construction";
   return fmt::format("{}step {}", fault.in_reset ? "the reset before " : "", fault.step);
 }
 
@@ -493,8 +494,52 @@ std::string describe_network(const faults::Fault& fault) {
   };
   const std::string end =
       fault.duration_us == 0 ? std::string() : " for " + duration(fault.duration_us);
-  return fmt::format("{}{}, from rank {}'s {} collective of step {} on", what(), end, fault.rank,
-                     ordinal(fault.site), fault.step);
+  return fmt::format("{}{}, from rank {}'s {} collective of {} on", what(), end, fault.rank,
+                     ordinal(fault.site), step_of(fault));
+}
+
+std::string describe_clock(const faults::Fault& fault) {
+  return fmt::format("the wall clock of rank {} jumps {} by {:g} s", fault.rank,
+                     fault.at % 2 == 0 ? "forward" : "back", fault.at / 2 / 1000.0);
+}
+
+// Describes a fault of a node or of the store.
+std::string describe_node(const faults::Fault& fault) {
+  using faults::Kind;
+  const std::uint32_t rank = fault.rank;
+  const auto what = [&]() -> std::string {
+    switch (fault.kind) {
+      case Kind::kNodeStop:
+        return fmt::format("rank {}'s process is stopped", rank);
+      case Kind::kNodeMemory:
+        return fmt::format("rank {}'s process gets at most {} of memory more", rank,
+                           bytes(fault.at));
+      case Kind::kNodeDescriptors:
+        return fmt::format("rank {}'s process gets no more descriptors", rank);
+      case Kind::kNodeClock:
+        return describe_clock(fault);
+      case Kind::kStoreFull:
+        return "the store takes no new values";
+      case Kind::kStoreDead:
+        return "the store is dead";
+      case Kind::kStoreSlow:
+        return fmt::format("each answer of the store is {} late", duration(fault.at));
+      case Kind::kRankReplaced:
+        return fmt::format("rank {}'s process exits, and another one joins at the {} recovery",
+                           rank, ordinal(fault.at));
+      default:
+        return fmt::format("rank {} {}, and the others go on without it", rank,
+                           fault.at % 2 == 0 ? "is stopped" : "is cut off from all others");
+    }
+  };
+  const std::string end =
+      fault.duration_us == 0 ? std::string() : " for " + duration(fault.duration_us);
+  const bool at_connect = fault.in_reset && faults::acts_in_connect(fault.kind);
+  const std::string where =
+      at_connect ? fmt::format("from rank {}'s connecting in {} on", rank, step_of(fault))
+                 : fmt::format("from rank {}'s {} collective of {} on", rank, ordinal(fault.site),
+                               step_of(fault));
+  return fmt::format("{}{}, {}", what(), end, where);
 }
 
 }  // namespace
@@ -536,6 +581,7 @@ std::string describe(const faults::Fault& fault) {
       return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
                          lockstep::name_of(hook_error(fault)), describe_hook_call(fault));
     default:
+      if (faults::is_of_node(fault.kind)) return describe_node(fault);
       return faults::is_network(fault.kind) ? describe_network(fault) : describe_payload(fault);
   }
 }

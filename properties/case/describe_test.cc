@@ -269,6 +269,32 @@ TEST(DescribeFault, EveryKindIsASentence) {
             "step 2");
 }
 
+TEST(Describe, AFaultOfANodeSaysWhatHappensToIt) {
+  using faults::Kind;
+  const auto text = [](Kind kind, std::uint32_t at, std::uint32_t duration_us = 0,
+                       bool in_reset = false, std::uint32_t step = 3) {
+    faults::Fault fault{kind, 1, step, 1, duration_us, 0, at};
+    fault.in_reset = in_reset;
+    return describe(fault);
+  };
+  const std::string from = ", from rank 1's 2nd collective of step 3 on";
+  EXPECT_EQ(text(Kind::kNodeStop, 0, 4'000'000), "rank 1's process is stopped for 4000 ms" + from);
+  EXPECT_EQ(text(Kind::kNodeMemory, 1'048'576),
+            "rank 1's process gets at most 1 MiB of memory more" + from);
+  EXPECT_EQ(text(Kind::kNodeDescriptors, 0), "rank 1's process gets no more descriptors" + from);
+  EXPECT_EQ(text(Kind::kNodeClock, 10'000), "the wall clock of rank 1 jumps forward by 5 s" + from);
+  EXPECT_EQ(text(Kind::kNodeClock, 10'001), "the wall clock of rank 1 jumps back by 5 s" + from);
+  EXPECT_EQ(text(Kind::kStoreDead, 0, 5000, true),
+            "the store is dead for 5 ms, from rank 1's connecting in the reset before step 3 on");
+  EXPECT_EQ(text(Kind::kStoreFull, 0, 0, true, 0),
+            "the store takes no new values, from rank 1's connecting in the construction on");
+  EXPECT_EQ(text(Kind::kStoreSlow, 20'000), "each answer of the store is 20 ms late" + from);
+  EXPECT_EQ(text(Kind::kRankReplaced, 1),
+            "rank 1's process exits, and another one joins at the 2nd recovery" + from);
+  EXPECT_EQ(text(Kind::kRankLeftOut, 1),
+            "rank 1 is cut off from all others, and the others go on without it" + from);
+}
+
 TEST(Describe, AFaultOfTheNetworkSaysWhichPackets) {
   using faults::Kind;
   const auto text = [](Kind kind, std::uint32_t peer, std::uint32_t direction, std::uint32_t amount,

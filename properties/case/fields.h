@@ -546,7 +546,10 @@ struct Values<faults::Kind> {
       {"payload_stale"},   {"payload_shift"},    {"net_partition"},
       {"net_loss"},        {"net_reset"},        {"net_reject"},
       {"net_half_open"},   {"net_bandwidth"},    {"net_mtu"},
-      {"net_delay"},       {"net_cut"}};
+      {"net_delay"},       {"net_cut"},          {"node_stop"},
+      {"node_memory"},     {"node_descriptors"}, {"node_clock"},
+      {"store_full"},      {"store_dead"},       {"store_slow"},
+      {"rank_replaced"},   {"rank_left_out"}};
   static_assert(std::size(list) == faults::kKinds);
 };
 

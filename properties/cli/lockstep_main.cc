@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -32,6 +33,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
 #include "properties/cli/shell.h"
+#include "properties/hosts/namespaces.h"
 #include "properties/lane/nccl_cache.h"
 #include "properties/lane/nccl_played.h"
 #include "properties/lane/nccl_setup.h"
@@ -61,6 +63,7 @@ struct Arguments {
   bool is_played = false;
   std::string contract = "own";
   std::vector<std::string> subjects;  // of `matrix`
+  std::string phase_faults;           // of `matrix`
   std::string faults = "swarm";
   std::string transport;  // empty: all kinds
   std::string case_file;
@@ -381,7 +384,9 @@ std::string resolve_columns(const Arguments& arguments, std::vector<PoolStation>
         return fmt::format("--subjects: '{}' is there twice", subject->name());
     const bool has_group = subject->has_own_group();
     if (has_group && arguments.lane == "sim") return has_gloo_alone(*subject);
-    const LaneKind lane = has_group || arguments.lane == "gloo" ? LaneKind::kGloo : LaneKind::kSim;
+    const LaneKind lane = has_group ? LaneKind::kGloo : lane_named(arguments.lane);
+    if (lane == LaneKind::kHosts)
+      if (std::string wrong = check_hosts(arguments.hosts); !wrong.empty()) return wrong;
     columns.push_back({lane, std::move(*subject)});
   }
   (void)seeded::select("");  // the processes that run cases select the bugs of their subjects
@@ -391,11 +396,20 @@ std::string resolve_columns(const Arguments& arguments, std::vector<PoolStation>
 int matrix(Arguments& arguments) {
   MatrixOptions& options = arguments.matrix;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  if (const Status status = choose_cases(arguments.phase_faults, options); !status.ok())
+    return complain(status.failure().detail);
+  // Most of these faults act there alone.
+  const bool has_phases = !arguments.phase_faults.empty();
+  if (has_phases && arguments.lane.empty()) arguments.lane = "hosts";
   if (const std::string wrong = resolve_columns(arguments, options.columns); !wrong.empty())
     return complain(wrong);
   for (const PoolStation& column : options.columns)
     if (const int code = refuse_lane(arguments, column.lane, column.subject); code != 0)
       return code;
+  const auto most = std::max_element(options.phases.worlds.begin(), options.phases.worlds.end());
+  const bool has_too_few = arguments.lane == "hosts" && *most > host_count();
+  if (has_phases && has_too_few)
+    return complain(fmt::format("--ranks {}: the lane hosts has {} hosts", *most, host_count()));
   return run_matrix(options);
 }
 
@@ -666,14 +680,24 @@ CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
                    "or shared libraries")
       ->delimiter(',')
       ->required();
-  add_whole(*command, "--cases", options.cases, "cases to generate, beside those that are kept", 1)
-      ->default_str("200");
+  add_whole(*command, "--cases", options.cases,
+            "cases to generate, beside those that are kept (200); with --faults, of each cell (1)",
+            1)
+      ->default_str("");
   add_whole(*command, "--seed", options.seed, "of the generated cases")->default_str("1");
+  command->add_option("--faults", arguments.phase_faults,
+                      "instead of kept and generated cases: these kinds of faults, or all, each in "
+                      "each phase of training");
+  command->add_option("--ranks", options.phases.worlds, "with --faults: how many ranks there are")
+      ->delimiter(',')
+      ->check(CLI::Range(2U, hosts::kMostHosts))
+      ->default_str("2,3,8");
   command
       ->add_option("--lane", arguments.lane,
                    "where all subjects run; when it is left out, torch runs over Gloo, and all "
-                   "others in the simulator")
-      ->check(CLI::IsMember({"sim", "gloo"}));
+                   "others in the simulator, or with --faults on hosts")
+      ->check(CLI::IsMember({"sim", "gloo", "hosts"}));
+  add_hosts_options(*command, arguments.hosts);
   command
       ->add_option("--jobs", options.jobs,
                    "cases at once; without it 1 in the simulator, 4 if a subject runs over Gloo")

@@ -64,6 +64,7 @@ class MatrixRun {
   }
 
   Status load() {
+    if (!options_.phases.kinds.empty()) return make_phase_cases();
     generate_cases();
     return options_.corpus == "none" ? Status() : load_kept();
   }
@@ -144,6 +145,41 @@ class MatrixRun {
     }
   }
 
+  Status make_phase_cases() {
+    for (const PhaseCase& each : phase_cases(options_.phases)) {
+      const std::string label =
+          fmt::format("{}, {} ranks", name_of(each.phase), each.value.program.world);
+      for (std::uint64_t i = 0; i < options_.cases; ++i) {
+        add_case(each.value, fmt::format("{}; {}", each.fault, label), "",
+                 {index_of({each.fault, label})});
+        matrix_.cases.back().timeout_s = each.value.timeout_ms / 1000.0;
+        planned_.push_back(each.planned);
+      }
+    }
+    return {};
+  }
+
+  // Whether the lane can carry out the fault of the case.
+  bool can_plan(std::size_t subject, std::size_t c) const {
+    if (planned_.empty() || options_.columns[subject].lane == LaneKind::kHosts) return true;
+    const faults::Kind kind = planned_[c].kind;
+    return !faults::is_of_host(kind) && !faults::is_of_node(kind);
+  }
+
+  // Notes what a case about one fault has shown, besides its verdict.
+  void note_fault(const PoolResult& result, MatrixResult& cell) const {
+    const faults::Fault& fault = planned_[result.job.id];
+    cell.has_acted = result.outcome.fired[static_cast<std::size_t>(fault.kind)] > 0;
+    for (const RankError& error : result.outcome.errors) {
+      if (error.rank == fault.rank || error.took_us == 0) continue;
+      const double seconds = static_cast<double>(error.took_us) / 1e6;
+      if (cell.waits.empty() || cell.waits.back().rank != error.rank)
+        cell.waits.push_back({error.rank, seconds});
+      else
+        cell.waits.back().seconds = std::max(cell.waits.back().seconds, seconds);
+    }
+  }
+
   Status load_kept() {
     std::error_code error;
     std::vector<fs::path> files;
@@ -186,6 +222,12 @@ class MatrixRun {
 
   void add_jobs(std::size_t subject, CasePool& pool) {
     for (std::size_t c = 0; c < values_.size(); ++c) {
+      if (!can_plan(subject, c)) {
+        MatrixResult& result = matrix_.cases[c].results[subject];
+        result.kind = CellKind::kNotApplicable;
+        result.message = "the lane hosts carries out the fault";
+        continue;
+      }
       const Capabilities lacks =
           missing(values_[c], options_.columns[subject].subject.capabilities);
       if (!lacks.empty()) {
@@ -210,6 +252,7 @@ class MatrixRun {
     cell.kind = kind_of(verdict);
     cell.oracle = verdict.ok() ? "" : verdict.oracle;
     cell.message = verdict.ok() ? "" : verdict.message;
+    if (!planned_.empty()) note_fault(result, cell);
     ++done_;
     const std::size_t own = own_station_[result.job.station];
     if (!is_failure(cell.kind) || own == kNoStation) return;
@@ -262,7 +305,8 @@ class MatrixRun {
 
   const MatrixOptions& options_;
   Matrix matrix_;
-  std::vector<Case> values_;  // of matrix_.cases
+  std::vector<Case> values_;            // of matrix_.cases
+  std::vector<faults::Fault> planned_;  // of cases about one fault, for each case; otherwise empty
   std::vector<PoolStation> stations_;
   std::vector<std::size_t> own_station_;  // for each subject: of its own profile, or kNoStation
   std::vector<Needs> needs_;              // for each subject
@@ -307,7 +351,43 @@ Status write_reports(const MatrixOptions& options, const Matrix& matrix) {
   return page ? write_file(options.html, *page) : page.error();
 }
 
+int code_of(CellKind kind) {
+  switch (kind) {
+    case CellKind::kCrash:
+      return static_cast<int>(Failing::kCrash);
+    case CellKind::kHang:
+      return static_cast<int>(Failing::kDeadlock);
+    case CellKind::kWrongBits:
+      return static_cast<int>(Failing::kWrongBits);
+    case CellKind::kOther:
+      return static_cast<int>(Failing::kLeak);
+    default:
+      return static_cast<int>(Failing::kWrongError);
+  }
+}
+
+// The exit code for the worst failure of the first subject.
+int worst_code(const Matrix& matrix) {
+  CellKind worst = CellKind::kRight;
+  for (const MatrixCase& each : matrix.cases)
+    if (is_failure(each.results[0].kind)) worst = std::min(worst, each.results[0].kind);
+  return is_failure(worst) ? code_of(worst) : 0;
+}
+
 }  // namespace
+
+Status choose_cases(const std::string& faults, MatrixOptions& options) {
+  constexpr std::uint64_t kUsualCases = 200;
+  if (options.cases == 0) options.cases = faults.empty() ? kUsualCases : 1;
+  if (faults.empty()) return {};
+  GenerateOptions parsed;
+  if (faults != "all") LOCKSTEP_RETURN_IF_ERROR(parse_faults(faults, parsed));
+  if (faults != "all" && parsed.faults != GenerateOptions::Faults::kList)
+    return invalid("--faults: write kinds of faults with commas between them, or all");
+  options.phases.kinds = faults == "all" ? FaultKinds::all() : parsed.kinds;
+  if (!phase_cases(options.phases).empty()) return {};
+  return invalid(fmt::format("--faults: the matrix has no case with {}", faults));
+}
 
 int run_matrix(const MatrixOptions& options) {
   if (const Status status = check_reports(options); !status.ok()) return complain(status);
@@ -322,6 +402,9 @@ int run_matrix(const MatrixOptions& options) {
   if (const Status status = write_reports(options, run.matrix()); !status.ok())
     return complain(status);
   if (interrupted()) return kInterrupted;
+  // A table of kept and generated cases compares subjects, and says what is known of them.
+  const bool is_of_faults = !options.phases.kinds.empty();
+  if (const int code = is_of_faults ? worst_code(run.matrix()) : 0; code != 0) return code;
   return run.has(CellKind::kUnknown) ? kInconclusive : 0;
 }
 

@@ -103,6 +103,39 @@ void draw_network(Random& random, std::uint32_t world, Fault& fault) {
   if (random.percent(50)) fault.duration_us = random.between(20'000, 500'000);
 }
 
+// Returns the amounts of a fault of a node or of the store among which the generator chooses:
+// bytes, twice the milliseconds of a clock, microseconds, recoveries, or how a rank is left out.
+std::vector<std::uint32_t> node_amounts(Kind kind) {
+  switch (kind) {
+    case Kind::kNodeMemory:
+      return {0, 65'536, 1'048'576, 16'777'216};
+    case Kind::kNodeClock:
+      return {10'000, 10'001, 7'200'000, 7'200'001};
+    case Kind::kStoreSlow:
+      return {1000, 5000, 20'000};
+    case Kind::kRankReplaced:
+    case Kind::kRankLeftOut:
+      return {0, 1};
+    default:
+      return {0};
+  }
+}
+
+// Half of the faults that can act where ranks connect act in the construction.
+void draw_node(Random& random, Fault& fault) {
+  const std::vector<std::uint32_t> amounts = node_amounts(fault.kind);
+  fault.at = amounts[random.below(static_cast<std::uint32_t>(amounts.size()))];
+  if (faults::acts_in_connect(fault.kind) && random.percent(50)) {
+    fault.in_reset = true;
+    fault.step = 0;
+  }
+  if (!faults::ends_process(fault.kind) && random.percent(50))
+    fault.duration_us = random.between(20'000, 500'000);
+}
+
+// Whether the peers of a rank wait for less long than the fault lasts.
+bool outlasts_timeout(Kind kind) { return kind == Kind::kNodeStop || kind == Kind::kRankLeftOut; }
+
 class PlanDrawer {
  public:
   PlanDrawer(Random& random, const GenerateOptions& options, Case& value)
@@ -135,12 +168,13 @@ class PlanDrawer {
 
 bool PlanDrawer::can_disturb_network(Kind kind) const {
   if (!options_.has_network || program_.world < 2) return false;
+  if (faults::is_of_node(kind) && options_.faults != GenerateOptions::Faults::kList) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
   return faults::is_benign(kind) || options_.capabilities.has(Capability::kRecovery);
 }
 
 bool PlanDrawer::usable(Kind kind) const {
-  if (faults::is_network(kind)) return can_disturb_network(kind);
+  if (faults::is_of_hosts_lane(kind)) return can_disturb_network(kind);
   if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
   if (options_.lane == GenerateOptions::Lane::kNccl && !kNcclKinds.has(kind)) return false;
   if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
@@ -217,17 +251,19 @@ std::uint32_t PlanDrawer::draw_duration() {
 }
 
 // Draws a time that no benign fault can use up: twice the sum of all durations of the plan, and a
-// second.
+// second. A node stops for longer than that.
 void PlanDrawer::draw_timeout() {
   std::uint32_t durations_us = 0;
   bool silent = false;
   for (const Fault& fault : case_.faults.faults) {
-    durations_us += fault.duration_us;
+    if (!outlasts_timeout(fault.kind)) durations_us += fault.duration_us;
     silent = silent || can_silence(fault.kind);
   }
   if (silent)
     case_.timeout_ms = kMinTimeoutMs + 2 * (durations_us / 1000) + random_.below(kTimeoutSpreadMs);
   if (options_.lane == GenerateOptions::Lane::kNccl) case_.timeout_ms *= kNcclTimes;
+  for (Fault& fault : case_.faults.faults)
+    if (fault.kind == Kind::kNodeStop) fault.duration_us = faults::kMaxDurationUs;
 }
 
 void PlanDrawer::draw() {
@@ -244,14 +280,17 @@ void PlanDrawer::draw() {
   for (std::uint32_t i = 0; i < count; ++i) {
     Fault fault;
     fault.kind = draw_kind();
-    if (fault.kind == Kind::kRankExit && exited) continue;  // somebody must survive
-    exited = exited || fault.kind == Kind::kRankExit;
+    const bool leaves = faults::may_end_process(fault.kind) || fault.kind == Kind::kRankLeftOut;
+    if (leaves && exited) continue;  // somebody must survive
+    exited = exited || leaves;
     fault.rank = random_.below(program_.world);
     fault.step = draw_step();
     fault.site = draw_site(fault);
     if (faults::is_payload(fault.kind)) draw_payload(random_, case_, buckets_ + 1, fault);
     if (faults::is_network(fault.kind)) draw_network(random_, program_.world, fault);
-    const bool lasts = faults::is_benign(fault.kind) && !faults::is_network(fault.kind);
+    if (faults::is_of_node(fault.kind)) draw_node(random_, fault);
+    const bool lasts = faults::is_benign(fault.kind) && !faults::is_network(fault.kind) &&
+                       !faults::is_of_node(fault.kind);
     if (lasts) fault.duration_us = draw_duration();
     case_.faults.faults.push_back(fault);
   }
@@ -389,7 +428,7 @@ FaultKinds drawable_kinds(const GenerateOptions& options) {
         (options.faults == GenerateOptions::Faults::kList && options.kinds.has(kind));
     const bool is_of_lane = options.lane == Lane::kGloo   ? kGlooKinds.has(kind)
                             : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
-                                                          : !faults::is_network(kind);
+                                                          : !faults::is_of_hosts_lane(kind);
     const bool is_of_transport =
         kind != Kind::kCallError ||
         options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;

@@ -24,7 +24,7 @@ namespace lockstep::properties {
 class FaultKinds {
  public:
   constexpr FaultKinds() = default;
-  static constexpr FaultKinds all() { return FaultKinds((1u << faults::kKinds) - 1); }
+  static constexpr FaultKinds all() { return FaultKinds((std::uint64_t{1} << faults::kKinds) - 1); }
   constexpr bool has(faults::Kind kind) const { return (bits_ & bit(kind)) != 0; }
   constexpr FaultKinds with(faults::Kind kind) const { return FaultKinds(bits_ | bit(kind)); }
   constexpr FaultKinds without(faults::Kind kind) const { return FaultKinds(bits_ & ~bit(kind)); }
@@ -32,11 +32,11 @@ class FaultKinds {
   constexpr bool operator==(const FaultKinds& other) const = default;
 
  private:
-  constexpr explicit FaultKinds(std::uint32_t bits) : bits_(bits) {}
-  static constexpr std::uint32_t bit(faults::Kind kind) {
-    return 1u << static_cast<unsigned>(kind);
+  constexpr explicit FaultKinds(std::uint64_t bits) : bits_(bits) {}
+  static constexpr std::uint64_t bit(faults::Kind kind) {
+    return std::uint64_t{1} << static_cast<unsigned>(kind);
   }
-  std::uint32_t bits_ = 0;
+  std::uint64_t bits_ = 0;
 };
 
 struct GenerateOptions {
@@ -52,7 +52,8 @@ struct GenerateOptions {
   // In the simulator: the policy of every schedule. Without a value, cases draw a policy.
   std::optional<Schedule::Policy> policy;
   Faults faults = Faults::kSwarm;
-  // Whether the ranks are on machines of their own, so that faults of the network can be drawn.
+  // Whether the ranks are on machines of their own, so that faults of the network can be drawn, and
+  // those of nodes and of the store where `kinds` lists them.
   bool has_network = false;
   FaultKinds kinds = FaultKinds::all();  // for kList: these kinds, in every case that can have them
   // The most ranks, parameters and steps that a case may have. Even without these limits the

@@ -64,7 +64,8 @@ TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
   };
   for (std::size_t i = 0; i < feature_count(); ++i) check(feature_name(i), counts[i]);
   for (std::size_t i = 0; i < kinds.size(); ++i)
-    if (faults::is_network(static_cast<faults::Kind>(i)))
+    if (faults::is_network(static_cast<faults::Kind>(i)) ||
+        faults::is_of_node(static_cast<faults::Kind>(i)))
       EXPECT_EQ(kinds[i], 0U) << faults::name_of(
           static_cast<faults::Kind>(i));  // the lane hosts has it
     else
@@ -120,7 +121,9 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
   EXPECT_GE(in_reset, kCases / 200);
   for (int i = 0; i < faults::kKinds; ++i) {
     const auto kind = static_cast<faults::Kind>(i);
-    EXPECT_EQ(kinds.contains(kind), faults::has_site_in_reset(kind)) << faults::name_of(kind);
+    EXPECT_EQ(kinds.contains(kind),
+              !faults::is_of_hosts_lane(kind) && faults::has_site_in_reset(kind))
+        << faults::name_of(kind);
   }
 }
 
@@ -314,6 +317,41 @@ TEST(Generate, OnlyRanksOnMachinesOfTheirOwnHaveFaultsOfTheNetwork) {
   EXPECT_GT(pairs, 500);
 }
 
+TEST(Generate, FaultsOfNodesAreDrawnWhereTheyAreListed) {
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  options.has_network = true;
+  for (std::uint64_t index = 0; index < 2000; ++index)
+    for (const faults::Fault& fault : generate(19, index, options).faults.faults)
+      ASSERT_FALSE(faults::is_of_node(fault.kind));
+  ASSERT_TRUE(parse_faults("node_stop,node_memory,node_descriptors,node_clock,store_full,"
+                           "store_dead,store_slow,rank_replaced,rank_left_out",
+                           options)
+                  .ok());
+  std::map<faults::Kind, int> seen;
+  int in_construction = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    int leave = 0;
+    const Case value = generate(19, index, options);
+    for (const faults::Fault& fault : value.faults.faults) {
+      ASSERT_TRUE(faults::is_of_node(fault.kind));
+      ++seen[fault.kind];
+      in_construction += fault.in_reset && fault.step == 0 ? 1 : 0;
+      using enum faults::Kind;
+      leave +=
+          fault.kind == kRankReplaced || fault.kind == kRankLeftOut || fault.kind == kNodeMemory
+              ? 1
+              : 0;
+      if (fault.kind == kNodeStop) {
+        ASSERT_LT(value.timeout_ms, fault.duration_us / 1000);
+      }
+    }
+    ASSERT_LE(leave, 1);  // somebody survives
+  }
+  EXPECT_EQ(seen.size(), 9U);
+  EXPECT_GT(in_construction, 300);
+}
+
 TEST(Generate, AListOfFaultsIsObeyed) {
   GenerateOptions options;
   ASSERT_TRUE(parse_faults("rank_exit,slow_thread", options).ok());
@@ -344,7 +382,8 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
       "node_throws, slow_thread, hook_fails, payload_flip, payload_truncate, payload_swap, "
       "payload_stale, payload_shift, net_partition, net_loss, net_reset, net_reject, "
       "net_half_open, "
-      "net_bandwidth, net_mtu, net_delay, net_cut");
+      "net_bandwidth, net_mtu, net_delay, net_cut, node_stop, node_memory, node_descriptors, "
+      "node_clock, store_full, store_dead, store_slow, rank_replaced, rank_left_out");
   EXPECT_EQ(message("swarm"), "accepted");
 }
 

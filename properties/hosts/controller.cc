@@ -121,6 +121,8 @@ void Controller::serve(Connection& connection) {
   }
   if (!greeting) {
     complain(fmt::format("refused {}: {}", peer, greeting.error().failure().detail));
+  } else if (greeting->role == Role::kStore && meets_fault(faults::Kind::kStoreDead)) {
+    // Its connection is closed.
   } else if (greeting->role == Role::kStore) {
     serve_store(line, greeting->generation, peer);
   } else {
@@ -179,33 +181,91 @@ void Controller::serve_store(const Line& line, std::uint64_t generation, const s
     Request request;
     const Status got = read_request(line, request);
     if (got.code() == Code::kPeerLost) return;  // a rank that is done closes its line
+    if (meets_fault(faults::Kind::kStoreDead)) return;
+    be_slow();
     std::string out =
         got.ok() ? carry_out(request, generation) : reply(kRefused, got.failure().detail);
     if (!got.ok()) complain(fmt::format("refused {}: {}", peer, got.failure().detail));
+    if (out.empty()) return;
     const Status sent = line.write(out, Clock::now() + limits_.request);
     if (!got.ok() || !sent.ok() || out[0] == kRefused) return;
   }
+}
+
+bool Controller::meets_fault(faults::Kind kind) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = std::find_if(faults_.begin(), faults_.end(), [&](const ActiveFault& each) {
+    return each.fault.kind == kind && Clock::now() < each.end;
+  });
+  if (found == faults_.end()) return false;
+  ++found->acted;
+  return true;
+}
+
+void Controller::be_slow() {
+  milliseconds wait{0};
+  std::unique_lock lock(mutex_);
+  for (ActiveFault& each : faults_) {
+    if (each.fault.kind != faults::Kind::kStoreSlow || Clock::now() >= each.end) continue;
+    ++each.acted;
+    wait =
+        std::max(wait, std::chrono::ceil<milliseconds>(std::chrono::microseconds(each.fault.at)));
+  }
+  if (wait.count() > 0) changed_.wait_for(lock, wait, [this] { return is_closing_; });
+}
+
+void Controller::begin_fault(const faults::Fault& fault) {
+  const std::scoped_lock lock(mutex_);
+  Clock::time_point end = Clock::time_point::max();
+  if (fault.duration_us != 0) end = Clock::now() + std::chrono::microseconds(fault.duration_us);
+  faults_.push_back({fault, end});
+  changed_.notify_all();  // waits for a key end where the store dies
+}
+
+std::vector<FaultReport> Controller::end_faults_due() { return end_faults(Clock::now()); }
+std::vector<FaultReport> Controller::end_faults() { return end_faults(Clock::time_point::max()); }
+
+std::vector<FaultReport> Controller::end_faults(Clock::time_point due) {
+  const std::scoped_lock lock(mutex_);
+  std::vector<FaultReport> reports;
+  for (const ActiveFault& each : faults_)
+    if (each.end <= due)
+      reports.push_back(
+          {each.fault.kind, each.acted, each.acted != 0 ? "" : "nobody asked the store"});
+  std::erase_if(faults_, [&](const ActiveFault& each) { return each.end <= due; });
+  return reports;
 }
 
 std::string Controller::carry_out(const Request& request, std::uint64_t generation) {
   std::unique_lock lock(mutex_);
   auto found = values_.end();
   const auto is_over = [&] { return is_closing_ || generation_ != generation; };
+  const auto is_dead = [&] {
+    return std::any_of(faults_.begin(), faults_.end(), [](const ActiveFault& each) {
+      return each.fault.kind == faults::Kind::kStoreDead && Clock::now() < each.end;
+    });
+  };
   const auto is_set = [&] {
     found = values_.find(request.key);
-    return is_over() || found != values_.end();
+    return is_over() || is_dead() || found != values_.end();
   };
   if (request.operation == kGet && !changed_.wait_for(lock, request.wait, is_set))
     return reply(kTimedOut);
   if (is_over())
     return reply(kRefused, fmt::format("generation {} is over: this is generation {}", generation,
                                        generation_));
+  if (is_dead()) return {};  // which closes the connection
   if (request.operation == kGet) return reply(kValue, found->second);
   if (request.operation == kContains) return reply(is_set() ? kYes : kNo);
   return set(request);
 }
 
 std::string Controller::set(const Request& request) {
+  for (ActiveFault& each : faults_) {
+    if (each.fault.kind != faults::Kind::kStoreFull || Clock::now() >= each.end) continue;
+    ++each.acted;
+    return reply(kRefused, "there is no space left for the value");
+  }
   if (values_.contains(request.key)) return reply(kNo);
   const std::uint64_t bytes = request.key.size() + request.value.size();
   if (stored_bytes_ + bytes > limits_.store_bytes)

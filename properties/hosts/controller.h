@@ -19,7 +19,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "faults/plan.h"
+#include "properties/hosts/fault_report.h"
 #include "properties/hosts/handshake.h"
 #include "properties/hosts/line.h"
 #include "properties/hosts/secret.h"
@@ -54,6 +57,13 @@ class Controller {
   // generations are refused from now on.
   std::uint64_t begin_generation();
 
+  // Faults of the store (faults/plan.h): those that are in force act on every request.
+  void begin_fault(const faults::Fault& fault);
+  // Ends those whose time is over, or all of them, and returns what became of them; `acted` counts
+  // requests.
+  std::vector<FaultReport> end_faults_due();
+  std::vector<FaultReport> end_faults();
+
   // Ranks from `ranks` on are refused.
   void expect_ranks(std::uint32_t ranks);
   // Waits for the line of a rank, which belongs to the caller then. Until release_rank() no other
@@ -80,6 +90,17 @@ class Controller {
   std::string carry_out(const Request& request, std::uint64_t generation);
   std::string set(const Request& request);
   void complain(const std::string& line);
+  // Whether a fault of this kind is in force; counts that it met a request.
+  bool meets_fault(faults::Kind kind);
+  std::vector<FaultReport> end_faults(Clock::time_point due);
+  // Waits as long as a slow store does.
+  void be_slow();
+
+  struct ActiveFault {
+    faults::Fault fault;
+    Clock::time_point end;
+    std::uint64_t acted = 0;
+  };
 
   Address address_;
   const Line listener_;
@@ -100,6 +121,7 @@ class Controller {
   std::map<std::uint32_t, bool> is_here_;
   std::size_t strangers_ = 0;
   std::uint64_t reported_ = 0;
+  std::vector<ActiveFault> faults_;
 };
 
 }  // namespace lockstep::properties::hosts

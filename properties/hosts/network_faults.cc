@@ -42,7 +42,7 @@ std::string verdict_of(const Fault& fault) {
 
 bool is_filter(Kind kind) {
   return kind == Kind::kNetPartition || kind == Kind::kNetLoss || kind == Kind::kNetReject ||
-         kind == Kind::kNetHalfOpen || kind == Kind::kNetReset;
+         kind == Kind::kNetHalfOpen || kind == Kind::kNetReset || kind == Kind::kRankLeftOut;
 }
 
 bool is_relayed(Kind kind) { return kind == Kind::kNetDelay || kind == Kind::kNetCut; }
@@ -178,7 +178,7 @@ Clock::time_point NetworkFaults::end_those_due() {
   return next;
 }
 
-std::vector<NetworkFaults::Report> NetworkFaults::end_all() {
+std::vector<FaultReport> NetworkFaults::end_all() {
   for (const Active& each : active_) end(each);
   active_.clear();
   return std::exchange(reports_, {});

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "properties/hosts/fault_report.h"
 #include "properties/hosts/line.h"
 #include "properties/hosts/relay.h"
 #include "reducer/base/status.h"
@@ -40,14 +41,8 @@ class NetworkFaults {
   // Ends those whose time is over, and says when to call it again; Clock::time_point::max(): never.
   Clock::time_point end_those_due();
 
-  // What became of a fault.
-  struct Report {
-    faults::Kind kind = faults::Kind::kNetPartition;
-    std::uint64_t acted = 0;  // packets; 0: it has done nothing
-    std::string why;          // of 0: why not
-  };
-  // Ends all, and returns the reports since the last call.
-  std::vector<Report> end_all();
+  // Ends all, and returns the reports since the last call; `acted` counts packets.
+  std::vector<FaultReport> end_all();
 
  private:
   struct Active {
@@ -65,7 +60,7 @@ class NetworkFaults {
   std::unique_ptr<Relay> relay_;  // null where the plan needs none
   std::string no_relay_;          // why there is none, where the plan needs one
   std::vector<Active> active_;
-  std::vector<Report> reports_;
+  std::vector<FaultReport> reports_;
   std::uint64_t tables_ = 0;
 };
 

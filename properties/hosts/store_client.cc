@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 // Besides a wait: for the connection, and for a controller on a busy machine.
 constexpr auto kAllowance = std::chrono::seconds(10);
 constexpr auto kPauseBetweenTries = milliseconds(50);
+constexpr auto kGoneLimit = milliseconds(500);  // of a store that has answered before
 constexpr std::uint64_t kMostReply = std::uint64_t{64} << 20;
 
 }  // namespace
@@ -40,7 +41,10 @@ Result<Line> StoreClient::idle_line(Clock::time_point deadline) {
       return line;
     }
   }
-  return connect_as(address_, secret_, greeting_, deadline);
+  if (has_connected_) deadline = std::min(deadline, Clock::now() + kGoneLimit);
+  Result<Line> line = connect_as(address_, secret_, greeting_, deadline);
+  if (line) has_connected_ = true;
+  return line;
 }
 
 Result<StoreClient::Reply> StoreClient::ask_over(const Line& line, const std::string& request,

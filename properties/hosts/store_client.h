@@ -1,11 +1,14 @@
 // StoreClient: a rank's end of the controller's store (controller.h), for one generation.
 //
+// A store that has answered before, and is not there any more, is given up after half a second.
+//
 // Threads: all calls from any thread; each call that runs has a connection of its own, which is
 // used again. Failure: kTimeout at the deadline; kInvalidArgument if the controller refuses (wrong
 // secret, an old generation, a value that is too large); kPeerLost and kTransport if the network
 // fails.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -44,6 +47,7 @@ class StoreClient {
   const Address address_;
   const Secret secret_;
   const Greeting greeting_;
+  std::atomic<bool> has_connected_{false};
   std::mutex mutex_;
   std::vector<Line> idle_;  // guarded by mutex_
 };

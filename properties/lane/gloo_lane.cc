@@ -30,7 +30,7 @@ constexpr std::uint32_t kProcessesEvery = 8;
 bool needs_processes(const Case& c) {
   const auto& faults = c.faults.faults;
   return std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
-    return fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
+    return properties::needs_process(fault.kind);
   });
 }
 

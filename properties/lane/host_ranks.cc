@@ -151,7 +151,14 @@ class HostRanks::Lines final : public RankLines {
     return true;
   }
   std::string end(std::uint32_t rank, milliseconds patience) override;
-  void end_network_faults(Observation& observation) override;
+  void watch() override {
+    for (hosts::FaultReport& each : controller_->end_faults_due())
+      of_store_.push_back(std::move(each));
+  }
+  void begin_store_faults(std::uint32_t rank, const std::vector<faults::Fault>& faults) override;
+  bool has_ended_by_fault(std::uint32_t rank, Observation& observation) override;
+  void end_host_faults(std::uint32_t rank, Observation& observation) override;
+  void end_store_faults(Observation& observation) override;
 
  private:
   struct Remote {
@@ -175,12 +182,13 @@ class HostRanks::Lines final : public RankLines {
   Status spawn(std::uint32_t rank, std::vector<std::string> arguments,
                const posix_spawn_file_actions_t* actions);
   void lose(std::uint32_t rank);
-  void note(const nlohmann::json& reports, Observation& observation);
+  void note(const hosts::FaultReport& report, Observation& observation);
 
   std::unique_ptr<hosts::Controller> controller_;
   int secret_fd_ = -1;
   std::vector<Remote> remotes_;
-  bool disturbs_network_ = false;  // this case
+  bool has_host_faults_ = false;              // this case
+  std::vector<hosts::FaultReport> of_store_;  // of faults that have ended by themselves
   std::array<std::uint64_t, faults::kKinds> begun_{};
 };
 
@@ -218,9 +226,11 @@ HostRanks::Lines::~Lines() {
 
 void HostRanks::Lines::begin_case(const Case& c) {
   begun_.fill(0);
-  disturbs_network_ =
-      std::any_of(c.faults.faults.begin(), c.faults.faults.end(),
-                  [](const faults::Fault& each) { return faults::is_network(each.kind); });
+  of_store_.clear();
+  has_host_faults_ =
+      std::any_of(c.faults.faults.begin(), c.faults.faults.end(), [](const faults::Fault& each) {
+        return faults::is_of_host(each.kind) || each.kind == faults::Kind::kRankLeftOut;
+      });
 }
 
 std::vector<std::string> HostRanks::Lines::command_of(std::uint32_t rank,
@@ -332,38 +342,54 @@ std::string HostRanks::Lines::end(std::uint32_t rank, milliseconds patience) {
   return "was lost with its host";
 }
 
-void HostRanks::Lines::note(const nlohmann::json& reports, Observation& observation) {
-  for (const auto& each : reports) {
-    const auto kind = each.at(0).get<std::size_t>();
-    if (kind >= begun_.size()) continue;
-    ++begun_[kind];
-    if (each.at(1).get<std::uint64_t>() > 0)
-      ++observation.fired.counts[kind];
-    else
-      observation.unfired.push_back(fmt::format("a planned fault, {}, did nothing: {}",
-                                                faults::name_of(static_cast<faults::Kind>(kind)),
-                                                each.at(2).get<std::string>()));
+void HostRanks::Lines::begin_store_faults(std::uint32_t rank,
+                                          const std::vector<faults::Fault>& faults) {
+  for (const faults::Fault& each : faults) controller_->begin_fault(each);
+  (void)resume(rank);
+}
+
+// A rank that is left out counts when it leaves, and not here.
+void HostRanks::Lines::note(const hosts::FaultReport& report, Observation& observation) {
+  const auto kind = static_cast<std::size_t>(report.kind);
+  if (kind >= begun_.size()) return;
+  ++begun_[kind];
+  if (report.acted == 0)
+    observation.unfired.push_back(fmt::format("a planned fault, {}, did nothing: {}",
+                                              faults::name_of(report.kind), report.why));
+  else if (faults::is_of_host(report.kind))
+    ++observation.fired.counts[kind];
+}
+
+void HostRanks::Lines::end_host_faults(std::uint32_t rank, Observation& observation) {
+  if (!has_host_faults_ || fd(rank) < 0) return;
+  const std::optional<std::string> text = ask(rank, kHeal, {}, kHealed);
+  const auto reports = nlohmann::json::parse(text.value_or("[]"), nullptr, false);
+  try {
+    for (const auto& each : reports)
+      note({static_cast<faults::Kind>(each.at(0).get<std::uint8_t>()), each.at(1), each.at(2)},
+           observation);
+  } catch (const nlohmann::json::exception&) {
+    observation.unfired.push_back(fmt::format("the host of rank {} sent nonsense", rank));
   }
 }
 
-void HostRanks::Lines::end_network_faults(Observation& observation) {
-  if (!disturbs_network_) return;
-  for (std::uint32_t rank = 0; rank < remotes_.size(); ++rank) {
-    if (fd(rank) < 0) continue;
-    const std::optional<std::string> reports = ask(rank, kHeal, {}, kHealed);
-    const auto json = nlohmann::json::parse(reports.value_or("[]"), nullptr, false);
-    try {
-      note(json, observation);
-    } catch (const nlohmann::json::exception&) {
-      observation.unfired.push_back(fmt::format("the host of rank {} sent nonsense", rank));
-    }
-  }
+void HostRanks::Lines::end_store_faults(Observation& observation) {
+  for (const hosts::FaultReport& each : controller_->end_faults()) note(each, observation);
+  for (const hosts::FaultReport& each : std::exchange(of_store_, {})) note(each, observation);
+}
+
+bool HostRanks::Lines::has_ended_by_fault(std::uint32_t rank, Observation& observation) {
+  std::uint64_t& count =
+      observation.fired.counts[static_cast<std::size_t>(faults::Kind::kNodeMemory)];
+  const std::uint64_t before = count;
+  end_host_faults(rank, observation);
+  return count > before;
 }
 
 void HostRanks::Lines::note_unfired(const Case& c, Observation& observation) const {
   std::array<std::uint64_t, faults::kKinds> planned{};
   for (const faults::Fault& each : c.faults.faults)
-    if (faults::is_network(each.kind)) ++planned[static_cast<std::size_t>(each.kind)];
+    if (faults::is_of_host(each.kind)) ++planned[static_cast<std::size_t>(each.kind)];
   for (std::size_t kind = 0; kind < planned.size(); ++kind)
     if (planned[kind] > begun_[kind])
       observation.unfired.push_back(

@@ -18,6 +18,7 @@
 #include "properties/case/case_json.h"
 #include "properties/hosts/namespaces.h"
 #include "properties/hosts/network_faults.h"
+#include "properties/hosts/node_faults.h"
 #include "properties/hosts/store_client.h"
 #include "properties/lane/rank_fork_server.h"
 #include "properties/lane/rank_json.h"
@@ -40,7 +41,7 @@ constexpr auto kShortTurn = milliseconds(2);  // while a rank has to stop first
 
 class RankHost {
  public:
-  explicit RankHost(int line) : line_(line), faults_(hosts::data_address) {}
+  explicit RankHost(int line) : line_(line), network_(hosts::data_address) {}
   ~RankHost() { (void)end_child(milliseconds(0)); }
   RankHost(const RankHost&) = delete;
   RankHost& operator=(const RankHost&) = delete;
@@ -48,7 +49,7 @@ class RankHost {
   Status run() {
     while (true) {
       if (wants_continue_) try_to_continue();
-      const auto due = faults_.end_those_due() - Clock::now();
+      const auto due = std::min(network_.end_those_due(), node_.end_those_due()) - Clock::now();
       const auto turn = wants_continue_ ? kShortTurn : kTurn;
       const auto wait = std::clamp(std::chrono::ceil<milliseconds>(due), milliseconds(0), turn);
       pollfd entries[] = {{line_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
@@ -72,15 +73,17 @@ class RankHost {
     const std::string body = text.substr(1);
     switch (text[0]) {
       case kRequest:
-        if (child_pid_ < 0)
-          if (const Status status = start_child(); !status.ok())
-            return say(kEnded, "did not start: " + status.failure().detail);
-        prepare(body);
+        if (const Status status = prepare(body); !status.ok())
+          return say(kEnded, "did not start: " + status.failure().detail);
         return give(body);
       case kToRank:
         return give(body);
       case kContinue:
-        wants_continue_ = child_pid_ > 0;
+        // A stop that was seen already is not seen again.
+        if (std::exchange(waits_for_store_, false))
+          ::kill(child_pid_, SIGCONT);
+        else
+          wants_continue_ = child_pid_ > 0;
         return true;
       case kKill:
         return say(kKilled, end_child(patience_of(body)));
@@ -97,9 +100,8 @@ class RankHost {
     if (got == Receive::kClosed) return say(kEnded, end_child(kEndLimit));
     // Foreign bytes are passed on as what they are: no message.
     if (got != Receive::kMessage || text.empty()) return say('?', {});
-    if (text[0] != kNetwork) return send_message(line_, text, kMessageLimit);
-    begin_faults(text.substr(1));
-    return true;
+    if (text[0] != kFaults) return send_message(line_, text, kMessageLimit);
+    return begin_faults(text.substr(1));
   }
 
   static milliseconds patience_of(const std::string& text) {
@@ -108,11 +110,21 @@ class RankHost {
     return milliseconds(ms);
   }
 
-  // The rank says itself what is wrong with a request that cannot be read.
-  void prepare(const std::string& text) {
+  // Starts the rank's process, unless it runs and has what the faults of the case need. The rank
+  // says itself what is wrong with a request that cannot be read.
+  Status prepare(const std::string& text) {
     const RankRequest request = rank_request_from(text);
     const Result<Case> c = from_json(request.case_text, "request");
-    if (c) faults_.prepare(c->faults, request.rank);
+    if (c) network_.prepare(c->faults, request.rank);
+    const bool has_node_faults =
+        c && std::any_of(c->faults.faults.begin(), c->faults.faults.end(), [&](const auto& each) {
+          return each.rank == request.rank && hosts::is_of_process(each.kind);
+        });
+    if (has_node_faults) (void)end_child(milliseconds(0));
+    if (has_node_faults) node_.prepare();
+    const Status started = child_pid_ < 0 ? start_child() : Status();
+    hosts::NodeFaults::end_preparation();
+    return started;
   }
 
   // A rank that does not take its message is lost, and hear() will say so.
@@ -137,7 +149,7 @@ class RankHost {
   }
 
   std::string end_child(milliseconds patience) {
-    wants_continue_ = false;
+    wants_continue_ = waits_for_store_ = false;
     if (child_pid_ < 0) return "had ended before";
     const std::optional<int> status = end_within(child_pid_, patience);
     ::close(child_fd_);
@@ -157,28 +169,41 @@ class RankHost {
     wants_continue_ = false;
   }
 
-  // The rank stops itself, and goes on when its faults have begun.
-  void begin_faults(const std::string& text) {
+  // The rank stops itself, and goes on when its faults have begun. Those of the store are the
+  // controller's, which continues the rank then.
+  bool begin_faults(const std::string& text) {
     const Clock::time_point deadline = Clock::now() + kStopLimit;
     while (!has_stopped() && !has_ended(child_pid_) && Clock::now() < deadline) ::usleep(200);
+    std::vector<faults::Fault> of_store;
     const auto faults = faults_from(text);
     for (const faults::Fault& each : faults.value_or(std::vector<faults::Fault>()))
-      faults_.begin(each);
+      if (faults::is_of_store(each.kind))
+        of_store.push_back(each);
+      else if (hosts::is_of_process(each.kind))
+        node_.begin(each, child_pid_);
+      else
+        network_.begin(each);
+    waits_for_store_ = !of_store.empty();
+    if (waits_for_store_) return say(kFaults, to_text(of_store));
     ::kill(child_pid_, SIGCONT);
+    return true;
   }
 
   std::string heal() {
     nlohmann::json reports = nlohmann::json::array();
-    for (const auto& each : faults_.end_all())
-      reports.push_back({static_cast<int>(each.kind), each.acted, each.why});
+    for (const auto& ended : {network_.end_all(), node_.end_all()})
+      for (const hosts::FaultReport& each : ended)
+        reports.push_back({static_cast<int>(each.kind), each.acted, each.why});
     return reports.dump();
   }
 
   const int line_;
-  hosts::NetworkFaults faults_;
+  hosts::NetworkFaults network_;
+  hosts::NodeFaults node_;
   pid_t child_pid_ = -1;
   int child_fd_ = -1;
   bool wants_continue_ = false;
+  bool waits_for_store_ = false;  // the rank stops until its faults of the store have begun
 };
 
 // Leaves the network for a namespace, and waits until the controller has plugged that in.

@@ -1,7 +1,7 @@
 // RankHost: what `lockstep rank` does. It connects to the controller of a run (hosts/controller.h)
 // as one rank, starts the rank's process on this host, and carries the messages of rank_server.h
 // between the two. It continues, kills and replaces the rank's process when the controller says so,
-// and carries out the faults of the network. It ends with its controller.
+// and carries out the faults of the network and of the node. It ends with its controller.
 //
 // Threads: one caller. Failure: one line.
 #pragma once
@@ -19,8 +19,9 @@ constexpr char kToRank = 'r';    // an answer to the rank
 constexpr char kRequest = 'q';   // a request; starts the rank's process if there is none
 constexpr char kContinue = 'c';  // continue the rank when it has stopped
 constexpr char kKill = 'k';      // answered by kKilled
-constexpr char kHeal = 'h';      // end the faults of the network; answered by kHealed
-// What the host sends, besides the messages of the rank and kEnded (rank_server.h).
+constexpr char kHeal = 'h';      // end the faults of this host; answered by kHealed
+// What the host sends, besides the messages of the rank and kEnded (rank_server.h). Of the faults
+// that begin (kFaults) it passes on those of the store.
 constexpr char kKilled = 'K';  // and how the rank's process ended
 constexpr char kHealed = 'H';  // and what became of each fault, as JSON: [kind, acted, why]
 

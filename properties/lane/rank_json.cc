@@ -164,15 +164,30 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
 }
 
 std::string to_text(const RankRequest& request) {
+  Json joining;
+  if (request.joining) {
+    Json recoveries = Json::array();
+    for (const reference::Recovery& each : request.joining->recoveries)
+      recoveries.push_back({each.before_step, each.survivors});
+    joining = {recoveries, to_text(request.joining->resume)};
+  }
   return Json({request.case_text, request.rank, request.directory, request.subject,
-               request.detailed, request.is_nccl, request.net_plan, request.address})
+               request.detailed, request.is_nccl, request.net_plan, request.address, joining})
       .dump();
 }
 
 RankRequest rank_request_from(const std::string& text) {
   const Json json = Json::parse(text);
-  return {json.at(0), json.at(1), json.at(2), json.at(3),
-          json.at(4), json.at(5), json.at(6), json.at(7)};
+  RankRequest request = {json.at(0), json.at(1), json.at(2), json.at(3),
+                         json.at(4), json.at(5), json.at(6), json.at(7), {}};
+  const Json& joining = json.at(8);
+  if (joining.is_null()) return request;
+  request.joining.emplace();
+  for (const Json& each : joining.at(0))
+    request.joining->recoveries.push_back(
+        {each.at(0), each.at(1).get<std::vector<std::uint32_t>>()});
+  request.joining->resume = resume_from(joining.at(1));
+  return request;
 }
 
 std::string to_text(const Resume& resume) {

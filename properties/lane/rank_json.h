@@ -22,6 +22,7 @@ struct RankRequest {
   bool is_nccl = false;
   std::string net_plan;
   std::string address;
+  std::optional<Joining> joining;  // of a rank that takes the place of another one
 };
 std::string to_text(const RankRequest& request);
 RankRequest rank_request_from(const std::string& text);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "properties/case/case.h"
 #include "properties/lane/lane.h"
@@ -46,9 +47,24 @@ class RankLines {
   // Called again and again while ranks run.
   virtual void watch() {}
 
-  // Ends the faults of the network that have begun, and notes which have acted. Called when the
-  // ranks recover, and after the case.
-  virtual void end_network_faults(Observation& observation) { (void)observation; }
+  // Faults of the store begin; their rank has announced that it stops, and goes on then.
+  virtual void begin_store_faults(std::uint32_t rank, const std::vector<faults::Fault>& faults) {
+    (void)rank;
+    (void)faults;
+  }
+  // Whether the process of a rank has ended because of a fault on its host.
+  virtual bool has_ended_by_fault(std::uint32_t rank, Observation& observation) {
+    (void)rank;
+    (void)observation;
+    return false;
+  }
+  // Ends the faults that have begun on the rank's host, or in the store, and notes which have
+  // acted. Called when the ranks recover, and after the case. The rank waits then, or has ended.
+  virtual void end_host_faults(std::uint32_t rank, Observation& observation) {
+    (void)rank;
+    (void)observation;
+  }
+  virtual void end_store_faults(Observation& observation) { (void)observation; }
 };
 
 struct RankRunOptions {

@@ -54,10 +54,14 @@ class RankServer {
       ::raise(SIGSTOP);
     };
     if (!request.address.empty())
-      job.begin_network_faults = [this](const std::vector<faults::Fault>& faults) {
-        send_message(fd_, kNetwork + to_text(faults));
+      job.begin_host_faults = [this](const std::vector<faults::Fault>& faults) {
+        send_message(fd_, kFaults + to_text(faults));
         ::raise(SIGSTOP);
       };
+    job.leave_group = [this, &job](bool is_cut_off, std::uint32_t duration_us) {
+      leave_group(job, is_cut_off, duration_us);
+    };
+    job.joining = request.joining;
     job.stop_process = [this] {
       send_message(fd_, std::string(1, kStop));
       ::raise(SIGSTOP);
@@ -72,6 +76,16 @@ class RankServer {
     std::string text;
     if (receive_message(fd_, text, std::nullopt) != Receive::kMessage) ::_exit(1);
     return resume_from(text);
+  }
+
+  // A rank that is cut off goes on, and one that is not is stopped.
+  void leave_group(const RankJob& job, bool is_cut_off, std::uint32_t duration_us) {
+    const bool has_network = job.begin_host_faults != nullptr;
+    const bool stops = !is_cut_off || !has_network;
+    if (!stops)
+      job.begin_host_faults({{faults::Kind::kRankLeftOut, job.rank, 0, 0, duration_us, job.rank}});
+    send_message(fd_, kLeave + (stops ? std::to_string(duration_us) : std::string(kGoesOn)));
+    if (stops) ::raise(SIGSTOP);
   }
 
   // Ends the process as a loss of power does: nothing is unwound, and the peers get no message.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,10 @@ constexpr char kPause = 'p';
 constexpr char kStop = 's';
 constexpr char kExit = 'x';
 constexpr char kDone = 'd';
-constexpr char kNetwork = 'n';  // faults of the network begin; the rank stops until they have begun
+constexpr char kFaults = 'f';  // faults begin on the host; the rank stops until they have begun
+// The others go on without the rank: for how long it stops (0: until they are done), or kGoesOn.
+constexpr char kLeave = 'l';
+constexpr const char* kGoesOn = "goes on";
 // From the host of the rank (rank_host.h): the rank's process has ended, and how.
 constexpr char kEnded = 'e';
 
@@ -42,7 +46,9 @@ struct RankJob {
   std::function<Resume(bool finished, std::uint32_t next_step)> meet;
   std::function<void(const faults::Fired& fired)> exit_process;
   std::function<void(std::uint32_t duration_us)> pause_process;
-  std::function<void(const std::vector<faults::Fault>& faults)> begin_network_faults;
+  std::function<void(const std::vector<faults::Fault>& faults)> begin_host_faults;
+  std::function<void(bool is_cut_off, std::uint32_t duration_us)> leave_group;
+  std::optional<Joining> joining;
   std::function<void()> stop_process;  // until all others have given up or are done
 };
 

@@ -57,6 +57,14 @@ class WatchedStore final : public Store {
   std::string lacking_;  // guarded by mutex_
 };
 
+// Whether the store may fail because of the plan. Otherwise a failure is the lane's.
+bool disturbs_store(const faults::FaultPlan& plan) {
+  return std::any_of(plan.faults.begin(), plan.faults.end(), [](const faults::Fault& fault) {
+    return faults::is_of_store(fault.kind) || fault.kind == faults::Kind::kNodeMemory ||
+           fault.kind == faults::Kind::kNodeDescriptors;
+  });
+}
+
 }  // namespace
 
 RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
@@ -64,10 +72,11 @@ RealEnvironment::RealEnvironment(Setup setup) : setup_(std::move(setup)) {
   for (const faults::Fault& fault : setup_.c->faults.faults) {
     if (fault.kind == faults::Kind::kOperationError)
       continue;  // NCCL's plug-in carries it out; Gloo has none
-    const bool needs_process =
-        fault.kind == faults::Kind::kRankExit || fault.kind == faults::Kind::kRankPause;
-    if (faults::is_network(fault.kind) && !setup_.begin_network_faults) continue;
-    if (!needs_process || setup_.exit_process) plan.faults.push_back(fault);
+    if (faults::is_of_host(fault.kind) && !setup_.begin_host_faults) continue;
+    if (fault.kind == faults::Kind::kRankLeftOut && !setup_.leave_group) continue;
+    // Who takes the place of a rank does not end as that did.
+    if (faults::ends_process(fault.kind) && fault.rank == setup_.rank && setup_.joining) continue;
+    if (!properties::needs_process(fault.kind) || setup_.exit_process) plan.faults.push_back(fault);
   }
   injector_.reset(plan, program().world,
                   std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program().steps.size())));
@@ -80,7 +89,7 @@ RealEnvironment::Setup RealEnvironment::setup_of(const properties::RankJob& job)
   if (job.directory.compare(0, 6, "tcp://") == 0) {
     const auto store = std::make_shared<NetworkStore>(job.directory, job.rank);
     setup.store = store;
-    setup.lacking = [store] { return store->lacking(); };
+    if (!disturbs_store(job.c->faults)) setup.lacking = [store] { return store->lacking(); };
   } else {
     const auto store = std::make_shared<WatchedStore>(job.directory);
     setup.store = store;
@@ -91,7 +100,9 @@ RealEnvironment::Setup RealEnvironment::setup_of(const properties::RankJob& job)
   setup.exit_process = job.exit_process;
   setup.pause_process = job.pause_process;
   setup.address = job.address;
-  setup.begin_network_faults = job.begin_network_faults;
+  setup.begin_host_faults = job.begin_host_faults;
+  setup.leave_group = job.leave_group;
+  setup.joining = job.joining;
   return setup;
 }
 
@@ -101,7 +112,11 @@ platform::Duration RealEnvironment::timeout() const {
 }
 
 platform::Duration RealEnvironment::failure_grace() const {
-  return std::min<platform::Duration>(timeout(), std::chrono::milliseconds(500));
+  // On hosts as long as in production: a rank whose peer is silent asks all others first, and
+  // reports up to half a second later than they do.
+  const bool is_on_host = !setup_.address.empty();
+  return std::min<platform::Duration>(timeout(),
+                                      std::chrono::milliseconds(is_on_host ? 2000 : 500));
 }
 
 Result<Memberships> RealEnvironment::connect(const Roster& roster) {
@@ -154,6 +169,16 @@ void RealEnvironment::begin_step(std::uint32_t step) {
     injector_.end_step(setup_.rank);
 }
 
+void RealEnvironment::begin_connect(std::uint32_t step) {
+  std::vector<faults::Fault> begun;
+  {
+    const std::scoped_lock lock(mutex_);
+    injector_.begin_reset(setup_.rank, step);
+    begun = injector_.on_connect(setup_.rank);
+  }
+  if (!begun.empty()) setup_.begin_host_faults(begun);
+}
+
 void RealEnvironment::begin_reset(std::uint32_t step) {
   const std::scoped_lock lock(mutex_);
   injector_.begin_reset(setup_.rank, step);
@@ -171,7 +196,8 @@ faults::OperationFault RealEnvironment::on_operation() {
     fault = injector_.on_operation(setup_.rank);
   }
   if (fault.exit) setup_.exit_process(fired());
-  if (!fault.network.empty()) setup_.begin_network_faults(fault.network);
+  if (!fault.of_host.empty()) setup_.begin_host_faults(fault.of_host);
+  if (fault.left_out) setup_.leave_group(fault.is_cut_off, fault.away_us);
   if (fault.pause_us != 0) setup_.pause_process(fault.pause_us);
   return fault;
 }

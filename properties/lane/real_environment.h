@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,12 +39,17 @@ class RealEnvironment : public RankEnvironment {
     std::function<void(std::uint32_t duration_us)> pause_process;
     // For ranks on machines of their own.
     std::string address;  // where the other ranks reach this one
-    std::function<void(const std::vector<faults::Fault>& faults)> begin_network_faults;
+    std::function<void(const std::vector<faults::Fault>& faults)> begin_host_faults;
+    // The others go on without the rank, which is stopped, or is cut off and goes on.
+    std::function<void(bool is_cut_off, std::uint32_t duration_us)> leave_group;
+    std::optional<Joining> joining;
   };
   explicit RealEnvironment(Setup setup);
   static Setup setup_of(const properties::RankJob& job);
 
   std::uint32_t rank() const override { return setup_.rank; }
+  std::optional<Joining> joining() const override { return setup_.joining; }
+  void begin_connect(std::uint32_t step) override;
   Result<Memberships> connect(const Roster& roster) override;
   platform::Duration failure_grace() const override;
   void begin_step(std::uint32_t step) override;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+using properties::Joining;
 using properties::Resume;
 using properties::Roster;
 
@@ -51,11 +53,17 @@ class RankEnvironment {
   // the tensors. Null means that the tensors are in host memory.
   virtual Device* gpu() { return nullptr; }
 
+  // Without a value the rank is there from the beginning.
+  virtual std::optional<Joining> joining() const { return std::nullopt; }
+
+  // The rank is about to connect for the construction (step 0) or reset before `step`.
+  virtual void begin_connect(std::uint32_t step) { (void)step; }
   virtual Result<Memberships> connect(const Roster& roster) = 0;
   virtual platform::Duration failure_grace() const = 0;
 
   virtual void begin_step(std::uint32_t step) = 0;
-  // The subject is about to be reset, and goes on with `step`. The next begin_step() ends this.
+  // The subject is about to be reset, and goes on with `step`; or to be constructed, in step 0. The
+  // next begin_step() ends this.
   virtual void begin_reset(std::uint32_t step) { (void)step; }
   // Whether the lane wants to know what the rank's reducer is doing. set_state() then says it, on
   // any thread of the rank, and one call at a time.

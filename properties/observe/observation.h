@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -137,7 +138,10 @@ struct RankObservation {
   std::vector<FailedCall> failed_end_joins;  // calls of end_join() (S2)
   bool finished = false;                     // whether it reached the end of its program
   bool exited = false;                       // by a fault
-  bool silenced = false;                     // by a fault after which it never answers (a stall)
+  bool was_replaced = false;                 // it exited, and this is what came in its place
+  // The others went on without it in this step, while its process lived.
+  std::optional<std::uint32_t> left_out_in;
+  bool silenced = false;  // by a fault after which it never answers (a stall)
   // What the system refused to the lane (not to the subject) in this rank; then the run proves
   // nothing.
   std::string lacking;

@@ -170,14 +170,18 @@ class Training {
   void run(const SubjectFactory& make_subject) {
     subject_ = make_subject();
     if (environment_.detailed()) environment_.watch([this] { note_end(); });
-    Roster roster;
-    for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
-    std::uint32_t step = 0;
-    observation_.construction = join(roster, step, [this](Memberships memberships) {
-      return subject_->construct(parameters_, state_->buffers(), engine_, program_, environment_,
-                                 std::move(memberships));
+    Resume first = first_group();
+    std::uint32_t step = first.step;
+    observation_.construction = join(first.roster, step, [&](Memberships memberships) {
+      environment_.begin_reset(step);
+      Status status = subject_->construct(parameters_, state_->buffers(), engine_, program_,
+                                          environment_, std::move(memberships));
+      environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
+      return status;
     });
-    if (observation_.construction.ok()) {
+    if (environment_.exited()) {
+      observation_.construction = Status();  // it has no result any more
+    } else if (observation_.construction.ok()) {
       if (subject_->names_buckets()) watch_.begin();
       record_hooks();
       train_all(step);
@@ -189,6 +193,18 @@ class Training {
   }
 
  private:
+  // That of all ranks, unless this rank joins later.
+  Resume first_group() {
+    if (auto joining = environment_.joining()) {
+      recoveries_ = std::move(joining->recoveries);
+      step_errs_ = expected_errors_.after(recoveries_);
+      return std::move(joining->resume);
+    }
+    Resume first;
+    for (std::uint32_t r = 0; r < program_.world; ++r) first.roster.members.push_back(r);
+    return first;
+  }
+
   static std::uint64_t now_us() {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(platform::now()).count());
@@ -266,6 +282,7 @@ class Training {
     const int attempts = kMaxJoinAttempts + static_cast<int>(program_.steps.size());
     for (int attempt = 0;; ++attempt) {
       generation_ = roster.generation;
+      environment_.begin_connect(step);
       Result<Memberships> memberships = environment_.connect(roster);
       Status status = memberships ? Status() : memberships.error();
       if (memberships) {

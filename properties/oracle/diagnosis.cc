@@ -321,9 +321,13 @@ class DiagnosisOracle {
       // The link has two ends, and nobody knows which one broke it.
       if (fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind))
         return std::nullopt;
-      const bool is_silence = fault.kind == faults::Kind::kOperationStall ||
-                              fault.kind == faults::Kind::kMessageStall ||
-                              fault.kind == faults::Kind::kRankPause;
+      // No rank is to blame for the store, nor for a connection that could not be made.
+      if (faults::is_of_store(fault.kind) || fault.kind == faults::Kind::kNodeDescriptors)
+        return std::nullopt;
+      const bool is_silence =
+          fault.kind == faults::Kind::kOperationStall ||
+          fault.kind == faults::Kind::kMessageStall || fault.kind == faults::Kind::kRankPause ||
+          fault.kind == faults::Kind::kNodeStop || fault.kind == faults::Kind::kRankLeftOut;
       const bool is_local = fault.kind == faults::Kind::kNodeThrows &&
                             program_.steps[fault.step].kind == reference::PassKind::kSynced &&
                             has_local_call(fault.step, fault.rank);

@@ -10,7 +10,7 @@ constexpr Among kPeerLost = Among::of({Code::kPeerLost});
 
 // Whether the error of the fault tells which rank is at fault.
 bool tells_culprit(const faults::Fault& fault) {
-  return fault.kind == faults::Kind::kRankExit || is_of_user(fault) ||
+  return faults::may_end_process(fault.kind) || is_of_user(fault) ||
          fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
 }
 
@@ -76,6 +76,11 @@ void FaultErrors::require_code(bool is_local, Requirements& it) const {
   if (std::any_of(fatal.begin(), fatal.end(),
                   [](const faults::Fault& fault) { return faults::is_payload(fault.kind); }))
     it.allow(Must::kCode, {.codes = Among::of({Code::kCorrupted})});
+  const auto refuses_memory = [](const faults::Fault& fault) {
+    return fault.kind == faults::Kind::kNodeMemory;
+  };
+  if (std::any_of(fatal.begin(), fatal.end(), refuses_memory))
+    it.allow(Must::kCode, {.codes = Among::of({Code::kOutOfMemory})});
 }
 
 void FaultErrors::require_names(std::uint32_t step, Requirements& it) const {
@@ -183,6 +188,7 @@ void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
 std::optional<Unspecified> FaultErrors::no_suspect(std::uint32_t step) const {
   if (!c_.has_one_reducer()) return Unspecified::kSeveralReducers;
   if (c_.program_fails()) return Unspecified::kFaultsAndErrors;
+  if (fails_in_reset(step)) return Unspecified::kPeerLeft;
   if (c_.case_.faults.faults.size() != 1 || c_.fatal_.size() != 1)
     return Unspecified::kSeveralFaults;
   if (is_done_or_dead(step)) return Unspecified::kDoneOrDead;
@@ -229,7 +235,7 @@ void FaultErrors::require_suspect(std::uint32_t step, Requirements& it) const {
     return;
   }
   const faults::Kind kind = c_.fatal_[0].kind;
-  if (kind != faults::Kind::kRankExit) it.allow(Must::kNobodyLeft, {.without = kSaysThatOneLeft});
+  if (!faults::may_end_process(kind)) it.allow(Must::kNobodyLeft, {.without = kSaysThatOneLeft});
   // All ranks wait for each other in a cycle, and nobody can tell where it began.
   if (kind == faults::Kind::kMessageStall) {
     it.allow(Must::kSuspect, {.open = Unspecified::kCycle});

@@ -42,8 +42,11 @@ bool reaches(const Case& c, const reference::Expectation& expectation,
   // sockets the last bytes of a rank that exits may be lost, so that a peer fails a step earlier.
   const auto is_because_of = [&](const reference::Recovery& recovery) {
     const auto& survivors = recovery.survivors;
-    return fault.kind == faults::Kind::kRankExit &&
-           std::find(survivors.begin(), survivors.end(), fault.rank) == survivors.end();
+    const bool leaves =
+        faults::may_end_process(fault.kind) || fault.kind == faults::Kind::kRankLeftOut;
+    const bool is_replaced = fault.kind == faults::Kind::kRankReplaced;
+    return is_replaced ||
+           (leaves && std::find(survivors.begin(), survivors.end(), fault.rank) == survivors.end());
   };
   return std::none_of(observation.recoveries.begin(), observation.recoveries.end(),
                       [&](const reference::Recovery& r) {

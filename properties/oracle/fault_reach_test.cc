@@ -51,6 +51,16 @@ TEST_F(FaultReach, ARecoveryThatTheRankTookPartInSeparatesItsExitFromEarlierStep
   EXPECT_FALSE(reaches_first_step(faults::Kind::kRankExit, {0, 1, 2}));
 }
 
+// Whoever takes its place comes with the recovery, as do those who leave a rank out.
+TEST_F(FaultReach, AReplacedRankAndOneThatWasLeftOutAreGoneBeforeTheRecovery) {
+  EXPECT_TRUE(reaches_first_step(faults::Kind::kRankReplaced, {0, 2, 1}));
+  EXPECT_TRUE(reaches_first_step(faults::Kind::kRankReplaced, {0, 2}));
+  EXPECT_TRUE(reaches_first_step(faults::Kind::kRankLeftOut, {0, 2}));
+  EXPECT_TRUE(reaches_first_step(faults::Kind::kNodeMemory, {0, 2}));
+  EXPECT_FALSE(reaches_first_step(faults::Kind::kNodeMemory, {0, 1, 2}));
+  EXPECT_FALSE(reaches_first_step(faults::Kind::kNodeStop, {0, 1, 2}));
+}
+
 TEST_F(FaultReach, AnErrorThatTheRankSurvivesIsInTheStepsAfterTheRecovery) {
   EXPECT_FALSE(reaches_first_step(faults::Kind::kOperationError, {0, 1, 2}));
 }

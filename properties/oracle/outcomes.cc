@@ -33,6 +33,13 @@ AllowedOutcomes Outcomes::success_of_step(std::uint32_t step) const {
   AllowedOutcomes allowed;
   const RankObservation& seen = c_.observation_.ranks[c_.rank_];
   const ExpectedRankStep& expected = c_.expectation_.steps[step].ranks[c_.rank_];
+  // What needs nobody, such as the root's end of a broadcast, may still end well.
+  if (seen.left_out_in && step >= *seen.left_out_in) {
+    allowed.open = Unspecified::kPeerLeft;
+    allowed.is_anything = !c_.holds_together(step);
+    if (!allowed.is_anything) allowed.must_fail = "the others went on without it";
+    return allowed;
+  }
   if (seen.exited && step == seen.steps.back().step) {  // it owes no error
     allowed.open = Unspecified::kLastStepOfExited;
     allowed.is_anything = true;
@@ -63,6 +70,12 @@ AllowedOutcomes Outcomes::success_of_step(std::uint32_t step) const {
 AllowedOutcomes Outcomes::of_step(std::uint32_t step) const {
   AllowedOutcomes allowed = success_of_step(step);
   if (allowed.is_anything) return allowed;
+  const auto& left_out_in = c_.observation_.ranks[c_.rank_].left_out_in;
+  if (left_out_in && step >= *left_out_in) {
+    allow(allowed.errors, "the others went on without it",
+          {.codes = ~Among::of({Code::kInternal}), .open = Unspecified::kPeerLeft});
+    return allowed;
+  }
   if (is_interrupted(step)) {
     allow(allowed.errors, "another reducer fails beside this one",
           {.open = Unspecified::kOtherReducer});
@@ -201,7 +214,7 @@ Outcomes::Loss Outcomes::loss_in_group_of(const FailedCall& attempt, std::size_t
   const RankObservation& seen = c_.observation_.ranks[peer];
   const auto has_failed = [&](const ObservedStep& step) {
     const bool is_last = &step == &seen.steps.back();
-    const bool is_lost = is_last && (seen.exited || seen.silenced);
+    const bool is_lost = is_last && (seen.exited || seen.was_replaced || seen.silenced);
     return step.generation == attempt.generation && (is_lost || !step.status.ok());
   };
   const auto is_of_group = [&](const FailedCall& call) {
@@ -215,8 +228,8 @@ Outcomes::Loss Outcomes::loss_in_group_of(const FailedCall& attempt, std::size_t
     const bool is_recorded = !seen.steps.empty() && fault.step <= seen.steps.back().step;
     return fault.rank == peer && attempt.step <= fault.step && !is_recorded;
   };
-  const bool may_be_lost =
-      seen.exited && std::any_of(c_.fatal_.begin(), c_.fatal_.end(), is_lost_there);
+  const bool may_be_lost = (seen.exited || seen.was_replaced) &&
+                           std::any_of(c_.fatal_.begin(), c_.fatal_.end(), is_lost_there);
   return may_be_lost ? Loss::kUnrecorded : Loss::kNone;
 }
 

@@ -89,6 +89,12 @@ MatrixCell cell_of(const Matrix& matrix, std::size_t row, std::size_t subject) {
     const MatrixResult& result = each.results[subject];
     ++cell.counts[static_cast<std::size_t>(result.kind)];
     if (is_failure(result.kind)) ++cell.failures[static_cast<std::size_t>(result.standing)];
+    if (has_run(result.kind) && !result.has_acted) ++cell.idle;
+    for (const MatrixResult::Wait& wait : result.waits) {
+      if (wait.seconds <= cell.longest_s) continue;
+      cell.longest_s = wait.seconds;
+      cell.timeout_s = each.timeout_s;
+    }
   }
   return cell;
 }
@@ -115,6 +121,18 @@ std::string text_without_failure(const MatrixCell& cell) {
   return cell.count(CellKind::kNotApplicable) > 0 ? name_of(CellKind::kNotApplicable) : "no case";
 }
 
+// What cases about one fault add: "; errors within 2.1 s (timeout 2 s); 1 fault did nothing".
+std::string times_of(const MatrixCell& cell) {
+  std::string out;
+  if (cell.longest_s > 0)
+    out += fmt::format("; errors within {:.2f} s (timeout {:g} s)", cell.longest_s, cell.timeout_s);
+  if (cell.idle > 0 && cell.cases() == 1)
+    out += "; the fault did nothing";
+  else if (cell.idle > 0)
+    out += fmt::format("; {} fault{} did nothing", cell.idle, cell.idle == 1 ? "" : "s");
+  return out;
+}
+
 // The failures and what proved nothing, each with its count, the worst first.
 std::vector<std::string> parts_of(const MatrixCell& cell) {
   std::vector<std::string> out;
@@ -132,9 +150,9 @@ std::vector<std::string> parts_of(const MatrixCell& cell) {
 
 std::string to_text(const MatrixCell& cell) {
   const std::vector<std::string> parts = parts_of(cell);
-  if (parts.empty()) return text_without_failure(cell);
+  if (parts.empty()) return text_without_failure(cell) + times_of(cell);
   const std::string of = cell.cases() == 1 ? "" : fmt::format(" of {}", cell.cases());
-  return fmt::format("{}{}{}", fmt::join(parts, ", "), of, standings_of(cell));
+  return fmt::format("{}{}{}{}", fmt::join(parts, ", "), of, standings_of(cell), times_of(cell));
 }
 
 std::string to_short_text(const MatrixCell& cell) {
@@ -142,9 +160,9 @@ std::string to_short_text(const MatrixCell& cell) {
   if (parts.size() < 2) return to_text(cell);
   const std::size_t worst = *std::find_if(cell.counts.begin(), cell.counts.end(),
                                           [](std::size_t count) { return count > 0; });
-  return fmt::format("{} + {} of {}{}", parts.front(),
+  return fmt::format("{} + {} of {}{}{}", parts.front(),
                      cell.failing() + cell.count(CellKind::kUnknown) - worst, cell.cases(),
-                     standings_of(cell));
+                     standings_of(cell), times_of(cell));
 }
 
 std::vector<MatrixExample> examples_of(const Matrix& matrix) {

@@ -58,6 +58,14 @@ struct MatrixResult {
   Standing standing = Standing::kNew;  // of a failure
   std::string oracle;
   std::string message;  // kNotApplicable: what the subject lacks
+  // Of a case that is about one fault: whether that has acted, and the longest time that each rank
+  // without the fault took from the beginning of a step to its error.
+  bool has_acted = true;
+  struct Wait {
+    std::uint32_t rank = 0;
+    double seconds = 0;
+  };
+  std::vector<Wait> waits = {};
 };
 
 struct MatrixCase {
@@ -65,6 +73,7 @@ struct MatrixCase {
   std::string file;                   // empty as long as there is none
   std::vector<std::size_t> rows;      // ascending
   std::vector<MatrixResult> results;  // one for each subject
+  double timeout_s = 0;               // of a case that is about one fault: how long its ranks wait
 };
 
 struct MatrixRow {
@@ -84,6 +93,9 @@ struct Matrix {
 struct MatrixCell {
   std::array<std::size_t, kCellKinds> counts{};
   std::array<std::size_t, kStandings> failures{};  // by what the subject's own profile says
+  std::size_t idle = 0;                            // cases about one fault that did nothing
+  double longest_s = 0;                            // until an error; 0: there was none
+  double timeout_s = 0;                            // of that case
   std::size_t cases() const;                       // that ran
   std::size_t count(CellKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
   std::size_t count(Standing standing) const {

@@ -69,6 +69,16 @@ std::vector<std::string> legend_of(const Matrix& matrix) {
   std::vector<std::string> out = {
       "Every subject is held to Lockstep's contract (reference/CONTRACT.md), bit for bit. A case "
       "counts in every row that names something that it has."};
+  const auto is_about_a_fault = [](const MatrixCase& each) { return each.timeout_s > 0; };
+  if (std::any_of(matrix.cases.begin(), matrix.cases.end(), is_about_a_fault)) {
+    out.emplace_back(
+        "Each row is one fault, of rank 1, in one phase of training. Right: no wrong bit, no hang, "
+        "and every other rank ended as the contract allows, where the fault tells who is to blame "
+        "with that name; after a failure all ranks recovered, and the steps after it were exact.");
+    out.emplace_back(
+        "errors within: the longest time that a rank without the fault took from the beginning of "
+        "a step to its error, beside the timeout of its collectives.");
+  }
   if (!standings.empty())
     out.emplace_back("1 crash + 3 of 40: of 40 cases one crashed, and 3 failed in less bad ways.");
   if (standings.contains(Standing::kKnown))
@@ -182,9 +192,15 @@ Json json_of(const MatrixCase& value) {
     if (is_failure(result.kind)) each["profile"] = name_of(result.standing);
     if (!result.oracle.empty()) each["oracle"] = result.oracle;
     if (result.kind == CellKind::kNotApplicable) each["lacks"] = result.message;
+    if (value.timeout_s > 0 && result.kind != CellKind::kNotApplicable)
+      each["fault_acted"] = result.has_acted;
+    for (const MatrixResult::Wait& wait : result.waits)
+      each["seconds_to_error"].push_back({{"rank", wait.rank}, {"seconds", wait.seconds}});
     results.push_back(std::move(each));
   }
-  return {{"case", value.name}, {"rows", value.rows}, {"results", results}};
+  Json out = {{"case", value.name}, {"rows", value.rows}, {"results", results}};
+  if (value.timeout_s > 0) out["timeout_seconds"] = value.timeout_s;
+  return out;
 }
 
 // One part of a bar.

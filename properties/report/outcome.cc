@@ -79,7 +79,10 @@ void add_errors(const Observation& observation, std::vector<RankError>& errors) 
     };
     const RankObservation& seen = observation.ranks[rank];
     add(kNone, "construction: ", seen.construction);
-    for (const ObservedStep& step : seen.steps) add(step.step, "", step.status);
+    for (const ObservedStep& step : seen.steps) {
+      add(step.step, "", step.status);
+      if (!step.status.ok()) errors.back().took_us = step.end_us - step.begin_us;
+    }
     add(kNone, "reset: ", seen.recovery);
     add(kNone, "end_join: ", seen.joining);
   }
@@ -114,7 +117,7 @@ std::string to_json(const Outcome& outcome) {
                          {"planted", {outcome.planted.reached, outcome.planted.triggered}},
                          {"diagnosis", outcome.diagnosis}};
   for (const RankError& error : outcome.errors)
-    json["errors"].push_back({error.rank, error.step, error.text});
+    json["errors"].push_back({error.rank, error.step, error.text, error.took_us});
   for (const TraceEvent& event : outcome.events)
     json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
                               event.sequence, event.generation, event.hooks});
@@ -137,7 +140,7 @@ Result<Outcome> outcome_from_json(const std::string& text) {
     outcome.planted = {json.at("planted").at(0), json.at("planted").at(1)};
     outcome.diagnosis = json.at("diagnosis");
     for (const auto& error : json.value("errors", nlohmann::json::array()))
-      outcome.errors.push_back({error.at(0), error.at(1), error.at(2)});
+      outcome.errors.push_back({error.at(0), error.at(1), error.at(2), error.at(3)});
     for (const auto& event : json.value("events", nlohmann::json::array()))
       outcome.events.push_back({event.at(0), event.at(1), event.at(2), event.at(3), event.at(4),
                                 event.at(5), event.at(6), event.at(7)});

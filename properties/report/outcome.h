@@ -30,6 +30,7 @@ struct RankError {
   std::uint32_t rank = 0;
   std::int64_t step = kNone;  // kNone: the call was construction, reset or end_join, not a step
   std::string text;           // one line
+  std::uint64_t took_us = 0;  // how long the step ran; 0 where it is no step
 };
 
 struct Outcome {

@@ -216,9 +216,9 @@ bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks
 Contributors contributors_of(const GroupState& group, const Ranks& active) {
   Contributors contributors;
   for (const std::uint32_t rank : group.survivors)
-    contributors.push_back(std::binary_search(active.begin(), active.end(), rank)
-                               ? &group.ranks[rank].gradients
-                               : nullptr);
+    contributors.push_back(std::find(active.begin(), active.end(), rank) == active.end()
+                               ? nullptr
+                               : &group.ranks[rank].gradients);
   return contributors;
 }
 

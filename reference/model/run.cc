@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cassert>
 #include <memory>
 #include <utility>
 
@@ -52,7 +51,6 @@ void run_all(const Program& program, const Shares& shares, const std::vector<Rec
   auto recovery = recoveries.begin();
   const auto recover_before = [&](std::size_t step) {
     for (; recovery != recoveries.end() && recovery->before_step <= step; ++recovery) {
-      assert(std::is_sorted(recovery->survivors.begin(), recovery->survivors.end()));
       survivors = recovery->survivors;
       make_groups(shares, survivors);
     }
