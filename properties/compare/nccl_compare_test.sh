@@ -38,7 +38,7 @@ case $part in
       --repetitions 1 --fault-rounds 1 --sizes 1KiB,64KiB --json played.json
     for text in 'NCCL side by side, host side, device played; 3 ranks' ': all bits agree; ' \
       "$last: NCCL's ring (2.22 and newer): all_reduce/float32/1 KiB, all_reduce/float32/64 KiB, all_reduce/bfloat16/1 KiB" \
-      "$last: messages of one operation, all ranks: all_reduce/float32/1 KiB 12 (4096 B in all), " \
+      "$last: messages of one operation, all ranks: all_reduce/float32/1 KiB 24 (4096 B in all), " \
       "$last: told of killed: " "$last: told of stalled: timeout after " "$last: told of reset: "; do
       grep -qF "$text" out || fail "the report does not say '$text'"
     done
