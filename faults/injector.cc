@@ -55,11 +55,18 @@ Injector::Site Injector::site_of(Kind kind) {
       return kOperations;
     case Kind::kCallError:
       return kCalls;
+    case Kind::kConnectError:
+      return kConnecting;
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
     case Kind::kHookFails:
       return kHooks;
+    case Kind::kStoreDelay:
+    case Kind::kStoreError:
+      return kStoreCalls;
+    case Kind::kStoreTorn:
+      return kStoreValues;
     case Kind::kPayloadFlip:
     case Kind::kPayloadTruncate:
     case Kind::kPayloadSwap:
@@ -74,13 +81,27 @@ void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
   begin(rank, step % steps_, false);
 }
 
-void Injector::begin_reset(std::uint32_t rank, std::uint32_t step) { begin(rank, step, true); }
+void Injector::begin_reset(std::uint32_t rank, std::uint32_t step) {
+  begin(rank, step, true);
+  ranks_[rank].armed[kConnecting] = 0;
+}
+
+void Injector::begin_connect(std::uint32_t rank, std::uint32_t step) {
+  begin(rank, step, true);
+  auto& armed = ranks_[rank].armed;
+  for (int site = 0; site < kSites; ++site)
+    if (site != kConnecting && site != kStoreCalls && site != kStoreValues)
+      armed[static_cast<std::size_t>(site)] = 0;
+}
 
 void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
   state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
+  state.store_calls = state.store_values = 0;
+  state.store_fails = false;
   state.hook_calls.fill(0);
+  state.connect_calls.fill(0);
   state.step = step;
   state.in_reset = in_reset;
   state.armed.fill(0);
@@ -93,6 +114,7 @@ void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
 void Injector::end_step(std::uint32_t rank) {
   assert(rank < ranks_.size());
   ranks_[rank].armed.fill(0);
+  ranks_[rank].store_fails = false;
 }
 
 void Injector::count(const Fault& fault) {
@@ -176,6 +198,20 @@ bool Injector::fire_call(std::uint32_t rank, std::uint32_t site) {
   return fails;
 }
 
+bool Injector::fire_connect_call(std::uint32_t rank, ConnectCall call, std::uint32_t site) {
+  for (Planned& planned : plan_) {
+    const Fault& fault = planned.fault;
+    const bool is_here = fault.kind == Kind::kConnectError && ranks_[rank].is_at(fault, rank) &&
+                         fault.site == site && connect_call(fault) == call;
+    if (!is_here || planned.has_fired) continue;
+    planned.has_fired = true;
+    --ranks_[rank].armed[kConnecting];
+    count(fault);
+    return true;
+  }
+  return false;
+}
+
 NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {
   NodeFault out;
   fire(rank, kNodes, site, [&](const Fault& fault) {
@@ -199,6 +235,19 @@ std::vector<Fault> Injector::fire_hook(std::uint32_t rank, HookCall call, std::u
     count(fault);
     out.push_back(fault);
   }
+  return out;
+}
+
+StoreFault Injector::fire_store(std::uint32_t rank, std::uint32_t call, std::uint32_t value) {
+  StoreFault out;
+  Rank& state = ranks_[rank];
+  fire(rank, kStoreCalls, call, [&](const Fault& fault) {
+    if (fault.kind == Kind::kStoreDelay) out.delay_us += fault.duration_us;
+    if (fault.kind == Kind::kStoreError) state.store_fails = true;
+  });
+  out.fails = state.store_fails;
+  if (value != kNoSite && !out.fails)
+    fire(rank, kStoreValues, value, [&](const Fault& fault) { out.torn_at = fault.at; });
   return out;
 }
 

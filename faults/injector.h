@@ -3,7 +3,8 @@
 // group on the gloo lane, and the harness for nodes.
 //
 // The sites of each rank are counted from begin_step(), or from begin_reset(). Between end_step()
-// and the next of these calls (construction, connecting) nothing is counted and nothing fires. Each
+// and the next of these calls (construction, connecting) nothing is counted and nothing fires, but
+// from begin_connect() on faults of that connecting and of the store do. Each
 // fault of the plan fires at most once in a run. After its exit a rank has no more sites. A plan is
 // total: ranks are taken modulo the world, steps modulo the number of steps, and durations are
 // limited to kMaxDurationUs.
@@ -15,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "faults/plan.h"
@@ -44,6 +46,12 @@ struct NodeFault {
   std::uint32_t slow_us = 0;
 };
 
+struct StoreFault {
+  std::uint32_t delay_us = 0;
+  bool fails = false;
+  std::optional<std::uint32_t> torn_at;  // of the value, only so many bytes arrive
+};
+
 class Injector {
  public:
   Injector() = default;
@@ -56,6 +64,8 @@ class Injector {
   void begin_step(std::uint32_t rank, std::uint32_t step);
   // A reset begins, after which the rank goes on with `step`; it may be behind the last one.
   void begin_reset(std::uint32_t rank, std::uint32_t step);
+  // The group of that reset connects, before the reset itself begins.
+  void begin_connect(std::uint32_t rank, std::uint32_t step);
   void end_step(std::uint32_t rank);  // or the reset
   // Says what the reducer of the rank does from now on. It holds until the next call.
   void set_state(std::uint32_t rank, ReducerState state) { ranks_[rank].state = state; }
@@ -82,6 +92,12 @@ class Injector {
     const std::uint32_t site = state.calls++;
     return state.armed[kCalls] != 0 && fire_call(rank, site);
   }
+  // Whether this call fails with which the rank's group connects.
+  bool on_connect_call(std::uint32_t rank, ConnectCall call) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.connect_calls[static_cast<std::size_t>(call)]++;
+    return state.armed[kConnecting] != 0 && fire_connect_call(rank, call, site);
+  }
   NodeFault on_node(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.nodes++;
@@ -94,6 +110,15 @@ class Injector {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.hook_calls[static_cast<std::size_t>(call)]++;
     return state.armed[kHooks] == 0 ? std::vector<Fault>() : fire_hook(rank, call, site);
+  }
+
+  // A call of the rank's store. Only calls that write a value can tear one.
+  StoreFault on_store(std::uint32_t rank, bool writes) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t call = state.store_calls++;
+    const std::uint32_t value = writes ? state.store_values++ : kNoSite;
+    const bool is_armed = state.armed[kStoreCalls] != 0 || state.armed[kStoreValues] != 0;
+    return is_armed || state.store_fails ? fire_store(rank, call, value) : StoreFault{};
   }
 
   // Returns the payload faults of this exchange. The caller carries each one out, and calls
@@ -114,14 +139,31 @@ class Injector {
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
  private:
-  enum Site { kMessages, kOperations, kConnects, kCalls, kNodes, kHooks, kExchanges, kSites };
+  static constexpr std::uint32_t kNoSite = ~std::uint32_t{0};
+  enum Site {
+    kMessages,
+    kOperations,
+    kConnects,
+    kCalls,
+    kNodes,
+    kHooks,
+    kExchanges,
+    kConnecting,
+    kStoreCalls,
+    kStoreValues,
+    kSites
+  };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
     std::uint32_t calls = 0;
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
+    std::uint32_t store_calls = 0;
+    std::uint32_t store_values = 0;
+    bool store_fails = false;  // until the step or the reset ends
     std::array<std::uint32_t, kHookCalls> hook_calls{};
+    std::array<std::uint32_t, kConnectCalls> connect_calls{};
     // How many faults of this step have not fired, by kind of site.
     std::array<std::uint32_t, kSites> armed{};
     std::uint32_t step = 0;
@@ -151,8 +193,10 @@ class Injector {
   OperationFault fire_operation(std::uint32_t rank, std::uint32_t site);
   std::vector<Fault> fire_connect(std::uint32_t rank);
   bool fire_call(std::uint32_t rank, std::uint32_t site);
+  bool fire_connect_call(std::uint32_t rank, ConnectCall call, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
   std::vector<Fault> fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site);
+  StoreFault fire_store(std::uint32_t rank, std::uint32_t call, std::uint32_t value);
   std::vector<Fault> fire_exchange(std::uint32_t rank, std::uint32_t site);
 
   std::vector<Planned> plan_;

@@ -9,6 +9,12 @@ std::uint64_t count(const Injector& injector, Kind kind) {
   return injector.fired().counts[static_cast<std::size_t>(kind)];
 }
 
+Fault connect_error(std::uint32_t site) {
+  Fault fault{Kind::kConnectError, 0, 0, site};
+  fault.in_reset = true;
+  return fault;
+}
+
 TEST(Injector, FiresAtItsSiteOfItsStepOnItsRankAlone) {
   Injector injector({{{Kind::kMessageDelay, 1, 2, 3, 40}}}, 4, 5);
   for (std::uint32_t step = 0; step < 5; ++step)
@@ -169,6 +175,12 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_call(0));
     static_cast<void>(injector.on_node(0));
     static_cast<void>(injector.on_hook(0, HookCall::kStart));
+    static_cast<void>(injector.on_store(0, true));
+    if (static_cast<Kind>(kind) == Kind::kConnectError) {
+      injector.reset({{connect_error(0)}}, 1, 1);
+      injector.begin_connect(0, 0);
+      static_cast<void>(injector.on_connect_call(0, ConnectCall::kUniqueId));
+    }
     for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
     const std::uint64_t fired = count(injector, static_cast<Kind>(kind));
     // Who carries a fault out on the rank's host says whether it has acted.
@@ -215,6 +227,42 @@ TEST(Injector, ARankIsLeftOutOrReplaced) {
   EXPECT_EQ(left_out.away_us, 9U);
   EXPECT_TRUE(injector.on_operation(1).exit);
   EXPECT_TRUE(injector.exited(1));
+}
+
+TEST(Injector, ACallFailsOnlyWhileTheGroupConnects) {
+  Injector injector({{connect_error(1)}}, 2, 2);
+  injector.begin_step(0, 0);
+  EXPECT_FALSE(injector.on_connect_call(0, ConnectCall::kUniqueId));
+  EXPECT_FALSE(injector.on_connect_call(0, ConnectCall::kUniqueId));
+  injector.begin_connect(0, 0);
+  EXPECT_FALSE(injector.on_connect_call(0, ConnectCall::kUniqueId));
+  EXPECT_FALSE(injector.on_connect_call(0, ConnectCall::kInit));
+  EXPECT_TRUE(injector.on_connect_call(0, ConnectCall::kUniqueId));
+  EXPECT_EQ(count(injector, Kind::kConnectError), 1U);
+}
+
+TEST(Injector, AStoreFailsFromACallOnUntilTheNextStep) {
+  Injector injector({{{Kind::kStoreError, 1, 0, 1}, {Kind::kStoreDelay, 1, 0, 0, 7}}}, 2, 2);
+  injector.begin_step(0, 0);
+  injector.begin_step(1, 0);
+  EXPECT_EQ(injector.on_store(1, false).delay_us, 7U);
+  EXPECT_EQ(count(injector, Kind::kStoreError), 0U);
+  EXPECT_TRUE(injector.on_store(1, false).fails);
+  EXPECT_TRUE(injector.on_store(1, true).fails);
+  EXPECT_FALSE(injector.on_store(0, true).fails);
+  EXPECT_EQ(count(injector, Kind::kStoreError), 1U);
+  injector.begin_step(1, 1);
+  EXPECT_FALSE(injector.on_store(1, true).fails);
+}
+
+TEST(Injector, OnlyAValueThatIsWrittenCanBeTorn) {
+  Injector injector({{{Kind::kStoreTorn, 0, 0, 1, 0, 0, 30}}}, 1, 1);
+  injector.begin_step(0, 0);
+  EXPECT_FALSE(injector.on_store(0, true).torn_at);
+  EXPECT_FALSE(injector.on_store(0, false).torn_at);
+  EXPECT_EQ(count(injector, Kind::kStoreTorn), 0U);
+  EXPECT_EQ(injector.on_store(0, true).torn_at, 30U);
+  EXPECT_EQ(count(injector, Kind::kStoreTorn), 1U);
 }
 
 TEST(Injector, ResetForgets) {

@@ -1,79 +1,38 @@
 #include "faults/plan.h"
 
+#include <cstddef>
+#include <iterator>
+
 namespace lockstep::faults {
 
 const char* name_of(Kind kind) {
-  switch (kind) {
-    case Kind::kMessageDelay:
-      return "message_delay";
-    case Kind::kMessageStall:
-      return "message_stall";
-    case Kind::kOperationDelay:
-      return "operation_delay";
-    case Kind::kOperationStall:
-      return "operation_stall";
-    case Kind::kOperationError:
-      return "operation_error";
-    case Kind::kCallError:
-      return "call_error";
-    case Kind::kLinkReset:
-      return "link_reset";
-    case Kind::kRankExit:
-      return "rank_exit";
-    case Kind::kRankPause:
-      return "rank_pause";
-    case Kind::kNodeThrows:
-      return "node_throws";
-    case Kind::kSlowThread:
-      return "slow_thread";
-    case Kind::kHookFails:
-      return "hook_fails";
-    case Kind::kPayloadFlip:
-      return "payload_flip";
-    case Kind::kPayloadTruncate:
-      return "payload_truncate";
-    case Kind::kPayloadSwap:
-      return "payload_swap";
-    case Kind::kPayloadStale:
-      return "payload_stale";
-    case Kind::kPayloadShift:
-      return "payload_shift";
-    case Kind::kNetPartition:
-      return "net_partition";
-    case Kind::kNetLoss:
-      return "net_loss";
-    case Kind::kNetReset:
-      return "net_reset";
-    case Kind::kNetReject:
-      return "net_reject";
-    case Kind::kNetHalfOpen:
-      return "net_half_open";
-    case Kind::kNetBandwidth:
-      return "net_bandwidth";
-    case Kind::kNetMtu:
-      return "net_mtu";
-    case Kind::kNetDelay:
-      return "net_delay";
-    case Kind::kNetCut:
-      return "net_cut";
-    case Kind::kNodeStop:
-      return "node_stop";
-    case Kind::kNodeMemory:
-      return "node_memory";
-    case Kind::kNodeDescriptors:
-      return "node_descriptors";
-    case Kind::kNodeClock:
-      return "node_clock";
-    case Kind::kStoreFull:
-      return "store_full";
-    case Kind::kStoreDead:
-      return "store_dead";
-    case Kind::kStoreSlow:
-      return "store_slow";
-    case Kind::kRankReplaced:
-      return "rank_replaced";
-    case Kind::kRankLeftOut:
-      return "rank_left_out";
+  // By Kind.
+  static constexpr const char* kNames[] = {
+      "message_delay", "message_stall", "operation_delay",  "operation_stall",  "operation_error",
+      "call_error",    "link_reset",    "rank_exit",        "rank_pause",       "node_throws",
+      "slow_thread",   "hook_fails",    "payload_flip",     "payload_truncate", "payload_swap",
+      "payload_stale", "payload_shift", "connect_error",    "store_delay",      "store_error",
+      "store_torn",    "net_partition", "net_loss",         "net_reset",        "net_reject",
+      "net_half_open", "net_bandwidth", "net_mtu",          "net_delay",        "net_cut",
+      "node_stop",     "node_memory",   "node_descriptors", "node_clock",       "store_full",
+      "store_dead",    "store_slow",    "rank_replaced",    "rank_left_out"};
+  static_assert(std::size(kNames) == kKinds);
+  const auto index = static_cast<std::size_t>(kind);
+  return index < std::size(kNames) ? kNames[index] : "unknown";
+}
+
+const char* name_of(ConnectCall call) {
+  switch (call) {
+    case ConnectCall::kUniqueId:
+      return "ncclGetUniqueId";
+    case ConnectCall::kInit:
+      return "ncclCommInitRankConfig";
+    case ConnectCall::kShrink:
+      return "ncclCommShrink";
+    case ConnectCall::kAsyncError:
+      return "ncclCommGetAsyncError";
+    case ConnectCall::kCount:
+      return "ncclCommCount";
   }
   return "unknown";
 }
@@ -81,7 +40,7 @@ const char* name_of(Kind kind) {
 bool is_benign(Kind kind) {
   return kind == Kind::kMessageDelay || kind == Kind::kOperationDelay || kind == Kind::kRankPause ||
          kind == Kind::kSlowThread || kind == Kind::kNetBandwidth || kind == Kind::kNetDelay ||
-         kind == Kind::kNodeClock || kind == Kind::kStoreSlow;
+         kind == Kind::kNodeClock || kind == Kind::kStoreSlow || is_store_call(kind);
 }
 
 void Fired::add_counts(const Fired& other) {

@@ -57,6 +57,19 @@ enum class Kind : std::uint8_t {
   kPayloadStale,
   // The frame is rotated by 1 + `at` bytes: its end wraps around to its beginning.
   kPayloadShift,
+  // sim, over its NCCL: while the group connects with which `rank` goes on with the step after a
+  // failure, the site-th call of the function connect_call() does nothing and returns an error. It
+  // is always `in_reset`.
+  kConnectError,
+  // Faults of the store act on what `rank` does with the store of its group during the step. They
+  // change nothing as long as nothing else fails, because a step needs no store then.
+  // sim: the site-th call of the store takes `duration_us` longer.
+  kStoreDelay,
+  // sim: the site-th call of the store and all later ones of the step fail.
+  kStoreError,
+  // sim: of the site-th value that `rank` writes, only the first `at` bytes arrive, modulo the
+  // length.
+  kStoreTorn,
   // Faults of the network act on the hosts lane, between ranks on machines of their own. They begin
   // at the site-th collective of `rank` in the step, and end after `duration_us`, or where the
   // ranks recover if that is 0. They concern what `rank` exchanges with `peer`, or with all others
@@ -88,7 +101,7 @@ enum class Kind : std::uint8_t {
   // It then has an old generation of the group, in which it must not end a step.
   kRankLeftOut,
 };
-constexpr int kKinds = 35;
+constexpr int kKinds = 39;
 const char* name_of(Kind kind);
 
 // Whether a fault of this kind changes a payload. It fires only if other bytes arrive because of
@@ -97,6 +110,10 @@ constexpr bool is_payload(Kind kind) {
   return kind >= Kind::kPayloadFlip && kind <= Kind::kPayloadShift;
 }
 
+// Whether it acts on what a rank does with the store, in the simulator.
+constexpr bool is_store_call(Kind kind) {
+  return kind >= Kind::kStoreDelay && kind <= Kind::kStoreTorn;
+}
 constexpr bool is_network(Kind kind) {
   return kind >= Kind::kNetPartition && kind <= Kind::kNetCut;
 }
@@ -137,7 +154,8 @@ struct Fault {
   // For payload faults: the receiver. If it equals `rank`, the receiver is the next rank. For
   // faults of the network: the other end; if it equals `rank`, all others.
   std::uint32_t peer = 0;
-  // For payload faults: the position in the frame, modulo the length of the frame. For kHookFails:
+  // For payload faults: the position in the frame, modulo the length of the frame. For kStoreTorn:
+  // the number of bytes that arrive. For kConnectError: which function. For kHookFails:
   // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code. For faults of
   // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount.
   std::uint32_t at = 0;
@@ -167,6 +185,15 @@ constexpr std::uint32_t kHookCalls = 3;
 constexpr HookCall hook_call(const Fault& fault) {
   return static_cast<HookCall>(fault.at % kHookCalls);
 }
+
+// The functions of NCCL that a group calls while it connects.
+enum class ConnectCall : std::uint8_t { kUniqueId, kInit, kShrink, kAsyncError, kCount };
+constexpr std::uint32_t kConnectCalls = 5;
+constexpr ConnectCall connect_call(const Fault& fault) {
+  return static_cast<ConnectCall>(fault.at % kConnectCalls);
+}
+const char* name_of(ConnectCall call);  // "ncclGetUniqueId"
+
 constexpr std::uint32_t kMaxDurationUs = 5'000'000;
 
 struct FaultPlan {

@@ -102,14 +102,15 @@ const Failure* first_of_circle(const Reports& reports, const Failure* report) {
 
 // Each rank suspects the one that it waited for, which may have waited itself: the report at which
 // the chain of suspicions ends, as it suspects nobody. Two ranks suspect each other when the link
-// between them broke: a chain that runs into such a circle ends with its first report. The first
-// report where the chain runs to a rank that told nothing.
+// between them broke: a chain that runs into such a circle ends with its first report. A chain that
+// runs to a rank whose report cannot be read ends with the report that suspects this rank.
 const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
   const Failure* report = first;
   for (std::size_t steps = 0; steps < reports.size(); ++steps) {
     if (report->suspect == kNone) return report;
     const auto next = static_cast<std::size_t>(report->suspect);
-    if (report->suspect < 0 || next >= reports.size() || !reports[next]) return first;
+    if (report->suspect < 0 || next >= reports.size()) return first;
+    if (!reports[next]) return report;
     report = &*reports[next];
   }
   return first_of_circle(reports, report);  // more steps than there are ranks lead into it

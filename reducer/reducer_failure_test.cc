@@ -458,6 +458,26 @@ TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
   }
 }
 
+// Rank 0 saw rank 1 leave, which had seen rank 2 leave. What rank 2 had to say is damaged.
+TEST(ReducerSurvivors, F2ARankWhoseReportIsDamagedIsSuspectedLikeASilentOne) {
+  auto store = std::make_shared<HashStore>();
+  ASSERT_TRUE(store->set("failure/2", "torn").has_value());
+  std::vector<Failure> reports;
+  for (int rank = 0; rank < 2; ++rank) {
+    Failure report = loss().failure();
+    report.reported_by = rank;
+    report.rank = report.suspect = rank + 1;
+    FailureBoard(store, rank, 3).publish(report);
+    reports.push_back(report);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const Failure settled =
+        FailureBoard(store, rank, 3).settle(reports[static_cast<std::size_t>(rank)], seconds(10));
+    EXPECT_EQ(settled.rank, 2) << settled.to_string();
+    EXPECT_EQ(settled.suspect, 2) << settled.to_string();
+  }
+}
+
 TEST_F(ReducerFailure, F2ARankThatTheGroupDoesNotHaveIsNotNamed) {
   create(false);
   Failure cause;

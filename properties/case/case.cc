@@ -10,7 +10,7 @@ namespace {
 bool has_duration(faults::Kind kind) {
   return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
          kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread ||
-         faults::is_of_hosts_lane(kind);
+         kind == faults::Kind::kStoreDelay || faults::is_of_hosts_lane(kind);
 }
 
 void normalize(faults::FaultPlan& plan, const reference::Program& program) {
@@ -32,16 +32,19 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     const bool has_peer = is_payload || faults::is_network(fault.kind);
     if (!has_peer) fault.peer = 0;
     const bool has_amount =
-        fault.kind == faults::Kind::kHookFails || faults::is_of_node(fault.kind);
+        fault.kind == faults::Kind::kHookFails || fault.kind == faults::Kind::kConnectError ||
+        fault.kind == faults::Kind::kStoreTorn || faults::is_of_node(fault.kind);
     if (!has_peer && !has_amount) fault.at = 0;
     if (!faults::has_site_in_reset(fault.kind) || is_reset_refused) fault.in_reset = false;
+    if (fault.kind == faults::Kind::kConnectError) fault.in_reset = true;
     fault.peer %= program.world;
     if (is_payload && fault.peer == fault.rank) fault.peer = (fault.peer + 1) % program.world;
   }
 }
 
 void normalize(Schedule& schedule) {
-  if (schedule.policy > Schedule::Policy::kPct) schedule.policy = Schedule::Policy::kDefault;
+  if (schedule.policy > Schedule::Policy::kDelayBounded)
+    schedule.policy = Schedule::Policy::kDefault;
   std::vector<Schedule::Deviation>& list = schedule.deviations;
   if (schedule.policy != Schedule::Policy::kDefault) list.clear();
   if (list.size() > fields::kMaxDeviations) list.resize(fields::kMaxDeviations);

@@ -20,11 +20,12 @@ struct Schedule {
     // Stays on the running fiber if it can run, and otherwise takes the lowest id; `deviations`
     // have precedence.
     kDefault,
-    kRandomWalk,  // any runnable fiber, uniformly
-    kStayBiased,  // stays with probability 7/8, and otherwise steps as the random walk does
-    kRoundRobin,  // the next runnable id after the running one
-    kPos,         // partial order sampling
-    kPct,         // probabilistic concurrency testing, with 1, 2 or 4 changes of priority
+    kRandomWalk,    // any runnable fiber, uniformly
+    kStayBiased,    // stays with probability 7/8, and otherwise steps as the random walk does
+    kRoundRobin,    // the next runnable id after the running one
+    kPos,           // partial order sampling
+    kPct,           // probabilistic concurrency testing, with 1, 2 or 4 changes of priority
+    kDelayBounded,  // takes turns, with 1 to 4 delays
   };
   struct Deviation {
     std::uint32_t choice = 0;  // the number of the choice in the run, from 0

@@ -580,6 +580,17 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kHookFails:
       return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
                          lockstep::name_of(hook_error(fault)), describe_hook_call(fault));
+    case Kind::kConnectError:
+      return fmt::format("rank {}'s {} call of {} fails while its group connects, before step {}",
+                         rank, site, faults::name_of(faults::connect_call(fault)), fault.step);
+    case Kind::kStoreDelay:
+      return fmt::format("rank {}'s {} call of the store in {} takes {} longer", rank, site, step,
+                         time);
+    case Kind::kStoreError:
+      return fmt::format("rank {}'s store fails from its {} call in {} on", rank, site, step);
+    case Kind::kStoreTorn:
+      return fmt::format("of the {} value that rank {} writes into the store in {}, only {} arrive",
+                         site, rank, step, bytes(fault.at));
     default:
       if (faults::is_of_node(fault.kind)) return describe_node(fault);
       return faults::is_network(fault.kind) ? describe_network(fault) : describe_payload(fault);

@@ -260,6 +260,13 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(text(Kind::kNodeThrows, 3), "the 4th node that rank 1 executes in step 2 throws");
   EXPECT_EQ(text(Kind::kSlowThread, 3, 1),
             "rank 1's engine sleeps for 1 us at the 4th node of step 2");
+  EXPECT_EQ(text(Kind::kConnectError, 0),
+            "rank 1's 1st call of ncclGetUniqueId fails while its group connects, before step 2");
+  EXPECT_EQ(text(Kind::kStoreDelay, 0, 5),
+            "rank 1's 1st call of the store in step 2 takes 5 us longer");
+  EXPECT_EQ(text(Kind::kStoreError, 1), "rank 1's store fails from its 2nd call in step 2 on");
+  EXPECT_EQ(describe(faults::Fault{Kind::kStoreTorn, 1, 2, 0, 0, 0, 9}),
+            "of the 1st value that rank 1 writes into the store in step 2, only 9 bytes arrive");
   faults::Fault in_reset{Kind::kOperationError, 1, 2, 0};
   in_reset.in_reset = true;
   EXPECT_EQ(describe(in_reset),

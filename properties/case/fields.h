@@ -533,7 +533,8 @@ struct Values<Schedule::Policy> {
                                    {"stay_biased", 12, {}, "stay-biased walk"},
                                    {"round_robin", 12, {}, "round robin"},
                                    {"pos", 26, {}, "partial order sampling"},
-                                   {"pct", 10, {}, "probabilistic concurrency testing"}};
+                                   {"pct", 7, {}, "probabilistic concurrency testing"},
+                                   {"delay_bounded", 3, {}, "delay-bounded scheduling"}};
 };
 template <>
 struct Values<faults::Kind> {
@@ -543,13 +544,14 @@ struct Values<faults::Kind> {
       {"link_reset"},      {"rank_exit"},        {"rank_pause"},
       {"node_throws"},     {"slow_thread"},      {.name = "hook_fails", .needs = kHookCalls},
       {"payload_flip"},    {"payload_truncate"}, {"payload_swap"},
-      {"payload_stale"},   {"payload_shift"},    {"net_partition"},
-      {"net_loss"},        {"net_reset"},        {"net_reject"},
-      {"net_half_open"},   {"net_bandwidth"},    {"net_mtu"},
-      {"net_delay"},       {"net_cut"},          {"node_stop"},
-      {"node_memory"},     {"node_descriptors"}, {"node_clock"},
-      {"store_full"},      {"store_dead"},       {"store_slow"},
-      {"rank_replaced"},   {"rank_left_out"}};
+      {"payload_stale"},   {"payload_shift"},    {"connect_error"},
+      {"store_delay"},     {"store_error"},      {"store_torn"},
+      {"net_partition"},   {"net_loss"},         {"net_reset"},
+      {"net_reject"},      {"net_half_open"},    {"net_bandwidth"},
+      {"net_mtu"},         {"net_delay"},        {"net_cut"},
+      {"node_stop"},       {"node_memory"},      {"node_descriptors"},
+      {"node_clock"},      {"store_full"},       {"store_dead"},
+      {"store_slow"},      {"rank_replaced"},    {"rank_left_out"}};
   static_assert(std::size(list) == faults::kKinds);
 };
 

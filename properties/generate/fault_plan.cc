@@ -6,8 +6,10 @@
 #include <array>
 #include <vector>
 
+#include "properties/case/fields.h"
 #include "properties/case/nearest.h"
 #include "reference/arithmetic.h"
+#include "reference/model.h"
 
 namespace lockstep::properties {
 namespace {
@@ -43,6 +45,8 @@ constexpr std::uint32_t kGlooFaultPercent = 25;
 // Of the cases that can have one. Each costs a further reset, so that more would cost cases a
 // second.
 constexpr std::uint32_t kResetFaultPercent = 15;
+constexpr std::uint32_t kConnectFaultPercent = 75;  // of the cases over NCCL that can have one
+constexpr std::uint32_t kStoreFaultPercent = 16;    // of the cases in which something may fail
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -145,8 +149,13 @@ class PlanDrawer {
   void draw_payload_plan();
   void draw_call_plan();
   void draw_reset_fault();
+  void draw_connect_fault();
+  void draw_store_plan();
 
  private:
+  const Fault* first_that_resets() const;
+  const Fault* any_harmful();
+  Fault long_delay();
   void collect_kinds();
   bool usable(Kind kind) const;
   bool can_disturb_network(Kind kind) const;
@@ -182,7 +191,9 @@ bool PlanDrawer::usable(Kind kind) const {
   // Without verification nobody can notice a change. Swarms draw payload faults separately.
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
-  if (kind == Kind::kCallError || kind == Kind::kHookFails) return false;  // drawn separately
+  const bool is_separate = kind == Kind::kCallError || kind == Kind::kConnectError ||
+                           kind == Kind::kHookFails || faults::is_store_call(kind);
+  if (is_separate) return false;
   // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
 }
@@ -330,6 +341,7 @@ void PlanDrawer::draw_call_plan() {
 }
 
 bool PlanDrawer::usable_in_reset(Kind kind) const {
+  if (faults::is_store_call(kind) || kind == Kind::kConnectError) return false;  // drawn separately
   if (!faults::has_site_in_reset(kind) || !drawable_kinds(options_).has(kind)) return false;
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (kind == Kind::kCallError && program_.options.transport != reference::Transport::kNccl)
@@ -340,17 +352,23 @@ bool PlanDrawer::usable_in_reset(Kind kind) const {
   return kind != Kind::kRankExit || !somebody_exits;
 }
 
+// Returns the first fault of the plan after which the ranks reset, and go on with a further step.
+const Fault* PlanDrawer::first_that_resets() const {
+  const std::vector<Fault>& plan = case_.faults.faults;
+  const auto found = std::find_if(plan.begin(), plan.end(), [&](const Fault& fault) {
+    return !faults::is_benign(fault.kind) && fault.step + 1 < program_.steps.size();
+  });
+  return found == plan.end() ? nullptr : &*found;
+}
+
 // A reset has a few collectives for the agreement of the ranks and for their state. The rank with
 // the state that all others take does not exit there, because nobody could tell who has it by then.
 void PlanDrawer::draw_reset_fault() {
   std::vector<Fault>& plan = case_.faults.faults;
-  const auto first = std::find_if(plan.begin(), plan.end(), [&](const Fault& fault) {
-    return !faults::is_benign(fault.kind) && fault.step + 1 < program_.steps.size();
-  });
+  const Fault* const first = first_that_resets();
   const reference::Misfit& misfit = program_.misfit;
   const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (first == plan.end() || program_.world == 1 || is_refused ||
-      !random_.percent(kResetFaultPercent))
+  if (first == nullptr || program_.world == 1 || is_refused || !random_.percent(kResetFaultPercent))
     return;
   for (int i = 0; i < faults::kKinds; ++i)
     if (usable_in_reset(static_cast<Kind>(i))) kinds_[kind_count_++] = static_cast<Kind>(i);
@@ -371,6 +389,83 @@ void PlanDrawer::draw_reset_fault() {
   plan.push_back(fault);
   if (can_silence(fault.kind) && case_.timeout_ms == 0) draw_timeout();
   if (case_.timeout_ms != 0) case_.timeout_ms += 2 * (fault.duration_us / 1000);
+}
+
+const Fault* PlanDrawer::any_harmful() {
+  const Fault* found = nullptr;
+  std::uint32_t count = 0;
+  for (const Fault& fault : case_.faults.faults)
+    if (!faults::is_benign(fault.kind) && random_.below(++count) == 0) found = &fault;
+  return found;
+}
+
+// Rank 0 makes the id, and each rank a communicator, which it asks about until it is there.
+void PlanDrawer::draw_connect_fault() {
+  const Fault* const first = first_that_resets();
+  if (first == nullptr || program_.world == 1 || !drawable_kinds(options_).has(Kind::kConnectError))
+    return;
+  Fault fault;
+  fault.kind = Kind::kConnectError;
+  fault.step = first->step + 1;
+  fault.in_reset = true;
+  fault.at = random_.below(faults::kConnectCalls);
+  const bool is_of_first = connect_call(fault) == faults::ConnectCall::kUniqueId;
+  fault.rank = is_of_first ? 0 : random_.below(program_.world);
+  const bool is_repeated = connect_call(fault) == faults::ConnectCall::kAsyncError;
+  fault.site = is_repeated ? random_.below(6) : random_.percent(75) ? 0 : 1;
+  case_.faults.faults.push_back(fault);
+}
+
+// Returns the fault of the plan that delays something for longer than a group over NCCL waits
+// before it looks into the store; adds one if there is none.
+Fault PlanDrawer::long_delay() {
+  constexpr std::uint32_t kLongUs = 25'000;
+  std::vector<Fault>& plan = case_.faults.faults;
+  const auto found = std::find_if(plan.begin(), plan.end(), [](const Fault& fault) {
+    return fault.kind == Kind::kOperationDelay && fault.duration_us >= kLongUs;
+  });
+  if (found != plan.end()) return *found;
+  Fault fault;
+  fault.kind = Kind::kOperationDelay;
+  fault.rank = random_.below(program_.world);
+  fault.step = draw_step();
+  fault.duration_us = random_.between(kLongUs, kSimMaxDurationUs);
+  plan.push_back(fault);
+  if (case_.timeout_ms != 0) case_.timeout_ms += 2 * (fault.duration_us / 1000);
+  return fault;
+}
+
+// A rank that fails writes its report and its flight record, and reads the reports of the others.
+// Half of the faults are those of the first values and calls, and most act where another fault
+// does. Over NCCL a group looks into the store also while something is late.
+void PlanDrawer::draw_store_plan() {
+  for (int i = 0; i < faults::kKinds; ++i)
+    if (faults::is_store_call(static_cast<Kind>(i)) &&
+        drawable_kinds(options_).has(static_cast<Kind>(i)))
+      kinds_[kind_count_++] = static_cast<Kind>(i);
+  if (kind_count_ == 0) return;
+  std::vector<Fault>& plan = case_.faults.faults;
+  const Fault* const harmful = any_harmful();
+  const bool is_late = harmful == nullptr && program_.world > 1 &&
+                       program_.options.transport == reference::Transport::kNccl &&
+                       drawable_kinds(options_).has(Kind::kOperationDelay) &&
+                       plan.size() + 1 < fields::kMaxFaults;
+  const bool is_beside = (harmful != nullptr || is_late) && !random_.percent(10);
+  const Fault beside = !is_beside ? Fault{} : harmful != nullptr ? *harmful : long_delay();
+  const std::uint32_t count = random_.percent(80) ? 1 : 2;
+  for (std::uint32_t i = 0; i < count && plan.size() < fields::kMaxFaults; ++i) {
+    Fault fault;
+    fault.kind = kinds_[random_.below(kind_count_)];
+    fault.rank = random_.below(program_.world);
+    fault.step = is_beside ? beside.step : draw_step();
+    fault.in_reset = is_beside && beside.in_reset;
+    fault.site = random_.percent(50) ? 0 : random_.below(program_.world + 3);
+    constexpr std::uint32_t kBytes = 200;  // about as long as a report
+    if (fault.kind == Kind::kStoreTorn) fault.at = random_.percent(10) ? 0 : random_.below(kBytes);
+    if (fault.kind == Kind::kStoreDelay) fault.duration_us = draw_duration();
+    plan.push_back(fault);
+    if (case_.timeout_ms != 0) case_.timeout_ms += 2 * (fault.duration_us / 1000);
+  }
 }
 
 }  // namespace
@@ -403,6 +498,37 @@ void draw_reset_fault(Random random, const GenerateOptions& options, Case& value
   if (is_able) PlanDrawer(random, options, value).draw_reset_fault();
 }
 
+void draw_connect_fault(Random random, const GenerateOptions& options, Case& value) {
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       value.program.options.transport == reference::Transport::kNccl;
+  const reference::Misfit& misfit = value.program.misfit;
+  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
+  if (!is_able || is_refused || value.program.steps.empty()) return;
+  using Faults = GenerateOptions::Faults;
+  if (options.faults == Faults::kList || random.percent(kConnectFaultPercent))
+    PlanDrawer(random, options, value).draw_connect_fault();
+}
+
+void draw_store_faults(Random random, const GenerateOptions& options, Case& value) {
+  using Faults = GenerateOptions::Faults;
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       !value.program.steps.empty();
+  if (!is_able || options.faults == Faults::kNone) return;
+  if (options.faults == Faults::kSwarm) {
+    if (!random.percent(kStoreFaultPercent)) return;
+    const auto& plan = value.faults.faults;
+    const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const Fault& fault) {
+      return !faults::is_benign(fault.kind);
+    });
+    // A program that is wrong fails, too; and over NCCL a group looks into the store all the time.
+    const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
+    if (!is_faulty && !is_nccl && !(random.percent(30) && fails(value.program))) return;
+  }
+  PlanDrawer(random, options, value).draw_store_plan();
+}
+
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value) {
   if (options.lane != GenerateOptions::Lane::kSim || !random.percent(12)) return;
   if (!never_times_out(value) || reference::reducer_count(value.program) > 1) return;
@@ -430,12 +556,19 @@ FaultKinds drawable_kinds(const GenerateOptions& options) {
                             : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
                                                           : !faults::is_of_hosts_lane(kind);
     const bool is_of_transport =
-        kind != Kind::kCallError ||
+        (kind != Kind::kCallError && kind != Kind::kConnectError) ||
         options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;
-    const bool is_able = faults::is_benign(kind) || options.capabilities.has(Capability::kRecovery);
+    const bool is_harmless = faults::is_benign(kind) && !faults::is_store_call(kind);
+    const bool is_able = is_harmless || options.capabilities.has(Capability::kRecovery);
     if (is_listed && is_of_lane && is_of_transport && is_able) out = out.with(kind);
   }
   return out;
+}
+
+bool fails(const reference::Program& program) {
+  const auto expected = reference::run(program, reference::Contract::lockstep());
+  return std::any_of(expected.steps.begin(), expected.steps.end(),
+                     [](const auto& step) { return step.any_error; });
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

@@ -21,10 +21,22 @@ void draw_call_faults(Random random, const GenerateOptions& options, Case& value
 // faults are drawn, and changes none of them.
 void draw_reset_fault(Random random, const GenerateOptions& options, Case& value);
 
+// Lets calls of NCCL fail with which a group connects after a failure. It runs after the other
+// faults are drawn, and changes none of them.
+void draw_connect_fault(Random random, const GenerateOptions& options, Case& value);
+
+// Lets stores fail, be slow, or lose a part of a value, mostly where something else fails, as ranks
+// tell each other the cause through the store (F2). It runs after the other faults are drawn, and
+// changes none of them.
+void draw_store_faults(Random random, const GenerateOptions& options, Case& value);
+
 // Makes a pause or a delay last for seconds, where waits never time out and only a deadline that
 // nobody asked for would end them.
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value);
 bool has_long_pause(const Case& value);
+
+// Whether the model expects an error of the program itself.
+bool fails(const reference::Program& program);
 
 // Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);

@@ -649,12 +649,6 @@ void draw_requires_grad(Random random, const GenerateOptions& options, Program& 
       for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw);
 }
 
-bool fails(const Program& program) {
-  const auto expected = reference::run(program, reference::Contract::lockstep());
-  return std::any_of(expected.steps.begin(), expected.steps.end(),
-                     [](const auto& step) { return step.any_error; });
-}
-
 // Applies a change that is drawn last, unless it makes a legal program illegal; then it undoes the
 // change. This can happen in static mode, where the first pass determines what the others must be.
 // In other modes it is so rare that the model runs only for a subject that must not meet an error.
@@ -891,6 +885,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_long_pause(random_for("pause"), options, out);
   draw_misfit(random_for("misfit"), options, out);
   draw_reset_fault(random_for("reset"), options, out);
+  draw_connect_fault(random_for("connect"), options, out);
+  draw_store_faults(random_for("store"), options, out);
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);
   return out;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "properties/generate/fault_plan.h"
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {
@@ -99,12 +100,6 @@ void interleave(Random& random, PassKind kind, RankPass& pass) {
   for (std::uint32_t i = 0; i < locals && kind == PassKind::kSynced; ++i)
     if (pass.forwards.size() < reference::kMaxForwards) add_local_forward(random, pass);
   draw_early_calls(random, pass);
-}
-
-bool fails(const reference::Program& program) {
-  const auto expected = reference::run(program, reference::Contract::lockstep());
-  return std::any_of(expected.steps.begin(), expected.steps.end(),
-                     [](const auto& step) { return step.any_error; });
 }
 
 }  // namespace

@@ -63,8 +63,8 @@ TEST(Neighbour, NeedsNothingThatTheSubjectLacks) {
   for (std::uint64_t number = 0; number < 20; ++number) {
     const Case base = generate(4, number, options);
     for (std::uint64_t index = 0; index < 20; ++index)
-      EXPECT_TRUE(missing(neighbour(base, 5, index, options.capabilities), options.capabilities)
-                      .empty());
+      EXPECT_TRUE(
+          missing(neighbour(base, 5, index, options.capabilities), options.capabilities).empty());
   }
 }
 

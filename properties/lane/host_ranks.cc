@@ -36,7 +36,7 @@ using hosts::Clock;
 using std::chrono::milliseconds;
 
 constexpr auto kMessageLimit = std::chrono::seconds(10);
-constexpr auto kHostLimit = std::chrono::seconds(30);  // until a host has connected
+constexpr auto kHostLimit = std::chrono::seconds(30);  // until a host has connected, or answers
 constexpr auto kByHandLimit = std::chrono::seconds(300);
 constexpr int kNetworkFd = 4;  // of a rank's host
 constexpr int kSecretFd = 5;
@@ -329,7 +329,7 @@ std::optional<std::string> HostRanks::Lines::ask(std::uint32_t rank, char kind,
   std::string got;
   bool is_there = tell(rank, kind, text);
   while (is_there) {
-    is_there = receive_message(fd(rank), got, kMessageLimit) == Receive::kMessage && !got.empty();
+    is_there = receive_message(fd(rank), got, kHostLimit) == Receive::kMessage && !got.empty();
     if (is_there && got[0] == answer) return got.substr(1);
   }
   return std::nullopt;
@@ -363,7 +363,10 @@ void HostRanks::Lines::note(const hosts::FaultReport& report, Observation& obser
 void HostRanks::Lines::end_host_faults(std::uint32_t rank, Observation& observation) {
   if (!has_host_faults_ || fd(rank) < 0) return;
   const std::optional<std::string> text = ask(rank, kHeal, {}, kHealed);
-  const auto reports = nlohmann::json::parse(text.value_or("[]"), nullptr, false);
+  if (!text)
+    return observation.unfired.push_back(
+        fmt::format("the host of rank {} did not say what became of its faults", rank));
+  const auto reports = nlohmann::json::parse(*text, nullptr, false);
   try {
     for (const auto& each : reports)
       note({static_cast<faults::Kind>(each.at(0).get<std::uint8_t>()), each.at(1), each.at(2)},

@@ -178,8 +178,8 @@ std::string to_text(const RankRequest& request) {
 
 RankRequest rank_request_from(const std::string& text) {
   const Json json = Json::parse(text);
-  RankRequest request = {json.at(0), json.at(1), json.at(2), json.at(3),
-                         json.at(4), json.at(5), json.at(6), json.at(7), {}};
+  RankRequest request = {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4),
+                         json.at(5), json.at(6), json.at(7), {}};
   const Json& joining = json.at(8);
   if (joining.is_null()) return request;
   request.joining.emplace();

@@ -11,6 +11,7 @@
 
 #include "properties/case/case_json.h"
 #include "properties/lane/python_job.h"
+#include "properties/lane/rank_host.h"
 #include "properties/lane/rank_json.h"
 #include "properties/lane/rank_server.h"
 #include "properties/lane/time_limit.h"
@@ -188,6 +189,8 @@ class RankRun {
       case kEnded:
         if (lines_.has_ended_by_fault(rank, observation_)) return exited_by_host(rank);
         return give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, body));
+      case kHealed:  // an answer for which nobody waits any more
+        return;
       default:
         return sent_nonsense(rank, text);
     }

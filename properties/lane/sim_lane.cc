@@ -38,28 +38,13 @@ constexpr std::int64_t kGenerations = 4096;  // for each of the groups of a rank
 constexpr std::uint64_t kStepLimit = 3'000'000;
 
 simulation::Schedule to_simulation(const properties::Schedule& schedule) {
-  using From = properties::Schedule::Policy;
+  // Both list the policies in one order.
+  static_assert(static_cast<std::size_t>(properties::Schedule::Policy::kDelayBounded) ==
+                static_cast<std::size_t>(simulation::Policy::kDelayBounded));
+  static_assert(static_cast<std::size_t>(simulation::Policy::kDelayBounded) + 1 ==
+                simulation::kPolicies);
   simulation::Schedule out;
-  switch (schedule.policy) {
-    case From::kDefault:
-      out.policy = simulation::Policy::kDefault;
-      break;
-    case From::kRandomWalk:
-      out.policy = simulation::Policy::kRandomWalk;
-      break;
-    case From::kStayBiased:
-      out.policy = simulation::Policy::kStayBiased;
-      break;
-    case From::kRoundRobin:
-      out.policy = simulation::Policy::kRoundRobin;
-      break;
-    case From::kPos:
-      out.policy = simulation::Policy::kPos;
-      break;
-    case From::kPct:
-      out.policy = simulation::Policy::kPct;
-      break;
-  }
+  out.policy = static_cast<simulation::Policy>(schedule.policy);
   out.seed = schedule.seed;
   for (const auto& deviation : schedule.deviations)
     out.deviations.push_back({deviation.choice, deviation.fiber});
@@ -101,28 +86,45 @@ struct World {
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
 
-// The store as a rank's process sees it: a process that has exited writes nothing.
+// The store as a rank's process sees it: a process that has exited writes nothing, and faults of
+// the plan act on the calls of the others.
 class RankStore final : public Store {
  public:
-  RankStore(std::shared_ptr<Store> inner, const simulated::SimNetwork& network, std::uint32_t rank)
+  RankStore(std::shared_ptr<Store> inner, simulated::SimNetwork& network, std::uint32_t rank)
       : inner_(std::move(inner)), network_(network), rank_(rank) {}
   Result<bool> set(std::string_view key, std::string_view value) override {
-    if (network_.exited(rank_)) return failed(gone());
+    std::optional<std::uint32_t> torn_at;
+    if (Status status = call(&torn_at); !status.ok()) return failed(std::move(status));
+    if (torn_at && !value.empty()) value = value.substr(0, *torn_at % value.size());
     return inner_->set(key, value);
   }
   Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
-    if (network_.exited(rank_)) return failed(gone());
+    if (Status status = call(); !status.ok()) return failed(std::move(status));
     return inner_->get(key, deadline);
   }
   Result<bool> contains(std::string_view key) override {
-    if (network_.exited(rank_)) return failed(gone());
+    if (Status status = call(); !status.ok()) return failed(std::move(status));
     return inner_->contains(key);
   }
 
  private:
-  static Status gone() { return Status(Code::kAborted, "the process of this rank has exited"); }
+  // Begins a call. One that writes a value gives a place for the length that arrives of it.
+  Status call(std::optional<std::uint32_t>* torn_at = nullptr) {
+    if (network_.exited(rank_))
+      return Status(Code::kAborted, "the process of this rank has exited");
+    const faults::StoreFault fault =
+        network_.injector_of(rank_).on_store(rank_, torn_at != nullptr);
+    if (fault.delay_us != 0) {
+      simulation::Scheduler* const scheduler = simulation::Scheduler::running();
+      scheduler->sleep_until(scheduler->now() + std::chrono::microseconds(fault.delay_us));
+    }
+    if (fault.fails) return Status(Code::kTransport, "the store cannot be reached");
+    if (torn_at != nullptr) *torn_at = fault.torn_at;
+    return {};
+  }
+
   std::shared_ptr<Store> inner_;
-  const simulated::SimNetwork& network_;
+  simulated::SimNetwork& network_;
   const std::uint32_t rank_;
 };
 
@@ -205,6 +207,9 @@ class SimEnvironment final : public RankEnvironment {
       world_.network.injector_of(rank_).end_step(rank_);
   }
 
+  void begin_connect(std::uint32_t step) override {
+    world_.network.injector_of(rank_).begin_connect(rank_, step);
+  }
   void begin_reset(std::uint32_t step) override {
     world_.network.injector_of(rank_).begin_reset(rank_, step);
   }
@@ -240,6 +245,8 @@ class SimEnvironment final : public RankEnvironment {
     return nccl_ ? nccl_->scale_down(nccl_options()) : Status();
   }
 
+  // Times cost time: one program in four has them.
+  bool wants_times() const override { return (case_.program.key >> 5 & 3) == 0; }
   bool detailed() const override { return world_.detailed; }
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 

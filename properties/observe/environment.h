@@ -92,6 +92,9 @@ class RankEnvironment {
   // continue without their last rank (F4), which may still be in its last step.
   virtual Status go_on_with_fewer() { return {}; }
 
+  // Whether the lane wants the times of passes (T3). Only a lane with a virtual clock can judge
+  // them.
+  virtual bool wants_times() const { return false; }
   virtual bool detailed() const { return false; }  // see Observation
   // `note` records the rank's current state. It is for a lane that detects that nothing runs any
   // more.

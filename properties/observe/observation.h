@@ -58,6 +58,36 @@ struct ObservedHook {
   std::uint32_t launched = 0;
 };
 
+// What the subject says about the times of a pass of one of its reducers (T3), counted from when
+// the pass was armed.
+struct ObservedPassTimes {
+  struct Bucket {
+    std::vector<std::uint32_t> parameters;  // their indices in the program
+    std::int64_t ready_ns = 0;
+    std::int64_t launched_ns = 0;
+    std::int64_t completed_ns = 0;
+  };
+  std::uint32_t reducer = 0;
+  std::int64_t pass = kNone;
+  std::vector<std::int64_t> gradients_ns;  // by index in the program
+  std::vector<Bucket> buckets;
+  std::int64_t backward_ended_ns = 0;
+  std::int64_t finished_ns = 0;
+};
+
+// When the harness saw the events of the step's pass, on the lane's clock.
+struct SeenPassTimes {
+  struct Hook {
+    std::int64_t begin_ns = kNone;  // of the last hook of the parameter; kNone if it had none
+    std::int64_t end_ns = kNone;
+  };
+  std::int64_t armed_from_ns = 0;  // the last forward armed the pass between these two
+  std::int64_t armed_to_ns = 0;
+  std::int64_t backward_begun_ns = 0;  // the last backward of the pass
+  std::int64_t backward_ended_ns = 0;
+  std::vector<Hook> hooks;  // by index in the program
+};
+
 struct ObservedStep {
   std::uint32_t step = 0;
   std::uint32_t generation = 0;  // of the group (Roster)
@@ -78,6 +108,10 @@ struct ObservedStep {
   // otherwise it is not listed.
   std::vector<std::uint32_t> hook_order;
   std::vector<ObservedHook> hooks;  // all hooks of the step, in the order in which they ended
+  // Times of the pass that the step has completed, one entry for each reducer, and what the harness
+  // saw. Both are empty unless the lane wants them (RankEnvironment::wants_times).
+  std::vector<ObservedPassTimes> pass_times;
+  SeenPassTimes seen_times;
   // The order that the buckets follow, if they were rebuilt in this step: one reducer after
   // another.
   std::vector<std::uint32_t> rebuilt_order;

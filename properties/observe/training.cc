@@ -33,27 +33,35 @@ constexpr int kMaxJoinAttempts = 3;
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(platform::now()).count();
+}
+
 // Records each bucket that the subject launches, and each hook after the subject's own hook of the
 // same gradient has run.
 class PassRecorder final : public GradientHook {
  public:
   PassRecorder(const Program& program, StateWatch& watch) : program_(program), watch_(watch) {}
 
-  Status gradient_arriving(Parameter&, std::size_t, GraphTask&) override {
-    if (!is_paused_) watch_.gradient_arrives();
+  Status gradient_arriving(Parameter&, std::size_t index, GraphTask&) override {
+    if (is_paused_) return {};
+    watch_.gradient_arrives();
+    if (index < times_.size()) times_[index].begin_ns = now_ns();
     return {};
   }
 
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
     if (is_paused_) return {};
+    if (index < times_.size()) times_[index].end_ns = now_ns();
     if (!program_.options.rebuild) return note(index);
     // The lock is a scheduling point, so that hooks of several workers are recorded in any order.
     platform::MutexLock lock(mutex_);
     return note(index);
   }
-  void begin() {
+  void begin(bool has_times) {
     hooks_.clear();
     launched_.fill(0);
+    times_.assign(has_times ? program_.parameters.size() : 0, {});
     is_paused_ = false;
   }
   // Hooks of a local backward are not those of the pass. No backward may run.
@@ -65,6 +73,8 @@ class PassRecorder final : public GradientHook {
     launched_[reducer] = std::max(launched_[reducer], static_cast<std::uint32_t>(bucket) + 1);
   }
   const std::vector<ObservedHook>& hooks() const { return hooks_; }
+  // By parameter: when its last hook began and ended in this step.
+  const std::vector<properties::SeenPassTimes::Hook>& times() const { return times_; }
   // Returns the ready order. For a parameter with replicas it lists the first replica, at the
   // position of the last replica's last hook. If a replica had no hook, that position cannot be
   // known here, and the parameter is omitted (P15).
@@ -106,6 +116,7 @@ class PassRecorder final : public GradientHook {
   // Tells a search over all interleavings that the order of what is recorded matters.
   platform::Atomic<std::uint32_t> changes_{0};
   std::vector<ObservedHook> hooks_;
+  std::vector<properties::SeenPassTimes::Hook> times_;  // hooks of one parameter never overlap
   bool is_paused_ = false;
   std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
 };
@@ -512,7 +523,8 @@ class Training {
 
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = step.variants[environment_.rank() % step.variants.size()];
-    recorder_.begin();
+    recorder_.begin(environment_.wants_times());
+    seen_times_ = {};
     if (step.kind == PassKind::kNoGrad && pass.skip) {
       remember_storages();
       snapshot(observed);
@@ -607,16 +619,18 @@ class Training {
                      std::vector<Edge>& outputs, std::vector<Edge>& constants) {
     const reference::Forward& forward = pass.forwards[f];
     std::vector<Edge> made;
+    std::int64_t built_ns = 0;
     const auto module = [&](std::vector<Edge>& out) {
       watch_.module_begins();
       if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, f);
       out = builder_->build(forward.nodes, forward.outputs);
       out.resize(out.size() + forward.constants);
+      built_ns = now_ns();
       return Status();
     };
     const PassKind kind = forward.local ? PassKind::kNoSync : step.kind;
     LOCKSTEP_RETURN_IF_ERROR(subject_->forward(kind, module, made));
-    note_forward(kind, made);
+    note_forward(kind, made, built_ns);
     if (forward.discard || step.kind == PassKind::kNoGrad) return {};
     move_last(made, forward.constants, constants);
     std::move(made.begin(), made.end(), std::back_inserter(outputs));
@@ -626,7 +640,9 @@ class Training {
   Status sync_gradients(std::vector<Edge>& outputs, std::vector<Edge>& constants) {
     const std::size_t count = constants.size();
     move_last(constants, count, outputs);
+    const std::int64_t begun_ns = now_ns();
     Status status = subject_->sync_gradients(outputs);
+    if (!outputs.empty()) note_armed(begun_ns);
     watch_.module_begins();
     if (status.ok() && !outputs.empty()) watch_.forward_returned(subject_->bucket_count());
     if (status.ok()) move_last(outputs, count, constants);
@@ -634,10 +650,17 @@ class Training {
   }
 
   // Manual sync begins its pass later.
-  void note_forward(PassKind kind, const std::vector<Edge>& outputs) {
+  void note_forward(PassKind kind, const std::vector<Edge>& outputs, std::int64_t built_ns) {
     const bool is_synced = kind == PassKind::kSynced && !program_.options.manual_sync;
-    if (watch_.is_on() && is_synced && !outputs.empty())
-      watch_.forward_returned(subject_->bucket_count());
+    if (!is_synced || outputs.empty()) return;
+    note_armed(built_ns);
+    if (watch_.is_on()) watch_.forward_returned(subject_->bucket_count());
+  }
+
+  // The pass was armed between then and now.
+  void note_armed(std::int64_t from_ns) {
+    seen_times_.armed_from_ns = from_ns;
+    seen_times_.armed_to_ns = now_ns();
   }
 
   // Runs the step in a checkpoint around the whole model, or in two.
@@ -655,13 +678,16 @@ class Training {
     std::uint32_t forwards = 0;
     const auto run = [&](const BackwardContext& context) -> Status {
       std::vector<Edge> made;
+      std::int64_t built_ns = 0;
       const auto module = [&](std::vector<Edge>& out) {
         watch_.module_begins();
         state_->run_forward(step.key, forwards);
-        return build(out);
+        Status status = build(out);
+        built_ns = now_ns();
+        return status;
       };
       Status status = subject_->forward(step.kind, module, made);
-      if (status.ok()) note_forward(step.kind, made);
+      if (status.ok()) note_forward(step.kind, made, built_ns);
       const bool is_second = forwards++ > 0;
       const bool is_refused = status.code() == Code::kInvalidArgument;
       if (is_second && is_refused && pass.recompute == reference::Recompute::kTwice) return {};
@@ -676,7 +702,10 @@ class Training {
     if (pass.recompute != reference::Recompute::kOnce)
       next.push_back({Ref<Node>(new RecomputeNode(engine_, {}, run)), 0});
     const Edge root{Ref<Node>(new RecomputeNode(engine_, std::move(next), run)), 0};
-    return engine_.backward({&root, 1}, {&one_, 1}, false);
+    seen_times_.backward_begun_ns = now_ns();
+    Status status = engine_.backward({&root, 1}, {&one_, 1}, false);
+    seen_times_.backward_ended_ns = now_ns();
+    return status;
   }
 
   // Moves the last `count` elements of `from` to the end of `to`.
@@ -696,9 +725,12 @@ class Training {
       outputs.clear();
       constants.clear();
     }
-    recorder_.pause(!reference::is_synced_call(pass, call));
+    const bool is_synced = reference::is_synced_call(pass, call);
+    recorder_.pause(!is_synced);
     observed.failed_call = static_cast<std::int32_t>(call);
+    if (is_synced) seen_times_.backward_begun_ns = now_ns();
     observed.status = engine_.backward(roots, gradients, !is_last);
+    if (is_synced) seen_times_.backward_ended_ns = now_ns();
     if (observed.status.ok()) watch_.backward_returned(is_last);
   }
 
@@ -740,6 +772,11 @@ class Training {
     const std::size_t before = observed.collectives.size();
     subject_->take_trace(observed.collectives);
     if (subject_->names_buckets()) observed.hooks = recorder_.hooks();
+    if (environment_.wants_times()) {
+      subject_->take_pass_times(observed.pass_times);
+      observed.seen_times = seen_times_;
+      observed.seen_times.hooks = recorder_.times();
+    }
     if (!program_.options.rebuild) return;
     observed.hook_order = recorder_.order(program_);
     for (std::size_t i = before; i < observed.collectives.size(); ++i)
@@ -841,6 +878,7 @@ class Training {
   Memberships memberships_;
   std::uint32_t generation_ = 0;
   std::vector<Ref<Storage>> storages_;
+  properties::SeenPassTimes seen_times_;  // of this step
   std::vector<reference::Recovery> recoveries_;
 };
 

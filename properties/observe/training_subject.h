@@ -72,6 +72,10 @@ class TrainingSubject {
   virtual std::vector<std::uint32_t> rebuilt_order() const { return {}; }
   // Returns the current layout as text (B3), if the case asked for it.
   virtual std::string saved_layout() const { return {}; }
+  // Appends the times of the last pass of each reducer (T3), if the subject has them.
+  virtual void take_pass_times(std::vector<properties::ObservedPassTimes>& out) const {
+    static_cast<void>(out);
+  }
   // Returns the rank's flight record (T1), if the subject has one.
   virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
   // The next two are called on the thread that starts the collective, just before it starts.

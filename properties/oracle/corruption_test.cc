@@ -15,6 +15,7 @@
 #include "properties/generate/random.h"
 #include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/judge.h"
+#include "properties/oracle/oracles.h"
 #include "properties/run/case_runner.h"
 #include "reference/arithmetic.h"
 
@@ -133,13 +134,16 @@ void PrintTo(const Field& field, std::ostream* out) { *out << field.name; }
 using U = Unspecified;
 
 // Why nobody can say which rank an error had to name.
-const std::vector<U> kWho = {U::kSeveralFaults, U::kFaultsAndErrors, U::kSeveralReducers,
-                             U::kCycle,         U::kDoneOrDead,      U::kNobodySuspected,
-                             U::kOtherGroup,    U::kOtherReducer,    U::kSharedGroup,
-                             U::kLocalBackward, U::kPeerLeft,        U::kNamelessPeer,
-                             U::kEndsOfLink};
+const std::vector<U> kWho = {U::kSeveralFaults,   U::kFaultsAndErrors,
+                             U::kSeveralReducers, U::kCycle,
+                             U::kDoneOrDead,      U::kNobodySuspected,
+                             U::kOtherGroup,      U::kOtherReducer,
+                             U::kSharedGroup,     U::kLocalBackward,
+                             U::kPeerLeft,        U::kNamelessPeer,
+                             U::kEndsOfLink,      U::kStore};
 // Why an error need not be the one that the program must end in.
-const std::vector<U> kOther = {U::kOtherReducer, U::kSharedGroup, U::kLocalBackward, U::kPeerLeft};
+const std::vector<U> kOther = {U::kOtherReducer, U::kSharedGroup, U::kLocalBackward, U::kPeerLeft,
+                               U::kStore};
 
 std::vector<U> with(std::vector<U> reasons, std::initializer_list<U> more) {
   reasons.insert(reasons.end(), more);
@@ -322,6 +326,11 @@ std::vector<Field> fields_of_collectives() {
          return true;
        }),
        open},
+      {"completed after its step", change([](ObservedCollective& each) {
+         each.completed_us += 3'600'000'000;
+         return true;
+       }),
+       open},
   };
 }
 
@@ -381,6 +390,74 @@ std::vector<Field> fields_of_launches() {
          });
        },
        {U::kConcurrentHooks, U::kUnlaunchedBucket}},
+  };
+}
+
+// Changes what a subject says about the times of a pass that its step has completed (T3).
+std::function<bool(Changed&)> in_times(
+    const std::function<bool(const SeenPassTimes&, ObservedPassTimes&)>& change) {
+  return [change](Changed& c) {
+    if (reference::reducer_count(c.program()) != 1 || may_pause(c.recorded().value)) return false;
+    return c.a_good_step([&](At at) {
+      for (ObservedPassTimes& times : at.step.pass_times) {
+        const auto& share =
+            reference::share_of(c.program(), c.recorded().expectation, at.rank, times.reducer);
+        if (share.steps[at.step.step].is_reduced && change(at.step.seen_times, times)) return true;
+      }
+      return false;
+    });
+  };
+}
+
+constexpr std::int64_t kHour = 3'600'000'000'000;
+
+std::vector<Field> fields_of_times() {
+  return {
+      {"pass of the times",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& times) {
+         times.pass += 1;
+         return true;
+       }),
+       {}},
+      {"a bucket ready after its last member",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& times) {
+         if (times.buckets.empty()) return false;
+         times.buckets.back().ready_ns += 1;
+         return true;
+       }),
+       {}},
+      {"a bucket launched before it is ready",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& times) {
+         if (times.buckets.empty()) return false;
+         times.buckets.back().launched_ns = times.buckets.back().ready_ns - 1;
+         return true;
+       }),
+       {}},
+      {"a bucket complete before it is launched",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& times) {
+         if (times.buckets.empty()) return false;
+         times.buckets.back().completed_ns = times.buckets.back().launched_ns - 1;
+         return true;
+       }),
+       {}},
+      {"the end of the backward",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& times) {
+         times.backward_ended_ns += kHour;
+         return true;
+       }),
+       {}},
+      {"a pass that ends before its backward",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& times) {
+         times.finished_ns = times.backward_ended_ns - 1;
+         return true;
+       }),
+       {}},
+      {"a pass that ends after its step",
+       in_times([](const SeenPassTimes&, ObservedPassTimes& t) {
+         t.finished_ns += kHour;
+         return true;
+       }),
+       {}},
   };
 }
 
@@ -608,6 +685,24 @@ std::vector<Field> fields_of_runs() {
   };
 }
 
+// Of a collective that a successful step has in its trace, too.
+bool change_recorded_time(Changed& c) {
+  if (c.program().recreate_before_step != 0) return false;
+  return c.a_rank([&](RankObservation& rank) {
+    for (ObservedFlightRecord& each : rank.records)
+      for (const ObservedStep& step : rank.steps)
+        for (const ObservedCollective& own : step.collectives) {
+          if (!step.status.ok() || step.generation != each.generation || own.reducer != 0) continue;
+          for (RecordedCollective& told : each.record.collectives)
+            if (told.sequence == own.sequence) {
+              told.launched_us -= 1;
+              return true;
+            }
+        }
+    return false;
+  });
+}
+
 std::vector<Field> fields_of_records() {
   const auto change = [](const std::function<bool(FlightRecord&)>& of) {
     return [of](Changed& c) { return c.a_record(of); };
@@ -625,6 +720,7 @@ std::vector<Field> fields_of_records() {
          return true;
        }),
        open},
+      {"time of a collective", change_recorded_time, open},
       {"a gap between collectives", change([](FlightRecord& record) {
          if (record.collectives.size() < 2) return false;
          record.collectives.back().sequence += 3;
@@ -713,6 +809,7 @@ INSTANTIATE_TEST_SUITE_P(Gradients, Corruption, ::testing::ValuesIn(fields_of_gr
                          name_of_field);
 INSTANTIATE_TEST_SUITE_P(Launches, Corruption, ::testing::ValuesIn(fields_of_launches()),
                          name_of_field);
+INSTANTIATE_TEST_SUITE_P(Times, Corruption, ::testing::ValuesIn(fields_of_times()), name_of_field);
 INSTANTIATE_TEST_SUITE_P(Collectives, Corruption, ::testing::ValuesIn(fields_of_collectives()),
                          name_of_field);
 INSTANTIATE_TEST_SUITE_P(Names, Corruption, ::testing::ValuesIn(fields_of_names()), name_of_field);
@@ -761,6 +858,8 @@ double bound_of(Unspecified reason) {
     case U::kCycle:
     case U::kUnlaunchedBucket:
       return 3;
+    case U::kStore:
+      return 8;
     case U::kCulpritOfJoin:
     case U::kNoCollective:
       return 2;

@@ -140,6 +140,9 @@ class DiagnosisOracle {
       const bool is_same = told->bucket == own.bucket && told->dtype == own.dtype &&
                            static_cast<std::uint64_t>(told->count) * unit == own.count;
       if (!is_same) return lies("was another collective");
+      const bool is_then = told->launched_us == static_cast<std::int64_t>(own.launched_us) &&
+                           told->completed_us == static_cast<std::int64_t>(own.completed_us);
+      if (!is_then) return lies("ran at another time");
       const bool has_number = told->what == RecordedCollective::What::kBucket ||
                               told->what == RecordedCollective::What::kUsageMap;
       if (has_number && !joins_ && told->pass != pass_number(step.step))
@@ -174,8 +177,13 @@ class DiagnosisOracle {
     if (last == nullptr || may_be_renewed(*last)) return leave_open();
     const std::int64_t number = pass_number(last->step);
     if (last->status.ok()) {
-      const std::int64_t next = number + (share_.steps[last->step].is_reduced ? 1 : 0);
-      return record.pass == next ? "" : fmt::format("comes to pass {}, not {}", next, record.pass);
+      const bool is_reduced = share_.steps[last->step].is_reduced;
+      const std::int64_t next = number + (is_reduced ? 1 : 0);
+      if (record.pass != next) return fmt::format("comes to pass {}, not {}", next, record.pass);
+      if (is_reduced && (record.doing != FlightRecord::Doing::kIdle || record.next_bucket != kNone))
+        return fmt::format("has completed its pass, and records that it is {}",
+                           lockstep::name_of(record.doing));
+      return "";
     }
     // A second backward of a complete pass (P7), or an error of a backward that only the engine
     // runs, is not an error of the reducer.
@@ -188,8 +196,41 @@ class DiagnosisOracle {
       return "does not record the failure that it had: " + last->status.to_string();
     if (record.pass != number)
       return fmt::format("failed in pass {}, and records pass {}", number, record.pass);
+    if (std::string lie = judge_progress(record, *last); !lie.empty()) return lie;
     return record.next_bucket == kNone || !knows_layout(last->step) ? ""
                                                                     : judge_missing(record, *last);
+  }
+
+  // A backward of the pass had begun where one of its calls failed, and the buckets before the next
+  // one are those that it had launched.
+  std::string judge_progress(const FlightRecord& record, const ObservedStep& step) const {
+    using Doing = FlightRecord::Doing;
+    const reference::Step& made = program_.steps[step.step];
+    const auto rank = static_cast<std::size_t>(&seen(record) - observation_.ranks.data());
+    const reference::RankPass& pass = made.variants[rank % made.variants.size()];
+    const bool is_backward =
+        step.failed_call >= 0 &&
+        step.failed_call < static_cast<std::int32_t>(reference::call_count(pass));
+    const bool has_begun = record.doing != Doing::kIdle && record.doing != Doing::kArmed;
+    if (!is_backward || pass.recompute != reference::Recompute::kNone) return "";
+    if (!has_begun)
+      return fmt::format("failed in a backward, and records that it is {}",
+                         lockstep::name_of(record.doing));
+    return judge_next_bucket(record);
+  }
+
+  std::string judge_next_bucket(const FlightRecord& record) const {
+    // The record has the last collectives alone, and a communication hook starts what it wants.
+    const bool is_whole =
+        !record.collectives.empty() && record.collectives.front().pass < record.pass;
+    if (!is_whole || program_.options.hook != reference::Hook::kNone) return "";
+    int launched = 0;
+    for (const RecordedCollective& each : record.collectives)
+      if (each.pass == record.pass && each.what == RecordedCollective::What::kBucket)
+        launched = std::max(launched, each.bucket + 1);
+    if (record.next_bucket == kNone || record.next_bucket == launched) return "";
+    return fmt::format("records bucket {} as the next one, and has launched {}", record.next_bucket,
+                       launched);
   }
 
   // If the buckets follow a ready order from a step that failed, no rank reports the layout (B2).

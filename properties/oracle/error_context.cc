@@ -15,7 +15,8 @@ ErrorContext::ErrorContext(const Case& c, const reference::Expectation& expectat
     : case_(c),
       expectation_(expectation),
       observation_(observation),
-      fatal_(fatal_faults(c, observation)) {}
+      fatal_(fatal_faults(c, observation)),
+      broken_stores_(broken_stores(c, observation)) {}
 
 Among ErrorContext::local_calls(std::size_t rank, std::uint32_t step) const {
   const reference::Step& record = case_.program.steps[step];
@@ -34,6 +35,12 @@ bool ErrorContext::program_fails() const {
 bool ErrorContext::is_one_hook() const {
   return fatal_.size() == 1 && fatal_[0].kind == faults::Kind::kHookFails && !program_fails() &&
          has_one_reducer();
+}
+
+bool ErrorContext::has_no_store() const {
+  return std::any_of(broken_stores_.begin(), broken_stores_.end(), [&](const auto& fault) {
+    return fault.rank == rank_ && fault.kind == faults::Kind::kStoreError;
+  });
 }
 
 bool ErrorContext::is_all_payload() const {

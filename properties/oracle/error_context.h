@@ -27,6 +27,7 @@ class ErrorContext {
   const reference::Expectation& expectation_;
   const Observation& observation_;
   const std::vector<faults::Fault> fatal_;
+  const std::vector<faults::Fault> broken_stores_;
   std::size_t rank_ = 0;
 
   bool is_local(std::uint32_t step) const {
@@ -62,6 +63,8 @@ class ErrorContext {
   bool program_fails() const;
   // Whether the only fatal fault is a communication hook that fails with a code of its own.
   bool is_one_hook() const;
+  // Whether the store of this rank itself may have failed.
+  bool has_no_store() const;
   // Whether the only fatal faults are payload faults.
   bool is_all_payload() const;
 };

@@ -11,7 +11,8 @@ constexpr Among kPeerLost = Among::of({Code::kPeerLost});
 // Whether the error of the fault tells which rank is at fault.
 bool tells_culprit(const faults::Fault& fault) {
   return faults::may_end_process(fault.kind) || is_of_user(fault) ||
-         fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
+         fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError ||
+         fault.kind == faults::Kind::kConnectError;
 }
 
 void add_rank(Among& ranks, int rank) {
@@ -64,12 +65,48 @@ void FaultErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& e
   errors.push_back(std::move(local));
 }
 
-// A fault shows as a failure of the group, unless a node threw or a payload was changed. It never
-// shows as an error that only the program or its user can make.
-void FaultErrors::require_code(bool is_local, Requirements& it) const {
+void FaultErrors::require_group_code(Requirements& it) const {
   it.allow(Must::kCode,
            {.codes = Among::of({Code::kPeerLost, Code::kTimeout, Code::kTransport, Code::kAborted}),
             .open = Unspecified::kCode});
+}
+
+// Returns why nobody can tell whom a rank suspects that does not have all reports.
+std::optional<Unspecified> FaultErrors::no_suspect_without_reports(std::uint32_t step) const {
+  if (c_.has_no_store() || c_.program_fails() || !c_.has_one_reducer() || c_.is_over_nccl())
+    return Unspecified::kStore;
+  const bool is_known = std::all_of(c_.fatal_.begin(), c_.fatal_.end(), [](const auto& fault) {
+    return tells_culprit(fault) || fault.kind == faults::Kind::kOperationStall;
+  });
+  if (!is_known || fails_in_reset(step)) return Unspecified::kStore;
+  return std::nullopt;
+}
+
+// A rank whose report is lost is silent to the others, and may be suspected like one that has
+// stopped. Nobody else is.
+void FaultErrors::allow_without_reports(std::uint32_t step,
+                                        std::vector<AllowedError>& errors) const {
+  if (c_.broken_stores_.empty()) return;
+  AllowedError allowed{.because = "a store lost reports", .faults = c_.broken_stores_};
+  Requirements& it = allowed.requirements;
+  require_group_code(it);
+  require_names(step, it);
+  if (const auto reason = no_suspect_without_reports(step)) {
+    it.allow(Must::kSuspect, {.open = *reason});
+  } else {
+    Among ranks = places(step);
+    for (const faults::Fault& fault : c_.broken_stores_)
+      add_rank(ranks, c_.group_rank(step, fault.rank));
+    it.allow(Must::kSuspect, {.suspects = ranks, .open = Unspecified::kStore});
+    it.allow(Must::kSuspect, {.causes = ranks, .suspects = kNobody, .open = Unspecified::kStore});
+  }
+  errors.push_back(std::move(allowed));
+}
+
+// A fault shows as a failure of the group, unless a node threw or a payload was changed. It never
+// shows as an error that only the program or its user can make.
+void FaultErrors::require_code(bool is_local, Requirements& it) const {
+  require_group_code(it);
   const auto& fatal = c_.fatal_;
   if (!is_local && std::any_of(fatal.begin(), fatal.end(), is_of_user))
     it.allow(Must::kCode, {.codes = Among::of({Code::kUserFailure})});
@@ -189,8 +226,11 @@ std::optional<Unspecified> FaultErrors::no_suspect(std::uint32_t step) const {
   if (!c_.has_one_reducer()) return Unspecified::kSeveralReducers;
   if (c_.program_fails()) return Unspecified::kFaultsAndErrors;
   if (fails_in_reset(step)) return Unspecified::kPeerLeft;
-  if (c_.case_.faults.faults.size() != 1 || c_.fatal_.size() != 1)
-    return Unspecified::kSeveralFaults;
+  const auto& plan = c_.case_.faults.faults;
+  const auto planned = std::count_if(plan.begin(), plan.end(), [](const faults::Fault& fault) {
+    return !faults::is_store_call(fault.kind);
+  });
+  if (planned != 1 || c_.fatal_.size() != 1) return Unspecified::kSeveralFaults;
   if (is_done_or_dead(step)) return Unspecified::kDoneOrDead;
   return std::nullopt;
 }
@@ -208,8 +248,11 @@ bool FaultErrors::cuts_off_one(const faults::Fault& fault) const {
 // take one of these for the cause.
 Among FaultErrors::suspects(std::uint32_t step) const {
   const faults::Fault& fault = c_.fatal_[0];
-  const bool is_link = !cuts_off_one(fault) &&
-                       (fault.kind == faults::Kind::kLinkReset || faults::is_network(fault.kind));
+  // Of two ranks, one that stopped and goes on suspects the other, and nobody can tell which it
+  // was.
+  const bool is_mutual = fault.kind == faults::Kind::kNodeStop && c_.case_.program.world == 2;
+  const bool is_link = !cuts_off_one(fault) && (fault.kind == faults::Kind::kLinkReset ||
+                                                faults::is_network(fault.kind) || is_mutual);
   Among ranks = Among::none();
   if (is_link && c_.case_.program.world != 2) return ranks;
   add_rank(ranks, c_.group_rank(step, fault.rank));
@@ -231,7 +274,11 @@ bool FaultErrors::is_done_or_dead(std::uint32_t step) const {
 // that has exited is said to have left (F2).
 void FaultErrors::require_suspect(std::uint32_t step, Requirements& it) const {
   if (const auto reason = no_suspect(step)) {
-    it.allow(Must::kSuspect, {.open = *reason});
+    const bool is_known = knows_all_places() && !is_done_or_dead(step);
+    if (*reason == Unspecified::kSeveralFaults && is_known)
+      require_one_of(step, places(step), it, Reasons(*reason));
+    else
+      it.allow(Must::kSuspect, {.open = *reason});
     return;
   }
   const faults::Kind kind = c_.fatal_[0].kind;
@@ -241,12 +288,27 @@ void FaultErrors::require_suspect(std::uint32_t step, Requirements& it) const {
     it.allow(Must::kSuspect, {.open = Unspecified::kCycle});
     return;
   }
-  require_one_of(step, suspects(step), it);
+  require_one_of(step, suspects(step), it, Reasons());
+}
+
+// Whether each of several faults acts on one rank alone, so that nobody else may be suspected.
+bool FaultErrors::knows_all_places() const {
+  return c_.broken_stores_.empty() &&
+         std::all_of(c_.fatal_.begin(), c_.fatal_.end(), [](const faults::Fault& fault) {
+           return tells_culprit(fault) || fault.kind == faults::Kind::kOperationStall;
+         });
+}
+
+Among FaultErrors::places(std::uint32_t step) const {
+  Among ranks = Among::none();
+  for (const faults::Fault& fault : c_.fatal_) add_rank(ranks, c_.group_rank(step, fault.rank));
+  return ranks;
 }
 
 // Whom an error names is its suspect, or its cause if it has no suspect and the group is none of
 // NCCL.
-void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirements& it) const {
+void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirements& it,
+                                 Reasons open_anyway) const {
   const auto nobody = Unspecified::kNobodySuspected;
   const auto ends = Unspecified::kEndsOfLink;
   const bool is_nccl = c_.is_over_nccl();
@@ -258,10 +320,10 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
     return;
   }
   if (is_nccl) {
-    it.allow(Must::kSuspect, {.suspects = suspects});
+    it.allow(Must::kSuspect, {.suspects = suspects, .open = open_anyway});
     return;
   }
-  it.allow(Must::kSuspect, {.causes = kNobody, .suspects = suspects});
+  it.allow(Must::kSuspect, {.causes = kNobody, .suspects = suspects, .open = open_anyway});
   // The receiver finds what was changed; of two frames that changed places there are two receivers.
   const faults::Fault& fault = c_.fatal_[0];
   const bool is_swap = fault.kind == faults::Kind::kPayloadSwap;
@@ -271,7 +333,7 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
   else
     finders = suspects;
   const Among causes = is_swap ? ~kNobody : finders;
-  const Reasons open = is_swap ? Reasons(ends) : Reasons();
+  const Reasons open = is_swap ? Reasons(ends) | open_anyway : open_anyway;
   it.allow(Must::kSuspect, {.causes = causes, .suspects = suspects, .open = open});
   it.allow(Must::kSuspect, {.causes = causes & suspects, .suspects = kNobody, .open = open});
 }
@@ -286,6 +348,8 @@ void FaultErrors::allow_in_join(std::vector<AllowedError>& errors) const {
   it.allow(Must::kParameters, {.with = kNamesParameters});
   if (c_.fatal_.size() != 1)
     it.allow(Must::kCause, {.open = Unspecified::kSeveralFaults});
+  else if (!c_.broken_stores_.empty())
+    it.allow(Must::kCause, {.open = Unspecified::kStore});
   else if (c_.program_fails())
     it.allow(Must::kCause, {.open = Unspecified::kFaultsAndErrors});
   else if (!is_of_user(c_.fatal_[0]))

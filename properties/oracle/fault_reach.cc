@@ -6,17 +6,32 @@
 
 namespace lockstep::properties {
 
-std::vector<faults::Fault> fatal_faults(const Case& c, const Observation& observation) {
+namespace {
+
+template <class Is>
+std::vector<faults::Fault> fired_faults(const Case& c, const Observation& observation, Is is) {
   const auto steps = static_cast<std::uint32_t>(std::max<std::size_t>(c.program.steps.size(), 1));
-  std::vector<faults::Fault> fatal;
+  std::vector<faults::Fault> fired;
   for (const faults::Fault& fault : c.faults.faults) {
     const bool has_fired = observation.fired.counts[static_cast<std::size_t>(fault.kind)] > 0;
-    if (!has_fired || faults::is_benign(fault.kind)) continue;
-    fatal.push_back(fault);
-    fatal.back().step %= steps;
-    fatal.back().rank %= c.program.world;
+    if (!has_fired || !is(fault.kind)) continue;
+    fired.push_back(fault);
+    fired.back().step %= steps;
+    fired.back().rank %= c.program.world;
   }
-  return fatal;
+  return fired;
+}
+
+}  // namespace
+
+std::vector<faults::Fault> fatal_faults(const Case& c, const Observation& observation) {
+  return fired_faults(c, observation, [](faults::Kind kind) { return !faults::is_benign(kind); });
+}
+
+std::vector<faults::Fault> broken_stores(const Case& c, const Observation& observation) {
+  return fired_faults(c, observation, [](faults::Kind kind) {
+    return kind == faults::Kind::kStoreError || kind == faults::Kind::kStoreTorn;
+  });
 }
 
 std::uint32_t receiver_of(const faults::Fault& fault, const Case& c) {

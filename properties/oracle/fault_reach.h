@@ -16,6 +16,10 @@ namespace lockstep::properties {
 // within the program.
 std::vector<faults::Fault> fatal_faults(const Case& c, const Observation& observation);
 
+// Returns the faults of the plan that let a store fail, or damage what is in it, if their kind
+// fired. Alone they end no step. They are as in fatal_faults().
+std::vector<faults::Fault> broken_stores(const Case& c, const Observation& observation);
+
 // Returns the receiver of what a payload fault changes.
 std::uint32_t receiver_of(const faults::Fault& fault, const Case& c);
 

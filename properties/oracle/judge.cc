@@ -252,7 +252,7 @@ namespace {
 
 // Judges the collectives of one step of one rank and reducer (T2).
 Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expected,
-                          const std::vector<ObservedCollective>& observed,
+                          const std::vector<ObservedCollective>& observed, const ObservedStep& step,
                           const std::string& where) {
   using Op = reference::ExpectedCollective::Op;
   const auto wrong = [&](std::size_t i, const std::string& what) {
@@ -275,6 +275,9 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
     if (seen.count != expected[i].count)
       return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
     if (seen.launched_us > seen.completed_us) return wrong(i, "completed before it was launched");
+    if (seen.launched_us < step.begin_us || seen.completed_us > step.end_us)
+      return wrong(i, fmt::format("from {} to {} us of the clock, and the step is from {} to {}",
+                                  seen.launched_us, seen.completed_us, step.begin_us, step.end_us));
     if (i > 0 && seen.sequence != observed[i - 1].sequence + 1)
       return wrong(i, "sequence numbers are not consecutive");
   }
@@ -302,7 +305,7 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
         std::string where = fmt::format("rank {}, step {}", rank, step.step);
         if (reducers > 1) where += fmt::format(", reducer {}", r);
         const auto& share = reference::share_of(c.program, expectation, rank, r);
-        Verdict verdict = judge_collectives(share.steps[step.step].collectives, own, where);
+        Verdict verdict = judge_collectives(share.steps[step.step].collectives, own, step, where);
         if (!verdict.ok()) return verdict;
       }
     }
@@ -342,6 +345,7 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
   if (Verdict v = judge_trace(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_padding(observation); !verdict.ok()) return verdict;
   if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
+  if (Verdict v = judge_pass_times(c, expectation, observation); !v.ok()) return v;
   if (Verdict v = judge_diagnosis(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;
   return errors;  // this verdict may say what could not be judged

@@ -25,6 +25,11 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
 // Judges when buckets are launched (P3).
 Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation, UnspecifiedCounts& counts);
+// Whether a rank may stand still while it copies a gradient, so that its bucket is ready later.
+bool may_pause(const Case& c);
+// Judges what a subject says about the times of its passes (T3).
+Verdict judge_pass_times(const Case& c, const reference::Expectation& expectation,
+                         const Observation& observation);
 // Judges the padding between the members of the buckets that were sent (B3).
 Verdict judge_padding(const Observation& observation);
 // Judge T1 and F6: all flight records, and the diagnosis that is joined from the records of one

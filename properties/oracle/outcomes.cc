@@ -107,6 +107,7 @@ AllowedOutcomes Outcomes::of_step(std::uint32_t step) const {
     allow(allowed.errors, "two reducers share a group",
           {.codes = Among::of({Code::kMismatch}), .open = Unspecified::kSharedGroup});
   faults_.allow_in_step(step, allowed.errors);
+  if (!allowed.errors.empty()) faults_.allow_without_reports(step, allowed.errors);
   return allowed;
 }
 
@@ -194,7 +195,7 @@ AllowedOutcomes Outcomes::of_end_join() const {
   const bool fails = c_.program_fails();
   if (c_.fatal_.empty() && !fails) return allowed;
   Requirements& all = allowed.of_all_errors;
-  if (c_.is_all_payload() && !fails)
+  if (c_.is_all_payload() && !fails && c_.broken_stores_.empty())
     all.allow(Must::kChange, {.codes = Among::of({Code::kCorrupted})});
   all.allow(Must::kCode, {.codes = ~Among::of({Code::kInternal, Code::kPoisoned})});
   all.allow(Must::kPass, {.passes = program_.passes_of_join()});
@@ -257,7 +258,8 @@ AllowedOutcomes Outcomes::of_failed_attempt(const FailedCall& attempt) const {
   const auto acts_there = [&](const faults::Fault& fault) {
     return fault.in_reset && fault.step == attempt.step && c_.is_peer(fault.rank, c_.rank_);
   };
-  if (std::any_of(c_.fatal_.begin(), c_.fatal_.end(), acts_there))
+  if (std::any_of(c_.fatal_.begin(), c_.fatal_.end(), acts_there) ||
+      std::any_of(c_.broken_stores_.begin(), c_.broken_stores_.end(), acts_there))
     allow(allowed.errors, "a fault acted in the reset", {});
   return allowed;
 }

@@ -60,6 +60,8 @@ const char* name_of(Unspecified reason) {
       return "a bucket without a hook that completes it";
     case Unspecified::kNoCollective:
       return "a communication hook without a collective";
+    case Unspecified::kStore:
+      return "a store that failed";
     case Unspecified::kFlightRecord:
       return "flight records";
   }

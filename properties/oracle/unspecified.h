@@ -40,9 +40,10 @@ enum class Unspecified : std::uint8_t {
   kConcurrentHooks,   // when a bucket had to be launched, where hooks run at once
   kUnlaunchedBucket,  // when a bucket had to be launched that a hook did not complete
   kNoCollective,      // when a bucket had to be launched whose hook starts no collective
+  kStore,             // what a rank had to name whose store failed, or that of the cause
   kFlightRecord,      // what a flight record or a diagnosis had to say: joins, several causes
 };
-constexpr std::size_t kUnspecifiedReasons = 29;
+constexpr std::size_t kUnspecifiedReasons = 30;
 
 const char* name_of(Unspecified reason);  // words for a summary, as "several faults"
 

@@ -77,13 +77,14 @@ std::vector<Row> fault_rows() {
        {Kind::kOperationDelay, Kind::kMessageDelay, Kind::kRankPause, Kind::kSlowThread}},
       {"fault: a call or a link fails",
        {},
-       {Kind::kOperationError, Kind::kCallError, Kind::kLinkReset}},
+       {Kind::kOperationError, Kind::kCallError, Kind::kConnectError, Kind::kLinkReset}},
       {"fault: a node throws", {}, {Kind::kNodeThrows}},
       {"fault: a hook fails", {}, {Kind::kHookFails}},
       {"fault: a payload is changed",
        {},
        {Kind::kPayloadFlip, Kind::kPayloadTruncate, Kind::kPayloadSwap, Kind::kPayloadStale,
         Kind::kPayloadShift}},
+      {"fault: the store fails", {}, {Kind::kStoreDelay, Kind::kStoreError, Kind::kStoreTorn}},
   };
 }
 

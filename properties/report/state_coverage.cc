@@ -27,6 +27,10 @@ const Impossible kImpossible[] = {
     {FaultKinds().with(Kind::kHookFails),
      {ReducerState::kIdle, ReducerState::kRebuilding, ReducerState::kResetting},
      "a communication hook is called in a pass, and in those that a rank without inputs joins"},
+    {FaultKinds().with(Kind::kConnectError),
+     {ReducerState::kIdle, ReducerState::kArmed, ReducerState::kReducing, ReducerState::kLaunched,
+      ReducerState::kFinalizing, ReducerState::kRebuilding, ReducerState::kJoining},
+     "a group connects when the ranks reset"},
 };
 
 template <class Visit>

@@ -193,6 +193,35 @@ class ProductionSubject final : public TrainingSubject {
     }
   }
 
+  void take_pass_times(std::vector<properties::ObservedPassTimes>& out) const override {
+    const auto ns = [](platform::Duration time) { return std::int64_t{time.count()}; };
+    for (std::size_t r = 0; r < users_.size(); ++r) {
+      const Reducer& reducer = users_[r].parallel->reducer();
+      const PassStatistics& last = reducer.last_pass();
+      properties::ObservedPassTimes& times = out.emplace_back();
+      times.reducer = static_cast<std::uint32_t>(r);
+      times.pass = last.pass;
+      const std::vector<BucketLayout>& layouts = reducer.layout().buckets;
+      // A forward that has completed no pass may have rebuilt the buckets.
+      if (last.pass == kNone || last.buckets.size() != layouts.size()) continue;
+      std::vector<std::uint32_t> numbers;
+      for (const ParameterInfo& info : reducer.parameter_infos())
+        numbers.push_back(number_of(info.name));
+      for (std::size_t i = 0; i < last.gradients.size(); ++i) {
+        times.gradients_ns.resize(std::max<std::size_t>(times.gradients_ns.size(), numbers[i] + 1));
+        times.gradients_ns[numbers[i]] = ns(last.gradients[i]);
+      }
+      for (std::size_t b = 0; b < last.buckets.size(); ++b) {
+        const PassStatistics::Bucket& bucket = last.buckets[b];
+        times.buckets.push_back({{}, ns(bucket.ready), ns(bucket.launched), ns(bucket.completed)});
+        for (const BucketMember& member : layouts[b].members)
+          times.buckets.back().parameters.push_back(numbers[member.parameter]);
+      }
+      times.backward_ended_ns = ns(last.backward_ended);
+      times.finished_ns = ns(last.finished);
+    }
+  }
+
   std::string saved_layout() const override {
     return saves_layout_ ? save(users_.front().parallel->reducer().layout()) : std::string();
   }

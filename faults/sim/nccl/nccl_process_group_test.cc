@@ -309,6 +309,28 @@ TEST(NcclGroupInSimulator, F2WhatIsToldWhileTheCauseIsPublishedIsKept) {
   }
 }
 
+// A report that is damaged says nothing but that its writer has ended the group.
+TEST(NcclGroupInSimulator, F2ADamagedReportIsNoCauseOfItsOwn) {
+  for (const simulation::Schedule& schedule : many_schedules(5)) {
+    NcclRun run(2);
+    run.schedule = schedule;
+    const auto store = std::make_shared<HashStore>();
+    const End end = run.run([&](SimRank& on) {
+      auto group =
+          NcclProcessGroup::connect(on.api(), on.device(), store, on.rank(), 2, options_of(kLong));
+      ASSERT_TRUE(group.has_value());
+      if (on.rank() == 0) {
+        EXPECT_TRUE(store->set("nccl/failure", "torn").has_value());
+        const Status status = Member{on, **group, store}.sum();
+        EXPECT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+        EXPECT_THAT(status.to_string(), HasSubstr("could not be read"));
+      }
+      on.meet();
+    });
+    ASSERT_EQ(end, End::kFinished) << run.wait_graph;
+  }
+}
+
 // More than the group has places for at first, while some of them are under way.
 TEST(NcclGroupInSimulator, ManyCollectivesMayBeInFlight) {
   constexpr std::size_t kCollectives = 80;

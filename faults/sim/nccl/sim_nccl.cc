@@ -112,6 +112,12 @@ NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimN
   const bool is_of_collectives = moves_data || is_about_collectives(function);
   if (is_of_collectives && here < network_.injector().world() && network_.injector().on_call(here))
     return refuse(NcclResult::kInternalError, std::string(function) + ": the fault of the plan");
+  for (std::uint32_t i = 0; i < faults::kConnectCalls && !is_of_collectives; ++i) {
+    const auto call = static_cast<faults::ConnectCall>(i);
+    if (std::string_view(function) != faults::name_of(call)) continue;
+    if (here < network_.injector().world() && network_.injector().on_connect_call(here, call))
+      return refuse(NcclResult::kInternalError, std::string(function) + ": the fault of the plan");
+  }
   for (const SimNcclFault& one : options_.faults) {
     if (one.process != kNone && static_cast<std::uint32_t>(one.process) != here) continue;
     const bool fires = one.function.empty() ? moves_data && one.number == moving

@@ -22,8 +22,9 @@ enum class Policy : std::uint8_t {
   kRoundRobin,
   kPos,
   kPct,
+  kDelayBounded,
 };
-constexpr std::size_t kPolicies = 6;
+constexpr std::size_t kPolicies = 7;
 
 struct Deviation {
   std::uint32_t choice = 0;

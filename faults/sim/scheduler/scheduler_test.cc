@@ -83,8 +83,9 @@ RunLog run_workload(Scheduler& scheduler, const Schedule& schedule) {
   return {end, scheduler.trace_hash(), scheduler.choices(), scheduler.deviations(), workload.log};
 }
 
-constexpr Policy kAllPolicies[] = {Policy::kDefault,    Policy::kRandomWalk, Policy::kStayBiased,
-                                   Policy::kRoundRobin, Policy::kPos,        Policy::kPct};
+constexpr Policy kAllPolicies[] = {Policy::kDefault,     Policy::kRandomWalk, Policy::kStayBiased,
+                                   Policy::kRoundRobin,  Policy::kPos,        Policy::kPct,
+                                   Policy::kDelayBounded};
 static_assert(std::size(kAllPolicies) == kPolicies);
 
 TEST(Scheduler, TheSameSeedGivesTheSameTraceOver1000Seeds) {

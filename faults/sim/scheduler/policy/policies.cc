@@ -1,3 +1,5 @@
+#include <iterator>
+
 #include "faults/sim/scheduler/policy/policy.h"
 
 namespace lockstep::simulation {
@@ -18,22 +20,19 @@ std::uint64_t SchedulingPolicy::random() {
   return z ^ (z >> 31);
 }
 
+namespace {
+
+using Make = std::unique_ptr<SchedulingPolicy> (*)();
+// By Policy; the scheduler implements the default policy itself.
+constexpr Make kMakers[] = {nullptr,  make_random_walk, make_stay_biased,  make_round_robin,
+                            make_pos, make_pct,         make_delay_bounded};
+static_assert(std::size(kMakers) == kPolicies);
+
+}  // namespace
+
 std::unique_ptr<SchedulingPolicy> make_policy(Policy policy) {
-  switch (policy) {
-    case Policy::kDefault:
-      return nullptr;
-    case Policy::kRandomWalk:
-      return make_random_walk();
-    case Policy::kStayBiased:
-      return make_stay_biased();
-    case Policy::kRoundRobin:
-      return make_round_robin();
-    case Policy::kPos:
-      return make_pos();
-    case Policy::kPct:
-      return make_pct();
-  }
-  return nullptr;
+  const Make make = kMakers[static_cast<std::size_t>(policy)];
+  return make == nullptr ? nullptr : make();
 }
 
 }  // namespace lockstep::simulation

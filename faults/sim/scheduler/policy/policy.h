@@ -65,5 +65,6 @@ std::unique_ptr<SchedulingPolicy> make_stay_biased();
 std::unique_ptr<SchedulingPolicy> make_round_robin();
 std::unique_ptr<SchedulingPolicy> make_pos();
 std::unique_ptr<SchedulingPolicy> make_pct();
+std::unique_ptr<SchedulingPolicy> make_delay_bounded();
 
 }  // namespace lockstep::simulation

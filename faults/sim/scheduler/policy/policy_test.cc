@@ -68,6 +68,26 @@ TEST(SchedulingPolicy, PartialOrderSamplingLetsTheLateOneBeFirstAtTimes) {
   EXPECT_GT(found(Policy::kPos, is_second_first), 20);
 }
 
+// One fiber has to be stopped in the middle, after some number of steps, and once alone.
+bool is_stopped_once(Scheduler& scheduler, const Schedule& schedule) {
+  constexpr int kBefore = 12;
+  scheduler.reset(schedule);
+  int steps = 0;
+  int seen = -1;
+  scheduler.spawn("long", 0, [&] {
+    for (; steps < kSteps; ++steps) Scheduler::running()->point();
+  });
+  scheduler.spawn("short", 0, [&] { seen = steps; });
+  EXPECT_EQ(scheduler.run().end, End::kFinished);
+  return seen == kBefore;
+}
+
+TEST(SchedulingPolicy, ADelayStopsAFiberInTheMiddle) {
+  EXPECT_EQ(found(Policy::kDefault, is_stopped_once), 0);
+  EXPECT_LT(found(Policy::kRandomWalk, is_stopped_once), 5);
+  EXPECT_GT(found(Policy::kDelayBounded, is_stopped_once), 8);
+}
+
 // With fixed priorities, a fiber that yields in a loop would wait forever for one of a lower
 // priority.
 TEST(SchedulingPolicy, NoPolicyStarvesAFiberThatOthersWaitFor) {
